@@ -1,0 +1,86 @@
+"""The record that generated code and the runtime share: one packet in flight.
+
+The compiler (`emulator.compiler`) emits native functions for a P4 program; the runtime (`emulator.runtime`) owns packets,
+queues and time, and calls them through bare addresses. Both sides know a packet only by this layout::
+
+    buffer:  | PACKET record | PHV of the program (phv_bytes) | headroom | frame ... capacity |
+                                                              ^ data area
+
+Offsets `start` and `payload` count from the beginning of the data area. A frame is received at `start == HEADROOM`. Ingress
+copies headers to the PHV and leaves the frame as it was (so that a clone of the received packet is a copy of these bytes);
+egress writes the emitted headers in front of `payload` and moves `start`.
+
+All integers are native little-endian. Standard metadata live here and nowhere else. Times are microseconds, as v1model has them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+HEADROOM: Final = 512
+"""Bytes in front of a received frame: what a program may grow a packet by (simple_switch's own limit)."""
+
+DROP_PORT: Final = 511
+
+PACKET: Final = np.dtype(
+    [
+        ("start", "<u4"),
+        ("length", "<u4"),  # of the frame, from `start`
+        ("payload", "<u4"),  # first byte that no header covers; set by the parser
+        ("truncate", "<u4"),  # 0: no truncation; else the number of bytes to send
+        # standard_metadata
+        ("ingress_global_timestamp", "<u8"),
+        ("egress_global_timestamp", "<u8"),
+        ("packet_length", "<u4"),
+        ("enq_timestamp", "<u4"),
+        ("enq_qdepth", "<u4"),
+        ("deq_timedelta", "<u4"),
+        ("deq_qdepth", "<u4"),
+        ("parser_error", "<u4"),
+        ("instance_type", "<u4"),
+        ("ingress_port", "<u2"),
+        ("egress_spec", "<u2"),
+        ("egress_port", "<u2"),
+        ("mcast_grp", "<u2"),
+        ("egress_rid", "<u2"),
+        ("checksum_error", "u1"),
+        ("priority", "u1"),
+        ("qid", "u1"),
+        ("reserved", "u1"),
+        # requests to the traffic manager, set by extern calls; 0: none, else value + 1
+        ("clone_session", "<u4"),  # session id + 1, I2E in ingress and E2E in egress
+        ("clone_field_list", "<u4"),
+        ("resubmit", "<u4"),  # field-list id + 1
+        ("recirculate", "<u4"),
+        ("digest", "<u4"),  # learn-list id + 1
+        ("random_state", "<u8"),
+        ("spare", "<u8", (3,)),
+    ],
+    align=True,
+)
+"""One packet's record. `PACKET.itemsize` is a multiple of 16, so the PHV behind it is aligned."""
+
+# Signatures of the two entry points of a compiled program; the addresses come from `Program.entry_points`.
+#
+#   void ingress(void *state, PACKET *packet)   parser, checksum verification, ingress control
+#   void egress(void *state, PACKET *packet)    egress control, checksum update, deparser
+#   void reparse(void *state, PACKET *packet)   parser alone, for an ingress clone
+#
+# `state` is the switch's own memory (registers, counters, meters, table storage), laid out by the compiler.
+
+
+class InstanceType:
+    """Values of `standard_metadata.instance_type` (simple_switch)."""
+
+    NORMAL: Final = 0
+    INGRESS_CLONE: Final = 1
+    EGRESS_CLONE: Final = 2
+    COALESCED: Final = 3
+    RECIRC: Final = 4
+    REPLICATION: Final = 5
+    RESUBMIT: Final = 6
+
+
+assert PACKET.itemsize % 16 == 0, PACKET.itemsize

@@ -1,0 +1,45 @@
+"""The face of a switch that a control plane drives: what `emulator.p4runtime` needs and `emulator.switch.Switch` is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from emulator.entries import CloneSession, Replica
+from emulator.program import Program, ProgramState
+
+
+class Replication(Protocol):
+    """Multicast groups and clone sessions (v1model's packet replication engine)."""
+
+    def set_group(self, group_id: int, replicas: tuple[Replica, ...]) -> None: ...
+    def delete_group(self, group_id: int) -> None: ...
+    @property
+    def groups(self) -> Mapping[int, tuple[Replica, ...]]: ...
+    def set_session(self, session_id: int, session: CloneSession) -> None: ...
+    def delete_session(self, session_id: int) -> None: ...
+    @property
+    def sessions(self) -> Mapping[int, CloneSession]: ...
+
+
+class Datapath(Protocol):
+    """One switch. `program` and `state` are None until a pipeline is loaded."""
+
+    device_id: int
+    cpu_port: int
+    program: Program | None
+    state: ProgramState | None
+    on_packet_in: Callable[[bytes], None] | None
+    """Called with every frame that leaves through the CPU port, packet-in header included."""
+
+    @property
+    def replication(self) -> Replication: ...
+
+    def load(self, json: bytes) -> None:
+        """Compile (or take from the cache) and start a BMv2 JSON program; all tables and registers start anew.
+
+        Raises `emulator.program.UnsupportedProgram`, and leaves the running program as it was.
+        """
+
+    def packet_out(self, frame: bytes) -> None:
+        """Inject a frame at the CPU port, packet-out header included."""

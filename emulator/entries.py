@@ -1,0 +1,127 @@
+"""What a control plane writes into a switch, as plain values: matches, action calls, table entries, replication lists.
+
+These are the words that the native tables (`emulator.tables`), the replication engine and the P4Runtime server share. Names
+are those of the BMv2 JSON, which are P4Info's fully qualified names; integers are Python integers of any width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class EmulatorError(Exception):
+    """Root of this package's errors."""
+
+
+class EntryExists(EmulatorError):
+    """An insert found an entry with the same match (and priority)."""
+
+
+class EntryNotFound(EmulatorError):
+    """A modify, delete or read named an entry, member or group that is not there."""
+
+
+class TableFull(EmulatorError):
+    """The table, profile or group already holds as many entries as the program gives it."""
+
+
+class InvalidEntry(EmulatorError):
+    """The entry does not fit the table: unknown action, wrong match kind, value too wide, constant table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exact:
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lpm:
+    value: int
+    prefix_length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ternary:
+    value: int
+    mask: int
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    low: int
+    high: int
+    """Inclusive."""
+
+
+@dataclass(frozen=True, slots=True)
+class Optional:
+    value: int | None
+    """None matches anything."""
+
+
+Match = Exact | Lpm | Ternary | Range | Optional
+
+
+@dataclass(frozen=True, slots=True)
+class ActionCall:
+    """One action with its run-time data, in the order of the action's parameters."""
+
+    name: str
+    params: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MemberRef:
+    """An action profile's member, by the id that the control plane gave it."""
+
+    member_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRef:
+    """An action selector's group, by the id that the control plane gave it."""
+
+    group_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class WeightedAction:
+    call: ActionCall
+    weight: int = 1
+    watch_port: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class ActionSet:
+    """P4Runtime's one-shot selector programming: the set lives and dies with its entry."""
+
+    actions: tuple[WeightedAction, ...]
+
+
+TableAction = ActionCall | MemberRef | GroupRef | ActionSet
+
+
+@dataclass(frozen=True, slots=True)
+class TableEntry:
+    """One entry. `match` has one element per key field, in the table's order (don't-care fields included).
+
+    `priority` is P4Runtime's: larger wins; 0 for tables without ternary, range or optional fields.
+    """
+
+    match: tuple[Match, ...]
+    action: TableAction
+    priority: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    port: int
+    instance: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CloneSession:
+    replicas: tuple[Replica, ...]
+    packet_length_bytes: int = 0
+    """0: no truncation."""
+    class_of_service: int = 0

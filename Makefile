@@ -1,0 +1,66 @@
+# Weir. `make` lists what there is; each target makes what it needs, its Python environment first.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SHELL_VENV := .venv-shell
+READY := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-long lint format p4 shell bench clean
+
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(READY)  ## train a model over an emulated fabric, once per placement strategy, and compare
+	@$(BIN)/weir demo
+
+test: $(READY)  ## the test suite
+	@$(BIN)/python -m pytest
+
+test-long: $(READY)  ## the long randomised runs
+	@$(BIN)/python -m pytest -m long --timeout 3600
+
+lint: $(READY)  ## style, formatting and strict types
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+format: $(READY)  ## format the sources and mend what lint can mend
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+p4: $(READY)  ## recompile the P4 programs (needs p4c)
+	@$(BIN)/python -m p4src.build
+
+shell: $(SHELL_VENV)/.ready  ## p4runtime-shell in an environment of its own: make shell ADDRESS=127.0.0.1:50051
+	@$(SHELL_VENV)/bin/python -m p4runtime_sh --grpc-addr $(or $(ADDRESS),127.0.0.1:50051) --device-id $(or $(DEVICE),1) --election-id 0,1
+
+bench: $(READY)  ## benchmarks, each beside a peer in the same run
+	@$(BIN)/python -m bench
+
+clean:  ## remove the environments, caches and run records
+	rm -rf $(VENV) $(SHELL_VENV) runs build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Debian ships venv apart from python3: as root it is installed, else the reader is told.
+define make_venv
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "weir needs Python 3.11 or later; $(PYTHON) is $$($(PYTHON) --version)" >&2; exit 2; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+		if [ "$$(id -u)" = 0 ]; then apt-get update -qq && apt-get install -qq -y python3-venv; \
+		else echo "Python's venv is missing: run 'sudo apt-get install python3-venv' once" >&2; exit 2; fi; }
+	@$(PYTHON) -m venv $(1)
+endef
+
+$(READY): pyproject.toml
+	@echo "weir: setting up $(VENV) (once; downloads Python packages)"
+	$(call make_venv,$(VENV))
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+# p4runtime-shell pins protobuf below 3.21, which nothing else here can share.
+$(SHELL_VENV)/.ready: Makefile
+	@echo "weir: setting up $(SHELL_VENV) (once)"
+	$(call make_venv,$(SHELL_VENV))
+	@$(SHELL_VENV)/bin/python -m pip install --quiet --disable-pip-version-check p4runtime-shell==0.0.6 setuptools
+	@touch $@

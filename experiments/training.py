@@ -1,0 +1,158 @@
+"""The demo's job: a small network on scikit-learn's handwritten digits, trained data-parallel by synchronous SGD.
+
+Every worker holds a replica of the weights and a shard of the training images. A step is: each worker computes the *sum* of its batch's
+gradients; the sums are added over the workers (by whoever: a fabric, or NumPy alone); each replica divides by the number of samples
+behind the total and applies it. Equal totals therefore keep the replicas equal to the last bit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float32]
+
+CLASSES: Final = 10
+PIXELS: Final = 64
+TEST_SHARE: Final = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingOptions:
+    """What the job trains, and how."""
+
+    hidden: int = 128
+    """Units of the hidden layer."""
+    batch: int = 16
+    """Images per worker and step."""
+    steps: int = 150
+    learning_rate: float = 0.15
+    momentum: float = 0.9
+
+    @property
+    def parameters(self) -> int:
+        """Number of trained values, which is the length of a gradient."""
+        return PIXELS * self.hidden + self.hidden + self.hidden * CLASSES + CLASSES
+
+
+@dataclass(frozen=True, slots=True)
+class Digits:
+    """The images, (n, 64) float32 in 0…1, and their labels, split into a training and a held-out part."""
+
+    train_images: Floats
+    train_labels: NDArray[np.int64]
+    test_images: Floats
+    test_labels: NDArray[np.int64]
+
+
+@cache
+def load_digits(seed: int) -> Digits:
+    """scikit-learn's 1,797 digits of 8 × 8 pixels, split in a stratified way by `seed`."""
+    from sklearn.datasets import load_digits as load
+    from sklearn.model_selection import train_test_split
+
+    data = load()
+    images = (data.data / 16.0).astype(np.float32)
+    labels = data.target.astype(np.int64)
+    train_x, test_x, train_y, test_y = train_test_split(
+        images, labels, test_size=TEST_SHARE, random_state=seed, stratify=labels
+    )
+    return Digits(train_x, train_y, test_x, test_y)
+
+
+class Replica:
+    """One worker's copy of the network: 64 → hidden (ReLU) → 10 (softmax, cross entropy), SGD with momentum."""
+
+    def __init__(self, options: TrainingOptions, seed: int) -> None:
+        self._options = options
+        rng = np.random.default_rng(seed)
+        hidden = options.hidden
+        self.weights: Floats = np.concatenate(
+            [
+                rng.normal(0, np.sqrt(2 / PIXELS), PIXELS * hidden),
+                np.zeros(hidden),
+                rng.normal(0, np.sqrt(1 / hidden), hidden * CLASSES),
+                np.zeros(CLASSES),
+            ]
+        ).astype(np.float32)
+        self._velocity: Floats = np.zeros_like(self.weights)
+
+    def _layers(self) -> tuple[Floats, Floats, Floats, Floats]:
+        hidden = self._options.hidden
+        ends = np.cumsum([PIXELS * hidden, hidden, hidden * CLASSES])
+        first, first_bias, second, second_bias = np.split(self.weights, ends)
+        return first.reshape(PIXELS, hidden), first_bias, second.reshape(hidden, CLASSES), second_bias
+
+    def gradient(self, images: Floats, labels: NDArray[np.int64]) -> Floats:
+        """Sum over the batch of the loss's gradient, flat, shape (parameters,)."""
+        first, first_bias, second, second_bias = self._layers()
+        hidden = np.maximum(images @ first + first_bias, np.float32(0))
+        error = _softmax(hidden @ second + second_bias)
+        error[np.arange(len(labels)), labels] -= 1
+        back = (error @ second.T) * (hidden > 0)
+        return np.concatenate(
+            [(images.T @ back).ravel(), back.sum(axis=0), (hidden.T @ error).ravel(), error.sum(axis=0)], dtype=np.float32
+        )
+
+    def apply(self, total: Floats, samples: int) -> None:
+        """One step of SGD with the mean gradient `total / samples`."""
+        self._velocity = np.float32(self._options.momentum) * self._velocity + total / np.float32(samples)
+        self.weights = self.weights - np.float32(self._options.learning_rate) * self._velocity
+
+    def accuracy(self, images: Floats, labels: NDArray[np.int64]) -> float:
+        """Share of the images that the network names right, 0…1."""
+        first, first_bias, second, second_bias = self._layers()
+        hidden = np.maximum(images @ first + first_bias, np.float32(0))
+        return float(np.mean(np.argmax(hidden @ second + second_bias, axis=1) == labels))
+
+
+class TrainingJob:
+    """The replicas of all workers and their data: hands out gradients, takes totals."""
+
+    def __init__(self, options: TrainingOptions, workers: int, seed: int) -> None:
+        self.options = options
+        self.workers = workers
+        self._data = load_digits(seed)
+        self._replicas = [Replica(options, seed) for _ in range(workers)]
+        self._shards = np.array_split(np.random.default_rng(seed).permutation(len(self._data.train_labels)), workers)
+
+    def gradients(self, step: int) -> list[Floats]:
+        """Each worker's gradient sum over its batch of this step."""
+        gradients = []
+        for replica, shard in zip(self._replicas, self._shards, strict=True):
+            rows = shard[(np.arange(self.options.batch) + step * self.options.batch) % len(shard)]
+            gradients.append(replica.gradient(self._data.train_images[rows], self._data.train_labels[rows]))
+        return gradients
+
+    def apply(self, totals: Sequence[Floats], samples: Sequence[int]) -> None:
+        """Worker i applies the total that reached worker i."""
+        for replica, total, count in zip(self._replicas, totals, samples, strict=True):
+            replica.apply(total, count)
+
+    def accuracy(self) -> float:
+        """Of worker 0's replica on the held-out images."""
+        return self._replicas[0].accuracy(self._data.test_images, self._data.test_labels)
+
+    def digests(self) -> list[str]:
+        """SHA-256 of each worker's weights: equal strings are equal bits."""
+        return [hashlib.sha256(replica.weights.tobytes()).hexdigest() for replica in self._replicas]
+
+
+def train_without_network(job: TrainingJob, total: Callable[[list[Floats]], Floats]) -> None:
+    """Run the whole job with `total` in the place of the fabric."""
+    samples = job.options.batch * job.workers
+    for step in range(job.options.steps):
+        result = total(job.gradients(step))
+        job.apply([result] * job.workers, [samples] * job.workers)
+
+
+def _softmax(logits: Floats) -> Floats:
+    exponentials = np.exp(logits - logits.max(axis=1, keepdims=True))
+    probabilities: Floats = exponentials / exponentials.sum(axis=1, keepdims=True)
+    return probabilities

@@ -1,0 +1,187 @@
+"""The aggregation header, its messages, its two checksums and its serial numbers (docs/design.md §2.2 and §3.1).
+
+A message is a 28-byte header, and behind it, in the types that have lanes, 256 big-endian int32. Batches of messages
+are NumPy structured arrays: `MESSAGE` (header and lanes) or `HEADER` alone, and the fields of a batch are its columns::
+
+    messages = np.zeros(n, MESSAGE)
+    messages["header"]["job"] = 7
+    set_checksum(messages["header"])
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum, IntFlag
+from typing import Any, Final, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+LANES: Final = 256
+"""int32 lanes of a message; a compile-time constant of the switch program."""
+
+HEADER_BYTES: Final = 28
+LANE_BYTES: Final = 4 * LANES
+MESSAGE_BYTES: Final = HEADER_BYTES + LANE_BYTES
+
+AGGREGATION_PORT: Final = 22341
+"""UDP destination port of every aggregation message (0x5745)."""
+
+VERSION: Final = 1
+NO_JOB: Final = 0
+"""The job number of an empty slot; jobs are 1…65535."""
+
+NO_WINDOW_LIMIT: Final = 0xFFFF
+EXPONENT_BIAS: Final = 127
+FAN_IN: Final = 32
+"""Most children of a node: one bit each in `contributors`."""
+
+CHUNK_BITS: Final = 24
+CHUNKS: Final = 1 << CHUNK_BITS
+GENERATION_BITS: Final = 8
+GENERATIONS: Final = 1 << GENERATION_BITS
+FIRST_GENERATION: Final = 1
+"""Generations run 1…255 and skip 0."""
+
+
+class MessageType(IntEnum):
+    CONTRIBUTION = 1
+    RESULT = 2
+    SCALE = 3
+    SCALE_RESULT = 4
+    FETCH = 5
+    FETCHED = 6
+    SCALE_FETCHED = 7
+
+    @property
+    def has_lanes(self) -> bool:
+        return self in TYPES_WITH_LANES
+
+    @property
+    def size(self) -> int:
+        """Bytes of a message of this type, the UDP header not counted."""
+        return MESSAGE_BYTES if self.has_lanes else HEADER_BYTES
+
+
+TYPES_WITH_LANES: Final = frozenset({MessageType.CONTRIBUTION, MessageType.RESULT, MessageType.FETCHED})
+
+
+class MessageFlag(IntFlag):
+    CONGESTION = 0x01
+    RETRANSMISSION = 0x02
+
+
+HEADER: Final = np.dtype(
+    [
+        ("version_type", "u1"),
+        ("flags", "u1"),
+        ("job", ">u2"),
+        ("tag", ">u4"),
+        ("contributors", ">u4"),
+        ("slot", ">u2"),
+        ("window", ">u2"),
+        ("exponent", "u1"),
+        ("reserved", "u1"),
+        ("checksum", ">u2"),
+        ("weight", ">u4"),
+        ("check", ">u4"),
+    ]
+)
+MESSAGE: Final = np.dtype([("header", HEADER), ("lanes", ">i4", (LANES,))])
+
+_WORDS: Final = np.dtype([("words", ">u2", (HEADER_BYTES // 2,))])
+_CHECKSUM_WORD: Final = HEADER.fields["checksum"][1] // 2  # type: ignore[index]
+
+LANE_COEFFICIENTS: Final[NDArray[np.uint32]] = (
+    np.uint64(0x9E3779B1) * (2 * np.arange(LANES + 1, dtype=np.uint64) + 1) & np.uint64(0xFFFFFFFF)
+).astype(np.uint32)
+"""rᵢ of the linear check, all odd: 256 for the lanes, and the last for the weight."""
+
+Integers = TypeVar("Integers", int, NDArray[np.signedinteger[Any]])
+
+
+def version_type(kind: MessageType) -> int:
+    """First byte of a message of this type."""
+    return VERSION << 4 | kind
+
+
+# --- checksums ---
+
+
+def checksum(headers: NDArray[np.void]) -> NDArray[np.uint16]:
+    """Internet checksum (RFC 1071) of each header with its checksum field taken as zero. HEADER (n,) → (n,)."""
+    words = headers.view(_WORDS)["words"]
+    total = words.sum(axis=-1, dtype=np.uint32) - words[..., _CHECKSUM_WORD]
+    total = (total & 0xFFFF) + (total >> 16)
+    total = (total & 0xFFFF) + (total >> 16)
+    sums: NDArray[np.uint16] = (~total).astype(np.uint16)
+    return sums
+
+
+def set_checksum(headers: NDArray[np.void]) -> None:
+    """Write each header's checksum in place. HEADER (n,), which may be a field of a larger record."""
+    headers["checksum"] = checksum(headers)
+
+
+def has_valid_checksum(headers: NDArray[np.void]) -> NDArray[np.bool_]:
+    """Whether each header carries exactly the checksum that `set_checksum` would write. HEADER (n,) → (n,)."""
+    valid: NDArray[np.bool_] = headers["checksum"] == checksum(headers)
+    return valid
+
+
+def linear_check(lanes: NDArray[Any], weight: NDArray[Any]) -> NDArray[np.uint32]:
+    """Σ rᵢ·vᵢ + r₂₅₆·weight mod 2³²: linear, so the check of a wrapped sum is the wrapped sum of the checks.
+
+    lanes: integers (n, 256) of any byte order; weight: integers (n,). Returns uint32 (n,).
+    """
+    values = lanes.astype(np.uint32)
+    check: NDArray[np.uint32] = np.einsum("ij,j->i", values, LANE_COEFFICIENTS[:LANES])
+    check += LANE_COEFFICIENTS[LANES] * np.asarray(weight).astype(np.uint32)
+    return check
+
+
+def is_well_formed(headers: NDArray[np.void], size: int) -> NDArray[np.bool_]:
+    """Whether version, type and `size` (bytes of each message behind the UDP header) agree. HEADER (n,) → (n,)."""
+    well_formed: NDArray[np.bool_] = np.isin(headers["version_type"], _FIRST_BYTES_BY_SIZE.get(size, ()))
+    return well_formed
+
+
+_FIRST_BYTES_BY_SIZE: Final = {
+    size: np.array([version_type(kind) for kind in MessageType if kind.size == size], np.uint8)
+    for size in (HEADER_BYTES, MESSAGE_BYTES)
+}
+
+
+# --- tags and serial numbers ---
+
+
+def make_tag(generation: int, round_number: Integers) -> Integers:
+    """The tag of a round: generation in the high 8 bits, chunk = round mod 2²⁴ in the low 24."""
+    return generation << CHUNK_BITS | round_number & (CHUNKS - 1)
+
+
+def split_tag(tag: Integers) -> tuple[Integers, Integers]:
+    """(generation, chunk) of a tag. Arrays should be signed: `headers["tag"].astype(np.int64)`."""
+    return tag >> CHUNK_BITS, tag & (CHUNKS - 1)
+
+
+def chunk_distance(ahead: Integers, behind: Integers) -> Integers:
+    """How far `ahead` is in front of `behind` as 24-bit serial numbers: −2²³ … 2²³ − 1; positive when newer.
+
+    Arrays must be signed. After RFC 1982, but half the circle counts as older, as it does in the switch.
+    """
+    return (ahead - behind + CHUNKS // 2) % CHUNKS - CHUNKS // 2
+
+
+def generation_distance(ahead: Integers, behind: Integers) -> Integers:
+    """How far `ahead` is in front of `behind` as 8-bit serial numbers: −128 … 127; positive when newer."""
+    return (ahead - behind + GENERATIONS // 2) % GENERATIONS - GENERATIONS // 2
+
+
+def round_near(chunk: Integers, reference: int) -> Integers:
+    """The round with this chunk that is nearest to the round `reference`; it may be negative near a stream's start."""
+    return reference + (chunk - reference + CHUNKS // 2) % CHUNKS - CHUNKS // 2
+
+
+def next_generation(generation: int) -> int:
+    """The generation after this one: 255 is followed by 1."""
+    return generation % (GENERATIONS - 1) + 1

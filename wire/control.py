@@ -1,0 +1,73 @@
+"""What controller and hosts tell each other (docs/design.md §3.5): plans, what is held, and how to go on.
+
+Addresses are IPv4 as integers in host order. These are values only; who sends them how is the drivers' matter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerPlan:
+    """What one worker needs to contribute in one generation of a job."""
+
+    job: int
+    generation: int
+    rank: int
+    workers: int
+    """The job's size at its start: it fixes the scale of every chunk and never changes."""
+    aggregator: int
+    """Where to send contributions: a switch's loopback address or the parameter server."""
+    child_bit: int
+    """This worker's bit in the `contributors` of its aggregator; exactly one bit is set."""
+    slots: int
+    """S, a power of two."""
+    window: int
+    """W ≤ S/2: most rounds in flight."""
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """One child of a parameter server: a worker or a switch."""
+
+    bit: int
+    address: int
+
+
+@dataclass(frozen=True, slots=True)
+class ServerPlan:
+    """What a parameter server needs to sum in one generation of a job."""
+
+    job: int
+    generation: int
+    slots: int
+    children: tuple[Child, ...]
+    workers: int
+    """The job's size at its start."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A paused host's answer: the rounds whose results it holds."""
+
+    first_incomplete: int
+    """All rounds below this one are held, as far as the host still keeps them (the last S)."""
+    complete: frozenset[int] = frozenset()
+    """Rounds beyond `first_incomplete` that are held as well."""
+
+
+@dataclass(frozen=True, slots=True)
+class FinalRound:
+    """A round that is final, and a host that holds its result."""
+
+    round: int
+    holder: int
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Go on in a new generation; fetch from their holders the final rounds that this host lacks."""
+
+    plan: WorkerPlan | ServerPlan
+    final: tuple[FinalRound, ...] = ()

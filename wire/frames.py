@@ -1,0 +1,243 @@
+"""Whole Ethernet/IPv4/UDP frames, in batches of equal size, and the datagrams inside them (docs/design.md §2.1).
+
+Protocol cores exchange `Datagrams`: payloads with the peer's address. Drivers turn them into frames and back::
+
+    core ──Datagrams (address = destination)──▶ encapsulate ──frames──▶ link
+    core ◀──Datagrams (address = source)─────── decapsulate ◀──frames── link
+
+Formats: RFC 894 (IPv4 over Ethernet), RFC 791 (IPv4; no options, no fragments), RFC 768 (UDP; the checksum is 0, for
+switches rewrite what it would cover).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from wire.aggregation import AGGREGATION_PORT
+from wire.errors import WireError
+
+ETHERNET_BYTES: Final = 14
+IPV4_BYTES: Final = 20
+UDP_BYTES: Final = 8
+FRAME_HEADER_BYTES: Final = ETHERNET_BYTES + IPV4_BYTES + UDP_BYTES
+"""42: everything in front of a UDP payload."""
+
+MTU: Final = 1500
+"""Bytes of an IPv4 packet, its header included."""
+
+ETHERTYPE_IPV4: Final = 0x0800
+PROTOCOL_UDP: Final = 17
+DSCP_CONTROL: Final = 48
+"""CS6: the control class, strict priority 7."""
+
+DSCP_BULK: Final = 0
+DEFAULT_TTL: Final = 64
+
+_IPV4_NO_OPTIONS: Final = 0x45
+_MORE_OR_OFFSET: Final = 0x3FFF  # of the flags-and-fragment word: more fragments, or an offset
+_DONT_FRAGMENT: Final = 0x4000
+
+IPV4: Final = np.dtype(
+    [
+        ("version_ihl", "u1"),
+        ("dscp_ecn", "u1"),
+        ("total_length", ">u2"),
+        ("identification", ">u2"),
+        ("flags_fragment", ">u2"),
+        ("ttl", "u1"),
+        ("protocol", "u1"),
+        ("checksum", ">u2"),
+        ("source", ">u4"),
+        ("destination", ">u4"),
+    ]
+)
+FRAME_HEADER: Final = np.dtype(
+    [
+        ("destination_mac", "u1", (6,)),
+        ("source_mac", "u1", (6,)),
+        ("ethertype", ">u2"),
+        ("ipv4", IPV4),
+        ("source_port", ">u2"),
+        ("destination_port", ">u2"),
+        ("udp_length", ">u2"),
+        ("udp_checksum", ">u2"),
+    ]
+)
+_IPV4_WORDS: Final = np.dtype([("words", ">u2", (IPV4_BYTES // 2,))])
+_CHECKSUM_WORD: Final = 5
+
+
+def _aggregation_port() -> NDArray[np.uint16]:
+    return np.array(AGGREGATION_PORT, np.uint16)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Datagrams:
+    """n UDP payloads of equal size and their peers: the source of what is received, the destination of what is sent."""
+
+    addresses: NDArray[np.uint32]
+    """(n,) IPv4 addresses."""
+    payload: NDArray[np.uint8]
+    """(n, size)"""
+    source_ports: NDArray[np.uint16] = field(default_factory=_aggregation_port)
+    """(n,), or () when all share it; the aggregation port when left out."""
+    destination_ports: NDArray[np.uint16] = field(default_factory=_aggregation_port)
+
+    def __len__(self) -> int:
+        return len(self.addresses)
+
+
+@dataclass(frozen=True, slots=True)
+class Rejects:
+    """How many frames of a batch were not for the caller, by the first reason that applied."""
+
+    truncated: int = 0
+    not_ipv4: int = 0
+    """Another ethertype, an IPv4 header with options, or another version."""
+    bad_checksum: int = 0
+    """The IPv4 header's."""
+    fragment: int = 0
+    other_address: int = 0
+    not_udp: int = 0
+    bad_length: int = 0
+    """IPv4's or UDP's length does not say what the frame is."""
+
+    @property
+    def total(self) -> int:
+        return (
+            self.truncated
+            + self.not_ipv4
+            + self.bad_checksum
+            + self.fragment
+            + self.other_address
+            + self.not_udp
+            + self.bad_length
+        )
+
+    def __add__(self, other: Rejects) -> Rejects:
+        return Rejects(
+            self.truncated + other.truncated,
+            self.not_ipv4 + other.not_ipv4,
+            self.bad_checksum + other.bad_checksum,
+            self.fragment + other.fragment,
+            self.other_address + other.other_address,
+            self.not_udp + other.not_udp,
+            self.bad_length + other.bad_length,
+        )
+
+
+def ipv4_checksum(headers: NDArray[np.void]) -> NDArray[np.uint16]:
+    """Internet checksum (RFC 1071) of each IPv4 header with its checksum field taken as zero. IPV4 (n,) → (n,)."""
+    words = headers.view(_IPV4_WORDS)["words"]
+    total = words.sum(axis=-1, dtype=np.uint32) - words[..., _CHECKSUM_WORD]
+    total = (total & 0xFFFF) + (total >> 16)
+    total = (total & 0xFFFF) + (total >> 16)
+    sums: NDArray[np.uint16] = (~total).astype(np.uint16)
+    return sums
+
+
+def mac_bytes(macs: ArrayLike) -> NDArray[np.uint8]:
+    """48-bit integers of any shape → (…, 6) bytes in transmission order."""
+    values = np.asarray(macs, dtype=">u8")
+    return values[..., None].view(np.uint8)[..., 2:]
+
+
+def encapsulate(
+    payload: NDArray[np.uint8],
+    *,
+    source: ArrayLike,
+    destination: ArrayLike,
+    source_mac: ArrayLike,
+    destination_mac: ArrayLike,
+    source_port: ArrayLike = AGGREGATION_PORT,
+    destination_port: ArrayLike = AGGREGATION_PORT,
+    dscp: ArrayLike = DSCP_BULK,
+    ttl: ArrayLike = DEFAULT_TTL,
+) -> NDArray[np.uint8]:
+    """Put Ethernet, IPv4 and UDP in front of each payload. (n, size) uint8 → (n, 42 + size) uint8.
+
+    Addresses (32 bits), MACs (48 bits), ports, DSCP and TTL are integers, each one for all rows or one per row.
+    Raises WireError where a packet would exceed the MTU of 1500.
+    """
+    rows, size = payload.shape
+    total_length = IPV4_BYTES + UDP_BYTES + size
+    if total_length > MTU:
+        raise WireError(f"a payload of {size} bytes makes an IPv4 packet of {total_length}; at most {MTU} fit the link")
+    frames = np.empty((rows, FRAME_HEADER_BYTES + size), np.uint8)
+    frames[:, FRAME_HEADER_BYTES:] = payload
+
+    headers = np.zeros(rows, FRAME_HEADER)
+    headers["destination_mac"] = mac_bytes(destination_mac)
+    headers["source_mac"] = mac_bytes(source_mac)
+    headers["ethertype"] = ETHERTYPE_IPV4
+    ipv4 = headers["ipv4"]
+    ipv4["version_ihl"] = _IPV4_NO_OPTIONS
+    ipv4["dscp_ecn"] = np.asarray(dscp) << 2
+    ipv4["total_length"] = total_length
+    ipv4["flags_fragment"] = _DONT_FRAGMENT
+    ipv4["ttl"] = ttl
+    ipv4["protocol"] = PROTOCOL_UDP
+    ipv4["source"] = source
+    ipv4["destination"] = destination
+    ipv4["checksum"] = ipv4_checksum(ipv4)
+    headers["source_port"] = source_port
+    headers["destination_port"] = destination_port
+    headers["udp_length"] = UDP_BYTES + size
+
+    frames[:, :FRAME_HEADER_BYTES] = headers.view(np.uint8).reshape(rows, FRAME_HEADER_BYTES)
+    return frames
+
+
+def frame_headers(frames: NDArray[np.uint8]) -> NDArray[np.void]:
+    """The 42 header bytes of each frame as FRAME_HEADER records (a copy). (n, ≥ 42) uint8 → (n,)."""
+    headers: NDArray[np.void] = np.ascontiguousarray(frames[:, :FRAME_HEADER_BYTES]).view(FRAME_HEADER)[:, 0]
+    return headers
+
+
+def decapsulate(frames: NDArray[np.uint8], address: int | None = None) -> tuple[Datagrams, Rejects]:
+    """The UDP datagrams in frames of equal length, and how many frames had none. (n, length) uint8.
+
+    With `address`, frames to another IPv4 address are rejected. All UDP ports pass: they are in the result.
+    """
+    rows, length = frames.shape
+    if length < FRAME_HEADER_BYTES:
+        empty = Datagrams(
+            np.empty(0, np.uint32), np.empty((0, 0), np.uint8), np.empty(0, np.uint16), np.empty(0, np.uint16)
+        )
+        return empty, Rejects(truncated=rows)
+    headers = frame_headers(frames)
+    ipv4 = headers["ipv4"]
+    good = np.ones(rows, np.bool_)
+
+    def reject(bad: NDArray[Any]) -> int:
+        count = int(np.count_nonzero(good & bad))
+        good[bad] = False
+        return count
+
+    packet_length = length - ETHERNET_BYTES
+    rejects = Rejects(
+        not_ipv4=reject((headers["ethertype"] != ETHERTYPE_IPV4) | (ipv4["version_ihl"] != _IPV4_NO_OPTIONS)),
+        bad_checksum=reject(ipv4["checksum"] != ipv4_checksum(ipv4)),
+        fragment=reject(ipv4["flags_fragment"] & _MORE_OR_OFFSET != 0),
+        other_address=0 if address is None else reject(ipv4["destination"] != address),
+        not_udp=reject(ipv4["protocol"] != PROTOCOL_UDP),
+        bad_length=reject(
+            (ipv4["total_length"] != packet_length) | (headers["udp_length"] != packet_length - IPV4_BYTES)
+        ),
+    )
+    payload = frames[:, FRAME_HEADER_BYTES:]
+    if rejects.total:
+        headers, payload = headers[good], payload[good]
+    return (
+        Datagrams(
+            headers["ipv4"]["source"].astype(np.uint32),
+            payload,
+            headers["source_port"].astype(np.uint16),
+            headers["destination_port"].astype(np.uint16),
+        ),
+        rejects,
+    )

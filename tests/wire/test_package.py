@@ -1,0 +1,13 @@
+"""The room as a whole."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+
+def test_the_codecs_do_not_import_scapy() -> None:
+    program = (
+        "import sys, wire, wire.aggregation, wire.control, wire.frames, wire.int_md; sys.exit('scapy' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

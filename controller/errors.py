@@ -1,0 +1,25 @@
+"""The one root of this room's errors."""
+
+from __future__ import annotations
+
+
+class ControllerError(Exception):
+    """A switch refused or cannot be reached, or a plan cannot be made. The message names what, where and what is
+    right.
+    """
+
+
+class SwitchUnreachable(ControllerError):
+    """No P4Runtime session with a switch: wrong address, nobody listening, no answer in time, or the stream broke."""
+
+
+class WriteRefused(ControllerError):
+    """A switch refused updates: each is named with its table and entry."""
+
+
+class PlanError(ControllerError):
+    """A job, placement or fabric that cannot be turned into table entries."""
+
+
+class OutOfMemory(PlanError):
+    """A switch has no room for what a job needs from its memory."""

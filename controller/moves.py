@@ -1,0 +1,213 @@
+"""Moving a running job to its next generation: pause, settle, resume (docs/design.md §3.5), as a pure state machine.
+
+::
+
+    PAUSING ──all Held, or the rest given up──▶ SETTLING ──settled(plans)──▶ RESUMING ──all resumed──▶ DONE
+      │ Pause to who has not answered             │ the caller writes            │ Resume to who has not confirmed
+                                                  │ the switches
+
+Hosts are named by their IPv4 address as an integer. The machine reads no clock: `poll(now_ns)` says what to send,
+again every `retry_ns` until it is answered. A round is final once any host that takes part holds its result; final
+rounds are fetched, never summed again, and all others are summed again by every worker. So nothing is lost and the
+workers never differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from controller.errors import ControllerError
+from wire.aggregation import next_generation
+from wire.control import FinalRound, Held, Resume, ServerPlan, WorkerPlan
+
+
+class MoveError(ControllerError):
+    """A move that cannot go on without losing a round, or a step out of order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Send nothing of this generation any more, accept none of its results, and say what you hold."""
+
+    job: int
+    generation: int
+
+
+class Phase(Enum):
+    PAUSING = "pausing"
+    SETTLING = "settling"
+    RESUMING = "resuming"
+    DONE = "done"
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """What is final, and who fetches which final round from whom."""
+
+    final_below: int
+    """All rounds below this one are final."""
+    final_beyond: frozenset[int]
+    """Final rounds at or beyond `final_below`."""
+    fetches: Mapping[int, tuple[FinalRound, ...]]
+    """By worker: the final rounds that it lacks, in order, each with a holder."""
+
+    def is_final(self, round_: int) -> bool:
+        return round_ < self.final_below or round_ in self.final_beyond
+
+
+def settle(workers: Mapping[int, Held], servers: Mapping[int, Held], slots: int) -> Settlement:
+    """F = the union of what anyone holds, and a holder for each round of F that a worker lacks.
+
+    A host keeps the results of its last `slots` rounds. Holders of the same round are used in turn. Raises MoveError
+    for a round that is final but that no host keeps: a worker fell behind by more than the window allows, so somebody
+    broke the protocol.
+    """
+    everyone = {**servers, **workers}
+    below = max((held.first_incomplete for held in everyone.values()), default=0)
+    beyond = frozenset(r for held in everyone.values() for r in held.complete if r >= below)
+    lacking = {
+        address: sorted({*range(held.first_incomplete, below), *beyond} - held.complete)
+        for address, held in workers.items()
+    }
+    kept_from = {address: _oldest_kept(held, slots) for address, held in everyone.items()}
+    holders: dict[int, int] = {}
+    for round_ in sorted({r for rounds in lacking.values() for r in rounds}):
+        having = sorted(
+            address
+            for address, held in everyone.items()
+            if round_ >= kept_from[address] and (round_ < held.first_incomplete or round_ in held.complete)
+        )
+        if not having:
+            raise MoveError(
+                f"round {round_} is final but no host keeps its result any more: a worker is more than {slots} rounds "
+                "behind; the window must be at most half the slots"
+            )
+        holders[round_] = having[round_ % len(having)]
+    return Settlement(
+        below, beyond, {a: tuple(FinalRound(r, holders[r]) for r in rounds) for a, rounds in lacking.items()}
+    )
+
+
+class Move:
+    """One job on its way from one generation to the next."""
+
+    def __init__(
+        self,
+        *,
+        job: int,
+        generation: int,
+        workers: Iterable[int],
+        servers: Iterable[int] = (),
+        slots: int,
+        now_ns: int,
+        retry_ns: int = 50_000_000,
+        patience_ns: int | None = None,
+    ) -> None:
+        """`generation` is the one being left. After `patience_ns` hosts that did not answer are given up as lost;
+        None: never.
+
+        A host given up must not come back to this job: it may have applied rounds that the others sum again.
+        """
+        self.job = job
+        self.generation = generation
+        self.phase = Phase.PAUSING
+        self.lost: frozenset[int] = frozenset()
+        self.settlement: Settlement | None = None
+        self._slots = slots
+        self._workers = frozenset(workers)
+        self._servers = frozenset(servers)
+        self._held: dict[int, Held] = {}
+        self._resumes: dict[int, Resume] = {}
+        self._retry_ns = retry_ns
+        self._give_up_ns = None if patience_ns is None else now_ns + patience_ns
+        self._next_send_ns = now_ns
+        if not self._workers or self._workers & self._servers:
+            raise MoveError(f"job {job}: a move needs workers, and no host is both worker and server")
+
+    @property
+    def survivors(self) -> frozenset[int]:
+        """The workers that answered; meaningful once the phase is past PAUSING."""
+        return self._workers - self.lost
+
+    @property
+    def deadline_ns(self) -> int | None:
+        """When `poll` has something to do next; None while it waits for the caller or is done."""
+        if self.phase in (Phase.SETTLING, Phase.DONE):
+            return None
+        if self.phase is Phase.PAUSING and self._give_up_ns is not None:
+            return min(self._next_send_ns, self._give_up_ns)
+        return self._next_send_ns
+
+    def poll(self, now_ns: int) -> list[tuple[int, Pause | Resume]]:
+        """What to send now, by address."""
+        if self.phase is Phase.PAUSING and self._give_up_ns is not None and now_ns >= self._give_up_ns:
+            self._give_up()
+        if self.phase in (Phase.SETTLING, Phase.DONE) or now_ns < self._next_send_ns:
+            return []
+        self._next_send_ns = now_ns + self._retry_ns
+        if self.phase is Phase.PAUSING:
+            return [(address, Pause(self.job, self.generation)) for address in sorted(self._unanswered())]
+        return sorted(self._resumes.items())
+
+    def held(self, address: int, held: Held) -> None:
+        """A host's answer to Pause. A repeated one changes nothing, nor does one that comes too late."""
+        if address not in self._workers | self._servers:
+            raise MoveError(f"job {self.job}: a host that takes no part ({address:#010x}) says what it holds")
+        if self.phase is not Phase.PAUSING or address in self._held:
+            return
+        self._held[address] = held
+        if not self._unanswered():
+            self._settle()
+
+    def settled(self, plans: Mapping[int, WorkerPlan | ServerPlan], now_ns: int) -> None:
+        """The switches hold the new plan: go on with these plans, one for each surviving worker and each server of
+        the plan.
+        """
+        if self.phase is not Phase.SETTLING or self.settlement is None:
+            raise MoveError(f"job {self.job}: cannot resume while {self.phase.value}")
+        planned = {address for address, plan in plans.items() if isinstance(plan, WorkerPlan)}
+        if planned != self.survivors:
+            raise MoveError(
+                f"job {self.job}: plans for {len(planned)} workers, {len(self.survivors)} survive; "
+                "every survivor needs one"
+            )
+        for plan in plans.values():
+            if plan.generation != next_generation(self.generation) or plan.slots != self._slots:
+                raise MoveError(
+                    f"job {self.job}: the next plan has generation {plan.generation} and {plan.slots} slots; "
+                    f"it must have {next_generation(self.generation)} and {self._slots}"
+                )
+        self._resumes = {
+            address: Resume(plan, self.settlement.fetches.get(address, ())) for address, plan in plans.items()
+        }
+        self.phase = Phase.RESUMING
+        self._next_send_ns = now_ns
+
+    def resumed(self, address: int) -> None:
+        """A host confirms its Resume."""
+        self._resumes.pop(address, None)
+        if self.phase is Phase.RESUMING and not self._resumes:
+            self.phase = Phase.DONE
+
+    def _unanswered(self) -> frozenset[int]:
+        return (self._workers | self._servers) - self._held.keys()
+
+    def _give_up(self) -> None:
+        self.lost = self._unanswered()
+        if not self.survivors:
+            raise MoveError(f"job {self.job}: no worker answered the pause; there is nobody to go on with")
+        self._settle()
+
+    def _settle(self) -> None:
+        workers = {address: held for address, held in self._held.items() if address in self._workers}
+        servers = {address: held for address, held in self._held.items() if address in self._servers}
+        self.settlement = settle(workers, servers, self._slots)
+        self.phase = Phase.SETTLING
+
+
+def _oldest_kept(held: Held, slots: int) -> int:
+    """Lower bound of what a host with a cache of its last `slots` rounds still keeps."""
+    newest = max(held.first_incomplete - 1, *held.complete) if held.complete else held.first_incomplete - 1
+    return newest - slots + 1

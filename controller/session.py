@@ -1,0 +1,349 @@
+"""One P4Runtime session with one switch, through finsy.
+
+A `SwitchSession` speaks to an emulated switch as it would to a real one: stream, arbitration, pipeline configuration
+(only if the switch's cookie differs), batched writes, reads of the whole state, packets out and in::
+
+    async with SwitchSession("s1", "127.0.0.1:9559", device_id=1, pipeline=pipeline) as session:
+        await session.write(inserts=[...])
+        state = await session.read()
+
+Every error is a `ControllerError` that names the switch, and for refused updates the table and entry. Source: P4Runtime
+Specification 1.5, sections 5 (arbitration), 8 (pipeline), 9 (entities), 11 (errors), 16.1 (packet I/O).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, TypeVar, cast
+
+import finsy as fy
+from finsy.p4client import P4ClientError
+from finsy.p4entity import P4Entity
+from finsy.p4schema import P4Schema
+from finsy.proto import p4r
+
+from controller.entries import Call, CloneSession, Entry, FieldValue, Group, Item, SwitchState
+from controller.errors import ControllerError, SwitchUnreachable, WriteRefused
+
+BATCH_UPDATES: Final = 1000
+"""Most updates in one WriteRequest: well below gRPC's 4 MiB."""
+
+BUFFERED_PACKETS: Final = 65_536
+"""Packet-ins kept for whoever collects them; what exceeds them is dropped and counted as dropped."""
+
+ELECTION_ID: Final = 10
+_ADDRESS: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(\d{1,5})")
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """A compiled P4 program: P4Info in text format, and what the target loads (BMv2 JSON)."""
+
+    p4info: Path
+    blob: Path
+
+    def check(self) -> None:
+        """Raises ControllerError if a file is missing."""
+        for path in (self.p4info, self.blob):
+            if not path.is_file():
+                raise ControllerError(f"pipeline: no file {path}; compile the switch program first")
+
+
+@dataclass(frozen=True, slots=True)
+class PacketIn:
+    ingress_port: int
+    frame: bytes
+
+
+class SwitchSession:
+    """A session with one switch; an async context manager."""
+
+    def __init__(self, name: str, address: str, *, device_id: int, pipeline: Pipeline, timeout_s: float = 5.0) -> None:
+        """`address` is host:port; every request, and the connection itself, ends within `timeout_s` seconds.
+
+        Raises SwitchUnreachable for an address that cannot be one, ControllerError for a missing pipeline file.
+        """
+        match = _ADDRESS.fullmatch(address)
+        if match is None or not 0 < int(match[2]) < 65_536:
+            raise SwitchUnreachable(f'{name}: "{address}" is not a P4Runtime address; write it like 127.0.0.1:9559')
+        pipeline.check()
+        self.name = name
+        self.address = address
+        self.device_id = device_id
+        self.packet_outs_sent = 0
+        self.packet_ins_received = 0
+        self.packet_ins_dropped = 0
+        self._timeout_s = timeout_s
+        self._switch = fy.Switch(
+            name,
+            address,
+            fy.SwitchOptions(
+                p4info=pipeline.p4info,
+                p4blob=pipeline.blob,
+                device_id=device_id,
+                initial_election_id=ELECTION_ID,
+            ),
+        )
+        self._packets: list[PacketIn] = []
+        self._changed = asyncio.Event()
+        self._reader: asyncio.Task[None] | None = None
+
+    @property
+    def schema(self) -> P4Schema:
+        return self._switch.p4info
+
+    async def __aenter__(self) -> SwitchSession:
+        _speak_for_finsy()
+        await self._guard(self._switch.__aenter__(), "connect")
+        try:
+            if not self._switch.is_primary:
+                raise ControllerError(
+                    f"{self.name} at {self.address}: another controller is primary, with election id "
+                    f"{self._switch.primary_id}; this one has {self._switch.election_id}. Stop the other one first"
+                )
+            self._switch.ee.on(fy.SwitchEvent.CHANNEL_DOWN, lambda _: self._changed.set())
+            self._reader = asyncio.create_task(self._receive(), name=f"packet-ins of {self.name}")
+            await asyncio.sleep(0)  # lets the reader open its queue before the first packet
+        except BaseException:
+            await self._switch.__aexit__(None, None, None)
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._reader is not None:
+            self._reader.cancel()
+            await asyncio.gather(self._reader, return_exceptions=True)
+        await self._switch.__aexit__(None, None, None)
+
+    async def write(
+        self, *, inserts: Iterable[Item] = (), modifies: Iterable[Item] = (), deletes: Iterable[Item] = ()
+    ) -> None:
+        """Write updates in batches: deletes, then modifies, then inserts; within a kind the switch may reorder.
+
+        A table's default action goes into `modifies`. Raises WriteRefused with every refused entry; what was not
+        refused has been written (P4Runtime: a batch continues on error).
+        """
+        for kind, items in (
+            (p4r.Update.DELETE, deletes),
+            (p4r.Update.MODIFY, modifies),
+            (p4r.Update.INSERT, inserts),
+        ):
+            updates = [(item, p4r.Update(type=kind, entity=self._encode(item))) for item in items]
+            for start in range(0, len(updates), BATCH_UPDATES):
+                await self._write_batch(updates[start : start + BATCH_UPDATES])
+
+    async def read(self, defaults: Sequence[str] = ()) -> SwitchState:
+        """All table entries but constant ones, multicast groups, clone sessions, and these tables' default actions."""
+        wanted: list[P4Entity] = [fy.P4TableEntry(), fy.P4MulticastGroupEntry(), fy.P4CloneSessionEntry()]
+        wanted += [fy.P4TableEntry(table, is_default_action=True) for table in defaults]
+        items: list[Item] = []
+
+        async def collect() -> None:
+            async for entity in cast(AsyncIterator[P4Entity], self._switch.read(wanted)):
+                if (item := self._decode(entity)) is not None:
+                    items.append(item)
+
+        await self._guard(collect(), "read its state")
+        return SwitchState.of(items)
+
+    async def read_counter(self, counter: str) -> tuple[int, ...]:
+        """Packets of every index of an indirect counter, such as `FabricIngress.drops`."""
+        cells: dict[int, int] = {}
+
+        async def collect() -> None:
+            counters = self._switch.read(fy.P4CounterEntry(counter))
+            async for entity in cast(AsyncIterator[fy.P4CounterEntry], counters):
+                if entity.index is not None:
+                    cells[entity.index] = 0 if entity.data is None else entity.data.packet_count
+
+        await self._guard(collect(), f"read counter {counter}")
+        return tuple(cells[index] for index in sorted(cells))
+
+    async def send(self, packets: Iterable[tuple[int, bytes]]) -> int:
+        """Send (egress port, frame) as packet-outs; how many. The stream acknowledges none: see `packet_outs_sent`."""
+        padding = {
+            field.name: 0
+            for field in self.schema.controller_packet_metadata["packet_out"].metadata
+            if field.name != "egress_port"
+        }
+        messages = [fy.P4PacketOut(frame, egress_port=port, **padding) for port, frame in packets]
+        await self._guard(self._switch.write(messages), "send packets")
+        self.packet_outs_sent += len(messages)
+        return len(messages)
+
+    def take_packets(self) -> list[PacketIn]:
+        """The packet-ins since the last call, in order of arrival."""
+        taken, self._packets = self._packets, []
+        return taken
+
+    async def drain(self, packet_ins: int, timeout_s: float = 5.0) -> None:
+        """Wait until this many packet-ins have come since the session began. Raises ControllerError if they do not."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while self.packet_ins_received < packet_ins:
+                    self._changed.clear()
+                    if not self._switch.is_up:
+                        raise SwitchUnreachable(
+                            f"{self.name} at {self.address}: the stream broke while packets were due"
+                        )
+                    await self._changed.wait()
+        except TimeoutError:
+            raise ControllerError(
+                f"{self.name}: {self.packet_ins_received} packet-ins arrived in {timeout_s:g} s, {packet_ins} were due"
+            ) from None
+
+    async def _receive(self) -> None:
+        async for packet in self._switch.read_packets(queue_size=BUFFERED_PACKETS):
+            self.packet_ins_received += 1
+            if len(self._packets) < BUFFERED_PACKETS:
+                self._packets.append(PacketIn(int(packet.metadata.get("ingress_port", 0)), packet.payload))
+            else:
+                self.packet_ins_dropped += 1
+            self._changed.set()
+
+    async def _write_batch(self, updates: Sequence[tuple[Item, p4r.Update]]) -> None:
+        try:
+            await self._guard(self._switch.write([update for _, update in updates]), "write", keep_details=True)
+        except P4ClientError as error:
+            refused = [
+                f"{p4r.Update.Type.Name(updates[at][1].type).lower()} {updates[at][0]}: "
+                f"{detail.message or detail.canonical_code.name}"
+                for at, detail in sorted(error.details.items())
+                if at < len(updates)
+            ]
+            raise WriteRefused(
+                f"{self.name}: {len(refused)} of {len(updates)} updates refused: " + "; ".join(refused)
+            ) from None
+
+    async def _guard(self, work: Awaitable[_T], what: str, *, keep_details: bool = False) -> _T:
+        """Bound the time of `work` and turn what it raises into one ControllerError."""
+        where = f"{self.name} at {self.address}"
+        try:
+            if what != "connect" and not self._switch.is_up:
+                _discard(work)
+                raise SwitchUnreachable(f"{where}: cannot {what}: the stream broke; is the switch still running?")
+            async with asyncio.timeout(self._timeout_s):
+                return await work
+        except TimeoutError:
+            raise SwitchUnreachable(f"{where}: cannot {what}: no answer within {self._timeout_s:g} s") from None
+        except P4ClientError as error:
+            if keep_details and error.details:
+                raise
+            if error.code == fy.GRPCStatusCode.UNAVAILABLE:
+                raise SwitchUnreachable(
+                    f"{where}: cannot {what}: nobody answers there; check address and port, and that the switch runs"
+                ) from None
+            raise ControllerError(f"{where}: cannot {what}: {error.code.name}: {error.message}") from None
+        except (ValueError, AssertionError, RuntimeError) as error:
+            # finsy's own for a stream at its end, an unknown table, or an exhausted election
+            raise ControllerError(f"{where}: cannot {what}: {error or type(error).__name__}") from None
+
+    def _encode(self, item: Item) -> p4r.Entity:
+        try:
+            return self._entity(item).encode(self.schema)
+        except (ValueError, KeyError) as error:
+            raise ControllerError(f"{self.name}: {item}: does not fit the switch program: {error}") from None
+
+    def _entity(self, item: Item) -> fy.P4TableEntry | fy.P4MulticastGroupEntry | fy.P4CloneSessionEntry:
+        match item:
+            case Group(group_id, replicas):
+                return fy.P4MulticastGroupEntry(group_id, replicas=replicas)
+            case CloneSession(session_id, replicas):
+                return fy.P4CloneSessionEntry(session_id, replicas=replicas)
+            case Entry(table, fields, calls, default):
+                actions = [fy.P4TableAction(call.action, **dict(call.args)) for call in calls]
+                selector = self.schema.tables[table].action_profile is not None
+                if not selector and len(actions) != 1:
+                    raise ValueError(f"{len(actions)} actions for a table without selector")
+                return fy.P4TableEntry(
+                    table,
+                    match=None if default else fy.P4TableMatch(dict(fields)),
+                    action=fy.P4IndirectAction([(1, action) for action in actions]) if selector else actions[0],
+                    is_default_action=default,
+                )
+
+    def _decode(self, entity: P4Entity) -> Item | None:
+        """None for constant entries and those that are not the plan's matter."""
+        match entity:
+            case fy.P4MulticastGroupEntry():
+                return Group(entity.multicast_group_id, _replicas(entity.replicas))
+            case fy.P4CloneSessionEntry():
+                return CloneSession(entity.session_id, _replicas(entity.replicas))
+            case fy.P4TableEntry():
+                table = self.schema.tables[entity.table_id]
+                if table.is_const or entity.is_const:
+                    return None
+                fields = tuple(sorted((name, _plain(value)) for name, value in (entity.match or {}).items()))
+                return Entry(table.name, fields, _calls(entity.action), entity.is_default_action)
+            case _:
+                return None
+
+
+def _calls(action: fy.P4TableAction | fy.P4IndirectAction | None) -> tuple[Call, ...]:
+    """An action set as calls, each as often as its weight says; a reference as a call named after what it refers to."""
+    if action is None:
+        return ()
+    if isinstance(action, fy.P4TableAction):
+        return (_call(action),)
+    if action.action_set is None:
+        return (
+            Call(
+                "member" if action.member_id is not None else "group",
+                (("id", action.member_id or action.group_id or 0),),
+            ),
+        )
+    calls: list[Call] = []
+    for weight, member in action.action_set:
+        calls += [_call(member)] * (weight if isinstance(weight, int) else weight[0])
+    return tuple(sorted(calls, key=lambda c: (c.action, c.args)))
+
+
+def _call(action: fy.P4TableAction) -> Call:
+    args = ((name, _plain(value)) for name, value in action.args.items())
+    return Call(action.name.rsplit(".", 1)[-1], tuple(sorted((n, v) for n, v in args if isinstance(v, int))))
+
+
+def _replicas(replicas: Iterable[Any]) -> tuple[tuple[int, int], ...]:
+    plain = [(r, 0) if isinstance(r, int) else (r.port, r.instance) for r in replicas]
+    return tuple(sorted(plain))
+
+
+def _plain(value: Any) -> FieldValue:
+    """finsy's decoded value as integers: it gives address objects where P4Info has a format annotation."""
+    match value:
+        case tuple():
+            return int(value[0]), int(value[1])
+        case str():
+            return int(value.replace(":", ""), 16)
+        case _ if hasattr(value, "network_address"):
+            return int(value.network_address), int(value.prefixlen)
+        case _:
+            return int(value)
+
+
+def _discard(work: Awaitable[object]) -> None:
+    if asyncio.iscoroutine(work):
+        work.close()
+
+
+class _SpokenFor(logging.Filter):
+    """finsy logs the traceback of a task that failed, and raises the same error, which this module words and raises."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not (record.levelno >= logging.CRITICAL and record.exc_info)
+
+
+_SPOKEN_FOR: Final = _SpokenFor()
+
+
+def _speak_for_finsy() -> None:
+    logging.getLogger("finsy").addFilter(_SPOKEN_FOR)

@@ -1,0 +1,54 @@
+"""What a protocol core has received, sent and dropped, by reason."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+
+@dataclass(slots=True)
+class Counters:
+    """Packet counts of one core since it was made.
+
+    Every received packet ends in `accepted`, `answered` or one drop reason.
+    """
+
+    received: int = 0
+    accepted: int = 0
+    """Contributions added, or results taken."""
+    answered: int = 0
+    """Repeated contributions and fetches that were answered from the kept results."""
+    sent: int = 0
+    retransmitted: int = 0
+    """Of `sent`: what a timer sent again."""
+
+    malformed: int = 0
+    """Version, type or length is off."""
+    unexpected_type: int = 0
+    """A good message of a type that this host, or this round, does not take."""
+    bad_checksum: int = 0
+    """The header's checksum."""
+    bad_check: int = 0
+    """The linear check over lanes and weight."""
+    unknown_job: int = 0
+    stale_generation: int = 0
+    """Of another generation than the plan's."""
+    foreign: int = 0
+    """Not from the aggregator or holder that was asked (worker), not a child with its own bit (server)."""
+    bad_slot: int = 0
+    duplicate: int = 0
+    """The round is complete here, or already has this child's contribution."""
+    late: int = 0
+    """Of a round that its slot has left behind."""
+    out_of_window: int = 0
+    """Of a round that cannot be in flight yet: a damaged tag."""
+    unknown_round: int = 0
+    """A fetch of a round that is not kept here."""
+    paused: int = 0
+
+    @property
+    def dropped(self) -> int:
+        """All drops together."""
+        return sum(getattr(self, field.name) for field in fields(self) if field.name not in _NOT_DROPS)
+
+
+_NOT_DROPS = frozenset({"received", "accepted", "answered", "sent", "retransmitted"})

@@ -1,0 +1,23 @@
+"""The errors of this package: one root, and one kind for each thing that a caller can do about it."""
+
+from __future__ import annotations
+
+
+class HostError(Exception):
+    """Root of this package's errors."""
+
+
+class InvalidTensor(HostError):
+    """The tensor cannot be summed: wrong dtype, or it holds a NaN or an infinity. Names the tensor and the element."""
+
+
+class InvalidPlan(HostError):
+    """A plan or a resume does not fit the host that was given it. Names the field and what would be right."""
+
+
+class AllreduceTimeout(HostError):
+    """A sum did not arrive in time. Says what the worker waits for, from whom, and since when."""
+
+
+class EndpointClosed(HostError):
+    """The endpoint was closed, or its thread ended with the error that is this one's cause."""

@@ -1,0 +1,29 @@
+"""How a holder answers FETCH: workers and parameter servers hand out the final results keep (docs/design.md §3.5)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hosts.counters import Counters
+from hosts.messages import Messages, MessageWriter
+from hosts.rounds import RoundStore
+from wire.aggregation import MessageType, round_near
+from wire.frames import Datagrams
+
+
+def answer_fetches(
+    asked: Messages, store: RoundStore, writer: MessageWriter, reference: int, counters: Counters
+) -> list[Datagrams]:
+    """FETCHED and SCALE_FETCHED for the rounds that are kept; `reference` is a round near those asked for."""
+    rounds = round_near(asked.chunks, reference)
+    kept = store.holds(rounds)
+    counters.unknown_round += len(rounds) - int(np.count_nonzero(kept))
+    places, askers = rounds[kept] & store.mask, asked.addresses[kept]
+    with_lanes = store.has_lanes[places]
+    answers = []
+    for kind, rows in ((MessageType.FETCHED, with_lanes), (MessageType.SCALE_FETCHED, ~with_lanes)):
+        if rows.any():
+            answers.append(Datagrams(askers[rows], store.write(writer, kind, places[rows], 0)))
+    counters.answered += len(places)
+    counters.sent += len(places)
+    return answers

@@ -1,0 +1,167 @@
+"""Batches of aggregation messages as columns: taken apart and vetted on the way in, put together on the way out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from hosts.counters import Counters
+from wire.aggregation import (
+    CHUNK_BITS,
+    CHUNKS,
+    HEADER,
+    HEADER_BYTES,
+    LANE_COEFFICIENTS,
+    MESSAGE,
+    MESSAGE_BYTES,
+    MessageType,
+    has_valid_checksum,
+    linear_check,
+    set_checksum,
+    version_type,
+)
+from wire.frames import Datagrams
+
+BoolArray = NDArray[np.bool_]
+IntArray = NDArray[np.int64]
+
+TYPE_MASK: Final = 0x0F
+
+
+def _well_formed_table(size: int) -> BoolArray:
+    table = np.zeros(256, np.bool_)
+    table[[version_type(kind) for kind in MessageType if kind.size == size]] = True
+    return table
+
+
+_WELL_FORMED: Final = {size: _well_formed_table(size) for size in (HEADER_BYTES, MESSAGE_BYTES)}
+
+
+@dataclass(slots=True)
+class Messages:
+    """n received messages that passed the tests of `open_messages`. Columns of the header are views into `headers`."""
+
+    headers: NDArray[np.void]
+    lanes: NDArray[Any] | None
+    """Big-endian int32 (n, LANES); None for messages without lanes."""
+    addresses: NDArray[np.uint32]
+    kinds: NDArray[np.uint8]
+    chunks: IntArray
+
+    def __len__(self) -> int:
+        return len(self.addresses)
+
+    def only(self, keep: BoolArray | IntArray) -> Messages:
+        """The rows that `keep` selects."""
+        return Messages(
+            self.headers[keep],
+            None if self.lanes is None else self.lanes[keep],
+            self.addresses[keep],
+            self.kinds[keep],
+            self.chunks[keep],
+        )
+
+    def pass_check(self) -> BoolArray:
+        """Whether each message's linear check is that of its lanes and weight."""
+        weight = self.headers["weight"]
+        if self.lanes is None:
+            good: BoolArray = self.headers["check"] == weight_check(weight)
+        else:
+            good = self.headers["check"] == linear_check(self.lanes, weight)
+        return good
+
+
+def weight_check(weight: ArrayLike) -> NDArray[np.uint32]:
+    """The linear check of a message without lanes: r₂₅₆·weight mod 2³²."""
+    check: NDArray[np.uint32] = np.asarray(weight).astype(np.uint32) * LANE_COEFFICIENTS[-1]
+    return check
+
+
+def open_messages(datagrams: Datagrams, job: int, generation: int, counters: Counters) -> Messages | None:
+    """Take datagrams of one size apart.
+
+    What is malformed, damaged in its header, or of another job or generation is dropped and counted; None when nothing
+    is left.
+    """
+    payload, addresses = datagrams.payload, datagrams.addresses
+    total = len(addresses)
+    counters.received += total
+    well_formed = _WELL_FORMED.get(payload.shape[1])
+    if well_formed is None or not total:
+        counters.malformed += total
+        return None
+    lanes: NDArray[Any] | None = None
+    if payload.shape[1] == MESSAGE_BYTES:
+        records = payload.view(MESSAGE)[:, 0]
+        headers, lanes = records["header"], records["lanes"]
+    else:
+        headers = payload.view(HEADER)[:, 0]
+    first_bytes = headers["version_type"]
+    tags = headers["tag"].astype(np.int64)
+    formed = well_formed[first_bytes]
+    sound = has_valid_checksum(headers)
+    ours = headers["job"] == job
+    current = tags >> CHUNK_BITS == generation
+    messages = Messages(headers, lanes, addresses, first_bytes & np.uint8(TYPE_MASK), tags & (CHUNKS - 1))
+    good = formed & sound & ours & current
+    if good.all():
+        return messages
+    counters.malformed += total - int(np.count_nonzero(formed))
+    sound &= formed
+    ours &= sound
+    counters.bad_checksum += int(np.count_nonzero(formed)) - int(np.count_nonzero(sound))
+    counters.unknown_job += int(np.count_nonzero(sound)) - int(np.count_nonzero(ours))
+    counters.stale_generation += int(np.count_nonzero(ours)) - int(np.count_nonzero(good))
+    return messages.only(good) if good.any() else None
+
+
+class MessageWriter:
+    """Puts messages together for one job, generation and number of slots."""
+
+    def __init__(self, job: int, generation: int, slots: int) -> None:
+        self._generation_bits = generation << CHUNK_BITS
+        self._slot_mask = slots - 1
+        self._template = np.zeros((), HEADER)
+        self._template["job"] = job
+
+    def write(
+        self,
+        kind: MessageType,
+        rounds: IntArray,
+        *,
+        contributors: int,
+        weight: ArrayLike,
+        check: ArrayLike,
+        exponent: ArrayLike,
+        flags: ArrayLike = 0,
+        window: ArrayLike = 0xFFFF,
+        lanes: NDArray[np.int32] | None = None,
+    ) -> NDArray[np.uint8]:
+        """Payloads uint8 (n, size) for `rounds` (n,).
+
+        Other columns are scalars or (n,); `lanes` is (n, LANES) where the type has them.
+        """
+        count = len(rounds)
+        if lanes is None:
+            headers = np.empty(count, HEADER)
+            payload: NDArray[np.uint8] = headers.view(np.uint8).reshape(count, HEADER_BYTES)
+        else:
+            messages = np.empty(count, MESSAGE)
+            headers = messages["header"]
+            messages["lanes"] = lanes
+            payload = messages.view(np.uint8).reshape(count, MESSAGE_BYTES)
+        headers[...] = self._template
+        headers["version_type"] = version_type(kind)
+        headers["tag"] = rounds & (CHUNKS - 1) | self._generation_bits
+        headers["slot"] = rounds & self._slot_mask
+        headers["contributors"] = contributors
+        headers["flags"] = flags
+        headers["window"] = window
+        headers["exponent"] = exponent
+        headers["weight"] = weight
+        headers["check"] = check
+        set_checksum(headers)
+        return payload

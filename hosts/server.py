@@ -1,0 +1,240 @@
+"""The parameter server's side of the protocol, as a state machine: the root of a job's tree (docs/design.md §3).
+
+    contributions ─receive─▶ vetted ─▶ summed by place ─▶ complete? ─▶ results to every child ─poll─▶
+                                            │ repeated and complete ─▶ the kept result to that child alone
+
+A child is a worker or a switch. Each contribution's own linear check is verified before it is added, so a damaged one
+is dropped by itself and the child's resend repairs it. A sum is never dirty, and its check is the sum of the checks.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hosts.counters import Counters
+from hosts.errors import InvalidPlan
+from hosts.fetching import answer_fetches
+from hosts.messages import IntArray, Messages, MessageWriter, open_messages
+from hosts.plans import check_server_plan
+from hosts.rounds import NO_ROUND, RoundStore
+from wire.aggregation import MessageType, round_near
+from wire.control import Held, Resume, ServerPlan
+from wire.frames import Datagrams
+
+_RESULT_OF: Final = {
+    MessageType.CONTRIBUTION: MessageType.RESULT,
+    MessageType.SCALE: MessageType.SCALE_RESULT,
+}
+
+
+class ParameterServerCore:
+    """The root of one job. It has no timers: workers' resends are the only repair.
+
+    A plan without children makes it a mere holder, which hands out the final results of earlier generations.
+    """
+
+    def __init__(self, plan: ServerPlan, *, first_round: int = 0) -> None:
+        """`first_round`: where the job's rounds start; for a server that joins later, the least `first_incomplete`
+        of the workers' `Held`."""
+        check_server_plan(plan)
+        self.plan = plan
+        self.counters = Counters()
+        self.paused = False
+        self._first_round = first_round
+        self._newest = first_round - 1  # the newest complete round
+        self._store = RoundStore(plan.slots)
+        self._out: list[Datagrams] = []
+        self._adopt(plan)
+
+    def _adopt(self, plan: ServerPlan) -> None:
+        """Start a generation: nothing is being summed; complete results of earlier ones stay to be fetched."""
+        self.plan = plan
+        self._writer = MessageWriter(plan.job, plan.generation, plan.slots)
+        self._child_bits = np.array([child.bit for child in plan.children], np.uint32)
+        self._child_addresses = np.array([child.address for child in plan.children], np.uint32)
+        self._all_bits = int(np.bitwise_or.reduce(self._child_bits))
+        self._store = self._store.grown(plan.slots)
+        self._live = np.full(self._store.size, NO_ROUND, np.int64)  # round that this generation sums at a place
+        self._bits = np.zeros(self._store.size, np.uint32)  # the children whose contributions are in it
+        self._completed_any = False
+
+    def receive(self, now_ns: int, datagrams: Datagrams) -> None:
+        """Take datagrams of one size (addresses: their sources). Never raises for what they hold: drops are counted."""
+        if self.paused:
+            self.counters.received += len(datagrams)
+            self.counters.paused += len(datagrams)
+            return
+        messages = open_messages(datagrams, self.plan.job, self.plan.generation, self.counters)
+        if messages is None:
+            return
+        kind = MessageType.CONTRIBUTION
+        if messages.lanes is None:
+            kind = MessageType.SCALE
+            asking = messages.kinds == MessageType.FETCH
+            if asking.any():
+                asked = messages.only(asking)
+                self._out += answer_fetches(asked, self._store, self._writer, self._newest, self.counters)
+                messages = messages.only(~asking)
+        messages, rounds = self._keep_fitting(messages, kind)
+        places = rounds & self._store.mask
+        while len(places):  # each pass takes one message per place, so that it can be vectorised
+            if len(places) == 1:
+                self._add(kind, messages, rounds, places)
+                return
+            _, firsts = np.unique(places, return_index=True)
+            if len(firsts) == len(places):
+                self._add(kind, messages, rounds, places)
+                return
+            self._add(kind, messages.only(firsts), rounds[firsts], places[firsts])
+            rest = np.ones(len(places), np.bool_)
+            rest[firsts] = False
+            messages, rounds, places = messages.only(rest), rounds[rest], places[rest]
+
+    def _keep_fitting(self, messages: Messages, kind: MessageType) -> tuple[Messages, IntArray]:
+        """Drop and count what no child of this server may send now, or what fails a check."""
+        counters, headers = self.counters, messages.headers
+        rounds = round_near(messages.chunks, self._newest)
+        fitting = messages.kinds == kind
+        member = (
+            (messages.addresses[:, None] == self._child_addresses)
+            & (headers["contributors"][:, None] == self._child_bits)
+        ).any(axis=1)
+        placed = headers["slot"] == rounds & (self.plan.slots - 1)
+        # Who sends round r has completed r − W in this generation, or it was final before: r cannot be further ahead.
+        near = (rounds <= self._newest + self._store.size) | (not self._completed_any)
+        intact = messages.pass_check()
+        good = fitting & member & placed & near & intact
+        if not good.all():
+            left = np.ones(len(rounds), np.bool_)
+            for reason, passed in (
+                ("unexpected_type", fitting),
+                ("foreign", member),
+                ("bad_slot", placed),
+                ("out_of_window", near),
+                ("bad_check", intact),
+            ):
+                dropped = int(np.count_nonzero(left & ~passed))
+                setattr(counters, reason, getattr(counters, reason) + dropped)
+                left &= passed
+            messages, rounds = messages.only(good), rounds[good]
+        return messages, rounds
+
+    def _add(self, kind: MessageType, messages: Messages, rounds: IntArray, places: IntArray) -> None:
+        """Take at most one message for each place, as the switch does (docs/design.md §3.2)."""
+        counters, store = self.counters, self._store
+        bits = messages.headers["contributors"].astype(np.uint32)
+        live = self._live[places]
+        newer = rounds > live
+        if newer.all():
+            self._restart(kind, messages, rounds, places, bits)
+        else:
+            if newer.any():
+                self._restart(kind, messages.only(newer), rounds[newer], places[newer], bits[newer])
+            same = rounds == live
+            counters.late += int(np.count_nonzero(rounds < live))
+            fitting = same & (store.has_lanes[places] == kind.has_lanes)
+            counters.unexpected_type += int(np.count_nonzero(same)) - int(np.count_nonzero(fitting))
+            there = (self._bits[places] & bits) != 0
+            adding = fitting & ~there
+            repeated = fitting & there
+            if adding.all():
+                self._sum(kind, messages, places, bits)
+            elif adding.any():
+                self._sum(kind, messages.only(adding), places[adding], bits[adding])
+            if repeated.any():
+                self._repeat(kind, places[repeated], messages.addresses[repeated])
+            taken = newer | adding
+            rounds, places = rounds[taken], places[taken]
+        counters.accepted += len(places)
+        complete = self._bits[places] == self._all_bits
+        if complete.any():
+            self._emit(kind, rounds[complete], places[complete])
+
+    def _restart(
+        self, kind: MessageType, messages: Messages, rounds: IntArray, places: IntArray, bits: NDArray[np.uint32]
+    ) -> None:
+        store, headers = self._store, messages.headers
+        self._live[places] = rounds
+        self._bits[places] = bits
+        store.round[places] = NO_ROUND
+        store.has_lanes[places] = kind.has_lanes
+        store.flags[places] = headers["flags"]
+        store.window[places] = headers["window"]
+        store.exponent[places] = headers["exponent"]
+        store.weight[places] = headers["weight"]
+        store.check[places] = headers["check"]
+        if messages.lanes is not None:
+            store.lanes[places] = messages.lanes
+
+    def _sum(self, kind: MessageType, messages: Messages, places: IntArray, bits: NDArray[np.uint32]) -> None:
+        store, headers = self._store, messages.headers
+        self._bits[places] |= bits
+        store.flags[places] |= headers["flags"]
+        store.window[places] = np.minimum(store.window[places], headers["window"])
+        store.exponent[places] = np.maximum(store.exponent[places], headers["exponent"])
+        store.weight[places] += headers["weight"]
+        store.check[places] += headers["check"]
+        if messages.lanes is not None:
+            store.lanes[places] += messages.lanes
+
+    def _emit(self, kind: MessageType, rounds: IntArray, places: IntArray) -> None:
+        """Rounds are complete, hence final: keep their results and send them to every child."""
+        self._store.round[places] = rounds
+        self._newest = max(self._newest, int(rounds.max()))
+        self._completed_any = True
+        payload = self._store.write(self._writer, _RESULT_OF[kind], places, self._all_bits)
+        children = len(self._child_addresses)
+        addresses = np.repeat(self._child_addresses, len(places))
+        self._out.append(Datagrams(addresses, np.tile(payload, (children, 1))))
+        self.counters.sent += len(addresses)
+
+    def _repeat(self, kind: MessageType, places: IntArray, addresses: NDArray[np.uint32]) -> None:
+        """Children contribute again: answer them where the round is complete, drop where it is not."""
+        complete = self._bits[places] == self._all_bits
+        asked = int(np.count_nonzero(complete))
+        self.counters.duplicate += len(places) - asked
+        if asked:
+            payload = self._store.write(self._writer, _RESULT_OF[kind], places[complete], self._all_bits)
+            self._out.append(Datagrams(addresses[complete], payload))
+            self.counters.answered += asked
+            self.counters.sent += asked
+
+    def poll(self, now_ns: int) -> list[Datagrams]:
+        """What is to be sent now (addresses: destinations), each element of one size."""
+        out, self._out = self._out, []
+        return out
+
+    @property
+    def deadline_ns(self) -> int | None:
+        """When `poll` must be called at the latest: at once if there is something to send; no timer runs here."""
+        return 0 if self._out else None
+
+    def pause(self) -> Held:
+        """Send nothing and take nothing from now on; report the rounds whose results are held. May be repeated."""
+        self.paused = True
+        self._out = []
+        first = max(self._first_round, self._newest + 1 - self._store.size)
+        recent = np.arange(first, self._newest + 2)  # the last one is not held
+        first += int((~self._store.holds(recent)).argmax())
+        kept = self._store.round
+        return Held(first, frozenset(kept[kept > first].tolist()))
+
+    def resume(self, resume: Resume) -> None:
+        """Go on with a new plan. Final rounds are the workers' to fetch: nobody contributes to them again.
+
+        Raises `InvalidPlan`, and stays paused, when it is not paused or the plan does not fit this server.
+        """
+        plan = resume.plan
+        if not isinstance(plan, ServerPlan):
+            raise InvalidPlan(f"job {self.plan.job}: the parameter server was given a {type(plan).__name__}")
+        if not self.paused:
+            raise InvalidPlan(
+                f"job {plan.job}: the parameter server is not paused; pause it before generation {plan.generation}"
+            )
+        check_server_plan(plan, self.plan)
+        self._newest = max([self._newest, *(final.round for final in resume.final)])
+        self._adopt(plan)
+        self.paused = False

@@ -1,0 +1,436 @@
+"""The worker's side of the protocol, as a state machine: no socket, no clock, no randomness (docs/design.md §3).
+
+    submit ─▶ tensors ─▶ rounds ─▶ sliding window ─poll─▶ contributions, fetches
+                ▲                     │    ▲
+                └─ sums ◀─ last rounds' results ◀─receive─ results, fetched results
+
+Whoever drives it calls `poll` after every `submit`, `receive` and `resume`, and again at `deadline_ns`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+from typing import Final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from hosts.counters import Counters
+from hosts.errors import InvalidPlan, InvalidTensor
+from hosts.fetching import answer_fetches
+from hosts.messages import IntArray, Messages, MessageWriter, open_messages, weight_check
+from hosts.plans import check_worker_plan
+from hosts.quantization import scale_table
+from hosts.rounds import NO_ROUND, RoundStore
+from hosts.tensors import Reduced, Tensor
+from hosts.timers import MAX_DOUBLINGS, RetransmissionTimeout
+from wire.aggregation import LANES, NO_WINDOW_LIMIT, MessageFlag, MessageType, linear_check, round_near
+from wire.control import Held, Resume, WorkerPlan
+from wire.frames import Datagrams
+
+NEVER: Final = np.iinfo(np.int64).max
+MAX_WEIGHT: Final = 0xFFFF_FFFF
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerOptions:
+    """How a worker paces itself."""
+
+    initial_timeout_ns: int = 50_000_000
+    """Retransmission time-out before the first round-trip is measured."""
+    least_timeout_ns: int = 2_000_000
+    most_timeout_ns: int = 1_000_000_000
+    first_round: int = 0
+    """Where the job's rounds start; the same in all of its hosts."""
+
+
+class WorkerCore:
+    """One worker of one job. Tensors are summed in the order of `submit`, which must be the same at every worker."""
+
+    def __init__(self, plan: WorkerPlan, options: WorkerOptions = WorkerOptions()) -> None:
+        check_worker_plan(plan)
+        self.plan = plan
+        self.counters = Counters()
+        self.paused = False
+        self.last_progress_ns: int | None = None
+        """When a round was completed last; None before the first."""
+        self._options = options
+        self._lead = plan.window  # of every tensor: the workers must agree on it, so it outlives changes of the window
+        self._scales = scale_table(plan.workers)
+        self._writer = MessageWriter(plan.job, plan.generation, plan.slots)
+        self._timeout = RetransmissionTimeout(
+            options.initial_timeout_ns, options.least_timeout_ns, options.most_timeout_ns
+        )
+        self._base = options.first_round  # the lowest round that is not complete here
+        self._end = options.first_round  # behind the last round of the last tensor
+        self._window = plan.window
+        self._window_round = NO_ROUND  # the newest round whose result's window was obeyed
+        self._store = RoundStore(plan.slots)
+        self._new_flights()
+        self._final: dict[int, int] = {}  # final rounds that are to be fetched → holder
+        self._tensors: list[Tensor] = []  # in order; those wholly below the base are gone
+        self._starts: list[int] = []
+        self._next_handle = 0
+        self._results: dict[int, Reduced] = {}
+        self._finished: deque[int] = deque()
+        self._unsent = False  # poll may find rounds to send for the first time
+        self._answers: list[Datagrams] = []
+
+    def _new_flights(self) -> None:
+        """Forget what is in flight. These arrays are indexed by place, as the store's are."""
+        size = self._store.size
+        self._flight = np.full(size, NO_ROUND, np.int64)
+        self._peer = np.zeros(size, np.uint32)
+        self._answer = np.zeros(size, np.uint8)  # the message type that answers it
+        self._attempts = np.zeros(size, np.int64)
+        self._first_sent = np.zeros(size, np.int64)
+        self._deadline = np.full(size, NEVER, np.int64)
+        self._next_deadline = int(NEVER)
+        self._deadline_is_stale = False
+
+    # --- tensors ---
+
+    def submit(self, array: ArrayLike, *, name: str = "tensor", weight: int = 1) -> int:
+        """Queue a float32 tensor of any shape, which is copied, to be summed over all workers; returns its handle.
+
+        `weight` (0…2³² − 1, and below 2³² over all workers) is summed as well, e.g. the samples behind a gradient.
+        Raises `InvalidTensor` for another dtype, NaN or infinity, and a weight out of range; nothing is queued then.
+        """
+        if not 0 <= weight <= MAX_WEIGHT:
+            raise InvalidTensor(f"tensor {name!r}: weight {weight} is not in 0…{MAX_WEIGHT}")
+        tensor = Tensor(array, handle=self._next_handle, name=name, weight=weight, start=self._end, lead=self._lead)
+        self._next_handle += 1
+        if tensor.remaining:
+            self._tensors.append(tensor)
+            self._starts.append(tensor.start)
+            self._end = tensor.end
+            self._unsent = True
+        else:
+            self._finish(tensor)
+        return tensor.handle
+
+    def take(self, handle: int) -> Reduced | None:
+        """The sum of a submitted tensor, handed out once; None while it is not complete."""
+        return self._results.pop(handle, None)
+
+    def pop_finished(self) -> list[int]:
+        """Handles of the tensors that were completed since the last call, in that order."""
+        finished = list(self._finished)
+        self._finished.clear()
+        return finished
+
+    @property
+    def idle(self) -> bool:
+        """Whether every submitted tensor is summed."""
+        return self._base == self._end
+
+    def _finish(self, tensor: Tensor) -> None:
+        self._results[tensor.handle] = tensor.reduced(self._scales)
+        self._finished.append(tensor.handle)
+
+    def _split(self, rounds: IntArray) -> Iterator[tuple[Tensor, IntArray | slice]]:
+        """The tensors that these submitted rounds belong to, each with the selection of its rounds."""
+        lowest, highest = int(rounds.min()), int(rounds.max())
+        first = bisect_right(self._starts, lowest) - 1
+        if highest < self._tensors[first].end:
+            yield self._tensors[first], slice(None)
+            return
+        for tensor in self._tensors[first : bisect_right(self._starts, highest)]:
+            rows = np.flatnonzero((rounds >= tensor.start) & (rounds < tensor.end))
+            if len(rows):
+                yield tensor, rows
+
+    # --- receiving ---
+
+    def receive(self, now_ns: int, datagrams: Datagrams) -> None:
+        """Take datagrams of one size (addresses: their sources). Never raises for what they hold: drops are counted."""
+        if self.paused:
+            self.counters.received += len(datagrams)
+            self.counters.paused += len(datagrams)
+            return
+        messages = open_messages(datagrams, self.plan.job, self.plan.generation, self.counters)
+        if messages is None:
+            return
+        if messages.lanes is None:
+            asking = messages.kinds == MessageType.FETCH
+            if asking.any():
+                asked = messages.only(asking)
+                self._answers += answer_fetches(asked, self._store, self._writer, self._base, self.counters)
+                messages = messages.only(~asking)
+        rounds = round_near(messages.chunks, self._base)
+        messages, rounds = self._keep_awaited(messages, rounds)
+        if len(rounds):
+            self._complete(now_ns, messages, rounds)
+
+    def _keep_awaited(self, messages: Messages, rounds: IntArray) -> tuple[Messages, IntArray]:
+        """Drop and count what does not answer a round in flight from whom it was asked, or fails a check."""
+        counters = self.counters
+        places = rounds & self._store.mask
+        awaited = self._flight[places] == rounds
+        asked = self._peer[places] == messages.addresses
+        fitting = self._answer[places] == messages.kinds
+        placed = messages.headers["slot"] == rounds & (self.plan.slots - 1)
+        intact = messages.pass_check()
+        good = awaited & asked & fitting & placed & intact
+        if not good.all():
+            left = np.ones(len(rounds), np.bool_)
+            complete = (rounds < self._base) | self._store.holds(rounds)
+            for reason, passed in (
+                ("duplicate", awaited | ~complete),
+                ("out_of_window", awaited),
+                ("foreign", asked),
+                ("unexpected_type", fitting),
+                ("bad_slot", placed),
+                ("bad_check", intact),
+            ):
+                dropped = int(np.count_nonzero(left & ~passed))
+                setattr(counters, reason, getattr(counters, reason) + dropped)
+                left &= passed
+            messages, rounds = messages.only(good), rounds[good]
+        if len(rounds) > 1:
+            distinct, firsts = np.unique(rounds, return_index=True)
+            if len(distinct) < len(rounds):
+                counters.duplicate += len(rounds) - len(distinct)
+                messages, rounds = messages.only(firsts), distinct
+        counters.accepted += len(rounds)
+        return messages, rounds
+
+    def _complete(self, now_ns: int, messages: Messages, rounds: IntArray) -> None:
+        """Keep the results of distinct rounds in flight, note them in their tensors, and move the window on."""
+        store, headers = self._store, messages.headers
+        places = rounds & store.mask
+        exponents = headers["exponent"]
+        weights = headers["weight"].astype(np.uint32)
+        store.round[places] = rounds
+        store.has_lanes[places] = messages.lanes is not None
+        store.flags[places] = headers["flags"]
+        store.window[places] = headers["window"]
+        store.exponent[places] = exponents
+        store.weight[places] = weights
+        store.check[places] = headers["check"]
+        lanes = None
+        if messages.lanes is not None:
+            lanes = messages.lanes.astype(np.int32)
+            store.lanes[places] = lanes
+
+        once = self._attempts[places] == 1
+        if once.any():
+            self._timeout.sample(now_ns - float(self._first_sent[places[once]].mean()))
+        newest = int(rounds.argmax())
+        if rounds[newest] > self._window_round and messages.kinds[newest] < MessageType.FETCH:
+            self._window_round = int(rounds[newest])
+            self._window = max(1, min(self.plan.window, int(headers["window"][newest])))
+
+        self._flight[places] = NO_ROUND
+        self._deadline[places] = NEVER
+        self._deadline_is_stale = True
+        for tensor, rows in self._split(rounds):
+            local = rounds[rows] - tensor.start
+            tensor.take_exponents(local, exponents[rows])
+            if lanes is not None:
+                tensor.take_lanes(local, lanes[rows], weights[rows])
+            tensor.remaining -= len(local)
+            if not tensor.remaining:
+                self._finish(tensor)
+        self.last_progress_ns = now_ns
+        self._unsent = True
+        self._advance()
+
+    def _advance(self) -> None:
+        """Move the base behind the rounds that are complete, and let go of the tensors below it."""
+        ahead = np.arange(self._base, self._base + self._store.size)
+        self._base += int((self._store.round[ahead & self._store.mask] != ahead).argmax())
+        while self._tensors and self._tensors[0].end <= self._base:
+            del self._tensors[0], self._starts[0]
+
+    # --- sending ---
+
+    def poll(self, now_ns: int) -> list[Datagrams]:
+        """What is to be sent now (addresses: destinations), each element of one size."""
+        if self.paused:
+            return []
+        out, self._answers = self._answers, []
+        if now_ns >= self._next_deadline:
+            due = np.flatnonzero(self._deadline <= now_ns)
+            if len(due):
+                out += self._resend(now_ns, due)
+            self._deadline_is_stale = True
+        if self._unsent:
+            self._unsent = False
+            rounds = self._sendable()
+            if len(rounds):
+                out += self._send_first(now_ns, rounds)
+        return out
+
+    @property
+    def deadline_ns(self) -> int | None:
+        """When `poll` must be called at the latest; None while no timer runs."""
+        if self.paused:
+            return None
+        if self._unsent or self._answers:
+            return 0
+        if self._deadline_is_stale:
+            self._next_deadline = int(self._deadline.min())
+            self._deadline_is_stale = False
+        return None if self._next_deadline == NEVER else self._next_deadline
+
+    def _sendable(self) -> IntArray:
+        """Rounds in the window that are neither complete nor in flight, and whose chunk's exponent is agreed."""
+        window = np.arange(self._base, min(self._base + self._window, self._end))
+        places = window & self._store.mask
+        rounds: IntArray = window[(self._flight[places] != window) & (self._store.round[places] != window)]
+        if not len(rounds):
+            return rounds
+        ready = np.ones(len(rounds), np.bool_)
+        for tensor, rows in self._split(rounds):
+            lane_rounds = rounds[rows]
+            scale_rounds = lane_rounds - tensor.scale_rounds
+            ready[rows] = (scale_rounds < tensor.start) | (scale_rounds < self._base) | self._store.holds(scale_rounds)
+        sendable: IntArray = rounds[ready]
+        return sendable
+
+    def _send_first(self, now_ns: int, rounds: IntArray) -> list[Datagrams]:
+        """Put rounds in flight: contributions to the aggregator, and fetches of final ones to their holders."""
+        places = rounds & self._store.mask
+        self._flight[places] = rounds
+        self._peer[places] = self.plan.aggregator
+        self._attempts[places] = 1
+        self._first_sent[places] = now_ns
+        deadline = now_ns + self._timeout.first_ns
+        self._deadline[places] = deadline
+        self._next_deadline = min(self._next_deadline, deadline)
+        for tensor, rows in self._split(rounds):
+            with_lanes = rounds[rows] >= tensor.start + tensor.scale_rounds
+            self._answer[places[rows]] = np.where(with_lanes, MessageType.RESULT, MessageType.SCALE_RESULT)
+        if self._final:
+            for place, number in zip(places.tolist(), rounds.tolist(), strict=True):
+                holder = self._final.pop(number, None)
+                if holder is not None:
+                    self._peer[place] = holder
+                    self._answer[place] = _FETCHED_FOR[self._answer[place]]
+                    self._attempts[place] = 2  # its round trip says nothing about the aggregation's: no sample
+        return self._messages(rounds, 0)
+
+    def _resend(self, now_ns: int, places: NDArray[np.intp]) -> list[Datagrams]:
+        """Send again what is in flight at these places, and back off."""
+        attempts = self._attempts[places]
+        self._timeout.expired(int(attempts.max()))
+        waits = self._timeout.unscaled_ns << np.minimum(attempts, MAX_DOUBLINGS)
+        deadlines = now_ns + np.minimum(waits, self._options.most_timeout_ns)
+        self._deadline[places] = deadlines
+        self._attempts[places] = attempts + 1
+        self.counters.retransmitted += len(places)
+        return self._messages(self._flight[places], MessageFlag.RETRANSMISSION)
+
+    def _messages(self, rounds: IntArray, flags: int) -> list[Datagrams]:
+        """The datagrams of rounds in flight, by what answers them."""
+        places = rounds & self._store.mask
+        answers = self._answer[places]
+        out = []
+        fetches = answers > MessageType.FETCH
+        if fetches.any():
+            out.append(self._fetches(rounds[fetches], flags))
+            rounds, answers = rounds[~fetches], answers[~fetches]
+        with_lanes = answers == MessageType.RESULT
+        if with_lanes.any():
+            out.append(self._contributions(MessageType.CONTRIBUTION, rounds[with_lanes], flags))
+        if not with_lanes.all():
+            out.append(self._contributions(MessageType.SCALE, rounds[~with_lanes], flags))
+        self.counters.sent += len(places)
+        return out
+
+    def _fetches(self, rounds: IntArray, flags: int) -> Datagrams:
+        payload = self._writer.write(
+            MessageType.FETCH, rounds, contributors=0, weight=0, check=0, exponent=0, flags=flags
+        )
+        return Datagrams(self._peer[rounds & self._store.mask], payload)
+
+    def _contributions(self, kind: MessageType, rounds: IntArray, flags: int) -> Datagrams:
+        count = len(rounds)
+        exponents = np.empty(count, np.uint8)
+        weights = np.empty(count, np.uint32)
+        lanes = np.empty((count, LANES), np.int32) if kind.has_lanes else None
+        for tensor, rows in self._split(rounds):
+            local = rounds[rows] - tensor.start
+            exponents[rows] = tensor.exponents(local)
+            weights[rows] = tensor.weight
+            if lanes is not None:
+                lanes[rows] = tensor.lanes(local, self._scales)
+        payload = self._writer.write(
+            kind,
+            rounds,
+            contributors=self.plan.child_bit,
+            weight=weights,
+            check=weight_check(weights) if lanes is None else linear_check(lanes, weights),
+            exponent=exponents,
+            flags=flags,
+            window=NO_WINDOW_LIMIT,
+            lanes=lanes,
+        )
+        return Datagrams(np.full(count, self.plan.aggregator, np.uint32), payload)
+
+    # --- moving to another generation ---
+
+    def pause(self) -> Held:
+        """Send nothing and take nothing from now on; report the rounds whose results are held. May be repeated."""
+        self.paused = True
+        self._answers = []
+        kept = self._store.round
+        return Held(self._base, frozenset(kept[kept > self._base].tolist()))
+
+    def resume(self, resume: Resume) -> None:
+        """Go on with a new plan: fetch the final rounds that are missing here, sum the others again.
+
+        Raises `InvalidPlan`, and stays paused, when it is not paused or the plan does not fit this worker.
+        """
+        plan = resume.plan
+        if not isinstance(plan, WorkerPlan):
+            raise InvalidPlan(f"job {self.plan.job}: worker {self.plan.rank} was given a {type(plan).__name__}")
+        if not self.paused:
+            raise InvalidPlan(
+                f"job {plan.job}: worker {plan.rank} is not paused; pause it before generation {plan.generation}"
+            )
+        check_worker_plan(plan, self.plan)
+        self.plan = plan
+        self._writer = MessageWriter(plan.job, plan.generation, plan.slots)
+        self._window = plan.window
+        self._store = self._store.grown(plan.slots)
+        self._new_flights()
+        self._final = {
+            final.round: final.holder
+            for final in resume.final
+            if final.round >= self._base and not self._store.holds(np.array([final.round]))[0]
+        }
+        self._timeout.doublings = 0
+        self._unsent = True
+        self.paused = False
+
+    # --- what it waits for ---
+
+    def waiting_for(self, now_ns: int) -> str:
+        """One sentence for a timeout's error: the oldest round missing, its tensor, from whom, how often sent."""
+        who = f"job {self.plan.job}, worker {self.plan.rank}, generation {self.plan.generation}"
+        if self.paused:
+            return f"{who}: paused; waits for a new plan"
+        if self.idle:
+            return f"{who}: waits for nothing"
+        tensor, place = self._tensors[0], self._base & self._store.mask
+        progress = f"tensor {tensor.name!r} lacks {tensor.remaining} of {tensor.end - tensor.start} rounds"
+        if self._flight[place] != self._base:
+            return f"{who}: {progress}; round {self._base} was not sent yet"
+        peer = IPv4Address(int(self._peer[place]))
+        since = (now_ns - int(self._first_sent[place])) / 1e9
+        return (
+            f"{who}: {progress}; waits for round {self._base} from {peer}, "
+            f"sent {self._attempts[place]} times in {since:.3f} s"
+        )
+
+
+_FETCHED_FOR: Final = {
+    MessageType.RESULT: MessageType.FETCHED,
+    MessageType.SCALE_RESULT: MessageType.SCALE_FETCHED,
+}

@@ -1,28 +1,34 @@
 """The hosts' side of the aggregation protocol: workers that have gradients summed, and the parameter server.
 
-`quantization` turns float32 tensors into integers whose sum is exact, and back; `reference_sum` is what every fabric must
-return, bit for bit. `WorkerCore` and `ParameterServerCore` are the protocol as state machines without I/O, for whoever has
-a clock and a network: the emulated fabric, or `udp`'s sockets. `Communicator` is the face for training loops.
+`quantization` turns float32 tensors into integers whose sum is exact, and back; `reference_sum` is what every fabric
+must return, bit for bit. `WorkerCore` and `ParameterServerCore` are the protocol as state machines without I/O, for
+whoever has a clock and a network: the emulated fabric, or `udp`'s sockets. `Communicator` is the face for training.
 
 This room imports `wire` alone.
 """
 
+from hosts.communicator import Communicator, Driver
 from hosts.counters import Counters
 from hosts.errors import AllreduceTimeout, EndpointClosed, HostError, InvalidPlan, InvalidTensor
 from hosts.quantization import error_bound, reference_sum
 from hosts.server import ParameterServerCore
 from hosts.tensors import Reduced
+from hosts.udp import UdpEndpoint, UdpWorker
 from hosts.worker import WorkerCore, WorkerOptions
 
 __all__ = [
     "AllreduceTimeout",
+    "Communicator",
     "Counters",
+    "Driver",
     "EndpointClosed",
     "HostError",
     "InvalidPlan",
     "InvalidTensor",
     "ParameterServerCore",
     "Reduced",
+    "UdpEndpoint",
+    "UdpWorker",
     "WorkerCore",
     "WorkerOptions",
     "error_bound",

@@ -1,7 +1,7 @@
 """Hosts and model switches on a network in virtual time, with seeded loss, duplication, reordering and corruption.
 
-One `Fabric` is one job. Its controller moves the job by the steps of docs/design.md §3.5, at given moments or when nothing
-moves on, to any topology; it takes its time, so that packets of both generations cross.
+One `Fabric` is one job. Its controller moves the job by the steps of docs/design.md §3.5, at given moments or when
+nothing moves on, to any topology; it takes its time, so that packets of both generations cross.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from node_model import JobEntry, SwitchModel
 from numpy.typing import NDArray
 
 from hosts.server import ParameterServerCore
 from hosts.tensors import Reduced
 from hosts.worker import WorkerCore, WorkerOptions
-from node_model import JobEntry, SwitchModel
 from wire.aggregation import HEADER_BYTES, MESSAGE_BYTES, next_generation
 from wire.control import Child, FinalRound, Held, Resume, ServerPlan, WorkerPlan
 from wire.frames import Datagrams
@@ -67,8 +67,11 @@ class Tree:
 
 
 def make_tree(kind: str, ranks: list[int]) -> Tree:
-    """`server`: all to the parameter server · `inner`: one switch below it · `tree`: two levels of switches below it ·
-    `mixed`: some workers behind a switch, some at the server · `root`: one switch, no server · `tree-root`: two levels."""
+    """Of these kinds.
+
+    `server`: all to the parameter server · `inner`: one switch below it · `tree`: two levels of switches below it ·
+    `mixed`: some workers behind a switch, some at the server · `root`: one switch, no server · `tree-root`: two levels.
+    """
     workers = [worker_address(rank) for rank in ranks]
     left, right, top = switch_address(0), switch_address(1), switch_address(2)
     half = (len(workers) + 1) // 2

@@ -1,4 +1,4 @@
-"""An aggregating switch in plain Python, one packet at a time, as docs/design.md §3.2 has it: the hosts' neighbour in tests.
+"""An aggregating switch in plain Python, one packet at a time, as docs/design.md §3.2 has it.
 
 It knows no ports: a sender's address stands for its port as well.
 """

@@ -6,9 +6,9 @@ import random
 
 import numpy as np
 import pytest
+from network_model import KINDS, US, Fabric, Faults, reordering
 
 from hosts.quantization import chunk_count, reference_sum
-from network_model import KINDS, US, Fabric, Faults, reordering
 from wire.aggregation import CHUNKS, LANES
 
 
@@ -87,15 +87,18 @@ def run_moving(seed: int) -> None:
     check_all(fabric, arrays)
 
 
-@pytest.mark.parametrize("block", range(10))
-def test_sums_are_exact_whatever_the_network_does(block: int) -> None:
-    for seed in range(block * 10, block * 10 + 10):
-        print("seed", seed)
-        run_random(seed)
+@pytest.mark.parametrize("seed", range(120))
+def test_sums_are_exact_whatever_the_network_does(seed: int) -> None:
+    run_random(seed)
 
 
-@pytest.mark.parametrize("block", range(10))
-def test_sums_are_exact_while_the_job_moves(block: int) -> None:
-    for seed in range(block * 10, block * 10 + 10):
-        print("seed", seed)
-        run_moving(seed)
+@pytest.mark.parametrize("seed", range(120))
+def test_sums_are_exact_while_the_job_moves(seed: int) -> None:
+    run_moving(seed)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(1000, 3000))
+def test_sums_are_exact_at_length(seed: int) -> None:
+    run_random(seed)
+    run_moving(seed)

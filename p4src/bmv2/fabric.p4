@@ -1,0 +1,30 @@
+/*
+ * The fabric switch for v1model (bmv2 and the emulator).
+ *
+ *   parser ─▶ verify checksums ─▶ FabricIngress ─▶ queues, replication ─▶ FabricEgress ─▶ compute checksums ─▶ deparser
+ *
+ * It routes IP, sums gradients addressed to it, bounds queues by marking, and answers INT probes. docs/design.md §2 to §4 is the
+ * contract; the names of tables, actions, parameters, registers and counters are the control plane's interface.
+ */
+
+#include <core.p4>
+#include <v1model.p4>
+
+#include "../common/headers.p4"
+#include "parser.p4"
+#include "checksum.p4"
+#include "sums.p4"
+#include "aggregation.p4"
+#include "routing.p4"
+#include "ingress.p4"
+#include "telemetry.p4"
+#include "egress.p4"
+
+V1Switch(
+    FabricParser(),
+    FabricVerifyChecksum(),
+    FabricIngress(),
+    FabricEgress(),
+    FabricComputeChecksum(),
+    FabricDeparser()
+) main;

@@ -1,0 +1,44 @@
+/*
+ * Plain IP routing with equal-cost paths.
+ *
+ *   destination address ─routes (longest prefix)─▶ group ─hash of the flow─▶ port and MAC addresses
+ *
+ * Reads ipv4, meta.src_port, meta.dst_port. Writes the MAC addresses, TTL, egress_spec, meta.fate, meta.drop_reason.
+ */
+
+control Routing(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
+    action forward(port_t port, mac_address_t src_mac, mac_address_t dst_mac) {
+        standard_metadata.egress_spec = port;
+        hdr.ethernet.src_addr = src_mac;
+        hdr.ethernet.dst_addr = dst_mac;
+        hdr.ipv4.ttl = hdr.ipv4.ttl - 1;
+        meta.fate = Fate.SEND;
+    }
+
+    @max_group_size(64)
+    action_selector(HashAlgorithm.crc32, ECMP_MEMBERS, ECMP_GROUP_WIDTH) ecmp;
+
+    table routes {
+        key = {
+            hdr.ipv4.dst_addr: lpm;
+            hdr.ipv4.src_addr: selector;
+            hdr.ipv4.dst_addr: selector;
+            hdr.ipv4.protocol: selector;
+            meta.src_port: selector;
+            meta.dst_port: selector;
+        }
+        actions = { forward; }
+        implementation = ecmp;
+        size = ROUTES;
+    }
+
+    apply {
+        if (hdr.ipv4.ttl <= 1) {
+            meta.fate = Fate.DROP;
+            meta.drop_reason = DROP_TTL_EXPIRED;
+        } else if (!routes.apply().hit) {
+            meta.fate = Fate.DROP;
+            meta.drop_reason = DROP_NO_ROUTE;
+        }
+    }
+}

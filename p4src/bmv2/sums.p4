@@ -1,0 +1,124 @@
+/*
+ * The sums that a slot holds: the reduced header fields, and the lanes.
+ *
+ *               RESTART                 ADD                              REPLAY
+ *   packet ──▶ slot         packet + slot ──▶ slot and packet      slot ──▶ packet
+ *
+ * After any of the three the packet carries what the slot holds, so it can be sent on as it is. A node sums a packet with its
+ * slot only when the state machine in aggregation.p4 says so.
+ */
+
+enum bit<2> Sum {
+    NONE    = 0,
+    RESTART = 1,
+    ADD     = 2,
+    REPLAY  = 3
+}
+
+/* Reads and writes the header fields that have a reduction; docs/design.md §2.2 lists them. */
+control HeaderSums(inout aggregation_t aggregation, in bit<32> index, in Sum sum) {
+    register<bit<8>>(AGGREGATION_SLOTS)  flags;
+    register<bit<16>>(AGGREGATION_SLOTS) window;
+    register<bit<8>>(AGGREGATION_SLOTS)  exponent;
+    register<bit<32>>(AGGREGATION_SLOTS) weight;
+    register<bit<32>>(AGGREGATION_SLOTS) check;
+
+    bit<8>  held_flags;
+    bit<16> held_window;
+    bit<8>  held_exponent;
+    bit<32> held_weight;
+    bit<32> held_check;
+
+    action write_back() {
+        flags.write(index, aggregation.flags);
+        window.write(index, aggregation.window);
+        exponent.write(index, aggregation.exponent);
+        weight.write(index, aggregation.weight);
+        check.write(index, aggregation.check);
+    }
+
+    action read_held() {
+        flags.read(held_flags, index);
+        window.read(held_window, index);
+        exponent.read(held_exponent, index);
+        weight.read(held_weight, index);
+        check.read(held_check, index);
+    }
+
+    action restart() {
+        write_back();
+    }
+
+    action add() {
+        read_held();
+        aggregation.flags = aggregation.flags | held_flags;
+        aggregation.window = held_window < aggregation.window ? held_window : aggregation.window;
+        aggregation.exponent = held_exponent > aggregation.exponent ? held_exponent : aggregation.exponent;
+        aggregation.weight = aggregation.weight + held_weight;
+        aggregation.check = aggregation.check + held_check;
+        write_back();
+    }
+
+    action replay() {
+        read_held();
+        aggregation.flags = held_flags;
+        aggregation.window = held_window;
+        aggregation.exponent = held_exponent;
+        aggregation.weight = held_weight;
+        aggregation.check = held_check;
+    }
+
+    table sums {
+        key = { sum: exact; }
+        actions = { restart; add; replay; NoAction; }
+        const default_action = NoAction;
+        const entries = {
+            Sum.RESTART: restart();
+            Sum.ADD:     add();
+            Sum.REPLAY:  replay();
+        }
+    }
+
+    apply {
+        sums.apply();
+    }
+}
+
+/* Reads and writes all lanes, and nothing else. All lane registers have one size, so an implementation may lay them side by side. */
+control LaneSums(inout lanes_t lanes, in bit<32> index, in Sum sum) {
+#define LANE_REGISTER(i) register<bit<32>>(AGGREGATION_SLOTS) lane_##i;
+    EACH_LANE(LANE_REGISTER)
+
+    bit<32> held;
+
+#define RESTART_LANE(i) lane_##i.write(index, lanes.lane_##i);
+    action restart() {
+        EACH_LANE(RESTART_LANE)
+    }
+
+#define ADD_LANE(i) \
+    lane_##i.read(held, index); lanes.lane_##i = lanes.lane_##i + held; lane_##i.write(index, lanes.lane_##i);
+    action add() {
+        EACH_LANE(ADD_LANE)
+    }
+
+#define REPLAY_LANE(i) lane_##i.read(lanes.lane_##i, index);
+    action replay() {
+        EACH_LANE(REPLAY_LANE)
+    }
+
+    table sums {
+        key = { sum: exact; }
+        actions = { restart; add; replay; NoAction; }
+        const default_action = NoAction;
+        const entries = {
+            Sum.RESTART: restart();
+            Sum.ADD:     add();
+            Sum.REPLAY:  replay();
+        }
+    }
+
+    apply {
+        sums.apply();
+    }
+}

@@ -1,0 +1,1 @@
+"""The compiled program; `python -m p4src.build` makes it anew."""

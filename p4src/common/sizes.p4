@@ -1,0 +1,39 @@
+/* Every size: lanes, slots, tables, headers in bytes. Numbers with a meaning are in ids.p4. */
+
+#ifndef WEIR_SIZES_P4
+#define WEIR_SIZES_P4
+
+/* Lanes of a message; EACH_LANE in lanes.p4 lists as many. */
+#define LANES 256
+
+/* Slots of a node, shared by its jobs: a job has the slots slot_base … slot_base + slots - 1, and the control plane sees that
+   they end at or below this. */
+#define AGGREGATION_SLOTS 1024
+
+#define PORTS 512
+#define DROP_REASONS 13
+
+/* Tables */
+#define NODE_ADDRESSES 16
+#define JOBS 1024
+#define MEMBERS 8192
+#define PARENTS 1024
+#define ROUTES 8192
+#define ECMP_MEMBERS 4096
+#define ECMP_GROUP_WIDTH 14
+#define TRAFFIC_CLASSES 64
+#define REPLICAS 8192
+
+/* Bytes */
+const bit<16> ETHERNET_BYTES   = 14;
+const bit<16> PACKET_OUT_BYTES = 2;
+const bit<16> MTU              = 1500;   // of an IPv4 packet
+
+/* UDP length of messages: 8 + 28, and 4 a lane */
+const bit<16> UDP_BYTES_HEADER_ONLY = 36;
+const bit<16> UDP_BYTES_WITH_LANES  = 36 + 4 * LANES;
+
+/* INT */
+const bit<9> INT_LENGTH_LIMIT = 255;   // words that the shim can count
+
+#endif

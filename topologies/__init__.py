@@ -1,1 +1,24 @@
-"""TODO"""
+"""Fabrics as data: hosts, switches and links, read from YAML or generated, validated, routed and drawn.
+
+`Topology` is the model that every other room shares; `Routes` says through which ports a node reaches each address.
+This package imports nothing of ours.
+"""
+
+from topologies.errors import TopologyError
+from topologies.generators import fat_tree, leaf_spine
+from topologies.model import Endpoint, Host, Link, Node, Switch, Topology, mac_of
+from topologies.routing import Routes
+
+__all__ = [
+    "Endpoint",
+    "Host",
+    "Link",
+    "Node",
+    "Routes",
+    "Switch",
+    "Topology",
+    "TopologyError",
+    "fat_tree",
+    "leaf_spine",
+    "mac_of",
+]

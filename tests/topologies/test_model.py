@@ -1,0 +1,210 @@
+"""What a fabric may be, and what is said of one that may not be."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from ipaddress import IPv4Address
+from pathlib import Path
+
+import networkx
+import pytest
+
+from topologies import Endpoint, Host, Link, Switch, Topology, TopologyError, fat_tree, leaf_spine
+from topologies.units import format_delay, format_rate, parse_delay, parse_rate
+
+SHIPPED = Path(__file__).parents[2] / "topologies"
+
+TWO_RACKS = """
+name: two-racks
+defaults: {rate: 1Gbit}
+hosts:
+  h1:
+  h2: {address: 10.0.7.9}
+  h3: {mac: "02:00:00:00:00:33"}
+switches:
+  s1: {slots: 2048, tier: leaf}
+  s2: {device_id: 300}
+links:
+  - {ends: [h1, s1-p1]}
+  - {ends: [h2, s1-p2], rate: 2.5Gbit, delay: 1.5ms, loss: 0.25, queue: 9}
+  - {ends: [s2-p1, h3]}
+  - {ends: [s1-p3, s2-p2], rate: 200Mbit, delay: 10us}
+"""
+
+
+def load(tmp_path: Path, text: str) -> Topology:
+    path = tmp_path / "fabric.yaml"
+    path.write_text(text)
+    return Topology.load(path)
+
+
+def test_a_file_becomes_the_fabric_it_spells_out(tmp_path: Path) -> None:
+    fabric = load(tmp_path, TWO_RACKS)
+    assert fabric == Topology(
+        "two-racks",
+        (
+            Host("h1", IPv4Address("10.0.0.1"), "02:00:0a:00:00:01"),
+            Host("h2", IPv4Address("10.0.7.9"), "02:00:0a:00:07:09"),
+            Host("h3", IPv4Address("10.0.0.2"), "02:00:00:00:00:33"),
+        ),
+        (Switch("s1", 1, 2048, "leaf"), Switch("s2", 300, 1024)),
+        (
+            Link(Endpoint("h1", 0), Endpoint("s1", 1), 10**9, 2_000, 0.0, 128),
+            Link(Endpoint("h2", 0), Endpoint("s1", 2), 2_500_000_000, 1_500_000, 0.25, 9),
+            Link(Endpoint("s2", 1), Endpoint("h3", 0), 10**9, 2_000, 0.0, 128),
+            Link(Endpoint("s1", 3), Endpoint("s2", 2), 200_000_000, 10_000, 0.0, 128),
+        ),
+    )
+    assert (str(fabric.switch("s2").address), fabric.switch("s2").mac) == ("10.255.1.44", "02:00:0a:ff:01:2c")
+
+
+def test_dump_and_load_give_an_equal_fabric(tmp_path: Path) -> None:
+    for fabric in (load(tmp_path, TWO_RACKS), leaf_spine(3, 2, 2, uplink_rate_bps=400_000_000), fat_tree(4, loss=0.01)):
+        fabric.dump(tmp_path / "dumped.yaml")
+        assert Topology.load(tmp_path / "dumped.yaml") == fabric
+
+
+def test_shipped_fabrics() -> None:
+    assert Topology.load(SHIPPED / "leaf_spine.yaml") == leaf_spine(4, 2, 3, rate_bps=10**9, delay_ns=2_000)
+    assert Topology.load(SHIPPED / "fat_tree.yaml") == fat_tree(4, rate_bps=10**9, delay_ns=2_000)
+
+
+def test_ports_peers_and_neighbours() -> None:
+    fabric = leaf_spine(2, 2, 2)
+    assert fabric.neighbours("s2") == {
+        1: Endpoint("h3", 0),
+        2: Endpoint("h4", 0),
+        3: Endpoint("s3", 2),
+        4: Endpoint("s4", 2),
+    }
+    assert fabric.peer(Endpoint("s4", 2)) == Endpoint("s2", 4)
+    assert fabric.attached_switch("h3") == fabric.switch("s2")
+    assert [str(host.address) for host in fabric.hosts] == ["10.0.1.1", "10.0.1.2", "10.0.2.1", "10.0.2.2"]
+    assert len(fabric.directed_links) == 2 * len(fabric.links) == 16
+    with pytest.raises(TopologyError, match=r'no switch "h1"; there are s1, s2, s3, s4'):
+        fabric.switch("h1")
+    with pytest.raises(TopologyError, match="nothing is linked to port s1-p9"):
+        fabric.peer(Endpoint("s1", 9))
+
+
+def test_graph_is_the_fabric_with_parallel_links_on_one_edge() -> None:
+    parallel = Link(Endpoint("s1", 9), Endpoint("s3", 9))
+    fabric = leaf_spine(2, 1, 1)
+    fabric = replace(fabric, links=(*fabric.links, parallel))
+    assert networkx.is_connected(fabric.graph)
+    assert set(fabric.graph.nodes) == {"h1", "h2", "s1", "s2", "s3"}
+    assert len(fabric.graph.edges["s1", "s3"]["links"]) == 2
+    assert fabric.graph.nodes["s1"]["node"] is fabric.switch("s1")
+
+
+@pytest.mark.parametrize("k", [2, 4, 6])
+def test_fat_tree_has_the_right_measures(k: int) -> None:
+    fabric = fat_tree(k)
+    tiers = [switch.tier for switch in fabric.switches]
+    assert (len(fabric.hosts), len(fabric.links)) == (k**3 // 4, 3 * k**3 // 4)
+    assert {tier: tiers.count(tier) for tier in tiers} == {
+        "edge": k * k // 2,
+        "aggregation": k * k // 2,
+        "core": k * k // 4,
+    }
+    assert all(len(fabric.neighbours(switch.name)) == k for switch in fabric.switches)
+    hops = networkx.shortest_path_length(fabric.graph, "h1", fabric.hosts[-1].name)
+    assert hops == 6
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("rate: 200Mbit", "rate: fast", 'link s1-p3: rate "fast" is not a rate; write it like 200Mbit'),
+        ("rate: 200Mbit", "rate: 200", "link s1-p3: rate 200 is not a rate; write it like 200Mbit"),
+        ("rate: 200Mbit", "rate: 0bit", 'link s1-p3: rate "0bit" is not a rate; write it like 200Mbit'),
+        ("delay: 10us", "delay: -1us", 'link s1-p3: delay "-1us" is not a delay; write it like 10us'),
+        ("rate: 1Gbit", "rate: 1GB", 'defaults: rate "1GB" is not a rate; write it like 200Mbit'),
+        ("loss: 0.25", "loss: 1.5", "link s1-p2: loss 1.5 is not right: input should be less than 1"),
+        ("queue: 9", "queue: 0", "link s1-p2: queue 0 is not right: input should be greater than or equal to 1"),
+        ("queue: 9", "queue: 9999999", "link s1-p2: queue 9999999 is not in 1…524287 packets"),
+        ("queue: 9", "speed: 9", 'link s1-p2: unknown key "speed"; the keys here are ends, rate, delay, loss, queue'),
+        ("{address: 10.0.7.9}", "{ip: 10.0.7.9}", 'host h2: unknown key "ip"; the keys here are address, mac'),
+        ("10.0.7.9", "10.0.0.300", 'host h2: address "10.0.0.300" is not an IPv4 address; write it like 10.0.1.1'),
+        ("10.0.7.9", "192.168.0.1", "host h2: address 192.168.0.1 is not a host's; write it like 10.0.1.1"),
+        ("02:00:00:00:00:33", "03:00:00:00:00:33", 'host h3: mac "03:00:00:00:00:33" is not a unicast MAC'),
+        ("02:00:00:00:00:33", "02:00:0a:00:00:01", "mac 02:00:0a:00:00:01 is both h1's and h3's"),
+        ("device_id: 300", "device_id: 1", "address 10.255.0.1 is both s1's and s2's"),
+        ("device_id: 300", "device_id: 0", "switch s2: device_id 0 is not in 1…65534"),
+        ("slots: 2048", "slots: -1", "switch s1: slots -1 is not right: input should be greater than or equal to 0"),
+        ("  h2: {address", "  h1: {address", '"h1" is given twice; give every node its own name'),
+        ("  s1:", "  h1:", 'two nodes are called "h1"; give every node its own name'),
+        ("  h1:", "  host-number-1:", 'host "host-number-1": a name is a letter, then at most 9 letters, digits or _'),
+        ("s1-p2", "s1-p1", "link s1-p1: port s1-p1 is taken already; give every link its own port"),
+        ("s1-p2", "s1-p0", "port s1-p0: a switch's ports are 1…509"),
+        ("s1-p2", "s1-p510", "port s1-p510: a switch's ports are 1…509"),
+        ("[h1, s1-p1]", "[h1-p1, s1-p1]", "port h1-p1: a host has one port, 0; write h1"),
+        ("s1-p2", "s9-p2", 'link s9-p2: no node "s9"; there are h1, h2, h3, s1, s2'),
+        ("s1-p2", "s1:2", 'link s1:2: ends: endpoint "s1:2" is not a port; write it like s1-p3, or h1 for a host'),
+        ("[s1-p3, s2-p2]", "[s1-p3, s1-p4]", "link s1-p3: links s1 to itself; a link joins two nodes"),
+        ("[s1-p3, s2-p2]", "[s1-p3]", "link s1-p3: ends ['s1-p3'] is not two ports; write them like [h1, s1-p1]"),
+        ("  - {ends: [h1, s1-p1]}\n", "", "host h1: has no link; every node needs one"),
+        (
+            "  - {ends: [s1-p3, s2-p2], rate: 200Mbit, delay: 10us}\n",
+            "",
+            "the fabric is in 2 pieces; h3, s2 cannot reach",
+        ),
+        ("name: two-racks\n", "", 'key "name" is missing'),
+        ("name: two-racks\n", "[", "is not YAML"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_file_place_value_and_remedy(
+    tmp_path: Path, old: str, new: str, message: str
+) -> None:
+    assert old in TWO_RACKS
+    with pytest.raises(TopologyError) as error:
+        load(tmp_path, TWO_RACKS.replace(old, new, 1))
+    assert str(error.value).startswith(f"{tmp_path / 'fabric.yaml'}: ")
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("generate", "message"),
+    [
+        ("{kind: leaf-spine, leaves: 4, spines: 2}", 'generate: key "hosts_per_leaf" is missing'),
+        ("{kind: leaf-spine, leaves: 0, spines: 2, hosts_per_leaf: 1}", "generate: leaves 0 is not in 1…255"),
+        (
+            "{kind: leaf-spine, leaves: 2, spines: 2, hosts_per_leaf: 255}",
+            "generate: hosts_per_leaf 255 is not in 0…254",
+        ),
+        ("{kind: fat-tree, k: 3}", "generate: k 3 is not an even number in 2…20; write it like 4"),
+        ("{kind: fat-tree, k: 4, rate: 1}", "generate: rate 1 is not a rate; write it like 200Mbit"),
+        ("{kind: torus}", 'kind "torus" is not a fabric; write leaf-spine or fat-tree'),
+        ("{kind: fat-tree, k: 4, pods: 2}", 'generate: unknown key "pods"; the keys here are rate'),
+        ("4", 'kind "4" is not a fabric'),
+    ],
+)
+def test_generators_refuse_bad_measures(tmp_path: Path, generate: str, message: str) -> None:
+    with pytest.raises(TopologyError) as error:
+        load(tmp_path, f"name: x\ngenerate: {generate}\n")
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "3", "[]", "name: x", "name: x\nhosts: 3\nswitches: {}\nlinks: []", "hosts: {1: 2}"]
+)
+def test_no_text_gets_past_with_another_error(tmp_path: Path, text: str) -> None:
+    with pytest.raises(TopologyError, match=r"fabric\.yaml: "):
+        load(tmp_path, text)
+
+
+def test_a_missing_file_is_named() -> None:
+    with pytest.raises(TopologyError, match=r"nowhere\.yaml: cannot be read as a fabric"):
+        Topology.load("nowhere.yaml")
+
+
+@pytest.mark.parametrize(
+    ("text", "bps"), [("200Mbit", 2 * 10**8), ("2.5Gbit", 25 * 10**8), ("1 kbit", 1000), ("7bit", 7)]
+)
+def test_rates(text: str, bps: int) -> None:
+    assert parse_rate(text) == bps == parse_rate(format_rate(bps))
+
+
+@pytest.mark.parametrize(("text", "ns"), [("10us", 10_000), ("1.5ms", 1_500_000), ("0ns", 0), ("2s", 2 * 10**9)])
+def test_delays(text: str, ns: int) -> None:
+    assert parse_delay(text) == ns == parse_delay(format_delay(ns))

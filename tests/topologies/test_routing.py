@@ -1,0 +1,68 @@
+"""Routes against networkx's shortest paths, and the paths that only one can be."""
+
+from __future__ import annotations
+
+import networkx
+import pytest
+
+from topologies import Endpoint, Routes, Topology, TopologyError, fat_tree, leaf_spine
+
+
+@pytest.mark.parametrize("fabric", [leaf_spine(3, 2, 1), leaf_spine(4, 1, 2), fat_tree(4)], ids=lambda f: str(f.name))
+def test_next_hops_are_all_first_steps_of_shortest_paths(fabric: Topology) -> None:
+    routes = Routes(fabric)
+    for destination in fabric.nodes:
+        for node in fabric.nodes:
+            if node is destination:
+                assert routes.next_hops(node.name, destination.name) == ()
+                continue
+            paths = list(networkx.all_shortest_paths(fabric.graph, node.name, destination.name))
+            ports = {far.node: port for port, far in fabric.neighbours(node.name).items()}
+            assert set(routes.next_hops(node.name, destination.name)) == {ports[path[1]] for path in paths}
+            assert routes.hops(node.name, destination.name) == len(paths[0]) - 1
+            unique = routes.unique_path(node.name, destination.name)
+            assert (unique is not None) == (len(paths) == 1)
+            if unique is not None:
+                assert [end.node for end in unique] == paths[0][:-1]
+
+
+def test_shares_split_evenly_and_meet_again() -> None:
+    routes = Routes(leaf_spine(2, 2, 1))
+    assert routes.shares("h1", "h2") == {
+        Endpoint("h1", 0): 1.0,
+        Endpoint("s1", 2): 0.5,
+        Endpoint("s1", 3): 0.5,
+        Endpoint("s3", 2): 0.5,
+        Endpoint("s4", 2): 0.5,
+        Endpoint("s2", 1): 1.0,
+    }
+
+
+def test_shares_conserve_the_flow_at_every_node() -> None:
+    fabric = fat_tree(4)
+    shares = Routes(fabric).shares("h1", "h16")
+    inflow: dict[str, float] = {"h1": 1.0}
+    outflow: dict[str, float] = {"h16": 1.0}
+    for link, share in shares.items():
+        outflow[link.node] = outflow.get(link.node, 0.0) + share
+        far = fabric.peer(link).node
+        inflow[far] = inflow.get(far, 0.0) + share
+    assert inflow == pytest.approx(outflow)
+
+
+def test_links_that_are_down_are_avoided() -> None:
+    fabric = leaf_spine(2, 2, 1)
+    routes = Routes(fabric, down=[Endpoint("s3", 1)])
+    assert routes.next_hops("s1", "h2") == (3,)
+    assert routes.unique_path("h1", "s3") is not None
+    assert routes.hops("h1", "s3") == 4
+    alone = Routes(fabric, down=[Endpoint("h2", 0)])
+    assert not alone.reaches("h1", "h2")
+    assert alone.unique_path("h1", "h2") is None
+    with pytest.raises(TopologyError, match="no way from h1 to h2"):
+        alone.next_hops("h1", "h2")
+
+
+def test_hosts_forward_nothing() -> None:
+    routes = Routes(leaf_spine(2, 1, 2))
+    assert routes.unique_path("h1", "h2") == (Endpoint("h1", 0), Endpoint("s1", 2))

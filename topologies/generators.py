@@ -1,0 +1,98 @@
+"""Regular fabrics by their measures: leaf-spine and fat-tree.
+
+Both number switches tier by tier from the hosts up (`s1` is the first leaf) and give a switch its lowest ports towards
+the hosts. Hosts are `10.0.<leaf>.<place>`, places from 1.
+"""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Address
+
+from topologies.errors import TopologyError
+from topologies.model import Endpoint, Host, Link, Switch, Topology
+
+
+def leaf_spine(
+    leaves: int,
+    spines: int,
+    hosts_per_leaf: int,
+    *,
+    rate_bps: int = 1_000_000_000,
+    uplink_rate_bps: int | None = None,
+    delay_ns: int = 2_000,
+    loss: float = 0.0,
+    queue_packets: int = 128,
+    slots: int = 1024,
+    name: str = "leaf-spine",
+) -> Topology:
+    """Every leaf is linked to every spine. `rate_bps` is the hosts' links'; leaf to spine is as fast unless said.
+
+    Leaf i is `s<i>`: ports 1…hosts_per_leaf are its hosts', then spine by spine. Spine j's port i goes to leaf i.
+    """
+    _check_count("leaves", leaves, 1, 255)
+    _check_count("spines", spines, 0 if leaves == 1 else 1, 255)
+    _check_count("hosts_per_leaf", hosts_per_leaf, 0, 254)
+    hosts: list[Host] = []
+    links: list[Link] = []
+    for leaf in range(1, leaves + 1):
+        for place in range(1, hosts_per_leaf + 1):
+            host = Host(f"h{len(hosts) + 1}", IPv4Address(f"10.0.{leaf}.{place}"))
+            hosts.append(host)
+            access = Endpoint(host.name, 0), Endpoint(f"s{leaf}", place)
+            links.append(Link(*access, rate_bps, delay_ns, loss, queue_packets))
+    for leaf in range(1, leaves + 1):
+        for spine in range(1, spines + 1):
+            uplink = Endpoint(f"s{leaf}", hosts_per_leaf + spine), Endpoint(f"s{leaves + spine}", leaf)
+            links.append(Link(*uplink, uplink_rate_bps or rate_bps, delay_ns, loss, queue_packets))
+    switches = [Switch(f"s{i}", i, slots, "leaf" if i <= leaves else "spine") for i in range(1, leaves + spines + 1)]
+    return Topology(name, tuple(hosts), tuple(switches), tuple(links))
+
+
+def fat_tree(
+    k: int,
+    *,
+    rate_bps: int = 1_000_000_000,
+    delay_ns: int = 2_000,
+    loss: float = 0.0,
+    queue_packets: int = 128,
+    slots: int = 1024,
+    name: str = "fat-tree",
+) -> Topology:
+    """The k-ary fat-tree (Al-Fares et al., SIGCOMM 2008): k pods, 5k²/4 switches, k³/4 hosts.
+
+    Edge switches come first (pod by pod), then aggregation, then core. Aggregation switch j of each pod is linked to
+    the j-th group of k/2 cores; a core's port p goes to pod p.
+    """
+    if k < 2 or k % 2 or k > 20:
+        raise TopologyError(f"k {k} is not an even number in 2…20; write it like 4")
+    half = k // 2
+    edges, aggregations, cores = k * half, k * half, half * half
+    hosts: list[Host] = []
+    links: list[Link] = []
+
+    def link(a: Endpoint, b: Endpoint) -> None:
+        links.append(Link(a, b, rate_bps, delay_ns, loss, queue_packets))
+
+    for edge in range(1, edges + 1):
+        for place in range(1, half + 1):
+            host = Host(f"h{len(hosts) + 1}", IPv4Address(f"10.0.{edge}.{place}"))
+            hosts.append(host)
+            link(Endpoint(host.name, 0), Endpoint(f"s{edge}", place))
+    for pod in range(k):
+        for e in range(half):
+            for j in range(half):
+                up = Endpoint(f"s{pod * half + e + 1}", half + j + 1)
+                link(up, Endpoint(f"s{edges + pod * half + j + 1}", e + 1))
+    for pod in range(k):
+        for j in range(half):
+            for c in range(half):
+                up = Endpoint(f"s{edges + pod * half + j + 1}", half + c + 1)
+                link(up, Endpoint(f"s{edges + aggregations + j * half + c + 1}", pod + 1))
+    tiers = ["edge"] * edges + ["aggregation"] * aggregations + ["core"] * cores
+    switches = tuple(Switch(f"s{i}", i, slots, tier) for i, tier in enumerate(tiers, 1))
+    return Topology(name, tuple(hosts), switches, tuple(links))
+
+
+def _check_count(what: str, value: int, least: int, most: int) -> None:
+    if not least <= value <= most:
+        raise TopologyError(f"{what} {value} is not in {least}…{most}")

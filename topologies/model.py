@@ -1,0 +1,316 @@
+"""A fabric as data: hosts, switches, the links between their ports.
+
+A `Topology` that exists is sound: its constructor refuses duplicate names, ports, addresses and device ids, links to
+nowhere, hosts that do not hang on exactly one switch, and a fabric in pieces. It never changes: a changed
+fabric is another one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from ipaddress import IPv4Address, IPv4Network
+from pathlib import Path
+from typing import Final
+
+import networkx
+
+from topologies.errors import TopologyError
+
+HOST_NETWORK: Final = IPv4Network("10.0.0.0/16")
+LAST_SWITCH_PORT: Final = 509
+"""510 is the switch's CPU port, 511 its drop port."""
+LAST_DEVICE_ID: Final = 65_534
+"""The loopback of device d is 10.255.(d >> 8).(d & 255); the last address of that network is its broadcast."""
+LARGEST_QUEUE_PACKETS: Final = 2**19 - 1
+"""v1model's queue depths have 19 bits."""
+
+_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,9}")
+_ENDPOINT: Final = re.compile(r"([A-Za-z][A-Za-z0-9_]{0,9})-p(\d{1,3})")
+
+
+def mac_of(address: IPv4Address) -> str:
+    """The locally administered MAC that the fabric gives to an address: 02:00, then the address."""
+    return ":".join(f"{byte:02x}" for byte in b"\x02\x00" + address.packed)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Endpoint:
+    """A port of a node: `s1-p3`. As a directed link it means what leaves the node through that port."""
+
+    node: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.node}-p{self.port}"
+
+    @classmethod
+    def parse(cls, text: str) -> Endpoint:
+        """`s1-p3`, or `h1` for a host's only port 0. Raises `TopologyError`."""
+        if match := _ENDPOINT.fullmatch(text):
+            return cls(match[1], int(match[2]))
+        if _NAME.fullmatch(text):
+            return cls(text, 0)
+        raise TopologyError(f'endpoint "{text}" is not a port; write it like s1-p3, or h1 for a host')
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A worker's or server's machine; its one port is 0."""
+
+    name: str
+    address: IPv4Address
+    """In 10.0.0.0/16."""
+    mac: str = ""
+    """`02:00:…` of the address where none is given."""
+
+    def __post_init__(self) -> None:
+        _check_name("host", self.name)
+        if self.address not in HOST_NETWORK or self.address in (
+            HOST_NETWORK.network_address,
+            HOST_NETWORK.broadcast_address,
+        ):
+            raise TopologyError(f"host {self.name}: address {self.address} is not a host's; write it like 10.0.1.1")
+        if not self.mac:
+            object.__setattr__(self, "mac", mac_of(self.address))
+        elif not re.fullmatch(r"[0-9a-f][02468ace](:[0-9a-f]{2}){5}", self.mac):
+            raise TopologyError(
+                f'host {self.name}: mac "{self.mac}" is not a unicast MAC; write it like {mac_of(self.address)}'
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """A P4 switch; its ports are 1…509."""
+
+    name: str
+    device_id: int
+    """P4Runtime's device id, and the node id in telemetry; 1…65534."""
+    slots: int = 1024
+    """Aggregation slots in the switch's registers, shared by all jobs."""
+    tier: str | None = None
+    """What the generator calls the layer: leaf, spine, edge, aggregation, core."""
+
+    def __post_init__(self) -> None:
+        _check_name("switch", self.name)
+        if not 1 <= self.device_id <= LAST_DEVICE_ID:
+            raise TopologyError(f"switch {self.name}: device_id {self.device_id} is not in 1…{LAST_DEVICE_ID}")
+        if self.slots < 0:
+            raise TopologyError(f"switch {self.name}: slots {self.slots} is negative; 0 means that it never aggregates")
+
+    @property
+    def address(self) -> IPv4Address:
+        """The loopback that contributions are sent to."""
+        return IPv4Address("10.255.0.0") + self.device_id
+
+    @property
+    def mac(self) -> str:
+        return mac_of(self.address)
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A full-duplex link; rate, delay, loss and queue hold for each direction."""
+
+    a: Endpoint
+    b: Endpoint
+    rate_bps: int = 1_000_000_000
+    delay_ns: int = 2_000
+    """Propagation, one way."""
+    loss: float = 0.0
+    """Probability that a frame is lost, in [0, 1)."""
+    queue_packets: int = 128
+    """Depth of the egress queue at either end."""
+
+    def __post_init__(self) -> None:
+        if self.a.node == self.b.node:
+            raise TopologyError(f"{self}: links {self.a.node} to itself; a link joins two nodes")
+        if self.rate_bps < 1:
+            raise TopologyError(f"{self}: rate_bps {self.rate_bps} is not a rate; it must be at least 1 bit/s")
+        if self.delay_ns < 0:
+            raise TopologyError(f"{self}: delay_ns {self.delay_ns} is negative; 0 is the least")
+        if not 0 <= self.loss < 1:
+            raise TopologyError(f"{self}: loss {self.loss} is not a probability in [0, 1); write it like 0.01")
+        if not 1 <= self.queue_packets <= LARGEST_QUEUE_PACKETS:
+            raise TopologyError(f"{self}: queue {self.queue_packets} is not in 1…{LARGEST_QUEUE_PACKETS} packets")
+
+    def __str__(self) -> str:
+        return f"link {self.b if self.a.port == 0 else self.a}"
+
+    @property
+    def ends(self) -> tuple[Endpoint, Endpoint]:
+        return self.a, self.b
+
+
+Node = Host | Switch
+
+
+@dataclass(frozen=True)
+class Topology:
+    """A sound fabric. Raises `TopologyError` when it is not. The sequences keep the order they were given in."""
+
+    name: str
+    hosts: tuple[Host, ...]
+    switches: tuple[Switch, ...]
+    links: tuple[Link, ...]
+    _link_at: Mapping[Endpoint, Link] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        _refuse_duplicates("name", ((node.name, node.name) for node in self.nodes))
+        _refuse_duplicates("address", ((node.name, str(node.address)) for node in self.nodes))
+        _refuse_duplicates("mac", ((node.name, node.mac) for node in self.nodes))
+        _refuse_duplicates("device_id", ((switch.name, switch.device_id) for switch in self.switches))
+        link_at: dict[Endpoint, Link] = {}
+        for link in self.links:
+            for end in link.ends:
+                self._check_end(link, end)
+                if end in link_at:
+                    raise TopologyError(f"{link}: port {end} is taken already; give every link its own port")
+                link_at[end] = link
+            if all(end.node in self._hosts for end in link.ends):
+                raise TopologyError(
+                    f"{link}: joins two hosts, {link.a.node} and {link.b.node}; a host hangs on a switch"
+                )
+        object.__setattr__(self, "_link_at", link_at)
+        self._check_connected()
+
+    @classmethod
+    def load(cls, path: str | Path) -> Topology:
+        """Read a YAML file (keys: `topologies.schema`). Raises `TopologyError`, with the file's name in front."""
+        from topologies import schema  # the schema builds on this module
+
+        return schema.load(Path(path))
+
+    def dump(self, path: str | Path) -> None:
+        """Write the fabric as YAML, every node and link spelled out, so that `load` gives an equal one."""
+        from topologies import schema
+
+        schema.dump(self, Path(path))
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        return *self.hosts, *self.switches
+
+    def node(self, name: str) -> Node:
+        found = self._hosts.get(name) or self._switches.get(name)
+        if found is None:
+            raise TopologyError(f'{self.name}: no node "{name}"; there are {_listed(n.name for n in self.nodes)}')
+        return found
+
+    def host(self, name: str) -> Host:
+        if name not in self._hosts:
+            raise TopologyError(f'{self.name}: no host "{name}"; there are {_listed(self._hosts)}')
+        return self._hosts[name]
+
+    def switch(self, name: str) -> Switch:
+        if name not in self._switches:
+            raise TopologyError(f'{self.name}: no switch "{name}"; there are {_listed(self._switches)}')
+        return self._switches[name]
+
+    def is_host(self, name: str) -> bool:
+        return name in self._hosts
+
+    def is_switch(self, name: str) -> bool:
+        return name in self._switches
+
+    def link_at(self, endpoint: Endpoint) -> Link:
+        """The link in a port. Raises `TopologyError` where there is none."""
+        if endpoint not in self._link_at:
+            raise TopologyError(f"{self.name}: nothing is linked to port {endpoint}")
+        return self._link_at[endpoint]
+
+    def peer(self, endpoint: Endpoint) -> Endpoint:
+        """The other end of the link in a port."""
+        link = self.link_at(endpoint)
+        return link.b if link.a == endpoint else link.a
+
+    def neighbours(self, node: str) -> Mapping[int, Endpoint]:
+        """Of each linked port of a node, in order of port: the far end."""
+        self.node(node)
+        return self._neighbours[node]
+
+    def attached_switch(self, host: str) -> Switch:
+        """The switch that a host hangs on."""
+        return self._switches[self.peer(Endpoint(self.host(host).name, 0)).node]
+
+    @cached_property
+    def directed_links(self) -> tuple[Endpoint, ...]:
+        """Every port with a link, as the direction that leaves through it."""
+        return tuple(end for link in self.links for end in link.ends)
+
+    @cached_property
+    def graph(self) -> networkx.Graph:
+        """Nodes with attribute `node` (Host or Switch); edges with `links`, a tuple (parallel links share one edge)."""
+        graph = networkx.Graph(name=self.name)
+        for node in self.nodes:
+            graph.add_node(node.name, node=node)
+        for link in self.links:
+            already = graph.get_edge_data(link.a.node, link.b.node, {"links": ()})["links"]
+            graph.add_edge(link.a.node, link.b.node, links=(*already, link))
+        return graph
+
+    @cached_property
+    def _hosts(self) -> dict[str, Host]:
+        return {host.name: host for host in self.hosts}
+
+    @cached_property
+    def _switches(self) -> dict[str, Switch]:
+        return {switch.name: switch for switch in self.switches}
+
+    @cached_property
+    def _neighbours(self) -> dict[str, dict[int, Endpoint]]:
+        neighbours: dict[str, dict[int, Endpoint]] = {node.name: {} for node in self.nodes}
+        for end in sorted(self.directed_links):
+            neighbours[end.node][end.port] = self.peer(end)
+        return neighbours
+
+    def _check_end(self, link: Link, end: Endpoint) -> None:
+        if end.node in self._switches:
+            if not 1 <= end.port <= LAST_SWITCH_PORT:
+                raise TopologyError(f"{link}: port {end}: a switch's ports are 1…{LAST_SWITCH_PORT}")
+        elif end.node in self._hosts:
+            if end.port != 0:
+                raise TopologyError(f"{link}: port {end}: a host has one port, 0; write {end.node}")
+        else:
+            raise TopologyError(f'{link}: no node "{end.node}"; there are {_listed(node.name for node in self.nodes)}')
+
+    def _check_connected(self) -> None:
+        if not self.switches:
+            raise TopologyError(f"{self.name}: no switches; a fabric has at least one")
+        for node in self.nodes:
+            if not self._neighbours[node.name]:
+                raise TopologyError(f"{_kind(node)} {node.name}: has no link; every node needs one")
+        pieces = sorted(networkx.connected_components(self.graph), key=len, reverse=True)
+        if len(pieces) > 1:
+            raise TopologyError(
+                f"{self.name}: the fabric is in {len(pieces)} pieces; {_listed(sorted(pieces[1]))} cannot reach "
+                f"{_listed(sorted(pieces[0]))}; link them"
+            )
+
+
+def _check_name(kind: str, name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise TopologyError(
+            f'{kind} "{name}": a name is a letter, then at most 9 letters, digits or _; write it like {kind[0]}1'
+        )
+
+
+def _refuse_duplicates(what: str, values: Iterable[tuple[str, object]]) -> None:
+    seen: dict[object, str] = {}
+    for name, value in values:
+        if value in seen:
+            if what == "name":
+                raise TopologyError(f'two nodes are called "{value}"; give every node its own name')
+            raise TopologyError(f"{what} {value} is both {seen[value]}'s and {name}'s; give every node its own")
+        seen[value] = name
+
+
+def _kind(node: Node) -> str:
+    return "host" if isinstance(node, Host) else "switch"
+
+
+def _listed(names: Iterable[str]) -> str:
+    listed = list(names)
+    return ", ".join(listed[:8]) + (f" … ({len(listed)} in all)" if len(listed) > 8 else "")

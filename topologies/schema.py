@@ -1,0 +1,339 @@
+"""The YAML that a fabric is written in, validated key by key.
+
+Spelled out::
+
+    name: two-racks
+    defaults: {rate: 1Gbit, delay: 2us, loss: 0, queue: 128, slots: 1024}
+    hosts:
+      h1: {address: 10.0.1.1, mac: 02:00:0a:00:01:01}     # both optional: addresses follow the order
+      h2:
+    switches:
+      s1: {device_id: 1, slots: 2048, tier: leaf}         # all optional: ids follow the order
+    links:
+      - {ends: [h1, s1-p1], rate: 200Mbit, delay: 10us}
+      - {ends: [h2, s1-p2]}
+
+or generated::
+
+    name: leaf-spine
+    generate: {kind: leaf-spine, leaves: 4, spines: 2, hosts_per_leaf: 3, rate: 1Gbit, delay: 2us}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from ipaddress import IPv4Address
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, TypeVar
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from topologies import generators
+from topologies.errors import TopologyError
+from topologies.model import Endpoint, Host, Link, Switch, Topology
+from topologies.units import format_delay, format_rate, parse_delay, parse_rate
+
+LARGEST_FILE_BYTES: Final = 16 * 2**20
+
+
+def _rate(value: object) -> int:
+    return _as_value_error(parse_rate, value)
+
+
+def _delay(value: object) -> int:
+    return _as_value_error(parse_delay, value)
+
+
+def _as_value_error(parse: Any, value: object) -> int:
+    try:
+        parsed: int = parse(value)
+    except TopologyError as error:
+        raise ValueError(str(error)) from error
+    return parsed
+
+
+def _ends(value: object) -> tuple[Endpoint, Endpoint]:
+    if not isinstance(value, list) or len(value) != 2 or not all(isinstance(end, str) for end in value):
+        raise ValueError(f"ends {value} is not two ports; write them like [h1, s1-p1]")
+    try:
+        return Endpoint.parse(value[0]), Endpoint.parse(value[1])
+    except TopologyError as error:
+        raise ValueError(f"ends: {error}") from error
+
+
+def _address(value: object) -> IPv4Address:
+    try:
+        return IPv4Address(str(value))
+    except ValueError:
+        raise ValueError(f'address "{value}" is not an IPv4 address; write it like 10.0.1.1') from None
+
+
+Rate = Annotated[int, BeforeValidator(_rate)]
+Delay = Annotated[int, BeforeValidator(_delay)]
+Loss = Annotated[float, Field(ge=0, lt=1)]
+Queue = Annotated[int, Field(ge=1)]
+Slots = Annotated[int, Field(ge=0)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class _Defaults(_Strict):
+    rate: Rate = 1_000_000_000
+    delay: Delay = 2_000
+    loss: Loss = 0.0
+    queue: Queue = 128
+    slots: Slots = 1024
+
+
+class _Host(_Strict):
+    address: Annotated[IPv4Address, BeforeValidator(_address)] | None = None
+    mac: str = ""
+
+
+class _Switch(_Strict):
+    device_id: int | None = None
+    slots: Slots | None = None
+    tier: str | None = None
+
+
+class _Link(_Strict):
+    ends: Annotated[tuple[Endpoint, Endpoint], BeforeValidator(_ends)]
+    rate: Rate | None = None
+    delay: Delay | None = None
+    loss: Loss | None = None
+    queue: Queue | None = None
+
+
+class _Fabric(_Strict):
+    name: str
+    defaults: _Defaults = _Defaults()
+    hosts: dict[str, _Host | None]
+    switches: dict[str, _Switch | None]
+    links: list[_Link]
+
+
+class _LeafSpine(_Defaults):
+    kind: Literal["leaf-spine"]
+    leaves: int
+    spines: int
+    hosts_per_leaf: int
+    uplink_rate: Rate | None = None
+
+
+class _FatTree(_Defaults):
+    kind: Literal["fat-tree"]
+    k: int
+
+
+class _Generated(_Strict):
+    name: str
+    generate: Annotated[_LeafSpine | _FatTree, Field(discriminator="kind")]
+
+
+def load(path: Path) -> Topology:
+    """Read a fabric. Raises `TopologyError`, which names file, node or link, value and what would be right."""
+    try:
+        if path.stat().st_size > LARGEST_FILE_BYTES:
+            raise TopologyError(f"{path}: {path.stat().st_size} bytes is too large for a fabric (16 MiB)")
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise TopologyError(f"{path}: cannot be read as a fabric: {error}") from error
+    try:
+        data = yaml.load(text, Loader=_UniqueKeys)
+    except yaml.YAMLError as error:
+        raise TopologyError(f"{path}: is not YAML: {' '.join(str(error).split())}") from error
+    return parse(data, str(path))
+
+
+def parse(data: object, where: str) -> Topology:
+    """The fabric that a mapping, as YAML gives it, describes. Raises `TopologyError`, with `where` in front."""
+    if not isinstance(data, dict):
+        raise TopologyError(f"{where}: is not a fabric; write name and either generate or hosts, switches and links")
+    try:
+        if "generate" in data:
+            return _generate(_Generated.model_validate(data))
+        return _build(_Fabric.model_validate(data))
+    except ValidationError as error:
+        problems = "; ".join(_explain(detail, data) for detail in error.errors()[:3])
+        raise TopologyError(f"{where}: {problems}") from error
+    except TopologyError as error:
+        raise error.within(where) from error
+
+
+def dump(topology: Topology, path: Path) -> None:
+    """Write a fabric, every node and link spelled out. Raises `TopologyError` when the file cannot be written."""
+    data = {
+        "name": topology.name,
+        "hosts": {host.name: {"address": str(host.address), "mac": host.mac} for host in topology.hosts},
+        "switches": {switch.name: _dumped_switch(switch) for switch in topology.switches},
+        "links": [_dumped_link(link) for link in topology.links],
+    }
+    try:
+        path.write_text(yaml.safe_dump(data, sort_keys=False, default_flow_style=None, width=120), encoding="utf-8")
+    except OSError as error:
+        raise TopologyError(f"{path}: cannot be written: {error}") from error
+
+
+def _dumped_switch(switch: Switch) -> dict[str, Any]:
+    data: dict[str, Any] = {"device_id": switch.device_id, "slots": switch.slots}
+    return data if switch.tier is None else {**data, "tier": switch.tier}
+
+
+def _dumped_link(link: Link) -> dict[str, Any]:
+    return {
+        "ends": [end.node if end.port == 0 else str(end) for end in link.ends],
+        "rate": format_rate(link.rate_bps),
+        "delay": format_delay(link.delay_ns),
+        "loss": link.loss,
+        "queue": link.queue_packets,
+    }
+
+
+def _generate(data: _Generated) -> Topology:
+    g = data.generate
+    common = {
+        "rate_bps": g.rate,
+        "delay_ns": g.delay,
+        "loss": g.loss,
+        "queue_packets": g.queue,
+        "slots": g.slots,
+        "name": data.name,
+    }
+    try:
+        if isinstance(g, _FatTree):
+            return generators.fat_tree(g.k, **common)  # type: ignore[arg-type]
+        return generators.leaf_spine(
+            g.leaves,
+            g.spines,
+            g.hosts_per_leaf,
+            uplink_rate_bps=g.uplink_rate,
+            **common,  # type: ignore[arg-type]
+        )
+    except TopologyError as error:
+        raise error.within("generate") from error
+
+
+def _build(data: _Fabric) -> Topology:
+    hosts = tuple(_hosts(data.hosts))
+    switches = tuple(
+        Switch(
+            name,
+            (given.device_id if given and given.device_id is not None else number),
+            (given.slots if given and given.slots is not None else data.defaults.slots),
+            given.tier if given else None,
+        )
+        for number, (name, given) in enumerate(data.switches.items(), 1)
+    )
+    links = tuple(_link(given, data.defaults) for given in data.links)
+    return Topology(data.name, hosts, switches, links)
+
+
+def _hosts(given: dict[str, _Host | None]) -> Iterator[Host]:
+    taken = {host.address for host in given.values() if host and host.address}
+    free = (IPv4Address(f"10.0.{x}.{y}") for x in range(256) for y in range(1, 255))
+    for name, host in given.items():
+        address = host.address if host and host.address else next((a for a in free if a not in taken), None)
+        if address is None:
+            raise TopologyError(f"host {name}: no address is left in 10.0.0.0/16; a fabric has at most 65024 hosts")
+        yield Host(name, address, host.mac.lower() if host else "")
+
+
+T = TypeVar("T")
+
+
+def _chosen(value: T | None, default: T) -> T:
+    return default if value is None else value
+
+
+def _link(given: _Link, defaults: _Defaults) -> Link:
+    return Link(
+        *given.ends,
+        _chosen(given.rate, defaults.rate),
+        _chosen(given.delay, defaults.delay),
+        _chosen(given.loss, defaults.loss),
+        _chosen(given.queue, defaults.queue),
+    )
+
+
+# --- errors -----------------------------------------------------------------------------------------------------------
+
+_MODELS: Final[dict[str, type[BaseModel]]] = {
+    "": _Fabric,
+    "defaults": _Defaults,
+    "hosts": _Host,
+    "switches": _Switch,
+    "links": _Link,
+    "leaf-spine": _LeafSpine,
+    "fat-tree": _FatTree,
+}
+
+
+def _explain(detail: Any, data: dict[Any, Any]) -> str:
+    """One sentence for one of pydantic's errors: where, which value, what would be right."""
+    location: tuple[Any, ...] = tuple(detail["loc"])
+    place, section, rest = _place(location, data)
+    key = ".".join(str(part) for part in rest)
+    value = detail["input"]
+    shown = f'"{value}"' if isinstance(value, str) else str(value)
+    if detail["type"] == "value_error":
+        problem: str = str(detail["ctx"]["error"])
+        if not problem.startswith(key.split("_")[-1]):
+            problem = f"{key}: {problem}"
+    elif detail["type"] == "extra_forbidden":
+        problem = f'unknown key "{key}"; the keys here are {", ".join(_keys(section))}'
+    elif detail["type"] == "missing":
+        problem = f'key "{key}" is missing; the keys here are {", ".join(_keys(section))}'
+    elif section == "generate":
+        kind = data["generate"].get("kind") if isinstance(data["generate"], dict) else data["generate"]
+        problem = f'kind "{kind}" is not a fabric; write leaf-spine or fat-tree'
+    else:
+        message: str = detail["msg"]
+        problem = f"{key + ' ' if key else ''}{shown} is not right: {message[0].lower()}{message[1:]}"
+    return f"{place}: {problem}" if place else problem
+
+
+def _place(location: Sequence[Any], data: dict[Any, Any]) -> tuple[str, str, Sequence[Any]]:
+    """Where an error is, in a user's words; the section whose keys apply; the rest of the location."""
+    match location:
+        case ("hosts" | "switches" as section, name, *rest):
+            return f"{'host' if section == 'hosts' else 'switch'} {name}", section, rest
+        case ("links", int() as index, *rest):
+            return f"link {_link_name(data['links'][index], index)}", "links", rest
+        case ("generate", "leaf-spine" | "fat-tree" as kind, *rest):
+            return "generate", kind, rest
+        case ("generate" | "defaults" as section, *rest):
+            return section, section, rest
+        case _:
+            return "", "", location
+
+
+def _link_name(link: Any, index: int) -> str:
+    """A link is called after its first switch port, or its number where that cannot be read."""
+    ends = link.get("ends") if isinstance(link, dict) else None
+    if isinstance(ends, list) and ends and all(isinstance(end, str) for end in ends):
+        name: str = next((end for end in ends if "-p" in end), ends[-1])
+        return name
+    return str(index + 1)
+
+
+def _keys(section: str) -> list[str]:
+    return list(_MODELS[section].model_fields)
+
+
+class _UniqueKeys(yaml.SafeLoader):
+    """YAML in which a key given twice is an error, where the plain loader lets the last one win silently."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+                if key.value in seen:
+                    raise yaml.constructor.ConstructorError(
+                        None, None, f'"{key.value}" is given twice; give every node its own name', key.start_mark
+                    )
+                seen.add(key.value)
+        mapping: dict[Any, Any] = super().construct_mapping(node, deep)
+        return mapping

@@ -1,0 +1,56 @@
+"""Rates and delays as people write them: `200Mbit`, `10us`."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from typing import Final
+
+from topologies.errors import TopologyError
+
+_RATE_BPS: Final = {"bit": 1, "kbit": 10**3, "Kbit": 10**3, "Mbit": 10**6, "Gbit": 10**9, "Tbit": 10**12}
+_DELAY_NS: Final = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
+_QUANTITY: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)")
+
+
+def parse_rate(text: object) -> int:
+    """Bits per second of a rate such as `200Mbit` or `2.5Gbit`. Raises `TopologyError`."""
+    rate_bps = _parse(text, _RATE_BPS)
+    if rate_bps is None or rate_bps < 1:
+        raise TopologyError(f"rate {_shown(text)} is not a rate; write it like 200Mbit")
+    return rate_bps
+
+
+def parse_delay(text: object) -> int:
+    """Nanoseconds of a delay such as `10us` or `1.5ms`. Raises `TopologyError`."""
+    delay_ns = _parse(text, _DELAY_NS)
+    if delay_ns is None:
+        raise TopologyError(f"delay {_shown(text)} is not a delay; write it like 10us")
+    return delay_ns
+
+
+def format_rate(rate_bps: int) -> str:
+    """The shortest text that `parse_rate` reads as `rate_bps`."""
+    return _format(rate_bps, ("Tbit", "Gbit", "Mbit", "kbit", "bit"), _RATE_BPS)
+
+
+def format_delay(delay_ns: int) -> str:
+    """The shortest text that `parse_delay` reads as `delay_ns`."""
+    return _format(delay_ns, ("s", "ms", "us", "ns"), _DELAY_NS)
+
+
+def _parse(text: object, scale: dict[str, int]) -> int | None:
+    match = _QUANTITY.fullmatch(text.strip()) if isinstance(text, str) else None
+    if match is None or match[2] not in scale:
+        return None
+    value = Decimal(match[1]) * scale[match[2]]
+    return int(value) if value == int(value) else None
+
+
+def _format(value: int, units: tuple[str, ...], scale: dict[str, int]) -> str:
+    unit = next((unit for unit in units if value and value % scale[unit] == 0), units[-1])
+    return f"{value // scale[unit]}{unit}"
+
+
+def _shown(value: object) -> str:
+    return f'"{value}"' if isinstance(value, str) else str(value)

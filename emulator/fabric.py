@@ -1,0 +1,453 @@
+"""The virtual-time fabric: switches, links and hosts in one deterministic event loop.
+
+Time is an integer of nanoseconds and passes only in `run`, natively, until an instant that concerns Python: a host
+is due to see frames, its timer fires, or a switch's CPU port has frames. The same seed and the same calls give the
+same bytes at the same times (`digest`). A frame is received when its last bit has arrived (store and forward); its
+flight takes ⌈8·(length + overhead) / rate⌉ + delay nanoseconds from the instant at which the transmitter takes it
+from its queue.
+
+Traffic generators (`add_flow`) run natively, and hosts count their frames without handing them to Python.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from types import EllipsisType
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emulator.entries import EmulatorError
+from emulator.runtime import memory
+from emulator.runtime.engine import MAX_FRAME, Drained, Engine
+from emulator.runtime.memory import NONE, PRIORITIES, UNLIMITED
+from emulator.switch import PortCounters, Switch, as_frames, read_port
+
+Endpoint = tuple[str, int]
+"""A node's name and the number of one of its ports."""
+
+_REORDER_NS: Final = 10_000
+
+
+class FabricError(EmulatorError):
+    """A fabric was asked for a node, link, rate or instant that it cannot have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wake:
+    """One host's turn: what has arrived for it, and whether its timer fired."""
+
+    host: str
+    frames: list[NDArray[np.uint8]]
+    """Frames of one size each, (n, size) in order of arrival; sizes in order of their first frame."""
+    times_ns: list[NDArray[np.int64]]
+    """When those frames arrived, (n,) each."""
+    timer: bool
+
+
+class FlowCounters(NamedTuple):
+    sent_packets: int
+    delivered_packets: int
+    delivered_bytes: int
+    mean_delay_ns: float
+    """From the generator to the host, NIC queue included; 0 if nothing was delivered."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Host:
+    index: int
+    ports: dict[int, int]
+
+
+class Fabric:
+    """A network in virtual time. Build it, load its switches' programs, then alternate `send`, `wake` and `run`."""
+
+    def __init__(self, seed: int = 1, max_frame: int = MAX_FRAME) -> None:
+        """`seed` fixes all randomness; `max_frame` is the longest frame in bytes that fits any queue or link."""
+        self.seed = seed
+        self._engine = Engine(max_frame=max_frame)
+        self._switches: dict[str, Switch] = {}
+        self._hosts: dict[str, _Host] = {}
+        self._host_names: dict[int, str] = {}
+        self._cpus: dict[int, Switch] = {}
+        self._flows: list[str] = []
+        self._traces: dict[tuple[Endpoint, int | None], int] = {}
+        self._names: dict[int, Endpoint] = {}
+        self._undelivered: list[Wake] = []
+
+    # --- building -------------------------------------------------------------------------------------------------
+
+    def add_switch(self, name: str, switch: Switch, cpu_poll_ns: int = 0) -> None:
+        """Add a switch; its CPU's frames are handed over at multiples of `cpu_poll_ns`, or at once.
+
+        Raises FabricError for a name or device id that is taken.
+        """
+        self._check_new(name)
+        for other_name, other in self._switches.items():
+            if other.device_id == switch.device_id:
+                raise FabricError(f"switch {name}: device id {switch.device_id} is {other_name}'s already")
+        engine = self._engine
+        cpu = engine.add_host(poll_ns=cpu_poll_ns, cpu=True)
+        cpu_nic = engine.add_port(memory.NODE_HOST, cpu, 0, self._key("cpu", name))
+        switch.join(engine, self._key("switch", name), cpu_nic)
+        engine.connect(cpu_nic, switch.port_index(switch.cpu_port))
+        self._switches[name] = switch
+        self._cpus[cpu] = switch
+        self._name_ports(name, switch)
+
+    def add_host(self, name: str, poll_ns: int = 0, sink: bool = False) -> None:
+        """Add a host, which sees its frames at multiples of `poll_ns` (0: at once). A sink only counts them."""
+        self._check_new(name)
+        if poll_ns < 0:
+            raise FabricError(f"host {name}: poll_ns is {poll_ns}; it must not be negative")
+        index = self._engine.add_host(poll_ns=poll_ns, sink=sink)
+        self._hosts[name] = _Host(index, {})
+        self._host_names[index] = name
+
+    def add_link(
+        self,
+        a: Endpoint,
+        b: Endpoint,
+        *,
+        rate_bps: float | None = None,
+        delay_ns: int = 0,
+        loss: float = 0.0,
+        duplicate: float = 0.0,
+        reorder: float = 0.0,
+        reorder_ns: int = _REORDER_NS,
+        corrupt: float = 0.0,
+        queue_packets: int | None = 64,
+        queue_bytes: int | None = None,
+        overhead_bytes: int = 0,
+    ) -> None:
+        """Connect two ports, in both directions. Rate and overhead hold at both ends, the queue limits at switches
+        only.
+
+        A switch's port is made if it is not there; a host's NIC has unlimited queues of strict priority. Faults
+        are drawn per frame and direction with the given probabilities: `loss`, `duplicate` (a copy arrives right
+        behind), `reorder` (arrives up to `reorder_ns` later, uniformly), `corrupt` (one bit flips). Raises
+        FabricError.
+        """
+        if a == b:
+            raise FabricError(f"link {_label(a)} to itself")
+        indices = []
+        for end in (a, b):
+            name, number = end
+            if name in self._switches:
+                switch = self._switches[name]
+                if number not in switch.ports:
+                    switch.add_port(number)
+                switch.set_port(
+                    number,
+                    rate_bps=rate_bps,
+                    queue_packets=queue_packets,
+                    queue_bytes=queue_bytes,
+                    overhead_bytes=overhead_bytes,
+                )
+                index = switch.port_index(number)
+                if self._engine.ports.data[index]["peer"] != NONE:
+                    raise FabricError(f"link {_label(a)} to {_label(b)}: {_label(end)} has a link already")
+                self._names[index] = end
+            else:
+                host = self._host(name)
+                if number in host.ports:
+                    raise FabricError(f"link {_label(a)} to {_label(b)}: {_label(end)} has a link already")
+                index = self._engine.add_port(memory.NODE_HOST, host.index, number)
+                host.ports[number] = index
+                self._names[index] = end
+                self._engine.ports.data[index]["rate_bps"] = _rate(end, rate_bps)
+                self._engine.ports.data[index]["overhead_bytes"] = overhead_bytes
+            indices.append(index)
+        self._engine.connect(*indices)
+        for end, index in zip((a, b), indices, strict=True):
+            key = self._key("link", *end)
+            self._engine.ports.data[index]["key"] = key
+            self._engine.ports.data[index]["digest"] = key
+            self._set_direction(
+                end,
+                index,
+                delay_ns=delay_ns,
+                loss=loss,
+                duplicate=duplicate,
+                reorder=reorder,
+                reorder_ns=reorder_ns,
+                corrupt=corrupt,
+            )
+
+    def set_link(
+        self,
+        end: Endpoint,
+        *,
+        rate_bps: float | EllipsisType | None = ...,
+        delay_ns: int | EllipsisType = ...,
+        loss: float | EllipsisType = ...,
+        duplicate: float | EllipsisType = ...,
+        reorder: float | EllipsisType = ...,
+        reorder_ns: int | EllipsisType = ...,
+        corrupt: float | EllipsisType = ...,
+        up: bool | EllipsisType = ...,
+        both: bool = True,
+    ) -> None:
+        """Change the link at one of its ends; what is not given stays. With `both=False`, only the direction that
+        leaves `end`.
+
+        `up` always concerns both directions; frames in flight when a link goes down, or sent into it, are lost.
+        The frame being sent keeps the time it was given. Queues are the switch's: `Switch.set_port`.
+        """
+        faults = {
+            "delay_ns": delay_ns,
+            "loss": loss,
+            "duplicate": duplicate,
+            "reorder": reorder,
+            "reorder_ns": reorder_ns,
+            "corrupt": corrupt,
+        }
+        given: dict[str, Any] = {name: value for name, value in faults.items() if value is not ...}
+        index = self._port(end)
+        peer = int(self._engine.ports.data[index]["peer"])
+        if peer == NONE:
+            raise FabricError(f"{_label(end)} has no link")
+        for port in (index, peer) if both else (index,):
+            name = self._names[port]
+            self._set_direction(name, port, **given)
+            if not isinstance(rate_bps, EllipsisType):
+                if name[0] in self._switches:
+                    self._switches[name[0]].set_port(name[1], rate_bps=rate_bps)
+                else:
+                    self._engine.ports.data[port]["rate_bps"] = _rate(name, rate_bps)
+        if not isinstance(up, EllipsisType):
+            self._engine.ports.data[index]["up"] = up
+            self._engine.ports.data[peer]["up"] = up
+
+    def add_flow(
+        self,
+        host: str,
+        frame: bytes,
+        *,
+        rate_bps: float,
+        start_ns: int = 0,
+        stop_ns: int | None = None,
+        jitter: float = 0.0,
+        priority: int = 0,
+        port: int = 0,
+    ) -> int:
+        """Send a frame again and again from a host's NIC, natively; returns the flow's number for `flow_counters`.
+
+        Gaps are 8·length/rate, each stretched by a factor drawn uniformly from 1 ± jitter. Hosts count these
+        frames but do not see them; switches treat them like any other.
+        """
+        if not rate_bps > 0 or not 0 <= jitter <= 1:
+            raise FabricError(
+                f"flow of {host}: rate {rate_bps} bit/s must be positive and jitter {jitter} between 0 and 1"
+            )
+        _check_priority(f"flow of {host}", priority)
+        start_ns = max(start_ns, self.now_ns)
+        data = as_frames(frame, self._engine.max_frame)[0].copy()
+        self._flows.append(host)
+        return self._engine.add_flow(
+            self._port((host, port)),
+            data,
+            priority,
+            8e9 * len(data) / rate_bps,
+            start_ns,
+            UNLIMITED if stop_ns is None else stop_ns,
+            jitter,
+            self._key("flow", host, len(self._flows)),
+        )
+
+    # --- running --------------------------------------------------------------------------------------------------
+
+    @property
+    def now_ns(self) -> int:
+        return self._engine.now_ns
+
+    def send(self, host: str, frames: bytes | NDArray[np.uint8], priority: int = 0, port: int = 0) -> None:
+        """Put frames (n, size), or one frame, into a host's NIC at the current time. Priority 7 is sent first."""
+        _check_priority(f"frames of {host}", priority)
+        self._engine.send(self._port((host, port)), as_frames(frames, self._engine.max_frame), priority)
+
+    def wake(self, host: str, at_ns: int | None) -> None:
+        """Set a host's timer, which replaces the one it had; an instant that has passed means now, None no timer."""
+        self._engine.set_timer(self._host(host).index, NONE if at_ns is None else max(at_ns, self.now_ns))
+
+    def run(self, until_ns: int) -> list[Wake]:
+        """Advance to the earliest instant at which hosts are due and return their wakes in a fixed order.
+
+        Returns [] when `until_ns` is reached without one. Packet-ins are given to `Switch.on_packet_in` at their
+        instants, on the way. Raises FabricError for an instant in the past.
+        """
+        if until_ns < self.now_ns:
+            raise FabricError(f"run until {until_ns} ns: it is {self.now_ns} ns already")
+        engine = self._engine
+        while not self._undelivered:
+            due = engine.run(until_ns)
+            if not due:
+                return []
+            # Hosts first: a callback that raises must not cost them their frames.
+            self._undelivered = [self._wake_of(index) for index in due if index not in self._cpus]
+            for index in due:
+                if index in self._cpus:
+                    _deliver(self._cpus[index], engine.drain(index))
+        wakes, self._undelivered = self._undelivered, []
+        return wakes
+
+    def _wake_of(self, index: int) -> Wake:
+        record = self._engine.hosts.data[index]
+        timer = bool(record["timer_fired"])
+        record["timer_fired"] = 0
+        frames, times = _by_size(self._engine.drain(index))
+        return Wake(self._host_names[index], frames, times, timer)
+
+    # --- observing ------------------------------------------------------------------------------------------------
+
+    def port_counters(self) -> dict[Endpoint, PortCounters]:
+        """Counters of every port of every switch, without the CPU ports."""
+        return {
+            (name, number): switch.port_counters(number)
+            for name, switch in self._switches.items()
+            for number in switch.ports
+        }
+
+    def nic_counters(self, host: str, port: int = 0) -> PortCounters:
+        """Counters of a host's NIC."""
+        return read_port(self._engine, self._port((host, port)))
+
+    def flow_counters(self, flow: int) -> FlowCounters:
+        if not 0 <= flow < len(self._flows):
+            raise FabricError(f"flow {flow} does not exist; there are {len(self._flows)}")
+        record = self._engine.flows.data[flow]
+        delivered = int(record["delivered_packets"])
+        mean = float(record["delay_sum_ns"]) / delivered if delivered else 0.0
+        return FlowCounters(int(record["sent_packets"]), delivered, int(record["delivered_bytes"]), mean)
+
+    def reset_maxima(self) -> None:
+        """Forget the largest queue depths seen: they start again from the present depths."""
+        for records in (self._engine.ports.data, self._engine.queues.data):
+            records["max_depth_packets"] = records["depth_packets"]
+            records["max_depth_bytes"] = records["depth_bytes"]
+
+    def record_queue(self, end: Endpoint, interval_ns: int, priority: int | None = None) -> None:
+        """Sample the depth of a port's queues together, or of one priority's, from now on."""
+        if interval_ns < 1:
+            raise FabricError(f"queue of {_label(end)}: an interval of {interval_ns} ns is not positive")
+        if priority is not None:
+            _check_priority(f"queue of {_label(end)}", priority)
+        if (end, priority) in self._traces:
+            raise FabricError(f"queue of {_label(end)} is being recorded already")
+        self._traces[end, priority] = self._engine.add_trace(self._port(end), priority, interval_ns)
+
+    def queue_trace(self, end: Endpoint, priority: int | None = None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Times (ns) and depths (packets) recorded so far, (n,) each."""
+        if (end, priority) not in self._traces:
+            raise FabricError(f"queue of {_label(end)} is not being recorded")
+        return self._engine.trace(self._traces[end, priority])
+
+    def digest(self) -> str:
+        """A hash over every frame sent so far with its instant, by port: equal for equal seeds and calls."""
+        digest = hashlib.blake2b(digest_size=16)
+        for index, end in sorted(self._names.items(), key=lambda item: item[1]):
+            port = self._engine.ports.data[index]
+            digest.update(f"{_label(end)} {port['tx_packets']} {port['digest']}\n".encode())
+        return digest.hexdigest()
+
+    @property
+    def events(self) -> int:
+        """Events processed so far."""
+        return int(self._engine.world["events"])
+
+    @property
+    def packets_in_flight(self) -> int:
+        """Frames in queues, on links and waiting for hosts."""
+        return self._engine.packets_in_use
+
+    # --- names ----------------------------------------------------------------------------------------------------
+
+    def _key(self, *parts: str | int) -> int:
+        """A 64-bit key for one purpose, from the fabric's seed alone: not from the order of calls."""
+        text = repr((self.seed, *parts)).encode()
+        return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
+
+    def _check_new(self, name: str) -> None:
+        if name in self._switches or name in self._hosts:
+            raise FabricError(f"the name {name} is taken already")
+
+    def _name_ports(self, name: str, switch: Switch) -> None:
+        for number in (*switch.ports, switch.cpu_port):
+            index = switch.port_index(number)
+            self._names[index] = (name, number)
+            self._engine.ports.data[index]["digest"] = self._key("link", name, number)
+
+    def _host(self, name: str) -> _Host:
+        if name not in self._hosts:
+            known = ", ".join(sorted([*self._hosts, *self._switches])) or "none"
+            raise FabricError(f"no host {name} in the fabric; its nodes: {known}")
+        return self._hosts[name]
+
+    def _port(self, end: Endpoint) -> int:
+        name, number = end
+        if name in self._switches:
+            return self._switches[name].port_index(number)
+        host = self._host(name)
+        if number not in host.ports:
+            raise FabricError(f"host {name} has no port {number}: add a link to it first")
+        return host.ports[number]
+
+    def _set_direction(self, end: Endpoint, index: int, **settings: Any) -> None:
+        port = self._engine.ports.data[index]
+        for name, value in settings.items():
+            if name in ("delay_ns", "reorder_ns"):
+                if value < (name == "reorder_ns"):
+                    raise FabricError(f"link at {_label(end)}: {name} is {value}; it must not be that small")
+                port[name] = value
+            else:
+                if not 0 <= value <= 1:
+                    raise FabricError(f"link at {_label(end)}: {name} is {value}, which is no probability")
+                port[name] = min(int(value * 2.0**64), 2**64 - 1)
+
+
+def _deliver(switch: Switch, frames: Drained) -> None:
+    """Give a switch's packet-ins to its control plane; without one they are dropped."""
+    if switch.on_packet_in is None:
+        return
+    data = frames.data.tobytes()
+    end = 0
+    for length, at in zip(frames.lengths.tolist(), frames.times_ns.tolist(), strict=True):
+        switch.packet_in_ns = at
+        switch.on_packet_in(data[end : end + length])
+        end += length
+
+
+def _by_size(frames: Drained) -> tuple[list[NDArray[np.uint8]], list[NDArray[np.int64]]]:
+    """Group frames by size; the sizes in order of their first frame."""
+    lengths = frames.lengths
+    if not len(lengths):
+        return [], []
+    if (lengths == lengths[0]).all():
+        return [frames.data.reshape(len(lengths), lengths[0])], [frames.times_ns]
+    starts = np.cumsum(lengths) - lengths
+    sizes, first = np.unique(lengths, return_index=True)
+    groups, times = [], []
+    for size in sizes[np.argsort(first)].tolist():
+        members = np.flatnonzero(lengths == size)
+        groups.append(frames.data[starts[members, np.newaxis] + np.arange(size)])
+        times.append(frames.times_ns[members])
+    return groups, times
+
+
+def _label(end: Endpoint) -> str:
+    return f"{end[0]}-p{end[1]}"
+
+
+def _rate(end: Endpoint, rate_bps: float | None) -> int:
+    if rate_bps is None:
+        return 0
+    if not 1 <= rate_bps <= 1e13:
+        raise FabricError(f"{_label(end)}: rate {rate_bps} bit/s is not between 1 and 10 Tbit/s; None means infinite")
+    return round(rate_bps)
+
+
+def _check_priority(what: str, priority: int) -> None:
+    if not 0 <= priority < PRIORITIES:
+        raise FabricError(f"{what}: priority {priority} is not one of 0 … {PRIORITIES - 1}")

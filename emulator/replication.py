@@ -1,0 +1,126 @@
+"""The packet replication engine: multicast groups and clone sessions, as the control plane writes them and native
+code reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+import numpy as np
+
+from emulator.entries import CloneSession, EntryNotFound, InvalidEntry, Replica
+from emulator.runtime import memory
+
+MAX_GROUP_ID: Final = 0xFFFF
+MAX_SESSION_ID: Final = 0x7FFF
+"""simple_switch's limit."""
+_MAX_INSTANCE: Final = 0xFFFF
+
+
+class ReplicationEngine:
+    """Groups and sessions of one switch. Every change builds new native tables, which replace the old ones at
+    once.
+    """
+
+    def __init__(self, switch_record: Any, announce: Callable[[int], None]) -> None:
+        """`switch_record`: the switch's record of dtype `memory.SWITCH`; its table addresses are kept up to date
+        here.
+
+        `announce` is called with the length of the longest replication list before a change takes effect.
+        """
+        self._record = switch_record
+        self._announce = announce
+        self._groups: dict[int, tuple[Replica, ...]] = {}
+        self._sessions: dict[int, CloneSession] = {}
+        self._tables: tuple[Any, ...] = ()
+        self._publish()
+
+    @property
+    def groups(self) -> Mapping[int, tuple[Replica, ...]]:
+        return MappingProxyType(self._groups)
+
+    @property
+    def sessions(self) -> Mapping[int, CloneSession]:
+        return MappingProxyType(self._sessions)
+
+    def set_group(self, group_id: int, replicas: tuple[Replica, ...]) -> None:
+        """Make or replace a multicast group. Raises InvalidEntry for an id, port or instance out of range, or a
+        replica twice.
+        """
+        if not 1 <= group_id <= MAX_GROUP_ID:
+            raise InvalidEntry(f"multicast group {group_id}: ids are 1 … {MAX_GROUP_ID}")
+        _check_replicas(f"multicast group {group_id}", replicas)
+        self._groups[group_id] = tuple(replicas)
+        self._publish()
+
+    def delete_group(self, group_id: int) -> None:
+        """Raises EntryNotFound."""
+        if self._groups.pop(group_id, None) is None:
+            raise EntryNotFound(f"multicast group {group_id} does not exist")
+        self._publish()
+
+    def set_session(self, session_id: int, session: CloneSession) -> None:
+        """Make or replace a clone session. Its class of service is the priority that its clones queue with."""
+        name = f"clone session {session_id}"
+        if not 1 <= session_id <= MAX_SESSION_ID:
+            raise InvalidEntry(f"{name}: ids are 1 … {MAX_SESSION_ID}")
+        _check_replicas(name, session.replicas)
+        if not 0 <= session.class_of_service < memory.PRIORITIES:
+            raise InvalidEntry(
+                f"{name}: class of service {session.class_of_service} is not one of 0 … {memory.PRIORITIES - 1}"
+            )
+        if session.packet_length_bytes < 0:
+            raise InvalidEntry(
+                f"{name}: packet length {session.packet_length_bytes} is negative; 0 means no truncation"
+            )
+        self._sessions[session_id] = session
+        self._publish()
+
+    def delete_session(self, session_id: int) -> None:
+        """Raises EntryNotFound."""
+        if self._sessions.pop(session_id, None) is None:
+            raise EntryNotFound(f"clone session {session_id} does not exist")
+        self._publish()
+
+    def clear(self) -> None:
+        self._groups.clear()
+        self._sessions.clear()
+        self._publish()
+
+    def _publish(self) -> None:
+        groups = np.zeros(max(self._groups, default=0) + 1, memory.GROUP)
+        sessions = np.zeros(max(self._sessions, default=0) + 1, memory.GROUP)
+        flat: list[tuple[int, int]] = []
+        for group_id, replicas in self._groups.items():
+            groups[group_id] = (len(flat), len(replicas), 0, 0)
+            flat += [(replica.port, replica.instance) for replica in replicas]
+        for session_id, session in self._sessions.items():
+            sessions[session_id] = (
+                len(flat),
+                len(session.replicas),
+                session.packet_length_bytes,
+                session.class_of_service,
+            )
+            flat += [(replica.port, replica.instance) for replica in session.replicas]
+        members = np.array(flat, memory.REPLICA) if flat else np.zeros(1, memory.REPLICA)
+        self._announce(max(int(groups["count"].max()), int(sessions["count"].max())))
+        self._record["groups"] = groups.ctypes.data
+        self._record["group_count"] = len(groups)
+        self._record["sessions"] = sessions.ctypes.data
+        self._record["session_count"] = len(sessions)
+        self._record["replicas"] = members.ctypes.data
+        self._tables = (groups, sessions, members)
+
+
+def _check_replicas(name: str, replicas: tuple[Replica, ...]) -> None:
+    seen: set[Replica] = set()
+    for replica in replicas:
+        if not 0 <= replica.port < memory.PORT_NUMBERS:
+            raise InvalidEntry(f"{name}: port {replica.port} is not one of 0 … {memory.PORT_NUMBERS - 1}")
+        if not 0 <= replica.instance <= _MAX_INSTANCE:
+            raise InvalidEntry(f"{name}: instance {replica.instance} is not one of 0 … {_MAX_INSTANCE}")
+        if replica in seen:
+            raise InvalidEntry(f"{name}: port {replica.port} with instance {replica.instance} stands there twice")
+        seen.add(replica)

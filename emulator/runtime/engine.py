@@ -1,0 +1,341 @@
+"""The memory of one native runtime, and the calls into it.
+
+An engine holds nodes (switches and hosts), ports, packets and pending events as NumPy records. It knows indices
+and addresses; names, seeds and links as users see them are `emulator.fabric`'s and `emulator.switch`'s.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emulator.abi import HEADROOM, PACKET
+from emulator.runtime import memory
+from emulator.runtime.build import runtime_entry
+from emulator.runtime.memory import NONE, PRIORITIES, UNLIMITED
+
+MAX_FRAME: Final = 2048
+_ALIGNMENT: Final = 64
+
+
+class Drained(NamedTuple):
+    """Frames handed over: bytes end to end, and per frame its length, port and time (ns)."""
+
+    data: NDArray[np.uint8]
+    lengths: NDArray[np.int64]
+    ports: NDArray[np.int64]
+    times_ns: NDArray[np.int64]
+
+
+class Records:
+    """A growing array of records. Indices stay; addresses do not."""
+
+    def __init__(self, dtype: np.dtype[Any], capacity: int = 8) -> None:
+        self.data: Any = np.zeros(capacity, dtype)
+        self.count = 0
+
+    def append(self, **fields: int | float) -> int:
+        if self.count == len(self.data):
+            self.data = np.concatenate([self.data, np.zeros_like(self.data)])
+        record = self.data[self.count]
+        for name, value in fields.items():
+            record[name] = value
+        self.count += 1
+        return self.count - 1
+
+    @property
+    def address(self) -> int:
+        return int(self.data.ctypes.data)
+
+
+class Engine:
+    """One event loop. All methods hold `lock`, so a control plane may live in another thread."""
+
+    def __init__(self, max_frame: int = MAX_FRAME, packets: int = 256) -> None:
+        self.max_frame = max_frame
+        self.lock = threading.RLock()
+        self._entry = runtime_entry()
+        world: Any = np.zeros(1, memory.WORLD)
+        self.world = world[0]
+        self._world_address = int(world.ctypes.data)
+        self.ports = Records(memory.PORT)
+        self.queues = Records(memory.QUEUE, PRIORITIES * 8)
+        self.hosts = Records(memory.HOST)
+        self.flows = Records(memory.FLOW)
+        self.traces = Records(memory.TRACE)
+        self._switches = np.zeros(1, np.int64)
+        self._ready = np.zeros(8, np.int64)
+        self._due = np.zeros(8, np.int64)
+        self._heap: Any = np.zeros(1024, memory.EVENT)
+        self._flow_frames: list[NDArray[np.uint8]] = []
+        self._trace_buffers: list[NDArray[np.int64]] = []
+        self._phv_bytes = 0
+        self._packets = 0
+        self._pool = np.empty(0, np.uint8)
+        self._meta: Any = np.zeros(0, memory.META)
+        self.world["free_head"] = NONE
+        self.world["capture_host"] = NONE
+        self.world["max_frame"] = max_frame
+        self.world["packet_reserve"] = 8
+        self._layout(0)
+        self._grow_pool(packets)
+        self._refresh()
+
+    # --- topology -------------------------------------------------------------------------------------------------
+
+    def add_port(self, kind: int, node: int, number: int, key: int = 0) -> int:
+        """A port without a link: infinite rate, unlimited queues."""
+        with self.lock:
+            index = self.ports.append(kind=kind, node=node, number=number, peer=NONE, up=1, key=key, digest=key)
+            for _ in range(PRIORITIES):
+                self.queues.append(limit_packets=UNLIMITED, limit_bytes=UNLIMITED)
+            if self.ports.count > len(self._ready):
+                in_order = np.roll(self._ready, -int(self.world["ready_head"]))
+                self._ready = np.concatenate([in_order, np.zeros_like(in_order)])
+                self.world["ready_head"] = 0
+            self._refresh()
+            return index
+
+    def add_host(self, poll_ns: int = 0, sink: bool = False, cpu: bool = False) -> int:
+        with self.lock:
+            index = self.hosts.append(poll_ns=poll_ns, sink=sink, cpu=cpu, timer_ns=NONE, timer_event=NONE)
+            if self.hosts.count > len(self._due):
+                self._due = np.concatenate([self._due, np.zeros_like(self._due)])
+            self._refresh()
+            return index
+
+    def connect(self, a: int, b: int) -> None:
+        self.ports.data[a]["peer"] = b
+        self.ports.data[b]["peer"] = a
+
+    def limit_queue(self, port: int, priority: int, packets: int | None, size: int | None) -> None:
+        queue = self.queues.data[port * PRIORITIES + priority]
+        queue["limit_packets"] = UNLIMITED if packets is None else packets
+        queue["limit_bytes"] = UNLIMITED if size is None else size
+
+    def make_room_for(self, phv_bytes: int, packet_reserve: int) -> None:
+        """Give every packet room for a PHV of this size, and keep this many packets free for one step of a switch."""
+        with self.lock:
+            if phv_bytes > self._phv_bytes:
+                self._layout(phv_bytes)
+            self.world["packet_reserve"] = max(int(self.world["packet_reserve"]), packet_reserve)
+
+    # --- operations -----------------------------------------------------------------------------------------------
+
+    @property
+    def now_ns(self) -> int:
+        return int(self.world["now"])
+
+    def run(self, until_ns: int) -> list[int]:
+        """Advance to the next instant at which hosts are due and return them in order, or to `until_ns` and return
+        none.
+        """
+        with self.lock:
+            self.world["until"] = until_ns
+            self._call(memory.OP_RUN)
+            count = int(self.world["due_count"])
+            due: list[int] = self._due[:count].tolist()
+            self.world["due_count"] = 0
+            for host in due:
+                self.hosts.data[host]["due"] = 0
+            return due
+
+    def send(self, port: int, frames: NDArray[np.uint8], priority: int) -> None:
+        """Put frames (n, size) into a port's queue, now."""
+        with self.lock:
+            self._arguments(port=port, priority=priority, count=len(frames), size=frames.shape[1], done=0, lengths=0)
+            self.world["frames"] = frames.ctypes.data
+            self._call(memory.OP_SEND)
+
+    def set_timer(self, host: int, at_ns: int) -> None:
+        with self.lock:
+            self._arguments(host=host, at=at_ns)
+            self._call(memory.OP_TIMER)
+
+    def add_flow(
+        self,
+        port: int,
+        frame: NDArray[np.uint8],
+        priority: int,
+        interval_ns: float,
+        start_ns: int,
+        stop_ns: int,
+        jitter: float,
+        key: int,
+    ) -> int:
+        with self.lock:
+            self._flow_frames.append(frame)
+            index = self.flows.append(
+                port=port,
+                frame=frame.ctypes.data,
+                length=len(frame),
+                priority=priority,
+                stop_ns=stop_ns,
+                key=key,
+                interval_ns=interval_ns,
+                jitter=jitter,
+                due_ns=float(start_ns),
+            )
+            self._refresh()
+            self._arguments(host=index, at=start_ns)
+            self._call(memory.OP_SCHEDULE_FLOW)
+            return index
+
+    def add_trace(self, port: int, priority: int | None, interval_ns: int) -> int:
+        with self.lock:
+            queue = NONE if priority is None else port * PRIORITIES + priority
+            index = self.traces.append(port=port, queue=queue, interval_ns=interval_ns)
+            self._trace_buffers.append(np.zeros((2, 0), np.int64))
+            self._grow_trace(index)
+            self._refresh()
+            self._arguments(host=index, at=self.now_ns)
+            self._call(memory.OP_SCHEDULE_TRACE)
+            return index
+
+    def trace(self, index: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        count = int(self.traces.data[index]["count"])
+        times, depths = self._trace_buffers[index]
+        return times[:count].copy(), depths[:count].copy()
+
+    def drain(self, host: int) -> Drained:
+        """All frames that a host has not been handed yet, in order of arrival."""
+        with self.lock:
+            record = self.hosts.data[host]
+            count = int(record["pending_packets"])
+            drained = Drained(
+                np.empty(int(record["pending_bytes"]), np.uint8),
+                np.empty(count, np.int64),
+                np.empty(count, np.int64),
+                np.empty(count, np.int64),
+            )
+            if count:
+                self._arguments(host=host)
+                self.world["frames"] = drained.data.ctypes.data
+                self.world["lengths"] = drained.lengths.ctypes.data
+                self.world["in_ports"] = drained.ports.ctypes.data
+                self.world["times"] = drained.times_ns.ctypes.data
+                self._call(memory.OP_DRAIN)
+            return drained
+
+    def process(
+        self, switch: int, frames: NDArray[np.uint8], lengths: NDArray[np.int64], ports: NDArray[np.int64], repeat: int
+    ) -> Drained:
+        """Run frames through one switch without links or time; what leaves in the last repetition comes back."""
+        with self.lock:
+            self._switches[0] = switch
+            self._arguments(count=len(frames), size=frames.shape[1], repeat=repeat, done=0, keep=0)
+            self.world["frames"] = frames.ctypes.data
+            self.world["lengths"] = lengths.ctypes.data
+            self.world["in_ports"] = ports.ctypes.data
+            self._call(memory.OP_PROCESS)
+            return self.drain(int(self.world["capture_host"]))
+
+    def flush(self, port: int) -> None:
+        """Drop what stands in a port's queues, and count it there."""
+        with self.lock:
+            for priority in range(PRIORITIES):
+                queue = self.queues.data[port * PRIORITIES + priority]
+                if queue["depth_packets"]:
+                    queue["drops"] += queue["depth_packets"]
+                    queue["dropped_bytes"] += queue["depth_bytes"]
+                    self._meta[int(queue["tail"])]["next"] = self.world["free_head"]
+                    self.world["free_head"] = queue["head"]
+                    self.world["free_count"] += queue["depth_packets"]
+                    queue["depth_packets"] = queue["depth_bytes"] = 0
+            record = self.ports.data[port]
+            record["backlog"] = record["depth_packets"] = record["depth_bytes"] = 0
+
+    @property
+    def packets_in_use(self) -> int:
+        return self._packets - int(self.world["free_count"])
+
+    @property
+    def pool_packets(self) -> int:
+        return self._packets
+
+    # --- memory ---------------------------------------------------------------------------------------------------
+
+    def _arguments(self, **values: int) -> None:
+        for name, value in values.items():
+            self.world[name] = value
+
+    def _call(self, operation: int) -> int:
+        while True:
+            status = self._entry(self._world_address, operation)
+            if status == memory.STATUS_GROW:
+                if self.world["free_count"] < self.world["packet_reserve"]:
+                    self._grow_pool(max(self._packets, int(self.world["packet_reserve"])))
+                else:
+                    self._heap = np.concatenate([self._heap, np.zeros_like(self._heap)])
+                self._refresh()
+            elif status == memory.STATUS_TRACE_FULL:
+                for index in range(self.traces.count):
+                    if self.traces.data[index]["count"] == self.traces.data[index]["capacity"]:
+                        self._grow_trace(index)
+            else:
+                return int(status)
+
+    def _refresh(self) -> None:
+        """Tell native code where everything is, after anything may have moved."""
+        self._arguments(
+            pool=self._pool.ctypes.data,
+            meta=self._meta.ctypes.data,
+            heap=self._heap.ctypes.data,
+            heap_capacity=len(self._heap),
+            ports=self.ports.address,
+            queues=self.queues.address,
+            hosts=self.hosts.address,
+            flows=self.flows.address,
+            traces=self.traces.address,
+            switches=self._switches.ctypes.data,
+            ready=self._ready.ctypes.data,
+            ready_capacity=len(self._ready),
+            due=self._due.ctypes.data,
+        )
+
+    def _layout(self, phv_bytes: int) -> None:
+        """Lay the slots of the pool out anew for PHVs of at most this size; packets keep what they hold."""
+        old_offset = int(self.world["data_offset"])
+        old_bytes = int(self.world["slot_bytes"])
+        old_pool = self._pool
+        self._phv_bytes = phv_bytes
+        offset = PACKET.itemsize + phv_bytes
+        self.world["data_offset"] = offset
+        self.world["slot_bytes"] = -(-(offset + HEADROOM + self.max_frame) // _ALIGNMENT) * _ALIGNMENT
+        if self._packets:
+            slots = self._new_pool(self._packets)
+            used = min(old_bytes, slots.shape[1] - (offset - old_offset))
+            slots[:, offset - old_offset :][:, :used] = old_pool.reshape(self._packets, old_bytes)[:, :used]
+        self._refresh()
+
+    def _new_pool(self, packets: int) -> NDArray[np.uint8]:
+        slot_bytes = int(self.world["slot_bytes"])
+        raw = np.empty(packets * slot_bytes + _ALIGNMENT, np.uint8)
+        first = -raw.ctypes.data % _ALIGNMENT
+        self._pool = raw[first : first + packets * slot_bytes]
+        return self._pool.reshape(packets, slot_bytes)
+
+    def _grow_pool(self, more: int) -> None:
+        old_packets, old_pool = self._packets, self._pool
+        self._packets = old_packets + more
+        self._new_pool(self._packets)
+        self._pool[: len(old_pool)] = old_pool
+        fresh = np.zeros(more, memory.META)
+        fresh["next"] = np.arange(old_packets + 1, self._packets + 1)
+        fresh["next"][-1] = self.world["free_head"]
+        self._meta = np.concatenate([self._meta, fresh])
+        self.world["free_head"] = old_packets
+        self.world["free_count"] += more
+
+    def _grow_trace(self, index: int) -> None:
+        old = self._trace_buffers[index]
+        grown = np.zeros((2, max(1024, 2 * old.shape[1])), np.int64)
+        grown[:, : old.shape[1]] = old
+        self._trace_buffers[index] = grown
+        record = self.traces.data[index]
+        record["capacity"] = grown.shape[1]
+        record["times"] = grown[0].ctypes.data
+        record["depths"] = grown[1].ctypes.data

@@ -1,0 +1,236 @@
+"""What a switch does with a packet around its program: simple_switch's traffic manager (native code).
+
+After ingress, in this order: ingress clone, multicast, drop, unicast. After egress: egress clone, drop, transmit.
+The semantics are those of behavioral-model's `docs/simple_switch.md`, "Pseudocode for what happens at the end of
+ingress and egress processing".
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from emulator.abi import DROP_PORT, HEADROOM, InstanceType
+from emulator.runtime.memory import NONE, PORT_NUMBERS, PRIORITIES
+from emulator.runtime.native import (
+    call,
+    clear,
+    copy,
+    draw,
+    group_at,
+    load,
+    meta_at,
+    native,
+    packet_at,
+    queue_at,
+    replica_at,
+    switch_at,
+)
+from emulator.runtime.packets import (
+    PACKET_BYTES,
+    allocate,
+    data_of,
+    enqueue,
+    record_address,
+    record_of,
+    release,
+)
+
+INGRESS_CLONE = InstanceType.INGRESS_CLONE
+EGRESS_CLONE = InstanceType.EGRESS_CLONE
+REPLICATION = InstanceType.REPLICATION
+NORMAL = InstanceType.NORMAL
+
+
+@native
+def forward(world: Any, switch: Any, number: Any, packet: Any, priority: Any) -> None:
+    """Put a packet into the queue of the port with this number, or drop and count it if the switch has no such
+    port.
+    """
+    index = NONE
+    if number < PORT_NUMBERS:
+        index = load(switch.port_index, number)
+    if index < 0:
+        switch.no_port += 1
+        release(world, packet)
+    else:
+        enqueue(world, index, packet, priority)
+
+
+@native
+def copy_packet(world: Any, switch: Any, packet: Any) -> Any:
+    """A copy with the same record, headers and payload; what headers cover lives in the PHV and is not copied
+    twice.
+    """
+    record = record_of(world, switch, packet)
+    twin = allocate(world)
+    copy(record_address(world, switch, twin), record_address(world, switch, packet), PACKET_BYTES + switch.phv_bytes)
+    payload = int(record.payload)
+    end = int(record.start) + int(record.length)
+    copy(data_of(world, twin) + payload, data_of(world, packet) + payload, end - payload)
+    source = meta_at(world.meta, packet)
+    target = meta_at(world.meta, twin)
+    target.start = source.start
+    target.length = source.length
+    return twin
+
+
+@native
+def fresh_record(world: Any, switch: Any, packet: Any, length: Any) -> Any:
+    """Clear a packet's record: standard metadata as they are when a packet enters the switch."""
+    address = record_address(world, switch, packet)
+    clear(address, PACKET_BYTES)
+    record = packet_at(address, 0)
+    record.start = HEADROOM
+    record.payload = HEADROOM
+    record.length = length
+    record.packet_length = length
+    switch.packet_id += 1
+    record.random_state = draw(switch.seed, switch.packet_id)
+    return record
+
+
+@native
+def clone_ingress(world: Any, switch: Any, packet: Any, session: Any) -> None:
+    """Clone the frame as received to every replica of a session. The parser runs again; metadata start anew."""
+    if session >= switch.session_count or group_at(switch.sessions, session).count == 0:
+        switch.no_session += 1
+        return
+    group = group_at(switch.sessions, session)
+    length = meta_at(world.meta, packet).length
+    ingress_port = record_of(world, switch, packet).ingress_port
+    for i in range(group.count):
+        replica = replica_at(switch.replicas, group.first + i)
+        clone = allocate(world)
+        meta_at(world.meta, clone).length = length
+        copy(data_of(world, clone) + HEADROOM, data_of(world, packet) + HEADROOM, length)
+        record = fresh_record(world, switch, clone, length)
+        record.ingress_port = ingress_port
+        call(switch.reparse, switch.state, record_address(world, switch, clone))
+        record.instance_type = INGRESS_CLONE
+        record.egress_rid = replica.instance
+        record.truncate = group.truncate
+        forward(world, switch, replica.port, clone, group.priority)
+
+
+@native
+def clone_egress(world: Any, switch: Any, packet: Any, session: Any) -> None:
+    """Clone a packet as it is at the end of egress to every replica of a session; standard metadata start anew."""
+    if session >= switch.session_count or group_at(switch.sessions, session).count == 0:
+        switch.no_session += 1
+        return
+    group = group_at(switch.sessions, session)
+    original = record_of(world, switch, packet)
+    start = original.start
+    length = original.length
+    payload = original.payload
+    for i in range(group.count):
+        replica = replica_at(switch.replicas, group.first + i)
+        clone = copy_packet(world, switch, packet)
+        record = fresh_record(world, switch, clone, length)
+        record.start = start
+        record.payload = payload
+        record.instance_type = EGRESS_CLONE
+        record.egress_rid = replica.instance
+        record.truncate = group.truncate
+        meta = meta_at(world.meta, clone)
+        meta.start = start
+        meta.length = length
+        forward(world, switch, replica.port, clone, group.priority)
+
+
+@native
+def multicast(world: Any, switch: Any, packet: Any, group_id: Any) -> None:
+    """One copy for every replica of a group; the last one is the packet itself."""
+    if group_id >= switch.group_count or group_at(switch.groups, group_id).count == 0:
+        switch.no_group += 1
+        release(world, packet)
+        return
+    group = group_at(switch.groups, group_id)
+    record = record_of(world, switch, packet)
+    record.instance_type = REPLICATION
+    priority = int(record.priority) & (PRIORITIES - 1)
+    flow = meta_at(world.meta, packet).flow
+    for i in range(group.count):
+        replica = replica_at(switch.replicas, group.first + i)
+        twin = packet
+        if i < group.count - 1:
+            twin = copy_packet(world, switch, packet)
+            meta_at(world.meta, twin).flow = flow
+        record_of(world, switch, twin).egress_rid = replica.instance
+        forward(world, switch, replica.port, twin, priority)
+
+
+@native
+def receive(world: Any, switch: Any, port_number: Any, packet: Any) -> None:
+    """A frame enters a switch: run ingress and act on what it asks for."""
+    meta = meta_at(world.meta, packet)
+    if switch.ingress == 0:
+        switch.no_program += 1
+        release(world, packet)
+        return
+    if meta.length > world.max_frame:
+        switch.oversize += 1
+        release(world, packet)
+        return
+    if meta.start != HEADROOM:
+        data = data_of(world, packet)
+        copy(data + HEADROOM, data + meta.start, meta.length)
+        meta.start = HEADROOM
+    record = fresh_record(world, switch, packet, meta.length)
+    record.ingress_port = port_number
+    record.ingress_global_timestamp = (world.now - switch.started_ns) // 1000
+    switch.ingress_packets += 1
+    call(switch.ingress, switch.state, record_address(world, switch, packet))
+    if record.clone_session != 0:
+        clone_ingress(world, switch, packet, int(record.clone_session) - 1)
+        record.clone_session = 0
+        record.clone_field_list = 0
+    if record.resubmit != 0:
+        switch.unsupported += 1
+        release(world, packet)
+    elif record.mcast_grp != 0:
+        multicast(world, switch, packet, int(record.mcast_grp))
+    elif record.egress_spec == DROP_PORT:
+        switch.ingress_drops += 1
+        release(world, packet)
+    else:
+        record.instance_type = NORMAL
+        forward(world, switch, int(record.egress_spec), packet, int(record.priority) & (PRIORITIES - 1))
+
+
+@native
+def depart(world: Any, port: Any, port_index: Any, packet: Any) -> Any:
+    """Run egress on a packet just taken from a queue of `port`. False: it was dropped and is back in the pool."""
+    switch = switch_at(port.node, 0)
+    meta = meta_at(world.meta, packet)
+    if switch.egress == 0:
+        switch.no_program += 1
+        release(world, packet)
+        return False
+    record = record_of(world, switch, packet)
+    now_us = (world.now - switch.started_ns) // 1000
+    record.egress_global_timestamp = now_us
+    record.deq_timedelta = now_us - int(record.enq_timestamp)
+    record.deq_qdepth = queue_at(world.queues, port_index * PRIORITIES + meta.priority).depth_packets
+    record.qid = meta.priority
+    record.egress_port = port.number
+    record.egress_spec = 0
+    switch.egress_packets += 1
+    call(switch.egress, switch.state, record_address(world, switch, packet))
+    if record.clone_session != 0:
+        clone_egress(world, switch, packet, int(record.clone_session) - 1)
+        record.clone_session = 0
+        record.clone_field_list = 0
+    if record.egress_spec == DROP_PORT:
+        switch.egress_drops += 1
+        release(world, packet)
+        return False
+    if record.recirculate != 0:
+        switch.unsupported += 1
+        release(world, packet)
+        return False
+    meta.start = record.start
+    meta.length = record.length
+    if record.truncate != 0 and int(record.truncate) < meta.length:
+        meta.length = int(record.truncate)
+    return True

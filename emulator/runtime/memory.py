@@ -1,0 +1,214 @@
+"""The records that the native runtime works on. Python allocates them (NumPy), native code follows their addresses.
+
+All are 64-bit integers, so that native arithmetic has one type; times are nanoseconds of virtual time. An index of
+−1 means none. A packet is an index into the pool; its slot in the pool is::
+
+    | … PACKET | PHV | headroom, frame … |
+                     ^ WORLD.data_offset
+
+The data area starts at the same place for every switch, so that a frame need not move between switches whose
+programs have PHVs of different size: the PACKET record of a switch begins `phv_bytes + PACKET.itemsize` before the
+data area.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+PRIORITIES: Final = 8
+PORT_NUMBERS: Final = 512
+UNLIMITED: Final = 1 << 62
+NONE: Final = -1
+
+
+def _record(*names: str, unsigned: tuple[str, ...] = (), real: tuple[str, ...] = ()) -> np.dtype[np.void]:
+    fields = [(name, "<i8") for name in names]
+    fields += [(name, "<u8") for name in unsigned] + [(name, "<f8") for name in real]
+    return np.dtype(fields)
+
+
+WORLD: Final = _record(
+    "now",
+    "until",
+    "sequence",  # of the next event: ties are served in the order in which they were scheduled
+    "events",  # processed so far
+    # addresses of the arrays below
+    "pool",
+    "meta",
+    "heap",
+    "ports",
+    "queues",
+    "switches",  # addresses of SWITCH records, one int64 each
+    "hosts",
+    "flows",
+    "traces",
+    "ready",
+    "due",
+    # sizes
+    "slot_bytes",
+    "data_offset",
+    "max_frame",
+    "free_head",
+    "free_count",
+    "heap_count",
+    "heap_capacity",
+    "packet_reserve",  # packets that one step may allocate
+    "ready_head",
+    "ready_count",
+    "ready_capacity",
+    "due_count",
+    "capture_host",  # takes what leaves through ports without a link
+    # arguments and results of the operation being called
+    "port",
+    "host",
+    "priority",
+    "at",
+    "frames",
+    "lengths",
+    "in_ports",
+    "times",
+    "count",
+    "size",
+    "repeat",
+    "done",
+    "keep",
+)
+
+META: Final = _record("next", "start", "length", "queued_bytes", "flow", "priority", "port", "time")
+"""What the runtime knows of a packet, whichever node it is at. `flow` is -1 but for frames of native traffic
+generators.
+"""
+
+EVENT: Final = _record("time", "sequence", "kind", "subject", "packet")
+EVENT_ARRIVAL: Final = 0  # subject: receiving port
+EVENT_PORT: Final = 1  # subject: port whose transmitter falls idle
+EVENT_POLL: Final = 2  # subject: host
+EVENT_TIMER: Final = 3  # subject: host
+EVENT_FLOW: Final = 4  # subject: flow
+EVENT_SAMPLE: Final = 5  # subject: trace
+
+NODE_SWITCH: Final = 0
+NODE_HOST: Final = 1
+
+PORT: Final = _record(
+    "kind",
+    "node",
+    "number",
+    "peer",
+    "rate_bps",  # 0: infinite
+    "overhead_bytes",
+    "delay_ns",
+    "up",
+    "reorder_ns",
+    "busy_until",
+    "wakeup",  # an EVENT_PORT is pending
+    "ready",  # in the ready ring
+    "backlog",  # bit p: the queue of priority p holds packets
+    "depth_packets",
+    "depth_bytes",
+    "max_depth_packets",
+    "max_depth_bytes",
+    "tx_packets",
+    "tx_bytes",
+    "rx_packets",
+    "rx_bytes",
+    "lost_packets",  # by the link, going out
+    "draws",  # of the fault generator: one per frame sent
+    unsigned=("key", "digest", "loss", "duplicate", "reorder", "corrupt"),  # probabilities × 2⁶⁴
+)
+
+QUEUE: Final = _record(
+    "head",
+    "tail",
+    "depth_packets",
+    "depth_bytes",
+    "limit_packets",
+    "limit_bytes",
+    "drops",
+    "dropped_bytes",
+    "max_depth_packets",
+    "max_depth_bytes",
+)
+
+SWITCH: Final = _record(
+    "ingress",
+    "egress",
+    "reparse",
+    "state",
+    "phv_bytes",
+    "port_index",  # address of int64[PORT_NUMBERS]: index into ports, or -1
+    "groups",  # address of GROUP[group_count], by group id
+    "group_count",
+    "sessions",  # address of GROUP[session_count], by session id
+    "session_count",
+    "replicas",  # address of REPLICA[]
+    "started_ns",
+    "no_program",
+    "no_port",
+    "no_group",
+    "no_session",
+    "oversize",
+    "unsupported",
+    "ingress_drops",
+    "egress_drops",
+    "ingress_packets",
+    "egress_packets",
+    "packet_id",  # of the last packet that got a fresh record
+    unsigned=("seed",),
+)
+
+GROUP: Final = _record("first", "count", "truncate", "priority")
+"""A multicast group or clone session: `count` replicas from `first`; 0 if there is none of that id."""
+REPLICA: Final = _record("port", "instance")
+
+HOST: Final = _record(
+    "poll_ns",
+    "sink",
+    "cpu",
+    "head",
+    "tail",
+    "pending_packets",
+    "pending_bytes",
+    "poll_scheduled",
+    "due",
+    "timer_ns",
+    "timer_event",
+    "timer_fired",
+    "rx_packets",
+    "rx_bytes",
+    "sunk_packets",
+    "sunk_bytes",
+)
+
+FLOW: Final = _record(
+    "port",
+    "frame",
+    "length",
+    "priority",
+    "stop_ns",
+    "draws",
+    "sent_packets",
+    "delivered_packets",
+    "delivered_bytes",
+    "delay_sum_ns",
+    unsigned=("key",),
+    real=("interval_ns", "jitter", "due_ns"),
+)
+
+TRACE: Final = _record("port", "queue", "interval_ns", "capacity", "count", "times", "depths")
+"""Samples of a queue's depth. `queue` is -1 for the sum over a port's priorities."""
+
+OP_RUN: Final = 0
+OP_SEND: Final = 1
+OP_TIMER: Final = 2
+OP_SCHEDULE_FLOW: Final = 3
+OP_SCHEDULE_TRACE: Final = 4
+OP_DRAIN: Final = 5
+OP_PROCESS: Final = 6
+
+STATUS_DONE: Final = 0
+STATUS_WAKE: Final = 1
+STATUS_GROW: Final = 2
+STATUS_TRACE_FULL: Final = 3

@@ -1,0 +1,182 @@
+"""What Numba lacks for this runtime: records at addresses, raw memory, calls through addresses, and numbers drawn
+by counter.
+
+A record is a bare pointer to Numba, so the runtime passes records about instead of arrays: no reference counts, no
+strides.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import from_dtype, njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from emulator.abi import PACKET
+from emulator.runtime import memory
+
+native = njit(error_model="numpy", _nrt=False, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+
+_I8 = ir.IntType(8)
+_I32 = ir.IntType(32)
+_I64 = ir.IntType(64)
+
+
+def _pointer(builder: Any, address: Any) -> Any:
+    return builder.inttoptr(address, _I8.as_pointer())
+
+
+def _view(dtype: np.dtype[np.void]) -> Any:
+    """An intrinsic `at(base, index)`: the record of this dtype at address `base + index * itemsize`."""
+    record = from_dtype(dtype)
+    size = dtype.itemsize
+
+    @intrinsic
+    def at(typing_context: Any, base: Any, index: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            address = builder.add(arguments[0], builder.mul(arguments[1], ir.Constant(_I64, size)))
+            return builder.inttoptr(address, context.get_value_type(record))
+
+        return record(types.int64, types.int64), generate
+
+    return at
+
+
+world_at = _view(memory.WORLD)
+meta_at = _view(memory.META)
+event_at = _view(memory.EVENT)
+port_at = _view(memory.PORT)
+queue_at = _view(memory.QUEUE)
+switch_at = _view(memory.SWITCH)
+group_at = _view(memory.GROUP)
+replica_at = _view(memory.REPLICA)
+host_at = _view(memory.HOST)
+flow_at = _view(memory.FLOW)
+trace_at = _view(memory.TRACE)
+packet_at = _view(PACKET)
+
+
+@intrinsic
+def load(typing_context: Any, address: Any, index: Any) -> Any:
+    """The int64 at `address + 8 * index`."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        at = builder.add(arguments[0], builder.mul(arguments[1], ir.Constant(_I64, 8)))
+        return builder.load(builder.inttoptr(at, _I64.as_pointer()), align=1)
+
+    return types.int64(types.int64, types.int64), generate
+
+
+@intrinsic
+def store(typing_context: Any, address: Any, index: Any, value: Any) -> Any:
+    """Write an int64 at `address + 8 * index`."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        at = builder.add(arguments[0], builder.mul(arguments[1], ir.Constant(_I64, 8)))
+        builder.store(arguments[2], builder.inttoptr(at, _I64.as_pointer()), align=1)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), generate
+
+
+@intrinsic
+def load_byte(typing_context: Any, address: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.zext(builder.load(_pointer(builder, arguments[0])), _I64)
+
+    return types.int64(types.int64), generate
+
+
+@intrinsic
+def store_byte(typing_context: Any, address: Any, value: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        builder.store(builder.trunc(arguments[1], _I8), _pointer(builder, arguments[0]))
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), generate
+
+
+@intrinsic
+def copy(typing_context: Any, target: Any, source: Any, size: Any) -> Any:
+    """Copy `size` bytes; the two areas may overlap."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        target_pointer, source_pointer = (_pointer(builder, a) for a in arguments[:2])
+        cgutils.raw_memmove(builder, target_pointer, source_pointer, arguments[2], 1, align=1)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), generate
+
+
+@intrinsic
+def clear(typing_context: Any, target: Any, size: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        cgutils.memset(builder, _pointer(builder, arguments[0]), arguments[1], 0)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), generate
+
+
+@intrinsic
+def call(typing_context: Any, function: Any, state: Any, packet: Any) -> Any:
+    """Call `void function(void *state, PACKET *packet)`, all three given as addresses."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kind = ir.FunctionType(ir.VoidType(), [_I8.as_pointer(), _I8.as_pointer()])
+        function_pointer = builder.inttoptr(arguments[0], kind.as_pointer())
+        builder.call(function_pointer, [_pointer(builder, a) for a in arguments[1:]])
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), generate
+
+
+@intrinsic
+def highest_bit(typing_context: Any, value: Any) -> Any:
+    """Index of the highest bit set in a positive int64."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        zeros = builder.ctlz(arguments[0], ir.Constant(ir.IntType(1), 1))
+        return builder.sub(ir.Constant(_I64, 63), zeros)
+
+    return types.int64(types.int64), generate
+
+
+@native
+def draw(key: Any, counter: Any) -> Any:
+    """A uint64 from a key and a counter: SplitMix64's output function (Steele, Lea, Flood; OOPSLA 2014)."""
+    z = key + np.uint64(counter) * np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+@native
+def fold(digest: Any, word: Any) -> Any:
+    """Mix a word into a 64-bit digest (a multiplication and a rotation; not cryptographic)."""
+    mixed = (digest ^ np.uint64(word)) * np.uint64(0x9FB21C651E98DF25)
+    return mixed ^ (mixed >> np.uint64(32))
+
+
+@native
+def fold_bytes(digest: Any, address: Any, size: Any) -> Any:
+    """Mix `size` bytes into a digest: four words at a time, then by words, then by bytes."""
+    words = size >> 3
+    blocks = words >> 2
+    a = digest
+    b = digest + np.uint64(1)
+    c = digest + np.uint64(2)
+    d = digest + np.uint64(3)
+    for i in range(blocks):
+        a = fold(a, load(address, 4 * i))
+        b = fold(b, load(address, 4 * i + 1))
+        c = fold(c, load(address, 4 * i + 2))
+        d = fold(d, load(address, 4 * i + 3))
+    digest = fold(fold(fold(a, b), c), d)
+    for i in range(4 * blocks, words):
+        digest = fold(digest, load(address, i))
+    for i in range(8 * words, size):
+        digest = fold(digest, load_byte(address + i))
+    return digest

@@ -1,0 +1,358 @@
+"""One software switch: a loaded program, its ports with their queues and rates, and its control-plane face.
+
+A switch by itself answers `forward` and `process`: frames run through ingress, replication and egress back to
+back, as if its ports had no rate. In a `emulator.fabric.Fabric` the same switch gets links and virtual time; its
+ports then serialise at their rates and its queues fill.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from types import EllipsisType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emulator.entries import EmulatorError
+from emulator.replication import ReplicationEngine
+from emulator.runtime import memory
+from emulator.runtime.engine import Drained, Engine
+from emulator.runtime.memory import NONE, PORT_NUMBERS, PRIORITIES
+
+if TYPE_CHECKING:
+    from emulator.program import Program, ProgramState
+
+CPU_PORT: Final = 510
+QUEUE_PACKETS: Final = 64
+"""Default depth of a queue, which is simple_switch's."""
+
+
+class SwitchError(EmulatorError):
+    """A switch was asked for a port, rate or frame that it cannot have."""
+
+
+@dataclass(frozen=True, slots=True)
+class PortConfig:
+    rate_bps: float | None = None
+    """Shared by all priorities of the port. None: infinite."""
+    queue_packets: int | None = QUEUE_PACKETS
+    """Depth of each priority's queue; the frame being sent does not count. None: unlimited."""
+    queue_bytes: int | None = None
+    """Bytes of received frames that each priority's queue holds. None: unlimited."""
+    overhead_bytes: int = 0
+    """Added to every frame's serialisation time (Ethernet's preamble, gap and FCS are 24)."""
+
+
+class PortCounters(NamedTuple):
+    """Counts since the port was made; the depths since the maxima were last reset."""
+
+    rx_packets: int
+    rx_bytes: int
+    tx_packets: int
+    tx_bytes: int
+    drops: tuple[int, ...]
+    """Packets that found a full queue, by priority."""
+    lost_packets: int
+    """Lost by the link on the way out, or sent without one."""
+    depth_packets: int
+    depth_bytes: int
+    max_depth_packets: int
+    """Of all priorities together."""
+    max_depth_bytes: int
+
+
+class SwitchCounters(NamedTuple):
+    """What a switch did with packets outside its program's own counters."""
+
+    ingress_packets: int
+    egress_packets: int
+    ingress_drops: int
+    """Dropped by the program in ingress."""
+    egress_drops: int
+    no_program: int
+    no_port: int
+    """Sent to a port that the switch does not have."""
+    no_group: int
+    """Sent to a multicast group that is not there or empty."""
+    no_session: int
+    """Cloned to a session that is not there or empty."""
+    oversize: int
+    """Longer than the fabric's longest frame."""
+    unsupported: int
+    """Resubmitted or recirculated, which the emulator does not do."""
+
+
+class Switch:
+    """A switch with a set of ports (0 … 509) and a CPU port; implements `emulator.datapath.Datapath`."""
+
+    def __init__(
+        self, device_id: int, *, ports: Iterable[int] = (), cpu_port: int = CPU_PORT, port: PortConfig | None = None
+    ) -> None:
+        """`port` configures every port of `ports`; `set_port` changes one. Raises SwitchError for a bad port
+        number.
+        """
+        self.device_id = device_id
+        self.cpu_port = cpu_port
+        self.program: Program | None = None
+        self.state: ProgramState | None = None
+        self.on_packet_in: Callable[[bytes], None] | None = None
+        self.packet_in_ns = 0
+        """Virtual time of the frame that `on_packet_in` is being given."""
+        self._records: Any = np.zeros(1, memory.SWITCH)
+        self._record = self._records[0]
+        self._record["seed"] = device_id
+        self._max_replicas = 0
+        self._engine = Engine(packets=64)
+        self._alone = True
+        self._index: dict[int, int] = {}
+        self._config: dict[int, PortConfig] = {}
+        self.replication = ReplicationEngine(self._record, self._make_room)
+        self._attach(self._engine)
+        self._engine.world["capture_host"] = self._engine.add_host()
+        self.add_port(cpu_port, PortConfig(queue_packets=None))
+        for number in ports:
+            self.add_port(number, port or PortConfig())
+
+    # --- program --------------------------------------------------------------------------------------------------
+
+    def load(self, json: bytes) -> None:
+        """Compile (or take from the cache) and start a BMv2 JSON program; all tables, registers and replication
+        start anew.
+
+        Raises `emulator.program.UnsupportedProgram`, and leaves the running program as it was.
+        """
+        from emulator.program import Program
+
+        program = Program.load(json)
+        self.start(program, program.new_state())
+
+    def start(self, program: Program, state: ProgramState) -> None:
+        """Run a program that is loaded already. Packets in the queues belong to the old program and are dropped."""
+        if program.phv_bytes % 16:
+            raise SwitchError(f"program with a PHV of {program.phv_bytes} bytes: it must be a multiple of 16")
+        with self._engine.lock:
+            for index in self._index.values():
+                self._engine.flush(index)
+            self._record["phv_bytes"] = program.phv_bytes
+            self._make_room(0)
+            self._record["ingress"] = program.entry_points.ingress
+            self._record["egress"] = program.entry_points.egress
+            self._record["reparse"] = program.entry_points.reparse
+            self._record["state"] = state.address
+            self.program, self.state = program, state
+        self.replication.clear()
+
+    # --- ports ----------------------------------------------------------------------------------------------------
+
+    @property
+    def ports(self) -> tuple[int, ...]:
+        """Numbers of the ports, without the CPU port."""
+        return tuple(number for number in self._index if number != self.cpu_port)
+
+    def add_port(self, number: int, config: PortConfig | None = None) -> None:
+        """Raises SwitchError for a number out of range or one that is there already."""
+        if not 0 <= number < PORT_NUMBERS - 1:
+            raise SwitchError(f"switch {self.device_id}: port {number} is not one of 0 … {PORT_NUMBERS - 2}")
+        if number in self._index:
+            raise SwitchError(f"switch {self.device_id}: port {number} is there already")
+        self._config[number] = config or PortConfig()
+        self._make_port(number)
+
+    def set_port(
+        self,
+        number: int,
+        *,
+        rate_bps: float | EllipsisType | None = ...,
+        queue_packets: int | EllipsisType | None = ...,
+        queue_bytes: int | EllipsisType | None = ...,
+        overhead_bytes: int | EllipsisType = ...,
+        priority: int | None = None,
+    ) -> None:
+        """Change a port at run time; what is not given stays. With `priority`, the queue depths of that priority
+        only.
+
+        Packets beyond a lowered depth stay; the frame being sent keeps the time it was given.
+        """
+        index = self.port_index(number)
+        given: dict[str, Any] = {
+            "rate_bps": rate_bps,
+            "queue_packets": queue_packets,
+            "queue_bytes": queue_bytes,
+            "overhead_bytes": overhead_bytes,
+        }
+        config = replace(self._config[number], **{name: value for name, value in given.items() if value is not ...})
+        if priority is None:
+            self._config[number] = config
+            self._configure(number)
+            return
+        if not 0 <= priority < PRIORITIES:
+            raise SwitchError(f"switch {self.device_id}: priority {priority} is not one of 0 … {PRIORITIES - 1}")
+        _check(self.device_id, number, config)
+        self._engine.limit_queue(index, priority, config.queue_packets, config.queue_bytes)
+
+    def port_config(self, number: int) -> PortConfig:
+        self.port_index(number)
+        return self._config[number]
+
+    def port_index(self, number: int) -> int:
+        """Index of a port among its engine's. Raises SwitchError if the switch has no such port."""
+        if number not in self._index:
+            raise SwitchError(f"switch {self.device_id} has no port {number}; it has {sorted(self._index)}")
+        return self._index[number]
+
+    def port_counters(self, number: int) -> PortCounters:
+        return read_port(self._engine, self.port_index(number))
+
+    @property
+    def counters(self) -> SwitchCounters:
+        return SwitchCounters(*(int(self._record[name]) for name in SwitchCounters._fields))
+
+    # --- frames ---------------------------------------------------------------------------------------------------
+
+    def packet_out(self, frame: bytes) -> None:
+        """Inject a frame at the CPU port, packet-out header included: at the current time of the fabric, or at
+        once.
+        """
+        if self._alone:
+            self.forward(frame, self.cpu_port)
+        else:
+            self._engine.send(self._cpu_sender, as_frames(frame, self._engine.max_frame), 0)
+
+    def forward(self, frame: bytes, port: int, at_ns: int | None = None) -> list[tuple[int, bytes]]:
+        """Run one frame through a switch that is in no fabric; what leaves, as (port, frame) in order.
+
+        Frames to the CPU port are among them, and `on_packet_in` gets them too. `at_ns` moves the switch's clock
+        on, if given.
+        """
+        if at_ns is not None:
+            self._engine.world["now"] = max(at_ns, self._engine.now_ns)
+        frames = as_frames(frame, self._engine.max_frame)
+        out = self._run(frames, np.full(1, frames.shape[1], np.int64), np.full(1, port, np.int64), 1)
+        result = split(out)
+        for number, sent in result:
+            if number == self.cpu_port and self.on_packet_in is not None:
+                self.packet_in_ns = self._engine.now_ns
+                self.on_packet_in(sent)
+        return result
+
+    def process(
+        self,
+        frames: NDArray[np.uint8],
+        lengths: NDArray[np.int64] | None = None,
+        ports: NDArray[np.int64] | int = 0,
+        repeat: int = 1,
+    ) -> Drained:
+        """Run frames (n, size) back to back, `repeat` times, with no Python in between; returns what the last time
+        sent.
+
+        `lengths` (n,) may shorten frames, `ports` (n,) or one number is where they enter. Only for a switch in no
+        fabric.
+        """
+        if frames.ndim != 2 or not 1 <= frames.shape[1] <= self._engine.max_frame:
+            raise SwitchError(f"frames of shape {frames.shape}: give (n, size) with size 1 … {self._engine.max_frame}")
+        count, size = frames.shape
+        sizes = np.full(count, size, np.int64) if lengths is None else np.ascontiguousarray(lengths, np.int64)
+        if sizes.shape != (count,) or (count and not 1 <= sizes.min() <= sizes.max() <= size):
+            raise SwitchError(f"lengths must be ({count},) with values 1 … {size}")
+        numbers = np.ascontiguousarray(np.broadcast_to(ports, count), np.int64)
+        return self._run(np.ascontiguousarray(frames, np.uint8), sizes, numbers, repeat)
+
+    def _run(
+        self, frames: NDArray[np.uint8], lengths: NDArray[np.int64], ports: NDArray[np.int64], repeat: int
+    ) -> Drained:
+        if not self._alone:
+            raise SwitchError(f"switch {self.device_id} is in a fabric: send frames from the fabric's hosts")
+        return self._engine.process(int(self._records.ctypes.data), frames, lengths, ports, repeat)
+
+    # --- fabric ---------------------------------------------------------------------------------------------------
+
+    def join(self, engine: Engine, seed: int, cpu_sender: int) -> None:
+        """Move to a fabric's engine, with all ports as configured; counters start anew. For `emulator.fabric`
+        alone.
+        """
+        if not self._alone:
+            raise SwitchError(f"switch {self.device_id} is in a fabric already")
+        self._alone = False
+        self._cpu_sender = cpu_sender
+        self._record["seed"] = seed
+        self._record["started_ns"] = engine.now_ns
+        numbers = list(self._index)
+        self._index.clear()
+        self._attach(engine)
+        for name in SwitchCounters._fields:
+            self._record[name] = 0
+        for number in numbers:
+            self._make_port(number)
+
+    def _attach(self, engine: Engine) -> None:
+        self._engine = engine
+        self._numbers = np.full(PORT_NUMBERS, NONE, np.int64)
+        self._record["port_index"] = self._numbers.ctypes.data
+        self._make_room(0)
+
+    def _make_port(self, number: int) -> None:
+        index = self._engine.add_port(memory.NODE_SWITCH, int(self._records.ctypes.data), number)
+        self._index[number] = index
+        self._configure(number)
+        self._numbers[number] = index
+
+    def _configure(self, number: int) -> None:
+        config, index = self._config[number], self._index[number]
+        _check(self.device_id, number, config)
+        if self._alone:
+            return
+        with self._engine.lock:
+            port = self._engine.ports.data[index]
+            port["rate_bps"] = 0 if config.rate_bps is None else round(config.rate_bps)
+            port["overhead_bytes"] = config.overhead_bytes
+            for priority in range(PRIORITIES):
+                self._engine.limit_queue(index, priority, config.queue_packets, config.queue_bytes)
+
+    def _make_room(self, replicas: int) -> None:
+        """A packet may be cloned and multicast in one step, and leave a clone of each egress run."""
+        self._max_replicas = max(self._max_replicas, replicas)
+        self._engine.make_room_for(int(self._record["phv_bytes"]), 2 * self._max_replicas + 8)
+
+
+def read_port(engine: Engine, index: int) -> PortCounters:
+    """The counters of one port of an engine."""
+    port = engine.ports.data[index]
+    queues = engine.queues.data[index * PRIORITIES : (index + 1) * PRIORITIES]
+    values: dict[str, Any] = {name: int(port[name]) for name in PortCounters._fields if name != "drops"}
+    return PortCounters(drops=tuple(queues["drops"].tolist()), **values)
+
+
+def as_frames(frame: bytes | NDArray[np.uint8], max_frame: int) -> NDArray[np.uint8]:
+    """One frame, or frames (n, size), as a contiguous (n, size) array. Raises SwitchError for a size out of range."""
+    frames = np.frombuffer(frame, np.uint8) if isinstance(frame, (bytes, bytearray, memoryview)) else frame
+    if frames.ndim == 1:
+        frames = frames[np.newaxis]
+    if frames.dtype != np.uint8 or frames.ndim != 2 or not 1 <= frames.shape[1] <= max_frame:
+        raise SwitchError(
+            f"frames of dtype {frames.dtype} and shape {frames.shape}: give uint8 (n, size) with size 1 … {max_frame}"
+        )
+    return np.ascontiguousarray(frames)
+
+
+def split(out: Drained) -> list[tuple[int, bytes]]:
+    """Drained frames as (port, bytes)."""
+    data = out.data.tobytes()
+    ends = np.cumsum(out.lengths).tolist()
+    return [
+        (port, data[end - length : end])
+        for port, end, length in zip(out.ports.tolist(), ends, out.lengths.tolist(), strict=True)
+    ]
+
+
+def _check(device_id: int, number: int, config: PortConfig) -> None:
+    where = f"switch {device_id}, port {number}"
+    if config.rate_bps is not None and not 1 <= config.rate_bps <= 1e13:
+        raise SwitchError(f"{where}: rate {config.rate_bps} bit/s is not between 1 and 10 Tbit/s; None means infinite")
+    for name in ("queue_packets", "queue_bytes"):
+        depth = getattr(config, name)
+        if depth is not None and depth < 1:
+            raise SwitchError(f"{where}: {name} is {depth}; it must be at least 1, or None for unlimited")
+    if not 0 <= config.overhead_bytes <= 1024:
+        raise SwitchError(f"{where}: overhead of {config.overhead_bytes} bytes is not one of 0 … 1024")

@@ -107,7 +107,7 @@ def open_messages(datagrams: Datagrams, job: int, generation: int, counters: Cou
     current = tags >> CHUNK_BITS == generation
     messages = Messages(headers, lanes, addresses, first_bytes & np.uint8(TYPE_MASK), tags & (CHUNKS - 1))
     good = formed & sound & ours & current
-    if good.all():
+    if np.count_nonzero(good) == total:
         return messages
     counters.malformed += total - int(np.count_nonzero(formed))
     sound &= formed
@@ -115,7 +115,7 @@ def open_messages(datagrams: Datagrams, job: int, generation: int, counters: Cou
     counters.bad_checksum += int(np.count_nonzero(formed)) - int(np.count_nonzero(sound))
     counters.unknown_job += int(np.count_nonzero(sound)) - int(np.count_nonzero(ours))
     counters.stale_generation += int(np.count_nonzero(ours)) - int(np.count_nonzero(good))
-    return messages.only(good) if good.any() else None
+    return messages.only(good) if np.count_nonzero(good) else None
 
 
 class MessageWriter:

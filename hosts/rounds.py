@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hosts.messages import BoolArray, IntArray, MessageWriter
-from wire.aggregation import LANES, MessageType
+from wire.aggregation import LANES, NO_WINDOW_LIMIT, MessageType
 
 NO_ROUND: Final = np.iinfo(np.int64).min // 2
 """Marks a place without a round; far below any round number, so that it compares as older."""
@@ -24,7 +24,7 @@ class RoundStore:
         """The round whose complete result is kept here, or NO_ROUND."""
         self.has_lanes = np.zeros(size, np.bool_)
         self.flags = np.zeros(size, np.uint8)
-        self.window = np.zeros(size, np.uint16)
+        self.window = np.full(size, NO_WINDOW_LIMIT, np.uint16)
         self.exponent = np.zeros(size, np.uint8)
         self.weight = np.zeros(size, np.uint32)
         self.check = np.zeros(size, np.uint32)

@@ -28,6 +28,9 @@ _RESULT_OF: Final = {
     MessageType.CONTRIBUTION: MessageType.RESULT,
     MessageType.SCALE: MessageType.SCALE_RESULT,
 }
+_FETCH: Final = int(MessageType.FETCH)
+_BIT_HASH: Final = 37
+"""Powers of two below 2³⁶ are distinct modulo 37, and none is 0: a perfect hash of child bits."""
 
 
 class ParameterServerCore:
@@ -53,12 +56,18 @@ class ParameterServerCore:
         """Start a generation: nothing is being summed; complete results of earlier ones stay to be fetched."""
         self.plan = plan
         self._writer = MessageWriter(plan.job, plan.generation, plan.slots)
-        self._child_bits = np.array([child.bit for child in plan.children], np.uint32)
         self._child_addresses = np.array([child.address for child in plan.children], np.uint32)
-        self._all_bits = int(np.bitwise_or.reduce(self._child_bits))
+        self._all_bits = sum(child.bit for child in plan.children)
+        self._bit_at = np.zeros(_BIT_HASH, np.uint32)  # the children, by their bits' hashes
+        self._bit_at[0] = 1  # what has no bit at all is nobody's
+        self._address_at = np.zeros(_BIT_HASH, np.uint32)
+        for child in plan.children:
+            self._bit_at[child.bit % _BIT_HASH] = child.bit
+            self._address_at[child.bit % _BIT_HASH] = child.address
         self._store = self._store.grown(plan.slots)
         self._live = np.full(self._store.size, NO_ROUND, np.int64)  # round that this generation sums at a place
         self._bits = np.zeros(self._store.size, np.uint32)  # the children whose contributions are in it
+        self._row_at = np.zeros(self._store.size, np.int64)  # scratch
         self._completed_any = False
 
     def receive(self, now_ns: int, datagrams: Datagrams) -> None:
@@ -73,8 +82,8 @@ class ParameterServerCore:
         kind = MessageType.CONTRIBUTION
         if messages.lanes is None:
             kind = MessageType.SCALE
-            asking = messages.kinds == MessageType.FETCH
-            if asking.any():
+            asking = messages.kinds == _FETCH
+            if np.count_nonzero(asking):
                 asked = messages.only(asking)
                 self._out += answer_fetches(asked, self._store, self._writer, self._newest, self.counters)
                 messages = messages.only(~asking)
@@ -84,30 +93,29 @@ class ParameterServerCore:
             if len(places) == 1:
                 self._add(kind, messages, rounds, places)
                 return
-            _, firsts = np.unique(places, return_index=True)
-            if len(firsts) == len(places):
+            rows = np.arange(len(places))
+            self._row_at[places[::-1]] = rows[::-1]
+            first = self._row_at[places] == rows  # the first message for each place
+            if np.count_nonzero(first) == len(places):
                 self._add(kind, messages, rounds, places)
                 return
-            self._add(kind, messages.only(firsts), rounds[firsts], places[firsts])
-            rest = np.ones(len(places), np.bool_)
-            rest[firsts] = False
-            messages, rounds, places = messages.only(rest), rounds[rest], places[rest]
+            self._add(kind, messages.only(first), rounds[first], places[first])
+            messages, rounds, places = messages.only(~first), rounds[~first], places[~first]
 
     def _keep_fitting(self, messages: Messages, kind: MessageType) -> tuple[Messages, IntArray]:
         """Drop and count what no child of this server may send now, or what fails a check."""
         counters, headers = self.counters, messages.headers
         rounds = round_near(messages.chunks, self._newest)
         fitting = messages.kinds == kind
-        member = (
-            (messages.addresses[:, None] == self._child_addresses)
-            & (headers["contributors"][:, None] == self._child_bits)
-        ).any(axis=1)
+        bits = headers["contributors"].astype(np.uint32)
+        entries = bits % _BIT_HASH
+        member = (self._bit_at[entries] == bits) & (self._address_at[entries] == messages.addresses)
         placed = headers["slot"] == rounds & (self.plan.slots - 1)
         # Who sends round r has completed r − W in this generation, or it was final before: r cannot be further ahead.
         near = (rounds <= self._newest + self._store.size) | (not self._completed_any)
         intact = messages.pass_check()
         good = fitting & member & placed & near & intact
-        if not good.all():
+        if np.count_nonzero(good) < len(good):
             left = np.ones(len(rounds), np.bool_)
             for reason, passed in (
                 ("unexpected_type", fitting),
@@ -128,29 +136,33 @@ class ParameterServerCore:
         bits = messages.headers["contributors"].astype(np.uint32)
         live = self._live[places]
         newer = rounds > live
-        if newer.all():
+        restarting = np.count_nonzero(newer)
+        if restarting == len(rounds):
             self._restart(kind, messages, rounds, places, bits)
         else:
-            if newer.any():
+            if restarting:
                 self._restart(kind, messages.only(newer), rounds[newer], places[newer], bits[newer])
             same = rounds == live
-            counters.late += int(np.count_nonzero(rounds < live))
-            fitting = same & (store.has_lanes[places] == kind.has_lanes)
-            counters.unexpected_type += int(np.count_nonzero(same)) - int(np.count_nonzero(fitting))
+            fitting = same & (store.has_lanes[places] == (messages.lanes is not None))
+            stale = len(rounds) - restarting - np.count_nonzero(same)
+            counters.late += int(stale)
+            counters.unexpected_type += int(np.count_nonzero(same) - np.count_nonzero(fitting))
             there = (self._bits[places] & bits) != 0
             adding = fitting & ~there
             repeated = fitting & there
-            if adding.all():
-                self._sum(kind, messages, places, bits)
-            elif adding.any():
-                self._sum(kind, messages.only(adding), places[adding], bits[adding])
-            if repeated.any():
+            joining = np.count_nonzero(adding)
+            if joining == len(rounds):
+                self._sum(messages, places, bits)
+            elif joining:
+                self._sum(messages.only(adding), places[adding], bits[adding])
+            if np.count_nonzero(repeated):
                 self._repeat(kind, places[repeated], messages.addresses[repeated])
-            taken = newer | adding
-            rounds, places = rounds[taken], places[taken]
+            if restarting + joining < len(rounds):
+                taken = newer | adding
+                rounds, places = rounds[taken], places[taken]
         counters.accepted += len(places)
         complete = self._bits[places] == self._all_bits
-        if complete.any():
+        if np.count_nonzero(complete):
             self._emit(kind, rounds[complete], places[complete])
 
     def _restart(
@@ -169,7 +181,7 @@ class ParameterServerCore:
         if messages.lanes is not None:
             store.lanes[places] = messages.lanes
 
-    def _sum(self, kind: MessageType, messages: Messages, places: IntArray, bits: NDArray[np.uint32]) -> None:
+    def _sum(self, messages: Messages, places: IntArray, bits: NDArray[np.uint32]) -> None:
         store, headers = self._store, messages.headers
         self._bits[places] |= bits
         store.flags[places] |= headers["flags"]

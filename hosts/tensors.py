@@ -74,11 +74,8 @@ class Tensor:
 
     def take_exponents(self, local: IntArray, exponents: NDArray[np.uint8]) -> None:
         """Note the agreed exponents that the results of local rounds carry."""
-        count = len(self._agreed)
-        if local.max(initial=0) >= count:
-            carries = local < count
-            local, exponents = local[carries], exponents[carries]
-        self._agreed[local] = exponents
+        carries = local < len(self._agreed)
+        self._agreed[local[carries]] = exponents[carries]
 
     def take_lanes(self, local: IntArray, lanes: Int32Array, weights: NDArray[np.uint32]) -> None:
         """Note the results of local rounds ≥ P."""

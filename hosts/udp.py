@@ -1,7 +1,8 @@
 """The wall-clock driver: a protocol core behind a UDP socket, with a thread of its own.
 
 A host is its IPv4 address, and every message goes to one port (docs/design.md §2.1), so on one machine each endpoint
-binds its own address of 127/8. Sockets are never relied on: what cannot be sent now is lost, and the workers' timers repair it.
+binds its own address of 127/8. Sockets are never relied on: what cannot be sent now is lost, and the workers' timers
+repair it.
 """
 
 from __future__ import annotations

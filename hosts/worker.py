@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterator
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 from typing import Final
@@ -34,6 +33,16 @@ from wire.frames import Datagrams
 
 NEVER: Final = np.iinfo(np.int64).max
 MAX_WEIGHT: Final = 0xFFFF_FFFF
+
+_RESULT: Final = int(MessageType.RESULT)  # plain integers: NumPy compares them faster
+_SCALE_RESULT: Final = int(MessageType.SCALE_RESULT)
+_FETCH: Final = int(MessageType.FETCH)
+_RESULT_KINDS: Final = np.array([_SCALE_RESULT, _RESULT], np.uint8)
+"""By whether the round has lanes."""
+_FETCHED_FOR: Final = {
+    MessageType.RESULT: MessageType.FETCHED,
+    MessageType.SCALE_RESULT: MessageType.SCALE_FETCHED,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +98,10 @@ class WorkerCore:
         self._attempts = np.zeros(size, np.int64)
         self._first_sent = np.zeros(size, np.int64)
         self._deadline = np.full(size, NEVER, np.int64)
+        self._row_at = np.zeros(size, np.int64)  # scratch
+        self._to_aggregator = np.full(size, self.plan.aggregator, np.uint32)
+        self._next = self._base  # no round from here on was looked at by `_sendable`
+        self._held_back: IntArray = np.empty(0, np.int64)  # rounds below `_next` that could not be sent when looked at
         self._next_deadline = int(NEVER)
         self._deadline_is_stale = False
 
@@ -132,17 +145,19 @@ class WorkerCore:
         self._results[tensor.handle] = tensor.reduced(self._scales)
         self._finished.append(tensor.handle)
 
-    def _split(self, rounds: IntArray) -> Iterator[tuple[Tensor, IntArray | slice]]:
+    def _split(self, rounds: IntArray) -> list[tuple[Tensor, IntArray | slice]]:
         """The tensors that these submitted rounds belong to, each with the selection of its rounds."""
-        lowest, highest = int(rounds.min()), int(rounds.max())
-        first = bisect_right(self._starts, lowest) - 1
+        numbers = rounds.tolist()
+        highest = max(numbers)
+        first = bisect_right(self._starts, min(numbers)) - 1
         if highest < self._tensors[first].end:
-            yield self._tensors[first], slice(None)
-            return
+            return [(self._tensors[first], slice(None))]
+        parts: list[tuple[Tensor, IntArray | slice]] = []
         for tensor in self._tensors[first : bisect_right(self._starts, highest)]:
             rows = np.flatnonzero((rounds >= tensor.start) & (rounds < tensor.end))
             if len(rows):
-                yield tensor, rows
+                parts.append((tensor, rows))
+        return parts
 
     # --- receiving ---
 
@@ -156,8 +171,8 @@ class WorkerCore:
         if messages is None:
             return
         if messages.lanes is None:
-            asking = messages.kinds == MessageType.FETCH
-            if asking.any():
+            asking = messages.kinds == _FETCH
+            if np.count_nonzero(asking):
                 asked = messages.only(asking)
                 self._answers += answer_fetches(asked, self._store, self._writer, self._base, self.counters)
                 messages = messages.only(~asking)
@@ -176,7 +191,7 @@ class WorkerCore:
         placed = messages.headers["slot"] == rounds & (self.plan.slots - 1)
         intact = messages.pass_check()
         good = awaited & asked & fitting & placed & intact
-        if not good.all():
+        if np.count_nonzero(good) < len(good):
             left = np.ones(len(rounds), np.bool_)
             complete = (rounds < self._base) | self._store.holds(rounds)
             for reason, passed in (
@@ -192,10 +207,14 @@ class WorkerCore:
                 left &= passed
             messages, rounds = messages.only(good), rounds[good]
         if len(rounds) > 1:
-            distinct, firsts = np.unique(rounds, return_index=True)
-            if len(distinct) < len(rounds):
-                counters.duplicate += len(rounds) - len(distinct)
-                messages, rounds = messages.only(firsts), distinct
+            places = rounds & self._store.mask
+            rows = np.arange(len(rounds))
+            self._row_at[places] = rows
+            distinct = self._row_at[places] == rows
+            repeats = len(rounds) - int(np.count_nonzero(distinct))
+            if repeats:
+                counters.duplicate += repeats
+                messages, rounds = messages.only(distinct), rounds[distinct]
         counters.accepted += len(rounds)
         return messages, rounds
 
@@ -207,8 +226,6 @@ class WorkerCore:
         weights = headers["weight"].astype(np.uint32)
         store.round[places] = rounds
         store.has_lanes[places] = messages.lanes is not None
-        store.flags[places] = headers["flags"]
-        store.window[places] = headers["window"]
         store.exponent[places] = exponents
         store.weight[places] = weights
         store.check[places] = headers["check"]
@@ -217,13 +234,16 @@ class WorkerCore:
             lanes = messages.lanes.astype(np.int32)
             store.lanes[places] = lanes
 
-        once = self._attempts[places] == 1
-        if once.any():
-            self._timeout.sample(now_ns - float(self._first_sent[places[once]].mean()))
-        newest = int(rounds.argmax())
-        if rounds[newest] > self._window_round and messages.kinds[newest] < MessageType.FETCH:
-            self._window_round = int(rounds[newest])
-            self._window = max(1, min(self.plan.window, int(headers["window"][newest])))
+        once = self._first_sent[places][self._attempts[places] == 1]
+        if len(once):
+            self._timeout.sample(now_ns - min(once.tolist()))
+        numbers = rounds.tolist()
+        newest = max(numbers)
+        if newest > self._window_round:
+            row = numbers.index(newest)
+            if messages.kinds[row] < _FETCH:  # what a fetched result says of the queues is old
+                self._window_round = newest
+                self._window = max(1, min(self.plan.window, int(headers["window"][row])))
 
         self._flight[places] = NO_ROUND
         self._deadline[places] = NEVER
@@ -238,7 +258,8 @@ class WorkerCore:
                 self._finish(tensor)
         self.last_progress_ns = now_ns
         self._unsent = True
-        self._advance()
+        if min(numbers) == self._base:
+            self._advance()
 
     def _advance(self) -> None:
         """Move the base behind the rounds that are complete, and let go of the tensors below it."""
@@ -280,16 +301,22 @@ class WorkerCore:
 
     def _sendable(self) -> IntArray:
         """Rounds in the window that are neither complete nor in flight, and whose chunk's exponent is agreed."""
-        window = np.arange(self._base, min(self._base + self._window, self._end))
-        places = window & self._store.mask
-        rounds: IntArray = window[(self._flight[places] != window) & (self._store.round[places] != window)]
+        limit = min(self._base + self._window, self._end)
+        rounds: IntArray = np.arange(self._next, limit)
+        self._next = max(self._next, limit)
+        if len(self._held_back):
+            rounds = np.concatenate([self._held_back, rounds])
+        rounds = rounds[self._store.round[rounds & self._store.mask] != rounds]
         if not len(rounds):
             return rounds
-        ready = np.ones(len(rounds), np.bool_)
+        ready = rounds < limit  # the window may have shrunk since a round was held back
         for tensor, rows in self._split(rounds):
-            lane_rounds = rounds[rows]
-            scale_rounds = lane_rounds - tensor.scale_rounds
-            ready[rows] = (scale_rounds < tensor.start) | (scale_rounds < self._base) | self._store.holds(scale_rounds)
+            scale_rounds = rounds[rows] - tensor.scale_rounds
+            if scale_rounds[-1] >= self._base:
+                ready[rows] &= (
+                    (scale_rounds < tensor.start) | (scale_rounds < self._base) | self._store.holds(scale_rounds)
+                )
+        self._held_back = rounds[~ready]
         sendable: IntArray = rounds[ready]
         return sendable
 
@@ -305,7 +332,7 @@ class WorkerCore:
         self._next_deadline = min(self._next_deadline, deadline)
         for tensor, rows in self._split(rounds):
             with_lanes = rounds[rows] >= tensor.start + tensor.scale_rounds
-            self._answer[places[rows]] = np.where(with_lanes, MessageType.RESULT, MessageType.SCALE_RESULT)
+            self._answer[places[rows]] = _RESULT_KINDS[with_lanes.view(np.uint8)]
         if self._final:
             for place, number in zip(places.tolist(), rounds.tolist(), strict=True):
                 holder = self._final.pop(number, None)
@@ -329,18 +356,20 @@ class WorkerCore:
     def _messages(self, rounds: IntArray, flags: int) -> list[Datagrams]:
         """The datagrams of rounds in flight, by what answers them."""
         places = rounds & self._store.mask
-        answers = self._answer[places]
-        out = []
-        fetches = answers > MessageType.FETCH
-        if fetches.any():
-            out.append(self._fetches(rounds[fetches], flags))
-            rounds, answers = rounds[~fetches], answers[~fetches]
-        with_lanes = answers == MessageType.RESULT
-        if with_lanes.any():
-            out.append(self._contributions(MessageType.CONTRIBUTION, rounds[with_lanes], flags))
-        if not with_lanes.all():
-            out.append(self._contributions(MessageType.SCALE, rounds[~with_lanes], flags))
         self.counters.sent += len(places)
+        answers = self._answer[places]
+        with_lanes = answers == _RESULT
+        if np.count_nonzero(with_lanes) == len(places):
+            return [self._contributions(MessageType.CONTRIBUTION, rounds, flags)]
+        out = []
+        fetches = answers > _FETCH
+        if np.count_nonzero(fetches):
+            out.append(self._fetches(rounds[fetches], flags))
+        if np.count_nonzero(with_lanes):
+            out.append(self._contributions(MessageType.CONTRIBUTION, rounds[with_lanes], flags))
+        scales = answers == _SCALE_RESULT
+        if np.count_nonzero(scales):
+            out.append(self._contributions(MessageType.SCALE, rounds[scales], flags))
         return out
 
     def _fetches(self, rounds: IntArray, flags: int) -> Datagrams:
@@ -353,7 +382,7 @@ class WorkerCore:
         count = len(rounds)
         exponents = np.empty(count, np.uint8)
         weights = np.empty(count, np.uint32)
-        lanes = np.empty((count, LANES), np.int32) if kind.has_lanes else None
+        lanes = np.empty((count, LANES), np.int32) if kind is MessageType.CONTRIBUTION else None
         for tensor, rows in self._split(rounds):
             local = rounds[rows] - tensor.start
             exponents[rows] = tensor.exponents(local)
@@ -371,7 +400,7 @@ class WorkerCore:
             window=NO_WINDOW_LIMIT,
             lanes=lanes,
         )
-        return Datagrams(np.full(count, self.plan.aggregator, np.uint32), payload)
+        return Datagrams(self._to_aggregator[:count], payload)
 
     # --- moving to another generation ---
 
@@ -428,9 +457,3 @@ class WorkerCore:
             f"{who}: {progress}; waits for round {self._base} from {peer}, "
             f"sent {self._attempts[place]} times in {since:.3f} s"
         )
-
-
-_FETCHED_FOR: Final = {
-    MessageType.RESULT: MessageType.FETCHED,
-    MessageType.SCALE_RESULT: MessageType.SCALE_FETCHED,
-}

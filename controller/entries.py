@@ -14,8 +14,6 @@ from ipaddress import IPv4Address
 FieldValue = int | tuple[int, int]
 """An exact value, or (value, prefix length)."""
 
-CPU_PORT = 510
-
 
 @dataclass(frozen=True, slots=True)
 class Call:
@@ -118,6 +116,11 @@ class SwitchState:
     def lines(self) -> frozenset[str]:
         """One readable line per item: the whole state, for people and tests."""
         return frozenset(map(str, self.items.values()))
+
+
+def mac_number(mac: str) -> int:
+    """A MAC in colon notation as a 48-bit integer."""
+    return int(mac.replace(":", ""), 16)
 
 
 def _show(name: str, value: FieldValue) -> str:

@@ -60,16 +60,23 @@ class Pool:
     @property
     def largest_gap(self) -> int:
         """The largest size that `allot` would grant now."""
-        gaps, base = [0], self.first
-        for used, length, _ in self._ranges:
-            gaps.append(used - base)
-            base = used + length
-        return max(*gaps, self.first + self.size - base)
+        return max(self._gaps())
+
+    def pieces(self, size: int) -> int:
+        """How many ranges of `size` could be allotted now."""
+        return sum(gap // size for gap in self._gaps())
 
     @property
     def allotments(self) -> Mapping[Hashable, tuple[int, int]]:
         """(base, size) by owner."""
         return dict(self._base_of)
+
+    def _gaps(self) -> list[int]:
+        gaps, base = [], self.first
+        for used, length, _ in self._ranges:
+            gaps.append(used - base)
+            base = used + length
+        return [*gaps, self.first + self.size - base]
 
     def _take(self, at: int, base: int, size: int, owner: Hashable) -> int:
         self._ranges.insert(at, (base, size, owner))

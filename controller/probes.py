@@ -1,0 +1,140 @@
+"""Which probes see every link, and their frames (docs/design.md §4.4). Pure.
+
+A probe leaves a switch as a packet-out through a given port, so its first link is certain. From the next switch on,
+equal-cost hashing may choose: a later link counts as seen only while there is one way to go. It ends at the loopback
+address of its destination, which hands it to its CPU, or at the first port with a host, where the switch clones it to
+the CPU and drops it.
+
+Links are switches' egress ports; what a host sends leaves no queue of ours and cannot be seen in-band.
+"""
+
+from __future__ import annotations
+
+import heapq
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from controller.entries import mac_number
+from topologies.model import Endpoint, Topology
+from topologies.routing import Routes
+from wire.int_md import PROBE_INSTRUCTIONS, DomainInstruction, Instruction, hop_words, hops_that_fit, probe_frame
+
+INSTRUCTIONS: Final = PROBE_INSTRUCTIONS | Instruction.EGRESS_TIMESTAMP
+"""The egress timestamp stands beside the byte counter, so that a rate needs no clock but the switch's own."""
+
+DOMAIN_INSTRUCTIONS: Final = DomainInstruction.BYTES_SENT
+_PAYLOAD: Final = struct.Struct("!II")
+PAYLOAD_BYTES: Final = _PAYLOAD.size
+MAX_HOPS: Final = min(hops_that_fit(hop_words(INSTRUCTIONS, DOMAIN_INSTRUCTIONS), PAYLOAD_BYTES), 16)
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """One probe of the plan; sent once every period."""
+
+    index: int
+    switch: str
+    """Where it starts."""
+    port: int
+    """The egress port of its packet-out."""
+    destination: str
+    """A switch or a host."""
+    certain: tuple[Endpoint, ...]
+    """The links that it surely crosses, in order."""
+
+
+def plan_probes(topology: Topology, routes: Routes) -> tuple[Probe, ...]:
+    """A small set of probes that together surely cross every egress port of every switch.
+
+    Greedy set cover (within 1 + ln n of the least number): always the probe that crosses most links not yet covered,
+    the shortest of these, the first in the order of the topology.
+    """
+    links = [link for link in topology.directed_links if topology.is_switch(link.node)]
+    candidates = list(_candidates(topology, routes, links))
+    uncovered = set(links)
+    heap = [(-len(set(path)), len(path), at) for at, (_, _, path) in enumerate(candidates)]
+    heapq.heapify(heap)
+    probes: list[Probe] = []
+    while uncovered:
+        gain, length, at = heapq.heappop(heap)
+        start, destination, path = candidates[at]
+        now = -len(uncovered.intersection(path))
+        if now != gain:  # gains only shrink: put it back with its true one
+            if now:
+                heapq.heappush(heap, (now, length, at))
+            continue
+        uncovered.difference_update(path)
+        probes.append(Probe(len(probes), start.node, start.port, destination, path))
+    return tuple(probes)
+
+
+class ProbeFrames:
+    """The frames of a plan's probes."""
+
+    def __init__(self, topology: Topology, probes: Sequence[Probe]) -> None:
+        self._bodies: list[bytes] = []
+        for probe in probes:
+            first = topology.peer(Endpoint(probe.switch, probe.port)).node
+            frame = probe_frame(
+                source=int(topology.switch(probe.switch).address),
+                destination=int(topology.node(probe.destination).address),
+                source_mac=mac_number(topology.switch(probe.switch).mac),
+                destination_mac=mac_number(topology.node(first).mac),
+                instructions=INSTRUCTIONS,
+                domain_instructions=DOMAIN_INSTRUCTIONS,
+                remaining_hops=MAX_HOPS,
+                payload=bytes(PAYLOAD_BYTES),
+            )
+            self._bodies.append(frame[:-PAYLOAD_BYTES])
+
+    def frame(self, probe: int, sequence: int) -> bytes:
+        """The probe with this index, carrying its index and a sequence number."""
+        return self._bodies[probe] + _PAYLOAD.pack(probe, sequence)
+
+
+def identities(payload: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(index, sequence) of received probes. (n, ≥ 8) uint8 → two (n,); (−1, −1) throughout where the payload is too
+    short.
+    """
+    if payload.shape[1] < PAYLOAD_BYTES:
+        nobody = np.full(len(payload), -1, np.int64)
+        return nobody, nobody
+    words = np.ascontiguousarray(payload[:, :PAYLOAD_BYTES]).view(">u4").astype(np.int64)
+    return words[:, 0], words[:, 1]
+
+
+def _candidates(
+    topology: Topology, routes: Routes, links: Sequence[Endpoint]
+) -> Iterator[tuple[Endpoint, str, tuple[Endpoint, ...]]]:
+    """(first link, destination, certain path) of every probe worth considering."""
+    for first in links:
+        far = topology.peer(first).node
+        if topology.is_host(far):
+            yield first, far, (first,)
+            continue
+        for destination in topology.nodes:
+            path = _certain_path(topology, routes, first, destination.name)
+            if path is not None:
+                yield first, destination.name, path
+
+
+def _certain_path(topology: Topology, routes: Routes, first: Endpoint, destination: str) -> tuple[Endpoint, ...] | None:
+    """None where the probe could need more hops than it can record."""
+    path = [first]
+    node = topology.peer(first).node
+    while node != destination and not topology.is_host(node):
+        ports = routes.next_hops(node, destination)
+        if len(ports) != 1:
+            # shortest paths have one length, so any of them tells how many hops are still to come
+            ahead = 0
+            while node != destination:
+                node, ahead = topology.peer(Endpoint(node, routes.next_hops(node, destination)[0])).node, ahead + 1
+            return tuple(path) if len(path) + ahead <= MAX_HOPS else None
+        path.append(Endpoint(node, ports[0]))
+        node = topology.peer(path[-1]).node
+    return tuple(path) if len(path) <= MAX_HOPS else None

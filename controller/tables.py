@@ -1,0 +1,24 @@
+"""Names of the switch program's control-plane interface (docs/design.md §4.2 and §4.3), the same on every target."""
+
+from __future__ import annotations
+
+from typing import Final
+
+CPU_PORT: Final = 510
+
+NODE_ADDRESS: Final = "FabricIngress.node_address"
+JOBS: Final = "FabricIngress.aggregation.jobs"
+MEMBERS: Final = "FabricIngress.aggregation.members"
+PARENTS: Final = "FabricIngress.aggregation.parents"
+ROUTES: Final = "FabricIngress.routing.routes"
+TRAFFIC_CLASS: Final = "FabricIngress.traffic_class"
+REPLICAS: Final = "FabricEgress.replicas"
+MARKING: Final = "FabricEgress.marking"
+TELEMETRY_NODE: Final = "FabricEgress.telemetry.node"
+PROBE_SINKS: Final = "FabricEgress.probe_sinks"
+DROPS: Final = "FabricIngress.drops"
+DROP_REASONS: Final = (
+    *("truncated", "malformed", "bad_checksum", "not_ipv4", "ttl_expired", "no_route", "no_service"),
+    *("unknown_job", "not_member", "not_parent", "bad_slot", "duplicate", "late"),
+)
+"""Meaning of each index of the counter `DROPS` (docs/design.md §4.3)."""

@@ -1,0 +1,167 @@
+"""A session writes, reads and exchanges packets as planned, and every fault is one error that names where."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+
+import pytest
+from fake_switch import FakeSwitch
+
+from controller.entries import CloneSession, Group, Item, SwitchState, call, default_action, entry
+from controller.errors import ControllerError, SwitchUnreachable, WriteRefused
+from controller.session import PacketIn, Pipeline, SwitchSession
+
+EVERYTHING: list[Item] = [
+    entry("FabricIngress.node_address", {"dst_addr": 0x0AFF0001}, call("to_node")),
+    entry(
+        "FabricIngress.aggregation.jobs",
+        {"job": 3, "generation": 1},
+        call("inner_node", slot_base=64, slots=32, children=7, parent=0x0AFF0005, parent_bit=2),
+    ),
+    entry(
+        "FabricIngress.aggregation.members",
+        {"job": 3, "generation": 1, "contributors": 4, "ingress_port": 2, "src_addr": 0x0A000101},
+        call("accept"),
+    ),
+    entry(
+        "FabricIngress.routing.routes",
+        {"dst_addr": (0x0A000201, 32)},
+        call("forward", port=4, src_mac=0x02000AFF0001, dst_mac=0x02000AFF0004),
+        call("forward", port=3, src_mac=0x02000AFF0001, dst_mac=0x02000AFF0003),
+    ),
+    Group(3, ((1, 1), (2, 2))),
+    CloneSession(1, ((510, 0),)),
+]
+LINES = {
+    "node_address dst_addr=10.255.0.1 -> to_node()",
+    "jobs generation=1 job=3 -> inner_node(children=0x7, parent=10.255.0.5, parent_bit=0x2, slot_base=64, slots=32)",
+    "members contributors=0x4 generation=1 ingress_port=2 job=3 src_addr=10.0.1.1 -> accept()",
+    "routes dst_addr=10.0.2.1/32 -> forward(dst_mac=02:00:0a:ff:00:03, port=3, src_mac=02:00:0a:ff:00:01)"
+    " | forward(dst_mac=02:00:0a:ff:00:04, port=4, src_mac=02:00:0a:ff:00:01)",
+    "multicast group 3 -> 1#1 2#2",
+    "clone session 1 -> 510#0",
+}
+NODE = default_action("FabricEgress.telemetry.node", call("identify", node_id=77))
+
+
+def open_session(fake: FakeSwitch, pipeline: Pipeline, timeout_s: float = 3.0) -> SwitchSession:
+    return SwitchSession("s1", fake.address, device_id=1, pipeline=pipeline, timeout_s=timeout_s)
+
+
+async def test_what_is_written_is_read_back_whole(fake: FakeSwitch, pipeline: Pipeline) -> None:
+    async with open_session(fake, pipeline) as session:
+        await session.write(inserts=EVERYTHING, modifies=[NODE])
+        state = await session.read()
+        assert state.lines() == LINES
+        assert state == SwitchState.of(EVERYTHING)
+        with_default = await session.read(["FabricEgress.telemetry.node"])
+        assert with_default.lines() == LINES | {"node default -> identify(node_id=77)"}
+        await session.write(deletes=EVERYTHING[:3])
+        assert await session.read() == SwitchState.of(EVERYTHING[3:])
+
+
+async def test_the_pipeline_is_set_only_where_another_one_runs(fake: FakeSwitch, pipeline: Pipeline) -> None:
+    async with open_session(fake, pipeline) as session:
+        await session.write(inserts=EVERYTHING)
+    assert fake.configs_set == 1
+    async with open_session(fake, pipeline) as session:
+        assert await session.read() == SwitchState.of(EVERYTHING)
+    assert fake.configs_set == 1
+
+
+async def test_refused_updates_are_each_named_with_switch_table_and_entry(fake: FakeSwitch, pipeline: Pipeline) -> None:
+    async with open_session(fake, pipeline) as session:
+        fake.refuse = lambda update: update.entity.HasField("table_entry")
+        with pytest.raises(WriteRefused) as error:
+            await session.write(inserts=EVERYTHING)
+        text = str(error.value)
+        assert text.startswith(
+            "s1: 4 of 6 updates refused: insert node_address dst_addr=10.255.0.1 -> to_node(): table is full;"
+        )
+        assert "insert members contributors=0x4 generation=1 ingress_port=2 job=3 src_addr=10.0.1.1" in text
+        assert (await session.read()).lines() == {"multicast group 3 -> 1#1 2#2", "clone session 1 -> 510#0"}
+
+
+@pytest.mark.parametrize(
+    ("item", "says"),
+    [
+        (entry("FabricIngress.nowhere", {"x": 1}, call("go")), "nowhere x=1"),
+        (entry("FabricIngress.traffic_class", {"dscp": 64}, call("set_class", priority=1)), "dscp=64"),
+        (entry("FabricIngress.traffic_class", {"dscp": 1}, call("set_class", priority=8)), "priority=8"),
+        (entry("FabricIngress.node_address", {"dst_addr": 1}, call("to_node"), call("to_node")), "2 actions"),
+    ],
+)
+async def test_an_entry_that_does_not_fit_the_program_is_refused_before_it_is_sent(
+    fake: FakeSwitch, pipeline: Pipeline, item: Item, says: str
+) -> None:
+    async with open_session(fake, pipeline) as session:
+        with pytest.raises(ControllerError, match=r"s1: .*does not fit the switch program") as error:
+            await session.write(inserts=[item])
+        assert says in str(error.value)
+        assert fake.writes == []
+
+
+async def test_packets_go_out_and_come_in_counted(fake: FakeSwitch, pipeline: Pipeline) -> None:
+    async with open_session(fake, pipeline) as session:
+        assert await session.send([(3, b"first"), (4, b"second")]) == 2
+        for n in range(200):  # more than finsy's default queue
+            fake.send(bytes([n]), ingress_port=n % 5)
+        await session.drain(200)
+        assert session.packet_outs_sent == 2
+        assert session.packet_ins_received == 200
+        assert session.take_packets() == [PacketIn(n % 5, bytes([n])) for n in range(200)]
+        assert session.take_packets() == []
+        with pytest.raises(ControllerError, match=r"s1: 200 packet-ins arrived in 0.05 s, 201 were due"):
+            await session.drain(201, timeout_s=0.05)
+    assert [(p.payload, p.metadata[0].value) for p in fake.packets_out] == [(b"first", b"\3"), (b"second", b"\4")]
+
+
+async def test_nobody_listening_is_one_error_soon_and_without_a_traceback_in_the_log(
+    fake: FakeSwitch, pipeline: Pipeline, caplog: pytest.LogCaptureFixture
+) -> None:
+    session = open_session(fake, pipeline)
+    await fake.stop()
+    began = time.monotonic()
+    with pytest.raises(SwitchUnreachable, match=r"s1 at 127.0.0.1:\d+: cannot connect: nobody answers there"):
+        await session.__aenter__()
+    assert time.monotonic() - began < 5
+    assert [r for r in caplog.records if r.levelno >= logging.WARNING] == []
+    await fake.start()
+
+
+async def test_a_server_that_never_answers_is_given_up_in_time(fake: FakeSwitch, pipeline: Pipeline) -> None:
+    fake.silent = True
+    with pytest.raises(SwitchUnreachable, match=r"cannot connect: no answer within 0.2 s"):
+        await open_session(fake, pipeline, timeout_s=0.2).__aenter__()
+
+
+@pytest.mark.parametrize("address", ["localhost", "127.0.0.1:", "127.0.0.1:70000", "a b:9559", ""])
+def test_an_impossible_address_is_refused_at_once(pipeline: Pipeline, address: str) -> None:
+    with pytest.raises(SwitchUnreachable, match=r"is not a P4Runtime address; write it like 127.0.0.1:9559"):
+        SwitchSession("s1", address, device_id=1, pipeline=pipeline)
+
+
+async def test_a_second_controller_is_told_that_it_is_not_primary(fake: FakeSwitch, pipeline: Pipeline) -> None:
+    fake.primary = 99
+    with pytest.raises(ControllerError, match=r"another controller is primary, with election id 99; this one has 10"):
+        await open_session(fake, pipeline).__aenter__()
+
+
+async def test_a_stream_that_breaks_is_noticed(fake: FakeSwitch, pipeline: Pipeline) -> None:
+    async with open_session(fake, pipeline) as session:
+        draining = asyncio.create_task(session.drain(1))
+        await asyncio.sleep(0.01)
+        await fake.stop()
+        with pytest.raises(SwitchUnreachable, match=r"the stream broke while packets were due"):
+            await draining
+        with pytest.raises(SwitchUnreachable, match=r"the stream broke; is the switch still running"):
+            await session.read()
+    await fake.start()
+
+
+def test_a_missing_pipeline_is_named(pipeline: Pipeline) -> None:
+    missing = Pipeline(pipeline.p4info, pipeline.blob.with_name("gone.json"))
+    with pytest.raises(ControllerError, match=r"no file .*gone.json; compile the switch program first"):
+        SwitchSession("s1", "127.0.0.1:1", device_id=1, pipeline=missing)

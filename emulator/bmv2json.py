@@ -1,0 +1,539 @@
+"""BMv2 JSON (p4c's output for v1model) as typed Python values.
+
+The format is bmv2's `docs/JSON_format.md`, version 2.x. Everything that this module does not know is refused by
+`UnsupportedProgram` with the place in the P4 source, which the JSON carries in `source_info`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from emulator.schema import MATCH_KINDS, MatchKind, UnsupportedProgram
+
+JsonObject = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A header's or metadata's field; `$valid$` is the header's validity bit."""
+
+    header: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Const:
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class Bool:
+    value: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """Run-time data of the enclosing action."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lookahead:
+    """Bits of the packet behind the parser's cursor."""
+
+    offset: int
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """`?` has (condition, then, else); binary operators (left, right); unary ones (operand,)."""
+
+    op: str
+    args: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """A named object: header, calculation, register_array, counter_array, ..."""
+
+    kind: str
+    name: str
+
+
+Expr = Field | Const | Bool | Param | Lookahead | Op | Ref
+
+_REFERENCES = ("header", "calculation", "register_array", "counter_array", "regular")
+_UNARY = frozenset({"~", "not", "d2b", "b2d", "valid"})
+_BINARY = frozenset(
+    {"+", "-", "*", "/", "%", "<<", ">>", "==", "!=", ">", ">=", "<", "<=", "and", "or", "&", "|", "^"}
+    | {"two_comp_mod", "sat_cast", "usat_cast"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Primitive:
+    op: str
+    args: tuple[Expr, ...]
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    id: int
+    name: str
+    params: tuple[tuple[str, int], ...]
+    body: tuple[Primitive, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    name: str
+    fields: tuple[tuple[str, int, bool], ...]
+    """(name, width, signed)."""
+    metadata: bool
+
+    @property
+    def bits(self) -> int:
+        return sum(width for _, width, _ in self.fields)
+
+    def width(self, name: str) -> int:
+        """Width of a field in bits."""
+        return next(width for field, width, _ in self.fields if field == name)
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    value: int | None
+    """None: the default transition."""
+    mask: int | None
+    next_state: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ParseState:
+    name: str
+    ops: tuple[Primitive, ...]
+    key: tuple[Expr, ...]
+    transitions: tuple[Transition, ...]
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class Parser:
+    init_state: str
+    states: Mapping[str, ParseState]
+
+
+@dataclass(frozen=True, slots=True)
+class TableKey:
+    name: str
+    match_kind: MatchKind
+    target: Field
+    mask: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ConstEntry:
+    match: tuple[tuple[str, int, int], ...]
+    """(match kind, value or low, mask or high or prefix length)."""
+    action_id: int
+    params: tuple[int, ...]
+    priority: int
+    """BMv2's: the smallest number wins."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    name: str
+    key: tuple[TableKey, ...]
+    match_type: MatchKind
+    action_ids: tuple[int, ...]
+    size: int
+    profile: str | None
+    counters: bool
+    support_timeout: bool
+    default_action: int | None
+    default_params: tuple[int, ...]
+    const_default: bool
+    entries: tuple[ConstEntry, ...] | None
+    next_by_action: tuple[str | None, ...]
+    """Parallel to `action_ids`."""
+    next_on_hit: str | None
+    next_on_miss: str | None
+    splits_on_hit: bool
+    base_next: str | None
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class Conditional:
+    name: str
+    condition: Expr
+    true_next: str | None
+    false_next: str | None
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    name: str
+    size: int
+    selector: Calculation | None
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    name: str
+    init: str | None
+    nodes: Mapping[str, Table | Conditional]
+    profiles: Mapping[str, Profile]
+
+
+@dataclass(frozen=True, slots=True)
+class Calculation:
+    name: str
+    algorithm: str
+    inputs: tuple[tuple[Expr, int], ...]
+    """(expression, width in bits)."""
+    payload: bool
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class Checksum:
+    target: Field
+    calculation: str
+    update: bool
+    verify: bool
+    condition: Expr | None
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """A register or counter array; `width` 0 for counters, `table` for direct counters."""
+
+    name: str
+    size: int
+    width: int = 0
+    table: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    name: str
+    headers: Mapping[str, Header]
+    errors: Mapping[str, int]
+    parser: Parser
+    deparse_order: tuple[str, ...]
+    actions: Mapping[int, Action]
+    ingress: Pipeline
+    egress: Pipeline
+    calculations: Mapping[str, Calculation]
+    checksums: tuple[Checksum, ...]
+    registers: Mapping[str, Array]
+    counters: Mapping[str, Array]
+    field_lists: Mapping[int, int]
+    """Number of fields that each list preserves, by the list's id."""
+
+    def width(self, field: Field) -> int:
+        """Width of a field in bits."""
+        return 1 if field.name == "$valid$" else self.headers[field.header].width(field.name)
+
+
+def read(text: bytes) -> Document:
+    """Parse BMv2 JSON.
+
+    Raises `UnsupportedProgram` for text that is not BMv2 JSON of major version 2, and for constructs outside this
+    switch's range.
+    """
+    try:
+        root = json.loads(text)
+    except (ValueError, UnicodeDecodeError) as error:
+        raise UnsupportedProgram(f"not a BMv2 JSON program: {error}") from None
+    if not isinstance(root, dict) or "pipelines" not in root:
+        raise UnsupportedProgram("not a BMv2 JSON program: no 'pipelines' (compile with p4c-bm2-ss --arch v1model)")
+    version = root.get("__meta__", {}).get("version", [0, 0])
+    if version[0] != 2:
+        raise UnsupportedProgram(f"BMv2 JSON version {version[0]}.{version[1]}: this switch reads version 2.x")
+    try:
+        return _Reader(root).document()
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise UnsupportedProgram(f"{root.get('program', 'program')}: malformed BMv2 JSON ({error!r})") from error
+
+
+def where_of(item: JsonObject, fallback: str) -> str:
+    """`file.p4:line` of an item, from its `source_info`."""
+    info = item.get("source_info")
+    return f"{info['filename']}:{info['line']}" if info and info.get("filename") else fallback
+
+
+class _Reader:
+    def __init__(self, root: JsonObject) -> None:
+        self.root = root
+        self.program = str(root.get("program", "program"))
+
+    def document(self) -> Document:
+        self._refuse_lists()
+        root = self.root
+        headers = self._headers()
+        self.headers = headers
+        actions = {item["id"]: self._action(item) for item in root["actions"]}
+        pipelines = {item["name"]: item for item in root["pipelines"]}
+        if set(pipelines) != {"ingress", "egress"} or len(root["parsers"]) != 1 or len(root["deparsers"]) != 1:
+            raise UnsupportedProgram(
+                f"{self.program}: not a v1model program (one parser, ingress, egress, one deparser)"
+            )
+        deparser = root["deparsers"][0]
+        if deparser.get("primitives"):
+            where = where_of(deparser["primitives"][0], self.program)
+            raise UnsupportedProgram(f"{where}: extern calls in a deparser are not supported")
+        registers = {r["name"]: Array(r["name"], r["size"], r["bitwidth"]) for r in root["register_arrays"]}
+        counters = {
+            c["name"]: Array(c["name"], c.get("size") or 0, 0, c.get("binding")) for c in root["counter_arrays"]
+        }
+        calculations = {c["name"]: self._calculation(c["name"], c, c["input"]) for c in root["calculations"]}
+        return Document(
+            name=self.program.rsplit("/", 1)[-1].removesuffix(".p4"),
+            headers=headers,
+            errors=dict(root["errors"]),
+            parser=self._parser(root["parsers"][0]),
+            deparse_order=tuple(deparser["order"]),
+            actions=actions,
+            ingress=self._pipeline(pipelines["ingress"]),
+            egress=self._pipeline(pipelines["egress"]),
+            calculations=calculations,
+            checksums=tuple(self._checksum(item) for item in root["checksums"]),
+            registers=registers,
+            counters=counters,
+            field_lists={item["id"]: len(item["elements"]) for item in root.get("field_lists", ())},
+        )
+
+    def _refuse_lists(self) -> None:
+        for key, what in (
+            ("header_stacks", "header stack"),
+            ("header_unions", "header union"),
+            ("header_union_stacks", "stack of header unions"),
+            ("parse_vsets", "parser value set"),
+            ("meter_arrays", "meter"),
+            ("learn_lists", "digest"),
+            ("extern_instances", "extern instance"),
+        ):
+            for item in self.root.get(key, ()):
+                raise UnsupportedProgram(f"{where_of(item, self.program)}: {what} {item['name']} is not supported")
+
+    def _headers(self) -> dict[str, Header]:
+        types = {}
+        for item in self.root["header_types"]:
+            fields = []
+            for name, width, *signed in item["fields"]:
+                if width == "*":
+                    where = where_of(item, self.program)
+                    raise UnsupportedProgram(f"{where}: varbit field {item['name']}.{name} is not supported")
+                fields.append((name, width, bool(signed and signed[0])))
+            types[item["name"]] = tuple(fields)
+        return {h["name"]: Header(h["name"], types[h["header_type"]], h["metadata"]) for h in self.root["headers"]}
+
+    # ---- expressions and primitives
+
+    def expr(self, item: Any, where: str) -> Expr:
+        if item is None:
+            raise UnsupportedProgram(f"{where}: an expression without operand")
+        kind, value = item["type"], item["value"]
+        match kind:
+            case "expression":
+                return self._op(value, where) if "op" in value else self.expr(value, where)
+            case "field":
+                return self._field(value, where)
+            case "hexstr":
+                return Const(int(value, 16))
+            case "bool":
+                return Bool(bool(value))
+            case "runtime_data" | "local":
+                return Param(int(value))
+            case "lookahead":
+                return Lookahead(int(value[0]), int(value[1]))
+        if kind in _REFERENCES:
+            return Ref("header" if kind == "regular" else kind, str(value))
+        raise UnsupportedProgram(f"{where}: operand of type '{kind}' ({value}) is not supported")
+
+    def _field(self, value: list[str], where: str) -> Field:
+        header, name = value
+        if header not in self.headers or (name != "$valid$" and all(f[0] != name for f in self.headers[header].fields)):
+            raise UnsupportedProgram(f"{where}: no field {header}.{name} in the program")
+        return Field(header, name)
+
+    def _op(self, value: JsonObject, where: str) -> Op:
+        op = value["op"]
+        if op == "?":
+            return Op(op, tuple(self.expr(value[side], where) for side in ("cond", "left", "right")))
+        if op in _UNARY:
+            return Op(op, (self.expr(value["right"], where),))
+        if op in _BINARY:
+            if op == "-" and value["left"] is None:
+                return Op(op, (Const(0), self.expr(value["right"], where)))
+            return Op(op, (self.expr(value["left"], where), self.expr(value["right"], where)))
+        raise UnsupportedProgram(f"{where}: operator '{op}' is not supported")
+
+    def _primitive(self, item: JsonObject, fallback: str) -> Primitive:
+        where = where_of(item, fallback)
+        return Primitive(item["op"], tuple(self.expr(arg, where) for arg in item["parameters"]), where)
+
+    def _action(self, item: JsonObject) -> Action:
+        where = where_of(item, self.program)
+        return Action(
+            item["id"],
+            item["name"],
+            tuple((param["name"], param["bitwidth"]) for param in item["runtime_data"]),
+            tuple(
+                Primitive("no_op", (), where) if p["op"] == "log_msg" else self._primitive(p, where)
+                for p in item["primitives"]
+            ),
+        )
+
+    # ---- parser
+
+    def _parser(self, item: JsonObject) -> Parser:
+        states = {}
+        for state in item["parse_states"]:
+            where = where_of(state, f"{self.program}, parser state {state['name']}")
+            states[state["name"]] = ParseState(
+                state["name"],
+                tuple(self._parser_op(op, where) for op in state["parser_ops"]),
+                tuple(self.expr(key, where) for key in state["transition_key"]),
+                tuple(self._transition(t, where) for t in state["transitions"]),
+                where,
+            )
+        return Parser(item["init_state"], states)
+
+    def _parser_op(self, op: JsonObject, fallback: str) -> Primitive:
+        if op["op"] == "primitive":
+            return self._primitive(op["parameters"][0], where_of(op, fallback))
+        return self._primitive(op, fallback)
+
+    def _transition(self, item: JsonObject, where: str) -> Transition:
+        if item.get("type", "hexstr") == "default" or item["value"] == "default":
+            return Transition(None, None, item["next_state"])
+        if item.get("type", "hexstr") != "hexstr":
+            raise UnsupportedProgram(f"{where}: transition on '{item['type']}' is not supported")
+        mask = int(item["mask"], 16) if item["mask"] is not None else None
+        return Transition(int(item["value"], 16), mask, item["next_state"])
+
+    # ---- control
+
+    def _pipeline(self, item: JsonObject) -> Pipeline:
+        nodes: dict[str, Table | Conditional] = {}
+        for table in item["tables"]:
+            nodes[table["name"]] = self._table(table)
+        for node in item["conditionals"]:
+            where = where_of(node, self.program)
+            condition = self.expr(node["expression"], where)
+            nodes[node["name"]] = Conditional(node["name"], condition, node["true_next"], node["false_next"], where)
+        if item.get("action_calls"):
+            raise UnsupportedProgram(f"{self.program}: 'action_calls' (never made by p4c) are not supported")
+        profiles = {}
+        for profile in item["action_profiles"]:
+            selector = profile.get("selector")
+            calculation = None
+            if selector is not None:
+                calculation = self._calculation(profile["name"], {**profile, **selector}, selector["input"])
+            where = where_of(profile, self.program)
+            profiles[profile["name"]] = Profile(profile["name"], profile["max_size"], calculation, where)
+        return Pipeline(item["name"], item["init_table"], nodes, profiles)
+
+    def _table(self, item: JsonObject) -> Table:
+        where = where_of(item, self.program)
+        if item.get("direct_meters"):
+            raise UnsupportedProgram(f"{where}: direct meter of table {item['name']} is not supported")
+        if item["type"] not in ("simple", "indirect", "indirect_ws"):
+            raise UnsupportedProgram(f"{where}: table {item['name']} of type '{item['type']}' is not supported")
+        keys = tuple(self._table_key(key, where) for key in item["key"])
+        if sum(key.match_kind == "lpm" for key in keys) > 1:
+            raise UnsupportedProgram(f"{where}: table {item['name']} has more than one lpm field")
+        nexts = item["next_tables"]
+        default = item.get("default_entry")
+        entries = item.get("entries")
+        return Table(
+            name=item["name"],
+            key=keys,
+            match_type=item["match_type"],
+            action_ids=tuple(item["action_ids"]),
+            size=item["max_size"],
+            profile=item.get("action_profile"),
+            counters=bool(item["with_counters"]),
+            support_timeout=bool(item["support_timeout"]),
+            default_action=default["action_id"] if default else None,
+            default_params=tuple(int(v, 16) for v in default.get("action_data", ())) if default else (),
+            const_default=bool(default and default.get("action_const", False)),
+            entries=tuple(self._entry(e, keys) for e in entries) if entries is not None else None,
+            next_by_action=tuple(nexts.get(name, item.get("base_default_next")) for name in item["actions"]),
+            next_on_hit=nexts.get("__HIT__"),
+            next_on_miss=nexts.get("__MISS__"),
+            splits_on_hit="__HIT__" in nexts or "__MISS__" in nexts,
+            base_next=item.get("base_default_next"),
+            where=where,
+        )
+
+    def _table_key(self, key: JsonObject, where: str) -> TableKey:
+        kind, target = key["match_type"], key["target"]
+        if kind == "valid":
+            kind, target = "exact", [target if isinstance(target, str) else target[0], "$valid$"]
+        if kind not in MATCH_KINDS:
+            raise UnsupportedProgram(f"{where}: key field of kind '{kind}' is not supported")
+        mask = int(key["mask"], 16) if key.get("mask") else None
+        return TableKey(key.get("name", ".".join(target)), kind, self._field(target, where), mask)
+
+    def _entry(self, item: JsonObject, keys: tuple[TableKey, ...]) -> ConstEntry:
+        match: list[tuple[str, int, int]] = []
+        for part in item["match_key"]:
+            kind = part["match_type"]
+            if kind == "range":
+                match.append((kind, int(part["start"], 16), int(part["end"], 16)))
+                continue
+            key = part["key"]
+            value = int(key) if isinstance(key, bool) else int(key, 16)
+            other = {"lpm": part.get("prefix_length"), "ternary": int(part.get("mask") or "0", 16)}.get(kind, 0)
+            match.append(("exact" if kind == "valid" else kind, value, int(other or 0)))
+        entry = item["action_entry"]
+        params = tuple(int(v, 16) for v in entry["action_data"])
+        return ConstEntry(tuple(match), entry["action_id"], params, int(item.get("priority", 0)))
+
+    # ---- calculations
+
+    def _calculation(self, name: str, item: JsonObject, inputs: list[JsonObject]) -> Calculation:
+        where = where_of(item, f"{self.program}, calculation {name}")
+        fields: list[tuple[Expr, int]] = []
+        payload = False
+        for part in inputs:
+            if part["type"] == "payload":
+                payload = True
+            elif part["type"] == "header":
+                header = self.headers[part["value"]]
+                fields += [(Field(header.name, field), width) for field, width, _ in header.fields]
+            elif part["type"] == "hexstr":
+                fields.append((Const(int(part["value"], 16)), int(part["bitwidth"])))
+            else:
+                field = self._field(part["value"], where)
+                fields.append((field, self._width(field)))
+        return Calculation(name, item["algo"], tuple(fields), payload, where)
+
+    def _width(self, field: Field) -> int:
+        return 1 if field.name == "$valid$" else self.headers[field.header].width(field.name)
+
+    def _checksum(self, item: JsonObject) -> Checksum:
+        where = where_of(item, self.program)
+        condition = item.get("if_cond")
+        return Checksum(
+            self._field(item["target"], where),
+            item["calculation"],
+            bool(item.get("update", True)),
+            bool(item.get("verify", True)),
+            self.expr(condition, where) if condition is not None else None,
+            where,
+        )

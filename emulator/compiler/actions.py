@@ -1,0 +1,242 @@
+"""Actions: primitives in a row, with jumps, as straight native code.
+
+A register access picks the register's row (`emulator.compiler.layout`). The row of an index is worked out once and
+kept until a field that the index is made of changes, so that hundreds of accesses at one index are loads and stores
+at fixed distances, which LLVM turns into vector code. An index out of range is led to a row of zeros: reads give 0,
+writes are lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from emulator.abi import DROP_PORT
+from emulator.bmv2json import Action, Const, Expr, Field, Primitive, Ref
+from emulator.compiler.expressions import Expressions
+from emulator.compiler.frame import I64, Frame, IRValue, const, fit, int_type
+from emulator.compiler.hashing import compute
+from emulator.compiler.layout import RegisterPlace, uses
+from emulator.schema import UnsupportedProgram
+
+
+def emit_action(frame: Frame, action: Action, params: Sequence[IRValue], exit_block: IRValue) -> None:
+    """Append the action at the builder's place; after `exit` it goes to `exit_block`, else on from here."""
+    _Action(frame, action, tuple(params)).emit(exit_block)
+
+
+@dataclass(slots=True)
+class _Row:
+    pointer: IRValue
+    depends: frozenset[Field]
+    written: set[str] = field(default_factory=set)
+
+
+class _Action:
+    def __init__(self, frame: Frame, action: Action, params: tuple[IRValue, ...]) -> None:
+        self.frame = frame
+        self.action = action
+        self.params = params
+        self.rows: dict[tuple[int, Expr], _Row] = {}
+
+    def emit(self, exit_block: IRValue) -> None:
+        frame, body = self.frame, self.action.body
+        targets = {self._target(p) for p in body if p.op in ("_jump", "_jump_if_zero")}
+        blocks = {index: frame.block(f"{self.action.name}.{index}") for index in sorted(targets)}
+        end = frame.block(f"{self.action.name}.end") if blocks.get(len(body)) is None else blocks[len(body)]
+        exits = any(p.op == "exit" for p in body)
+        exited = frame.alloca(int_type(1)) if exits else None
+        if exited is not None:
+            frame.builder.store(const(1, 0), exited)
+        for index, primitive in enumerate(body):
+            if index in blocks:
+                if not frame.builder.block.is_terminated:
+                    frame.builder.branch(blocks[index])
+                frame.builder.position_at_end(blocks[index])
+                self.rows.clear()
+            elif frame.builder.block.is_terminated:
+                frame.builder.position_at_end(frame.block("unreached"))
+            if primitive.op == "exit":
+                assert exited is not None
+                frame.builder.store(const(1, 1), exited)
+            elif primitive.op == "_jump":
+                frame.builder.branch(blocks.get(self._target(primitive), end))
+            elif primitive.op == "_jump_if_zero":
+                value = self._expressions(primitive).number(primitive.args[0]).value
+                zero = frame.builder.icmp_unsigned("==", value, const(value.type.width, 0))
+                following = frame.block(f"{self.action.name}.then")
+                frame.builder.cbranch(zero, blocks.get(self._target(primitive), end), following)
+                frame.builder.position_at_end(following)
+            else:
+                self._primitive(primitive)
+        if not frame.builder.block.is_terminated:
+            frame.builder.branch(end)
+        frame.builder.position_at_end(end)
+        if exited is not None:
+            following = frame.block(f"{self.action.name}.on")
+            frame.builder.cbranch(frame.builder.load(exited, typ=int_type(1)), exit_block, following)
+            frame.builder.position_at_end(following)
+
+    def _target(self, primitive: Primitive) -> int:
+        target = primitive.args[-1]
+        if not isinstance(target, Const) or not 0 <= target.value <= len(self.action.body):
+            raise UnsupportedProgram(f"{primitive.where}: jump to {target} is not supported")
+        return target.value
+
+    def _expressions(self, primitive: Primitive) -> Expressions:
+        return Expressions(self.frame, primitive.where, self.params)
+
+    def _assign(self, target: Field, value: IRValue) -> None:
+        self.frame.store(target, value)
+        for key in [key for key, row in self.rows.items() if target in row.depends]:
+            del self.rows[key]
+
+    def _primitive(self, primitive: Primitive) -> None:
+        frame, builder, expressions = self.frame, self.frame.builder, self._expressions(primitive)
+        match primitive.op, primitive.args:
+            case "assign", (Field() as target, source):
+                if source != target:
+                    self._assign(target, expressions.modulo(source, frame.width(target)))
+            case "register_read", (Field() as target, Ref("register_array", name), index):
+                place = frame.layout.registers[name]
+                row = self._row(primitive, place, index, name)
+                value = builder.load(
+                    frame.at(row.pointer, place.offset), typ=int_type(8 * place.bytes), align=_align(place)
+                )
+                value = fit(builder, fit(builder, value, place.width), frame.width(target))
+                self._assign(target, value)
+            case "register_write", (Ref("register_array", name), index, source):
+                place = frame.layout.registers[name]
+                row = self._row(primitive, place, index)
+                row.written.add(name)
+                value = fit(builder, expressions.modulo(source, place.width), 8 * place.bytes)
+                builder.store(value, frame.at(row.pointer, place.offset), align=_align(place))
+            case "count", (Ref("counter_array", name), index):
+                self._count(primitive, name, index)
+            case (("mark_to_drop" | "drop"), _):
+                frame.store_packet("egress_spec", const(16, DROP_PORT))
+                frame.store_packet("mcast_grp", const(16, 0))
+            case (("clone_ingress_pkt_to_egress" | "clone_egress_pkt_to_egress"), (session, fields)):
+                self._refuse_field_list(primitive, fields)
+                one_up = builder.add(expressions.modulo(session, 32), const(32, 1))
+                frame.store_packet("clone_session", one_up)
+                frame.store_packet("clone_field_list", expressions.modulo(fields, 32))
+            case "truncate", (length,):
+                frame.store_packet("truncate", expressions.modulo(length, 32))
+            case "modify_field_with_hash_based_offset", (Field() as target, base, Ref("calculation", name), size):
+                hashed = compute(frame, frame.document.calculations[name])
+                modulus = expressions.modulo(size, 64)
+                nil = builder.icmp_unsigned("==", modulus, const(64, 0))
+                offset = builder.urem(hashed, builder.select(nil, const(64, 1), modulus))
+                value = builder.add(offset, expressions.modulo(base, 64))
+                self._assign(target, fit(builder, value, frame.width(target)))
+            case "add_header", (Ref("header", name),):
+                self._add_header(name)
+            case "remove_header", (Ref("header", name),):
+                frame.set_valid(name, const(1, 0))
+                self.rows.clear()
+            case "assign_header", (Ref("header", target_name), Ref("header", source_name)):
+                self._assign_header(target_name, source_name)
+            case "no_op", _:
+                pass
+            case op, args:
+                kinds = ", ".join(arg.kind if isinstance(arg, Ref) else type(arg).__name__.lower() for arg in args)
+                raise UnsupportedProgram(f"{primitive.where}: primitive '{op}' ({kinds}) is not supported")
+
+    def _refuse_field_list(self, primitive: Primitive, fields: Expr) -> None:
+        if not isinstance(fields, Const) or self.frame.document.field_lists.get(fields.value, 0):
+            raise UnsupportedProgram(f"{primitive.where}: a clone that preserves metadata is not supported")
+
+    def _add_header(self, name: str) -> None:
+        """A header that was invalid becomes valid with all fields 0."""
+        frame = self.frame
+        fresh, after = frame.block("fresh_header"), frame.block("has_header")
+        frame.builder.cbranch(frame.is_valid(name), after, fresh)
+        frame.builder.position_at_end(fresh)
+        frame.zero(frame.header_pointer(name), frame.header_bytes(name))
+        frame.set_valid(name, const(1, 1))
+        frame.builder.branch(after)
+        frame.builder.position_at_end(after)
+        self.rows.clear()
+
+    def _assign_header(self, target: str, source: str) -> None:
+        frame = self.frame
+        self.rows.clear()
+        if target == source:
+            return
+        if frame.header_bytes(target) != frame.header_bytes(source):
+            raise UnsupportedProgram(f"assignment of header {source} to {target}, which is of another size")
+        frame.copy(frame.header_pointer(target), frame.header_pointer(source), frame.header_bytes(target))
+        frame.set_valid(target, frame.is_valid(source))
+
+    # ---- registers and counters
+
+    def _row(self, primitive: Primitive, place: RegisterPlace, index: Expr, reads: str | None = None) -> _Row:
+        key = (place.rows, index)
+        row = self.rows.get(key)
+        if row is None or reads in row.written:
+            depends = frozenset(item for item in uses(index) if isinstance(item, Field))
+            row = self.rows[key] = _Row(self._row_pointer(primitive, place, index), depends)
+        return row
+
+    def _row_pointer(self, primitive: Primitive, place: RegisterPlace, index: Expr) -> IRValue:
+        frame, builder = self.frame, self.frame.builder
+        number = self._expressions(primitive).number(index)
+        rows = frame.at(frame.state, place.rows)
+        if number.low == number.high and 0 <= number.low < place.size:
+            return frame.at(rows, number.low * place.stride)
+        width = max(64, number.value.type.width)
+        value = fit(builder, number.value, width, number.signed)
+        if number.low >= 0 and number.high < place.size:
+            position = fit(builder, value, 64)
+        else:
+            inside = builder.icmp_unsigned("<", value, const(width, place.size))
+            before = builder.block
+            outside, after = frame.block("out_of_range"), frame.block("in_range")
+            builder.cbranch(inside, after, outside)
+            builder.position_at_end(outside)
+            frame.zero(frame.at(rows, place.size * place.stride), place.stride)
+            builder.branch(after)
+            builder.position_at_end(after)
+            position = builder.phi(I64)
+            value = self._cut_before(before, value)
+            position.add_incoming(value, before)
+            position.add_incoming(const(64, place.size), outside)
+        return frame.at(rows, builder.mul(position, const(64, place.stride), flags=("nuw", "nsw")))
+
+    def _cut_before(self, block: IRValue, value: IRValue) -> IRValue:
+        if value.type.width == 64:
+            return value
+        with self.frame.builder.goto_block(block):
+            return fit(self.frame.builder, value, 64)
+
+    def _count(self, primitive: Primitive, name: str, index: Expr) -> None:
+        frame, builder = self.frame, self.frame.builder
+        counter = frame.document.counters[name]
+        if counter.table is not None:
+            return  # a direct counter counts with its entry's hit
+        number = self._expressions(primitive).number(index)
+        base = frame.at(frame.state, frame.layout.counter_offset[name])
+        width = max(64, number.value.type.width)
+        value = fit(builder, number.value, width, number.signed)
+        after = None
+        if number.low < 0 or number.high >= counter.size:
+            counted, after = frame.block("count"), frame.block("counted")
+            builder.cbranch(builder.icmp_unsigned("<", value, const(width, counter.size)), counted, after)
+            builder.position_at_end(counted)
+        add_to_counter(frame, frame.at(base, builder.mul(fit(builder, value, 64), const(64, 16))))
+        if after is not None:
+            builder.branch(after)
+            builder.position_at_end(after)
+
+
+def _align(place: RegisterPlace) -> int:
+    return min(8, place.bytes)
+
+
+def add_to_counter(frame: Frame, cell: IRValue) -> None:
+    """One packet more, and its bytes, in a (packets, bytes) pair."""
+    builder = frame.builder
+    for offset, amount in ((0, const(64, 1)), (8, frame.load_packet("length", 64))):
+        place = frame.at(cell, offset)
+        builder.store(builder.add(builder.load(place, typ=I64), amount), place)

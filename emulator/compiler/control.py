@@ -1,0 +1,168 @@
+"""A control's graph of tables and conditions as basic blocks."""
+
+from __future__ import annotations
+
+from emulator.bmv2json import Conditional, Pipeline, Table
+from emulator.compiler.actions import add_to_counter, emit_action
+from emulator.compiler.expressions import Expressions
+from emulator.compiler.frame import I32, I64, PTR, Frame, IRValue, const, fit, int_type
+from emulator.compiler.hashing import compute
+from emulator.compiler.layout import is_static
+from emulator.compiler.lookup import make_lookup
+from emulator.schema import UnsupportedProgram
+from emulator.tables.rows import RowLayout, action_codes, param_offsets, profile_actions, row_layout
+
+
+def emit_control(frame: Frame, pipeline: Pipeline) -> None:
+    """Append a control; every way through it ends at the builder's new place."""
+    _Control(frame, pipeline).emit()
+
+
+class _Control:
+    def __init__(self, frame: Frame, pipeline: Pipeline) -> None:
+        self.frame = frame
+        self.pipeline = pipeline
+        self.done = frame.block(f"{pipeline.name}.done")
+        self.blocks = {name: frame.block(name) for name in pipeline.nodes}
+
+    def emit(self) -> None:
+        builder = self.frame.builder
+        builder.branch(self._to(self.pipeline.init))
+        for name, node in self.pipeline.nodes.items():
+            builder.position_at_end(self.blocks[name])
+            if isinstance(node, Conditional):
+                condition = Expressions(self.frame, node.where).truth(node.condition)
+                builder.cbranch(condition, self._to(node.true_next), self._to(node.false_next))
+            elif is_static(node):
+                self._static(node)
+            else:
+                self._table(node)
+        builder.position_at_end(self.done)
+
+    def _to(self, name: str | None) -> IRValue:
+        return self.done if name is None else self.blocks[name]
+
+    def _next(self, table: Table, code: int) -> str | None:
+        return table.next_by_action[code] if code < len(table.next_by_action) else table.base_next
+
+    def _static(self, table: Table) -> None:
+        assert table.default_action is not None
+        action = self.frame.document.actions[table.default_action]
+        params = [const(width, v) for (_, width), v in zip(action.params, table.default_params, strict=True)]
+        emit_action(self.frame, action, params, self.done)
+        after = table.next_on_miss if table.splits_on_hit else self._next(table, action_codes(table).index(action.id))
+        self.frame.builder.branch(self._to(after))
+
+    def _table(self, table: Table) -> None:
+        frame, builder = self.frame, self.frame.builder
+        layout = row_layout(frame.document, table)
+        root = frame.at(frame.state, frame.layout.table_root[table.name])
+        null = frame.block(f"{table.name}.nothing")
+        hit = const(1, 0)
+        row: IRValue = None
+        if table.key:
+            lookup = make_lookup(frame.module, table.name, layout)
+            index = builder.load_atomic(root, "acquire", 8, typ=PTR)
+            row = builder.call(lookup, [index, *self._key_words(table, layout)])
+            hit = builder.icmp_unsigned("!=", row, PTR(None))
+        if layout.indirect:
+            source, params = self._member(table, layout, row, hit, null)
+        else:
+            default = builder.load_atomic(frame.at(root, 8), "acquire", 8, typ=PTR)
+            source = default if row is None else builder.select(hit, row, default)
+            params = frame.at(source, layout.params_at)
+            if table.counters and row is not None:
+                self._count(row, hit)
+        self._actions(table, source, params, hit, null)
+        builder.position_at_end(null)
+        if table.splits_on_hit:
+            builder.branch(self._to(table.next_on_miss))
+        else:
+            builder.branch(self._to(table.base_next))
+
+    def _key_words(self, table: Table, layout: RowLayout) -> list[IRValue]:
+        frame, builder = self.frame, self.frame.builder
+        words = [const(64, 0)] * layout.words
+        for key, place in zip(table.key, layout.keys, strict=True):
+            value = frame.load(key.target)
+            if key.mask is not None:
+                value = builder.and_(value, const(place.width, key.mask))
+            for start in range(0, place.width, 64):
+                word = (place.position + start) // 64
+                part = builder.lshr(value, const(place.width, start)) if start else value
+                part = builder.shl(fit(builder, part, 64), const(64, place.position % 64))
+                words[word] = builder.or_(words[word], part)
+        return words
+
+    def _count(self, row: IRValue, hit: IRValue) -> None:
+        frame, builder = self.frame, self.frame.builder
+        counted, after = frame.block("direct_count"), frame.block("direct_counted")
+        builder.cbranch(hit, counted, after)
+        builder.position_at_end(counted)
+        add_to_counter(frame, builder.load(frame.at(row, 8), typ=PTR))
+        builder.branch(after)
+        builder.position_at_end(after)
+
+    def _member(
+        self, table: Table, layout: RowLayout, row: IRValue, hit: IRValue, null: IRValue
+    ) -> tuple[IRValue, IRValue]:
+        """The row of the member that the entry names, by itself or through its group's selector; `null` without one."""
+        frame, builder = self.frame, self.frame.builder
+        if row is None:
+            raise UnsupportedProgram(f"{table.where}: table {table.name} has an action profile but no key")
+        on_hit = frame.block(f"{table.name}.hit")
+        builder.cbranch(hit, on_hit, null)
+        builder.position_at_end(on_hit)
+        if table.counters:
+            add_to_counter(frame, builder.load(frame.at(row, 8), typ=PTR))
+        cell = builder.load(frame.at(row, layout.params_at), typ=PTR)
+        value = builder.load_atomic(cell, "acquire", 8, typ=I64)
+        profile = self.pipeline.profiles[table.profile or ""]
+        incoming = [(value, builder.block)]
+        chosen = frame.block(f"{table.name}.member")
+        if profile.selector is not None:
+            group, select = frame.block(f"{table.name}.group"), frame.block(f"{table.name}.select")
+            is_group = builder.trunc(value, I32)
+            is_group = builder.icmp_unsigned("!=", builder.and_(is_group, const(32, 1)), const(32, 0))
+            builder.cbranch(is_group, group, chosen)
+            builder.position_at_end(group)
+            block = builder.inttoptr(builder.sub(value, const(64, 1)), PTR)
+            count = builder.load(block, typ=I64)
+            builder.cbranch(builder.icmp_unsigned("==", count, const(64, 0)), null, select)
+            builder.position_at_end(select)
+            number = builder.urem(compute(frame, profile.selector), count)
+            place = frame.at(block, builder.add(builder.shl(number, const(64, 3)), const(64, 8)))
+            member_cell = builder.load(place, typ=PTR)
+            incoming.append((builder.load_atomic(member_cell, "acquire", 8, typ=I64), builder.block))
+        builder.branch(chosen)
+        builder.position_at_end(chosen)
+        member = builder.phi(I64)
+        for item, block in incoming:
+            member.add_incoming(item, block)
+        found = frame.block(f"{table.name}.found")
+        builder.cbranch(builder.icmp_unsigned("!=", member, const(64, 0)), found, null)
+        builder.position_at_end(found)
+        source = builder.inttoptr(member, PTR)
+        return source, frame.at(source, 8)
+
+    def _actions(self, table: Table, source: IRValue, params: IRValue, hit: IRValue, null: IRValue) -> None:
+        frame, builder = self.frame, self.frame.builder
+        code = builder.load(source, typ=I32)
+        switch = builder.switch(code, null)
+        profile_codes = profile_actions(frame.document, table.profile) if table.profile is not None else None
+        for number, action_id in enumerate(action_codes(table)):
+            action = frame.document.actions[action_id]
+            block = frame.block(f"{table.name}.{action.name}")
+            code_number = number if profile_codes is None else profile_codes.index(action.name)
+            switch.add_case(const(32, code_number), block)
+            builder.position_at_end(block)
+            values = []
+            for (_, width), offset in zip(action.params, param_offsets(action), strict=True):
+                stored = (width + 63) // 64 * 64
+                loaded = builder.load(frame.at(params, offset), typ=int_type(stored), align=8)
+                values.append(fit(builder, loaded, width))
+            emit_action(frame, action, values, self.done)
+            if table.splits_on_hit:
+                builder.cbranch(hit, self._to(table.next_on_hit), self._to(table.next_on_miss))
+            else:
+                builder.branch(self._to(self._next(table, number)))

@@ -1,0 +1,299 @@
+"""Checksums and hashes over lists of fields: simple_switch's algorithms (its `calculations.cpp` is the reference).
+
+The inputs form runs of one header each; a run whose header is invalid is left out, as bmv2 does. The Internet
+checksum is summed from 16-bit words straight from the headers; the other algorithms read the bytes from a small
+buffer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from llvmlite import ir
+
+from emulator.bmv2json import Calculation, Const, Expr, Field
+from emulator.compiler.frame import I8, I16, I32, I64, PTR, Frame, IRValue, const, fit, swap
+from emulator.schema import UnsupportedProgram
+
+_CRC: Final = {
+    # name: (width, polynomial, initial, final xor, reflected)
+    "crc16": (16, 0x8005, 0, 0, True),
+    "crc16_custom": (16, 0x8005, 0, 0, True),
+    "crcCCITT": (16, 0x1021, 0xFFFF, 0, False),
+    "crc32": (32, 0x04C11DB7, 0xFFFFFFFF, 0xFFFFFFFF, True),
+    "crc32_custom": (32, 0x04C11DB7, 0xFFFFFFFF, 0xFFFFFFFF, True),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    header: str | None
+    """None: always there (metadata and constants)."""
+    pieces: tuple[tuple[Expr, int], ...]
+
+    @property
+    def bits(self) -> int:
+        return sum(width for _, width in self.pieces)
+
+
+def compute(frame: Frame, calculation: Calculation) -> IRValue:
+    """The calculation's output as an i64."""
+    runs = _runs(frame, calculation)
+    if calculation.algorithm == "csum16" and all(run.bits % 16 == 0 for run in runs[:-1]):
+        return _csum16(frame, calculation, runs)
+    if calculation.payload:
+        raise UnsupportedProgram(f"{calculation.where}: {calculation.algorithm} over the payload is not supported")
+    algorithm = _algorithm(frame, calculation)
+    buffer, length = _buffer(frame, calculation, runs)
+    return frame.builder.call(algorithm, [buffer, length])
+
+
+def _runs(frame: Frame, calculation: Calculation) -> list[_Run]:
+    runs: list[_Run] = []
+    for expr, width in calculation.inputs:
+        header = expr.header if isinstance(expr, Field) and expr.header not in frame.metadata else None
+        if runs and runs[-1].header == header:
+            runs[-1] = _Run(header, (*runs[-1].pieces, (expr, width)))
+        else:
+            runs.append(_Run(header, ((expr, width),)))
+    return runs
+
+
+def _bits(frame: Frame, run: _Run, start: int, count: int) -> IRValue:
+    """Bits start … start + count of a run; those behind its end are 0."""
+    builder = frame.builder
+    direct = _contiguous(frame, run, start, count)
+    if direct is not None:
+        return direct
+    result, position = const(count, 0), 0
+    for expr, width in run.pieces:
+        first, last = max(start, position), min(start + count, position + width)
+        if first < last:
+            piece = frame.load(expr) if isinstance(expr, Field) else _constant(expr, width)
+            piece = fit(builder, builder.lshr(piece, const(width, position + width - last)), max(last - first, 1))
+            shift = const(count, start + count - last)
+            result = builder.or_(result, builder.shl(fit(builder, piece, count), shift))
+        position += width
+    return result
+
+
+def _constant(expr: Expr, width: int) -> IRValue:
+    assert isinstance(expr, Const)
+    return const(width, expr.value)
+
+
+def _contiguous(frame: Frame, run: _Run, start: int, count: int) -> IRValue | None:
+    """A single load, when the wanted bits lie in the header as they lie in the run."""
+    if run.header is None or count % 8:
+        return None
+    position, first, expected = 0, None, None
+    for expr, width in run.pieces:
+        assert isinstance(expr, Field)
+        offset = frame.describe(expr)[0]
+        if position + width > start and position < start + count:
+            if first is None:
+                first = offset + start - position
+            elif offset != expected:
+                return None
+            expected = offset + width
+        position += width
+    if first is None or first % 8 or position < start + count:
+        return None
+    pointer = frame.at(frame.header_pointer(run.header), first // 8)
+    return swap(frame.builder, frame.builder.load(pointer, typ=ir.IntType(count), align=1))
+
+
+def _present(frame: Frame, run: _Run) -> IRValue | None:
+    return None if run.header is None else frame.is_valid(run.header)
+
+
+def _csum16(frame: Frame, calculation: Calculation, runs: list[_Run]) -> IRValue:
+    builder = frame.builder
+    total = const(64, 0)
+    for run in runs:
+        part = const(64, 0)
+        for start in range(0, run.bits, 16):
+            part = builder.add(part, fit(builder, _bits(frame, run, start, 16), 64))
+        present = _present(frame, run)
+        total = builder.add(total, part if present is None else builder.select(present, part, const(64, 0)))
+    if calculation.payload:
+        if runs and runs[-1].bits % 16:
+            raise UnsupportedProgram(f"{calculation.where}: csum16 of an odd number of bytes before the payload")
+        start = frame.load_packet("payload", 64)
+        end = builder.add(frame.load_packet("start", 64), frame.load_packet("length", 64))
+        call = builder.call(_sum16(frame), [frame.at(frame.data, start), builder.sub(end, start)])
+        total = builder.add(total, call)
+    return _fold(builder, total)
+
+
+def _fold(builder: IRValue, total: IRValue) -> IRValue:
+    """Ones' complement of the ones' complement sum of 16-bit words."""
+    for _ in range(4):
+        low = builder.and_(total, const(64, 0xFFFF))
+        total = builder.add(low, builder.lshr(total, const(64, 16)))
+    return builder.xor(total, const(64, 0xFFFF))
+
+
+def _buffer(frame: Frame, calculation: Calculation, runs: list[_Run]) -> tuple[IRValue, IRValue]:
+    """Write the runs one behind the other; returns (address, length in bytes)."""
+    builder = frame.builder
+    size = sum((run.bits + 7) // 8 for run in runs) + 8
+    buffer = frame.alloca(ir.ArrayType(I8, size), zero=False, name="hash_input")
+    length = const(64, 0)
+    for index, run in enumerate(runs):
+        if run.bits % 8 and index < len(runs) - 1:
+            raise UnsupportedProgram(
+                f"{calculation.where}: {calculation.algorithm} over fields of {run.header or 'metadata'} that do not"
+                " fill whole bytes, followed by other headers' fields, is not supported"
+            )
+        place = frame.at(buffer, length)
+        padded = (run.bits + 7) // 8 * 8
+        start = 0
+        while start < padded:
+            count = next(n for n in (64, 32, 16, 8) if start + n <= padded)
+            word = swap(builder, _bits(frame, run, start, count))
+            builder.store(word, frame.at(place, start // 8), align=1)
+            start += count
+        taken = const(64, padded // 8)
+        present = _present(frame, run)
+        length = builder.add(length, taken if present is None else builder.select(present, taken, const(64, 0)))
+    return buffer, length
+
+
+def _algorithm(frame: Frame, calculation: Calculation) -> IRValue:
+    name = calculation.algorithm
+    if name in _CRC:
+        return _crc(frame, *_CRC[name])
+    if name == "csum16":
+        return _helper(frame, "csum16", lambda b, f: b.ret(_fold(b, b.call(_sum16(frame), list(f.args)))))
+    if name == "xor16":
+        return _helper(frame, "xor16", _xor16)
+    if name == "identity":
+        return _helper(frame, "identity", _identity)
+    raise UnsupportedProgram(f"{calculation.where}: hash algorithm '{name}' is not supported")
+
+
+def _helper(frame: Frame, name: str, body: Callable[[IRValue, IRValue], object]) -> IRValue:
+    """`i64 name(ptr bytes, i64 length)`, made once per module."""
+    existing = frame.module.globals.get(name)
+    if existing is not None:
+        return existing
+    function = ir.Function(frame.module, ir.FunctionType(I64, [PTR, I64]), name)
+    function.linkage = "internal"
+    function.attributes.add("nounwind")
+    body(ir.IRBuilder(function.append_basic_block("entry")), function)
+    return function
+
+
+def _loop(
+    builder: IRValue,
+    function: IRValue,
+    start: IRValue,
+    step: int,
+    limit: IRValue,
+    body: Callable[[IRValue, IRValue], IRValue],
+) -> IRValue:
+    """`for (i = 0; i + step <= limit; i += step) value = body(i, value)`; returns the last value."""
+    before = builder.block
+    head, inner, after = (function.append_basic_block(name) for name in ("head", "inner", "after"))
+    builder.branch(head)
+    builder.position_at_end(head)
+    index, value = builder.phi(I64), builder.phi(start.type)
+    index.add_incoming(const(64, 0), before)
+    value.add_incoming(start, before)
+    following = builder.add(index, const(64, step))
+    builder.cbranch(builder.icmp_unsigned("<=", following, limit), inner, after)
+    builder.position_at_end(inner)
+    new = body(index, value)
+    index.add_incoming(following, builder.block)
+    value.add_incoming(new, builder.block)
+    builder.branch(head)
+    builder.position_at_end(after)
+    return value
+
+
+def _word16(builder: IRValue, base: IRValue, index: IRValue) -> IRValue:
+    place = builder.gep(base, [index], source_etype=I8)
+    return builder.zext(builder.bswap(builder.load(place, typ=I16, align=1)), I64)
+
+
+def _last_byte(builder: IRValue, base: IRValue, length: IRValue) -> IRValue:
+    """The byte behind the last whole 16-bit word, as the upper half of a word; 0 where there is none."""
+    odd = builder.icmp_unsigned("==", builder.and_(length, const(64, 1)), const(64, 1))
+    at = builder.select(odd, builder.sub(length, const(64, 1)), const(64, 0))
+    byte = builder.load(builder.gep(base, [at], source_etype=I8), typ=I8)
+    word = builder.shl(builder.zext(byte, I64), const(64, 8))
+    return builder.select(odd, word, const(64, 0))
+
+
+def _sum16(frame: Frame) -> IRValue:
+    def body(builder: IRValue, function: IRValue) -> None:
+        base, length = function.args
+        total = _loop(
+            builder, function, const(64, 0), 2, length, lambda i, v: builder.add(v, _word16(builder, base, i))
+        )
+        builder.ret(builder.add(total, _last_byte(builder, base, length)))
+
+    return _helper(frame, "sum16", body)
+
+
+def _xor16(builder: IRValue, function: IRValue) -> None:
+    base, length = function.args
+    value = _loop(builder, function, const(64, 0), 2, length, lambda i, v: builder.xor(v, _word16(builder, base, i)))
+    builder.ret(builder.xor(value, _last_byte(builder, base, length)))
+
+
+def _identity(builder: IRValue, function: IRValue) -> None:
+    base, length = function.args
+    eight = const(64, 8)
+    limit = builder.select(builder.icmp_unsigned("<", length, eight), length, eight)
+
+    def body(index: IRValue, value: IRValue) -> IRValue:
+        byte = builder.zext(builder.load(builder.gep(base, [index], source_etype=I8), typ=I8), I64)
+        return builder.or_(builder.shl(value, eight), byte)
+
+    builder.ret(_loop(builder, function, const(64, 0), 1, limit, body))
+
+
+def _crc(frame: Frame, width: int, polynomial: int, initial: int, final: int, reflected: bool) -> IRValue:
+    name = f"crc{width}{'r' if reflected else ''}_{polynomial:x}"
+    table_type = ir.ArrayType(I32, 256)
+
+    def body(builder: IRValue, function: IRValue) -> None:
+        table = ir.GlobalVariable(frame.module, table_type, f"{name}_table")
+        table.linkage, table.global_constant = "internal", True
+        table.initializer = ir.Constant(table_type, _crc_table(width, polynomial, reflected))
+        base, length = function.args
+
+        def step(index: IRValue, crc: IRValue) -> IRValue:
+            byte = builder.zext(builder.load(builder.gep(base, [index], source_etype=I8), typ=I8), I32)
+            top = crc if reflected else builder.lshr(crc, const(32, width - 8))
+            entry = builder.and_(builder.xor(top, byte), const(32, 0xFF))
+            found = builder.load(builder.gep(table, [builder.zext(entry, I64)], source_etype=I32), typ=I32)
+            if reflected:
+                return builder.xor(builder.lshr(crc, const(32, 8)), found)
+            shifted = builder.and_(builder.shl(crc, const(32, 8)), const(32, (1 << width) - 1))
+            return builder.xor(shifted, found)
+
+        crc = _loop(builder, function, const(32, initial), 1, length, step)
+        builder.ret(builder.zext(builder.xor(crc, const(32, final)), I64))
+
+    return _helper(frame, name, body)
+
+
+def _crc_table(width: int, polynomial: int, reflected: bool) -> list[int]:
+    top, mask = 1 << (width - 1), (1 << width) - 1
+    if reflected:
+        polynomial = int(f"{polynomial:0{width}b}"[::-1], 2)
+    table = []
+    for byte in range(256):
+        crc = byte if reflected else byte << (width - 8)
+        for _ in range(8):
+            if reflected:
+                crc = crc >> 1 ^ (polynomial if crc & 1 else 0)
+            else:
+                crc = (crc << 1 ^ (polynomial if crc & top else 0)) & mask
+        table.append(crc)
+    return table

@@ -1,0 +1,202 @@
+"""Where a program's things lie: the PHV behind each packet's record, and the state memory of one switch.
+
+PHV::
+
+    | validity bytes | shared metadata | small headers | large headers |
+    ^ zeroed for every packet ------------------------ ^
+
+Header bytes stay in network order, as on the wire. Metadata fields are native integers. A metadata field that only
+the ingress side (parser, ingress) or only the egress side (egress, checksum update) touches never reaches memory: it
+is a local of that function.
+
+State::
+
+    | table roots | counters | register rows |
+
+A table root is two words: the published index and the default row (`emulator.tables`). Registers with equally many
+cells form rows: cell i of every such register lies in row i, so that an action which touches many registers at one
+index touches one stretch of memory. One row more than the registers have takes the accesses that are out of range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, Final
+
+from emulator.abi import PACKET
+from emulator.bmv2json import Document, Field, Pipeline, Primitive, Ref, Table
+
+SMALL_HEADER_BYTES: Final = 128
+ROOT_BYTES: Final = 16
+COUNTER_BYTES: Final = 16
+
+_STANDARD = "standard_metadata"
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterPlace:
+    rows: int
+    """Offset of row 0 in the state."""
+    stride: int
+    offset: int
+    """Of the register's cell within a row."""
+    size: int
+    width: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    header_offset: dict[str, int]
+    valid_offset: dict[str, int]
+    scalar_offset: dict[Field, int]
+    """Shared metadata."""
+    scalars: tuple[int, int]
+    """Offset and length of the shared metadata."""
+    zeroed_bytes: int
+    phv_bytes: int
+    table_root: dict[str, int]
+    counter_offset: dict[str, int]
+    registers: dict[str, RegisterPlace]
+    state_bytes: int
+
+
+def storage_bytes(width: int) -> int:
+    """Bytes of a native integer that holds `width` bits: 1, 2, 4, or a multiple of 8."""
+    return next((n for n in (1, 2, 4) if width <= 8 * n), (width + 63) // 64 * 8)
+
+
+def _align(offset: int, to: int) -> int:
+    return (offset + to - 1) // to * to
+
+
+def plan(document: Document) -> Layout:
+    """Lay out a program; the same document always gives the same layout."""
+    offset = 0
+    headers = [header for header in document.headers.values() if not header.metadata]
+    valid_offset = {}
+    for header in headers:
+        valid_offset[header.name] = offset
+        offset += 1
+    shared = _shared_metadata(document)
+    scalars_start = offset = _align(offset, 8)
+    scalar_offset = {}
+    for field, width in sorted(shared.items(), key=lambda item: -storage_bytes(item[1])):
+        scalar_offset[field] = offset
+        offset += storage_bytes(width)
+    scalars = (scalars_start, offset - scalars_start)
+    header_offset = {}
+    zeroed = offset
+    for header in sorted(headers, key=lambda header: header.bits // 8 > SMALL_HEADER_BYTES):
+        size = (header.bits + 7) // 8
+        small = size <= SMALL_HEADER_BYTES
+        offset = _align(offset, 8 if small else 64)
+        header_offset[header.name] = offset
+        offset += size
+        if small:
+            zeroed = offset
+    table_root, counter_offset, registers, state_bytes = _plan_state(document)
+    return Layout(
+        header_offset,
+        valid_offset,
+        scalar_offset,
+        scalars,
+        _align(zeroed, 8),
+        _align(offset + 8, 64),
+        table_root,
+        counter_offset,
+        registers,
+        state_bytes,
+    )
+
+
+def _plan_state(document: Document) -> tuple[dict[str, int], dict[str, int], dict[str, RegisterPlace], int]:
+    offset = 0
+    table_root = {}
+    for pipeline in (document.ingress, document.egress):
+        for node in pipeline.nodes.values():
+            if isinstance(node, Table) and not is_static(node):
+                table_root[node.name] = offset
+                offset += ROOT_BYTES
+    counter_offset = {}
+    for counter in document.counters.values():
+        if counter.table is None:
+            offset = _align(offset, 64)
+            counter_offset[counter.name] = offset
+            offset += counter.size * COUNTER_BYTES
+    registers = {}
+    for size in sorted({register.size for register in document.registers.values()}):
+        group = [register for register in document.registers.values() if register.size == size]
+        group.sort(key=lambda register: -storage_bytes(register.width))
+        inner, places = 0, []
+        for register in group:
+            places.append(inner)
+            inner += storage_bytes(register.width)
+        stride = _align(inner, 64) if inner >= 64 else _align(inner, min(8, storage_bytes(group[0].width)))
+        rows = offset = _align(offset, 64)
+        for register, place in zip(group, places, strict=True):
+            registers[register.name] = RegisterPlace(
+                rows, stride, place, size, register.width, storage_bytes(register.width)
+            )
+        offset += stride * (size + 1)
+    return table_root, counter_offset, registers, _align(offset, 64)
+
+
+def is_static(table: Table) -> bool:
+    """Whether the program alone fixes what the table does (p4c wraps every bare statement in such a table)."""
+    return not table.key and table.const_default and table.default_action is not None and table.profile is None
+
+
+def uses(item: Any) -> Iterator[Field | Ref]:
+    """Every field and named object within an expression, a primitive or a collection of them."""
+    if isinstance(item, (Field, Ref)):
+        yield item
+    elif isinstance(item, (tuple, list)):
+        for part in item:
+            yield from uses(part)
+    elif is_dataclass(item):
+        for field in fields(item):
+            yield from uses(getattr(item, field.name))
+
+
+def _pipeline_uses(document: Document, pipeline: Pipeline) -> Iterator[Field | Ref]:
+    yield from uses([pipeline.nodes[name] for name in pipeline.nodes])
+    for node in pipeline.nodes.values():
+        if isinstance(node, Table):
+            action_ids = (*node.action_ids, *(() if node.default_action is None else (node.default_action,)))
+            yield from uses([document.actions[action_id].body for action_id in action_ids])
+    yield from uses([profile.selector for profile in pipeline.profiles.values()])
+
+
+def _with_calculations(document: Document, found: Iterable[Field | Ref]) -> set[Field]:
+    result: set[Field] = set()
+    for item in found:
+        if isinstance(item, Field):
+            result.add(item)
+        elif item.kind == "calculation":
+            result |= {field for field in uses(document.calculations[item.name].inputs) if isinstance(field, Field)}
+        elif item.kind == "header":
+            result |= {Field(item.name, name) for name, _, _ in document.headers[item.name].fields}
+    return result
+
+
+def _shared_metadata(document: Document) -> dict[Field, int]:
+    checks: tuple[list[Any], list[Any]] = ([], [])
+    for checksum in document.checksums:
+        parts = [checksum.target, checksum.condition, document.calculations[checksum.calculation].inputs]
+        if checksum.verify:
+            checks[0].extend(parts)
+        if checksum.update:
+            checks[1].extend(parts)
+    parser_ops: list[Primitive | Any] = [(state.ops, state.key) for state in document.parser.states.values()]
+    front = [*uses(parser_ops), *uses(checks[0]), *_pipeline_uses(document, document.ingress)]
+    back = [*uses(checks[1]), *_pipeline_uses(document, document.egress)]
+    shared = _with_calculations(document, front) & _with_calculations(document, back)
+    return {
+        Field(header.name, name): width
+        for header in document.headers.values()
+        if header.metadata
+        for name, width, _ in header.fields
+        if Field(header.name, name) in shared and not (header.name == _STANDARD and name in (PACKET.names or ()))
+    }

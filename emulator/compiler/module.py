@@ -1,0 +1,147 @@
+"""The whole program as one LLVM module, optimised for this machine and turned into object code."""
+
+from __future__ import annotations
+
+import llvmlite.binding as llvm
+from llvmlite import ir
+
+from emulator.abi import DROP_PORT, PACKET, InstanceType
+from emulator.bmv2json import Checksum, Document
+from emulator.compiler.control import emit_control
+from emulator.compiler.expressions import Expressions
+from emulator.compiler.frame import PTR, VOID, Frame, IRValue, const, fit
+from emulator.compiler.hashing import compute
+from emulator.compiler.layout import Layout, plan
+from emulator.compiler.parser import emit_deparser, emit_parser
+
+
+def compile_program(document: Document) -> bytes:
+    """Object code with the entry points `ingress`, `egress` and `reparse` for the host's processor.
+
+    Raises `UnsupportedProgram`.
+    """
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    module = build_module(document, plan(document))
+    target = llvm.Target.from_default_triple()
+    machine = target.create_target_machine(
+        cpu=llvm.get_host_cpu_name(),
+        features=llvm.get_host_cpu_features().flatten(),
+        opt=3,
+        reloc="pic",
+        codemodel="default",
+        jit=True,
+    )
+    module.triple = machine.triple
+    module.data_layout = str(machine.target_data)
+    parsed = llvm.parse_assembly(str(module))
+    parsed.verify()
+    options = llvm.create_pipeline_tuning_options(speed_level=3)
+    options.slp_vectorization = True
+    options.loop_vectorization = True
+    builder = llvm.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(parsed, builder)
+    return bytes(machine.emit_object(parsed))
+
+
+def build_module(document: Document, layout: Layout) -> IRValue:
+    """The program in LLVM's intermediate representation, not yet optimised."""
+    module = ir.Module(document.name)
+    _ingress(document, layout, module)
+    _egress(document, layout, module)
+    _reparse(document, layout, module)
+    return module
+
+
+def _ingress(document: Document, layout: Layout, module: IRValue) -> None:
+    frame = Frame.open(document, layout, module, "ingress.body")
+    frame.zero(frame.phv, layout.zeroed_bytes)
+    frame.store_packet("checksum_error", const(8, 0))
+    emit_parser(frame)
+    for checksum in document.checksums:
+        if checksum.verify:
+            _verify(frame, checksum)
+    emit_control(frame, document.ingress)
+    _finish(frame, "ingress")
+
+
+def _egress(document: Document, layout: Layout, module: IRValue) -> None:
+    frame = Frame.open(document, layout, module, "egress.body")
+    start, length = layout.scalars
+    if length:
+        _forget_metadata_of_clones(frame, start, length)
+    emit_control(frame, document.egress)
+    sent, dropped = frame.block("sent"), frame.block("dropped")
+    spec = frame.load_packet("egress_spec")
+    frame.builder.cbranch(frame.builder.icmp_unsigned("==", spec, const(32, DROP_PORT)), dropped, sent)
+    frame.builder.position_at_end(dropped)
+    frame.builder.ret_void()
+    frame.builder.position_at_end(sent)
+    for checksum in document.checksums:
+        if checksum.update:
+            _update(frame, checksum)
+    emit_deparser(frame)
+    _finish(frame, "egress")
+
+
+def _reparse(document: Document, layout: Layout, module: IRValue) -> None:
+    frame = Frame.open(document, layout, module, "reparse.body")
+    frame.zero(frame.phv, layout.zeroed_bytes)
+    emit_parser(frame)
+    _finish(frame, "reparse")
+
+
+def _finish(frame: Frame, name: str) -> None:
+    """End the body and add the exported function, which knows where the PHV and the data area lie."""
+    frame.builder.ret_void()
+    frame.close()
+    function = ir.Function(frame.module, ir.FunctionType(VOID, [PTR, PTR]), name)
+    function.attributes.add("nounwind")
+    state, packet = function.args
+    outer = ir.IRBuilder(function.append_basic_block("entry"))
+    phv = outer.gep(packet, [const(64, PACKET.itemsize)], source_etype=ir.IntType(8))
+    data = outer.gep(packet, [const(64, PACKET.itemsize + frame.layout.phv_bytes)], source_etype=ir.IntType(8))
+    outer.call(frame.function, [state, packet, phv, data])
+    outer.ret_void()
+
+
+def _forget_metadata_of_clones(frame: Frame, start: int, length: int) -> None:
+    """A clone made in egress begins egress with fresh metadata."""
+    clone, after = frame.block("clone"), frame.block("not_clone")
+    kind = frame.load_packet("instance_type")
+    is_clone = frame.builder.icmp_unsigned("==", kind, const(32, InstanceType.EGRESS_CLONE))
+    frame.builder.cbranch(is_clone, clone, after)
+    frame.builder.position_at_end(clone)
+    frame.zero(frame.at(frame.phv, start), length)
+    frame.builder.branch(after)
+    frame.builder.position_at_end(after)
+
+
+def _verify(frame: Frame, checksum: Checksum) -> None:
+    after = _when(frame, checksum)
+    width = frame.width(checksum.target)
+    computed = fit(frame.builder, compute(frame, frame.document.calculations[checksum.calculation]), width)
+    wrong = frame.builder.icmp_unsigned("!=", computed, frame.load(checksum.target))
+    old = frame.load_packet("checksum_error", 8)
+    frame.store_packet("checksum_error", frame.builder.or_(old, fit(frame.builder, wrong, 8)))
+    frame.builder.branch(after)
+    frame.builder.position_at_end(after)
+
+
+def _update(frame: Frame, checksum: Checksum) -> None:
+    after = _when(frame, checksum)
+    computed = compute(frame, frame.document.calculations[checksum.calculation])
+    frame.store(checksum.target, fit(frame.builder, computed, frame.width(checksum.target)))
+    frame.builder.branch(after)
+    frame.builder.position_at_end(after)
+
+
+def _when(frame: Frame, checksum: Checksum) -> IRValue:
+    """Begin the block that runs if the checksum's condition holds; returns the one behind it."""
+    then, after = frame.block("checksum"), frame.block("checksum.done")
+    if checksum.condition is None:
+        frame.builder.branch(then)
+    else:
+        frame.builder.cbranch(Expressions(frame, checksum.where).truth(checksum.condition), then, after)
+    frame.builder.position_at_end(then)
+    return after

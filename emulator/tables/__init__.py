@@ -1,0 +1,1 @@
+"""Tables as native code reads them and Python writes them: rows, hash indexes, action profiles."""

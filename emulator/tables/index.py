@@ -1,0 +1,227 @@
+"""The indexes behind a table: which row answers which key. Layouts in `emulator.tables.rows`."""
+
+from __future__ import annotations
+
+import bisect
+import struct
+from typing import Final, Protocol
+
+import numpy as np
+
+from emulator.tables.memory import Block, Graveyard, write_word
+from emulator.tables.rows import ADDRESS_BITS, RowLayout, hash_words
+
+_DELETED: Final = 1
+_SMALLEST: Final = 8
+
+
+class Index(Protocol):
+    """`key` and `mask` are the packed key's integers; `order` is what the rows are ranked by, the largest first.
+
+    Where there are ranges, `key` has their bounds above the packed key.
+    """
+
+    def put(self, key: int, mask: int, order: int, row: int) -> None:
+        """Add a row, or replace the one with the same key, mask and order."""
+
+    def remove(self, key: int, mask: int, order: int) -> None: ...
+
+    def clear(self) -> None: ...
+
+
+class Slots:
+    """Open addressing with linear probing over packed keys; never more than half full."""
+
+    def __init__(self, words: int, graveyard: Graveyard) -> None:
+        self._format = struct.Struct(f"<{words}Q")
+        self._graveyard = graveyard
+        self.rows: dict[int, int] = {}
+        self._places: dict[int, int] = {}
+        self._used = 0
+        self._allocate(_SMALLEST)
+
+    def _allocate(self, capacity: int) -> None:
+        self._block = Block(8 * capacity)
+        self._view = self._block.bytes.view(np.uint64)
+        self.mask = capacity - 1
+        self.address = self._block.address
+
+    def _hash(self, key: int) -> int:
+        return hash_words(self._format.unpack(key.to_bytes(self._format.size, "little")))
+
+    def put(self, key: int, row: int) -> bool:
+        """Publish `row` under `key`; True if the slots have moved, so that their address must be published anew."""
+        moved = False
+        place = self._places.get(key)
+        h = self._hash(key)
+        if place is None:
+            if 2 * (self._used + 1) > self.mask + 1:
+                self._grow()
+                moved = True
+            place = self._free_place(h)
+            self._places[key] = place
+            self._used += 1
+        self.rows[key] = row
+        write_word(self.address + 8 * place, (h >> ADDRESS_BITS) << ADDRESS_BITS | row)
+        return moved
+
+    def remove(self, key: int) -> None:
+        del self.rows[key]
+        write_word(self.address + 8 * self._places.pop(key), _DELETED)
+
+    def _free_place(self, h: int) -> int:
+        place, view = h & self.mask, self._view
+        while view[place]:
+            place = (place + 1) & self.mask
+        return place
+
+    def _grow(self) -> None:
+        """Move to slots without deleted ones, at most a quarter full."""
+        self._graveyard.bury(self._block)
+        capacity = _SMALLEST
+        while capacity < 4 * (len(self.rows) + 1):
+            capacity *= 2
+        self._allocate(capacity)
+        for key, row in self.rows.items():
+            h = self._hash(key)
+            place = self._places[key] = self._free_place(h)
+            self._view[place] = (h >> ADDRESS_BITS) << ADDRESS_BITS | row
+        self._used = len(self.rows)
+
+
+class _Published:
+    """The block that the table's root points to."""
+
+    def __init__(self, root: int, graveyard: Graveyard) -> None:
+        self._root = root
+        self._graveyard = graveyard
+        self._block: Block | None = None
+
+    def publish(self, content: bytes) -> None:
+        block = Block(len(content))
+        block.bytes[:] = np.frombuffer(content, np.uint8)
+        write_word(self._root, block.address)
+        if self._block is not None:
+            self._graveyard.bury(self._block)
+        self._block = block
+
+
+class ExactIndex:
+    def __init__(self, root: int, layout: RowLayout, graveyard: Graveyard) -> None:
+        self._layout, self._graveyard = layout, graveyard
+        self._published = _Published(root, graveyard)
+        self.clear()
+
+    def clear(self) -> None:
+        self._slots = Slots(self._layout.words, self._graveyard)
+        self._publish()
+
+    def _publish(self) -> None:
+        self._published.publish(struct.pack("<2Q", self._slots.address, self._slots.mask))
+
+    def put(self, key: int, mask: int, order: int, row: int) -> None:
+        if self._slots.put(key, row):
+            self._publish()
+
+    def remove(self, key: int, mask: int, order: int) -> None:
+        self._slots.remove(key)
+
+
+class _Group:
+    """All entries with one mask; of those with the same key the first in order answers."""
+
+    def __init__(self, words: int, graveyard: Graveyard) -> None:
+        self.slots = Slots(words, graveyard)
+        self.ranked: dict[int, list[tuple[int, int]]] = {}
+        """(order, row) by key, best last."""
+        self.orders: list[int] = []
+
+    @property
+    def best(self) -> int:
+        return self.orders[-1]
+
+
+class TupleIndex:
+    """Tuple space search: a hash per mask, masks in the order of the best that they can give."""
+
+    def __init__(self, root: int, layout: RowLayout, graveyard: Graveyard) -> None:
+        self._layout, self._graveyard = layout, graveyard
+        self._published = _Published(root, graveyard)
+        self.clear()
+
+    def clear(self) -> None:
+        self._groups: dict[int, _Group] = {}
+        self._publish()
+
+    def _publish(self) -> None:
+        size = 8 * self._layout.words
+        ordered = sorted(self._groups.items(), key=lambda item: -item[1].best)
+        parts = [struct.pack("<2Q", len(ordered), 0)]
+        for mask, group in ordered:
+            parts.append(struct.pack("<3Q", group.slots.address, group.slots.mask, group.best))
+            parts.append(mask.to_bytes(size, "little"))
+        self._published.publish(b"".join(parts))
+
+    def put(self, key: int, mask: int, order: int, row: int) -> None:
+        group = self._groups.get(mask)
+        before = group.best if group is not None else -1
+        if group is None:
+            group = self._groups[mask] = _Group(self._layout.words, self._graveyard)
+        ranked = group.ranked.setdefault(key, [])
+        at = bisect.bisect_left(ranked, (order, 0))
+        if at < len(ranked) and ranked[at][0] == order:
+            ranked[at] = (order, row)
+        else:
+            ranked.insert(at, (order, row))
+            bisect.insort(group.orders, order)
+        moved = group.slots.put(key, ranked[-1][1])
+        if moved or group.best != before:
+            self._publish()
+
+    def remove(self, key: int, mask: int, order: int) -> None:
+        group = self._groups[mask]
+        ranked = group.ranked[key]
+        del ranked[bisect.bisect_left(ranked, (order, 0))]
+        before = group.best
+        del group.orders[bisect.bisect_left(group.orders, order)]
+        if ranked:
+            group.slots.put(key, ranked[-1][1])
+        else:
+            del group.ranked[key]
+            group.slots.remove(key)
+        if not group.orders:
+            del self._groups[mask]
+            self._publish()
+        elif group.best != before:
+            self._publish()
+
+
+class RangeIndex:
+    """Entries in the order of their priority, looked through one by one."""
+
+    def __init__(self, root: int, layout: RowLayout, graveyard: Graveyard) -> None:
+        self._published = _Published(root, graveyard)
+        self.clear()
+
+    def clear(self) -> None:
+        self._rows: list[tuple[int, int, int, int]] = []
+        self._publish()
+
+    def _publish(self) -> None:
+        rows = [row for _, _, _, row in self._rows]
+        self._published.publish(struct.pack(f"<{len(rows) + 1}Q", len(rows), *rows))
+
+    def _find(self, key: int, mask: int, order: int) -> int:
+        return bisect.bisect_left(self._rows, (-order, key, mask, 0))
+
+    def put(self, key: int, mask: int, order: int, row: int) -> None:
+        at = self._find(key, mask, order)
+        if at < len(self._rows) and self._rows[at][:3] == (-order, key, mask):
+            self._rows[at] = (-order, key, mask, row)
+        else:
+            self._rows.insert(at, (-order, key, mask, row))
+        self._publish()
+
+    def remove(self, key: int, mask: int, order: int) -> None:
+        del self._rows[self._find(key, mask, order)]
+        self._publish()

@@ -1,0 +1,255 @@
+"""Action profiles and selectors: members, groups, and the cells that table entries point to."""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+import numpy as np
+
+from emulator.entries import (
+    ActionCall,
+    ActionSet,
+    EntryExists,
+    EntryNotFound,
+    GroupRef,
+    InvalidEntry,
+    MemberRef,
+    TableAction,
+    TableFull,
+)
+from emulator.schema import ActionProfileSchema, ActionSchema
+from emulator.tables.memory import Block, Graveyard, Pool, write_word
+
+GroupMembers = tuple[tuple[int, int], ...]
+"""(member id, weight)."""
+
+_NO_ROW: Final = 0
+
+
+def pack_params(schema: ActionSchema, call: ActionCall, where: str) -> bytes:
+    """An action's parameters as its rows hold them. Raises `InvalidEntry`."""
+    if len(call.params) != len(schema.params):
+        raise InvalidEntry(f"{where}: action {call.name} takes {len(schema.params)} parameters, not {len(call.params)}")
+    parts = []
+    for value, (name, width) in zip(call.params, schema.params, strict=True):
+        if not 0 <= value < 1 << width:
+            raise InvalidEntry(f"{where}: parameter {name} of {call.name} is {value}, which does not fit {width} bits")
+        parts.append(value.to_bytes((width + 63) // 64 * 8, "little"))
+    return b"".join(parts)
+
+
+class ActionProfile:
+    """Members by id, and groups of members by id if the profile is a selector.
+
+    Among a group's members bmv2's rule chooses: hash modulo the number of members, in the order of their ids; a
+    member of weight n stands n times.
+    """
+
+    def __init__(self, schema: ActionProfileSchema, actions: Mapping[str, ActionSchema], graveyard: Graveyard) -> None:
+        self.schema = schema
+        self._actions = actions
+        self._graveyard = graveyard
+        self._codes = {name: code for code, name in enumerate(schema.actions)}
+        sizes = [sum((w + 63) // 64 * 8 for _, w in actions[name].params) for name in schema.actions]
+        self._rows = Pool(8 + max(sizes, default=0))
+        self._cells = Pool(16)
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything; the tables must be cleared first."""
+        self._members: dict[int, ActionCall] = {}
+        self._groups: dict[int, GroupMembers] = {}
+        self._member_cells: dict[int, int] = {}
+        self._member_rows: dict[int, int] = {}
+        self._group_cells: dict[int, int] = {}
+        self._blocks: dict[int, Block] = {}
+        """By the group's cell."""
+        self._sets: dict[int, list[int]] = {}
+        """Cells of the members of one-shot sets, by the set's cell."""
+        self._set_rows: dict[int, int] = {}
+        self._uses: Counter[MemberRef | GroupRef] = Counter()
+
+    @property
+    def members(self) -> Mapping[int, ActionCall]:
+        return MappingProxyType(self._members)
+
+    @property
+    def groups(self) -> Mapping[int, GroupMembers]:
+        return MappingProxyType(self._groups)
+
+    # ---- members
+
+    def add_member(self, member_id: int, call: ActionCall) -> None:
+        """Raises `EntryExists`, `TableFull`, `InvalidEntry`."""
+        if member_id in self._members:
+            raise EntryExists(f"{self.schema.name}: member {member_id} exists")
+        if len(self._members) >= self.schema.size:
+            raise TableFull(f"{self.schema.name}: holds {self.schema.size} members, its size")
+        row = self._make_row(call)
+        self._member_cells[member_id] = self._make_cell(row)
+        self._member_rows[member_id] = row
+        self._members[member_id] = call
+
+    def modify_member(self, member_id: int, call: ActionCall) -> None:
+        """Raises `EntryNotFound`, `InvalidEntry`."""
+        self._need_member(member_id)
+        row = self._make_row(call)
+        write_word(self._member_cells[member_id], row)
+        self._rows.give_back(self._member_rows[member_id])
+        self._member_rows[member_id] = row
+        self._members[member_id] = call
+
+    def delete_member(self, member_id: int) -> None:
+        """Raises `EntryNotFound`; `InvalidEntry` if an entry or group still refers to it."""
+        self._need_member(member_id)
+        self._need_unused(MemberRef(member_id), f"member {member_id}")
+        self._rows.give_back(self._member_rows.pop(member_id))
+        self._cells.give_back(self._member_cells.pop(member_id))
+        del self._members[member_id]
+
+    # ---- groups
+
+    def add_group(self, group_id: int, members: GroupMembers = ()) -> None:
+        """Raises `EntryExists`, `InvalidEntry`, `EntryNotFound` for an unknown member."""
+        if not self.schema.selector:
+            raise InvalidEntry(f"{self.schema.name}: is an action profile without selector, it has no groups")
+        if group_id in self._groups:
+            raise EntryExists(f"{self.schema.name}: group {group_id} exists")
+        cell = self._make_cell(_NO_ROW)
+        self._group_cells[group_id] = cell
+        try:
+            self._fill_group(group_id, members)
+        except Exception:
+            self._cells.give_back(self._group_cells.pop(group_id))
+            raise
+
+    def modify_group(self, group_id: int, members: GroupMembers) -> None:
+        """Raises `EntryNotFound`, `InvalidEntry`."""
+        self._need_group(group_id)
+        self._fill_group(group_id, members)
+
+    def delete_group(self, group_id: int) -> None:
+        """Raises `EntryNotFound`; `InvalidEntry` if an entry still refers to it."""
+        self._need_group(group_id)
+        self._need_unused(GroupRef(group_id), f"group {group_id}")
+        for member_id, _ in self._groups.pop(group_id):
+            self._uses[MemberRef(member_id)] -= 1
+        cell = self._group_cells.pop(group_id)
+        self._graveyard.bury(self._blocks.pop(cell))
+        self._cells.give_back(cell)
+
+    def _fill_group(self, group_id: int, members: GroupMembers) -> None:
+        ids = [member_id for member_id, _ in members]
+        if len(set(ids)) != len(ids):
+            raise InvalidEntry(f"{self.schema.name}: group {group_id} names a member twice")
+        for member_id, weight in members:
+            self._need_member(member_id)
+            if weight < 1:
+                raise InvalidEntry(f"{self.schema.name}: weight {weight} of member {member_id} is not positive")
+        cells = [self._member_cells[m] for m, weight in sorted(members) for _ in range(weight)]
+        self._point(self._group_cells[group_id], cells)
+        for member_id, _ in self._groups.get(group_id, ()):
+            self._uses[MemberRef(member_id)] -= 1
+        for member_id in ids:
+            self._uses[MemberRef(member_id)] += 1
+        self._groups[group_id] = members
+
+    # ---- what table entries hold
+
+    def attach(self, action: TableAction) -> int:
+        """The cell for an entry's action, counted as used. Raises `EntryNotFound`, `InvalidEntry`, `TableFull`."""
+        match action:
+            case MemberRef(member_id):
+                self._need_member(member_id)
+                cell = self._member_cells[member_id]
+            case GroupRef(group_id):
+                self._need_group(group_id)
+                cell = self._group_cells[group_id]
+            case ActionSet():
+                return self._attach_set(action)
+            case _:
+                raise InvalidEntry(
+                    f"{self.schema.name}: entries refer to a member, a group or an action set, not {action}"
+                )
+        self._uses[action] += 1
+        return cell
+
+    def detach(self, action: TableAction, cell: int) -> None:
+        """An entry that held this cell is gone."""
+        if not isinstance(action, ActionSet):
+            assert isinstance(action, (MemberRef, GroupRef))
+            self._uses[action] -= 1
+            return
+        for member in self._sets.pop(cell):
+            self._rows.give_back(self._set_rows.pop(member))
+            self._cells.give_back(member)
+        self._graveyard.bury(self._blocks.pop(cell))
+        self._cells.give_back(cell)
+
+    def _attach_set(self, action: ActionSet) -> int:
+        if not self.schema.selector:
+            raise InvalidEntry(f"{self.schema.name}: is an action profile without selector, it takes no action sets")
+        if any(choice.weight < 1 for choice in action.actions):
+            raise InvalidEntry(f"{self.schema.name}: an action set's weights must be positive")
+        if sum(choice.weight for choice in action.actions) > self.schema.size:
+            raise TableFull(
+                f"{self.schema.name}: an action set weighs more than {self.schema.size}, the profile's size"
+            )
+        for choice in action.actions:
+            self._check(choice.call)
+        members = []
+        spread = []
+        for choice in action.actions:
+            row = self._make_row(choice.call)
+            member = self._make_cell(row)
+            self._set_rows[member] = row
+            members.append(member)
+            spread += [member] * choice.weight
+        cell = self._make_cell(_NO_ROW)
+        self._sets[cell] = members
+        self._point(cell, spread)
+        return cell
+
+    # ---- memory
+
+    def _check(self, call: ActionCall) -> bytes:
+        if call.name not in self._codes:
+            allowed = ", ".join(self.schema.actions)
+            raise InvalidEntry(f"{self.schema.name}: has no action {call.name}; it has {allowed}")
+        return pack_params(self._actions[call.name], call, self.schema.name)
+
+    def _make_row(self, call: ActionCall) -> int:
+        content = struct.pack("<Q", self._codes.get(call.name, 0)) + self._check(call)
+        row = self._rows.take()
+        self._rows.write(row, content)
+        return row
+
+    def _make_cell(self, value: int) -> int:
+        cell = self._cells.take()
+        write_word(cell, value)
+        return cell
+
+    def _point(self, cell: int, members: list[int]) -> None:
+        block = Block(8 * (len(members) + 1))
+        block.bytes.view(np.uint64)[:] = [len(members), *members]
+        write_word(cell, block.address + 1)
+        old = self._blocks.get(cell)
+        if old is not None:
+            self._graveyard.bury(old)
+        self._blocks[cell] = block
+
+    def _need_member(self, member_id: int) -> None:
+        if member_id not in self._members:
+            raise EntryNotFound(f"{self.schema.name}: no member {member_id}")
+
+    def _need_group(self, group_id: int) -> None:
+        if group_id not in self._groups:
+            raise EntryNotFound(f"{self.schema.name}: no group {group_id}")
+
+    def _need_unused(self, reference: MemberRef | GroupRef, what: str) -> None:
+        if self._uses[reference] > 0:
+            raise InvalidEntry(f"{self.schema.name}: {what} is still referred to")

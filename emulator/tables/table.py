@@ -1,0 +1,318 @@
+"""One match-action table of one switch, as the control plane sees it."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from emulator.entries import (
+    ActionCall,
+    EntryExists,
+    EntryNotFound,
+    Exact,
+    InvalidEntry,
+    Lpm,
+    Match,
+    Optional,
+    Range,
+    TableAction,
+    TableEntry,
+    TableFull,
+    Ternary,
+)
+from emulator.schema import ActionSchema, TableSchema
+from emulator.tables.index import ExactIndex, Index, RangeIndex, TupleIndex
+from emulator.tables.memory import Graveyard, Pool, write_word
+from emulator.tables.profile import ActionProfile, pack_params
+from emulator.tables.rows import RowLayout
+
+MAX_PRIORITY: Final = (1 << 31) - 1
+_NO_ACTION_CODE: Final = (1 << 32) - 1
+_DEFAULT_ROW_AT: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    """What tells entries apart: packed key, mask, the bounds of ranges, and the rank."""
+
+    value: int
+    mask: int
+    bounds: tuple[int, ...]
+    order: int
+
+
+@dataclass(slots=True)
+class _Stored:
+    entry: TableEntry
+    row: int
+    counter: int
+    """Address of its (packets, bytes), or 0."""
+    cell: int
+    """Of the action profile, or 0."""
+
+
+class Table:
+    """Entries of one table. Updates are seen whole by the packets that run meanwhile."""
+
+    def __init__(
+        self,
+        schema: TableSchema,
+        layout: RowLayout,
+        actions: Mapping[str, ActionSchema],
+        root: int,
+        profile: ActionProfile | None,
+        const_entries: Sequence[TableEntry],
+        graveyard: Graveyard,
+    ) -> None:
+        self.schema = schema
+        self._layout = layout
+        self._actions = actions
+        self._codes = {name: code for code, name in enumerate(schema.actions)}
+        self._root = root
+        self._profile = profile
+        self._const_entries = tuple(const_entries)
+        self._rows = Pool(layout.row_bytes)
+        self._counters = Pool(16)
+        self._entries: dict[_Key, _Stored] = {}
+        self._default_row = 0
+        self._index = self._make_index(graveyard)
+        self._own_default = self._program_default()
+        self._default = self._own_default
+        self._fill()
+
+    def _make_index(self, graveyard: Graveyard) -> Index | None:
+        match self._layout.strategy:
+            case "none":
+                return None
+            case "exact":
+                return ExactIndex(self._root, self._layout, graveyard)
+            case "range":
+                return RangeIndex(self._root, self._layout, graveyard)
+            case _:
+                return TupleIndex(self._root, self._layout, graveyard)
+
+    def _program_default(self) -> ActionCall:
+        return ActionCall(self.schema.default_action or "NoAction", self.schema.default_params)
+
+    def _fill(self) -> None:
+        self._write_default(self._own_default)
+        for entry in self._const_entries:
+            self._insert(entry)
+
+    def reset(self) -> None:
+        """Back to the program's own entries and default action."""
+        if self._index is not None:
+            self._index.clear()
+        for stored in self._entries.values():
+            self._release(stored)
+        self._entries.clear()
+        self._fill()
+
+    # ---- entries
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def entries(self) -> Iterator[TableEntry]:
+        """All entries, constant ones included, without the default."""
+        return (stored.entry for stored in list(self._entries.values()))
+
+    def get(self, match: Sequence[Match], priority: int = 0) -> TableEntry:
+        """Raises `EntryNotFound`, `InvalidEntry`."""
+        return self._find(match, priority).entry
+
+    def insert(self, entry: TableEntry) -> None:
+        """Raises `EntryExists`, `TableFull`, `InvalidEntry`; `EntryNotFound` for an unknown member or group."""
+        self._refuse_constant()
+        self._insert(entry)
+
+    def modify(self, entry: TableEntry) -> None:
+        """Give an entry another action; its direct counter goes on. Raises `EntryNotFound`, `InvalidEntry`."""
+        self._refuse_constant()
+        key = self._key(entry.match, entry.priority)
+        stored = self._entries.get(key)
+        if stored is None:
+            raise EntryNotFound(f"{self.schema.name}: no entry {entry.match} with priority {entry.priority}")
+        old_row, old_cell, old_action = stored.row, stored.cell, stored.entry.action
+        row, cell = self._make_row(key, entry, stored.counter)
+        self._put(key, row)
+        stored.entry, stored.row, stored.cell = entry, row, cell
+        self._rows.give_back(old_row)
+        if self._profile is not None:
+            self._profile.detach(old_action, old_cell)
+
+    def delete(self, match: Sequence[Match], priority: int = 0) -> None:
+        """Raises `EntryNotFound`, `InvalidEntry`."""
+        self._refuse_constant()
+        stored = self._find(match, priority)
+        key = self._key(match, priority)
+        assert self._index is not None
+        self._index.remove(self._identity(key), key.mask, key.order)
+        del self._entries[key]
+        self._release(stored)
+
+    def _find(self, match: Sequence[Match], priority: int) -> _Stored:
+        stored = self._entries.get(self._key(match, priority))
+        if stored is None:
+            raise EntryNotFound(f"{self.schema.name}: no entry {tuple(match)} with priority {priority}")
+        return stored
+
+    def _insert(self, entry: TableEntry) -> None:
+        key = self._key(entry.match, entry.priority)
+        if key in self._entries:
+            raise EntryExists(f"{self.schema.name}: an entry {entry.match} with priority {entry.priority} exists")
+        if len(self._entries) >= self.schema.size:
+            raise TableFull(f"{self.schema.name}: holds {self.schema.size} entries, its size")
+        counter = 0
+        if self.schema.direct_counter is not None:
+            counter = self._counters.take()
+            self._counters.write(counter, bytes(16))
+        row, cell = self._make_row(key, entry, counter)
+        self._put(key, row)
+        self._entries[key] = _Stored(entry, row, counter, cell)
+
+    def _put(self, key: _Key, row: int) -> None:
+        if self._index is None:
+            raise InvalidEntry(f"{self.schema.name}: has no key, only a default action")
+        self._index.put(self._identity(key), key.mask, key.order, row)
+
+    def _release(self, stored: _Stored) -> None:
+        self._rows.give_back(stored.row)
+        if stored.counter:
+            self._counters.give_back(stored.counter)
+        if self._profile is not None:
+            self._profile.detach(stored.entry.action, stored.cell)
+
+    def _refuse_constant(self) -> None:
+        if self.schema.const_entries:
+            raise InvalidEntry(f"{self.schema.name}: its entries are constant")
+
+    # ---- the default action
+
+    @property
+    def default(self) -> TableAction:
+        return self._default
+
+    def set_default(self, action: TableAction | None) -> None:
+        """None.
+
+        The program's own. Raises `InvalidEntry` for a constant default and for tables with an action profile.
+        """
+        if action is not None and self.schema.const_default:
+            raise InvalidEntry(f"{self.schema.name}: its default action is constant")
+        chosen = action if action is not None else self._own_default
+        if not isinstance(chosen, ActionCall) or (self._profile is not None and chosen != self._own_default):
+            raise InvalidEntry(f"{self.schema.name}: {chosen} cannot be a default action here")
+        self._write_default(chosen)
+
+    def _write_default(self, call: ActionCall) -> None:
+        self._default = call
+        if self._profile is not None:
+            return
+        params, code = b"", _NO_ACTION_CODE
+        if self.schema.default_action is not None or call != self._own_default:
+            params, code = self._params(call), self._codes[call.name]
+        row = self._rows.take()
+        head = struct.pack("<IIQ", code, 0, 0)
+        self._rows.write(row, head.ljust(self._layout.params_at, b"\0") + params)
+        write_word(self._root + _DEFAULT_ROW_AT, row)
+        if self._default_row:
+            self._rows.give_back(self._default_row)
+        self._default_row = row
+
+    # ---- direct counters
+
+    def counter(self, match: Sequence[Match], priority: int = 0) -> tuple[int, int]:
+        """(packets, bytes) of an entry. Raises `EntryNotFound`, `InvalidEntry`."""
+        packets, octets = self._counter_cell(match, priority)
+        return packets, octets
+
+    def set_counter(self, match: Sequence[Match], packets: int, octets: int, priority: int = 0) -> None:
+        """Raises `EntryNotFound`, `InvalidEntry`."""
+        cell = self._counter_cell(match, priority)
+        cell[0], cell[1] = packets, octets
+
+    def _counter_cell(self, match: Sequence[Match], priority: int) -> ctypes.Array[ctypes.c_uint64]:
+        if self.schema.direct_counter is None:
+            raise InvalidEntry(f"{self.schema.name}: has no direct counter")
+        return (ctypes.c_uint64 * 2).from_address(self._find(match, priority).counter)
+
+    # ---- keys and rows
+
+    def _key(self, match: Sequence[Match], priority: int) -> _Key:
+        schema = self.schema
+        if len(match) != len(schema.key):
+            raise InvalidEntry(f"{schema.name}: {len(match)} match fields, its key has {len(schema.key)}")
+        if schema.needs_priority:
+            if not 0 <= priority <= MAX_PRIORITY:
+                raise InvalidEntry(f"{schema.name}: priority {priority} is not in 0 … {MAX_PRIORITY}")
+        elif priority:
+            raise InvalidEntry(f"{schema.name}: priority {priority}, but its key takes none")
+        value = mask = 0
+        prefix = 0
+        bounds: list[int] = []
+        for field, place, part in zip(schema.key, self._layout.keys, match, strict=True):
+            whole = (1 << place.width) - 1
+            match field.match_kind, part:
+                case "exact", Exact(wanted):
+                    own = whole
+                case "lpm", Lpm(wanted, prefix):
+                    if not 0 <= prefix <= place.width:
+                        raise InvalidEntry(f"{schema.name}: {field.name}: prefix length {prefix} of {place.width} bits")
+                    own = whole ^ (whole >> prefix)
+                case "ternary", Ternary(wanted, own):
+                    pass
+                case "ternary", Optional(None):
+                    wanted = own = 0
+                case "ternary", Optional(int() as wanted):
+                    own = whole
+                case "range", Range(low, high):
+                    if not 0 <= low <= high <= whole:
+                        raise InvalidEntry(
+                            f"{schema.name}: {field.name}: {low}…{high} is no range of {place.width} bits"
+                        )
+                    bounds += (low, high)
+                    continue
+                case kind, _:
+                    raise InvalidEntry(f"{schema.name}: {field.name} is {kind}, not {type(part).__name__.lower()}")
+            if not 0 <= wanted <= whole or not 0 <= own <= whole:
+                raise InvalidEntry(f"{schema.name}: {field.name}: {part} does not fit {place.width} bits")
+            value |= (wanted & own) << place.position
+            mask |= own << place.position
+        order = prefix if self._layout.strategy == "first" else priority
+        return _Key(value, mask, tuple(bounds), order)
+
+    def _identity(self, key: _Key) -> int:
+        identity = key.value
+        for number, bound in enumerate(key.bounds):
+            identity |= bound << 64 * (self._layout.words + number)
+        return identity
+
+    def _params(self, call: ActionCall) -> bytes:
+        if call.name not in self._codes:
+            raise InvalidEntry(
+                f"{self.schema.name}: has no action {call.name}; it has {', '.join(self.schema.actions)}"
+            )
+        return pack_params(self._actions[call.name], call, self.schema.name)
+
+    def _make_row(self, key: _Key, entry: TableEntry, counter: int) -> tuple[int, int]:
+        """(address of the row, cell of the action profile or 0)."""
+        layout, cell, code = self._layout, 0, 0
+        if self._profile is not None:
+            cell = self._profile.attach(entry.action)
+            params = struct.pack("<Q", cell)
+        else:
+            if not isinstance(entry.action, ActionCall):
+                raise InvalidEntry(f"{self.schema.name}: has no action profile; its entries call an action")
+            params = self._params(entry.action)
+            code = self._codes[entry.action.name]
+        size = 8 * layout.words
+        content = struct.pack("<IIQ", code, key.order, counter) + key.value.to_bytes(size, "little")
+        if layout.ranges:
+            content += key.mask.to_bytes(size, "little") + struct.pack(f"<{len(key.bounds)}Q", *key.bounds)
+        row = self._rows.take()
+        self._rows.write(row, content + params)
+        return row, cell

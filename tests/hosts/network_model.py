@@ -126,6 +126,7 @@ class Fabric:
         self.now = 0
         self.generation = generation
         self.moves = 0
+        self.first_round = first_round
         self.workers = workers
         self.ranks = list(range(workers))
         self.coalesce_ns = coalesce_ns
@@ -316,7 +317,7 @@ class Fabric:
         final = {r for h in held.values() for r in h.complete} | set(
             range(lowest, max(h.first_incomplete for h in held.values()))
         )
-        self.final_rounds.append(final)
+        self.final_rounds.append(final | set(range(self.first_round, lowest)))
 
         def holds(address: int, number: int) -> bool:
             return number < held[address].first_incomplete or number in held[address].complete

@@ -6,10 +6,19 @@ import random
 
 import numpy as np
 import pytest
-from network_model import KINDS, US, Fabric, Faults, reordering
+from network_model import KINDS, US, Fabric, Faults, reordering, switch_address
+from node_model import Packet
 
-from hosts.quantization import chunk_count, reference_sum
-from wire.aggregation import CHUNKS, LANES
+from hosts.quantization import (
+    block_exponents,
+    chunk_count,
+    dequantize,
+    quantize,
+    reference_sum,
+    scale_table,
+    to_chunks,
+)
+from wire.aggregation import CHUNKS, LANES, MESSAGE_BYTES
 
 
 def tensors(seed: int, workers: int, sizes: list[int]) -> list[list[np.ndarray]]:
@@ -87,6 +96,43 @@ def run_moving(seed: int) -> None:
     check_all(fabric, arrays)
 
 
+def run_losing_a_worker(seed: int) -> None:
+    """A worker is lost in the middle: the survivors agree bit for bit, and final rounds stay what they were."""
+    rng = random.Random(seed)
+    workers = rng.choice([2, 3, 5])
+    faults = reordering(Faults(loss=0.1, duplication=0.2)) if rng.random() < 0.5 else Faults()
+    fabric = Fabric(seed, workers, rng.choice(KINDS), faults=faults)
+    arrays = tensors(seed, workers, [300, 5000])
+    submit_all(fabric, arrays)
+    lost, kind = rng.randrange(workers), rng.choice(KINDS)
+    fabric.at(rng.randint(0, 4_000 * US), lambda: fabric.move(kind, slots=8, window=4, without=lost))
+    fabric.run()
+    survivors = fabric.ranks
+    everyone = list(range(workers))
+    start = 0
+    for index, per_worker in enumerate(arrays):
+        chunks = chunk_count(per_worker[0].size)
+        padded = [to_chunks(array, "t") for array in per_worker]
+        lead = min(4, chunks)
+        scales = scale_table(workers)
+        for chunk in range(chunks):
+
+            def taking_part(number: int) -> list[int]:
+                return everyone if not fabric.final_rounds or number in fabric.final_rounds[0] else survivors
+
+            rows = [padded[rank][chunk : chunk + 1] for rank in everyone]
+            agreed = np.max([block_exponents(rows[r], "t", (LANES,)) for r in taking_part(start + chunk)], axis=0)
+            members = taking_part(start + lead + chunk)
+            total = sum(quantize(rows[r], agreed, scales) for r in members)
+            expected = dequantize(np.asarray(total), agreed, scales)[0]
+            for rank in survivors:
+                reduced = fabric.sums[rank][index]
+                got = reduced.array[chunk * LANES : (chunk + 1) * LANES]
+                assert got.tobytes() == expected[: len(got)].tobytes(), f"tensor {index}, chunk {chunk}, worker {rank}"
+                assert reduced.weights[chunk] == sum(r + 1 for r in members)
+        start += lead + chunks
+
+
 @pytest.mark.parametrize("seed", range(120))
 def test_sums_are_exact_whatever_the_network_does(seed: int) -> None:
     run_random(seed)
@@ -97,8 +143,56 @@ def test_sums_are_exact_while_the_job_moves(seed: int) -> None:
     run_moving(seed)
 
 
+@pytest.mark.parametrize("seed", range(60))
+def test_a_lost_worker_leaves_the_survivors_in_agreement(seed: int) -> None:
+    run_losing_a_worker(seed)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_round_number_wraps(kind: str) -> None:
+    """Chunks pass 2²⁴ and generations 255, with W = S/2, in every kind of tree."""
+    fabric = Fabric(
+        1,
+        3,
+        kind,
+        slots=4,
+        window=2,
+        first_round=CHUNKS - 9,
+        generation=254,
+        faults=reordering(Faults(loss=0.1, duplication=0.3)),
+    )
+    arrays = tensors(1, 3, [20 * LANES])
+    submit_all(fabric, arrays)
+    for time_us in (1_000, 9_000, 18_000):
+        fabric.at(time_us * US, lambda: fabric.move(kind, slots=4, window=2))
+    fabric.run()
+    assert fabric.generation == 2
+    check_all(fabric, arrays)
+
+
+def test_a_damaged_sum_in_a_switch_is_undone_by_a_new_generation() -> None:
+    """No resend can repair what a switch has added up; every host refuses it until the controller starts anew."""
+    fabric = Fabric(3, 2, "root")
+    arrays = tensors(3, 2, [3 * LANES])
+    submit_all(fabric, arrays)
+    switch = fabric.switches[switch_address(1)]
+    untouched = switch.receive
+
+    def damage(source: int, payload: bytes) -> list[Packet]:
+        if len(payload) == MESSAGE_BYTES and not fabric.moves:
+            payload = payload[:-1] + bytes([payload[-1] ^ 1])
+        return untouched(source, payload)
+
+    switch.receive = damage  # type: ignore[method-assign]
+    fabric.run()
+    assert fabric.moves == 1
+    assert sum(fabric.worker(rank).counters.bad_check for rank in range(2)) > 2
+    check_all(fabric, arrays)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(1000, 3000))
 def test_sums_are_exact_at_length(seed: int) -> None:
     run_random(seed)
     run_moving(seed)
+    run_losing_a_worker(seed)

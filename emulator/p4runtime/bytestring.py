@@ -1,0 +1,43 @@
+"""P4Runtime's byte strings: integers of any width as the shortest big-endian bytes (specification, "Bytestrings").
+
+A server accepts leading zeros (or sign bytes) of any number, refuses the empty string and what does not fit the type,
+and answers in the canonical, shortest form.
+"""
+
+from __future__ import annotations
+
+from emulator.p4runtime.refusal import Refusal, invalid
+
+
+def decode(data: bytes, width: int, what: str) -> int:
+    """The value of a `bit<width>` byte string. `what` names the field in the refusal's message."""
+    value = int.from_bytes(data, "big")
+    if value >> width or not data:
+        raise refuse(data, width, what)
+    return value
+
+
+def encode(value: int) -> bytes:
+    """The canonical byte string of an unsigned integer."""
+    return value.to_bytes((value.bit_length() + 7) // 8 or 1, "big")
+
+
+def decode_signed(data: bytes, width: int, what: str) -> int:
+    """The value of an `int<width>` byte string (two's complement)."""
+    value = int.from_bytes(data, "big", signed=True)
+    if not data or not -(1 << (width - 1)) <= value < 1 << (width - 1):
+        raise refuse(data, width, what, "int")
+    return value
+
+
+def encode_signed(value: int) -> bytes:
+    """The canonical byte string of a signed integer."""
+    bits = (value if value >= 0 else ~value).bit_length() + 1
+    return value.to_bytes((bits + 7) // 8, "big", signed=True)
+
+
+def refuse(data: bytes, width: int, what: str, kind: str = "bit") -> Refusal:
+    """Why `data` is no value of the type."""
+    if not data:
+        return invalid(f"{what}: the byte string is empty; zero is written \\x00")
+    return invalid(f"{what}: value 0x{data[:64].hex()} does not fit {kind}<{width}>")

@@ -1,0 +1,337 @@
+"""One switch behind the server: its sessions, its pipeline config, its entities and its packets to and from
+controllers.
+
+Three locks, always taken in this order and never the other way round::
+
+    _turn      one arbitration message at a time; may wait for a write
+    _entities  writes, reads and pipeline changes, one at a time
+    _clients   the arbiters' tables, for a moment
+
+The data path calls `_forward_packet_in` from its own thread, perhaps with locks of its own held; it takes none of
+these.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+
+from finsy.proto import U128, p4r
+
+from emulator.datapath import Datapath
+from emulator.entries import CloneSession, EmulatorError, Replica
+from emulator.p4runtime.arbitration import Arbiter, Notice
+from emulator.p4runtime.pipeline import Pipeline
+from emulator.p4runtime.refusal import BatchRefusal, Code, Refusal, code_number, invalid, refusal_of, unimplemented
+from emulator.p4runtime.replication import ReplicationService
+from emulator.p4runtime.session import Session
+from emulator.program import Program
+
+_Config = p4r.ForwardingPipelineConfig
+_SetRequest = p4r.SetForwardingPipelineConfigRequest
+_GetRequest = p4r.GetForwardingPipelineConfigRequest
+
+
+class _Scratch:
+    """A replication engine of no switch: takes what is written between VERIFY_AND_SAVE and COMMIT."""
+
+    def __init__(self) -> None:
+        self._groups: dict[int, tuple[Replica, ...]] = {}
+        self._sessions: dict[int, CloneSession] = {}
+
+    def set_group(self, group_id: int, replicas: tuple[Replica, ...]) -> None:
+        self._groups[group_id] = replicas
+
+    def delete_group(self, group_id: int) -> None:
+        del self._groups[group_id]
+
+    @property
+    def groups(self) -> Mapping[int, tuple[Replica, ...]]:
+        return self._groups
+
+    def set_session(self, session_id: int, session: CloneSession) -> None:
+        self._sessions[session_id] = session
+
+    def delete_session(self, session_id: int) -> None:
+        del self._sessions[session_id]
+
+    @property
+    def sessions(self) -> Mapping[int, CloneSession]:
+        return self._sessions
+
+
+class Device:
+    """One switch as the P4Runtime server sees it."""
+
+    def __init__(self, datapath: Datapath) -> None:
+        self.id = datapath.device_id
+        self.packet_outs = 0
+        """Packet-outs taken from streams and done with: injected, or refused."""
+        self.packet_ins = 0
+        """Packet-ins put on streams."""
+        self._datapath = datapath
+        self._replication = ReplicationService(datapath.replication)
+        self._turn = threading.Lock()
+        self._entities = threading.Lock()
+        self._clients = threading.Lock()
+        self._counting = threading.Lock()
+        self._arbiters: dict[str, Arbiter[Session]] = {"": Arbiter()}
+        self._primaries: tuple[Session, ...] = ()
+        self._pipeline: Pipeline | None = None
+        self._saved: Pipeline | None = None
+        """From VERIFY_AND_SAVE to COMMIT: reads and writes go there."""
+        self._since_saved: list[p4r.Update] = []
+
+    def attach(self) -> None:
+        """Take the switch's packet-ins."""
+        self._datapath.on_packet_in = self._forward_packet_in
+
+    def detach(self) -> None:
+        """Leave the switch alone."""
+        self._datapath.on_packet_in = None
+
+    # -- arbitration
+
+    def arbitrate(self, session: Session, message: p4r.MasterArbitrationUpdate) -> None:
+        """A controller's arbitration message. Raises `Refusal`: its stream must then end."""
+        role = message.role.name
+        if message.role.HasField("config"):
+            raise invalid(
+                f"role {role!r} has a config ({message.role.config.type_url}); this switch knows no scheme for it: "
+                "leave it unset, every role may do everything"
+            )
+        election_id = U128.decode(message.election_id) if message.HasField("election_id") else None
+        with self._turn:
+            with self._clients:
+                arbiter = self._arbiters.setdefault(role, Arbiter())
+                notices = arbiter.update(session, election_id)
+                session.role, session.device_id = role, self.id
+                self._note_primaries()
+            for notice in notices:
+                if notice.client is session and notice.code is Code.OK:
+                    with self._entities:
+                        pass  # what the previous primary has started is finished first
+                self._notify(role, notice)
+
+    def leave(self, session: Session) -> None:
+        """A stream has ended."""
+        with self._turn:
+            with self._clients:
+                if session.role is None or session not in self._arbiters[session.role].clients:
+                    return
+                notices = self._arbiters[session.role].leave(session)
+                self._note_primaries()
+            for notice in notices:
+                self._notify(session.role, notice)
+
+    def _note_primaries(self) -> None:
+        primaries = (arbiter.primary for arbiter in self._arbiters.values())
+        self._primaries = tuple(primary for primary in primaries if primary is not None)
+
+    def _notify(self, role: str, notice: Notice[Session]) -> None:
+        message = p4r.StreamMessageResponse()
+        arbitration = message.arbitration
+        arbitration.device_id = self.id
+        if role:
+            arbitration.role.name = role
+        if notice.highest is not None:
+            arbitration.election_id.CopyFrom(U128.encode(notice.highest))
+        arbitration.status.code = code_number(notice.code)
+        arbitration.status.message = {
+            Code.OK: "you are the primary",
+            Code.ALREADY_EXISTS: "another controller is the primary",
+            Code.NOT_FOUND: "there is no primary",
+        }[notice.code]
+        notice.client.send(message)
+
+    def _check_primary(self, role: str, election_id: int | None) -> None:
+        with self._clients:
+            arbiter = self._arbiters.get(role)
+            primary = arbiter is not None and arbiter.is_primary(election_id)
+        if arbiter is None:
+            raise Refusal(Code.NOT_FOUND, f"device {self.id} has no role {role!r}")
+        if not primary:
+            shown = "no election id" if election_id is None else f"election id {election_id}"
+            raise Refusal(Code.PERMISSION_DENIED, f"not primary: {shown} is not the primary's")
+
+    # -- pipeline config
+
+    def set_config(self, request: _SetRequest) -> None:
+        """SetForwardingPipelineConfig. Raises `EmulatorError`; the running program then stays as it was."""
+        with self._entities:
+            self._check_primary(request.role, _election_id(request))
+            config = request.config if request.HasField("config") else None
+            match request.action:
+                case _SetRequest.VERIFY:
+                    self._verify(config)
+                case _SetRequest.VERIFY_AND_SAVE:
+                    self._saved = self._verify(config)
+                    self._since_saved = []
+                case _SetRequest.VERIFY_AND_COMMIT:
+                    self._commit(self._verify(config), ())
+                case _SetRequest.COMMIT:
+                    if config is not None:
+                        raise invalid("COMMIT takes no config: it realises the saved one")
+                    if self._saved is None:
+                        raise Refusal(Code.NOT_FOUND, "no config was saved by VERIFY_AND_SAVE")
+                    self._commit(self._saved, self._since_saved)
+                case _SetRequest.RECONCILE_AND_COMMIT:
+                    self._reconcile(self._verify(config))
+                case action:
+                    raise invalid(
+                        f"action {action} is none of VERIFY, VERIFY_AND_SAVE, VERIFY_AND_COMMIT, COMMIT, "
+                        "RECONCILE_AND_COMMIT"
+                    )
+
+    def get_config(self, kind: _GetRequest.ResponseType.ValueType) -> _Config | None:
+        """GetForwardingPipelineConfig; None when there is none."""
+        with self._entities:
+            pipeline = self._saved or self._pipeline
+        if pipeline is None:
+            return None
+        stored, answer = pipeline.config, _Config()
+        if kind in (_GetRequest.ALL, _GetRequest.P4INFO_AND_COOKIE):
+            answer.p4info.CopyFrom(stored.p4info)
+        if kind in (_GetRequest.ALL, _GetRequest.DEVICE_CONFIG_AND_COOKIE):
+            answer.p4_device_config = stored.p4_device_config
+        if stored.HasField("cookie"):
+            answer.cookie.CopyFrom(stored.cookie)
+        return answer
+
+    def _verify(self, config: _Config | None) -> Pipeline:
+        """The config on a state of its own, which no packet sees."""
+        if config is None or not config.p4_device_config:
+            raise invalid("the request needs a config with a p4_device_config: the BMv2 JSON of the program")
+        program = Program.load(config.p4_device_config)
+        kept = _Config()
+        kept.CopyFrom(config)
+        return Pipeline(kept, program, program.new_state(), ReplicationService(_Scratch()))
+
+    def _commit(self, verified: Pipeline, updates: Iterable[p4r.Update]) -> None:
+        self._datapath.load(verified.config.p4_device_config)
+        self._replication.clear()
+        program, state = self._datapath.program, self._datapath.state
+        assert program is not None, "a data path that has loaded a program shows none"
+        assert state is not None, "a data path that has loaded a program shows no state"
+        self._pipeline = Pipeline(verified.config, program, state, self._replication)
+        self._saved, self._since_saved = None, []
+        for update in updates:
+            self._pipeline.write(update)
+
+    def _reconcile(self, verified: Pipeline) -> None:
+        """Commit, and write again what the switch holds; it is first tried where no packet sees it."""
+        if self._pipeline is None:
+            self._commit(verified, ())
+            return
+        updates = list(self._pipeline.snapshot())
+        try:
+            verified.restore(updates)
+        except EmulatorError as error:
+            raise invalid(f"the forwarding state cannot be kept: {error}") from error
+        self._commit(verified, ())
+        self._pipeline.restore(updates)
+
+    # -- entities
+
+    def write(self, request: p4r.WriteRequest) -> None:
+        """Write. Raises `BatchRefusal` when some updates failed, `Refusal` when none was tried."""
+        with self._entities:
+            self._check_primary(request.role, _election_id(request))
+            pipeline = self._current()
+            if request.atomicity != p4r.WriteRequest.CONTINUE_ON_ERROR:
+                raise unimplemented("only CONTINUE_ON_ERROR batches are supported")
+            refusals: list[Refusal | None] = []
+            failed = False
+            write = pipeline.write
+            for update in request.updates:
+                try:
+                    write(update)
+                except EmulatorError as error:
+                    refusals.append(refusal_of(error))
+                    failed = True
+                else:
+                    refusals.append(None)
+            if self._saved is not None:
+                done = zip(request.updates, refusals, strict=True)
+                self._since_saved.extend(update for update, refusal in done if refusal is None)
+        if failed:
+            raise BatchRefusal("Write failure.", refusals)
+
+    def read(self, request: p4r.ReadRequest) -> tuple[list[p4r.Entity], BatchRefusal | None]:
+        """Read: the entities that were found, and which queries failed. Raises `Refusal` without a pipeline."""
+        entities: list[p4r.Entity] = []
+        refusals: list[Refusal | None] = []
+        with self._entities:
+            pipeline = self._current()
+            for query in request.entities:
+                try:
+                    entities.extend(pipeline.read(query))
+                except EmulatorError as error:
+                    refusals.append(refusal_of(error))
+                else:
+                    refusals.append(None)
+        failed = any(refusal is not None for refusal in refusals)
+        return entities, BatchRefusal("Read failure.", refusals) if failed else None
+
+    def _current(self) -> Pipeline:
+        pipeline = self._saved or self._pipeline
+        if pipeline is None:
+            raise Refusal(Code.FAILED_PRECONDITION, f"no forwarding pipeline config is set for device {self.id}")
+        return pipeline
+
+    # -- packets
+
+    def packet_out(self, session: Session, message: p4r.PacketOut) -> None:
+        """A controller's packet for the data plane. Raises `Refusal`, for a stream error."""
+        try:
+            if session not in self._primaries:
+                raise Refusal(Code.PERMISSION_DENIED, "only the primary may send packet-outs")
+            pipeline = self._pipeline
+            if pipeline is None:
+                raise Refusal(Code.FAILED_PRECONDITION, f"no forwarding pipeline config is set for device {self.id}")
+            if pipeline.packet_out is None:
+                if message.metadata:
+                    raise invalid("the program has no packet_out header; packet-outs carry no metadata")
+                header = b""
+            else:
+                header = pipeline.packet_out.compose(message.metadata)
+            self._datapath.packet_out(header + message.payload)
+        finally:
+            with self._counting:
+                self.packet_outs += 1
+
+    def _forward_packet_in(self, frame: bytes) -> None:
+        """A frame from the CPU port, on the data path's thread. Without a primary it is dropped."""
+        pipeline = self._pipeline
+        if pipeline is None:
+            return
+        message = p4r.StreamMessageResponse()
+        packet = message.packet
+        if pipeline.packet_in is None:
+            packet.payload = frame
+        elif len(frame) >= pipeline.packet_in.size_bytes:
+            metadata, packet.payload = pipeline.packet_in.parse(frame)
+            packet.metadata.extend(metadata)
+        else:
+            return
+        sent = sum(session.offer(message) for session in self._primaries)
+        with self._counting:
+            self.packet_ins += sent
+
+
+def _election_id(request: _SetRequest | p4r.WriteRequest) -> int | None:
+    return U128.decode(request.election_id) if request.HasField("election_id") else None
+
+
+def chunks(entities: Iterable[p4r.Entity], max_bytes: int, max_count: int) -> Iterator[p4r.ReadResponse]:
+    """Entities in messages that every client's receive limit lets through."""
+    response, size = p4r.ReadResponse(), 0
+    for entity in entities:
+        octets = entity.ByteSize()
+        if response.entities and (size + octets > max_bytes or len(response.entities) >= max_count):
+            yield response
+            response, size = p4r.ReadResponse(), 0
+        response.entities.append(entity)
+        size += octets
+    if response.entities:
+        yield response

@@ -1,0 +1,103 @@
+"""How the server says no: one exception with a canonical code, and its forms on the wire.
+
+P4Runtime has two: an RPC fails with a code and a message alone, or, when parts of a batch fail, with UNKNOWN and one
+`p4.Error` per part in `google.rpc.Status.details` (specification, "Error Reporting Messages").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NoReturn
+
+import grpc
+from finsy.proto import p4r, rpc_status
+from google.protobuf import any_pb2
+
+from emulator.entries import EmulatorError, EntryExists, EntryNotFound, InvalidEntry, TableFull
+
+Code = grpc.StatusCode
+
+DETAILS_KEY: Final = "grpc-status-details-bin"
+"""Trailing metadata in which gRPC carries a serialised `google.rpc.Status`."""
+
+_CODE_OF_ERROR: Final[tuple[tuple[type[EmulatorError], Code], ...]] = (
+    (EntryExists, Code.ALREADY_EXISTS),
+    (EntryNotFound, Code.NOT_FOUND),
+    (TableFull, Code.RESOURCE_EXHAUSTED),
+    (InvalidEntry, Code.INVALID_ARGUMENT),
+)
+
+
+class Refusal(EmulatorError):
+    """A request, or one part of it, that the server turns down."""
+
+    def __init__(self, code: Code, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+    @property
+    def number(self) -> int:
+        """The canonical code as `google.rpc.Code` numbers it."""
+        return code_number(self.code)
+
+
+class BatchRefusal(EmulatorError):
+    """A batch of which at least one part failed: one element per part, None where it succeeded."""
+
+    def __init__(self, message: str, refusals: Sequence[Refusal | None]) -> None:
+        super().__init__(message)
+        self.message = message
+        self.refusals = refusals
+
+    def details(self) -> bytes:
+        """The serialised `google.rpc.Status`."""
+        status = rpc_status.Status(code=code_number(Code.UNKNOWN), message=self.message)
+        success = _packed(p4r.Error())
+        status.details.extend(success if refusal is None else _packed(_error(refusal)) for refusal in self.refusals)
+        return status.SerializeToString()
+
+
+def invalid(message: str) -> Refusal:
+    """The commonest refusal."""
+    return Refusal(Code.INVALID_ARGUMENT, message)
+
+
+def unimplemented(message: str) -> Refusal:
+    return Refusal(Code.UNIMPLEMENTED, message)
+
+
+def refusal_of(error: EmulatorError) -> Refusal:
+    """An error of the switch as a refusal with its canonical code."""
+    if isinstance(error, Refusal):
+        return error
+    for kind, code in _CODE_OF_ERROR:
+        if isinstance(error, kind):
+            return Refusal(code, str(error))
+    return invalid(str(error))
+
+
+def code_number(code: Code) -> int:
+    """`google.rpc.Code` of a gRPC status code."""
+    number: int = code.value[0]
+    return number
+
+
+def abort(context: grpc.ServicerContext, error: EmulatorError) -> NoReturn:
+    """End the RPC with this error."""
+    if isinstance(error, BatchRefusal):
+        context.set_trailing_metadata(((DETAILS_KEY, error.details()),))
+        context.abort(Code.UNKNOWN, error.message)
+    refusal = refusal_of(error)
+    context.abort(refusal.code, refusal.message)
+    raise AssertionError("gRPC's abort returned")
+
+
+def _error(refusal: Refusal) -> p4r.Error:
+    return p4r.Error(canonical_code=refusal.number, message=refusal.message)
+
+
+def _packed(error: p4r.Error) -> any_pb2.Any:
+    packed = any_pb2.Any()
+    packed.Pack(error)
+    return packed

@@ -1,0 +1,265 @@
+"""The gRPC face: P4Runtime's RPCs over one or several switches, told apart by device id."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+import grpc
+from finsy.proto import p4r, p4r_grpc
+
+from emulator.datapath import Datapath
+from emulator.entries import EmulatorError
+from emulator.p4runtime.arbitration import MAX_CLIENTS
+from emulator.p4runtime.device import Device, chunks
+from emulator.p4runtime.refusal import Code, Refusal, abort, invalid, refusal_of, unimplemented
+from emulator.p4runtime.session import Session
+
+API_VERSION: Final = "1.5.0"
+"""Of the P4Runtime specification, as Capabilities reports it."""
+
+_MAX_MESSAGE_BYTES: Final = 128 << 20
+"""The specification's advice for large device configs."""
+_RESPONSE_BYTES: Final = 1 << 20
+_RESPONSE_ENTITIES: Final = 1024
+_UNARY_THREADS: Final = 32
+
+log = logging.getLogger(__name__)
+_Answer = TypeVar("_Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """A server's identity, in PEM. With `client_roots` clients must show a certificate that these sign."""
+
+    private_key: bytes
+    certificate: bytes
+    client_roots: bytes | None = None
+
+
+class P4RuntimeServer:
+    """A P4Runtime server for these switches.
+
+    `address` is `host:port`; port 0 takes a free one, which `port` tells after `start`. Raises `EmulatorError` when two
+    switches have the same device id, and in `start` when the address cannot be had.
+    """
+
+    def __init__(self, datapaths: Iterable[Datapath], address: str = "127.0.0.1:0", *, tls: Tls | None = None) -> None:
+        self._devices: dict[int, Device] = {}
+        for datapath in datapaths:
+            if datapath.device_id in self._devices:
+                raise EmulatorError(f"two switches have the device id {datapath.device_id}; ids must differ")
+            self._devices[datapath.device_id] = Device(datapath)
+        self._wanted_address = address
+        self._tls = tls
+        self._server: grpc.Server | None = None
+        self.port = 0
+
+    @property
+    def address(self) -> str:
+        """`host:port` to connect to; the port is known after `start`."""
+        host, _, port = self._wanted_address.rpartition(":")
+        return f"{host}:{self.port or port}"
+
+    def start(self) -> None:
+        """Listen and serve, on threads of the server's own."""
+        streams = 2 * MAX_CLIENTS * max(len(self._devices), 1)
+        server = grpc.server(
+            ThreadPoolExecutor(streams + _UNARY_THREADS, thread_name_prefix="p4runtime"),
+            options=[
+                ("grpc.so_reuseport", 0),
+                ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
+                ("grpc.max_send_message_length", _MAX_MESSAGE_BYTES),
+            ],
+        )
+        p4r_grpc.add_P4RuntimeServicer_to_server(_Servicer(self._devices, streams), server)
+        try:
+            self.port = self._bind(server)
+        except RuntimeError as error:
+            raise EmulatorError(
+                f"P4Runtime: cannot listen on {self._wanted_address}: the port is in use or the address is not ours"
+            ) from error
+        for device in self._devices.values():
+            device.attach()
+        server.start()
+        self._server = server
+
+    def stop(self) -> None:
+        """End all streams and stop listening; returns when that is done. Does nothing on a server that does not run."""
+        if self._server is None:
+            return
+        for device in self._devices.values():
+            device.detach()
+        self._server.stop(grace=None).wait()
+        self._server = None
+
+    def packet_outs(self, device_id: int) -> int:
+        """Packet-outs received for a switch so far and done with: injected, or refused."""
+        return self._device(device_id).packet_outs
+
+    def packet_ins(self, device_id: int) -> int:
+        """Packet-ins of a switch put on streams so far; those that found no primary are not among them."""
+        return self._device(device_id).packet_ins
+
+    def _device(self, device_id: int) -> Device:
+        if device_id not in self._devices:
+            raise EmulatorError(f"no switch has the device id {device_id}; there are {sorted(self._devices)}")
+        return self._devices[device_id]
+
+    def _bind(self, server: grpc.Server) -> int:
+        if self._tls is None:
+            port = server.add_insecure_port(self._wanted_address)
+        else:
+            credentials = grpc.ssl_server_credentials(
+                [(self._tls.private_key, self._tls.certificate)],
+                root_certificates=self._tls.client_roots,
+                require_client_auth=self._tls.client_roots is not None,
+            )
+            port = server.add_secure_port(self._wanted_address, credentials)
+        if not port:
+            raise RuntimeError(f"no port for {self._wanted_address}")
+        return port
+
+
+class _Servicer(p4r_grpc.P4RuntimeServicer):
+    """The RPCs. Every error leaves as a canonical code; what nobody foresaw is INTERNAL, and logged."""
+
+    def __init__(self, devices: dict[int, Device], max_streams: int) -> None:
+        self._devices = devices
+        self._streams = threading.Semaphore(max_streams)
+
+    def Capabilities(self, request: p4r.CapabilitiesRequest, context: grpc.ServicerContext) -> p4r.CapabilitiesResponse:
+        if request.device_id:
+            _guard(context, lambda: self._device(request.device_id))
+        return p4r.CapabilitiesResponse(p4runtime_api_version=API_VERSION)
+
+    def Write(self, request: p4r.WriteRequest, context: grpc.ServicerContext) -> p4r.WriteResponse:
+        _guard(context, lambda: self._device(request.device_id).write(request))
+        return p4r.WriteResponse()
+
+    def Read(self, request: p4r.ReadRequest, context: grpc.ServicerContext) -> Iterator[p4r.ReadResponse]:
+        entities, failure = _guard(context, lambda: self._device(request.device_id).read(request))
+        yield from chunks(entities, _RESPONSE_BYTES, _RESPONSE_ENTITIES)
+        if failure is not None:
+            abort(context, failure)
+
+    def SetForwardingPipelineConfig(
+        self, request: p4r.SetForwardingPipelineConfigRequest, context: grpc.ServicerContext
+    ) -> p4r.SetForwardingPipelineConfigResponse:
+        _guard(context, lambda: self._device(request.device_id).set_config(request))
+        return p4r.SetForwardingPipelineConfigResponse()
+
+    def GetForwardingPipelineConfig(
+        self, request: p4r.GetForwardingPipelineConfigRequest, context: grpc.ServicerContext
+    ) -> p4r.GetForwardingPipelineConfigResponse:
+        config = _guard(context, lambda: self._device(request.device_id).get_config(request.response_type))
+        return p4r.GetForwardingPipelineConfigResponse(config=config)
+
+    def StreamChannel(
+        self, request_iterator: Iterator[p4r.StreamMessageRequest], context: grpc.ServicerContext
+    ) -> Iterator[p4r.StreamMessageResponse]:
+        if not self._streams.acquire(blocking=False):
+            abort(context, Refusal(Code.RESOURCE_EXHAUSTED, "the server has no room for another stream"))
+        session = Session()
+        try:
+            if context.add_callback(session.close):
+                threading.Thread(
+                    target=self._listen, args=(session, request_iterator), name="p4runtime-stream", daemon=True
+                ).start()
+                yield from session.messages()
+        finally:
+            self._leave(session)
+            self._streams.release()
+        if session.refusal is not None:
+            abort(context, session.refusal)
+
+    def _listen(self, session: Session, requests: Iterator[p4r.StreamMessageRequest]) -> None:
+        """Take a stream's requests until it ends, on a thread of its own."""
+        refusal = None
+        try:
+            for request in requests:
+                self._take(session, request)
+        except grpc.RpcError:
+            pass  # the client is gone, or its bytes were no message; gRPC has told it
+        except EmulatorError as error:
+            refusal = refusal_of(error)
+        except Exception as error:
+            log.exception("a stream message failed")
+            refusal = _unforeseen(error)
+        self._leave(session)
+        session.close(refusal)
+
+    def _take(self, session: Session, request: p4r.StreamMessageRequest) -> None:
+        kind = request.WhichOneof("update")
+        if kind == "arbitration":
+            self._arbitrate(session, request.arbitration)
+            return
+        error = p4r.StreamError()
+        try:
+            match kind:
+                case "packet":
+                    error.packet_out.packet_out.CopyFrom(request.packet)
+                    self._joined(session).packet_out(session, request.packet)
+                case "digest_ack":
+                    error.digest_list_ack.digest_list_ack.CopyFrom(request.digest_ack)
+                    raise unimplemented("this switch has no digests")
+                case "other":
+                    error.other.other.CopyFrom(request.other)
+                    raise unimplemented("this switch has no architecture-specific stream messages")
+                case _:
+                    error.other.SetInParent()
+                    raise invalid("the stream message is empty")
+        except EmulatorError as raised:
+            refusal = refusal_of(raised)
+            error.canonical_code, error.message = refusal.number, refusal.message
+            session.send(p4r.StreamMessageResponse(error=error))
+
+    def _arbitrate(self, session: Session, message: p4r.MasterArbitrationUpdate) -> None:
+        if session.role is not None:
+            if message.device_id != session.device_id:
+                raise Refusal(
+                    Code.FAILED_PRECONDITION,
+                    f"this stream belongs to device {session.device_id}; open another for device {message.device_id}",
+                )
+            if message.role.name != session.role:
+                raise Refusal(
+                    Code.FAILED_PRECONDITION,
+                    f"this stream has the role {session.role!r}; open another for the role {message.role.name!r}",
+                )
+        self._device(message.device_id).arbitrate(session, message)
+
+    def _joined(self, session: Session) -> Device:
+        if session.role is None:
+            raise Refusal(Code.PERMISSION_DENIED, "the stream must start with an arbitration message")
+        return self._devices[session.device_id]
+
+    def _leave(self, session: Session) -> None:
+        if session.role is not None:
+            self._devices[session.device_id].leave(session)
+
+    def _device(self, device_id: int) -> Device:
+        device = self._devices.get(device_id)
+        if device is None:
+            raise Refusal(Code.NOT_FOUND, f"no device has the id {device_id}; there are {sorted(self._devices)}")
+        return device
+
+
+def _guard(context: grpc.ServicerContext, work: Callable[[], _Answer]) -> _Answer:
+    """Do the work of an RPC; an error ends the RPC with its canonical code."""
+    failure: EmulatorError
+    try:
+        return work()
+    except EmulatorError as error:
+        failure = error
+    except Exception as error:
+        log.exception("a request failed")
+        failure = _unforeseen(error)
+    abort(context, failure)
+
+
+def _unforeseen(error: Exception) -> Refusal:
+    return Refusal(Code.INTERNAL, f"the switch failed on this request: {type(error).__name__}: {error}")

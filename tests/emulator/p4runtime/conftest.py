@@ -1,0 +1,52 @@
+"""A running server with one switch, with and without a primary and a program."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from p4runtime_rig import Client, Names, RecordingDatapath, Stream, load_config, load_info
+
+from emulator.p4runtime import P4RuntimeServer
+
+
+@pytest.fixture
+def datapath() -> RecordingDatapath:
+    return RecordingDatapath()
+
+
+@pytest.fixture
+def server(datapath: RecordingDatapath) -> Iterator[P4RuntimeServer]:
+    """A server for one switch without a program."""
+    server = P4RuntimeServer([datapath])
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def client(server: P4RuntimeServer) -> Iterator[Client]:
+    """A client without a stream."""
+    client = Client(server.address)
+    yield client
+    client.channel.close()
+
+
+@pytest.fixture
+def stream(client: Client) -> Iterator[Stream]:
+    """The stream of `client`, which is primary."""
+    stream = client.primary()
+    yield stream
+    stream.close()
+
+
+@pytest.fixture
+def loaded(client: Client, stream: Stream) -> Client:
+    """`client` as primary of a switch that runs `every_entity.p4`."""
+    assert client.set_config(load_config(cookie=7)) == "OK"
+    return client
+
+
+@pytest.fixture(scope="session")
+def names() -> Names:
+    return Names(load_info())

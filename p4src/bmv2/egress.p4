@@ -54,8 +54,16 @@ control FabricEgress(inout headers_t hdr, inout metadata_t meta, inout standard_
         hdr.aggregation.flags = hdr.aggregation.flags | FLAG_CONGESTION;
     }
 
+    action to_cpu() {
+        hdr.packet_in.setValid();
+        hdr.packet_in.ingress_port = standard_metadata.ingress_port;
+        hdr.packet_in._pad = 0;
+    }
+
+    /* The clone is taken at the end of egress, so it has this hop's items and the packet_in header; metadata it has none. */
     action report(bit<32> session) {
-        clone_preserving_field_list(CloneType.E2E, session, PROBE_FIELDS);
+        clone(CloneType.E2E, session);
+        to_cpu();
         end();
     }
 
@@ -67,10 +75,10 @@ control FabricEgress(inout headers_t hdr, inout metadata_t meta, inout standard_
     }
 
     apply {
-        if (standard_metadata.egress_port == CPU_PORT || standard_metadata.instance_type == EGRESS_CLONE) {
-            hdr.packet_in.setValid();
-            hdr.packet_in.ingress_port = meta.probe_ingress_port;
-            hdr.packet_in._pad = 0;
+        if (standard_metadata.instance_type == EGRESS_CLONE) {
+            // a finished probe, as report() left it
+        } else if (standard_metadata.egress_port == CPU_PORT) {
+            to_cpu();
         } else {
             meta.leaves = true;
             if (standard_metadata.egress_rid != 0) {

@@ -20,7 +20,6 @@ parser FabricParser(
         meta.fate = Fate.ROUTE;
         meta.drop_reason = 0;
         meta.leaves = false;
-        meta.probe_ingress_port = standard_metadata.ingress_port;
         transition select(standard_metadata.ingress_port) {
             CPU_PORT: parse_packet_out;
             default: parse_ethernet;

@@ -149,8 +149,6 @@ struct metadata_t {
     Fate    fate;
     bit<8>  drop_reason;
     bool    leaves;        // in egress: through this port, onto the link
-    @field_list(PROBE_FIELDS)
-    port_t  probe_ingress_port;
 }
 
 #endif

@@ -67,6 +67,5 @@ const bit<64> NS_PER_US        = 1000;
 
 /* v1model */
 const bit<32> EGRESS_CLONE = 2;   // standard_metadata.instance_type
-const bit<8>  PROBE_FIELDS = 1;   // field list that a finished probe's clone keeps
 
 #endif

@@ -1,0 +1,442 @@
+"""A fabric switch in plain Python, written from docs/design.md §2 to §4 and from INT 2.1, not from the program.
+
+It takes one frame at a time and says what leaves, as if queues were empty: the oracle for the compiled program.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+CPU_PORT = 510
+TYPE_WITH_LANES = (1, 2, 6)
+DROP_REASONS = (
+    "truncated",
+    "malformed",
+    "bad_checksum",
+    "not_ipv4",
+    "ttl_expired",
+    "no_route",
+    "no_service",
+    "unknown_job",
+    "not_member",
+    "not_parent",
+    "bad_slot",
+    "duplicate",
+    "late",
+)
+
+
+class Job(NamedTuple):
+    slot_base: int
+    slots: int
+    children: int
+    parent: int = 0
+    parent_bit: int = 0
+    group: int = 0
+    """Non-zero: a root."""
+
+
+class Route(NamedTuple):
+    prefix: int
+    length: int
+    port: int
+    src_mac: int
+    dst_mac: int
+
+
+@dataclass
+class Tables:
+    """What the control plane wrote."""
+
+    addresses: set[int] = field(default_factory=set)
+    jobs: dict[tuple[int, int], Job] = field(default_factory=dict)
+    members: set[tuple[int, int, int, int, int]] = field(default_factory=set)
+    """(job, generation, contributors, ingress port, source address)"""
+    parents: dict[tuple[int, int, int, int], int] = field(default_factory=dict)
+    """(job, generation, ingress port, source address) → group"""
+    routes: list[Route] = field(default_factory=list)
+    classes: dict[int, int] = field(default_factory=dict)
+    """DSCP → priority"""
+    groups: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
+    """group → (port, replica id)"""
+    replicas: dict[int, tuple[int, int, int]] = field(default_factory=dict)
+    """replica id → (address, source MAC, destination MAC)"""
+    marking: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """egress port → (threshold, window)"""
+    sinks: dict[int, int] = field(default_factory=dict)
+    """egress port → clone session, whose one replica is the CPU port"""
+    node_id: int | None = None
+
+
+@dataclass
+class Aggregation:
+    version: int
+    kind: int
+    flags: int
+    job: int
+    generation: int
+    chunk: int
+    contributors: int
+    slot: int
+    window: int
+    exponent: int
+    reserved: int
+    checksum: int
+    weight: int
+    check: int
+
+    @staticmethod
+    def parse(data: bytes) -> Aggregation:
+        first, flags, job, tag, contributors, slot, window, exponent, reserved, checksum, weight, check = struct.unpack(
+            "!BBHIIHHBBHII", data
+        )
+        return Aggregation(
+            *(first >> 4, first & 15, flags, job, tag >> 24, tag & 0xFFFFFF, contributors, slot, window, exponent),
+            *(reserved, checksum, weight, check),
+        )
+
+    def pack(self, checksum: int) -> bytes:
+        return struct.pack(
+            "!BBHIIHHBBHII",
+            *(self.version << 4 | self.kind, self.flags, self.job, self.generation << 24 | self.chunk),
+            *(self.contributors, self.slot, self.window, self.exponent, self.reserved, checksum, self.weight),
+            self.check,
+        )
+
+
+class Slot(NamedTuple):
+    job: int
+    generation: int
+    chunk: int
+    contributors: int
+    flags: int
+    window: int
+    exponent: int
+    weight: int
+    check: int
+    lanes: tuple[int, ...]
+
+
+class Dropped(Exception):
+    """A packet ends here; the reason is one of DROP_REASONS."""
+
+
+class Kept(Exception):
+    """A packet ended in a slot."""
+
+
+def internet_checksum(data: bytes) -> int:
+    total = sum(struct.unpack(f"!{len(data) // 2}H", data))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return total ^ 0xFFFF
+
+
+class Packet:
+    """One frame taken apart as far as the switch looks. `rest` is everything behind the recognised headers."""
+
+    def __init__(self, data: bytes, port: int) -> None:
+        self.ingress_port = port
+        self.out_port: int | None = None
+        self.ip: list[int] | None = None
+        self.udp: list[int] | None = None
+        self.aggregation: Aggregation | None = None
+        self.lanes: list[int] | None = None
+        self.shim: list[int] | None = None
+        self.md: list[int] | None = None
+        self.priority = 0
+        self.group = 0
+        self.rid = 0
+        self._data = data
+        self.frame_bytes = len(data)
+        if port == CPU_PORT:
+            self.out_port = struct.unpack("!H", self._take(2))[0] >> 7
+        self.macs, self.ethertype = self._take(12), self._take(2)
+        if self.ethertype == b"\x08\x00":
+            self._parse_ipv4()
+        self.rest = self._data
+
+    def _take(self, count: int) -> bytes:
+        if len(self._data) < count:
+            raise Dropped("truncated")
+        taken, self._data = self._data[:count], self._data[count:]
+        return taken
+
+    def _parse_ipv4(self) -> None:
+        if not self._data:
+            raise Dropped("truncated")
+        if self._data[0] != 0x45:
+            return
+        # version, tos, length, id, fragment, ttl, protocol, checksum, source, destination
+        self.ip = list(struct.unpack("!BBHHHBBHII", self._take(20)))
+        if self.ip[6] != 17 or self.ip[4] & 0x1FFF:
+            return
+        self.udp = list(struct.unpack("!HHHH", self._take(8)))
+        if self.udp[1] == 22341:
+            self.aggregation = Aggregation.parse(self._take(28))
+            if self.aggregation.kind == 1 and self.udp[2] == 8 + 28 + 1024:
+                self.lanes = list(struct.unpack("!256I", self._take(1024)))
+        elif self.udp[1] == 5000:
+            self.shim = list(struct.unpack("!BBH", self._take(4)))
+            if self.shim[0] >> 4 == 1:
+                # flags, reserved, hop words, remaining, instructions, domain, domain instructions, domain flags
+                self.md = list(struct.unpack("!BBBBHHHH", self._take(12)))
+
+    def checksums_hold(self) -> bool:
+        ip_holds = self.ip is None or internet_checksum(self._ip_bytes(0)) == self.ip[7]
+        header = self.aggregation
+        return ip_holds and (header is None or internet_checksum(header.pack(0)) == header.checksum)
+
+    def _ip_bytes(self, checksum: int) -> bytes:
+        assert self.ip is not None
+        return struct.pack("!BBHHHBBHII", *self.ip[:7], checksum, *self.ip[8:])
+
+    def frame(self, stack: bytes = b"") -> bytes:
+        """The frame as it leaves, with `stack` pushed behind the INT header."""
+        parts = [self.macs, self.ethertype]
+        if self.ip:
+            parts.append(self._ip_bytes(internet_checksum(self._ip_bytes(0))))
+        if self.udp:
+            parts.append(struct.pack("!HHHH", *self.udp))
+        if self.aggregation:
+            parts.append(self.aggregation.pack(internet_checksum(self.aggregation.pack(0))))
+        if self.lanes is not None:
+            parts.append(struct.pack("!256I", *self.lanes))
+        if self.shim:
+            parts.append(struct.pack("!BBH", *self.shim))
+        if self.md:
+            parts.append(struct.pack("!BBBBHHHH", *self.md) + stack)
+        return b"".join([*parts, self.rest])
+
+
+class NodeModel:
+    def __init__(self, tables: Tables) -> None:
+        self.tables = tables
+        self.drops = dict.fromkeys(DROP_REASONS, 0)
+        self.slots: dict[int, Slot] = {}
+        self.bytes_sent: dict[int, int] = {}
+
+    def forward(self, frame: bytes, port: int, now_us: int = 0) -> list[tuple[int, bytes]]:
+        """What leaves for one frame, as (port, frame)."""
+        try:
+            packet = Packet(frame, port)
+            egress_port = self._ingress(packet)
+        except Dropped as reason:
+            self.drops[str(reason)] += 1
+            return []
+        except Kept:
+            return []
+        if egress_port is not None:
+            return self._egress(packet, egress_port, now_us)
+        sent = []
+        for replica_port, rid in self.tables.groups.get(packet.group, []):
+            copy = Packet(packet.frame(), port)
+            copy.lanes, copy.rest = packet.lanes, packet.rest
+            copy.rid, copy.priority = rid, packet.priority
+            sent += self._egress(copy, replica_port, now_us)
+        return sent
+
+    # --- ingress ---
+
+    def _ingress(self, packet: Packet) -> int | None:
+        """The port to leave through, or None for packet.group."""
+        if not packet.checksums_hold():
+            raise Dropped("bad_checksum")
+        if packet.out_port is not None:
+            port: int | None = packet.out_port
+        elif packet.ip is None:
+            raise Dropped("not_ipv4")
+        elif packet.ip[9] not in self.tables.addresses:
+            port = self._route(packet)
+        elif packet.aggregation:
+            port = self._aggregate(packet, packet.aggregation, packet.ip)
+        elif packet.md:
+            port = CPU_PORT
+        else:
+            raise Dropped("no_service")
+        if packet.ip:
+            packet.priority = self.tables.classes.get(packet.ip[1] >> 2, 0)
+        return port
+
+    def _route(self, packet: Packet) -> int:
+        assert packet.ip is not None
+        if packet.ip[5] <= 1:
+            raise Dropped("ttl_expired")
+        destination = packet.ip[9]
+        matching = [route for route in self.tables.routes if (destination ^ route.prefix) >> (32 - route.length) == 0]
+        if not matching:
+            raise Dropped("no_route")
+        best = max(matching, key=lambda route: route.length)
+        packet.ip[5] -= 1
+        packet.macs = best.dst_mac.to_bytes(6, "big") + best.src_mac.to_bytes(6, "big")
+        return best.port
+
+    def _aggregate(self, packet: Packet, header: Aggregation, ip: list[int]) -> int | None:
+        assert packet.udp is not None
+        size = 28 + 1024 * (header.kind in TYPE_WITH_LANES)
+        if header.version != 1 or not 1 <= header.kind <= 7 or packet.udp[2] != 8 + size:
+            raise Dropped("malformed")
+        if header.kind >= 5:
+            raise Dropped("no_service")
+        who = (header.job, header.generation)
+        own_address, source = ip[9], ip[8]
+        if header.kind in (2, 4):
+            group = self.tables.parents.get((*who, packet.ingress_port, source))
+            if group is None:
+                raise Dropped("not_parent")
+            self._sign(packet, own_address)
+            packet.group = group
+            return None
+        job = self.tables.jobs.get(who)
+        if job is None:
+            raise Dropped("unknown_job")
+        if (*who, header.contributors, packet.ingress_port, source) not in self.tables.members:
+            raise Dropped("not_member")
+        if header.slot >= job.slots:
+            raise Dropped("bad_slot")
+        repeated = self._sum(packet, header, job)
+        self._sign(packet, own_address)
+        if not job.group:
+            ip[9] = job.parent
+            header.contributors = job.parent_bit
+            return self._route(packet)
+        header.kind += 1
+        header.contributors = 0
+        if repeated:
+            ip[9] = source
+            return self._route(packet)
+        packet.group = job.group
+        return None
+
+    @staticmethod
+    def _sign(packet: Packet, own_address: int) -> None:
+        assert packet.ip
+        assert packet.udp
+        packet.ip[8] = own_address
+        packet.ip[5] = 64
+        packet.udp[0], packet.udp[3] = 22341, 0
+
+    def _sum(self, packet: Packet, header: Aggregation, job: Job) -> bool:
+        """Bring the packet and its slot together; whether the packet repeats what was emitted before."""
+        index = job.slot_base + header.slot
+        held = self.slots.get(index)
+        age = "newer"
+        if held and held.job == header.job:
+            generations = (header.generation - held.generation) % 256
+            chunks = (header.chunk - held.chunk) % 2**24
+            if generations:
+                age = "newer" if generations < 128 else "older"
+            elif chunks:
+                age = "newer" if chunks < 2**23 else "older"
+            else:
+                age = "same"
+        if age == "older":
+            raise Dropped("late")
+        if held is None or age == "newer":
+            held = Slot(header.job, header.generation, header.chunk, 0, 0, 0xFFFF, 0, 0, 0, (0,) * 256)
+        elif held.contributors & header.contributors:
+            if held.contributors != job.children:
+                raise Dropped("duplicate")
+            self._show(held, packet, header)
+            return True
+        lanes = held.lanes
+        if packet.lanes is not None:
+            lanes = tuple((a + b) % 2**32 for a, b in zip(lanes, packet.lanes, strict=True))
+        held = held._replace(
+            contributors=held.contributors | header.contributors,
+            flags=held.flags | header.flags,
+            window=min(held.window, header.window),
+            exponent=max(held.exponent, header.exponent),
+            weight=(held.weight + header.weight) % 2**32,
+            check=(held.check + header.check) % 2**32,
+            lanes=lanes,
+        )
+        self.slots[index] = held
+        if held.contributors != job.children:
+            raise Kept
+        self._show(held, packet, header)
+        return False
+
+    @staticmethod
+    def _show(held: Slot, packet: Packet, header: Aggregation) -> None:
+        header.flags, header.window, header.exponent = held.flags, held.window, held.exponent
+        header.weight, header.check = held.weight, held.check
+        if packet.lanes is not None:
+            packet.lanes = list(held.lanes)
+
+    # --- egress ---
+
+    def _egress(self, packet: Packet, port: int, now_us: int) -> list[tuple[int, bytes]]:
+        packet_in = struct.pack("!H", packet.ingress_port << 7)
+        if port == CPU_PORT:
+            return [(CPU_PORT, packet_in + packet.frame())]
+        if packet.rid:
+            if packet.rid not in self.tables.replicas:
+                return []
+            address, src_mac, dst_mac = self.tables.replicas[packet.rid]
+            assert packet.ip is not None
+            packet.ip[9] = address
+            packet.macs = dst_mac.to_bytes(6, "big") + src_mac.to_bytes(6, "big")
+        if port in self.tables.marking and packet.priority == 0:
+            self._mark(packet, *self.tables.marking[port])
+        stack = self._telemetry(packet, port, now_us)
+        frame = packet.frame(stack)
+        if packet.md and port in self.tables.sinks:
+            return [(CPU_PORT, packet_in + frame)]
+        length = 14 + packet.ip[2] if packet.ip else packet.frame_bytes - 2
+        self.bytes_sent[port] = self.bytes_sent.get(port, 0) + length
+        return [(port, frame)]
+
+    @staticmethod
+    def _mark(packet: Packet, threshold: int, window: int) -> None:
+        congested = threshold <= 0  # the queue is empty
+        if packet.aggregation:
+            assert packet.udp
+            packet.aggregation.window = min(packet.aggregation.window, window)
+            packet.aggregation.flags |= congested
+            packet.udp[3] = 0
+        if congested and packet.ip and packet.ip[1] & 3:
+            packet.ip[1] |= 3
+
+    def _telemetry(self, packet: Packet, port: int, now_us: int) -> bytes:
+        """Push this hop onto a probe, if it may; the bytes that it pushes."""
+        if not packet.md or packet.md[0] >> 4 != 2:
+            return b""
+        assert packet.shim
+        assert packet.udp
+        assert packet.ip
+        if packet.md[3] == 0:
+            packet.md[0] |= 0x04
+            return b""
+        instructions, domain, domain_instructions = packet.md[4:7]
+        nanoseconds = struct.pack("!Q", 1000 * now_us)
+        known = {
+            0: struct.pack("!I", 0xFFFFFFFF if self.tables.node_id is None else self.tables.node_id),
+            1: struct.pack("!HH", packet.ingress_port, port),
+            2: struct.pack("!I", 0),
+            3: struct.pack("!I", packet.priority << 24),
+            4: nanoseconds,
+            5: nanoseconds,
+            6: b"\xff" * 8,
+        }
+        items = [known.get(bit, b"\xff" * 4) for bit in range(15) if instructions << bit & 0x8000]
+        if domain == 0x5745:
+            sent = struct.pack("!Q", self.bytes_sent.get(port, 0))
+            items += [b"\xff" * 4 if bit else sent for bit in range(16) if domain_instructions << bit & 0x8000]
+        if instructions & 1:
+            items.append(b"\xff" * 4)
+        stack = b"".join(items)
+        words = len(stack) // 4
+        if not words or words != packet.md[2] & 31 or packet.shim[1] + words > 255:
+            return b""
+        if packet.ip[2] + len(stack) > 1500:
+            packet.md[0] |= 0x02
+            return b""
+        packet.md[3] -= 1
+        packet.shim[1] += words
+        packet.udp[2] = (packet.udp[2] + len(stack)) % 2**16
+        packet.udp[3] = 0
+        packet.ip[2] += len(stack)
+        return stack

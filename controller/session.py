@@ -7,8 +7,8 @@ A `SwitchSession` speaks to an emulated switch as it would to a real one: stream
         await session.write(inserts=[...])
         state = await session.read()
 
-Every error is a `ControllerError` that names the switch, and for refused updates the table and entry. Source: P4Runtime
-Specification 1.5, sections 5 (arbitration), 8 (pipeline), 9 (entities), 11 (errors), 16.1 (packet I/O).
+Every error is a `ControllerError` that names the switch, and for refused updates the table and entry. Source:
+P4Runtime Specification 1.5, sections 5 (arbitration), 8 (pipeline), 9 (entities), 11 (errors), 16.1 (packet I/O).
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class SwitchSession:
                 await self._write_batch(updates[start : start + BATCH_UPDATES])
 
     async def read(self, defaults: Sequence[str] = ()) -> SwitchState:
-        """All table entries but constant ones, multicast groups, clone sessions, and these tables' default actions."""
+        """All entries but constant ones, multicast groups, clone sessions, and the defaults of these tables."""
         wanted: list[P4Entity] = [fy.P4TableEntry(), fy.P4MulticastGroupEntry(), fy.P4CloneSessionEntry()]
         wanted += [fy.P4TableEntry(table, is_default_action=True) for table in defaults]
         items: list[Item] = []
@@ -169,7 +169,7 @@ class SwitchSession:
         return tuple(cells[index] for index in sorted(cells))
 
     async def send(self, packets: Iterable[tuple[int, bytes]]) -> int:
-        """Send (egress port, frame) as packet-outs; how many. The stream acknowledges none: see `packet_outs_sent`."""
+        """Send (egress port, frame) as packet-outs; how many. The stream acknowledges none."""
         padding = {
             field.name: 0
             for field in self.schema.controller_packet_metadata["packet_out"].metadata
@@ -186,7 +186,9 @@ class SwitchSession:
         return taken
 
     async def drain(self, packet_ins: int, timeout_s: float = 5.0) -> None:
-        """Wait until this many packet-ins have come since the session began. Raises ControllerError if they do not."""
+        """Wait until this many packet-ins have come since the session began. Raises ControllerError if they do
+        not.
+        """
         try:
             async with asyncio.timeout(timeout_s):
                 while self.packet_ins_received < packet_ins:
@@ -242,6 +244,8 @@ class SwitchSession:
                 raise SwitchUnreachable(
                     f"{where}: cannot {what}: nobody answers there; check address and port, and that the switch runs"
                 ) from None
+            if error.code == fy.GRPCStatusCode.DEADLINE_EXCEEDED:
+                raise SwitchUnreachable(f"{where}: cannot {what}: no answer in time") from None
             raise ControllerError(f"{where}: cannot {what}: {error.code.name}: {error.message}") from None
         except (ValueError, AssertionError, RuntimeError) as error:
             # finsy's own for a stream at its end, an unknown table, or an exhausted election
@@ -289,7 +293,9 @@ class SwitchSession:
 
 
 def _calls(action: fy.P4TableAction | fy.P4IndirectAction | None) -> tuple[Call, ...]:
-    """An action set as calls, each as often as its weight says; a reference as a call named after what it refers to."""
+    """An action set as calls, each as often as its weight says; a reference as a call named after what it refers
+    to.
+    """
     if action is None:
         return ()
     if isinstance(action, fy.P4TableAction):
@@ -336,7 +342,9 @@ def _discard(work: Awaitable[object]) -> None:
 
 
 class _SpokenFor(logging.Filter):
-    """finsy logs the traceback of a task that failed, and raises the same error, which this module words and raises."""
+    """finsy logs the traceback of a task that failed, and raises the same error, which this module words and
+    raises.
+    """
 
     def filter(self, record: logging.LogRecord) -> bool:
         return not (record.levelno >= logging.CRITICAL and record.exc_info)

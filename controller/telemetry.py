@@ -20,6 +20,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from controller.placement import LinkLoad
 from controller.probes import Probe, identities
 from topologies.model import Endpoint, Topology
 from wire.int_md import UNAVAILABLE, Probes, parse_frames
@@ -55,7 +56,9 @@ class LinkView:
     queue_packets: float
     latency_us: float
     loss: float
-    """Of the least lossy probe that crosses it, over its last 16: an upper bound of what can be blamed on this link."""
+    """Of the least lossy probe that crosses it, over its last 16: an upper bound of what can be blamed on this
+    link.
+    """
     age_ns: int | None
     """Since the newest report's probe was sent; None: never measured."""
 
@@ -69,6 +72,14 @@ class Snapshot:
     """Last good values."""
     unmeasured: frozenset[Endpoint]
     """Uniform values."""
+
+    @property
+    def loads(self) -> Mapping[Endpoint, LinkLoad]:
+        """As placement takes them; what was never measured has no age."""
+        return {
+            link: LinkLoad(view.background_bps, view.queue_packets, None if link in self.unmeasured else view.age_ns)
+            for link, view in self.links.items()
+        }
 
     @property
     def is_fresh(self) -> bool:

@@ -1,0 +1,252 @@
+"""The controller over whole fabrics of switches: jobs come, move when telemetry says so, and go; probes go out on
+time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+
+import pytest
+from fake_switch import FakeSwitch
+
+from controller.controller import Controller, Message, Options
+from controller.errors import ControllerError, OutOfMemory, WriteRefused
+from controller.moves import Pause
+from controller.placement import Placement, PlacementError, Problem
+from controller.plan import JobSpec
+from controller.session import Pipeline, SwitchSession
+from controller.telemetry import LinkView, Snapshot
+from topologies.generators import leaf_spine
+from topologies.model import Endpoint
+from topologies.routing import Routes
+from wire.control import Held, Resume, WorkerPlan
+
+FABRIC = leaf_spine(2, 2, 2, slots=128)
+MS = 1_000_000
+
+
+class Fixed:
+    """A strategy that sums at whatever switch the test names."""
+
+    def __init__(self) -> None:
+        self.switch = "s3"
+        self.asked: list[Problem] = []
+
+    def __call__(self, problem: Problem) -> Placement:
+        self.asked.append(problem)
+        return self.at(problem.workers)
+
+    def at(self, workers: tuple[str, ...]) -> Placement:
+        return Placement(dict.fromkeys(workers, self.switch), {}, self.switch)
+
+
+class Bench:
+    def __init__(self, controller: Controller, fakes: dict[str, FakeSwitch], strategy: Fixed) -> None:
+        self.controller = controller
+        self.fakes = fakes
+        self.strategy = strategy
+
+    async def lines(self, switch: str, table: str) -> set[str]:
+        state = await self.controller._sessions[switch].read()
+        return {line for line in state.lines() if line.startswith(table)}
+
+
+OPTIONS = Options(probe_period_ns=10 * MS, solve_period_ns=100 * MS, dwell_ns=200 * MS, retry_ns=20 * MS)
+
+
+@pytest.fixture
+async def bench(pipeline: Pipeline) -> AsyncIterator[Bench]:
+    strategy = Fixed()
+    fakes: dict[str, FakeSwitch] = {}
+    sessions: dict[str, SwitchSession] = {}
+    async with AsyncExitStack() as stack:
+        for switch in FABRIC.switches:
+            fakes[switch.name] = fake = FakeSwitch()
+            await fake.start()
+            stack.push_async_callback(fake.stop)
+            session = SwitchSession(switch.name, fake.address, device_id=switch.device_id, pipeline=pipeline)
+            sessions[switch.name] = await stack.enter_async_context(session)
+        controller = Controller(FABRIC, Routes(FABRIC), sessions, strategy, OPTIONS)
+        await controller.start()
+        yield Bench(controller, fakes, strategy)
+
+
+def plans(messages: list[Message]) -> dict[str, WorkerPlan]:
+    return {m.host: m.content for m in messages if isinstance(m.content, WorkerPlan)}
+
+
+async def test_a_job_comes_and_goes_and_leaves_no_trace(bench: Bench) -> None:
+    controller = bench.controller
+    before = {name: (await s.read()).lines() for name, s in controller._sessions.items()}
+    messages = await controller.admit(JobSpec(4, ("h1", "h3")), 0)
+    assert {name: plan.aggregator for name, plan in plans(messages).items()} == {"h1": 0x0AFF0003, "h3": 0x0AFF0003}
+    assert len(await bench.lines("s3", "members")) == 2
+    assert await controller.verify() == {}
+    await controller.finish(4)
+    after = {name: (await s.read()).lines() for name, s in controller._sessions.items()}
+    assert after == before
+    assert controller.memory.jobs_that_fit(64)["s3"] == 2
+    with pytest.raises(ControllerError, match="no job 4; running are none"):
+        await controller.finish(4)
+
+
+async def test_a_job_that_does_not_fit_or_is_refused_leaves_everything_as_it_was(bench: Bench) -> None:
+    controller = bench.controller
+    await controller.admit(JobSpec(1, ("h1", "h2")), 0)
+    await controller.admit(JobSpec(2, ("h1", "h2")), 0)
+    with pytest.raises(OutOfMemory, match="s3: aggregation slots: 3 asks for 64"):
+        await controller.admit(JobSpec(3, ("h1", "h2")), 0)
+    assert set(controller.jobs) == {1, 2}
+    await controller.finish(2)
+    bench.fakes["s3"].refuse = lambda update: True
+    with pytest.raises(WriteRefused, match="s3: "):
+        await controller.admit(JobSpec(3, ("h1", "h2")), 0)
+    bench.fakes["s3"].refuse = lambda update: False
+    assert set(controller.jobs) == {1}
+    assert controller.memory.jobs_that_fit(64)["s3"] == 1
+    await controller.admit(JobSpec(3, ("h3", "h2")), 0)
+    assert await controller.verify() == {}
+
+
+async def test_a_move_pauses_writes_the_next_generation_and_resumes(bench: Bench) -> None:
+    controller = bench.controller
+    await controller.admit(JobSpec(4, ("h1", "h3")), 0)
+    bench.strategy.switch = "s4"
+    controller.move(4, 0, bench.strategy.at(("h1", "h3")))
+    assert await controller.tick(0) == [Message("h1", Pause(4, 1)), Message("h3", Pause(4, 1))]
+    controller.held(4, "h1", Held(7))
+    assert await controller.tick(MS) == []
+    assert [m.host for m in await controller.tick(20 * MS)] == ["h3"]
+    assert await bench.lines("s4", "members") == set()  # the old plan stands until all have paused
+    controller.held(4, "h3", Held(5, frozenset({6})))
+    assert controller.deadline_ns == 0
+    resumes = {m.host: m.content for m in await controller.tick(21 * MS)}
+    assert all(isinstance(r, Resume) for r in resumes.values())
+    assert isinstance(resumes["h3"], Resume)
+    assert [(f.round, f.holder) for f in resumes["h3"].final] == [(5, 0x0A000101)]
+    assert resumes["h3"].plan == controller.jobs[4].workers["h3"]
+    assert resumes["h3"].plan.generation == 2
+    assert await bench.lines("s3", "jobs") == set()
+    assert await bench.lines("s4", "jobs") == {
+        "jobs generation=2 job=4 -> switch_root(children=0x3, group=4, slot_base=0, slots=64)"
+    }
+    assert controller.memory.jobs_that_fit(64) == {"s1": 2, "s2": 2, "s3": 2, "s4": 1}
+    controller.resumed(4, "h1")
+    controller.resumed(4, "h3")
+    assert await controller.tick(22 * MS) == []
+    assert await controller.verify() == {}
+
+
+async def test_a_move_interrupted_by_a_refusal_is_taken_up_by_the_next_tick(bench: Bench) -> None:
+    controller = bench.controller
+    controller.options = Options(patience_ns=50 * MS, solve_period_ns=0)
+    await controller.admit(JobSpec(4, ("h1", "h2", "h3")), 0)
+    bench.strategy.switch = "s4"
+    controller.move(4, 0, bench.strategy.at(("h1", "h2", "h3")))
+    await controller.tick(0)
+    controller.held(4, "h1", Held(3))
+    controller.held(4, "h3", Held(2))
+    bench.fakes["s4"].refuse = lambda update: True
+    for _ in range(2):
+        with pytest.raises(WriteRefused, match="s4: "):
+            await controller.tick(60 * MS)
+    bench.fakes["s4"].refuse = lambda update: False
+    assert [m.host for m in await controller.tick(61 * MS)] == ["h1", "h3"]
+    assert controller.jobs[4].generation == 2
+    assert await controller.verify() == {}
+
+
+async def test_a_strategy_that_finds_no_place_leaves_the_job_and_says_so(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    controller = bench.controller
+    await controller.admit(JobSpec(4, ("h1", "h3")), 0)
+    monkeypatch.setattr(controller, "snapshot", lambda now_ns, job=None: Snapshot({}, frozenset(), frozenset()))
+
+    def nowhere(problem: Problem) -> Placement:
+        raise PlacementError("no switch has room")
+
+    monkeypatch.setattr(controller, "_strategy", nowhere)
+    assert await controller.tick(200 * MS) == []
+    assert [r.getMessage() for r in caplog.records] == ["job 4 stays where it is: no switch has room"]
+
+
+async def test_a_move_to_a_full_switch_is_refused_and_the_job_stays(bench: Bench) -> None:
+    controller = bench.controller
+    bench.strategy.switch = "s4"
+    for job in (1, 2):
+        await controller.admit(JobSpec(job, ("h1", "h2")), 0)
+    bench.strategy.switch = "s3"
+    await controller.admit(JobSpec(3, ("h1", "h3")), 0)
+    bench.strategy.switch = "s4"
+    with pytest.raises(OutOfMemory, match="s4: aggregation slots"):
+        controller.move(3, 0, bench.strategy.at(("h1", "h3")))
+    assert await controller.tick(0) == []
+    assert controller.memory.jobs_that_fit(64) == {"s1": 2, "s2": 2, "s3": 1, "s4": 0}
+
+
+async def test_a_lost_worker_is_placed_out_of_the_job(bench: Bench) -> None:
+    controller = bench.controller
+    controller.options = Options(patience_ns=50 * MS, solve_period_ns=0)
+    await controller.admit(JobSpec(4, ("h1", "h2", "h3")), 0)
+    controller.move(4, 0)
+    await controller.tick(0)
+    controller.held(4, "h1", Held(3))
+    controller.held(4, "h3", Held(3))
+    resumes = await controller.tick(50 * MS)
+    assert [m.host for m in resumes] == ["h1", "h3"]
+    assert bench.strategy.asked[-1].workers == ("h1", "h3")
+    worker = controller.jobs[4].workers["h3"]
+    assert (worker.rank, worker.workers, worker.child_bit) == (2, 3, 2)  # scales stay those of three workers
+    assert len(await bench.lines("s3", "members")) == 2
+
+
+async def test_jobs_move_by_themselves_only_on_fresh_telemetry_for_a_clear_gain_and_not_too_often(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    controller, strategy = bench.controller, bench.strategy
+    await controller.admit(JobSpec(4, ("h1", "h3")), 0)
+    strategy.switch = "s4"
+
+    def busy(share: float, stale: bool = False) -> None:
+        """Others take this share of the link from s1 to s3."""
+        link = Endpoint("s1", 3)
+        links = {link: LinkView(share * 1e9, queue_packets=0, latency_us=0, loss=0, age_ns=0)}
+        snapshot = Snapshot(links, frozenset({link} if stale else ()), frozenset())
+        monkeypatch.setattr(controller, "snapshot", lambda now_ns, job=None: snapshot)
+
+    busy(0.5)
+    assert await controller.tick(100 * MS) == []  # too soon after it began
+    busy(0.05)
+    assert await controller.tick(200 * MS) == []  # 5 % is not worth it
+    busy(0.5, stale=True)
+    assert await controller.tick(300 * MS) == []
+    busy(0.5)
+    assert await controller.tick(350 * MS) == []  # not yet time to look
+    assert [m.content for m in await controller.tick(400 * MS)] == [Pause(4, 1)] * 2
+    room = strategy.asked[-1].room
+    assert room is not None
+    assert room["s3"] == 2  # its own place counts as free
+
+
+async def test_probes_go_out_once_a_period_and_are_counted(bench: Bench) -> None:
+    controller = bench.controller
+    first = controller.packet_outs_sent
+    assert set(first.values()) == {0}
+    for now in (0, 5, 9, 10, 19, 20):
+        await controller.tick(now * MS)
+        assert controller.deadline_ns <= (now // 10 + 1) * 10 * MS
+    assert sum(controller.packet_outs_sent.values()) == 3 * len(controller.probes)
+    bench.fakes["s1"].send(b"no probe")
+    await controller.drain({"s1": 1})
+    assert controller.packet_ins_received == {"s1": 1, "s2": 0, "s3": 0, "s4": 0}
+    await controller.tick(21 * MS)
+    assert controller.telemetry.rejected == 1
+
+
+async def test_a_controller_needs_a_session_with_every_switch(bench: Bench) -> None:
+    with pytest.raises(ControllerError, match="no session with s1, s2, s3, s4"):
+        Controller(FABRIC, Routes(FABRIC), {}, bench.strategy, OPTIONS)
+    with pytest.raises(ControllerError, match="probe_period_ns 0 must be positive"):
+        Options(probe_period_ns=0)

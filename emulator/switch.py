@@ -10,19 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from types import EllipsisType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from emulator.entries import EmulatorError
+from emulator.program import Program, ProgramState
 from emulator.replication import ReplicationEngine
 from emulator.runtime import memory
 from emulator.runtime.engine import Drained, Engine
 from emulator.runtime.memory import NONE, PORT_NUMBERS, PRIORITIES
-
-if TYPE_CHECKING:
-    from emulator.program import Program, ProgramState
 
 CPU_PORT: Final = 510
 QUEUE_PACKETS: Final = 64
@@ -123,8 +121,6 @@ class Switch:
 
         Raises `emulator.program.UnsupportedProgram`, and leaves the running program as it was.
         """
-        from emulator.program import Program
-
         program = Program.load(json)
         self.start(program, program.new_state())
 
@@ -157,7 +153,9 @@ class Switch:
             raise SwitchError(f"switch {self.device_id}: port {number} is not one of 0 … {PORT_NUMBERS - 2}")
         if number in self._index:
             raise SwitchError(f"switch {self.device_id}: port {number} is there already")
-        self._config[number] = config or PortConfig()
+        config = config or PortConfig()
+        _check(self.device_id, number, config)
+        self._config[number] = config
         self._make_port(number)
 
     def set_port(
@@ -183,13 +181,13 @@ class Switch:
             "overhead_bytes": overhead_bytes,
         }
         config = replace(self._config[number], **{name: value for name, value in given.items() if value is not ...})
+        _check(self.device_id, number, config)
         if priority is None:
             self._config[number] = config
             self._configure(number)
             return
         if not 0 <= priority < PRIORITIES:
             raise SwitchError(f"switch {self.device_id}: priority {priority} is not one of 0 … {PRIORITIES - 1}")
-        _check(self.device_id, number, config)
         self._engine.limit_queue(index, priority, config.queue_packets, config.queue_bytes)
 
     def port_config(self, number: int) -> PortConfig:
@@ -300,7 +298,6 @@ class Switch:
 
     def _configure(self, number: int) -> None:
         config, index = self._config[number], self._index[number]
-        _check(self.device_id, number, config)
         if self._alone:
             return
         with self._engine.lock:

@@ -1,5 +1,4 @@
-"""The runtime as machine code: compiled by Numba once per version and processor, afterwards loaded from disk by
-llvmlite alone.
+"""The runtime as machine code: compiled by Numba once per version and processor, afterwards loaded from disk.
 
 Numba's own cache would need Numba at every start, which costs more than all the rest of a warm start.
 """
@@ -8,27 +7,28 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-import importlib.metadata
-import os
-import tempfile
 from collections.abc import Callable
-from functools import cache
+from functools import lru_cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
 import llvmlite.binding as llvm
 
-_SOURCES: Final = ("memory.py", "native.py", "packets.py", "manager.py", "loop.py", "../abi.py")
-_SYMBOL: Final = "weir_runtime_entry"
+from emulator import cache
+from emulator.compiler.link import link
 
 EntryFunction = Callable[[int, int], int]
+
+_HERE: Final = Path(__file__).parent
+_SOURCES: Final = (*(_HERE / f"{name}.py" for name in ("memory", "native", "packets", "manager", "loop", "build")),)
+_SYMBOL: Final = "weir_runtime_entry"
 _PROTOTYPE: Final = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 
-_keep_alive: list[llvm.ExecutionEngine] = []
-"""Code lives as long as its engine."""
+_keep_alive: list[object] = []
 
-# Numba's calling convention: the result and a pointer to exception information go through pointers, the status
-# says whether an exception was raised. Nothing in the runtime raises.
+# Numba's calling convention: the result and a pointer to exception information go through pointers, the status says
+# whether an exception was raised. Nothing in the runtime raises.
 _WRAPPER: Final = """
 declare i32 @"{entry}"(i64*, i8**, i64, i64)
 define i64 @{symbol}(i64 %world, i64 %operation) {{
@@ -41,65 +41,29 @@ define i64 @{symbol}(i64 %world, i64 %operation) {{
 """
 
 
-def cache_directory() -> Path:
-    """Where native code is kept: `$WEIR_CACHE`, else `$XDG_CACHE_HOME/weir`, else `~/.cache/weir`."""
-    chosen = os.environ.get("WEIR_CACHE")
-    if chosen:
-        return Path(chosen)
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "weir"
-
-
-@cache
+@lru_cache(maxsize=1)
 def runtime_entry() -> EntryFunction:
-    """`entry(world_address, operation) -> status`, released from the GIL while it runs."""
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    path = cache_directory() / f"runtime-{_digest()}.o"
-    try:
-        code = path.read_bytes()
-    except FileNotFoundError:
+    """`entry(world_address, operation) -> status`, which runs without the GIL."""
+    key = cache.key_of(_identity())
+    code = cache.fetch(key)
+    if code is None:
         code = _compile()
-        _write(path, code)
-    engine = _engine()
-    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
-    engine.finalize_object()
-    address = engine.get_function_address(_SYMBOL)
-    _keep_alive.append(engine)
+        cache.keep(key, code)
+    (address,), keep_alive = link(code, [_SYMBOL])
+    _keep_alive.append(keep_alive)
     return _PROTOTYPE(address)
 
 
-def _digest() -> str:
-    here = Path(__file__).parent
-    digest = hashlib.sha256()
-    for name in _SOURCES:
-        digest.update((here / name).read_bytes())
-    for package in ("numba", "llvmlite"):
-        digest.update(importlib.metadata.version(package).encode())
-    digest.update(llvm.get_host_cpu_name().encode())
-    digest.update(llvm.get_host_cpu_features().flatten().encode())
-    return digest.hexdigest()[:32]
-
-
-def _target_machine() -> llvm.TargetMachine:
-    return llvm.Target.from_default_triple().create_target_machine(
-        cpu=llvm.get_host_cpu_name(),
-        features=llvm.get_host_cpu_features().flatten(),
-        opt=3,
-        reloc="pic",
-        codemodel="jitdefault",
-        jit=True,
-    )
-
-
-def _engine() -> llvm.ExecutionEngine:
-    empty = llvm.parse_assembly("")
-    empty.triple = llvm.get_default_triple()
-    return llvm.create_mcjit_compiler(empty, _target_machine())
+def _identity() -> bytes:
+    """What this code depends on, beyond what the cache's keys cover anyway."""
+    digest = hashlib.sha256(f"runtime {version('numba')} {version('numpy')}".encode())
+    for path in _SOURCES:
+        digest.update(path.read_bytes())
+    return digest.digest()
 
 
 def _compile() -> bytes:
-    from numba import int64
+    from numba import int64  # heavy, and not needed once the code is on disk
 
     from emulator.runtime.loop import entry
 
@@ -111,11 +75,14 @@ def _compile() -> bytes:
     undefined = [f.name for f in module.functions if f.is_declaration and not f.name.startswith("llvm.")]
     if undefined:
         raise AssertionError(f"the runtime must not call into Numba, but refers to {undefined}")
-    return bytes(_target_machine().emit_object(module))
-
-
-def _write(path: Path, data: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-        file.write(data)
-    os.replace(file.name, path)
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    machine = llvm.Target.from_default_triple().create_target_machine(
+        cpu=llvm.get_host_cpu_name(),
+        features=llvm.get_host_cpu_features().flatten(),
+        opt=3,
+        reloc="pic",
+        codemodel="default",
+        jit=True,
+    )
+    return bytes(machine.emit_object(module))

@@ -259,6 +259,7 @@ def serve_ready(world: Any) -> Any:
 def arrive(world: Any, port_index: Any, packet: Any) -> None:
     port = port_at(world.ports, port_index)
     if port.up == 0:
+        port_at(world.ports, port.peer).lost_packets += 1
         release(world, packet)
         return
     port.rx_packets += 1

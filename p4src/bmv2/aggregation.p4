@@ -281,7 +281,8 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
             if (jobs.apply().hit) {
                 if (members.apply().hit) {
                     if (hdr.aggregation.slot >= job_slots) {
-                        refuse(DROP_BAD_SLOT);
+                        meta.fate = Fate.DROP;
+                        meta.drop_reason = DROP_BAD_SLOT;
                     } else {
                         index = job_base + (bit<32>)hdr.aggregation.slot;
                         slot_job.read(held_job, index);

@@ -1,0 +1,75 @@
+"""The compiled program in an emulated switch, with the tables of the plain-Python model."""
+
+from __future__ import annotations
+
+from node_model import CPU_PORT, DROP_REASONS, Tables
+
+import p4src
+from emulator.entries import ActionCall, ActionSet, CloneSession, Exact, Lpm, Replica, TableEntry, WeightedAction
+from emulator.switch import Switch
+
+PORTS = 16
+AGGREGATION = "FabricIngress.aggregation"
+
+
+class EmulatedNode:
+    """Same face as `NodeModel`: `forward` and `drops`."""
+
+    def __init__(self, tables: Tables) -> None:
+        self.switch = Switch(1, ports=range(PORTS))
+        self.switch.load(p4src.FABRIC_JSON.read_bytes())
+        state = self.switch.state
+        assert state is not None
+        self.state = state
+        for address in tables.addresses:
+            self._insert("FabricIngress.node_address", (address,), "FabricIngress.to_node")
+        for who, job in tables.jobs.items():
+            common = (job.slot_base, job.slots, job.children)
+            if job.group:
+                self._insert(f"{AGGREGATION}.jobs", who, f"{AGGREGATION}.switch_root", *common, job.group)
+            else:
+                call = (*common, job.parent, job.parent_bit)
+                self._insert(f"{AGGREGATION}.jobs", who, f"{AGGREGATION}.inner_node", *call)
+        for member in tables.members:
+            self._insert(f"{AGGREGATION}.members", member, f"{AGGREGATION}.accept")
+        for parent, group in tables.parents.items():
+            self._insert(f"{AGGREGATION}.parents", parent, f"{AGGREGATION}.replicate", group)
+        for route in tables.routes:
+            forward = ActionCall("FabricIngress.routing.forward", (route.port, route.src_mac, route.dst_mac))
+            self.route(route.prefix, route.length, forward)
+        for dscp, priority in tables.classes.items():
+            self._insert("FabricIngress.traffic_class", (dscp,), "FabricIngress.set_class", priority)
+        for group, replicas in tables.groups.items():
+            self.switch.replication.set_group(group, tuple(Replica(port, rid) for port, rid in replicas))
+        for rid, delivery in tables.replicas.items():
+            self._insert("FabricEgress.replicas", (rid,), "FabricEgress.deliver", *delivery)
+        for port, bound in tables.marking.items():
+            self._insert("FabricEgress.marking", (port,), "FabricEgress.bound_queue", *bound)
+        for port, session in tables.sinks.items():
+            self._insert("FabricEgress.probe_sinks", (port,), "FabricEgress.report", session)
+            self.switch.replication.set_session(session, CloneSession((Replica(CPU_PORT),)))
+        if tables.node_id is not None:
+            identify = ActionCall("FabricEgress.telemetry.identify", (tables.node_id,))
+            state.tables["FabricEgress.telemetry.node"].set_default(identify)
+
+    def _insert(self, table: str, key: tuple[int, ...], action: str, *params: int) -> None:
+        entry = TableEntry(tuple(Exact(value) for value in key), ActionCall(action, params))
+        self.state.tables[table].insert(entry)
+
+    def route(self, prefix: int, length: int, *forwards: ActionCall) -> None:
+        """A route over one or more equal-cost paths."""
+        paths = ActionSet(tuple(WeightedAction(forward) for forward in forwards))
+        self.state.tables["FabricIngress.routing.routes"].insert(TableEntry((Lpm(prefix, length),), paths))
+
+    def forward(self, frame: bytes, port: int, now_us: int = 0) -> list[tuple[int, bytes]]:
+        return self.switch.forward(frame, port, now_us * 1000)
+
+    @property
+    def drops(self) -> dict[str, int]:
+        counts = self.state.counters["FabricIngress.drops"].packets.tolist()
+        return dict(zip(DROP_REASONS, counts, strict=True))
+
+    @property
+    def bytes_sent(self) -> dict[int, int]:
+        values = self.state.registers["FabricEgress.telemetry.bytes_sent"].values
+        return {port: int(value) for port, value in enumerate(values) if value}

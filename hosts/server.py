@@ -237,9 +237,12 @@ class ParameterServerCore:
     def resume(self, resume: Resume) -> None:
         """Go on with a new plan. Final rounds are the workers' to fetch: nobody contributes to them again.
 
-        Raises `InvalidPlan`, and stays paused, when it is not paused or the plan does not fit this server.
+        The plan that already runs changes nothing, so a repeated message does no harm. Raises `InvalidPlan`, and stays
+        as it is, when it is not paused or the plan does not fit this server.
         """
         plan = resume.plan
+        if not self.paused and plan == self.plan:
+            return
         if not isinstance(plan, ServerPlan):
             raise InvalidPlan(f"job {self.plan.job}: the parameter server was given a {type(plan).__name__}")
         if not self.paused:

@@ -414,9 +414,12 @@ class WorkerCore:
     def resume(self, resume: Resume) -> None:
         """Go on with a new plan: fetch the final rounds that are missing here, sum the others again.
 
-        Raises `InvalidPlan`, and stays paused, when it is not paused or the plan does not fit this worker.
+        The plan that already runs changes nothing, so a repeated message does no harm. Raises `InvalidPlan`, and stays
+        as it is, when it is not paused or the plan does not fit this worker.
         """
         plan = resume.plan
+        if not self.paused and plan == self.plan:
+            return
         if not isinstance(plan, WorkerPlan):
             raise InvalidPlan(f"job {self.plan.job}: worker {self.plan.rank} was given a {type(plan).__name__}")
         if not self.paused:

@@ -329,6 +329,22 @@ def test_a_resume_that_does_not_fit_is_refused() -> None:
     assert worker.paused
 
 
+def test_a_repeated_resume_changes_nothing() -> None:
+    worker, server = WorkerCore(PLAN, OPTIONS), ParameterServerCore(SERVER_PLAN)
+    worker.submit(ones(3))
+    for core, resume in (
+        (worker, Resume(replace(PLAN, generation=2))),
+        (server, Resume(replace(SERVER_PLAN, generation=2))),
+    ):
+        core.pause()
+        core.resume(resume)
+        core.poll(0)
+        core.resume(resume)
+        assert core.poll(0) == []
+        with pytest.raises(InvalidPlan, match="not paused"):
+            core.resume(Resume(replace(resume.plan, generation=3)))
+
+
 def test_a_paused_worker_is_silent_and_says_what_it_holds() -> None:
     job = Job()
     for worker in job.workers:

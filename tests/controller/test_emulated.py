@@ -1,0 +1,257 @@
+"""The controller against emulated switches that run the real program, over P4Runtime, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from controller.controller import Controller, Options
+from controller.entries import mac_number
+from controller.placement import Placement, Problem
+from controller.plan import JobSpec
+from controller.session import Pipeline, SwitchSession
+from controller.tables import DROP_REASONS, DROPS
+from emulator.fabric import Fabric
+from emulator.p4runtime import P4RuntimeServer
+from emulator.program import Program
+from emulator.switch import Switch
+from topologies.generators import leaf_spine
+from topologies.model import Endpoint
+from topologies.routing import Routes
+from wire.aggregation import MESSAGE, MessageType, make_tag, set_checksum, version_type
+from wire.control import Held, Resume, WorkerPlan
+from wire.frames import decapsulate, encapsulate
+
+TOPOLOGY = leaf_spine(2, 2, 2, rate_bps=100_000_000)
+MS = 1_000_000
+PERIOD = 10 * MS
+JSON = Path(__file__).parents[2] / "p4src" / "build" / "fabric.json"
+
+
+def at_leaf(problem: Problem) -> Placement:
+    return Placement(dict.fromkeys(problem.workers, "s1"), {}, "s1")
+
+
+class Emulation:
+    """A fabric in virtual time, its P4Runtime server, and a controller that is given its clock."""
+
+    def __init__(self) -> None:
+        self.fabric = Fabric(seed=3)
+        self.received: dict[str, list[bytes]] = {host.name: [] for host in TOPOLOGY.hosts}
+        self.switches: dict[str, Switch] = {}
+        Program.load(JSON.read_bytes())  # compiled, or taken from the cache, before anyone waits for an answer
+        for node in TOPOLOGY.switches:
+            self.switches[node.name] = switch = Switch(node.device_id)
+            self.fabric.add_switch(node.name, switch)
+        for host in TOPOLOGY.hosts:
+            self.fabric.add_host(host.name)
+        for link in TOPOLOGY.links:
+            ends = (link.a.node, link.a.port), (link.b.node, link.b.port)
+            self.fabric.add_link(*ends, rate_bps=link.rate_bps, delay_ns=link.delay_ns)
+        self.server = P4RuntimeServer(self.switches.values())
+        self.server.start()
+
+    def deliver(self, until_ns: int) -> None:
+        """Advance virtual time without the controller; what hosts get is kept."""
+        while wakes := self.fabric.run(until_ns):
+            for wake in wakes:
+                self.received[wake.host] += [frame.tobytes() for frames in wake.frames for frame in frames]
+
+    def contribute(self, host: str, plan: WorkerPlan, values: int) -> None:
+        """Round 0 of a worker, all lanes alike."""
+        message = np.zeros(1, MESSAGE)
+        message["header"]["version_type"] = version_type(MessageType.CONTRIBUTION)
+        message["header"]["job"] = plan.job
+        message["header"]["tag"] = make_tag(plan.generation, 0)
+        message["header"]["contributors"] = plan.child_bit
+        message["header"]["window"] = 0xFFFF
+        message["lanes"] = values
+        set_checksum(message["header"])
+        node = TOPOLOGY.host(host)
+        frame = encapsulate(
+            message.view(np.uint8).reshape(1, -1),
+            source=int(node.address),
+            destination=plan.aggregator,
+            source_mac=mac_number(node.mac),
+            destination_mac=mac_number(TOPOLOGY.attached_switch(host).mac),
+        )
+        self.fabric.send(host, frame)
+
+    def messages(self, host: str) -> list[tuple[int, int, int, int]]:
+        """(type, generation, first lane, source address) of what a host has received."""
+        out = []
+        for frame in self.received[host]:
+            datagrams, _ = decapsulate(np.frombuffer(frame, np.uint8)[None], int(TOPOLOGY.host(host).address))
+            (message,) = np.ascontiguousarray(datagrams.payload).view(MESSAGE)[:, 0]
+            header = message["header"]
+            kind = int(header["version_type"]) & 0xF
+            out.append((kind, int(header["tag"]) >> 24, int(message["lanes"][0]), int(datagrams.addresses[0])))
+        return out
+
+    async def run(self, controller: Controller, until_ns: int) -> None:
+        """Advance virtual time, with the clock stopped while the controller ticks."""
+        while self.fabric.now_ns < until_ns:
+            await controller.tick(self.fabric.now_ns)
+            for name, sent in controller.packet_outs_sent.items():
+                while self.server.packet_outs(self.switches[name].device_id) < sent:
+                    await asyncio.sleep(0.0005)
+            self.deliver(min(controller.deadline_ns, until_ns))
+            due = {n: self.server.packet_ins(s.device_id) for n, s in self.switches.items()}
+            await controller.drain(due)
+
+
+@pytest.fixture
+def emulation() -> Iterator[Emulation]:
+    emulated = Emulation()
+    yield emulated
+    emulated.server.stop()
+
+
+@pytest.fixture
+async def controller(emulation: Emulation, pipeline: Pipeline) -> AsyncIterator[Controller]:
+    async with AsyncExitStack() as stack:
+        sessions = {
+            node.name: await stack.enter_async_context(
+                SwitchSession(
+                    node.name, emulation.server.address, device_id=node.device_id, pipeline=pipeline, timeout_s=60
+                )
+            )
+            for node in TOPOLOGY.switches
+        }
+        options = Options(probe_period_ns=PERIOD, solve_period_ns=0)
+        controller = Controller(TOPOLOGY, Routes(TOPOLOGY), sessions, at_leaf, options)
+        await controller.start()
+        yield controller
+
+
+async def test_real_switches_hold_exactly_the_plan_and_tampering_is_found(
+    emulation: Emulation, controller: Controller
+) -> None:
+    assert await controller.verify() == {}
+    await controller.admit(JobSpec(9, ("h1", "h2", "h3")), 0)
+    assert await controller.verify() == {}
+    switch = emulation.switches["s1"]
+    switch.replication.delete_group(9)
+    diffs = await controller.verify()
+    assert {name: str(diff) for name, diff in diffs.items()} == {"s1": "+ multicast group 9 -> 1#1 2#2 3#3"}
+    await controller.start()
+    assert await controller.verify() == {}
+    await controller.finish(9)
+    assert await controller.verify() == {}
+    state = await controller._sessions["s1"].read()
+    assert {line.split()[0] for line in state.lines()} == {
+        *("node_address", "routes", "traffic_class", "marking", "probe_sinks", "clone")
+    }
+
+
+TREES = {
+    "one switch": Placement(dict.fromkeys(("h1", "h2", "h3"), "s2"), {}, "s2"),
+    "a switch over two": Placement({"h1": "s1", "h2": "s1", "h3": "s2"}, {"s1": "s4", "s2": "s4"}, "s4"),
+    "a switch that hosts hang on": Placement({"h1": "s1", "h2": "s1", "h3": "s2"}, {"s1": "s2"}, "s2"),
+    "a switch behind another": Placement({"h1": "s1", "h2": "s1", "h3": "s1"}, {"s1": "s2"}, "s2"),
+}
+
+
+@pytest.mark.parametrize("tree", TREES)
+async def test_the_plan_makes_switches_sum_and_every_worker_hear(
+    emulation: Emulation, controller: Controller, tree: str
+) -> None:
+    controller._strategy = lambda problem: TREES[tree]
+    plans = {m.host: m.content for m in await controller.admit(JobSpec(9, ("h1", "h2", "h3")), 0)}
+    for turn in range(2):  # the second time each of them is a repetition: the root answers the asker again
+        for value, (host, plan) in enumerate(plans.items(), 1):
+            assert isinstance(plan, WorkerPlan)
+            emulation.contribute(host, plan, 10**value)
+        emulation.deliver((turn + 1) * 10 * MS)
+    for host, plan in plans.items():
+        assert isinstance(plan, WorkerPlan)
+        heard = emulation.messages(host)
+        assert set(heard) == {(MessageType.RESULT, 1, 1110, plan.aggregator)}
+        assert len(heard) >= 2
+    assert emulation.received["h4"] == []
+    for name, session in controller._sessions.items():
+        drops = dict(zip(DROP_REASONS, await session.read_counter(DROPS), strict=True))
+        assert {reason for reason, count in drops.items() if count} <= {"duplicate"}, name
+
+
+async def test_a_server_as_root_gets_the_sum_and_the_next_generation_fences_the_last(
+    emulation: Emulation, controller: Controller
+) -> None:
+    controller._strategy = lambda problem: Placement({"h1": "s1", "h2": "s1", "h3": "h4"}, {"s1": "h4"}, "h4")
+    messages = await controller.admit(JobSpec(9, ("h1", "h2", "h3"), server="h4"), 0)
+    old = {m.host: m.content for m in messages}
+    for host in ("h1", "h2", "h3"):
+        plan = old[host]
+        assert isinstance(plan, WorkerPlan)
+        emulation.contribute(host, plan, 5)
+    emulation.deliver(5 * MS)
+    assert sorted(emulation.messages("h4")) == [
+        (MessageType.CONTRIBUTION, 1, 5, 0x0A000201),
+        (MessageType.CONTRIBUTION, 1, 10, 0x0AFF0001),
+    ]
+
+    controller.move(9, 5 * MS, Placement(dict.fromkeys(("h1", "h2", "h3"), "s1"), {"s1": "h4"}, "h4"))
+    await controller.tick(5 * MS)
+    for host in ("h1", "h2", "h3", "h4"):
+        controller.held(9, host, Held(0))
+    resumes = {m.host: m.content for m in await controller.tick(6 * MS)}
+    assert await controller.verify() == {}
+    emulation.received["h4"].clear()
+    for host in ("h1", "h2", "h3"):
+        resume, stale = resumes[host], old[host]
+        assert isinstance(resume, Resume)
+        assert isinstance(resume.plan, WorkerPlan)
+        assert isinstance(stale, WorkerPlan)
+        emulation.contribute(host, resume.plan, 7)
+        if host != "h3":
+            emulation.contribute(host, stale, 5)
+    emulation.deliver(15 * MS)
+    assert emulation.messages("h4") == [(MessageType.CONTRIBUTION, 2, 21, 0x0AFF0001)]
+    drops = await controller._sessions["s1"].read_counter(DROPS)
+    assert drops[DROP_REASONS.index("unknown_job")] == 2
+
+
+async def test_probes_measure_every_link_and_the_load_that_is_there(
+    emulation: Emulation, controller: Controller
+) -> None:
+    h1, h3 = TOPOLOGY.host("h1"), TOPOLOGY.host("h3")
+    frame = encapsulate(
+        np.zeros((1, 958), np.uint8),
+        source=int(h1.address),
+        destination=int(h3.address),
+        source_mac=0x02000A000101,
+        destination_mac=0x02000AFF0001,
+        destination_port=9999,
+    )
+    emulation.fabric.add_flow("h1", frame.tobytes(), rate_bps=40e6)
+    await emulation.run(controller, 8 * PERIOD)
+    seen = controller.telemetry.snapshot(emulation.fabric.now_ns)
+    assert seen.is_fresh, str(seen)
+    assert (controller.telemetry.rejected, controller.telemetry.unknown_hops) == (0, 0)
+    assert {view.loss for view in seen.links.values()} == {0.0}
+    busy = {link for link, view in seen.links.items() if view.background_bps > 10e6}
+    to_h3 = Endpoint("s2", 1)
+    assert to_h3 in busy
+    assert len(busy) == 3  # up to one spine, down from it, out to the host
+    for link in busy:
+        assert seen.links[link].background_bps == pytest.approx(40e6, rel=0.05)
+
+
+async def test_a_broken_link_makes_its_probes_lost_and_its_state_stale(
+    emulation: Emulation, controller: Controller
+) -> None:
+    await emulation.run(controller, 4 * PERIOD)
+    assert controller.telemetry.snapshot(emulation.fabric.now_ns).is_fresh
+    emulation.fabric.set_link(("s1", 3), loss=1.0)
+    await emulation.run(controller, 10 * PERIOD)
+    seen = controller.telemetry.snapshot(emulation.fabric.now_ns)
+    # the egress of s1 still counts what it sends, but no probe brings that home
+    assert {Endpoint("s1", 3), Endpoint("s3", 1)} <= seen.stale
+    assert seen.links[Endpoint("s1", 3)].loss > 0
+    assert seen.links[Endpoint("s1", 4)].loss == 0
+    assert Endpoint("s1", 4) not in seen.stale

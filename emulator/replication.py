@@ -6,9 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from emulator.entries import CloneSession, EntryNotFound, InvalidEntry, Replica
 from emulator.runtime import memory
@@ -19,22 +20,29 @@ MAX_SESSION_ID: Final = 0x7FFF
 _MAX_INSTANCE: Final = 0xFFFF
 
 
+class ReplicationTables(NamedTuple):
+    """Groups and sessions by id (dtype `memory.GROUP`), and the replicas that they refer to (`memory.REPLICA`)."""
+
+    groups: NDArray[np.void]
+    sessions: NDArray[np.void]
+    replicas: NDArray[np.void]
+
+    @property
+    def longest(self) -> int:
+        """Replicas of the largest group or session."""
+        return max(int(self.groups["count"].max()), int(self.sessions["count"].max()))
+
+
 class ReplicationEngine:
     """Groups and sessions of one switch. Every change builds new native tables, which replace the old ones at
     once.
     """
 
-    def __init__(self, switch_record: Any, announce: Callable[[int], None]) -> None:
-        """`switch_record`: the switch's record of dtype `memory.SWITCH`; its table addresses are kept up to date
-        here.
-
-        `announce` is called with the length of the longest replication list before a change takes effect.
-        """
-        self._record = switch_record
-        self._announce = announce
+    def __init__(self, publish: Callable[[ReplicationTables], None]) -> None:
+        """`publish` is given the native tables after every change; it must keep them alive as long as it uses them."""
+        self._install = publish
         self._groups: dict[int, tuple[Replica, ...]] = {}
         self._sessions: dict[int, CloneSession] = {}
-        self._tables: tuple[Any, ...] = ()
         self._publish()
 
     @property
@@ -105,13 +113,7 @@ class ReplicationEngine:
             )
             flat += [(replica.port, replica.instance) for replica in session.replicas]
         members = np.array(flat, memory.REPLICA) if flat else np.zeros(1, memory.REPLICA)
-        self._announce(max(int(groups["count"].max()), int(sessions["count"].max())))
-        self._record["groups"] = groups.ctypes.data
-        self._record["group_count"] = len(groups)
-        self._record["sessions"] = sessions.ctypes.data
-        self._record["session_count"] = len(sessions)
-        self._record["replicas"] = members.ctypes.data
-        self._tables = (groups, sessions, members)
+        self._install(ReplicationTables(groups, sessions, members))
 
 
 def _check_replicas(name: str, replicas: tuple[Replica, ...]) -> None:

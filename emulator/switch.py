@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from emulator.entries import EmulatorError
 from emulator.program import Program, ProgramState
-from emulator.replication import ReplicationEngine
+from emulator.replication import ReplicationEngine, ReplicationTables
 from emulator.runtime import memory
 from emulator.runtime.engine import Drained, Engine
 from emulator.runtime.memory import NONE, PORT_NUMBERS, PRIORITIES
@@ -106,7 +106,7 @@ class Switch:
         self._alone = True
         self._index: dict[int, int] = {}
         self._config: dict[int, PortConfig] = {}
-        self.replication = ReplicationEngine(self._record, self._make_room)
+        self.replication = ReplicationEngine(self._install)
         self._attach(self._engine)
         self._engine.world["capture_host"] = self._engine.add_host()
         self.add_port(cpu_port, PortConfig(queue_packets=None))
@@ -132,7 +132,7 @@ class Switch:
             for index in self._index.values():
                 self._engine.flush(index)
             self._record["phv_bytes"] = program.phv_bytes
-            self._make_room(0)
+            self._make_room()
             self._record["ingress"] = program.entry_points.ingress
             self._record["egress"] = program.entry_points.egress
             self._record["reparse"] = program.entry_points.reparse
@@ -288,7 +288,7 @@ class Switch:
         self._engine = engine
         self._numbers = np.full(PORT_NUMBERS, NONE, np.int64)
         self._record["port_index"] = self._numbers.ctypes.data
-        self._make_room(0)
+        self._make_room()
 
     def _make_port(self, number: int) -> None:
         index = self._engine.add_port(memory.NODE_SWITCH, int(self._records.ctypes.data), number)
@@ -307,9 +307,20 @@ class Switch:
             for priority in range(PRIORITIES):
                 self._engine.limit_queue(index, priority, config.queue_packets, config.queue_bytes)
 
-    def _make_room(self, replicas: int) -> None:
+    def _install(self, tables: ReplicationTables) -> None:
+        """Give native code new replication tables, between two runs of it."""
+        with self._engine.lock:
+            self._max_replicas = max(self._max_replicas, tables.longest)
+            self._make_room()
+            self._tables = tables
+            self._record["groups"] = tables.groups.ctypes.data
+            self._record["group_count"] = len(tables.groups)
+            self._record["sessions"] = tables.sessions.ctypes.data
+            self._record["session_count"] = len(tables.sessions)
+            self._record["replicas"] = tables.replicas.ctypes.data
+
+    def _make_room(self) -> None:
         """A packet may be cloned and multicast in one step, and leave a clone of each egress run."""
-        self._max_replicas = max(self._max_replicas, replicas)
         self._engine.make_room_for(int(self._record["phv_bytes"]), 2 * self._max_replicas + 8)
 
 

@@ -19,6 +19,8 @@ from emulator.runtime.memory import NONE, PRIORITIES, UNLIMITED
 
 MAX_FRAME: Final = 2048
 _ALIGNMENT: Final = 64
+_FUEL: Final = 1_000_000
+"""Steps between two looks at signals: a fraction of a second."""
 
 
 class Drained(NamedTuple):
@@ -265,8 +267,10 @@ class Engine:
     def _call(self, operation: int) -> int:
         while True:
             status = self._entry(self._world_address, operation)
-            if status == memory.STATUS_GROW:
-                if self.world["free_count"] < self.world["packet_reserve"]:
+            if status == memory.STATUS_PAUSE:
+                if self.world["fuel"] <= 0:
+                    self.world["fuel"] = _FUEL
+                elif self.world["free_count"] < self.world["packet_reserve"]:
                     self._grow_pool(max(self._packets, int(self.world["packet_reserve"])))
                 else:
                     self._heap = np.concatenate([self._heap, np.zeros_like(self._heap)])

@@ -1,8 +1,9 @@
 """The event loop: links, hosts, traffic generators and time (native code). `entry` is the one function that Python
 calls.
 
-Every operation can stop half-way with STATUS_GROW when the pool or the heap might run short; Python then grows
-them and calls again. So native code never allocates, and no packet is lost for lack of memory.
+Every operation can pause half-way: when the pool or the heap might run short, and now and then so that Python may look
+at signals. Python then grows the memory and calls again. So native code never allocates, no packet is lost for lack of
+memory, and even a program that clones its own clones for ever can be interrupted.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from emulator.runtime.memory import (
     OP_SEND,
     OP_TIMER,
     STATUS_DONE,
-    STATUS_GROW,
+    STATUS_PAUSE,
     STATUS_TRACE_FULL,
     STATUS_WAKE,
 )
@@ -230,18 +231,24 @@ def transmit(world: Any, port: Any, packet: Any) -> None:
 
 
 @native
-def has_room(world: Any) -> Any:
-    return world.free_count >= world.packet_reserve and world.heap_count + HEAP_RESERVE <= world.heap_capacity
+def may_go_on(world: Any) -> Any:
+    """Whether there is memory for one more step; to be asked before each."""
+    world.fuel -= 1
+    return (
+        world.fuel > 0
+        and world.free_count >= world.packet_reserve
+        and world.heap_count + HEAP_RESERVE <= world.heap_capacity
+    )
 
 
 @native
 def serve_ready(world: Any) -> Any:
-    """Let every port that has packets and an idle transmitter send. False: memory must grow first."""
+    """Let every port that has packets and an idle transmitter send. False: pause first."""
     while world.ready_count > 0:
         index = load(world.ready, world.ready_head)
         port = port_at(world.ports, index)
         while port.backlog != 0 and world.now >= port.busy_until:
-            if not has_room(world):
+            if not may_go_on(world):
                 return False
             packet = dequeue(world, port, index, highest_bit(port.backlog))
             if port.kind != NODE_SWITCH or depart(world, port, index, packet):
@@ -336,8 +343,8 @@ def sample(world: Any, trace_index: Any) -> None:
 def run(world: Any) -> Any:
     """Advance to the earliest instant at which a host is due, and finish that instant; or to `WORLD.until`."""
     while True:
-        if not serve_ready(world) or not has_room(world):
-            return STATUS_GROW
+        if not serve_ready(world) or not may_go_on(world):
+            return STATUS_PAUSE
         if world.heap_count == 0:
             break
         event = event_at(world.heap, 0)
@@ -392,8 +399,8 @@ def load_frame(world: Any, i: Any) -> Any:
 def send(world: Any) -> Any:
     """Put `WORLD.count` frames into a port's queue, now."""
     while world.done < world.count:
-        if not has_room(world):
-            return STATUS_GROW
+        if not may_go_on(world):
+            return STATUS_PAUSE
         packet = load_frame(world, world.done)
         world.done += 1
         enqueue(world, world.port, packet, world.priority)
@@ -438,8 +445,8 @@ def process(world: Any) -> Any:
     capture = host_at(world.hosts, world.capture_host)
     switch = switch_at(load(world.switches, 0), 0)
     while True:
-        if not serve_ready(world) or not has_room(world):
-            return STATUS_GROW
+        if not serve_ready(world) or not may_go_on(world):
+            return STATUS_PAUSE
         if world.done >= (world.repeat - 1) * world.count:
             if world.keep == 0:
                 discard(world, capture)

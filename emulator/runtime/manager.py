@@ -91,7 +91,10 @@ def fresh_record(world: Any, switch: Any, packet: Any, length: Any) -> Any:
 
 @native
 def clone_ingress(world: Any, switch: Any, packet: Any, session: Any) -> None:
-    """Clone the frame as received to every replica of a session. The parser runs again; metadata start anew."""
+    """Clone the frame as received to every replica of a session.
+
+    The parser runs again, and may look at the ingress port; then all standard metadata start anew, that too.
+    """
     if session >= switch.session_count or group_at(switch.sessions, session).count == 0:
         switch.no_session += 1
         return
@@ -106,6 +109,8 @@ def clone_ingress(world: Any, switch: Any, packet: Any, session: Any) -> None:
         record = fresh_record(world, switch, clone, length)
         record.ingress_port = ingress_port
         call(switch.reparse, switch.state, record_address(world, switch, clone))
+        record.ingress_port = 0
+        record.parser_error = 0
         record.instance_type = INGRESS_CLONE
         record.egress_rid = replica.instance
         record.truncate = group.truncate

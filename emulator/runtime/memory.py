@@ -34,6 +34,7 @@ WORLD: Final = _record(
     "until",
     "sequence",  # of the next event: ties are served in the order in which they were scheduled
     "events",  # processed so far
+    "fuel",  # steps until the next pause
     # addresses of the arrays below
     "pool",
     "meta",
@@ -210,5 +211,5 @@ OP_PROCESS: Final = 6
 
 STATUS_DONE: Final = 0
 STATUS_WAKE: Final = 1
-STATUS_GROW: Final = 2
+STATUS_PAUSE: Final = 2
 STATUS_TRACE_FULL: Final = 3

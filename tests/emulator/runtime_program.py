@@ -28,7 +28,7 @@ HEADER = np.dtype(
         ("drop_in_egress", "u1"),
         ("truncate", "<u2"),
         ("grow", "<u2"),  # bytes that egress puts in front of the frame
-        ("pad", "<u2"),
+        ("endless", "<u2"),  # clones ask for a clone, too
         # what egress saw
         ("ingress_timestamp", "<u4"),
         ("egress_timestamp", "<u4"),
@@ -101,7 +101,7 @@ def _egress(state: int, address: int) -> None:
     header.qid = packet.qid
     header.egress_port = packet.egress_port
     header.egress_rid = packet.egress_rid
-    if packet.instance_type != 2 and packet.instance_type != 1:
+    if header.endless != 0 or (packet.instance_type != 2 and packet.instance_type != 1):
         if header.egress_clone != 0:
             packet.clone_session = int(header.egress_clone) + 1
         if header.drop_in_egress != 0:

@@ -30,3 +30,27 @@ def test_the_second_start_needs_no_compiler(tmp_path: Path) -> None:
     assert code.suffix == ".o"
     assert _start(tmp_path) == "False"
     assert list(tmp_path.iterdir()) == [code]
+
+
+_ENDLESS = """
+import signal, sys
+sys.path.insert(0, sys.argv[1])
+from runtime_program import frame, switch
+from emulator.entries import CloneSession, Replica
+s = switch()
+s.replication.set_session(1, CloneSession((Replica(3),)))
+def stop(signum, frame):
+    raise TimeoutError
+signal.signal(signal.SIGALRM, stop)
+signal.setitimer(signal.ITIMER_REAL, 0.3)
+try:
+    s.forward(frame(3, egress_clone=1, drop_in_egress=1, endless=1), 0)
+except TimeoutError:
+    print("interrupted after", s.counters.egress_packets > 1000, s._engine.pool_packets < 1000)
+"""
+
+
+def test_a_program_that_clones_its_clones_for_ever_can_be_interrupted() -> None:
+    here = str(Path(__file__).parent)
+    done = subprocess.run([sys.executable, "-c", _ENDLESS, here], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "interrupted after True True"

@@ -21,6 +21,8 @@ class Routes:
         self._down = frozenset(down) | {topology.peer(end) for end in down}
         self._ports: dict[str, Mapping[str, tuple[int, ...]]] = {}
         self._hops: dict[str, Mapping[str, int]] = {}
+        self._shares: dict[tuple[str, str], Mapping[Endpoint, float]] = {}
+        """What `shares` has answered before."""
         for node in topology.nodes:
             self._solve(node.name)
 
@@ -60,6 +62,8 @@ class Routes:
 
     def shares(self, source: str, destination: str) -> Mapping[Endpoint, float]:
         """Every directed link that a flow may take, with the share of all flows that equal-cost hashing puts there."""
+        if (known := self._shares.get((source, destination))) is not None:
+            return known
         shares: dict[Endpoint, float] = {}
         arriving = {source: 1.0}
         for _ in range(self.hops(source, destination)):
@@ -72,7 +76,7 @@ class Routes:
                     far = self.topology.peer(link).node
                     onward[far] = onward.get(far, 0.0) + share / len(ports)
             arriving = onward
-        return shares
+        return self._shares.setdefault((source, destination), shares)
 
     def _solve(self, destination: str) -> None:
         """Breadth first from the destination; of each node, the ports whose far end is one hop nearer."""

@@ -1,0 +1,19 @@
+"""Placement: which switches sum which workers' gradients, from fabric, job and what telemetry says of the links.
+
+`problem` has the question and the answer, `cost` the predicted completion time, `network` the streams' choices as a
+flow network, `lp` its exact linear program, `search` the sets of switches tried around it. Pure: no I/O, no clock.
+"""
+
+from controller.placement.cost import Costs, predicted_completion_time, should_move
+from controller.placement.problem import FAN_IN, LinkLoad, Placement, PlacementError, Problem
+
+__all__ = [
+    "FAN_IN",
+    "Costs",
+    "LinkLoad",
+    "Placement",
+    "PlacementError",
+    "Problem",
+    "predicted_completion_time",
+    "should_move",
+]

@@ -1,0 +1,161 @@
+"""Whom streams may go to, as a flow network: unit supplies at switches, routed arcs, capacities at the sinks.
+
+::
+
+    rack ──▶ … ──▶ switch ──▶ SINK      summed in the switch, at most FAN_IN streams
+      └── any equal-cost way ──▶ server ──▶ SINK
+
+A stream may be summed by a switch only when its shortest path there is the only one, so that it meets the loads that were
+counted. The server takes all, so a source without a unique path to it gets an arc of its own, which stands for all
+the ways that hashing may choose. Workers of one rack are alike; what a switch sends on after summing is a stream too.
+
+Arcs are shared by all sources, so a flow says who goes where only if each source has one way to each sink in the
+network, its routed one. A network keeps to pairs for which that holds; leaf-spines and fat-trees lose none by it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from controller.placement.cost import Costs, Streams
+from controller.placement.problem import FAN_IN
+from topologies.model import Endpoint
+from topologies.routing import Routes
+
+SINK: Final = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Arc:
+    """A step from switch to switch, to the server, or (head SINK) into the sum at its tail."""
+
+    tail: str
+    head: str
+    links: tuple[tuple[Endpoint, float], ...] = ()
+    """The directed links, up and down, that one unit here puts a stream on, each with its probability."""
+
+
+Path = tuple[Arc, ...]
+
+
+@dataclass(frozen=True)
+class Network:
+    """One choice: streams of the `supply` go to sinks along `paths`, which end in their sink's arc to SINK."""
+
+    supply: Mapping[str, int]
+    """Streams that start at each switch, at most."""
+    paths: Mapping[tuple[str, str], Path]
+    """By (source, sink), nearest sinks first."""
+    arcs: tuple[Arc, ...]
+    units: tuple[int, ...]
+    """Of each arc, the most streams that could use it."""
+
+    @cached_property
+    def _sinks(self) -> Mapping[str, tuple[str, ...]]:
+        return {source: tuple(sink for start, sink in self.paths if start == source) for source in self.supply}
+
+    def sinks(self, source: str) -> tuple[str, ...]:
+        return self._sinks[source]
+
+    def times(self, costs: Costs, streams: Streams) -> list[list[list[float]]]:
+        """By arc, by directed link on it: T_e in seconds with 1 … units streams more than the given ones."""
+        return [
+            [
+                [costs.link_seconds(link, streams.load(link, unit, share)) for unit in range(1, units + 1)]
+                for link, share in arc.links
+            ]
+            for arc, units in zip(self.arcs, self.units, strict=True)
+        ]
+
+    def decompose(self, supply: Mapping[str, int], flows: Sequence[int]) -> dict[tuple[str, str], int]:
+        """How many streams each source sends to each sink, from the flow on every arc."""
+        left = dict(zip(self.arcs, flows, strict=True))
+        leaving: dict[str, list[Arc]] = {}
+        for arc in sorted(left, key=lambda arc: arc.head != SINK):
+            leaving.setdefault(arc.tail, []).append(arc)
+        assigned: dict[tuple[str, str], int] = {}
+        for source, count in supply.items():
+            for _ in range(count):
+                node, at = source, source
+                while node != SINK:
+                    arc = next(arc for arc in leaving[node] if left[arc])
+                    left[arc] -= 1
+                    at, node = node, arc.head
+                assigned[source, at] = assigned.get((source, at), 0) + 1
+        return assigned
+
+
+def build(routes: Routes, supply: Mapping[str, int], sinks: Iterable[str], server: str | None) -> Network:
+    """The network from these switches to these switches, and to the server where there is one."""
+    topology = routes.topology
+    paths: dict[tuple[str, str], Path] = {}
+    if server is not None:
+        entry = topology.attached_switch(server).name
+        access = (topology.peer(Endpoint(server, 0)), 1.0), (Endpoint(server, 0), 1.0)
+        for source in supply:
+            path = routes.unique_path(source, entry)
+            if path is not None:
+                steps = (*_steps(routes, path), Arc(entry, server))
+            else:
+                shares = (*routes.shares(source, entry).items(), *routes.shares(entry, source).items())
+                steps = (Arc(source, server, shares),)
+            paths[source, server] = (*steps, Arc(server, SINK, access))
+    more: dict[tuple[str, str], Path] = {}
+    for source in supply:
+        for sink in sinks:
+            path = routes.unique_path(source, sink)
+            if path is not None:
+                more[source, sink] = (*_steps(routes, path), Arc(sink, SINK))
+    if _is_routed(paths | more):
+        paths |= more
+    else:
+        for pair in sorted(more, key=lambda pair: (len(more[pair]), pair)):
+            if _is_routed(paths | {pair: more[pair]}):
+                paths[pair] = more[pair]
+    reach: dict[Arc, set[str]] = {}
+    for (source, _), way in paths.items():
+        for arc in way:
+            reach.setdefault(arc, set()).add(source)
+    units = [sum(supply[source] for source in sources) for sources in reach.values()]
+    capped = tuple(min(n, FAN_IN) if arc.head == SINK else n for arc, n in zip(reach, units, strict=True))
+    ordered = dict(sorted(paths.items(), key=lambda item: (len(item[1]), item[0])))
+    return Network(dict(supply), ordered, tuple(reach), capped)
+
+
+def _steps(routes: Routes, path: Sequence[Endpoint]) -> Path:
+    peer = routes.topology.peer
+    return tuple(Arc(end.node, peer(end).node, ((end, 1.0), (peer(end), 1.0))) for end in path)
+
+
+def _is_routed(paths: Mapping[tuple[str, str], Path]) -> bool:
+    """Whether in the union of these paths each source has only its own path to each sink that it can come to.
+
+    True when, in a breadth-first tree from the source, every other arc leads back to an ancestor (so that no second
+    simple path exists), and the tree's path to every sink is the one given.
+    """
+    leaving: dict[str, dict[str, Arc]] = {}
+    for path in paths.values():
+        for arc in path:
+            if leaving.setdefault(arc.tail, {}).setdefault(arc.head, arc) != arc:
+                return False  # parallel links
+    for source in {source for source, _ in paths}:
+        way: dict[str, Path] = {source: ()}
+        ancestors: dict[str, frozenset[str]] = {source: frozenset((source,))}
+        queue = deque([source])
+        while queue:
+            node = queue.popleft()
+            for head, arc in leaving.get(node, {}).items():
+                if head == SINK:
+                    if paths.get((source, node)) != (*way[node], arc):
+                        return False
+                elif head not in way:
+                    way[head] = (*way[node], arc)
+                    ancestors[head] = ancestors[node] | {head}
+                    queue.append(head)
+                elif head not in ancestors[node]:
+                    return False
+    return True

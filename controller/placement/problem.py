@@ -1,0 +1,140 @@
+"""What placement is asked, and what it answers. Pure data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final
+
+from controller.errors import ControllerError
+from topologies.model import Endpoint, Topology
+from topologies.routing import Routes
+
+FAN_IN: Final = 32
+"""Children of one node: one 32-bit bitmap."""
+
+
+class PlacementError(ControllerError):
+    """A job that cannot be placed, a placement that is no tree over it, or an unknown strategy."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkLoad:
+    """What is known of one directed link, without the job's own traffic."""
+
+    background_bps: float = 0.0
+    """Others' traffic, in bit/s."""
+    queue_packets: float = 0.0
+    """Depth of the egress queue."""
+    age_ns: int | None = None
+    """Of the newest report; None: assumed, not measured."""
+
+
+IDLE: Final = LinkLoad()
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One job to place. Raises PlacementError when it cannot be a job of this fabric."""
+
+    routes: Routes
+    workers: tuple[str, ...]
+    """Hosts."""
+    server: str | None
+    """The parameter server's host, which is then the root; None: a switch is."""
+    gradient_bytes: int
+    """What one worker's stream brings onto a link, headers included."""
+    loads: Mapping[Endpoint, LinkLoad] = field(default_factory=dict)
+    """By directed link; a link that is not in here is idle."""
+    room: Mapping[str, int] | None = None
+    """Of each switch, how many jobs of this one's slots it still takes; none where it is missing. None: all do."""
+
+    def __post_init__(self) -> None:
+        hosts = [*self.workers, *([] if self.server is None else [self.server])]
+        if not self.workers:
+            raise PlacementError("a job without workers cannot be placed; name at least one host")
+        if len(set(hosts)) < len(hosts):
+            raise PlacementError(
+                f"hosts {', '.join(hosts)}: one is named twice; workers and server are different hosts"
+            )
+        for host in hosts:
+            self.topology.host(host)
+        if self.gradient_bytes < 1:
+            raise PlacementError(f"gradient_bytes {self.gradient_bytes} must be positive")
+
+    @property
+    def topology(self) -> Topology:
+        return self.routes.topology
+
+    def takes(self, switch: str) -> bool:
+        """Whether a switch has memory for this job."""
+        return self.topology.switch(switch).slots > 0 and (self.room is None or self.room.get(switch, 0) > 0)
+
+    @cached_property
+    def racks(self) -> Mapping[str, tuple[str, ...]]:
+        """Switches with workers on them, in the workers' order."""
+        racks: dict[str, list[str]] = {}
+        for worker in self.workers:
+            racks.setdefault(self.topology.attached_switch(worker).name, []).append(worker)
+        return {switch: tuple(workers) for switch, workers in racks.items()}
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where a job's streams are summed: a tree. Equal placements write equal table entries."""
+
+    aggregators: Mapping[str, str]
+    """Of each worker, the node that it sends to: a switch, or the server."""
+    parents: Mapping[str, str]
+    """Of each switch in use but the root, the node that it sends its sum to."""
+    root: str
+    """The server, or a switch."""
+
+    @property
+    def children(self) -> Mapping[str, tuple[str, ...]]:
+        """Of each node that aggregates, whom it waits for."""
+        children: dict[str, list[str]] = {self.root: []}
+        for child, node in (*self.aggregators.items(), *self.parents.items()):
+            children.setdefault(node, []).append(child)
+        return {node: tuple(mine) for node, mine in children.items()}
+
+    @property
+    def switches(self) -> frozenset[str]:
+        """Every node that aggregates but the root: where the root is a server, the switches in use."""
+        return frozenset(self.parents)
+
+    def check(self, problem: Problem) -> None:
+        """Raises PlacementError unless this is a tree over the problem's workers that every switch has room for."""
+        topology = problem.topology
+        if set(self.aggregators) != set(problem.workers):
+            raise PlacementError(
+                f"placement is for {', '.join(sorted(self.aggregators))}; "
+                f"the job's workers are {', '.join(problem.workers)}"
+            )
+        if problem.server is not None and self.root != problem.server:
+            raise PlacementError(
+                f"placement has root {self.root}; the job has server {problem.server}, which must be it"
+            )
+        children = self.children
+        for node, mine in children.items():
+            if node != problem.server:
+                if not topology.is_switch(node):
+                    raise PlacementError(f"placement makes {node} aggregate; only switches and the server can")
+                if not problem.takes(node):
+                    raise PlacementError(f"placement uses {node}, which has no slots free for this job; choose another")
+                if node != self.root and node not in self.parents:
+                    raise PlacementError(f"placement gives {node} no parent, and the root is {self.root}")
+            if not mine:
+                raise PlacementError(f"placement has root {self.root}, but nothing leads to it")
+            if len(mine) > FAN_IN:
+                raise PlacementError(f"placement gives {node} {len(mine)} children; a node takes at most {FAN_IN}")
+        for switch in self.parents:
+            if switch not in children:
+                raise PlacementError(f"placement gives {switch} a parent but no children; leave it out")
+            seen, node = [switch], switch
+            while node != self.root:
+                node = self.parents[node]
+                if node in seen:
+                    raise PlacementError(f"placement goes in a circle: {' → '.join([*seen, node])}")
+                seen.append(node)

@@ -1,0 +1,140 @@
+"""Every strategy's placements on the demo's fabric, and how they compare there."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from controller.placement import LinkLoad, Placement, PlacementError, Problem, predicted_completion_time, should_move
+from controller.plan import JobSpec
+from controller.strategies import STRATEGIES, StrategyPlacer, strategy
+from controller.telemetry import LinkView, Snapshot
+from topologies import Endpoint, Routes, Topology, leaf_spine
+
+GBIT = 1_000_000_000
+WORKERS = tuple(f"h{i}" for i in range(1, 9))
+BUSY = {"s1-p4": 0.7, "s5-p1": 0.6, "s2-p5": 0.75, "s6-p2": 0.6, "s3-p4": 0.8, "s5-p4": 0.6, "s4-p4": 0.6}
+"""Of some links between leaves and spines, the share that background traffic takes."""
+
+
+def demo(fabric: Topology | None = None, busy: dict[str, float] | None = None) -> Problem:
+    fabric = fabric or leaf_spine(4, 2, 3)
+    loads = {Endpoint.parse(link): LinkLoad(share * GBIT) for link, share in (BUSY if busy is None else busy).items()}
+    return Problem(Routes(fabric), WORKERS, "h12", 4_000_000, loads)
+
+
+def place(name: str, problem: Problem, seed: int = 0) -> Placement:
+    return strategy(name).place(problem, random.Random(seed))
+
+
+def test_ps_sends_everything_to_the_server() -> None:
+    assert place("ps", demo()) == Placement(dict.fromkeys(WORKERS, "h12"), {}, "h12")
+
+
+def test_rack_sums_on_leaves_with_two_workers() -> None:
+    problem = Problem(Routes(leaf_spine(4, 2, 3)), ("h1", "h2", "h4"), "h12", 1)
+    assert place("rack", problem) == Placement({"h1": "s1", "h2": "s1", "h4": "h12"}, {"s1": "h12"}, "h12")
+
+
+def test_rack_leaves_out_a_full_leaf() -> None:
+    problem = Problem(Routes(leaf_spine(4, 2, 3)), ("h1", "h2", "h4", "h5"), "h12", 1, room={"s2": 1})
+    assert place("rack", problem).parents == {"s2": "h12"}
+
+
+def test_random_is_eligible_and_replays_from_its_seed() -> None:
+    problem = demo()
+    placements = [place("random", problem, seed) for seed in range(20)]
+    assert placements == [place("random", problem, seed) for seed in range(20)]
+    used = {node for placement in placements for node in placement.aggregators.values()}
+    assert used == {"s1", "s2", "s3", "s5", "s6"}  # s4 is two ways away from every worker
+    for placement in placements:
+        for worker, node in placement.aggregators.items():
+            assert node in {"s5", "s6", problem.topology.attached_switch(worker).name}
+
+
+def test_agg_beats_all_others_under_load() -> None:
+    problem = demo()
+    seconds = {name: predicted_completion_time(place(name, problem), problem) for name in STRATEGIES}
+    assert seconds["agg"] < 0.6 * seconds["ps"]
+    assert seconds["agg"] < 0.7 * seconds["rack"]
+    assert all(
+        seconds["agg"] < predicted_completion_time(place("random", problem, seed), problem) for seed in range(20)
+    )
+
+
+def test_agg_uses_both_spines_where_each_is_the_free_one_for_some_racks() -> None:
+    """s1 and s3 reach only s6 freely, s2 only s5; the server's leaf s4 makes one stream of both."""
+    problem = demo()
+    placement = place("agg", problem)
+    assert placement.aggregators == {w: problem.topology.attached_switch(w).name for w in WORKERS}
+    assert placement.parents == {"s1": "s6", "s2": "s5", "s3": "s6", "s4": "h12", "s5": "s4", "s6": "s4"}
+    # the slowest link left is s5 to s4, 60 % taken: 4 MB at 400 Mbit/s, and microseconds of wire
+    assert predicted_completion_time(placement, problem) == pytest.approx(0.08, rel=0.001)
+
+
+def test_agg_in_an_idle_fabric_loads_no_link_twice() -> None:
+    problem = demo(busy={})
+    placement = place("agg", problem)
+    assert predicted_completion_time(placement, problem) == pytest.approx(4_000_000 * 8 / GBIT, rel=0.001)
+
+
+def test_agg_without_a_server_has_a_switch_for_root() -> None:
+    problem = Problem(Routes(leaf_spine(4, 2, 3)), WORKERS, None, 4_000_000, demo().loads)
+    placement = place("agg", problem)
+    placement.check(problem)
+    assert problem.topology.is_switch(placement.root)
+    assert predicted_completion_time(placement, problem) < predicted_completion_time(place("rack", demo()), demo())
+    with pytest.raises(PlacementError, match="strategy ps needs a parameter server"):
+        place("ps", problem)
+
+
+def test_agg_keeps_to_switches_with_room() -> None:
+    problem = demo()
+    tight = Problem(problem.routes, problem.workers, "h12", 4_000_000, problem.loads, room={"s5": 1, "s1": 0})
+    assert set(place("agg", tight).parents) <= {"s5"}
+    none = Problem(problem.routes, problem.workers, "h12", 4_000_000, problem.loads, room={})
+    assert place("agg", none) == place("ps", none)
+    with pytest.raises(PlacementError, match="no switch has room for the job of h1"):
+        place("agg", Problem(problem.routes, ("h1", "h2"), None, 1, room={}))
+
+
+def test_more_workers_than_one_node_takes_become_a_tree() -> None:
+    fabric = leaf_spine(2, 1, 40)
+    workers = tuple(f"h{i}" for i in range(1, 71))
+    problem = Problem(Routes(fabric), workers, "h80", 1_000_000)
+    with pytest.raises(PlacementError, match="h80 70 children; a node takes at most 32"):
+        place("ps", problem)
+    placement = place("agg", problem)
+    placement.check(problem)
+    assert max(map(len, placement.children.values())) <= 32
+
+
+def test_unknown_strategy_is_answered_with_the_right_ones() -> None:
+    with pytest.raises(PlacementError, match='strategy "lp" is unknown; there are agg, ps, rack, random'):
+        strategy("lp")
+
+
+def test_a_job_moves_for_a_clear_gain_only() -> None:
+    problem = demo()
+    ps, agg = place("ps", problem), place("agg", problem)
+    assert should_move(ps, agg, problem)
+    assert not should_move(agg, ps, problem)
+    assert not should_move(agg, agg, problem, gain=0.0)
+    share = 1 - predicted_completion_time(agg, problem) / predicted_completion_time(ps, problem)
+    assert should_move(ps, agg, problem, gain=share - 0.01)
+    assert not should_move(ps, agg, problem, gain=share + 0.01)
+
+
+def test_the_controllers_placer_reads_snapshots() -> None:
+    problem = demo()
+    views = {link: LinkView(load.background_bps, 0.0, 0.0, 0.0, 0) for link, load in problem.loads.items()}
+    snapshot = Snapshot(views, frozenset(), frozenset())
+    placer = StrategyPlacer(problem.routes, strategy("agg"), 4_000_000, seed=1)
+    spec = JobSpec(1, WORKERS, "h12")
+    room = {switch.name: 1 for switch in problem.topology.switches}
+    placement = placer.place(spec, spec.workers, snapshot, room)
+    assert placement == place("agg", problem)
+    assert placer.cost(spec, placement, snapshot) == predicted_completion_time(placement, problem)
+    lost = placer.place(spec, spec.workers[1:], snapshot, room)
+    assert set(lost.aggregators) == set(WORKERS[1:])

@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+import random
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from controller.entries import SwitchState
@@ -29,6 +30,7 @@ from controller.plan import JobPlan, JobSpec, Marking, base_state, fabric_state,
 from controller.probes import ProbeFrames, plan_probes
 from controller.reconcile import Diff, reconcile_all, verify
 from controller.session import SwitchSession
+from controller.strategies import Strategy
 from controller.telemetry import Snapshot, Telemetry, own_traffic
 from topologies.model import Endpoint, Topology
 from topologies.routing import Routes
@@ -37,9 +39,6 @@ from wire.control import Held, Resume, ServerPlan, WorkerPlan
 from wire.frames import FRAME_HEADER_BYTES
 
 _log = logging.getLogger(__name__)
-
-Strategy = Callable[[Problem], Placement]
-"""Chooses where a job's streams are summed; raises PlacementError where it cannot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +96,9 @@ class Controller:
         strategy: Strategy,
         options: Options,
         now_ns: int = 0,
+        seed: int = 1,
     ) -> None:
+        """`seed` is for strategies that draw."""
         if missing := {s.name for s in topology.switches} - sessions.keys():
             raise ControllerError(f"no session with {', '.join(sorted(missing))} of {topology.name}")
         self.topology = topology
@@ -108,9 +109,10 @@ class Controller:
         self._routes = routes
         self._sessions = sessions
         self._strategy = strategy
+        self._rng = random.Random(seed)
         self._frames = ProbeFrames(topology, self.probes)
         self._bases = {s.name: base_state(topology, routes, s.name) for s in topology.switches}
-        self._desired: Mapping[str, SwitchState] = {}
+        self._written: dict[str, SwitchState] = {}
         self._jobs: dict[int, _Job] = {}
         self._next_probe_ns = now_ns
         self._next_solve_ns = now_ns + options.solve_period_ns
@@ -143,8 +145,8 @@ class Controller:
         return min(deadlines)
 
     async def start(self) -> Mapping[str, Diff]:
-        """Bring every switch to the plan without jobs, whatever it held before; what that took."""
-        self._desired = {}
+        """Bring every switch to what it should hold, whatever it holds; what that took."""
+        self._written = {}
         return await self._apply()
 
     async def drain(self, packet_ins: Mapping[str, int], timeout_s: float = 5.0) -> None:
@@ -155,8 +157,9 @@ class Controller:
 
     async def verify(self) -> Mapping[str, Diff]:
         """Read all switches back; the differences by switch, where there are any."""
-        names = sorted(self._desired)
-        diffs = await asyncio.gather(*(verify(self._sessions[n], self._desired[n]) for n in names))
+        desired = self._desired()
+        names = sorted(desired)
+        diffs = await asyncio.gather(*(verify(self._sessions[n], desired[n]) for n in names))
         return {name: diff for name, diff in zip(names, diffs, strict=True) if diff}
 
     async def admit(self, spec: JobSpec, now_ns: int) -> list[Message]:
@@ -167,13 +170,14 @@ class Controller:
         if spec.job in self._jobs:
             raise PlanError(f"job {spec.job} runs already; give every job its own number")
         self._collect(now_ns)
-        placement = self._strategy(self._problem(spec, spec.workers, self.snapshot(now_ns)))
+        placement = self._place(spec, spec.workers, self.snapshot(now_ns))
         try:
             plan = self._plan(spec, placement, FIRST_GENERATION)
             self._jobs[spec.job] = _Job(plan, now_ns)
             await self._apply()
-        except ControllerError:
-            self._jobs.pop(spec.job, None)
+        except ControllerError as error:
+            if self._jobs.pop(spec.job, None) is not None:
+                await self._undo(error)
             self.memory.retain(spec.job)
             raise
         return self._plans(plan)
@@ -262,7 +266,12 @@ class Controller:
         for probe in self.probes:
             frame = self._frames.frame(probe.index, sequence)
             by_switch.setdefault(probe.switch, []).append((probe.port, frame))
-        await asyncio.gather(*(self._sessions[name].send(packets) for name, packets in by_switch.items()))
+        sending = (self._sessions[name].send(packets) for name, packets in by_switch.items())
+        for result in await asyncio.gather(*sending, return_exceptions=True):
+            if isinstance(result, ControllerError):  # its probes count as lost, its links become stale
+                _log.warning("no probes: %s", result)
+            elif isinstance(result, BaseException):
+                raise result
 
     def _consider(self, now_ns: int) -> None:
         """Begin to move each job that would be clearly better off elsewhere, by telemetry that is fresh."""
@@ -274,7 +283,7 @@ class Controller:
                 continue
             problem = self._problem(job.plan.spec, job.active, links)
             try:
-                better = self._strategy(problem)
+                better = self._strategy.place(problem, self._rng)
                 if should_move(job.plan.placement, better, problem, self.options.improvement):
                     self.move(number, now_ns, better)
             except ControllerError as error:
@@ -300,7 +309,7 @@ class Controller:
         lost = {self._host_at[address] for address in move.lost}
         job.lost |= lost
         if lost & target.aggregators.keys():
-            target = self._strategy(self._problem(spec, job.active, self.snapshot(now_ns, number)))
+            target = self._place(spec, job.active, self.snapshot(now_ns, number))
         if spec.server in lost and target.root == spec.server:
             raise PlanError(f"job {number}: its server {spec.server} is lost, and the placement still has it as root")
         job.plan = self._plan(spec, target, next_generation(move.generation))
@@ -312,6 +321,9 @@ class Controller:
         if job.plan.server is not None and spec.server is not None:
             plans[int(self.topology.host(spec.server).address)] = job.plan.server
         move.settled(plans, now_ns)
+
+    def _place(self, spec: JobSpec, workers: tuple[str, ...], links: Snapshot) -> Placement:
+        return self._strategy.place(self._problem(spec, workers, links), self._rng)
 
     def _problem(self, spec: JobSpec, workers: tuple[str, ...], links: Snapshot) -> Problem:
         return Problem(
@@ -329,14 +341,25 @@ class Controller:
         allotments = self.memory.allot(spec.job, switches, spec.slots)
         return job_plan(self.topology, self._routes, spec, placement, generation, allotments)
 
-    async def _apply(self) -> Mapping[str, Diff]:
-        """Write to every switch whose desired state has changed."""
+    def _desired(self) -> Mapping[str, SwitchState]:
         plans = [job.plan for job in self._jobs.values()]
-        desired = fabric_state(self.topology, self._bases, plans, self.options.marking)
-        changed = {n: state for n, state in desired.items() if self._desired.get(n) != state}
+        return fabric_state(self.topology, self._bases, plans, self.options.marking)
+
+    async def _apply(self) -> Mapping[str, Diff]:
+        """Write to every switch that is not known to hold what it should."""
+        changed = {n: state for n, state in self._desired().items() if self._written.get(n) != state}
+        for name in changed:  # until it is done, nobody knows what they hold
+            self._written.pop(name, None)
         diffs = await reconcile_all(self._sessions, changed)
-        self._desired = desired
+        self._written.update(changed)
         return diffs
+
+    async def _undo(self, cause: ControllerError) -> None:
+        """Take back what a failed change has written; what cannot be reached now is put right by the next change."""
+        try:
+            await self._apply()
+        except ControllerError as error:
+            _log.warning("after %s: could not clean up: %s", cause, error)
 
     def _plans(self, plan: JobPlan) -> list[Message]:
         messages = [Message(name, worker) for name, worker in plan.workers.items()]

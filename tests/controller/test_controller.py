@@ -4,11 +4,14 @@ time.
 
 from __future__ import annotations
 
+import asyncio
+import random
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 
 import pytest
 from fake_switch import FakeSwitch
+from finsy.proto import p4r
 
 from controller.controller import Controller, Message, Options
 from controller.errors import ControllerError, OutOfMemory, WriteRefused
@@ -33,7 +36,7 @@ class Fixed:
         self.switch = "s3"
         self.asked: list[Problem] = []
 
-    def __call__(self, problem: Problem) -> Placement:
+    def place(self, problem: Problem, rng: random.Random) -> Placement:
         self.asked.append(problem)
         return self.at(problem.workers)
 
@@ -99,13 +102,18 @@ async def test_a_job_that_does_not_fit_or_is_refused_leaves_everything_as_it_was
         await controller.admit(JobSpec(3, ("h1", "h2")), 0)
     assert set(controller.jobs) == {1, 2}
     await controller.finish(2)
-    bench.fakes["s3"].refuse = lambda update: True
+    before = {name: (await s.read()).lines() for name, s in controller._sessions.items()}
+    bench.fakes["s3"].refuse = lambda update: update.type == p4r.Update.INSERT
     with pytest.raises(WriteRefused, match="s3: "):
         await controller.admit(JobSpec(3, ("h1", "h2")), 0)
-    bench.fakes["s3"].refuse = lambda update: False
+    assert {name: (await s.read()).lines() for name, s in controller._sessions.items()} == before
     assert set(controller.jobs) == {1}
     assert controller.memory.jobs_that_fit(64)["s3"] == 1
-    await controller.admit(JobSpec(3, ("h3", "h2")), 0)
+    bench.fakes["s3"].refuse = lambda update: True
+    with pytest.raises(WriteRefused, match="s3: "):
+        await controller.admit(JobSpec(3, ("h3", "h2")), 0)
+    bench.fakes["s3"].refuse = lambda update: False
+    await controller.admit(JobSpec(5, ("h3", "h2")), 0)
     assert await controller.verify() == {}
 
 
@@ -164,10 +172,10 @@ async def test_a_strategy_that_finds_no_place_leaves_the_job_and_says_so(
     await controller.admit(JobSpec(4, ("h1", "h3")), 0)
     monkeypatch.setattr(controller, "snapshot", lambda now_ns, job=None: Snapshot({}, frozenset(), frozenset()))
 
-    def nowhere(problem: Problem) -> Placement:
+    def nowhere(problem: Problem, rng: random.Random) -> Placement:
         raise PlacementError("no switch has room")
 
-    monkeypatch.setattr(controller, "_strategy", nowhere)
+    monkeypatch.setattr(bench.strategy, "place", nowhere)
     assert await controller.tick(200 * MS) == []
     assert [r.getMessage() for r in caplog.records] == ["job 4 stays where it is: no switch has room"]
 
@@ -243,6 +251,19 @@ async def test_probes_go_out_once_a_period_and_are_counted(bench: Bench) -> None
     assert controller.packet_ins_received == {"s1": 1, "s2": 0, "s3": 0, "s4": 0}
     await controller.tick(21 * MS)
     assert controller.telemetry.rejected == 1
+
+
+async def test_a_switch_that_dies_costs_its_own_probes_only(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    controller = bench.controller
+    await bench.fakes["s2"].stop()
+    while controller._sessions["s2"]._switch.is_up:
+        await asyncio.sleep(0.01)
+    await controller.tick(0)
+    from_s2 = sum(probe.switch == "s2" for probe in controller.probes)
+    assert from_s2 > 0
+    assert sum(controller.packet_outs_sent.values()) == len(controller.probes) - from_s2
+    assert "no probes: s2 at" in caplog.text
+    await bench.fakes["s2"].start()
 
 
 async def test_a_controller_needs_a_session_with_every_switch(bench: Bench) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -33,8 +35,14 @@ PERIOD = 10 * MS
 JSON = Path(__file__).parents[2] / "p4src" / "build" / "fabric.json"
 
 
-def at_leaf(problem: Problem) -> Placement:
-    return Placement(dict.fromkeys(problem.workers, "s1"), {}, "s1")
+@dataclass
+class Fixed:
+    """A strategy that has one answer."""
+
+    placement: Placement = field(default_factory=lambda: Placement(dict.fromkeys(("h1", "h2", "h3"), "s1"), {}, "s1"))
+
+    def place(self, problem: Problem, rng: random.Random) -> Placement:
+        return self.placement
 
 
 class Emulation:
@@ -124,7 +132,7 @@ async def controller(emulation: Emulation, pipeline: Pipeline) -> AsyncIterator[
             for node in TOPOLOGY.switches
         }
         options = Options(probe_period_ns=PERIOD, solve_period_ns=0)
-        controller = Controller(TOPOLOGY, Routes(TOPOLOGY), sessions, at_leaf, options)
+        controller = Controller(TOPOLOGY, Routes(TOPOLOGY), sessions, Fixed(), options)
         await controller.start()
         yield controller
 
@@ -161,7 +169,7 @@ TREES = {
 async def test_the_plan_makes_switches_sum_and_every_worker_hear(
     emulation: Emulation, controller: Controller, tree: str
 ) -> None:
-    controller._strategy = lambda problem: TREES[tree]
+    controller._strategy = Fixed(TREES[tree])
     plans = {m.host: m.content for m in await controller.admit(JobSpec(9, ("h1", "h2", "h3")), 0)}
     for turn in range(2):  # the second time each of them is a repetition: the root answers the asker again
         for value, (host, plan) in enumerate(plans.items(), 1):
@@ -182,7 +190,7 @@ async def test_the_plan_makes_switches_sum_and_every_worker_hear(
 async def test_a_server_as_root_gets_the_sum_and_the_next_generation_fences_the_last(
     emulation: Emulation, controller: Controller
 ) -> None:
-    controller._strategy = lambda problem: Placement({"h1": "s1", "h2": "s1", "h3": "h4"}, {"s1": "h4"}, "h4")
+    controller._strategy = Fixed(Placement({"h1": "s1", "h2": "s1", "h3": "h4"}, {"s1": "h4"}, "h4"))
     messages = await controller.admit(JobSpec(9, ("h1", "h2", "h3"), server="h4"), 0)
     old = {m.host: m.content for m in messages}
     for host in ("h1", "h2", "h3"):

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import os
+import random
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,3 +78,20 @@ class Bench:
         self.egress()
         second = self.fields()
         return Outcome(first, second, None if second["egress_spec"] == DROP_PORT else self.frame())
+
+
+def seeded_random() -> random.Random:
+    """Randomness that the failing test's output can be replayed with: `WEIR_SEED=… pytest …`."""
+    seed = int(os.environ.get("WEIR_SEED") or random.randrange(1 << 32))
+    sys.stdout.write(f"WEIR_SEED={seed}\n")
+    return random.Random(seed)
+
+
+def crc16(data: bytes) -> int:
+    """CRC-16/ARC, bit by bit."""
+    crc = 0
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0xA001 if crc & 1 else 0)
+    return crc

@@ -1,0 +1,83 @@
+"""The control-plane interface of docs/design.md §4.2, as P4Info has it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from finsy.proto import p4i
+from google.protobuf import text_format
+
+import p4src
+
+
+def p4info() -> Any:
+    info = p4i.P4Info()
+    text_format.Parse(p4src.FABRIC_P4INFO.read_text(), info)
+    return info
+
+
+def tables() -> dict[str, str]:
+    """Each table that a controller writes as `key kind/width, … → action(parameter/width, …) | …`."""
+    info = p4info()
+    actions = {action.preamble.id: action for action in info.actions}
+    kinds = {value: name.lower() for name, value in p4i.MatchField.MatchType.items()}
+    found = {}
+    for table in info.tables:
+        if table.is_const_table:
+            continue
+        key = ", ".join(f"{field.name} {kinds[field.match_type]}/{field.bitwidth}" for field in table.match_fields)
+        calls = [
+            f"{action.preamble.name.rsplit('.', 1)[1]}({', '.join(f'{p.name}/{p.bitwidth}' for p in action.params)})"
+            for ref in table.action_refs
+            if ref.scope != p4i.ActionRef.DEFAULT_ONLY and (action := actions[ref.id]).preamble.name != "NoAction"
+        ]
+        found[table.preamble.name] = f"{key} → {' | '.join(calls)}"
+    return found
+
+
+def test_tables_keys_actions_and_parameters() -> None:
+    job = "hdr.aggregation.job exact/16, hdr.aggregation.generation exact/8"
+    where = "standard_metadata.ingress_port exact/9, hdr.ipv4.src_addr exact/32"
+    assert tables() == {
+        "FabricIngress.node_address": "hdr.ipv4.dst_addr exact/32 → to_node()",
+        "FabricIngress.aggregation.jobs": (
+            f"{job} → inner_node(slot_base/32, slots/16, children/32, parent/32, parent_bit/32)"
+            " | switch_root(slot_base/32, slots/16, children/32, group/16)"
+        ),
+        "FabricIngress.aggregation.members": f"{job}, hdr.aggregation.contributors exact/32, {where} → accept()",
+        "FabricIngress.aggregation.parents": f"{job}, {where} → replicate(group/16)",
+        "FabricIngress.routing.routes": "hdr.ipv4.dst_addr lpm/32 → forward(port/9, src_mac/48, dst_mac/48)",
+        "FabricIngress.traffic_class": "hdr.ipv4.dscp exact/6 → set_class(priority/3)",
+        "FabricEgress.replicas": (
+            "standard_metadata.egress_rid exact/16 → deliver(dst_addr/32, src_mac/48, dst_mac/48)"
+        ),
+        "FabricEgress.marking": "standard_metadata.egress_port exact/9 → bound_queue(threshold/19, window/16)",
+        "FabricEgress.probe_sinks": "standard_metadata.egress_port exact/9 → report(session/32)",
+        "FabricEgress.telemetry.node": " → identify(node_id/32)",
+    }
+
+
+def test_everything_else_a_controller_names() -> None:
+    info = p4info()
+    headers = {
+        packet.preamble.name: [(field.name, field.bitwidth) for field in packet.metadata]
+        for packet in info.controller_packet_metadata
+    }
+    assert headers == {
+        "packet_in": [("ingress_port", 9), ("_pad", 7)],
+        "packet_out": [("egress_port", 9), ("_pad", 7)],
+    }
+    assert [(counter.preamble.name, counter.size) for counter in info.counters] == [("FabricIngress.drops", 13)]
+    assert [(profile.preamble.name, profile.with_selector) for profile in info.action_profiles] == [
+        ("FabricIngress.routing.ecmp", True)
+    ]
+    registers = {register.preamble.name: register.size for register in info.registers}
+    lanes = {f"FabricIngress.aggregation.lane_sums.lane_{lane}" for lane in range(256)}
+    sums = {
+        f"FabricIngress.aggregation.header_sums.{name}" for name in ("flags", "window", "exponent", "weight", "check")
+    }
+    slots = {f"FabricIngress.aggregation.slot_{name}" for name in ("job", "tag", "contributors")}
+    assert registers == {
+        **dict.fromkeys(lanes | sums | slots, 1024),
+        "FabricEgress.telemetry.bytes_sent": 512,
+    }

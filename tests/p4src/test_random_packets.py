@@ -1,0 +1,216 @@
+"""Random sequences of good and bad packets: the compiled program against the model in plain Python, one by one."""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+import pytest
+from emulated_node import PORTS, EmulatedNode
+from node_model import CPU_PORT, NodeModel, Tables
+from small_fabric import (
+    GENERATION,
+    INNER,
+    LONE,
+    OTHER_SWITCH,
+    PARENT,
+    PARENT_PORT,
+    ROOT,
+    STRANGER,
+    STRANGER_PORT,
+    SWITCH,
+    WORKERS,
+    message,
+    packet,
+    tables,
+)
+
+from wire import frames, int_md
+from wire.aggregation import LANES, MessageType
+
+NEAR_THE_WRAP = 2**24 - 4
+
+
+def random_tables(rng: np.random.Generator) -> Tables:
+    result = tables()
+    for port in range(PORTS):
+        if rng.random() < 0.3:
+            result.marking[port] = (int(rng.integers(0, 2)), int(rng.integers(1, 60)))
+        if rng.random() < 0.2:
+            result.sinks[port] = port + 1
+    if rng.random() < 0.2:
+        result.node_id = None
+    return result
+
+
+class Traffic:
+    """Frames and the ports they arrive at: mostly a running protocol, with everything that can be wrong mixed in."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.round = NEAR_THE_WRAP
+        self.generation = GENERATION
+
+    def next(self) -> tuple[bytes, int]:
+        rng = self.rng
+        kind = rng.choice(["contribution", "result", "probe", "plain", "packet-out"], p=[0.6, 0.1, 0.15, 0.1, 0.05])
+        match kind:
+            case "contribution":
+                frame, port = self._contribution()
+            case "result":
+                frame, port = self._result()
+            case "probe":
+                frame, port = self._probe()
+            case "plain":
+                frame, port = self._plain()
+            case _:
+                frame, port = self._probe() if rng.random() < 0.7 else self._plain()
+                frame, port = struct.pack("!H", int(rng.integers(0, PORTS)) << 7) + frame, CPU_PORT
+        return self._spoil(frame), port if rng.random() < 0.97 or port == CPU_PORT else int(rng.integers(0, PORTS))
+
+    def _maybe(self, chance: float, other: int, usual: int) -> int:
+        return other if self.rng.random() < chance else usual
+
+    def _header_fields(self) -> dict[str, int]:
+        rng = self.rng
+        return {
+            "flags": int(rng.integers(0, 4)),
+            "window": int(rng.choice([3, 40, 0xFFFF])),
+            "exponent": int(rng.integers(0, 256)),
+            "weight": int(rng.integers(0, 2**32)),
+            "check": int(rng.integers(0, 2**32)),
+        }
+
+    def _round(self) -> int:
+        if self.rng.random() < 0.08:
+            self.round += 1
+        if self.rng.random() < 0.004:
+            self.generation = min(self.generation + 1, GENERATION + 3)
+        return self.round if self.rng.random() < 0.8 else int(self.round + self.rng.integers(-6, 2))
+
+    def _contribution(self) -> tuple[bytes, int]:
+        rng = self.rng
+        worker = int(rng.integers(0, 3))
+        fields = self._header_fields()
+        number = self._round()
+        if rng.random() < 0.03:
+            fields["version_type"] = int(rng.integers(0, 256))
+        if rng.random() < 0.03:
+            fields["slot"] = int(rng.choice([0, 3, 4, 0xFFFF]))
+        payload = message(
+            MessageType(self._maybe(0.03, int(rng.integers(5, 8)), 1 if number % 3 else 3)),
+            round_number=number,
+            lanes=rng.integers(-(2**31), 2**31, LANES),
+            job=self._maybe(0.03, 1, int(rng.choice([INNER, ROOT, LONE], p=[0.48, 0.48, 0.04]))),
+            generation=self._maybe(0.03, self.generation - 1, self.generation),
+            contributors=self._maybe(0.03, int(rng.integers(0, 8)), 1 << worker),
+            bad_checksum=rng.random() < 0.02,
+            **fields,
+        )
+        destination = self._maybe(0.05, OTHER_SWITCH, SWITCH)
+        return packet(payload, WORKERS[worker], destination, source_port=22341 + worker), worker
+
+    def _result(self) -> tuple[bytes, int]:
+        rng = self.rng
+        kind = MessageType.RESULT if rng.random() < 0.5 else MessageType.SCALE_RESULT
+        payload = message(
+            kind,
+            round_number=self._round(),
+            lanes=rng.integers(-(2**31), 2**31, LANES),
+            job=self._maybe(0.1, ROOT, INNER),
+            generation=self.generation,
+            contributors=int(rng.integers(0, 2)),
+            **self._header_fields(),
+        )
+        return packet(payload, PARENT, dscp=int(rng.choice([0, 48])), ttl=int(rng.integers(0, 3))), PARENT_PORT
+
+    def _probe(self) -> tuple[bytes, int]:
+        """A probe with a random bitmap, hop limit and stack, sometimes of a layout that cannot be had."""
+        rng = self.rng
+        bitmap = int(rng.choice([0xF000, 0xFC00, int(rng.integers(0, 2**16))]))
+        domain = int(rng.choice([int_md.DOMAIN, 0, 1], p=[0.8, 0.1, 0.1]))
+        domain_bitmap = int(rng.choice([0x8000, 0, int(rng.integers(0, 2**16))]))
+        words = int_md.hop_words(bitmap, domain_bitmap if domain == int_md.DOMAIN else 0)
+        words = self._maybe(0.1, int(rng.integers(0, 32)), words) % 32
+        # a fresh probe, one that has crossed any number of hops, or one whose stack the shim can hardly count
+        most = 252 // max(words, 1)
+        stack = words * int(rng.choice([rng.integers(0, 3), rng.integers(0, most + 1), most]))
+        room = frames.MTU - 28 - 16 - 4 * stack - 4 * words
+        payload = int(rng.choice([0, 2, room - 1, room, room + 1, room + 4 * words]))
+        body = struct.pack(
+            "!BBHBBBBHHHH",
+            *(self._maybe(0.03, 0x34, 0x14), 3 + stack, 22342, self._maybe(0.03, 0x10, 0x20), 0, words),
+            *(int(rng.choice([0, 1, 5, 255])), bitmap, domain, domain_bitmap, 0),
+        )
+        body += rng.bytes(4 * stack) + rng.bytes(min(max(payload, 0), room + 4 * words))
+        destination = int(rng.choice([SWITCH, WORKERS[1], STRANGER]))
+        frame = packet(body, PARENT, destination, destination_port=5000, dscp=int(rng.choice([0, 48])))
+        return frame, PARENT_PORT
+
+    def _plain(self) -> tuple[bytes, int]:
+        rng = self.rng
+        destination = int(rng.choice([SWITCH, WORKERS[0], STRANGER, PARENT, OTHER_SWITCH, 0x01020304]))
+        frame = bytearray(
+            packet(
+                rng.bytes(int(rng.integers(0, 100))),
+                STRANGER,
+                destination,
+                destination_port=int(rng.choice([9, 22342])),
+                ttl=int(rng.choice([0, 1, 2, 64])),
+                dscp=int(rng.choice([0, 10, 48])),
+            )
+        )
+        frame[15] |= int(rng.integers(0, 4))  # ECN
+        frame[20] |= int(rng.choice([0, 0x20, 1]))  # fragments
+        frame[23] = int(rng.choice([17, 6]))  # protocol
+        frame[40:42] = rng.bytes(2)  # UDP checksum
+        frame[13] = self._maybe(0.05, 0x06, 0x00)  # ARP
+        frame[14] = self._maybe(0.05, 0x46, 0x45)  # IPv4 options
+        _fix_ipv4_checksum(frame)
+        return bytes(frame), STRANGER_PORT
+
+    def _spoil(self, frame: bytes) -> bytes:
+        rng = self.rng
+        if rng.random() < 0.02:
+            return frame[: int(rng.integers(1, len(frame)))]
+        if rng.random() < 0.02:
+            position = int(rng.integers(0, min(len(frame), 70)))
+            return frame[:position] + rng.bytes(1) + frame[position + 1 :]
+        return frame
+
+
+def _fix_ipv4_checksum(frame: bytearray) -> None:
+    headers = frames.frame_headers(np.frombuffer(bytes(frame), np.uint8)[None])
+    frame[24:26] = int(frames.ipv4_checksum(headers["ipv4"])[0]).to_bytes(2, "big")
+
+
+def run(seed: int, packets: int) -> dict[str, int]:
+    """Compare on a sequence; returns the drops, which both sides agree on."""
+    rng = np.random.default_rng(seed)
+    configured = random_tables(rng)
+    model, node, traffic = NodeModel(configured), EmulatedNode(configured), Traffic(seed)
+    for number in range(packets):
+        frame, port = traffic.next()
+        now_us = 17 * number
+        expected, got = model.forward(frame, port, now_us), node.forward(frame, port, now_us)
+        assert sorted(got) == sorted(expected), f"seed {seed}, packet {number} at port {port}: {frame.hex()}"
+    assert node.drops == model.drops, f"seed {seed}"
+    assert node.bytes_sent == model.bytes_sent, f"seed {seed}"
+    return model.drops
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_program_does_as_the_model(seed: int) -> None:
+    drops = run(seed, 400)
+    assert sum(drops.values()) < 350, "the traffic should be mostly good"
+
+
+def test_the_traffic_meets_every_reason_to_drop() -> None:
+    drops = run(99, 1500)
+    assert {reason for reason, count in drops.items() if not count} == set()
+
+
+@pytest.mark.long
+def test_long_random_sequences() -> None:
+    for seed in range(1000, 1100):
+        run(seed, 2000)

@@ -5,8 +5,8 @@
     rack ──▶ … ──▶ switch ──▶ SINK      summed in the switch, at most FAN_IN streams
       └── any equal-cost way ──▶ server ──▶ SINK
 
-A stream may be summed by a switch only when its shortest path there is the only one, so that it meets the loads that were
-counted. The server takes all, so a source without a unique path to it gets an arc of its own, which stands for all
+A stream may be summed by a switch only when its shortest path there is the only one, so that it meets the loads that
+were counted. The server takes all, so a source without a unique path to it gets an arc of its own, which stands for all
 the ways that hashing may choose. Workers of one rack are alike; what a switch sends on after summing is a stream too.
 
 Arcs are shared by all sources, so a flow says who goes where only if each source has one way to each sink in the

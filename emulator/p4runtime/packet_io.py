@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from finsy.proto import p4i, p4r
 
+from emulator.abi import HEADROOM
 from emulator.p4runtime import bytestring
 from emulator.p4runtime.refusal import invalid
 
@@ -35,6 +36,8 @@ class PacketHeader:
             raise invalid(f"P4Info: two metadata fields of {self.name} have the same id")
         bits = sum(field.width for field in self._fields)
         self.size_bytes = (bits + 7) // 8
+        if self.size_bytes > HEADROOM:
+            raise invalid(f"P4Info: {self.name} has {self.size_bytes} bytes; a header has at most {HEADROOM}")
         self._padding_bits = self.size_bytes * 8 - bits
 
     def compose(self, metadata: Iterable[p4r.PacketMetadata]) -> bytes:

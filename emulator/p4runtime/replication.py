@@ -22,7 +22,8 @@ MAX_GROUP: Final = (1 << 16) - 1
 """Width of `standard_metadata.mcast_grp`."""
 MAX_INSTANCE: Final = (1 << 16) - 1
 """Width of `standard_metadata.egress_rid`."""
-MAX_SESSION: Final = (1 << 32) - 2
+MAX_SESSION: Final = (1 << 15) - 1
+"""simple_switch's limit."""
 MAX_CLASS_OF_SERVICE: Final = 7
 """Width of `standard_metadata.priority`."""
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 import grpc
-from finsy.proto import p4r, p4r_grpc
+from finsy.proto import p4r
+from google.protobuf.message import DecodeError, Message
 
 from emulator.datapath import Datapath
 from emulator.entries import EmulatorError
@@ -76,7 +77,7 @@ class P4RuntimeServer:
                 ("grpc.max_send_message_length", _MAX_MESSAGE_BYTES),
             ],
         )
-        p4r_grpc.add_P4RuntimeServicer_to_server(_Servicer(self._devices, streams), server)
+        server.add_generic_rpc_handlers((_handlers(_Servicer(self._devices, streams)),))
         try:
             self.port = self._bind(server)
         except RuntimeError as error:
@@ -125,7 +126,7 @@ class P4RuntimeServer:
         return port
 
 
-class _Servicer(p4r_grpc.P4RuntimeServicer):
+class _Servicer:
     """The RPCs. Every error leaves as a canonical code; what nobody foresaw is INTERNAL, and logged."""
 
     def __init__(self, devices: dict[int, Device], max_streams: int) -> None:
@@ -160,7 +161,7 @@ class _Servicer(p4r_grpc.P4RuntimeServicer):
         return p4r.GetForwardingPipelineConfigResponse(config=config)
 
     def StreamChannel(
-        self, request_iterator: Iterator[p4r.StreamMessageRequest], context: grpc.ServicerContext
+        self, request_iterator: Iterator[p4r.StreamMessageRequest | Refusal], context: grpc.ServicerContext
     ) -> Iterator[p4r.StreamMessageResponse]:
         if not self._streams.acquire(blocking=False):
             abort(context, Refusal(Code.RESOURCE_EXHAUSTED, "the server has no room for another stream"))
@@ -177,14 +178,16 @@ class _Servicer(p4r_grpc.P4RuntimeServicer):
         if session.refusal is not None:
             abort(context, session.refusal)
 
-    def _listen(self, session: Session, requests: Iterator[p4r.StreamMessageRequest]) -> None:
+    def _listen(self, session: Session, requests: Iterator[p4r.StreamMessageRequest | Refusal]) -> None:
         """Take a stream's requests until it ends, on a thread of its own."""
         refusal = None
         try:
             for request in requests:
+                if isinstance(request, Refusal):
+                    raise request
                 self._take(session, request)
         except grpc.RpcError:
-            pass  # the client is gone, or its bytes were no message; gRPC has told it
+            pass  # the client is gone
         except EmulatorError as error:
             refusal = refusal_of(error)
         except Exception as error:
@@ -246,6 +249,44 @@ class _Servicer(p4r_grpc.P4RuntimeServicer):
         if device is None:
             raise Refusal(Code.NOT_FOUND, f"no device has the id {device_id}; there are {sorted(self._devices)}")
         return device
+
+
+def _handlers(servicer: _Servicer) -> grpc.GenericRpcHandler:
+    """The service as gRPC registers it.
+
+    Not by the generated `add_P4RuntimeServicer_to_server`: when gRPC itself fails to parse a stream's message and the
+    handler then returns, the call is never finished and stopping the server waits for ever. So a stream's message that
+    cannot be parsed reaches the handler, as a `Refusal`.
+    """
+    unary, streaming = grpc.unary_unary_rpc_method_handler, grpc.unary_stream_rpc_method_handler
+    return grpc.method_handlers_generic_handler(
+        "p4.v1.P4Runtime",
+        {
+            "Capabilities": unary(servicer.Capabilities, p4r.CapabilitiesRequest.FromString, _serialized),
+            "Write": unary(servicer.Write, p4r.WriteRequest.FromString, _serialized),
+            "Read": streaming(servicer.Read, p4r.ReadRequest.FromString, _serialized),
+            "SetForwardingPipelineConfig": unary(
+                servicer.SetForwardingPipelineConfig, p4r.SetForwardingPipelineConfigRequest.FromString, _serialized
+            ),
+            "GetForwardingPipelineConfig": unary(
+                servicer.GetForwardingPipelineConfig, p4r.GetForwardingPipelineConfigRequest.FromString, _serialized
+            ),
+            "StreamChannel": grpc.stream_stream_rpc_method_handler(
+                servicer.StreamChannel, _stream_request, _serialized
+            ),
+        },
+    )
+
+
+def _serialized(message: Message) -> bytes:
+    return message.SerializeToString()
+
+
+def _stream_request(data: bytes) -> p4r.StreamMessageRequest | Refusal:
+    try:
+        return p4r.StreamMessageRequest.FromString(data)
+    except DecodeError:
+        return invalid(f"the stream message of {len(data)} bytes is no StreamMessageRequest")
 
 
 def _guard(context: grpc.ServicerContext, work: Callable[[], _Answer]) -> _Answer:

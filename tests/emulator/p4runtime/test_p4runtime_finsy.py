@@ -1,0 +1,155 @@
+"""finsy, the asyncio client that our controller is built on, against the server with a real switch behind it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import finsy as fy
+import pytest
+from p4runtime_rig import DEVICE_CONFIG, P4INFO
+
+from emulator.p4runtime import P4RuntimeServer
+from emulator.switch import Switch
+
+OPTIONS = fy.SwitchOptions(p4info=P4INFO, p4blob=DEVICE_CONFIG, device_id=9)
+ETHERNET = bytes.fromhex("0200000000020200000000010800")
+
+
+@pytest.fixture
+def switch() -> Switch:
+    return Switch(9, ports=[1, 2])
+
+
+@pytest.fixture
+async def address(switch: Switch) -> AsyncIterator[str]:
+    server = P4RuntimeServer([switch])
+    server.start()
+    yield server.address
+    await asyncio.to_thread(server.stop)
+
+
+async def dump(sw: fy.Switch, *queries: fy.P4EntityList) -> set[str]:
+    """Everything that the queries find, as text."""
+    return {str(found) async for found in sw.read(queries)}
+
+
+async def test_finsy_loads_writes_reads_and_clears(address: str) -> None:
+    async with fy.Switch("sw", address, OPTIONS) as sw:
+        assert (sw.is_primary, str(sw.p4runtime_version)) == (True, "1.5.0")
+        written = [
+            fy.P4TableEntry(
+                "exact_table",
+                match=fy.P4TableMatch({"hdr.ethernet.dst": "02:00:00:00:00:01", "hdr.ethernet.type": 0x800}),
+                action=fy.P4TableAction("forward", port=1),
+            ),
+            fy.P4TableEntry(
+                "lpm_table",
+                match=fy.P4TableMatch({"hdr.ethernet.dst": "02:00:00:00:00:00/40"}),
+                action=fy.P4TableAction("drop"),
+            ),
+            fy.P4TableEntry(
+                "mixed_table",
+                priority=7,
+                match=fy.P4TableMatch(
+                    {"hdr.ethernet.dst": "02:00:00:00:00:00/&ff:00:00:00:00:00", "hdr.ethernet.src": 5}
+                ),
+                action=fy.P4TableAction("forward", port=2),
+            ),
+            fy.P4TableEntry(
+                "selector_table",
+                match=fy.P4TableMatch({"hdr.ethernet.dst": 3}),
+                action=fy.P4IndirectAction(
+                    [(1, fy.P4TableAction("forward", port=1)), (2, fy.P4TableAction("forward", port=2))]
+                ),
+            ),
+            fy.P4MulticastGroupEntry(5, replicas=[1, 2]),
+            fy.P4CloneSessionEntry(6, replicas=[1], packet_length_bytes=64),
+        ]
+        queries = (fy.P4TableEntry(), fy.P4MulticastGroupEntry(), fy.P4CloneSessionEntry())
+        constants = await dump(sw, fy.P4TableEntry("const_table"))
+        await sw.insert(written)
+        assert await dump(sw, *queries) == {repr_of(sw, entry) for entry in written} | constants
+        await sw.delete(written)
+        assert await dump(sw, *queries) == constants
+        await sw.insert(written)
+        await sw.delete_all()  # which leaves groups and sessions alone when there is a constant table
+        assert await dump(sw, fy.P4TableEntry()) == constants
+
+
+def repr_of(sw: fy.Switch, entry: fy.P4EntityList) -> str:
+    """The text of an entry as finsy shows one that it has read."""
+    message = entry.encode(sw.p4info)  # type: ignore[union-attr]
+    return str(type(entry).decode(message, sw.p4info))  # type: ignore[attr-defined]
+
+
+async def test_finsy_understands_the_errors(address: str) -> None:
+    async with fy.Switch("sw", address, OPTIONS) as sw:
+        entry = fy.P4TableEntry(
+            "lpm_table",
+            match=fy.P4TableMatch({"hdr.ethernet.dst": "02:00:00:00:00:00/40"}),
+            action=fy.P4TableAction("drop"),
+        )
+        group = fy.P4MulticastGroupEntry(5)
+        with pytest.raises(fy.P4ClientError) as error:
+            await sw.delete([entry, group])
+        assert error.value.is_not_found_only
+        await sw.insert([group])
+        with pytest.raises(fy.P4ClientError) as error:
+            await sw.insert([entry, group])
+        assert {number: detail.canonical_code for number, detail in error.value.details.items()} == {
+            1: fy.GRPCStatusCode.ALREADY_EXISTS
+        }
+        assert len(await dump(sw, fy.P4TableEntry("lpm_table"))) == 1
+
+
+async def test_a_second_finsy_is_a_backup_until_the_first_leaves(address: str) -> None:
+    async with fy.Switch("first", address, OPTIONS) as first:
+        backup = fy.Switch("second", address, OPTIONS)
+        async with backup as second:
+            assert (first.is_primary, second.is_primary) == (True, False)
+            assert len(await dump(second, fy.P4TableEntry("const_table"))) == 2
+            with pytest.raises(fy.P4ClientError) as error:
+                await second.insert([fy.P4MulticastGroupEntry(5)])
+            assert error.value.code is fy.GRPCStatusCode.PERMISSION_DENIED
+
+
+async def test_packets_go_through_the_compiled_program(address: str, switch: Switch) -> None:
+    async with fy.Switch("sw", address, OPTIONS) as sw:
+        packets = sw.read_packets()
+        waiting = asyncio.ensure_future(anext(packets))
+        await asyncio.sleep(0)
+        out = await asyncio.to_thread(switch.forward, ETHERNET + b"from port 2", 2)
+        packet = await asyncio.wait_for(waiting, 5)
+        assert packet.payload == ETHERNET + b"from port 2"
+        assert {name: packet[name] for name in ("ingress_port", "is_clone", "stamp")} == {
+            "ingress_port": 2,
+            "is_clone": 0,
+            "stamp": len(ETHERNET) + len(b"from port 2"),
+        }
+        assert [port for port, _ in out] == [510]
+        waiting = asyncio.ensure_future(anext(packets))
+        await sw.write([fy.P4PacketOut(ETHERNET + b"out", egress_port=510, queue=0, _pad=0)])
+        assert (await asyncio.wait_for(waiting, 5)).payload == ETHERNET + b"out"
+
+
+async def test_registers_and_counters_show_what_the_program_did(address: str, switch: Switch) -> None:
+    async with fy.Switch("sw", address, OPTIONS) as sw:
+        await sw.write(
+            [
+                +fy.P4TableEntry(
+                    "exact_table",
+                    match=fy.P4TableMatch({"hdr.ethernet.dst": "02:00:00:00:00:02", "hdr.ethernet.type": 0x800}),
+                    action=fy.P4TableAction("rewrite", port=1, dst=7, wide=(1 << 100) - 1),
+                )
+            ]
+        )
+        for _ in range(3):
+            await asyncio.to_thread(switch.forward, ETHERNET + b"counted", 1)
+        counters = [found async for found in sw.read(fy.P4CounterEntry("ports", index=0))]
+        assert [(found.data.packet_count, found.data.byte_count) for found in counters] == [(3, 3 * 21)]
+        values = [found.data async for found in sw.read(fy.P4RegisterEntry("wide_values"))]
+        assert values == [(1 << 100) - 1, 0]
+        assert [found.data async for found in sw.read(fy.P4RegisterEntry("levels", index=0))] == [-1]
+        direct = [found.data async for found in sw.read(fy.P4DirectCounterEntry("hits"))]
+        assert [(found.packet_count, found.byte_count) for found in direct if found] == [(3, 3 * 21)]

@@ -342,12 +342,13 @@ def _discard(work: Awaitable[object]) -> None:
 
 
 class _SpokenFor(logging.Filter):
-    """finsy logs the traceback of a task that failed, and raises the same error, which this module words and
-    raises.
+    """Drops what finsy logs beside what it does: tracebacks of errors that it also raises, which this module
+    words, and that a switch has no gNMI, which nobody asked for.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
-        return not (record.levelno >= logging.CRITICAL and record.exc_info)
+        traceback = record.levelno >= logging.CRITICAL and record.exc_info
+        return not (traceback or str(record.msg).endswith("gNMI is not implemented"))
 
 
 _SPOKEN_FOR: Final = _SpokenFor()

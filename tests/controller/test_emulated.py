@@ -12,11 +12,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from controller.controller import Controller, Options
+from controller.controller import Controller, Message, Options
 from controller.entries import mac_number
+from controller.moves import Pause
 from controller.placement import Placement, Problem
 from controller.plan import JobSpec
 from controller.session import Pipeline, SwitchSession
+from controller.strategies import strategy
 from controller.tables import DROP_REASONS, DROPS
 from emulator.fabric import Fabric
 from emulator.p4runtime import P4RuntimeServer
@@ -90,6 +92,19 @@ class Emulation:
         )
         self.fabric.send(host, frame)
 
+    def background(self, source: str, destination: str, rate_bps: float) -> None:
+        """Frames of 1000 bytes from a host to any node, from now on."""
+        a, b = TOPOLOGY.host(source), TOPOLOGY.node(destination)
+        frame = encapsulate(
+            np.zeros((1, 958), np.uint8),
+            source=int(a.address),
+            destination=int(b.address),
+            source_mac=mac_number(a.mac),
+            destination_mac=mac_number(TOPOLOGY.attached_switch(source).mac),
+            destination_port=9999,
+        )
+        self.fabric.add_flow(source, frame.tobytes(), rate_bps=rate_bps)
+
     def messages(self, host: str) -> list[tuple[int, int, int, int]]:
         """(type, generation, first lane, source address) of what a host has received."""
         out = []
@@ -101,16 +116,18 @@ class Emulation:
             out.append((kind, int(header["tag"]) >> 24, int(message["lanes"][0]), int(datagrams.addresses[0])))
         return out
 
-    async def run(self, controller: Controller, until_ns: int) -> None:
-        """Advance virtual time, with the clock stopped while the controller ticks."""
+    async def run(self, controller: Controller, until_ns: int) -> list[Message]:
+        """Advance virtual time, with the clock stopped while the controller ticks; what it says to the hosts."""
+        said: list[Message] = []
         while self.fabric.now_ns < until_ns:
-            await controller.tick(self.fabric.now_ns)
+            said += await controller.tick(self.fabric.now_ns)
             for name, sent in controller.packet_outs_sent.items():
                 while self.server.packet_outs(self.switches[name].device_id) < sent:
                     await asyncio.sleep(0.0005)
             self.deliver(min(controller.deadline_ns, until_ns))
             due = {n: self.server.packet_ins(s.device_id) for n, s in self.switches.items()}
             await controller.drain(due)
+        return said
 
 
 @pytest.fixture
@@ -227,16 +244,7 @@ async def test_a_server_as_root_gets_the_sum_and_the_next_generation_fences_the_
 async def test_probes_measure_every_link_and_the_load_that_is_there(
     emulation: Emulation, controller: Controller
 ) -> None:
-    h1, h3 = TOPOLOGY.host("h1"), TOPOLOGY.host("h3")
-    frame = encapsulate(
-        np.zeros((1, 958), np.uint8),
-        source=int(h1.address),
-        destination=int(h3.address),
-        source_mac=0x02000A000101,
-        destination_mac=0x02000AFF0001,
-        destination_port=9999,
-    )
-    emulation.fabric.add_flow("h1", frame.tobytes(), rate_bps=40e6)
+    emulation.background("h1", "h3", 40e6)
     await emulation.run(controller, 8 * PERIOD)
     seen = controller.telemetry.snapshot(emulation.fabric.now_ns)
     assert seen.is_fresh, str(seen)
@@ -263,3 +271,24 @@ async def test_a_broken_link_makes_its_probes_lost_and_its_state_stale(
     assert seen.links[Endpoint("s1", 3)].loss > 0
     assert seen.links[Endpoint("s1", 4)].loss == 0
     assert Endpoint("s1", 4) not in seen.stale
+
+
+async def test_others_traffic_makes_the_exact_strategy_move_a_job_around_it(
+    emulation: Emulation, controller: Controller
+) -> None:
+    controller.options = Options(probe_period_ns=PERIOD, solve_period_ns=4 * PERIOD, dwell_ns=0)
+    controller._strategy = strategy("agg")
+    await emulation.run(controller, 3 * PERIOD)
+    await controller.admit(JobSpec(9, ("h1", "h3")), emulation.fabric.now_ns)
+    before = controller.jobs[9].placement
+    assert before.root in ("s3", "s4")
+    assert await emulation.run(controller, 9 * PERIOD) == []  # idle: no reason to go
+    emulation.background("h2", before.root, 80e6)
+    heard = await emulation.run(controller, 17 * PERIOD)
+    assert {(m.host, m.content) for m in heard} == {("h1", Pause(9, 1)), ("h3", Pause(9, 1))}
+    for host in ("h1", "h3"):
+        controller.held(9, host, Held(0))
+    await emulation.run(controller, 18 * PERIOD)
+    assert controller.jobs[9].placement.root == ({"s3", "s4"} - {before.root}).pop()
+    assert controller.jobs[9].generation == 2
+    assert await controller.verify() == {}

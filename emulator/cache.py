@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 _HERE: Final = Path(__file__).parent
+_DIGEST_BYTES: Final = 32
 _SOURCES: Final = ("abi.py", "bmv2json.py", "cache.py", "compiler", "tables/rows.py")
 
 
@@ -54,11 +55,13 @@ def key_of(program: bytes) -> str:
 
 
 def fetch(key: str) -> bytes | None:
-    """The object code kept under `key`."""
+    """The object code kept under `key`; None if there is none, or if the file is damaged (LLVM would crash on it)."""
     try:
-        return (directory() / f"{key}.o").read_bytes()
+        content = (directory() / f"{key}.o").read_bytes()
     except FileNotFoundError:
         return None
+    digest, code = content[:_DIGEST_BYTES], content[_DIGEST_BYTES:]
+    return code if hashlib.sha256(code).digest() == digest else None
 
 
 def keep(key: str, code: bytes) -> None:
@@ -67,5 +70,5 @@ def keep(key: str, code: bytes) -> None:
     target.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=target, suffix=".tmp")
     with os.fdopen(handle, "wb") as file:
-        file.write(code)
+        file.write(hashlib.sha256(code).digest() + code)
     os.replace(name, target / f"{key}.o")

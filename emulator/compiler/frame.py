@@ -84,7 +84,7 @@ class Frame:
         for argument, argument_name in zip(function.args, ("state", "packet", "phv", "data"), strict=True):
             argument.name = argument_name
             argument.add_attribute("noalias")
-            argument.attributes.align = 16
+            argument.attributes.align = 8
         entry = function.append_basic_block("entry")
         body = function.append_basic_block("body")
         metadata = frozenset(header.name for header in document.headers.values() if header.metadata)

@@ -1,0 +1,249 @@
+"""fabric.p4 in the emulated switch against bmv2: sums, routes, marks, probes and drops, from seeds."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pytest
+from bmv2_harness import CPU_PORT, Compiled, needs_bmv2
+from differential import Pair
+from fabric_node import (
+    FAR,
+    GENERATIONS,
+    INNER,
+    LONE,
+    PARENT,
+    PARENT_PORT,
+    PATHS,
+    PORTS,
+    PROBE_END,
+    PROBE_PORT,
+    ROOT,
+    SLOTS,
+    SWITCH,
+    WORKERS,
+    entities,
+    frame,
+    message,
+    set_node_id,
+    without_times,
+)
+from mutation import mutate
+
+from wire import frames, int_md
+from wire.aggregation import AGGREGATION_PORT, MessageType
+
+pytestmark = [pytest.mark.bmv2, needs_bmv2]
+
+BUILD: Final = Path(__file__).parents[2] / "p4src" / "build"
+DROPS: Final = "FabricIngress.drops"
+SEEDS: Final = (1, 2)
+(
+    TRUNCATED,
+    MALFORMED,
+    BAD_CHECKSUM,
+    NOT_IPV4,
+    TTL_EXPIRED,
+    NO_ROUTE,
+    NO_SERVICE,
+    UNKNOWN_JOB,
+    NOT_MEMBER,
+    NOT_PARENT,
+) = range(10)
+BAD_SLOT, DUPLICATE, LATE = 10, 11, 12
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    with Pair(Compiled.read(BUILD / "fabric.json", BUILD / "fabric.p4info.txtpb"), PORTS) as pair:
+        pair.insert(*entities(pair.encoder))
+        pair.modify(set_node_id(pair.encoder))
+        yield pair
+
+
+def drops(pair: Pair) -> list[int]:
+    return [packets for packets, _ in pair.compare_counters(DROPS)[DROPS]]
+
+
+@pytest.mark.parametrize("lanes", [True, False], ids=["lanes", "scales"])
+def test_every_row_of_the_state_machine(pair: Pair, lanes: bool) -> None:
+    """Restart, add, completion, repeats and late packets, in a node with a parent, in a root, and with one child."""
+    rng = np.random.default_rng(3)
+    kind = MessageType.CONTRIBUTION if lanes else MessageType.SCALE
+
+    def contribution(job: int, chunk: int, child: int, generation: int = GENERATIONS[0]) -> tuple[int, bytes]:
+        fields = {"job": job, "generation": generation, "chunk": chunk, "contributors": 1 << child}
+        return child + 1, frame(message(rng, kind, **fields), WORKERS[child], SWITCH)
+
+    for job, complete in ((INNER, {4: 1}), (ROOT, {1: 1, 2: 1, 3: 1})):
+        later = GENERATIONS[1]
+        steps = [
+            (contribution(job, 2, 0), {}),  # an empty slot
+            (contribution(job, 2, 0), {}),  # a duplicate
+            (contribution(job, 2, 2), {}),  # one more
+            (contribution(job, 2, 1), complete),  # the last
+            (contribution(job, 2, 1), {4: 1} if job == INNER else {2: 1}),  # again: the sum was lost
+            (contribution(job, 6, 1), {}),  # the slot's next round
+            (contribution(job, 2, 0), {}),  # late
+            (contribution(job, 6, 0, later), {}),  # the next generation: 255 is followed by 1
+            (contribution(job, 6, 2), {}),  # late by a generation
+            (contribution(job, 6, 1, later), {}),
+            (contribution(job, 6, 2, later), complete),
+            (contribution(job, 6 + (1 << 23), 2, later), {}),  # half the circle ahead counts as older
+            (contribution(job, (1 << 24) - 2, 0, later), {}),  # and so does what lies just behind zero
+        ]
+        outputs = pair.compare([packet for packet, _ in steps])
+        left = [
+            {port: sum(out.port == port for out in found) for port in {out.port for out in found}} for found in outputs
+        ]
+        assert left == [expected for _, expected in steps]
+    lone = pair.compare([contribution(LONE, chunk, 1) for chunk in (0, 0, 1)])
+    assert [[out.port for out in found] for found in lone] == [[2], [2], [2]]
+    found = drops(pair)
+    assert (found[DUPLICATE], found[LATE]) == (2, 8)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_random_rounds_with_losses_and_repeats(pair: Pair, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    packets: list[tuple[int, bytes]] = []
+    front = {INNER: 0, ROOT: (1 << 24) - 6}
+    for _ in range(220):
+        job = INNER if rng.random() < 0.5 else ROOT
+        front[job] += rng.random() < 0.2
+        child = int(rng.integers(3))
+        kind = MessageType.SCALE if rng.random() < 0.2 else MessageType.CONTRIBUTION
+        chunk = (front[job] - int(rng.integers(2 * SLOTS if rng.random() < 0.1 else 2))) % (1 << 24)
+        generation = GENERATIONS[0] if len(packets) < 120 or rng.random() < 0.1 else GENERATIONS[1]
+        body = message(rng, kind, job=job, generation=generation, chunk=chunk, contributors=1 << child)
+        packets.append((child + 1, frame(body, WORKERS[child], SWITCH)))
+        if rng.random() < 0.15:
+            answer = MessageType.RESULT if kind is MessageType.CONTRIBUTION else MessageType.SCALE_RESULT
+            body = message(rng, answer, job=INNER, generation=generation, chunk=chunk, contributors=0)
+            packets.append((PARENT_PORT, frame(body, PARENT, SWITCH)))
+    pair.compare(packets)
+    found = drops(pair)
+    assert found[DUPLICATE] > 0
+    assert found[LATE] > 0
+    assert pair.forwarded > 100
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_refusals(pair: Pair, seed: int) -> None:
+    """Messages with one thing wrong, and the counter of each reason."""
+    rng = np.random.default_rng(seed)
+    kinds = tuple(MessageType)
+    packets: list[tuple[int, bytes]] = []
+    for _ in range(150):
+        kind = kinds[rng.integers(len(kinds))]
+        child = int(rng.integers(3))
+        wrong = rng.random(6) < 0.1
+        body = bytearray(
+            message(
+                rng,
+                kind,
+                job=int(rng.choice((INNER, ROOT, LONE, 0, 9))) if wrong[0] else INNER,
+                generation=int(rng.choice((0, 2, 1))) if wrong[1] else GENERATIONS[0],
+                chunk=int(rng.integers(8)),
+                contributors=int(rng.choice((0, 3, 1 << 31))) if wrong[2] else 1 << child,
+                slot=int(rng.choice((SLOTS, 65535))) if wrong[3] else None,
+            )
+        )
+        if wrong[4]:
+            body[int(rng.integers(28))] ^= 1 << int(rng.integers(8))
+        if rng.random() < 0.05:
+            body = body[: int(rng.integers(1, len(body)))]
+        source = int(rng.choice((PARENT, WORKERS[0]))) if wrong[5] else WORKERS[child]
+        port = (
+            PARENT_PORT if kind in (MessageType.RESULT, MessageType.SCALE_RESULT) and rng.random() < 0.5 else child + 1
+        )
+        if port == PARENT_PORT:
+            source = PARENT
+        packets.append((port, frame(bytes(body), source, SWITCH)))
+    pair.compare(packets)
+    found = drops(pair)
+    for reason in (MALFORMED, BAD_CHECKSUM, NO_SERVICE, UNKNOWN_JOB, NOT_MEMBER, NOT_PARENT, BAD_SLOT):
+        assert found[reason] > 0, f"drop reason {reason} was never met"
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_routing_marking_and_damage(pair: Pair, seed: int) -> None:
+    """Plain traffic: longest prefixes, equal-cost paths, TTL, ECN, classes; then the same damaged and cut short."""
+    rng, damage = np.random.default_rng(seed), random.Random(seed)
+    destinations = (*WORKERS, PARENT, FAR + 1, FAR + 0x1234, FAR + 0xFFFF, 0x0A000505, 0x0B000001, SWITCH)
+    packets: list[tuple[int, bytes]] = []
+    for _ in range(300):
+        udp_ports = {"source_port": int(rng.integers(65536))}
+        udp_ports["destination_port"] = int(
+            rng.choice((53, AGGREGATION_PORT, int_md.INT_PORT, int(rng.integers(65536))))
+        )
+        sent = frame(
+            rng.bytes(int(rng.integers(1, 80))),
+            int(rng.choice(WORKERS)) + int(rng.integers(2)),
+            int(rng.choice(destinations)),
+            dscp=int(rng.choice((0, frames.DSCP_CONTROL, 10))),
+            ttl=int(rng.choice((64, 2, 1, 0))) if rng.random() < 0.3 else 64,
+            **udp_ports,
+        )
+        packets.append((int(rng.choice(PORTS)), mutate(damage, sent, rate=0.3)))
+    outputs = pair.compare(packets, without_times)
+    assert {out.port for found in outputs for out in found} >= {1, 2, 3, PARENT_PORT, *PATHS}
+    found = drops(pair)
+    for reason in (TRUNCATED, BAD_CHECKSUM, NOT_IPV4, TTL_EXPIRED, NO_ROUTE, NO_SERVICE):
+        assert found[reason] > 0, f"drop reason {reason} was never met"
+
+
+def test_equal_cost_paths_of_many_flows(pair: Pair) -> None:
+    rng = np.random.default_rng(11)
+    packets = [
+        (
+            1,
+            frame(
+                b"flow",
+                WORKERS[0] + int(rng.integers(256)),
+                FAR + int(rng.integers(65536)),
+                source_port=i,
+                destination_port=9,
+            ),
+        )
+        for i in range(120)
+    ]
+    outputs = pair.compare(packets)
+    assert {found[0].port for found in outputs} == set(PATHS)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_probes(pair: Pair, seed: int) -> None:
+    """INT-MD in transit, to this switch and to a sink, with every mix of instructions, but for times and depths."""
+    rng, damage = np.random.default_rng(seed), random.Random(seed)
+    packets: list[tuple[int, bytes]] = []
+    while len(packets) < 200:
+        instructions = int(rng.integers(65536)) if rng.random() < 0.6 else int(int_md.PROBE_INSTRUCTIONS)
+        domain = int(rng.choice((0x8000, 0, int(rng.integers(65536)))))
+        if int_md.hop_words(instructions, domain) > int_md.MAX_HOP_WORDS:
+            continue
+        sent = int_md.probe_frame(
+            source=WORKERS[0],
+            destination=int(rng.choice((WORKERS[1], PARENT, FAR + 7, SWITCH, PROBE_END))),
+            source_mac=1,
+            destination_mac=2,
+            instructions=instructions,
+            domain_instructions=domain,
+            remaining_hops=int(rng.choice((16, 1, 0, 255))),
+            payload=rng.bytes(int(rng.choice((0, 5, 1380, 1420)))),
+        )
+        packets.append((int(rng.choice(PORTS)), mutate(damage, sent, rate=0.15)))
+    outputs = pair.compare(packets, without_times)
+    assert sum(out.port == CPU_PORT for found in outputs for out in found) > 20
+    assert not any(out.port == PROBE_PORT for found in outputs for out in found)
+
+
+def test_packet_out(pair: Pair) -> None:
+    body = frame(b"control message", WORKERS[0], WORKERS[2], destination_port=9)
+    for port in (1, PARENT_PORT, 8):
+        pair.compare_packet_out(body, [(1, port), (2, 0)], (port << 7).to_bytes(2, "big"))
+    pair.compare_packet_out(bytes(60), [(1, 2), (2, 0)], (2 << 7).to_bytes(2, "big"))

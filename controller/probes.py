@@ -111,30 +111,33 @@ def identities(payload: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[n
 def _candidates(
     topology: Topology, routes: Routes, links: Sequence[Endpoint]
 ) -> Iterator[tuple[Endpoint, str, tuple[Endpoint, ...]]]:
-    """(first link, destination, certain path) of every probe worth considering."""
+    """(first link, destination, certain path) of every probe worth considering, each path once."""
+    onward: dict[str, dict[str, tuple[Endpoint, ...]]] = {}
     for first in links:
         far = topology.peer(first).node
         if topology.is_host(far):
             yield first, far, (first,)
             continue
-        for destination in topology.nodes:
-            path = _certain_path(topology, routes, first, destination.name)
-            if path is not None:
-                yield first, destination.name, path
+        if far not in onward:
+            onward[far] = _certain_paths(topology, routes, far)
+        seen: set[tuple[Endpoint, ...]] = set()
+        for destination, path in onward[far].items():
+            if path not in seen:
+                seen.add(path)
+                yield first, destination, (first, *path)
 
 
-def _certain_path(topology: Topology, routes: Routes, first: Endpoint, destination: str) -> tuple[Endpoint, ...] | None:
-    """None where the probe could need more hops than it can record."""
-    path = [first]
-    node = topology.peer(first).node
-    while node != destination and not topology.is_host(node):
-        ports = routes.next_hops(node, destination)
-        if len(ports) != 1:
-            # shortest paths have one length, so any of them tells how many hops are still to come
-            ahead = 0
-            while node != destination:
-                node, ahead = topology.peer(Endpoint(node, routes.next_hops(node, destination)[0])).node, ahead + 1
-            return tuple(path) if len(path) + ahead <= MAX_HOPS else None
-        path.append(Endpoint(node, ports[0]))
-        node = topology.peer(path[-1]).node
-    return tuple(path) if len(path) <= MAX_HOPS else None
+def _certain_paths(topology: Topology, routes: Routes, start: str) -> dict[str, tuple[Endpoint, ...]]:
+    """By destination, nearest first: the links from a switch on that no hashing decides."""
+    paths: dict[str, tuple[Endpoint, ...]] = {}
+    reachable = [n.name for n in topology.nodes if routes.reaches(start, n.name)]
+    for destination in sorted(reachable, key=lambda name: routes.hops(start, name)):
+        if 1 + routes.hops(start, destination) > MAX_HOPS:
+            break
+        path: list[Endpoint] = []
+        node = start
+        while node != destination and len(ports := routes.next_hops(node, destination)) == 1:
+            path.append(Endpoint(node, ports[0]))
+            node = topology.peer(path[-1]).node
+        paths[destination] = tuple(path)
+    return paths

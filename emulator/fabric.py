@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from emulator.entries import EmulatorError
 from emulator.runtime import memory
-from emulator.runtime.engine import MAX_FRAME, Drained, Engine
+from emulator.runtime.engine import MAX_FRAME, Drained, Due, Engine
 from emulator.runtime.memory import NONE, PRIORITIES, UNLIMITED
 from emulator.switch import PortCounters, Switch, as_frames, read_port
 
@@ -286,19 +286,19 @@ class Fabric:
             if not due:
                 return []
             # Hosts first: a callback that raises must not cost them their frames.
-            self._undelivered = [self._wake_of(index) for index in due if index not in self._cpus]
-            for index in due:
-                if index in self._cpus:
-                    _deliver(self._cpus[index], engine.drain(index))
+            self._undelivered = [self._wake_of(one) for one in due if one.host not in self._cpus]
+            for one in due:
+                if one.host in self._cpus:
+                    _deliver(self._cpus[one.host], engine.drain(one.host, one.packets, one.bytes))
         wakes, self._undelivered = self._undelivered, []
         return wakes
 
-    def _wake_of(self, index: int) -> Wake:
-        record = self._engine.hosts.data[index]
-        timer = bool(record["timer_fired"])
-        record["timer_fired"] = 0
-        frames, times = _by_size(self._engine.drain(index))
-        return Wake(self._host_names[index], frames, times, timer)
+    def _wake_of(self, due: Due) -> Wake:
+        if due.packets:
+            frames, times = _by_size(self._engine.drain(due.host, due.packets, due.bytes))
+        else:
+            frames, times = [], []
+        return Wake(self._host_names[due.host], frames, times, bool(due.timer))
 
     # --- observing ------------------------------------------------------------------------------------------------
 
@@ -355,7 +355,7 @@ class Fabric:
     @property
     def events(self) -> int:
         """Events processed so far."""
-        return int(self._engine.world["events"])
+        return int(self._engine.world.events)
 
     @property
     def packets_in_flight(self) -> int:
@@ -422,10 +422,8 @@ def _deliver(switch: Switch, frames: Drained) -> None:
 def _by_size(frames: Drained) -> tuple[list[NDArray[np.uint8]], list[NDArray[np.int64]]]:
     """Group frames by size; the sizes in order of their first frame."""
     lengths = frames.lengths
-    if not len(lengths):
-        return [], []
-    if (lengths == lengths[0]).all():
-        return [frames.data.reshape(len(lengths), lengths[0])], [frames.times_ns]
+    if frames.size:
+        return [frames.data.reshape(-1, frames.size)], [frames.times_ns]
     starts = np.cumsum(lengths) - lengths
     sizes, first = np.unique(lengths, return_index=True)
     groups, times = [], []

@@ -108,7 +108,7 @@ class Switch:
         self._config: dict[int, PortConfig] = {}
         self.replication = ReplicationEngine(self._install)
         self._attach(self._engine)
-        self._engine.world["capture_host"] = self._engine.add_host()
+        self._engine.world.capture_host = self._engine.add_host()
         self.add_port(cpu_port, PortConfig(queue_packets=None))
         for number in ports:
             self.add_port(number, port or PortConfig())
@@ -225,7 +225,7 @@ class Switch:
         on, if given.
         """
         if at_ns is not None:
-            self._engine.world["now"] = max(at_ns, self._engine.now_ns)
+            self._engine.world.now = max(at_ns, self._engine.now_ns)
         frames = as_frames(frame, self._engine.max_frame)
         out = self._run(frames, np.full(1, frames.shape[1], np.int64), np.full(1, port, np.int64), 1)
         result = split(out)

@@ -6,8 +6,9 @@ and addresses; names, seeds and links as users see them are `emulator.fabric`'s 
 
 from __future__ import annotations
 
+import ctypes
 import threading
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,21 @@ _FUEL: Final = 1_000_000
 """Steps between two looks at signals: a fraction of a second."""
 
 
+class _World(ctypes.Structure):
+    """`memory.WORLD` as a ctypes structure, whose fields Python reads and writes much faster than a NumPy record's."""
+
+    _fields_: ClassVar = [(name, ctypes.c_int64) for name in memory.WORLD.names or ()]
+
+
+class Due(NamedTuple):
+    """A host whose turn it is: frames that it has not been handed, and whether its timer fired."""
+
+    host: int
+    packets: int
+    bytes: int
+    timer: bool
+
+
 class Drained(NamedTuple):
     """Frames handed over: bytes end to end, and per frame its length, port and time (ns)."""
 
@@ -30,6 +46,8 @@ class Drained(NamedTuple):
     lengths: NDArray[np.int64]
     ports: NDArray[np.int64]
     times_ns: NDArray[np.int64]
+    size: int
+    """The length that all frames have, or 0."""
 
 
 class Records:
@@ -60,9 +78,8 @@ class Engine:
         self.max_frame = max_frame
         self.lock = threading.RLock()
         self._entry = runtime_entry()
-        world: Any = np.zeros(1, memory.WORLD)
-        self.world = world[0]
-        self._world_address = int(world.ctypes.data)
+        self.world: Any = _World()
+        self._world_address = ctypes.addressof(self.world)
         self.ports = Records(memory.PORT)
         self.queues = Records(memory.QUEUE, PRIORITIES * 8)
         self.hosts = Records(memory.HOST)
@@ -70,7 +87,7 @@ class Engine:
         self.traces = Records(memory.TRACE)
         self._switches = np.zeros(1, np.int64)
         self._ready = np.zeros(8, np.int64)
-        self._due = np.zeros(8, np.int64)
+        self._due = np.zeros(8, memory.DUE)
         self._heap: Any = np.zeros(1024, memory.EVENT)
         self._flow_frames: list[NDArray[np.uint8]] = []
         self._trace_buffers: list[NDArray[np.int64]] = []
@@ -78,10 +95,10 @@ class Engine:
         self._packets = 0
         self._pool = np.empty(0, np.uint8)
         self._meta: Any = np.zeros(0, memory.META)
-        self.world["free_head"] = NONE
-        self.world["capture_host"] = NONE
-        self.world["max_frame"] = max_frame
-        self.world["packet_reserve"] = 8
+        self.world.free_head = NONE
+        self.world.capture_host = NONE
+        self.world.max_frame = max_frame
+        self.world.packet_reserve = 8
         self._layout(0)
         self._grow_pool(packets)
         self._refresh()
@@ -95,9 +112,9 @@ class Engine:
             for _ in range(PRIORITIES):
                 self.queues.append(limit_packets=UNLIMITED, limit_bytes=UNLIMITED)
             if self.ports.count > len(self._ready):
-                in_order = np.roll(self._ready, -int(self.world["ready_head"]))
+                in_order = np.roll(self._ready, -self.world.ready_head)
                 self._ready = np.concatenate([in_order, np.zeros_like(in_order)])
-                self.world["ready_head"] = 0
+                self.world.ready_head = 0
             self._refresh()
             return index
 
@@ -123,38 +140,38 @@ class Engine:
         with self.lock:
             if phv_bytes > self._phv_bytes:
                 self._layout(phv_bytes)
-            self.world["packet_reserve"] = max(int(self.world["packet_reserve"]), packet_reserve)
+            self.world.packet_reserve = max(self.world.packet_reserve, packet_reserve)
 
     # --- operations -----------------------------------------------------------------------------------------------
 
     @property
     def now_ns(self) -> int:
-        return int(self.world["now"])
+        now: int = self.world.now
+        return now
 
-    def run(self, until_ns: int) -> list[int]:
-        """Advance to the next instant at which hosts are due and return them in order, or to `until_ns` and return
-        none.
-        """
+    def run(self, until_ns: int) -> list[Due]:
+        """Advance to the next instant at which hosts are due and return them, or to `until_ns` and return []."""
         with self.lock:
-            self.world["until"] = until_ns
+            self.world.until = until_ns
             self._call(memory.OP_RUN)
-            count = int(self.world["due_count"])
-            due: list[int] = self._due[:count].tolist()
-            self.world["due_count"] = 0
-            for host in due:
-                self.hosts.data[host]["due"] = 0
-            return due
+            count = self.world.due_count
+            if not count:
+                return []
+            self.world.due_count = 0
+            return [Due(*row) for row in self._due[:count].tolist()]
 
     def send(self, port: int, frames: NDArray[np.uint8], priority: int) -> None:
         """Put frames (n, size) into a port's queue, now."""
         with self.lock:
-            self._arguments(port=port, priority=priority, count=len(frames), size=frames.shape[1], done=0, lengths=0)
-            self.world["frames"] = frames.ctypes.data
+            world = self.world
+            world.port, world.priority, world.done, world.lengths = port, priority, 0, 0
+            world.count, world.size = frames.shape
+            world.frames = _address(frames)
             self._call(memory.OP_SEND)
 
     def set_timer(self, host: int, at_ns: int) -> None:
         with self.lock:
-            self._arguments(host=host, at=at_ns)
+            self.world.host, self.world.at = host, at_ns
             self._call(memory.OP_TIMER)
 
     def add_flow(
@@ -202,25 +219,19 @@ class Engine:
         times, depths = self._trace_buffers[index]
         return times[:count].copy(), depths[:count].copy()
 
-    def drain(self, host: int) -> Drained:
-        """All frames that a host has not been handed yet, in order of arrival."""
+    def drain(self, host: int, packets: int, size: int) -> Drained:
+        """All frames that a host has not been handed yet, in order of arrival: as many packets and bytes as it has."""
         with self.lock:
-            record = self.hosts.data[host]
-            count = int(record["pending_packets"])
-            drained = Drained(
-                np.empty(int(record["pending_bytes"]), np.uint8),
-                np.empty(count, np.int64),
-                np.empty(count, np.int64),
-                np.empty(count, np.int64),
-            )
-            if count:
-                self._arguments(host=host)
-                self.world["frames"] = drained.data.ctypes.data
-                self.world["lengths"] = drained.lengths.ctypes.data
-                self.world["in_ports"] = drained.ports.ctypes.data
-                self.world["times"] = drained.times_ns.ctypes.data
-                self._call(memory.OP_DRAIN)
-            return drained
+            data = np.empty(size, np.uint8)
+            numbers = np.empty((3, packets), np.int64)
+            self.world.host = host
+            self.world.frames = _address(data)
+            self.world.lengths = first = _address(numbers)
+            self.world.in_ports = first + 8 * packets
+            self.world.times = first + 16 * packets
+            self.world.size = 0
+            self._call(memory.OP_DRAIN)
+            return Drained(data, numbers[0], numbers[1], numbers[2], self.world.size)
 
     def process(
         self, switch: int, frames: NDArray[np.uint8], lengths: NDArray[np.int64], ports: NDArray[np.int64], repeat: int
@@ -229,11 +240,12 @@ class Engine:
         with self.lock:
             self._switches[0] = switch
             self._arguments(count=len(frames), size=frames.shape[1], repeat=repeat, done=0, keep=0)
-            self.world["frames"] = frames.ctypes.data
-            self.world["lengths"] = lengths.ctypes.data
-            self.world["in_ports"] = ports.ctypes.data
+            self.world.frames = frames.ctypes.data
+            self.world.lengths = lengths.ctypes.data
+            self.world.in_ports = ports.ctypes.data
             self._call(memory.OP_PROCESS)
-            return self.drain(int(self.world["capture_host"]))
+            record = self.hosts.data[self.world.capture_host]
+            return self.drain(self.world.capture_host, int(record["pending_packets"]), int(record["pending_bytes"]))
 
     def flush(self, port: int) -> None:
         """Drop what stands in a port's queues, and count it there."""
@@ -243,16 +255,16 @@ class Engine:
                 if queue["depth_packets"]:
                     queue["drops"] += queue["depth_packets"]
                     queue["dropped_bytes"] += queue["depth_bytes"]
-                    self._meta[int(queue["tail"])]["next"] = self.world["free_head"]
-                    self.world["free_head"] = queue["head"]
-                    self.world["free_count"] += queue["depth_packets"]
+                    self._meta[int(queue["tail"])]["next"] = self.world.free_head
+                    self.world.free_head = queue["head"]
+                    self.world.free_count += queue["depth_packets"]
                     queue["depth_packets"] = queue["depth_bytes"] = 0
             record = self.ports.data[port]
             record["backlog"] = record["depth_packets"] = record["depth_bytes"] = 0
 
     @property
     def packets_in_use(self) -> int:
-        return self._packets - int(self.world["free_count"])
+        return self._packets - int(self.world.free_count)
 
     @property
     def pool_packets(self) -> int:
@@ -262,16 +274,16 @@ class Engine:
 
     def _arguments(self, **values: int) -> None:
         for name, value in values.items():
-            self.world[name] = value
+            setattr(self.world, name, int(value))
 
     def _call(self, operation: int) -> int:
         while True:
             status = self._entry(self._world_address, operation)
             if status == memory.STATUS_PAUSE:
-                if self.world["fuel"] <= 0:
-                    self.world["fuel"] = _FUEL
-                elif self.world["free_count"] < self.world["packet_reserve"]:
-                    self._grow_pool(max(self._packets, int(self.world["packet_reserve"])))
+                if self.world.fuel <= 0:
+                    self.world.fuel = _FUEL
+                elif self.world.free_count < self.world.packet_reserve:
+                    self._grow_pool(max(self._packets, self.world.packet_reserve))
                 else:
                     self._heap = np.concatenate([self._heap, np.zeros_like(self._heap)])
                 self._refresh()
@@ -302,13 +314,13 @@ class Engine:
 
     def _layout(self, phv_bytes: int) -> None:
         """Lay the slots of the pool out anew for PHVs of at most this size; packets keep what they hold."""
-        old_offset = int(self.world["data_offset"])
-        old_bytes = int(self.world["slot_bytes"])
+        old_offset = self.world.data_offset
+        old_bytes = self.world.slot_bytes
         old_pool = self._pool
         self._phv_bytes = phv_bytes
         offset = PACKET.itemsize + phv_bytes
-        self.world["data_offset"] = offset
-        self.world["slot_bytes"] = -(-(offset + HEADROOM + self.max_frame) // _ALIGNMENT) * _ALIGNMENT
+        self.world.data_offset = offset
+        self.world.slot_bytes = -(-(offset + HEADROOM + self.max_frame) // _ALIGNMENT) * _ALIGNMENT
         if self._packets:
             slots = self._new_pool(self._packets)
             used = min(old_bytes, slots.shape[1] - (offset - old_offset))
@@ -316,7 +328,7 @@ class Engine:
         self._refresh()
 
     def _new_pool(self, packets: int) -> NDArray[np.uint8]:
-        slot_bytes = int(self.world["slot_bytes"])
+        slot_bytes = self.world.slot_bytes
         raw = np.empty(packets * slot_bytes + _ALIGNMENT, np.uint8)
         first = -raw.ctypes.data % _ALIGNMENT
         self._pool = raw[first : first + packets * slot_bytes]
@@ -329,10 +341,10 @@ class Engine:
         self._pool[: len(old_pool)] = old_pool
         fresh = np.zeros(more, memory.META)
         fresh["next"] = np.arange(old_packets + 1, self._packets + 1)
-        fresh["next"][-1] = self.world["free_head"]
+        fresh["next"][-1] = self.world.free_head
         self._meta = np.concatenate([self._meta, fresh])
-        self.world["free_head"] = old_packets
-        self.world["free_count"] += more
+        self.world.free_head = old_packets
+        self.world.free_count += more
 
     def _grow_trace(self, index: int) -> None:
         old = self._trace_buffers[index]
@@ -343,3 +355,10 @@ class Engine:
         record["capacity"] = grown.shape[1]
         record["times"] = grown[0].ctypes.data
         record["depths"] = grown[1].ctypes.data
+
+
+def _address(array: NDArray[Any]) -> int:
+    """Where the data lie. NumPy's own ways to ask are several times slower than a ctypes view of writable data."""
+    if array.flags.writeable and array.size:
+        return ctypes.addressof(ctypes.c_char.from_buffer(array.data))
+    return int(array.__array_interface__["data"][0])

@@ -39,6 +39,7 @@ from emulator.runtime.memory import (
 from emulator.runtime.native import (
     copy,
     draw,
+    due_at,
     event_at,
     flow_at,
     fold,
@@ -125,7 +126,7 @@ def pop(world: Any) -> None:
 def add_due(world: Any, host: Any, host_index: Any) -> None:
     if host.due == 0:
         host.due = 1
-        store(world.due, world.due_count, host_index)
+        due_at(world.due, world.due_count).host = host_index
         world.due_count += 1
 
 
@@ -340,6 +341,20 @@ def sample(world: Any, trace_index: Any) -> None:
 
 
 @native
+def report_due(world: Any) -> Any:
+    """Say of every host whose turn it is what awaits it."""
+    for i in range(world.due_count):
+        due = due_at(world.due, i)
+        host = host_at(world.hosts, due.host)
+        due.packets = host.pending_packets
+        due.bytes = host.pending_bytes
+        due.timer = host.timer_fired
+        host.timer_fired = 0
+        host.due = 0
+    return STATUS_WAKE
+
+
+@native
 def run(world: Any) -> Any:
     """Advance to the earliest instant at which a host is due, and finish that instant; or to `WORLD.until`."""
     while True:
@@ -352,7 +367,7 @@ def run(world: Any) -> Any:
         if time > world.until:
             break
         if world.due_count > 0 and time > world.now:
-            return STATUS_WAKE
+            return report_due(world)
         kind = event.kind
         subject = event.subject
         packet = event.packet
@@ -378,7 +393,7 @@ def run(world: Any) -> Any:
         else:
             sample(world, subject)
     if world.due_count > 0:
-        return STATUS_WAKE
+        return report_due(world)
     world.now = max(world.now, world.until)
     return STATUS_DONE
 
@@ -409,7 +424,10 @@ def send(world: Any) -> Any:
 
 @native
 def drain(world: Any) -> Any:
-    """Hand over a host's frames: bytes end to end into `frames`, and their lengths, ports and arrival times."""
+    """Hand over a host's frames: bytes end to end into `frames`, and their lengths, ports and arrival times.
+
+    `WORLD.size` tells their common length, or 0.
+    """
     host = host_at(world.hosts, world.host)
     at = world.frames
     packet = host.head
@@ -417,6 +435,10 @@ def drain(world: Any) -> Any:
         meta = meta_at(world.meta, packet)
         copy(at, data_of(world, packet) + meta.start, meta.length)
         at += meta.length
+        if i == 0:
+            world.size = meta.length
+        elif world.size != meta.length:
+            world.size = 0
         store(world.lengths, i, meta.length)
         store(world.in_ports, i, meta.port)
         store(world.times, i, meta.time)

@@ -183,6 +183,9 @@ HOST: Final = _record(
     "sunk_bytes",
 )
 
+DUE: Final = _record("host", "packets", "bytes", "timer")
+"""A host whose turn it is: frames that it has not been handed, and whether its timer fired."""
+
 FLOW: Final = _record(
     "port",
     "frame",

@@ -13,7 +13,7 @@ from emulator.runtime.engine import Engine
 engine = Engine()
 host = engine.add_host()
 engine.set_timer(host, 5)
-assert engine.run(10) == [host] and engine.now_ns == 5, engine.now_ns
+assert engine.run(10) == [(host, 0, 0, True)] and engine.now_ns == 5, engine.now_ns
 print("numba" in sys.modules)
 """
 

@@ -12,10 +12,8 @@ from finsy.proto import p4i, p4r, p4t
 
 from emulator.p4runtime import typespec
 from emulator.p4runtime.refusal import Code, Refusal, invalid
-from emulator.p4runtime.tables import check_count
+from emulator.p4runtime.tables import COUNT_MASK, check_count
 from emulator.program import Counter, Register
-
-_COUNT_MASK = (1 << 63) - 1
 
 
 class CounterService:
@@ -44,8 +42,8 @@ class CounterService:
             message = entity.counter_entry
             message.counter_id = self.id
             message.index.index = index
-            message.data.packet_count = packet_count & _COUNT_MASK
-            message.data.byte_count = byte_count & _COUNT_MASK
+            message.data.packet_count = packet_count & COUNT_MASK
+            message.data.byte_count = byte_count & COUNT_MASK
             yield entity
 
     def counted(self) -> Iterator[p4r.Entity]:

@@ -45,8 +45,8 @@ class Tls:
 class P4RuntimeServer:
     """A P4Runtime server for these switches.
 
-    `address` is `host:port`; port 0 takes a free one, which `port` tells after `start`. Raises `EmulatorError` when two
-    switches have the same device id, and in `start` when the address cannot be had.
+    `address` is `host:port` or `unix:path`; port 0 takes a free one, which `port` tells after `start`. Raises
+    `EmulatorError` when two switches have the same device id, and in `start` when the address cannot be had.
     """
 
     def __init__(self, datapaths: Iterable[Datapath], address: str = "127.0.0.1:0", *, tls: Tls | None = None) -> None:
@@ -62,7 +62,9 @@ class P4RuntimeServer:
 
     @property
     def address(self) -> str:
-        """`host:port` to connect to; the port is known after `start`."""
+        """What to connect to; the port is known after `start`."""
+        if self._wanted_address.startswith("unix:"):
+            return self._wanted_address
         host, _, port = self._wanted_address.rpartition(":")
         return f"{host}:{self.port or port}"
 

@@ -7,11 +7,12 @@ program came with (a MODIFY of the default entry without an action goes back to 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Final
 
 from finsy.proto import p4i, p4r
 
-from emulator.entries import ActionCall, GroupRef, Match, MemberRef, TableAction, TableEntry
+from emulator.entries import ActionCall, EntryNotFound, GroupRef, Match, MemberRef, TableAction, TableEntry
 from emulator.entries import ActionSet as OneShot
 from emulator.p4runtime.actions import ActionSet
 from emulator.p4runtime.matches import MatchKey
@@ -24,7 +25,7 @@ INSERT: Final = p4r.Update.INSERT
 MODIFY: Final = p4r.Update.MODIFY
 DELETE: Final = p4r.Update.DELETE
 
-_COUNT_MASK: Final = (1 << 63) - 1
+COUNT_MASK: Final = (1 << 63) - 1
 """P4Runtime counts in int64."""
 
 Key = tuple[tuple[Match, ...], int]
@@ -255,10 +256,8 @@ class TableService:
         if self._key.needs_priority and not query.priority:
             yield from (entry for entry in self._state.entries() if entry.match == match)
             return
-        for entry in self._state.entries():
-            if entry.match == match and entry.priority == query.priority:
-                yield entry
-                return
+        with suppress(EntryNotFound):
+            yield self._state.get(match, query.priority)
 
     def _wanted_action(self, query: p4r.TableEntry) -> str | None:
         if not query.HasField("action"):
@@ -311,8 +310,8 @@ class TableService:
 
     def _encode_counter(self, entry: TableEntry, data: p4r.CounterData) -> None:
         packets, octets = self._state.counter(entry.match, entry.priority)
-        data.packet_count = packets & _COUNT_MASK
-        data.byte_count = octets & _COUNT_MASK
+        data.packet_count = packets & COUNT_MASK
+        data.byte_count = octets & COUNT_MASK
         data.SetInParent()
 
 

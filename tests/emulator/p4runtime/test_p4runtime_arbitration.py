@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor, wait
+
 import grpc
 import pytest
 from finsy.proto import p4r
@@ -197,6 +200,30 @@ def test_a_write_without_election_id_is_denied(loaded: Client, names: Names) -> 
     with pytest.raises(grpc.RpcError) as error:
         loaded.stub.Write(request)
     assert error.value.code() is grpc.StatusCode.PERMISSION_DENIED
+
+
+def test_a_new_primary_waits_for_what_the_old_one_started(
+    client: Client, datapath: RecordingDatapath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started, released, load = threading.Event(), threading.Event(), datapath.load
+
+    def slow_load(json: bytes) -> None:
+        started.set()
+        assert released.wait(10)
+        load(json)
+
+    monkeypatch.setattr(datapath, "load", slow_load)
+    old, new = client.primary(), client.stream()
+    with ThreadPoolExecutor(1) as pool:
+        outcome = pool.submit(client.set_config, load_config())
+        assert started.wait(10)
+        new.arbitrate(2)
+        assert old.notice() == "ALREADY_EXISTS/2"
+        heard = ThreadPoolExecutor(1).submit(new.notice)
+        assert not wait([heard], timeout=0.1).done
+        released.set()
+        assert outcome.result() == "OK"
+        assert heard.result(10) == "OK/2"
 
 
 def test_two_switches_behind_one_server() -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+from pathlib import Path
+
 import grpc
 import pytest
-from finsy.proto import p4i, p4r
+from finsy.proto import p4i, p4r, p4r_grpc
 from p4runtime_rig import DEVICE_CONFIG, INSERT, MODIFY, Client, Names, RecordingDatapath, Stream, load_config, outcome
 
 from emulator.entries import EmulatorError
-from emulator.p4runtime import API_VERSION, P4RuntimeServer
+from emulator.p4runtime import API_VERSION, P4RuntimeServer, Tls
 
 Set = p4r.SetForwardingPipelineConfigRequest
 Get = p4r.GetForwardingPipelineConfigRequest
@@ -263,3 +267,27 @@ def test_a_stopped_server_can_be_replaced(datapath: RecordingDatapath) -> None:
     assert second.address == first.address
     assert second.port == first.port
     second.stop()
+
+
+def test_a_unix_socket(datapath: RecordingDatapath, tmp_path: Path) -> None:
+    server = P4RuntimeServer([datapath], f"unix:{tmp_path}/p4runtime.sock")
+    server.start()
+    assert Client(server.address).set_config(load_config()) == "PERMISSION_DENIED"
+    server.stop()
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl, which makes the certificate, is not installed")
+def test_tls(datapath: RecordingDatapath, tmp_path: Path) -> None:
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /CN=localhost"
+    files = ["-addext", "subjectAltName=DNS:localhost", "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run([*command.split(), *files], check=True, capture_output=True)
+    roots = certificate.read_bytes()
+    server = P4RuntimeServer([datapath], tls=Tls(key.read_bytes(), roots))
+    server.start()
+    with grpc.secure_channel(f"localhost:{server.port}", grpc.ssl_channel_credentials(roots)) as channel:
+        answer = p4r_grpc.P4RuntimeStub(channel).Capabilities(p4r.CapabilitiesRequest(), timeout=10)
+    assert answer.p4runtime_api_version == API_VERSION
+    plain = Client(server.address)
+    assert outcome(lambda: plain.stub.Capabilities(p4r.CapabilitiesRequest(), timeout=10)) == "UNAVAILABLE"
+    server.stop()

@@ -1,0 +1,82 @@
+"""What a drawing shows, and what it refuses to show."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from topologies import Endpoint, TopologyError, fat_tree, leaf_spine
+from topologies.drawing import Drawing, Flow
+
+FABRIC = leaf_spine(3, 2, 2)
+
+
+def test_svg_names_everything() -> None:
+    svg = Drawing(
+        FABRIC,
+        {Endpoint("s1", 3): 0.5},
+        {"s4": "sums 2"},
+        {"h1": "worker", "h6": "server"},
+        (Flow("h2", "h5", "600 Mbit/s"),),
+        "A round",
+    ).svg()
+    texts = set(re.findall(r">([^<>\n]+)</text>", svg))
+    assert {node.name for node in FABRIC.nodes} <= texts
+    assert {"sums 2", "worker", "server", "sums gradients", "background flow", "600 Mbit/s", "A round"} <= texts
+
+
+def test_each_direction_has_the_colour_and_width_of_its_load() -> None:
+    def strands(svg: str) -> list[tuple[str, float]]:
+        found = re.findall(r"none; stroke: (#[0-9a-f]{6});(?: stroke-width: ([\d.]+);)? stroke-linecap: round", svg)
+        return [(colour, float(width or 1)) for colour, width in found]
+
+    idle = strands(Drawing(FABRIC).svg())
+    assert len(idle) == 2 * len(FABRIC.links)
+    assert len(set(idle)) == 1
+    busy = strands(Drawing(FABRIC, {Endpoint("s1", 3): 1.0, Endpoint("s4", 1): 0.5}).svg())
+    assert busy[:-2] == idle[:-2]
+    (half, half_width), (full, full_width) = busy[-2:]
+    assert (half, full) == ("#f2c04e", "#c0232c")
+    assert idle[0][1] < half_width < full_width
+
+
+def test_the_same_drawing_gives_the_same_text() -> None:
+    drawing = Drawing(FABRIC, {Endpoint("s1", 3): 0.5}, flows=(Flow("h1", "h3"),))
+    assert drawing.svg() == Drawing(FABRIC, {Endpoint("s1", 3): 0.5}, flows=(Flow("h1", "h3"),)).svg()
+
+
+def test_tiers_rise_from_the_hosts_and_nothing_stands_on_anything() -> None:
+    for fabric in (FABRIC, fat_tree(4), leaf_spine(2, 2, 0)):
+        places = Drawing(fabric).places
+        assert set(places) == {node.name for node in fabric.nodes}
+        assert len(set(places.values())) == len(places)
+    places = Drawing(fat_tree(4)).places
+    heights = {switch.tier: places[switch.name][1] for switch in fat_tree(4).switches}
+    assert 0 < heights["edge"] < heights["aggregation"] < heights["core"]
+
+
+def test_save_writes_what_the_ending_says(tmp_path: Path) -> None:
+    drawing = Drawing(leaf_spine(1, 0, 1))
+    drawing.save(tmp_path / "fabric.svg")
+    drawing.save(tmp_path / "fabric.png")
+    assert (tmp_path / "fabric.svg").read_text() == drawing.svg()
+    assert (tmp_path / "fabric.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(TopologyError, match=r"fabric\.pdf: a drawing is written as \.svg or \.png"):
+        drawing.save(tmp_path / "fabric.pdf")
+    with pytest.raises(TopologyError, match="cannot be written"):
+        drawing.save(tmp_path / "nowhere" / "fabric.svg")
+
+
+def test_what_is_not_the_fabrics_is_refused() -> None:
+    with pytest.raises(TopologyError, match="nothing is linked to port s1-p9"):
+        Drawing(FABRIC, {Endpoint("s1", 9): 0.5})
+    with pytest.raises(TopologyError, match=r"load 1\.5 of link s1-p3 is not in 0…1"):
+        Drawing(FABRIC, {Endpoint("s1", 3): 1.5})
+    with pytest.raises(TopologyError, match='no switch "h1"'):
+        Drawing(FABRIC, summing={"h1": ""})
+    with pytest.raises(TopologyError, match='role "boss" of h1 is unknown; there are worker, server'):
+        Drawing(FABRIC, roles={"h1": "boss"})
+    with pytest.raises(TopologyError, match='no host "s1"'):
+        Drawing(FABRIC, flows=(Flow("h1", "s1"),))

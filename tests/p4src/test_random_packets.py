@@ -65,8 +65,9 @@ class Traffic:
                 frame, port = self._plain()
             case _:
                 frame, port = self._probe() if rng.random() < 0.7 else self._plain()
-                frame, port = struct.pack("!H", int(rng.integers(0, PORTS)) << 7) + frame, CPU_PORT
-        return self._spoil(frame), port if rng.random() < 0.97 or port == CPU_PORT else int(rng.integers(0, PORTS))
+                # its egress port stays one that the switch has
+                return struct.pack("!H", int(rng.integers(0, PORTS)) << 7) + self._spoil(frame), CPU_PORT
+        return self._spoil(frame), self._maybe(0.03, int(rng.integers(0, PORTS)), port)
 
     def _maybe(self, chance: float, other: int, usual: int) -> int:
         return other if self.rng.random() < chance else usual

@@ -164,10 +164,23 @@ class _Action:
         self.rows.clear()
         if target == source:
             return
+        if target in frame.metadata or source in frame.metadata:
+            self._assign_fields(target, source)
+            return
         if frame.header_bytes(target) != frame.header_bytes(source):
             raise UnsupportedProgram(f"assignment of header {source} to {target}, which is of another size")
         frame.copy(frame.header_pointer(target), frame.header_pointer(source), frame.header_bytes(target))
         frame.set_valid(target, frame.is_valid(source))
+
+    def _assign_fields(self, target: str, source: str) -> None:
+        """Copy a struct of metadata, which lies in no one place."""
+        headers = self.frame.document.headers
+        pairs = zip(headers[target].fields, headers[source].fields, strict=True)
+        for (name, width, _), (source_name, _, _) in pairs:
+            value = self.frame.load(Field(source, source_name))
+            self.frame.store(Field(target, name), fit(self.frame.builder, value, width))
+        if target not in self.frame.metadata:
+            self.frame.set_valid(target, self.frame.is_valid(source))
 
     # ---- registers and counters
 

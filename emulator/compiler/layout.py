@@ -144,8 +144,12 @@ def _plan_state(document: Document) -> tuple[dict[str, int], dict[str, int], dic
 
 
 def is_static(table: Table) -> bool:
-    """Whether the program alone fixes what the table does (p4c wraps every bare statement in such a table)."""
-    return not table.key and table.const_default and table.default_action is not None and table.profile is None
+    """Whether this is p4c's wrapper around a bare statement.
+
+    It has no control's name in front, no key and one constant action.
+    """
+    fixed = table.const_default and table.default_action is not None and table.profile is None
+    return fixed and not table.key and "." not in table.name
 
 
 def uses(item: Any) -> Iterator[Field | Ref]:

@@ -10,6 +10,7 @@ from typing import Final
 
 from emulator.entries import (
     ActionCall,
+    EmulatorError,
     EntryExists,
     EntryNotFound,
     Exact,
@@ -127,6 +128,8 @@ class Table:
     def insert(self, entry: TableEntry) -> None:
         """Raises `EntryExists`, `TableFull`, `InvalidEntry`; `EntryNotFound` for an unknown member or group."""
         self._refuse_constant()
+        if self._index is None:
+            raise InvalidEntry(f"{self.schema.name}: has no key, only a default action")
         self._insert(entry)
 
     def modify(self, entry: TableEntry) -> None:
@@ -170,13 +173,17 @@ class Table:
         if self.schema.direct_counter is not None:
             counter = self._counters.take()
             self._counters.write(counter, bytes(16))
-        row, cell = self._make_row(key, entry, counter)
+        try:
+            row, cell = self._make_row(key, entry, counter)
+        except EmulatorError:
+            if counter:
+                self._counters.give_back(counter)
+            raise
         self._put(key, row)
         self._entries[key] = _Stored(entry, row, counter, cell)
 
     def _put(self, key: _Key, row: int) -> None:
-        if self._index is None:
-            raise InvalidEntry(f"{self.schema.name}: has no key, only a default action")
+        assert self._index is not None
         self._index.put(self._identity(key), key.mask, key.order, row)
 
     def _release(self, stored: _Stored) -> None:

@@ -194,6 +194,11 @@ def test_a_clone_made_in_egress_starts_with_fresh_metadata(bench: Bench) -> None
     assert out[6:10] == bytes(4)
 
 
+def test_structs_of_metadata_are_copied_field_by_field(bench: Bench) -> None:
+    record = bench.send(frame(44), ingress_port=6).ingress
+    assert (record["egress_spec"], record["priority"], record["ingress_port"]) == (4, 3, 6)
+
+
 def test_reparse_gives_egress_the_headers_of_the_frame(bench: Bench) -> None:
     bench.begin(frame(40, 0, 0x1234ABCD))
     bench.ingress()

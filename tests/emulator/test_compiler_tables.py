@@ -243,6 +243,13 @@ def test_default_action_is_set_and_taken_back(bench: Bench) -> None:
         keyless.insert(TableEntry((), ActionCall(NUMBER, (1,))))
 
 
+def test_a_table_with_nothing_to_set_is_still_a_table(bench: Bench) -> None:
+    fixed = bench.state.tables["TablesIngress.fixed"]
+    assert (answer(bench, 7, {}), fixed.default, len(fixed)) == (78, ActionCall(NUMBER, (78,)), 0)
+    with pytest.raises(InvalidEntry, match="constant"):
+        fixed.set_default(ActionCall(NUMBER, (1,)))
+
+
 def test_direct_counter_counts_hits_and_outlives_a_modification(bench: Bench) -> None:
     table = bench.state.tables["TablesIngress.exact_wide"]
     match = (Exact(1), Exact(2), Exact(3))

@@ -76,6 +76,7 @@ control ConstructsIngress(inout headers_t hdr, inout metadata_t meta, inout stan
         hdr.odd.h = hdr.odd.h + 1;
     }
     apply {
+        standard_metadata_t before = sm;
         sm.egress_spec = 2;
         if (sm.parser_error == error.PacketTooShort) { counted.count(0); drop(); return; }
         if (sm.parser_error == error.Unlucky) { counted.count(1); drop(); exit; }
@@ -94,6 +95,7 @@ control ConstructsIngress(inout headers_t hdr, inout metadata_t meta, inout stan
         if (hdr.choice.what == 12) { sm.mcast_grp = 7; drop(); }
         if (hdr.choice.what == 13) { hash(hdr.pair.right, HashAlgorithm.csum16, 32w0, { hdr.pair.left, hdr.choice.index }, 32w0x10000); }
         if (hdr.choice.what == 14) { hash(hdr.pair.right, HashAlgorithm.xor16, 32w0, { hdr.pair.left, hdr.choice.index }, 32w0x10000); }
+        if (hdr.choice.what == 44) { sm.priority = 5; before.priority = 3; before.egress_spec = 4; sm = before; }
         if (hdr.choice.what == 15) { hash(hdr.pair.right, HashAlgorithm.identity, 32w0, { hdr.pair.left }, 64w0x100000000); }
     }
 }

@@ -74,6 +74,10 @@ control TablesIngress(inout headers_t hdr, inout metadata_t meta, inout standard
         actions = { number; none; }
         default_action = number(77);
     }
+    table fixed {
+        actions = { number; }
+        const default_action = number(78);
+    }
     apply {
         standard_metadata.egress_spec = 1;
         if (hdr.key.which == 0) { exact_wide.apply(); }
@@ -82,7 +86,8 @@ control TablesIngress(inout headers_t hdr, inout metadata_t meta, inout standard
         else if (hdr.key.which == 3) { ranges.apply(); }
         else if (hdr.key.which == 4) { optionals.apply(); }
         else if (hdr.key.which == 5) { constants.apply(); }
-        else { keyless.apply(); }
+        else if (hdr.key.which == 6) { keyless.apply(); }
+        else { fixed.apply(); }
     }
 }
 control TablesEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) { apply { } }

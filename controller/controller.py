@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 
 from controller.entries import SwitchState
 from controller.errors import ControllerError, PlanError
-from controller.memory import FabricMemory
+from controller.memory import Allotment, FabricMemory
 from controller.moves import Move, Pause, Phase
 from controller.placement import Placement, Problem, should_move
 from controller.plan import JobPlan, JobSpec, Marking, base_state, fabric_state, job_plan
@@ -182,6 +182,27 @@ class Controller:
             raise
         return self._plans(plan)
 
+    async def reroute(self, routes: Routes) -> Mapping[str, Diff]:
+        """Go on with other routes, after a link went down or came back: routes, jobs and probes follow; what was
+        written.
+
+        Raises TopologyError where a job's nodes no longer reach each other; nothing is changed then.
+        """
+        plans = {
+            number: job_plan(
+                self.topology, routes, job.plan.spec, job.plan.placement, job.plan.generation, self._allotted(job)
+            )
+            for number, job in self._jobs.items()
+        }
+        for number, plan in plans.items():
+            self._jobs[number].plan = plan
+        self._routes = routes
+        self._bases = {s.name: base_state(self.topology, routes, s.name) for s in self.topology.switches}
+        self.probes = plan_probes(self.topology, routes)
+        self._frames = ProbeFrames(self.topology, self.probes)
+        self.telemetry.follow(self.probes)
+        return await self._apply()
+
     async def finish(self, job: int) -> None:
         """Take a job from the switches and free what it held."""
         self._job(job)
@@ -334,6 +355,10 @@ class Controller:
             loads=links.loads,
             room=self.memory.jobs_that_fit(spec.slots, own=spec.job),
         )
+
+    def _allotted(self, job: _Job) -> Mapping[str, Allotment]:
+        """What a job holds already: asking again gives the same."""
+        return self.memory.allot(job.plan.spec.job, job.plan.switches, job.plan.spec.slots)
 
     def _plan(self, spec: JobSpec, placement: Placement, generation: int) -> JobPlan:
         used = {*placement.aggregators.values(), *placement.parents, placement.root}

@@ -49,12 +49,14 @@ class Probe:
 
 
 def plan_probes(topology: Topology, routes: Routes) -> tuple[Probe, ...]:
-    """A small set of probes that together surely cross every egress port of every switch.
+    """A small set of probes that together surely cross every egress port of every switch whose link is up.
 
     Greedy set cover (within 1 + ln n of the least number): always the probe that crosses most links not yet covered,
     the shortest of these, the first in the order of the topology.
     """
-    links = [link for link in topology.directed_links if topology.is_switch(link.node)]
+    links = [
+        link for link in topology.directed_links if topology.is_switch(link.node) and _is_up(topology, routes, link)
+    ]
     candidates = list(_candidates(topology, routes, links))
     uncovered = set(links)
     heap = [(-len(set(path)), len(path), at) for at, (_, _, path) in enumerate(candidates)]
@@ -106,6 +108,12 @@ def identities(payload: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[n
         return nobody, nobody
     words = np.ascontiguousarray(payload[:, :PAYLOAD_BYTES]).view(">u4").astype(np.int64)
     return words[:, 0], words[:, 1]
+
+
+def _is_up(topology: Topology, routes: Routes, link: Endpoint) -> bool:
+    """Routes to a neighbour take the links to it, all that are up."""
+    far = topology.peer(link).node
+    return routes.reaches(link.node, far) and link.port in routes.next_hops(link.node, far)
 
 
 def _candidates(

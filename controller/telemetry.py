@@ -117,14 +117,21 @@ class Telemetry:
         self._order = np.argsort(keys)
         self._sorted_keys = keys[self._order]
         self._state = np.zeros(len(self.links), LINK)
+        self._next_sequence = 0
+        self.follow(probes)
+
+    def follow(self, probes: Sequence[Probe]) -> None:
+        """Expect these probes from now on; what is known of the links stays. A link that none of them crosses is
+        left out of snapshots: it is down.
+        """
         self._sent_ns = np.zeros((len(probes), _REMEMBERED), np.int64)
         self._sequence = np.full((len(probes), _REMEMBERED), -1, np.int64)
         self._fate = np.full((len(probes), _REMEMBERED), _NOT_SENT, np.int8)
-        self._next_sequence = 0
         index = {link: at for at, link in enumerate(self.links)}
         self._crosses = np.zeros((len(probes), len(self.links)), np.bool_)
         for probe in probes:
             self._crosses[probe.index, [index[link] for link in probe.certain]] = True
+        self._watched: NDArray[np.bool_] = np.any(self._crosses, axis=0)
 
     @property
     def state(self) -> NDArray[np.void]:
@@ -166,9 +173,9 @@ class Telemetry:
         own = np.array([(exclude or {}).get(link, 0.0) / 8 for link in self.links])
         background = np.clip(self._state["rate"] - own, 0.0, self._capacity)
         age = now_ns - self._state["sent_ns"]
-        unmeasured = ~self._state["rated"]
-        stale = ~unmeasured & (age > STALE_PERIODS * self.period_ns)
-        fresh = ~unmeasured & ~stale
+        unmeasured = self._watched & ~self._state["rated"]
+        stale = self._watched & ~unmeasured & (age > STALE_PERIODS * self.period_ns)
+        fresh = self._watched & ~unmeasured & ~stale
         if fresh.any():
             background[unmeasured] = (background[fresh] / self._capacity[fresh]).mean() * self._capacity[unmeasured]
         loss = self._loss()
@@ -181,6 +188,7 @@ class Telemetry:
                 age_ns=int(age[i]) if self._state["measured"][i] else None,
             )
             for i, link in enumerate(self.links)
+            if self._watched[i]
         }
         return Snapshot(
             links,

@@ -292,3 +292,22 @@ async def test_others_traffic_makes_the_exact_strategy_move_a_job_around_it(
     assert controller.jobs[9].placement.root == ({"s3", "s4"} - {before.root}).pop()
     assert controller.jobs[9].generation == 2
     assert await controller.verify() == {}
+
+
+async def test_after_a_link_has_died_jobs_and_probes_go_round_it(emulation: Emulation, controller: Controller) -> None:
+    await emulation.run(controller, 4 * PERIOD)
+    controller._strategy = Fixed()
+    plans = {m.host: m.content for m in await controller.admit(JobSpec(9, ("h1", "h2", "h3")), 4 * PERIOD)}
+    emulation.fabric.set_link(("s1", 3), up=False)
+    await controller.reroute(Routes(TOPOLOGY, down=[Endpoint("s1", 3)]))
+    assert await controller.verify() == {}
+    for host, plan in plans.items():
+        assert isinstance(plan, WorkerPlan)
+        emulation.contribute(host, plan, 2)
+    await emulation.run(controller, 10 * PERIOD)
+    for host in plans:
+        assert [m[:3] for m in emulation.messages(host)] == [(MessageType.RESULT, 1, 6)]
+    seen = controller.telemetry.snapshot(emulation.fabric.now_ns)
+    assert seen.is_fresh, str(seen)
+    assert set(controller.telemetry.links) - seen.links.keys() == {Endpoint("s1", 3), Endpoint("s3", 1)}
+    assert {view.loss for view in seen.links.values()} == {0.0}

@@ -88,67 +88,66 @@ class FlowProgram:
         supply: Mapping[str, int],
         capacity: Mapping[str, int],
         times: Sequence[Sequence[Sequence[float]]],
-        bound: float = np.inf,
+        known: Sequence[int] | None = None,
     ) -> list[int] | None:
         """Flow on every arc; None where the supply cannot be placed.
 
         `capacity` is how many streams each sink still takes (one not in it takes none), `times` is `Network.times`.
-        `bound`: some flow is known whose largest time is not above this; what is above it need not be considered.
+        `known`: a flow that places the supply, if one is at hand. It saves work and changes nothing: no time above its
+        largest is considered, and no LP is solved for digits that the flow at hand cannot be beaten in.
         """
-        ranks, levels = self._ranks(times, bound)
-        forbidden = self._forbidden(capacity) | (ranks == levels).any(axis=0)
-        terms = len(ranks)
-        window = max(1, int(np.log(_LARGEST_WEIGHT) / np.log(terms + 1)))
-        fixed = forbidden.copy()
+        forbidden = self._forbidden(capacity)
+        if known is None:
+            vertex = self._solve(np.zeros(len(self._arc)), forbidden, np.zeros(len(self._arc)), supply)
+            if vertex is None:
+                return None
+            known = self._flows(vertex[0])
+        solution = (np.arange(len(self._arc)) - self._first[self._arc] < np.array(known)[self._arc]).astype(np.float64)
+        ranks, previous = self._ranks(times)
+        fixed = forbidden | (ranks > ranks[:, solution > 0].max(initial=-1)).any(axis=0)
         value = np.zeros(len(self._arc))
-        solution: NDArray[np.float64] | None = None
-        previous = np.where(np.arange(len(self._arc)) == self._first[self._arc], -1, np.roll(ranks, 1, axis=1))
-        high = levels - 1
-        while True:
-            free = ~fixed
-            waiting = ranks[:, free][(ranks[:, free] >= 0) & (ranks[:, free] <= high)]
-            if not waiting.size:
-                break
-            high = int(waiting.max())
-            low = max(high - window + 1, 0)
-            cost = _digits(ranks, low, high, terms + 1) - _digits(previous, low, high, terms + 1)
-            high = low - 1
-            if not cost[free].any():
-                continue
-            solved = self._solve(np.where(free, cost, 0), fixed, value, supply)
-            if solved is None:
-                return None
-            solution, reduced = solved
-            at_bound = free & (np.abs(reduced) > 0.5)
-            value[at_bound] = np.round(solution[at_bound])
-            fixed |= at_bound
-        if solution is None:
-            solved = self._solve(np.zeros(len(fixed)), fixed, value, supply)
-            if solved is None:
-                return None
-            solution = solved[0]
-        whole = np.where(fixed, value, np.round(solution))
-        return [int(flow) for flow in np.bincount(self._arc, whole, len(self.network.arcs))]
+        base = sum(len(links) for links in times) + 1
+        window = max(1, int(np.log(_LARGEST_WEIGHT) / np.log(base)))
+        rank = int(ranks[:, ~fixed].max(initial=-1))
+        while rank >= 0 and not fixed.all():
+            cost = _digits(ranks, rank, rank, base) - _digits(previous, rank, rank, base)
+            if (cost[~fixed] @ solution[~fixed]) <= np.minimum(cost[~fixed], 0).sum():
+                settled = ~fixed & (cost != 0)
+            else:
+                low = max(rank - window + 1, 0)
+                cost = _digits(ranks, low, rank, base) - _digits(previous, low, rank, base)
+                rank = low
+                solved = self._solve(np.where(fixed, 0, cost), fixed, value, supply)
+                assert solved is not None, "the flow at hand is feasible"
+                solution = np.where(fixed, value, np.round(solved[0]))
+                settled = ~fixed & (np.abs(solved[1]) > 0.5)
+            value[settled] = solution[settled]
+            fixed |= settled
+            rank -= 1
+        return self._flows(solution)
 
-    def _ranks(self, times: Sequence[Sequence[Sequence[float]]], bound: float) -> tuple[NDArray[np.int64], int]:
-        """(terms, variables): the dense rank of the time that a term reaches with this unit; −1: no such term here.
+    def _flows(self, units: NDArray[np.float64]) -> list[int]:
+        return [int(flow) for flow in np.bincount(self._arc, np.round(units), len(self.network.arcs))]
 
-        Times above the bound get the one rank above all others, the second value returned. An arc of k directed links
-        has terms 0 … k − 1 of its own; terms of different arcs share a row, for they share no variable.
+    def _ranks(self, times: Sequence[Sequence[Sequence[float]]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """(terms, variables) twice: the dense rank of the time that a term reaches with this unit, and with the units
+        before it; −1: no such term here, or no unit before.
+
+        An arc of k directed links has terms 0 … k − 1; terms of different arcs share a row, for they share no variable.
         """
         terms = max((len(links) for links in times), default=0)
         seconds = np.full((terms, len(self._arc)), -1.0)
         for first, links in zip(self._first, times, strict=True):
             for term, by_unit in enumerate(links):
                 seconds[term, first : first + len(by_unit)] = by_unit
-        top = seconds.max(initial=0.0)
-        known = np.round(seconds[seconds >= 0] / top * 1e12) if top else seconds[seconds >= 0]
-        limit = np.round(bound / top * 1e12) if top and np.isfinite(bound) else np.inf
-        distinct = np.unique(known)
-        levels = int(np.searchsorted(distinct, limit, side="right"))
+        given = seconds >= 0
+        # relative to the longest, so that rounding of sums makes no two ranks of one
+        known = np.round(seconds[given] / max(seconds.max(initial=0.0), 1e-300) * 1e12)
         ranks = np.full(seconds.shape, -1)
-        ranks[seconds >= 0] = np.minimum(np.searchsorted(distinct, known), levels)
-        return ranks, levels
+        ranks[given] = np.searchsorted(np.unique(known), known)
+        previous = np.roll(ranks, 1, axis=1)
+        previous[:, self._first] = -1
+        return ranks, previous
 
     def _forbidden(self, capacity: Mapping[str, int]) -> NDArray[np.bool_]:
         forbidden = np.zeros(len(self._arc), np.bool_)

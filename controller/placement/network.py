@@ -71,6 +71,14 @@ class Network:
             for arc, units in zip(self.arcs, self.units, strict=True)
         ]
 
+    def flows(self, assigned: Mapping[tuple[str, str], int]) -> list[int]:
+        """The flow on every arc, from how many streams each source sends to each sink."""
+        flows = dict.fromkeys(self.arcs, 0)
+        for pair, count in assigned.items():
+            for arc in self.paths[pair]:
+                flows[arc] += count
+        return list(flows.values())
+
     def decompose(self, supply: Mapping[str, int], flows: Sequence[int]) -> dict[tuple[str, str], int]:
         """How many streams each source sends to each sink, from the flow on every arc."""
         left = dict(zip(self.arcs, flows, strict=True))

@@ -224,16 +224,8 @@ def _assign(
     greedy = _greedy(network, supply, room, streams, costs)
     if not exact or (greedy is not None and all(len(_open(network, source, room)) == 1 for source in supply)):
         return greedy
-    times = network.times(costs, streams)
-    bound = float("inf")
-    if greedy is not None:
-        flows = dict.fromkeys(network.arcs, 0)
-        for pair, count in greedy.items():
-            for arc in network.paths[pair]:
-                flows[arc] += count
-        reached = zip(flows.values(), times, strict=True)
-        bound = max((by_unit[flow - 1] for flow, links in reached if flow for by_unit in links), default=bound)
-    solved = program.lexicographic(supply, room, times, bound)
+    known = None if greedy is None else network.flows(greedy)
+    solved = program.lexicographic(supply, room, network.times(costs, streams), known)
     return None if solved is None else network.decompose(supply, solved)
 
 

@@ -73,7 +73,7 @@ def all_flows(network: Network, supply: Mapping[str, int], capacity: Mapping[str
             yield flows
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", [*range(16), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(16, 150))])
 def test_lp_is_the_lexicographic_min_max_of_all_assignments(seed: int) -> None:
     rng = random.Random(seed)
     topology = rng.choice((leaf_spine(3, 2, 3), leaf_spine(3, 1, 3), fat_tree(4), random_fabric(rng)))
@@ -107,8 +107,11 @@ def test_lp_is_the_lexicographic_min_max_of_all_assignments(seed: int) -> None:
         assert all(
             sum(n for (_, s), n in assigned.items() if s == sink) <= capacity.get(sink, 0) for _, sink in assigned
         )
-        # a bound that is reached changes nothing
-        assert program.lexicographic(supply, capacity, times, best[0] * (1 + 1e-9)) is not None
+        # a flow at hand, even the worst, saves work and changes nothing
+        worst = max(all_flows(network, supply, capacity), key=lambda flows: sorted_times(network, times, flows))
+        again = program.lexicographic(supply, capacity, times, list(worst.values()))
+        assert again is not None
+        assert sorted_times(network, times, dict(zip(network.arcs, again, strict=True))) == best
     assert program.effort.largest_fraction < 1e-6
 
 
@@ -139,15 +142,15 @@ def integrality(seeds: range) -> tuple[int, int, float]:
 
 
 def test_every_vertex_is_integral() -> None:
-    instances, programs, worst = integrality(range(60))
-    assert (instances, worst) == (60, pytest.approx(0.0, abs=1e-9))
+    instances, programs, worst = integrality(range(24))
+    assert (instances, worst) == (24, pytest.approx(0.0, abs=1e-9))
     assert programs > instances
 
 
 @pytest.mark.long
 def test_every_vertex_is_integral_over_hundreds() -> None:
-    instances, _, worst = integrality(range(1000, 1600))
-    assert (instances, worst) == (600, pytest.approx(0.0, abs=1e-9))
+    instances, _, worst = integrality(range(1000, 1400))
+    assert (instances, worst) == (400, pytest.approx(0.0, abs=1e-9))
 
 
 def all_placements(problem: Problem) -> Iterator[Placement]:
@@ -178,7 +181,7 @@ def _grown(
             yield from _grown(problem, aggregators, {**parents, node: parent}, to)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 def test_search_finds_the_best_of_all_trees_on_small_leaf_spines(seed: int) -> None:
     assert gap(seed) == pytest.approx(1.0, abs=1e-6)
 

@@ -21,7 +21,7 @@ from emulator.compiler.link import link
 EntryFunction = Callable[[int, int], int]
 
 _HERE: Final = Path(__file__).parent
-_SOURCES: Final = (*(_HERE / f"{name}.py" for name in ("memory", "native", "packets", "manager", "loop", "build")),)
+_MODULES: Final = ("memory", "native", "packets", "events", "link", "hosts", "manager", "loop", "build")
 _SYMBOL: Final = "weir_runtime_entry"
 _PROTOTYPE: Final = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 
@@ -57,8 +57,8 @@ def runtime_entry() -> EntryFunction:
 def _identity() -> bytes:
     """What this code depends on, beyond what the cache's keys cover anyway."""
     digest = hashlib.sha256(f"runtime {version('numba')} {version('numpy')}".encode())
-    for path in _SOURCES:
-        digest.update(path.read_bytes())
+    for name in _MODULES:
+        digest.update((_HERE / f"{name}.py").read_bytes())
     return digest.digest()
 
 

@@ -9,7 +9,7 @@ import grpc
 import pytest
 from finsy.proto import p4r
 from google.protobuf import any_pb2
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from p4runtime_rig import MODIFY, Client, Names, RecordingDatapath, load_config, wait_until
 
@@ -75,6 +75,7 @@ def test_a_role_has_room_for_so_many() -> None:
     assert refusal.value.code is Code.RESOURCE_EXHAUSTED
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 4), st.one_of(st.none(), st.just("leave"), st.integers(0, 6))), max_size=40))
 def test_at_most_one_primary_and_it_holds_the_highest_id_ever(steps: list[tuple[int, object]]) -> None:
     arbiter: Arbiter[int] = Arbiter()

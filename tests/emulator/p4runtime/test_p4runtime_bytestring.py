@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emulator.p4runtime import bytestring
@@ -58,6 +58,7 @@ def test_refuses_the_specifications_invalid_signed_examples(width: int, data: by
         bytestring.decode_signed(data, width, "field")
 
 
+@settings(deadline=None)
 @given(st.data(), st.integers(1, 300))
 def test_unsigned_values_survive_in_their_shortest_form(data: st.DataObject, width: int) -> None:
     value = data.draw(st.integers(0, (1 << width) - 1))
@@ -67,6 +68,7 @@ def test_unsigned_values_survive_in_their_shortest_form(data: st.DataObject, wid
     assert len(canonical) == 1 or canonical[0] != 0
 
 
+@settings(deadline=None)
 @given(st.data(), st.integers(1, 300))
 def test_signed_values_survive_in_their_shortest_form(data: st.DataObject, width: int) -> None:
     value = data.draw(st.integers(-(1 << (width - 1)), (1 << (width - 1)) - 1))
@@ -77,6 +79,7 @@ def test_signed_values_survive_in_their_shortest_form(data: st.DataObject, width
     assert not shorter or int.from_bytes(shorter, "big", signed=True) != value
 
 
+@settings(deadline=None)
 @given(st.integers(1, 200), st.integers(0, 1 << 64))
 def test_a_value_that_is_too_wide_is_refused(width: int, excess: int) -> None:
     value = (1 << width) + excess

@@ -103,7 +103,7 @@ async def test_finsy_understands_the_errors(address: str) -> None:
         assert len(await dump(sw, fy.P4TableEntry("lpm_table"))) == 1
 
 
-async def test_a_second_finsy_is_a_backup_until_the_first_leaves(address: str) -> None:
+async def test_a_second_finsy_is_a_backup_that_reads_and_may_not_write(address: str) -> None:
     async with fy.Switch("first", address, OPTIONS) as first:
         backup = fy.Switch("second", address, OPTIONS)
         async with backup as second:

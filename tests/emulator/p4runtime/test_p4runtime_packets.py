@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from finsy.proto import p4i, p4r
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from p4runtime_rig import Client, RecordingDatapath, Stream, grpc_code, load_config, wait_until
 
@@ -34,6 +34,7 @@ GOOD = ((1, b"\x01\x03"), (2, b"\x05"), (3, b"\x00"))
 GOOD_HEADER = bytes.fromhex("81d0")
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_headers_of_any_widths_survive(data: st.DataObject) -> None:
     widths = data.draw(st.lists(st.integers(1, 130), min_size=1, max_size=8))

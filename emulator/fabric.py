@@ -122,13 +122,12 @@ class Fabric:
         queue_bytes: int | None = None,
         overhead_bytes: int = 0,
     ) -> None:
-        """Connect two ports, in both directions. Rate and overhead hold at both ends, the queue limits at switches
-        only.
+        """Connect two ports, in both directions. Rate and overhead hold at both ends, queue limits at switches.
 
         A switch's port is made if it is not there; a host's NIC has unlimited queues of strict priority. Faults
         are drawn per frame and direction with the given probabilities: `loss`, `duplicate` (a copy arrives right
-        behind), `reorder` (arrives up to `reorder_ns` later, uniformly), `corrupt` (one bit flips). Raises
-        FabricError.
+        behind), `reorder` (arrives up to `reorder_ns` later, uniformly), `corrupt` (one bit flips).
+        Raises FabricError.
         """
         if a == b:
             raise FabricError(f"link {_label(a)} to itself")
@@ -190,8 +189,7 @@ class Fabric:
         up: bool | EllipsisType = ...,
         both: bool = True,
     ) -> None:
-        """Change the link at one of its ends; what is not given stays. With `both=False`, only the direction that
-        leaves `end`.
+        """Change the link at one of its ends; what is not given stays. `both=False`: only the way out of `end`.
 
         `up` always concerns both directions; frames in flight when a link goes down, or sent into it, are lost.
         The frame being sent keeps the time it was given. Queues are the switch's: `Switch.set_port`.

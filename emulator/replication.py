@@ -1,6 +1,4 @@
-"""The packet replication engine: multicast groups and clone sessions, as the control plane writes them and native
-code reads them.
-"""
+"""Multicast groups and clone sessions, as the control plane writes them and native code reads them."""
 
 from __future__ import annotations
 
@@ -34,9 +32,7 @@ class ReplicationTables(NamedTuple):
 
 
 class ReplicationEngine:
-    """Groups and sessions of one switch. Every change builds new native tables, which replace the old ones at
-    once.
-    """
+    """Groups and sessions of one switch. Every change builds new native tables, which replace the old at once."""
 
     def __init__(self, publish: Callable[[ReplicationTables], None]) -> None:
         """`publish` is given the native tables after every change; it must keep them alive as long as it uses them."""
@@ -54,9 +50,7 @@ class ReplicationEngine:
         return MappingProxyType(self._sessions)
 
     def set_group(self, group_id: int, replicas: tuple[Replica, ...]) -> None:
-        """Make or replace a multicast group. Raises InvalidEntry for an id, port or instance out of range, or a
-        replica twice.
-        """
+        """Make or replace a multicast group. Raises InvalidEntry for a value out of range or a replica twice."""
         if not 1 <= group_id <= MAX_GROUP_ID:
             raise InvalidEntry(f"multicast group {group_id}: ids are 1 … {MAX_GROUP_ID}")
         _check_replicas(f"multicast group {group_id}", replicas)

@@ -88,9 +88,7 @@ class Switch:
     def __init__(
         self, device_id: int, *, ports: Iterable[int] = (), cpu_port: int = CPU_PORT, port: PortConfig | None = None
     ) -> None:
-        """`port` configures every port of `ports`; `set_port` changes one. Raises SwitchError for a bad port
-        number.
-        """
+        """`port` configures every port of `ports`; `set_port` changes one. Raises SwitchError."""
         self.device_id = device_id
         self.cpu_port = cpu_port
         self.program: Program | None = None
@@ -116,8 +114,7 @@ class Switch:
     # --- program --------------------------------------------------------------------------------------------------
 
     def load(self, json: bytes) -> None:
-        """Compile (or take from the cache) and start a BMv2 JSON program; all tables, registers and replication
-        start anew.
+        """Compile (or take from the cache) a BMv2 JSON program and start it with empty tables, registers and groups.
 
         Raises `emulator.program.UnsupportedProgram`, and leaves the running program as it was.
         """
@@ -168,8 +165,7 @@ class Switch:
         overhead_bytes: int | EllipsisType = ...,
         priority: int | None = None,
     ) -> None:
-        """Change a port at run time; what is not given stays. With `priority`, the queue depths of that priority
-        only.
+        """Change a port at run time; what is not given stays. `priority` limits depths to that one's queue.
 
         Packets beyond a lowered depth stay; the frame being sent keeps the time it was given.
         """
@@ -210,9 +206,7 @@ class Switch:
     # --- frames ---------------------------------------------------------------------------------------------------
 
     def packet_out(self, frame: bytes) -> None:
-        """Inject a frame at the CPU port, packet-out header included: at the current time of the fabric, or at
-        once.
-        """
+        """Inject a frame at the CPU port, packet-out header included: now, in the fabric's time."""
         if self._alone:
             self.forward(frame, self.cpu_port)
         else:
@@ -242,11 +236,10 @@ class Switch:
         ports: NDArray[np.int64] | int = 0,
         repeat: int = 1,
     ) -> Drained:
-        """Run frames (n, size) back to back, `repeat` times, with no Python in between; returns what the last time
-        sent.
+        """Run frames (n, size) back to back, `repeat` times, with no Python in between; returns what the last sent.
 
-        `lengths` (n,) may shorten frames, `ports` (n,) or one number is where they enter. Only for a switch in no
-        fabric.
+        `lengths` (n,) may shorten frames, `ports` (n,) or one number is where they enter.
+        Raises SwitchError in a fabric.
         """
         if frames.ndim != 2 or not 1 <= frames.shape[1] <= self._engine.max_frame:
             raise SwitchError(f"frames of shape {frames.shape}: give (n, size) with size 1 … {self._engine.max_frame}")
@@ -267,9 +260,7 @@ class Switch:
     # --- fabric ---------------------------------------------------------------------------------------------------
 
     def join(self, engine: Engine, seed: int, cpu_sender: int) -> None:
-        """Move to a fabric's engine, with all ports as configured; counters start anew. For `emulator.fabric`
-        alone.
-        """
+        """Move to a fabric's engine, with all ports as configured; counters start anew. The fabric calls this."""
         if not self._alone:
             raise SwitchError(f"switch {self.device_id} is in a fabric already")
         self._alone = False

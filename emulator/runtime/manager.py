@@ -43,9 +43,7 @@ NORMAL = InstanceType.NORMAL
 
 @native
 def forward(world: Any, switch: Any, number: Any, packet: Any, priority: Any) -> None:
-    """Put a packet into the queue of the port with this number, or drop and count it if the switch has no such
-    port.
-    """
+    """Put a packet into the queue of the port with this number; without such a port, drop and count it."""
     index = NONE
     if number < PORT_NUMBERS:
         index = load(switch.port_index, number)
@@ -58,9 +56,7 @@ def forward(world: Any, switch: Any, number: Any, packet: Any, priority: Any) ->
 
 @native
 def copy_packet(world: Any, switch: Any, packet: Any) -> Any:
-    """A copy with the same record, headers and payload; what headers cover lives in the PHV and is not copied
-    twice.
-    """
+    """A copy with the same record, headers and payload; what headers cover lives in the PHV alone."""
     record = record_of(world, switch, packet)
     twin = allocate(world)
     copy(record_address(world, switch, twin), record_address(world, switch, packet), PACKET_BYTES + switch.phv_bytes)

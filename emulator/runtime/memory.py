@@ -78,9 +78,7 @@ WORLD: Final = _record(
 )
 
 META: Final = _record("next", "start", "length", "queued_bytes", "flow", "priority", "port", "time")
-"""What the runtime knows of a packet, whichever node it is at. `flow` is -1 but for frames of native traffic
-generators.
-"""
+"""What the runtime knows of a packet, whichever node it is at. `flow` is -1 but for generated traffic."""
 
 EVENT: Final = _record("time", "sequence", "kind", "subject", "packet")
 EVENT_ARRIVAL: Final = 0  # subject: receiving port

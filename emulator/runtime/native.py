@@ -1,8 +1,6 @@
-"""What Numba lacks for this runtime: records at addresses, raw memory, calls through addresses, and numbers drawn
-by counter.
+"""What Numba lacks here: records at addresses, raw memory, calls through addresses, numbers drawn by counter.
 
-A record is a bare pointer to Numba, so the runtime passes records about instead of arrays: no reference counts, no
-strides.
+A record is a bare pointer to Numba, so the runtime passes records about, not arrays: no counts, no strides.
 """
 
 from __future__ import annotations

@@ -9,7 +9,6 @@ from emulator.compiler.frame import I32, I64, PTR, Frame, IRValue, const, fit, i
 from emulator.compiler.hashing import compute
 from emulator.compiler.layout import is_static
 from emulator.compiler.lookup import make_lookup
-from emulator.schema import UnsupportedProgram
 from emulator.tables.rows import RowLayout, action_codes, param_offsets, profile_actions, row_layout
 
 
@@ -70,15 +69,18 @@ class _Control:
             index = builder.load_atomic(root, "acquire", 8, typ=PTR)
             row = builder.call(lookup, [index, *self._key_words(table, layout)])
             hit = builder.icmp_unsigned("!=", row, PTR(None))
-        if layout.indirect:
+        if layout.indirect and row is None:  # no key, so no entries, and an action profile has no default
+            builder.branch(null)
+        elif layout.indirect:
             source, params = self._member(table, layout, row, hit, null)
+            self._actions(table, source, params, hit, null)
         else:
             default = builder.load_atomic(frame.at(root, 8), "acquire", 8, typ=PTR)
             source = default if row is None else builder.select(hit, row, default)
             params = frame.at(source, layout.params_at)
             if table.counters and row is not None:
                 self._count(row, hit)
-        self._actions(table, source, params, hit, null)
+            self._actions(table, source, params, hit, null)
         builder.position_at_end(null)
         if table.splits_on_hit:
             builder.branch(self._to(table.next_on_miss))
@@ -113,8 +115,6 @@ class _Control:
     ) -> tuple[IRValue, IRValue]:
         """The row of the member that the entry names, by itself or through its group's selector; `null` without one."""
         frame, builder = self.frame, self.frame.builder
-        if row is None:
-            raise UnsupportedProgram(f"{table.where}: table {table.name} has an action profile but no key")
         on_hit = frame.block(f"{table.name}.hit")
         builder.cbranch(hit, on_hit, null)
         builder.position_at_end(on_hit)

@@ -153,6 +153,7 @@ def emit_deparser(frame: Frame) -> None:
     builder, document = frame.builder, frame.document
     payload = frame.load_packet("payload", 64)
     end = builder.add(frame.load_packet("start", 64), frame.load_packet("length", 64))
+    end = builder.select(builder.icmp_unsigned("<", end, payload), payload, end)  # a clone cut within its headers
     total = const(64, 0)
     valid = {}
     for name in document.deparse_order:

@@ -42,7 +42,7 @@ class Slots:
 
     def _allocate(self, capacity: int) -> None:
         self._block = Block(8 * capacity)
-        self._view = self._block.bytes.view(np.uint64)
+        self._view = self._block.bytes.data.cast("Q")  # faster than NumPy, word by word
         self.mask = capacity - 1
         self.address = self._block.address
 

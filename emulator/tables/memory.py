@@ -1,8 +1,9 @@
 """Memory that native code reads while Python writes it.
 
 Nothing that a packet may be looking at is overwritten: what becomes garbage rests for `GRACE_SECONDS`, far longer
-than any packet's lookup, before it is used again. Words are published by single aligned 8-byte stores, which x86-64
-and AArch64 do not tear.
+than any packet's lookup, before it is used again. A row is written first and published by one aligned 8-byte store
+afterwards. That order reaches other cores as it is on x86-64; a machine with a weaker memory model would need a
+release store in `write_word`.
 """
 
 from __future__ import annotations

@@ -223,3 +223,11 @@ def test_random_bytes_never_harm(bench: Bench) -> None:
         data = rng.randbytes(rng.randrange(80))
         outcome = bench.send(data, ingress_port=rng.choice([0, 9]))
         assert outcome.frame is None or len(outcome.frame) < len(data) + 20
+
+
+def test_a_clone_cut_within_its_headers_keeps_whole_headers_and_no_payload(bench: Bench) -> None:
+    bench.begin(frame(0, 1, 2, 3))
+    bench.ingress()
+    bench.record["length"] = 4
+    bench.egress()
+    assert bench.frame() == frame(0, 1, 2, 3, b"")

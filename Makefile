@@ -15,7 +15,7 @@ help:  ## this list
 demo: $(READY)  ## train a model over an emulated fabric, once per placement strategy, and compare
 	@$(BIN)/weir demo
 
-test: $(READY)  ## the test suite
+test: $(READY) $(SHELL_VENV)/.ready  ## the test suite
 	@$(BIN)/python -m pytest
 
 test-long: $(READY)  ## the long randomised runs
@@ -62,5 +62,5 @@ $(READY): pyproject.toml
 $(SHELL_VENV)/.ready: Makefile
 	@echo "weir: setting up $(SHELL_VENV) (once)"
 	$(call make_venv,$(SHELL_VENV))
-	@$(SHELL_VENV)/bin/python -m pip install --quiet --disable-pip-version-check p4runtime-shell==0.0.6 setuptools
+	@$(SHELL_VENV)/bin/python -m pip install --quiet --disable-pip-version-check p4runtime-shell==0.0.6
 	@touch $@

@@ -1,8 +1,8 @@
 """The demo's job: a small network on scikit-learn's handwritten digits, trained data-parallel by synchronous SGD.
 
-Every worker holds a replica of the weights and a shard of the training images. A step is: each worker computes the *sum* of its batch's
-gradients; the sums are added over the workers (by whoever: a fabric, or NumPy alone); each replica divides by the number of samples
-behind the total and applies it. Equal totals therefore keep the replicas equal to the last bit.
+Every worker holds a replica of the weights and a shard of the training images. A step is: each worker computes the
+*sum* of its batch's gradients; the sums are added over the workers (by whoever: a fabric, or NumPy alone); each replica
+applies the mean. Equal totals therefore keep the replicas equal to the last bit.
 """
 
 from __future__ import annotations
@@ -97,12 +97,13 @@ class Replica:
         error[np.arange(len(labels)), labels] -= 1
         back = (error @ second.T) * (hidden > 0)
         return np.concatenate(
-            [(images.T @ back).ravel(), back.sum(axis=0), (hidden.T @ error).ravel(), error.sum(axis=0)], dtype=np.float32
+            [(images.T @ back).ravel(), back.sum(axis=0), (hidden.T @ error).ravel(), error.sum(axis=0)],
+            dtype=np.float32,
         )
 
-    def apply(self, total: Floats, samples: int) -> None:
-        """One step of SGD with the mean gradient `total / samples`."""
-        self._velocity = np.float32(self._options.momentum) * self._velocity + total / np.float32(samples)
+    def apply(self, mean: Floats) -> None:
+        """One step of SGD with the mean gradient over all workers' samples."""
+        self._velocity = np.float32(self._options.momentum) * self._velocity + mean
         self.weights = self.weights - np.float32(self._options.learning_rate) * self._velocity
 
     def accuracy(self, images: Floats, labels: NDArray[np.int64]) -> float:
@@ -130,10 +131,10 @@ class TrainingJob:
             gradients.append(replica.gradient(self._data.train_images[rows], self._data.train_labels[rows]))
         return gradients
 
-    def apply(self, totals: Sequence[Floats], samples: Sequence[int]) -> None:
-        """Worker i applies the total that reached worker i."""
-        for replica, total, count in zip(self._replicas, totals, samples, strict=True):
-            replica.apply(total, count)
+    def apply(self, means: Sequence[Floats]) -> None:
+        """Worker i applies the mean gradient that reached worker i."""
+        for replica, mean in zip(self._replicas, means, strict=True):
+            replica.apply(mean)
 
     def accuracy(self) -> float:
         """Of worker 0's replica on the held-out images."""
@@ -146,10 +147,10 @@ class TrainingJob:
 
 def train_without_network(job: TrainingJob, total: Callable[[list[Floats]], Floats]) -> None:
     """Run the whole job with `total` in the place of the fabric."""
-    samples = job.options.batch * job.workers
+    samples = np.float32(job.options.batch * job.workers)
     for step in range(job.options.steps):
-        result = total(job.gradients(step))
-        job.apply([result] * job.workers, [samples] * job.workers)
+        mean = total(job.gradients(step)) / samples
+        job.apply([mean] * job.workers)
 
 
 def _softmax(logits: Floats) -> Floats:

@@ -46,9 +46,14 @@ class Counters:
     paused: int = 0
 
     @property
+    def drops(self) -> dict[str, int]:
+        """Packets dropped, by reason."""
+        return {field.name: getattr(self, field.name) for field in fields(self) if field.name not in _NOT_DROPS}
+
+    @property
     def dropped(self) -> int:
         """All drops together."""
-        return sum(getattr(self, field.name) for field in fields(self) if field.name not in _NOT_DROPS)
+        return sum(self.drops.values())
 
 
 _NOT_DROPS = frozenset({"received", "accepted", "answered", "sent", "retransmitted"})

@@ -137,6 +137,11 @@ class WorkerCore:
         return finished
 
     @property
+    def rounds_complete(self) -> int:
+        """How many rounds, from the job's first on, are complete here without a gap."""
+        return self._base - self._options.first_round
+
+    @property
     def idle(self) -> bool:
         """Whether every submitted tensor is summed."""
         return self._base == self._end

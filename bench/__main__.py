@@ -1,0 +1,43 @@
+"""`python -m bench`: run every benchmark and print its figure beside the peer's."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import sys
+from dataclasses import asdict
+
+from rich.console import Console
+from rich.table import Table
+
+from bench import emulator
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(
+        prog="python -m bench", description="Figures of Weir beside a peer's, in one run."
+    )
+    arguments.add_argument("--json", action="store_true", help="print the figures as JSON")
+    options = arguments.parse_args()
+    figures = [*emulator.figures()]
+    if options.json:
+        json.dump([{**asdict(figure), "ratio": figure.ratio} for figure in figures], sys.stdout, indent=1)
+        print()
+        return
+    table = Table(title=f"one core of {platform.machine()}, Python {platform.python_version()}; medians")
+    for column in ("what", "weir", "peer", "peer's", "ratio"):
+        table.add_column(column, justify="left" if column in ("what", "peer") else "right")
+    for figure in figures:
+        table.add_row(
+            figure.name,
+            f"{figure.per_second / 1e6:,.2f} M {figure.unit}",
+            figure.peer,
+            f"{figure.peer_per_second / 1e6:,.2f} M {figure.unit}",
+            f"{figure.ratio:.2f}",
+        )
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()

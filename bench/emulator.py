@@ -1,0 +1,163 @@
+"""The emulated switch in memory, one core: `fabric.p4` forwarding IPv4, and summing 256-lane contributions.
+
+The peers are bare native loops over the same bytes: what the machine could do if a switch did nothing else. Forwarding
+is held against a loop that copies each frame in and out; a contribution against one that adds its lanes to a slot, and
+writes the sums back in network order.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from bench.measure import Figure, compare
+from emulator.entries import ActionCall, ActionSet, Exact, Lpm, TableEntry, WeightedAction
+from emulator.switch import PortConfig, Switch
+from p4src import FABRIC_JSON
+from wire.aggregation import LANES, MESSAGE, MessageType, linear_check, make_tag, set_checksum, version_type
+from wire.frames import encapsulate
+
+FRAMES: Final = 64
+SWITCH_ADDRESS: Final = 0x0AFF0001
+HOST_ADDRESS: Final = 0x0A000101
+SMALL_PAYLOAD: Final = 22
+"""Makes frames of 64 bytes."""
+
+
+def figures() -> list[Figure]:
+    """Run the benchmarks of this module."""
+    return [_forwarding(), _contributions()]
+
+
+def _switch() -> Switch:
+    switch = Switch(1, ports=range(1, 5), port=PortConfig(queue_packets=None))
+    switch.load(FABRIC_JSON.read_bytes())
+    return switch
+
+
+def _tables(switch: Switch) -> Any:
+    assert switch.state is not None
+    return switch.state.tables
+
+
+def _forwarding() -> Figure:
+    switch = _switch()
+    call = ActionCall("FabricIngress.routing.forward", (2, 0x020000000001, 0x020000000002))
+    _tables(switch)["FabricIngress.routing.routes"].insert(
+        TableEntry((Lpm(0x0A000200, 24),), ActionSet((WeightedAction(call),)))
+    )
+    destinations = 0x0A000200 + np.arange(FRAMES)
+    frames = encapsulate(
+        np.zeros((FRAMES, SMALL_PAYLOAD), np.uint8),
+        source=HOST_ADDRESS,
+        destination=destinations,
+        source_mac=2,
+        destination_mac=1,
+        source_port=1000 + np.arange(FRAMES),
+        destination_port=9,
+    )
+    repeat = 20_000
+    sent = switch.process(frames, None, 1)
+    assert len(sent.lengths) == FRAMES, "the benchmark's frames must be forwarded"
+    copies = np.zeros_like(frames)
+    return compare(
+        "L3 forwarding, 64-byte frames",
+        "packets/s",
+        FRAMES * repeat,
+        lambda: switch.process(frames, None, 1, repeat),
+        "bare copy loop",
+        FRAMES * repeat,
+        lambda: _copy(frames, copies, repeat),
+    )
+
+
+def _contributions() -> Figure:
+    """Two children take turns in every slot, so each frame is a full restart or a full addition with its emission."""
+    switch = _switch()
+    tables = _tables(switch)
+    job, generation, slots = 7, 1, 64
+    tables["FabricIngress.node_address"].insert(
+        TableEntry((Exact(SWITCH_ADDRESS),), ActionCall("FabricIngress.to_node"))
+    )
+    tables["FabricIngress.aggregation.jobs"].insert(
+        TableEntry(
+            (Exact(job), Exact(generation)),
+            ActionCall("FabricIngress.aggregation.inner_node", (0, slots, 0b11, HOST_ADDRESS + 9, 1)),
+        )
+    )
+    for child in range(2):
+        tables["FabricIngress.aggregation.members"].insert(
+            TableEntry(
+                (Exact(job), Exact(generation), Exact(1 << child), Exact(1 + child), Exact(HOST_ADDRESS + child)),
+                ActionCall("FabricIngress.aggregation.accept"),
+            )
+        )
+    call = ActionCall("FabricIngress.routing.forward", (3, 0x020000000001, 0x020000000002))
+    tables["FabricIngress.routing.routes"].insert(
+        TableEntry((Lpm(HOST_ADDRESS + 9, 32),), ActionSet((WeightedAction(call),)))
+    )
+    rounds = np.arange(FRAMES) // 2
+    # Four sets of tags, each a quarter of the serial circle ahead of the one before: whatever is sent next, its slots
+    # are older, so that no packet is late in any repetition.
+    messages = np.zeros((4, FRAMES), MESSAGE)
+    rng = np.random.default_rng(1)
+    for phase in range(4):
+        header = messages[phase]["header"]
+        messages[phase]["lanes"] = rng.integers(-(1 << 20), 1 << 20, (FRAMES, LANES))
+        header["version_type"] = version_type(MessageType.CONTRIBUTION)
+        header["job"] = job
+        header["tag"] = make_tag(generation, phase * (1 << 22) + rounds)
+        header["contributors"] = 1 << (np.arange(FRAMES) % 2)
+        header["slot"] = rounds % slots
+        header["window"] = 0xFFFF
+        header["weight"] = 1
+        header["check"] = linear_check(messages[phase]["lanes"], header["weight"])
+        set_checksum(header)
+    flat = messages.reshape(-1)
+    count = len(flat)
+    frames = encapsulate(
+        flat.view(np.uint8).reshape(count, -1),
+        source=HOST_ADDRESS + np.arange(count) % 2,
+        destination=SWITCH_ADDRESS,
+        source_mac=2,
+        destination_mac=1,
+    )
+    ports = 1 + np.arange(count) % 2
+    repeat = 2_000
+    sent = switch.process(frames, None, ports, 2)
+    assert len(sent.lengths) == count // 2, "every second contribution must complete its round"
+    lanes = np.ascontiguousarray(flat["lanes"]).view(np.uint32)
+    sums = np.zeros((slots, LANES), np.uint32)
+    return compare(
+        "aggregation, 256-lane contributions",
+        "lanes/s",
+        count * repeat * LANES,
+        lambda: switch.process(frames, None, ports, repeat),
+        "bare add loop",
+        count * repeat * LANES,
+        lambda: _add(lanes, sums, repeat),
+    )
+
+
+@numba.njit(cache=True)  # type: ignore[untyped-decorator]
+def _copy(frames: NDArray[np.uint8], copies: NDArray[np.uint8], repeat: int) -> None:
+    for _ in range(repeat):
+        for row in range(frames.shape[0]):
+            for column in range(frames.shape[1]):
+                copies[row, column] = frames[row, column]
+
+
+@numba.njit(cache=True)  # type: ignore[untyped-decorator]
+def _add(lanes: NDArray[np.uint32], sums: NDArray[np.uint32], repeat: int) -> None:
+    for _ in range(repeat):
+        for row in range(lanes.shape[0]):
+            slot = sums[row % sums.shape[0]]
+            for lane in range(lanes.shape[1]):
+                value = lanes[row, lane]
+                value = (value >> 24) | ((value >> 8) & 0xFF00) | ((value << 8) & 0xFF0000) | (value << 24)
+                value = value + slot[lane]
+                slot[lane] = value
+                lanes[row, lane] = (value >> 24) | ((value >> 8) & 0xFF00) | ((value << 8) & 0xFF0000) | (value << 24)

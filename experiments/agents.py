@@ -1,0 +1,77 @@
+"""Host agents in virtual time: one protocol core on one host of the emulated fabric.
+
+fabric ──frames──▶ decapsulate ──Datagrams──▶ core ──Datagrams──▶ encapsulate ──frames──▶ fabric
+                                               └── deadline ──▶ the host's timer
+"""
+
+from __future__ import annotations
+
+from typing import Generic, Protocol, TypeVar
+
+import numpy as np
+
+from emulator.fabric import Fabric, Wake
+from topologies import Host, Topology
+from wire.aggregation import AGGREGATION_PORT
+from wire.control import Held, Resume
+from wire.frames import Datagrams, Rejects, decapsulate, encapsulate
+
+
+class Core(Protocol):
+    """What the worker's and the parameter server's protocol cores have in common."""
+
+    def receive(self, now_ns: int, datagrams: Datagrams) -> None: ...
+    def poll(self, now_ns: int) -> list[Datagrams]: ...
+    @property
+    def deadline_ns(self) -> int | None: ...
+    def pause(self) -> Held: ...
+    def resume(self, resume: Resume) -> None: ...
+
+
+AnyCore = TypeVar("AnyCore", bound=Core)
+
+
+class HostAgent(Generic[AnyCore]):
+    """Feeds a core with what arrives at its host, and sends what it wants to send."""
+
+    def __init__(self, fabric: Fabric, topology: Topology, host: Host, core: AnyCore) -> None:
+        self.name = host.name
+        self.core = core
+        self.rejects = Rejects()
+        self._fabric = fabric
+        self._address = int(host.address)
+        self._mac = int(host.mac.replace(":", ""), 16)
+        self._gateway_mac = int(topology.attached_switch(host.name).mac.replace(":", ""), 16)
+        self._timer_ns: int | None = None
+
+    def handle(self, wake: Wake) -> None:
+        """Frames have arrived, or the timer has fired."""
+        now_ns = self._fabric.now_ns
+        if wake.timer:
+            self._timer_ns = None
+        for frames in wake.frames:
+            datagrams, rejects = decapsulate(frames, self._address)
+            self.rejects += rejects
+            mine = datagrams.destination_ports == AGGREGATION_PORT
+            if not mine.all():
+                datagrams = Datagrams(datagrams.addresses[mine], datagrams.payload[mine])
+            if len(datagrams):
+                self.core.receive(now_ns, datagrams)
+        self.flush()
+
+    def flush(self) -> None:
+        """Send what the core has to send, and set the timer to its deadline."""
+        now_ns = self._fabric.now_ns
+        for datagrams in self.core.poll(now_ns):
+            frames = encapsulate(
+                datagrams.payload,
+                source=self._address,
+                destination=datagrams.addresses,
+                source_mac=self._mac,
+                destination_mac=self._gateway_mac,
+            )
+            self._fabric.send(self.name, np.ascontiguousarray(frames))
+        deadline_ns = self.core.deadline_ns
+        if deadline_ns is not None and deadline_ns != self._timer_ns:
+            self._timer_ns = max(deadline_ns, now_ns)
+            self._fabric.wake(self.name, self._timer_ns)

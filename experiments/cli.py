@@ -1,0 +1,122 @@
+"""The `weir` command."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Train over programmable switches: gradients summed in the fabric, placed by an LP from live telemetry.",
+)
+topology_app = typer.Typer(no_args_is_help=True, help="Fabrics as data: check, generate and draw them.")
+app.add_typer(topology_app, name="topology")
+
+_console = Console(highlight=False)
+
+OutOption = Annotated[Path, typer.Option("--out", help="Folder that run records are made in.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the figures as JSON instead of a table.")]
+SeedOption = Annotated[int | None, typer.Option("--seed", help="Replace the file's seed.")]
+
+
+@app.command()
+def demo(
+    out: OutOption = Path("runs"),
+    loss: Annotated[
+        float, typer.Option(help="Probability that a link loses a packet, every link, both directions.")
+    ] = 0.0,
+    as_json: JsonOption = False,
+) -> None:
+    """Train the demo's model over the demo's fabric, once per strategy, and compare."""
+    from importlib import resources
+
+    from experiments.config import RunConfig
+
+    with resources.as_file(resources.files("experiments") / "demo.yaml") as path:
+        config = RunConfig.load(path)
+    _run(config.model_copy(update={"loss": loss}) if loss else config, out, as_json)
+
+
+@app.command()
+def run(
+    file: Annotated[Path, typer.Argument(help="The run: fabric, job, training, background, strategies (YAML).")],
+    out: OutOption = Path("runs"),
+    strategy: Annotated[list[str] | None, typer.Option(help="Run only this strategy; may be repeated.")] = None,
+    seed: SeedOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run FILE once per strategy, print the comparison and write a run record."""
+    from experiments.config import RunConfig
+
+    config = RunConfig.load(file)
+    if strategy:
+        config = config.with_strategies(strategy)
+    _run(config if seed is None else config.model_copy(update={"seed": seed}), out, as_json)
+
+
+@app.command()
+def replay(
+    record: Annotated[Path, typer.Argument(help="A run record: its folder or its record.json.")],
+    out: OutOption = Path("runs"),
+) -> None:
+    """Run a record's configuration again and compare every figure; exit status 1 when one differs."""
+    from experiments.record import RunRecord
+
+    before = RunRecord.load(record)
+    after = _run(before.config, out, as_json=False)
+    differences = before.differences(after)
+    for line in differences:
+        _console.print(f"✗ {line}")
+    if differences:
+        raise typer.Exit(1)
+    _console.print("✓ the replay reproduced every figure of the record")
+
+
+def _run(config: Any, out: Path, as_json: bool) -> Any:
+    """Run all strategies with progress on stderr; print table and claims (or JSON); return the record."""
+    from experiments import report
+    from experiments.run import execute
+
+    record, folder = execute(config, out, Console(stderr=True, highlight=False))
+    if as_json:
+        sys.stdout.write(json.dumps({"folder": str(folder), **record.model_dump(mode="json")}) + "\n")
+        return record
+    table = Table(title=f"{config.name}: aggregation phase of {config.training.steps} steps, seed {config.seed}")
+    for index, column in enumerate(report.COLUMNS):
+        table.add_column(column, justify="left" if index == 0 else "right")
+    for row in report.rows(record.results):
+        table.add_row(*row)
+    _console.print(table)
+    for holds, text in report.claims(record):
+        _console.print(f"{'✓' if holds else '✗'} {text}")
+    _console.print(f"run record: {folder}/index.html")
+    return record
+
+
+def main() -> NoReturn:
+    """Entry point: an error that a user can mend is one line on stderr and exit status 2, never a traceback."""
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # before grpc is imported: it would report every closed stream
+    from controller.errors import ControllerError
+    from emulator.entries import EmulatorError
+    from experiments.errors import ExperimentError
+    from hosts.errors import HostError
+    from topologies.errors import TopologyError
+
+    logging.getLogger("finsy").setLevel(logging.ERROR)
+
+    try:
+        app(standalone_mode=True)
+    except (ExperimentError, TopologyError, ControllerError, EmulatorError, HostError) as error:
+        sys.stderr.write(f"weir: {error}\n")
+        sys.exit(2)
+    sys.exit(0)

@@ -1,0 +1,408 @@
+"""A job on an emulated fabric in virtual time, under one strategy: switches, hosts, other traffic, the controller.
+
+::
+
+    Fabric (native event loop) ◀─frames─▶ HostAgent ◀─▶ worker and server cores
+       │ packet-in/out
+    P4RuntimeServer ◀──── gRPC on loopback ────▶ Controller
+
+Virtual time stands still while hosts think and while the controller acts, so a run depends on its configuration and
+seed alone. What the controller tells a host, and what a host answers, travels `control.latency` of virtual time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from controller.controller import Controller, Message, Options
+from controller.moves import Pause
+from controller.placement import Placement, Problem
+from controller.plan import JobSpec, Marking
+from controller.session import Pipeline, SwitchSession
+from controller.strategies import strategy
+from controller.tables import DROP_REASONS, DROPS
+from emulator.fabric import Fabric
+from emulator.p4runtime import P4RuntimeServer
+from emulator.switch import Switch
+from experiments.agents import HostAgent
+from experiments.config import RunConfig
+from experiments.errors import ExperimentError
+from experiments.training import Floats
+from hosts.quantization import chunk_count
+from hosts.server import ParameterServerCore
+from hosts.tensors import Reduced
+from hosts.worker import WorkerCore, WorkerOptions
+from p4src import FABRIC_JSON, FABRIC_P4INFO
+from topologies import Endpoint, Routes
+from wire.aggregation import HEADER_BYTES, MESSAGE_BYTES
+from wire.control import Held, Resume, ServerPlan, WorkerPlan
+from wire.frames import FRAME_HEADER_BYTES, encapsulate
+
+JOB: Final = 1
+BACKGROUND_PAYLOAD_BYTES: Final = 1_000
+DISCARD_PORT: Final = 9
+"""UDP port of the background traffic's receivers (RFC 863)."""
+
+QUEUE_SAMPLE_NS: Final = 250_000
+
+ADAPTIVE: Final = frozenset({"agg"})
+"""Strategies that look at telemetry, and so may move a running job."""
+
+STUCK_NS: Final = 10_000_000_000
+"""Virtual time without progress after which a run is given up as stuck."""
+_CONTROL_TIMEOUT_S: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """The job began to be summed elsewhere."""
+
+    time_ns: int
+    switches: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LinkFigures:
+    """What crossed one directed link, named by its sending end."""
+
+    end: Endpoint
+    job_bytes: int
+    """All but the background traffic."""
+    load: float
+    """Share of the link's rate that was used over the run, 0…1."""
+    largest_queue_packets: int
+    lost_packets: int
+    queue_drops: int
+
+
+class TimedStrategy:
+    """A strategy that notes how long each decision takes."""
+
+    def __init__(self, name: str) -> None:
+        self.decisions_ms: list[float] = []
+        """Wall-clock time of each decision."""
+        self._strategy = strategy(name)
+
+    def place(self, problem: Problem, rng: random.Random) -> Placement:
+        started = time.perf_counter()
+        placement = self._strategy.place(problem, rng)
+        self.decisions_ms.append(1e3 * (time.perf_counter() - started))
+        return placement
+
+
+class Cluster:
+    """Everything that one strategy's run consists of; an async context manager."""
+
+    def __init__(self, config: RunConfig, strategy_name: str) -> None:
+        self.config = config
+        self.strategy_name = strategy_name
+        self.topology = config.topology
+        self._moves: list[Moved] = []
+        self._strategy = TimedStrategy(strategy_name)
+        self._routes = Routes(self.topology)
+        self._fabric = Fabric(seed=config.seed)
+        self._switches: dict[str, Switch] = {}
+        self._workers: list[HostAgent[WorkerCore]] = []
+        self._server: HostAgent[ParameterServerCore] | None = None
+        self._agents: dict[str, HostAgent[WorkerCore] | HostAgent[ParameterServerCore]] = {}
+        self._due: list[tuple[int, int, Callable[[], None]]] = []
+        self._sequence = 0
+        self._generation = 0
+        self._rounds_done = 0
+        self._goodput_ns = 0
+        self._stack = AsyncExitStack()
+
+    # --- building ---
+
+    async def __aenter__(self) -> Cluster:
+        try:
+            await self._build()
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+
+    async def _build(self) -> None:
+        self._build_fabric()
+        self._rpc = P4RuntimeServer(self._switches.values())
+        self._rpc.start()
+        self._stack.callback(self._rpc.stop)
+        sessions: dict[str, SwitchSession] = {}
+        pipeline = Pipeline(FABRIC_P4INFO, FABRIC_JSON)
+        for switch in self.topology.switches:
+            session = SwitchSession(switch.name, self._rpc.address, device_id=switch.device_id, pipeline=pipeline)
+            sessions[switch.name] = await self._stack.enter_async_context(session)
+        control = self.config.control
+        self._controller = Controller(
+            self.topology,
+            self._routes,
+            sessions,
+            self._strategy,
+            Options(
+                probe_period_ns=control.interval,
+                solve_period_ns=control.solve_interval if self.strategy_name in ADAPTIVE else 0,
+                improvement=control.gain,
+                dwell_ns=control.dwell,
+                retry_ns=50 * control.latency + 1_000_000,
+                marking=Marking(self.config.marking.threshold),
+            ),
+        )
+        self._sessions = sessions
+        await self._controller.start()
+        await self._warm_up()
+        job = self.config.job
+        spec = JobSpec(
+            JOB,
+            tuple(job.workers),
+            job.server,
+            job.slots,
+            job.window,
+            gradient_bytes=self._gradient_bytes(),
+        )
+        for message in await self._controller.admit(spec, self._fabric.now_ns):
+            self._start_host(message)
+        self._note_placement()
+
+    def _gradient_bytes(self) -> int:
+        """What one worker's stream brings onto a link in a step."""
+        chunks = chunk_count(self.config.training.options.parameters)
+        return chunks * (MESSAGE_BYTES + FRAME_HEADER_BYTES) + min(chunks, self.config.job.window) * (
+            HEADER_BYTES + FRAME_HEADER_BYTES
+        )
+
+    def _build_fabric(self) -> None:
+        topology, fabric = self.topology, self._fabric
+        program = FABRIC_JSON.read_bytes()
+        for node in topology.switches:
+            switch = Switch(node.device_id)
+            switch.load(program)
+            self._switches[node.name] = switch
+            fabric.add_switch(node.name, switch)
+        participants = {*self.config.job.workers, self.config.job.server}
+        for host in topology.hosts:
+            fabric.add_host(host.name, poll_ns=self.config.host_poll, sink=host.name not in participants)
+        for link in topology.links:
+            fabric.add_link(
+                (link.a.node, link.a.port),
+                (link.b.node, link.b.port),
+                rate_bps=link.rate_bps,
+                delay_ns=link.delay_ns,
+                loss=1 - (1 - link.loss) * (1 - self.config.loss),
+                queue_packets=link.queue_packets,
+            )
+            for end in link.ends:
+                if topology.is_switch(end.node):
+                    fabric.record_queue((end.node, end.port), QUEUE_SAMPLE_NS)
+        for flow in self.config.background:
+            source, destination = topology.host(flow.source), topology.host(flow.destination)
+            frame = encapsulate(
+                np.zeros((1, BACKGROUND_PAYLOAD_BYTES), np.uint8),
+                source=int(source.address),
+                destination=int(destination.address),
+                source_mac=int(source.mac.replace(":", ""), 16),
+                destination_mac=int(topology.attached_switch(source.name).mac.replace(":", ""), 16),
+                source_port=flow.port,
+                destination_port=DISCARD_PORT,
+            )
+            fabric.add_flow(flow.source, frame.tobytes(), rate_bps=flow.rate, start_ns=flow.start, stop_ns=flow.stop)
+
+    async def _warm_up(self) -> None:
+        """Let probes see the fabric before the first placement."""
+        await self._run(lambda: self._fabric.now_ns >= self.config.control.warm_up, "the warm-up")
+
+    def _start_host(self, message: Message) -> None:
+        host = self.topology.host(message.host)
+        match message.content:
+            case WorkerPlan() as plan:
+                worker = HostAgent(self._fabric, self.topology, host, WorkerCore(plan, WorkerOptions()))
+                self._workers.append(worker)
+                self._agents[host.name] = worker
+            case ServerPlan() as plan:
+                self._server = HostAgent(self._fabric, self.topology, host, ParameterServerCore(plan))
+                self._agents[host.name] = self._server
+            case other:
+                raise ExperimentError(f"{message.host}: a job starts with plans, not with {type(other).__name__}")
+
+    # --- the job ---
+
+    @property
+    def now_ns(self) -> int:
+        return self._fabric.now_ns
+
+    async def allreduce(self, gradients: Sequence[Floats], weight: int) -> tuple[list[Reduced], int]:
+        """Sum one tensor per worker in the fabric; what reached each worker, and how long it took in virtual time."""
+        started_ns = self._fabric.now_ns
+        handles = []
+        for worker, gradient in zip(self._workers, gradients, strict=True):
+            handles.append(worker.core.submit(gradient, name="gradient", weight=weight))
+            worker.flush()
+        await self._run(lambda: all(worker.core.idle for worker in self._workers), "the workers' sums")
+        totals = []
+        for worker, handle in zip(self._workers, handles, strict=True):
+            total = worker.core.take(handle)
+            assert total is not None
+            totals.append(total)
+        return totals, self._fabric.now_ns - started_ns
+
+    async def compute(self, duration_ns: int) -> None:
+        """Let virtual time pass while the workers compute."""
+        end_ns = self._fabric.now_ns + duration_ns
+        await self._run(lambda: self._fabric.now_ns >= end_ns, "computing", end_ns)
+
+    # --- virtual time ---
+
+    async def _run(self, done: Callable[[], bool], what: str, until_ns: int | None = None) -> None:
+        limit_ns = self._fabric.now_ns + STUCK_NS
+        while not done():
+            control_ns = max(self._next_control_ns(), self._fabric.now_ns)
+            target_ns = min(control_ns, limit_ns, until_ns if until_ns is not None else limit_ns)
+            for wake in self._fabric.run(target_ns):
+                self._agents[wake.host].handle(wake)
+            if self._fabric.now_ns >= control_ns:
+                await self._control()
+            if self._fabric.now_ns >= limit_ns:
+                raise ExperimentError(
+                    f"no progress in {STUCK_NS / 1e9:g} s of virtual time: waiting for {what}; {self._state()}"
+                )
+
+    def _next_control_ns(self) -> int:
+        due = self._controller.deadline_ns
+        return min(due, self._due[0][0]) if self._due else due
+
+    async def _control(self) -> None:
+        """Deliver what is due between controller and hosts, then let the controller act."""
+        now_ns = self._fabric.now_ns
+        while self._due and self._due[0][0] <= now_ns:
+            heapq.heappop(self._due)[2]()
+        if self._controller.deadline_ns > now_ns:
+            return
+        await self._controller.drain(
+            {name: self._rpc.packet_ins(switch.device_id) for name, switch in self._switches.items()}
+        )
+        self._report_goodput(now_ns)
+        messages = await self._controller.tick(now_ns)
+        await self._packet_outs_arrived()
+        for message in messages:
+            self._after_latency(lambda message=message: self._tell(message))  # type: ignore[misc]
+        if JOB in self._controller.jobs:
+            self._note_placement()
+
+    def _report_goodput(self, now_ns: int) -> None:
+        """Tell the controller how fast the job has gone since the last look, so that it knows the job's own traffic."""
+        if not self._workers or now_ns < self._goodput_ns + self.config.control.solve_interval // 2:
+            return
+        rounds = self._workers[0].core.rounds_complete
+        self._controller.goodput(JOB, 1e9 * (rounds - self._rounds_done) / (now_ns - self._goodput_ns))
+        self._rounds_done, self._goodput_ns = rounds, now_ns
+
+    async def _packet_outs_arrived(self) -> None:
+        """Packet-outs are not acknowledged: wait until the switches have them all, or time would go on without them."""
+        async with asyncio.timeout(_CONTROL_TIMEOUT_S):
+            for name, sent in self._controller.packet_outs_sent.items():
+                while self._rpc.packet_outs(self._switches[name].device_id) < sent:
+                    await asyncio.sleep(0)
+
+    def _after_latency(self, action: Callable[[], None]) -> None:
+        self._sequence += 1
+        heapq.heappush(self._due, (self._fabric.now_ns + self.config.control.latency, self._sequence, action))
+
+    def _tell(self, message: Message) -> None:
+        """A message of the controller reaches its host; the answer sets out."""
+        agent = self._agents[message.host]
+        match message.content:
+            case Pause():
+                held: Held = agent.core.pause()
+                self._after_latency(lambda: self._controller.held(JOB, agent.name, held))
+            case Resume() as resume:
+                agent.core.resume(resume)
+                agent.flush()
+                self._after_latency(lambda: self._controller.resumed(JOB, agent.name))
+            case other:
+                raise ExperimentError(f"{message.host}: a running job is not told {type(other).__name__}")
+
+    def _note_placement(self) -> None:
+        """Record where the job is summed, when that has changed."""
+        plan = self._controller.jobs[JOB]
+        if plan.generation != self._generation:
+            self._generation = plan.generation
+            self._moves.append(Moved(self._fabric.now_ns, tuple(sorted(plan.placement.switches))))
+
+    def _state(self) -> str:
+        """What the user of a stuck run should see."""
+        waiting = [worker.name for worker in self._workers if not worker.core.idle]
+        return f"waiting are {', '.join(waiting) or 'none of the workers'}"
+
+    # --- figures ---
+
+    def take_moves(self) -> list[Moved]:
+        """Placements since the last call; the first one is the job's start."""
+        moves, self._moves = self._moves, []
+        return moves
+
+    @property
+    def decisions_ms(self) -> list[float]:
+        """Wall-clock time of each placement decision so far."""
+        return self._strategy.decisions_ms
+
+    @property
+    def tree(self) -> dict[str, str]:
+        """Every worker and summing switch → the node that it sends to."""
+        placement = self._controller.jobs[JOB].placement
+        return {**placement.aggregators, **placement.parents}
+
+    @property
+    def resends(self) -> int:
+        return sum(worker.core.counters.retransmitted for worker in self._workers)
+
+    def digest(self) -> str:
+        """Of every frame that the fabric carried."""
+        return self._fabric.digest()
+
+    def links(self) -> Iterator[LinkFigures]:
+        """Every directed link."""
+        for link in self.topology.links:
+            for end in link.ends:
+                if self.topology.is_host(end.node):
+                    counters = self._fabric.nic_counters(end.node, end.port)
+                else:
+                    counters = self._switches[end.node].port_counters(end.port)
+                yield LinkFigures(
+                    end=end,
+                    job_bytes=counters.tx_bytes,
+                    load=8e9 * counters.tx_bytes / (link.rate_bps * max(self._fabric.now_ns, 1)),
+                    largest_queue_packets=counters.max_depth_packets if self.topology.is_switch(end.node) else 0,
+                    lost_packets=counters.lost_packets,
+                    queue_drops=sum(counters.drops),
+                )
+
+    def queue(self, end: Endpoint) -> tuple[list[int], list[int]]:
+        """Depth of a switch port's queues over time: instants in ns, depths in packets."""
+        times, depths = self._fabric.queue_trace((end.node, end.port))
+        return times.tolist(), depths.tolist()
+
+    async def drops(self) -> dict[str, int]:
+        """Packets dropped so far, by reason, all switches, links and hosts together; only reasons that occurred."""
+        drops = dict.fromkeys(DROP_REASONS, 0)
+        for session in self._sessions.values():
+            for reason, count in zip(DROP_REASONS, await session.read_counter(DROPS), strict=True):
+                drops[reason] += count
+        figures = list(self.links())
+        drops["link loss"] = sum(figure.lost_packets for figure in figures)
+        drops["queue full"] = sum(figure.queue_drops for figure in figures)
+        for agent in self._agents.values():
+            for reason, count in agent.core.counters.drops.items():
+                drops[f"host: {reason}"] = drops.get(f"host: {reason}", 0) + count
+            drops["host: not a datagram"] = drops.get("host: not a datagram", 0) + agent.rejects.total
+        return {reason: count for reason, count in drops.items() if count}

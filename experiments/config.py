@@ -1,0 +1,231 @@
+"""What a run is: fabric, job, training, background traffic and strategies, from a YAML file.
+
+Every error names the file, the key and the value, and says what would be right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, Final, Self
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from controller.strategies import STRATEGIES
+from experiments.errors import ExperimentError
+from experiments.training import TrainingOptions
+from topologies import Topology, TopologyError
+from topologies.units import parse_delay, parse_rate
+
+LARGEST_WINDOW: Final = 512
+
+
+def _quantity(parse: Callable[[object], int]) -> BeforeValidator:
+    """Accept `200Mbit` as people write it, and the plain integer that a record holds."""
+
+    def read(value: object) -> object:
+        if isinstance(value, int) and not isinstance(value, bool):
+            return value
+        try:
+            return parse(value)
+        except TopologyError as error:
+            raise ValueError(str(error)) from None
+
+    return BeforeValidator(read)
+
+
+Rate = Annotated[int, _quantity(parse_rate), Field(gt=0)]
+"""Bits per second."""
+Duration = Annotated[int, _quantity(parse_delay), Field(ge=0)]
+"""Nanoseconds."""
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class JobConfig(_Section):
+    """Who takes part in the job."""
+
+    workers: list[str] = Field(min_length=1)
+    server: str
+    window: int = Field(16, ge=1, le=LARGEST_WINDOW)
+    """W: most rounds in flight."""
+    slots: int = Field(32, ge=2, le=2 * LARGEST_WINDOW)
+    """S: aggregation slots of the job in each of its switches, a power of two, at least 2 W."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.slots & (self.slots - 1):
+            raise ValueError(f"slots {self.slots} is not a power of two; use {1 << self.slots.bit_length()}")
+        if self.slots < 2 * self.window:
+            raise ValueError(f"window {self.window} needs at least {2 * self.window} slots, not {self.slots}")
+        if len(set(self.workers)) < len(self.workers):
+            raise ValueError("a host is named twice among the workers; each host runs one worker")
+        if self.server in self.workers:
+            raise ValueError(f"server {self.server} is a worker too; give the parameter server a host of its own")
+        return self
+
+
+class TrainingConfig(_Section):
+    """What is trained; `compute` is the virtual time that a worker takes for one gradient."""
+
+    hidden: int = Field(128, ge=1, le=4096)
+    batch: int = Field(16, ge=1, le=1024)
+    steps: int = Field(150, ge=1)
+    learning_rate: float = Field(0.15, gt=0)
+    momentum: float = Field(0.9, ge=0, lt=1)
+    compute: Duration = 500_000
+
+    @property
+    def options(self) -> TrainingOptions:
+        return TrainingOptions(self.hidden, self.batch, self.steps, self.learning_rate, self.momentum)
+
+
+class FlowConfig(_Section):
+    """Background traffic of one host pair, at a mean rate, between two instants of virtual time."""
+
+    source: str
+    destination: str
+    rate: Rate
+    start: Duration = 0
+    stop: Duration | None = None
+    """None: until the run ends."""
+    port: int = Field(9, ge=1, le=65535)
+    """UDP source port: another port may take another of the equal-cost paths."""
+
+
+class ControlConfig(_Section):
+    """How often the controller looks, and how quickly it can act."""
+
+    interval: Duration = Field(2_000_000, gt=0)
+    """Between two rounds of probes."""
+    warm_up: Duration = 20_000_000
+    """Probes alone, before the job is placed."""
+    solve_interval: Duration = Field(20_000_000, gt=0)
+    """Between two looks at whether the job should move."""
+    dwell: Duration = 50_000_000
+    """A job that has moved stays for so long."""
+    latency: Duration = 100_000
+    """One way, from the controller to a host."""
+    gain: float = Field(0.15, ge=0, lt=1)
+    """A running job is moved when the predicted completion time falls by more than this share."""
+
+
+class MarkingConfig(_Section):
+    """Queue bound of every egress queue of the fabric."""
+
+    threshold: int = Field(24, ge=1)
+    """Packets in the queue from which on congestion is marked."""
+
+
+class RunConfig(_Section):
+    """One run."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
+    seed: int = Field(1, ge=0)
+    fabric: dict[str, Any]
+    """The fabric, spelled out as in topologies/*.yaml (a file may name another one: `fabric: leaf_spine.yaml`)."""
+    job: JobConfig
+    training: TrainingConfig = TrainingConfig()
+    background: list[FlowConfig] = []
+    host_poll: Duration = 30_000
+    """Hosts take what has arrived at multiples of this, as NICs with interrupt moderation do; 0: frame by frame."""
+    loss: float = Field(0.0, ge=0, lt=1)
+    """Probability that a link loses a frame, on every link, in both directions, over what the fabric itself says."""
+    control: ControlConfig = ControlConfig()
+    marking: MarkingConfig = MarkingConfig()
+    strategies: list[str] = Field(["ps", "rack", "random", "agg"], min_length=1)
+
+    @field_validator("strategies")
+    @classmethod
+    def _known(cls, names: list[str]) -> list[str]:
+        for name in names:
+            if name not in STRATEGIES:
+                raise ValueError(f'strategy "{name}" is unknown; there are {", ".join(sorted(STRATEGIES))}')
+        if len(set(names)) < len(names):
+            raise ValueError("a strategy is named twice; name each once")
+        return names
+
+    @classmethod
+    def load(cls, path: Path) -> RunConfig:
+        """Read a run's YAML file.
+
+        Raises: ExperimentError: it cannot be read, or says something that no run can be.
+        """
+        try:
+            data = yaml.safe_load(path.read_text())
+        except OSError as error:
+            raise ExperimentError(f"{path}: cannot be read ({error.strerror})") from None
+        except UnicodeDecodeError:
+            raise ExperimentError(f"{path}: is not text; a run is a YAML file") from None
+        except yaml.YAMLError as error:
+            raise ExperimentError(f"{path}: is not YAML: {' '.join(str(error).split())}") from None
+        if not isinstance(data, dict):
+            raise ExperimentError(
+                f"{path}: a run is a YAML mapping with name, fabric and job; this is {type(data).__name__}"
+            )
+        if isinstance(data.get("fabric"), str):
+            data["fabric"] = _read_fabric(path, data["fabric"])
+        config = cls._validated(str(path), data)
+        config.check_names(str(path))
+        return config
+
+    def with_strategies(self, names: Sequence[str]) -> RunConfig:
+        """The same run for other strategies. Raises `ExperimentError` for an unknown one."""
+        return self._validated("--strategy", {**self.model_dump(), "strategies": list(names)})
+
+    @property
+    def topology(self) -> Topology:
+        from topologies import schema
+
+        return schema.parse(self.fabric, f"run {self.name}: fabric")
+
+    def check_names(self, where: str) -> None:
+        """Every host that the run names is one of the fabric's. Raises `ExperimentError`."""
+        topology = self.topology
+        named = [("job.workers", name) for name in self.job.workers]
+        named.append(("job.server", self.job.server))
+        for index, flow in enumerate(self.background):
+            named += [
+                (f"background.{index}.source", flow.source),
+                (f"background.{index}.destination", flow.destination),
+            ]
+            if flow.source == flow.destination:
+                raise ExperimentError(f"{where}: background.{index}: {flow.source} sends to itself; name two hosts")
+        for key, name in named:
+            if not topology.is_host(name):
+                hosts = ", ".join(host.name for host in topology.hosts)
+                raise ExperimentError(f'{where}: {key}: fabric {topology.name} has no host "{name}"; there are {hosts}')
+
+    @classmethod
+    def _validated(cls, where: str, data: dict[str, Any]) -> RunConfig:
+        try:
+            return cls.model_validate(data)
+        except ValidationError as error:
+            first = error.errors()[0]
+            key = ".".join(str(part) for part in first["loc"]) or "run"
+            message = first["msg"].removeprefix("Value error, ")
+            if first["type"] == "extra_forbidden":
+                message = "is not a key of a run"
+            given = f" (given: {first['input']!r})" if isinstance(first["input"], str | int | float) else ""
+            raise ExperimentError(f"{where}: {key}: {message}{given}") from None
+
+
+def _read_fabric(run_file: Path, name: str) -> dict[str, Any]:
+    """The fabric file named by a run: beside the run's file, or one that ships with topologies/."""
+    beside = run_file.parent / name
+    path = beside if beside.exists() else Path(str(resources.files("topologies") / name))
+    try:
+        data = yaml.safe_load(path.read_text())
+    except OSError:
+        raise ExperimentError(
+            f'{run_file}: fabric: no file "{name}" beside it, nor one shipped in topologies/'
+        ) from None
+    except yaml.YAMLError as error:
+        raise ExperimentError(f"{run_file}: fabric: {name} is not YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(data, dict):
+        raise ExperimentError(f"{run_file}: fabric: {name} is not a fabric; it is a YAML mapping with links")
+    return data

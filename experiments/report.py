@@ -1,0 +1,193 @@
+"""A run record for the eye: plots, and one HTML page that shows them with the table."""
+
+from __future__ import annotations
+
+import html
+import io
+from collections.abc import Callable, Mapping
+from importlib import resources
+from pathlib import Path
+from string import Template
+from typing import Any, Final
+
+import numpy as np
+import yaml
+
+from experiments.record import RunRecord, StrategyResult
+
+COLOURS: Final[Mapping[str, str]] = {"ps": "#b3433b", "rack": "#c98a1b", "random": "#7d6aa8", "agg": "#1f7a5c"}
+LABELS: Final[Mapping[str, str]] = {
+    "ps": "parameter server only",
+    "rack": "rack-only",
+    "random": "random switches",
+    "agg": "AGG (LP from telemetry)",
+}
+
+COLUMNS: Final = (
+    "strategy",
+    "mean ms",
+    "p95 ms",
+    "against ps",
+    "busiest link MB",
+    "largest queue",
+    "resends",
+    "LP ms",
+    "test accuracy",
+)
+
+
+def rows(results: list[StrategyResult]) -> list[tuple[str, ...]]:
+    """The comparison table, a row per strategy, under `COLUMNS`."""
+    baseline = next((result.mean_ms for result in results if result.strategy == "ps"), None)
+    table: list[tuple[str, ...]] = []
+    for result in results:
+        change = (
+            "–" if baseline is None or result.strategy == "ps" else f"{100 * (result.mean_ms / baseline - 1):+.0f} %"
+        )
+        solver = f"{np.median(result.solver_ms):.0f} × {len(result.solver_ms)}" if result.solver_ms else "–"
+        table.append(
+            (
+                LABELS.get(result.strategy, result.strategy),
+                f"{result.mean_ms:.3f}",
+                f"{result.p95_ms:.3f}",
+                change,
+                f"{result.busiest_link_bytes / 1e6:.1f} ({result.busiest_link})",
+                f"{result.largest_queue_packets} ({result.largest_queue})",
+                str(result.resends),
+                solver,
+                f"{100 * result.accuracy:.1f} %",
+            )
+        )
+    return table
+
+
+def claims(record: RunRecord) -> list[tuple[bool, str]]:
+    """What must hold of a run, each with whether it does."""
+    results = record.results
+    lines = [
+        (
+            all(result.weights == record.reference_weights for result in results),
+            "final weights are bit-identical for every strategy, and to plain NumPy training without a network",
+        ),
+        (record.reference_accuracy >= 0.95, f"accuracy on the held-out digits {100 * record.reference_accuracy:.1f} %"),
+    ]
+    means = {result.strategy: result.mean_ms for result in results}
+    if {"ps", "agg"} <= means.keys():
+        saved = 100 * (1 - means["agg"] / means["ps"])
+        lines.append(
+            (saved >= 40, f"AGG's aggregation phase takes {saved:.0f} % less time than the parameter server alone")
+        )
+    others = [means[name] for name in ("rack", "random") if name in means]
+    if "agg" in means and others:
+        lines.append((means["agg"] < min(others), "AGG's aggregation phase is shorter than rack-only's and random's"))
+    moves = [move for result in results if result.strategy == "agg" for move in result.moves]
+    if moves:
+        lines.append((True, f"AGG moved the aggregation point in mid-run {len(moves)} time(s); training went on"))
+    return lines
+
+
+def write(record: RunRecord, folder: Path, draw_fabric: Callable[[StrategyResult], str]) -> Path:
+    """Write plots and index.html into `folder`; `draw_fabric` gives the SVG of the fabric under a strategy."""
+    plots = {"iterations": _plot_iterations(record), "queues": _plot_queues(record)}
+    fabrics = {result.strategy: draw_fabric(result) for result in record.results}
+    for name, svg in {**plots, **{f"fabric-{strategy}": svg for strategy, svg in fabrics.items()}}.items():
+        (folder / f"{name}.svg").write_text(svg)
+    page = Template((resources.files("experiments") / "report.html").read_text()).substitute(
+        name=html.escape(record.config.name),
+        started=record.started,
+        seed=record.config.seed,
+        commit=record.commit,
+        table=_html_table(record),
+        claims=_html_list([f"{'✓' if holds else '✗'} {html.escape(text)}" for holds, text in claims(record)]),
+        iterations=plots["iterations"],
+        queues=plots["queues"],
+        fabrics="".join(
+            f"<figure>{svg}<figcaption>{html.escape(LABELS.get(strategy, strategy))}</figcaption></figure>"
+            for strategy, svg in fabrics.items()
+        ),
+        moves=_html_moves(record),
+        configuration=html.escape(yaml.safe_dump(record.config.model_dump(mode="json"), sort_keys=False)),
+        versions=html.escape(yaml.safe_dump(record.versions, sort_keys=False)),
+    )
+    path = folder / "index.html"
+    path.write_text(page)
+    return path
+
+
+def _html_table(record: RunRecord) -> str:
+    best = min(record.results, key=lambda result: result.mean_ms).strategy if record.results else ""
+    head = "".join(f"<th>{html.escape(column)}</th>" for column in COLUMNS)
+    body = ""
+    for result, row in zip(record.results, rows(record.results), strict=True):
+        cells = "".join(f"<td>{html.escape(cell)}</td>" for cell in row)
+        body += f"<tr{' class=best' if result.strategy == best else ''}>{cells}</tr>"
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _html_list(lines: list[str]) -> str:
+    return "<ul>" + "".join(f"<li>{line}</li>" for line in lines) + "</ul>"
+
+
+def _html_moves(record: RunRecord) -> str:
+    lines = [
+        html.escape(
+            f"{LABELS.get(result.strategy, result.strategy)}: step {move.step}, {move.time_ns / 1e6:.1f} ms: "
+            f"now summed at {', '.join(move.switches) or 'the parameter server'}"
+        )
+        for result in record.results
+        for move in result.moves
+    ]
+    return _html_list(lines) if lines else "<p>None.</p>"
+
+
+def _plot_iterations(record: RunRecord) -> str:
+    def draw(axes: Any) -> None:
+        for result in record.results:
+            axes.plot(
+                np.arange(len(result.iteration_ns)),
+                np.array(result.iteration_ns) / 1e6,
+                label=LABELS.get(result.strategy, result.strategy),
+                color=COLOURS.get(result.strategy),
+                linewidth=1.3,
+            )
+            for move in result.moves:
+                axes.axvline(move.step, color=COLOURS.get(result.strategy), linestyle=":", linewidth=1)
+        axes.set(xlabel="training step", ylabel="aggregation phase [ms]", ylim=(0, None))
+        axes.legend(frameon=False)
+
+    return _svg(draw)
+
+
+def _plot_queues(record: RunRecord) -> str:
+    def draw(axes: Any) -> None:
+        for result in record.results:
+            if not result.queues:
+                continue
+            trace = max(result.queues, key=lambda queue: max(queue.depth_packets, default=0))
+            axes.plot(
+                np.array(trace.time_ns) / 1e6,
+                trace.depth_packets,
+                label=f"{LABELS.get(result.strategy, result.strategy)}: {trace.port}",
+                color=COLOURS.get(result.strategy),
+                linewidth=0.8,
+            )
+        axes.set(xlabel="virtual time [ms]", ylabel="queue depth [packets]", ylim=(0, None))
+        axes.legend(frameon=False)
+
+    return _svg(draw)
+
+
+def _svg(draw: Callable[[Any], None]) -> str:
+    """One plot as an SVG element, the same text for the same data."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    with mpl.rc_context(
+        {"svg.hashsalt": "weir", "font.size": 10, "axes.spines.top": False, "axes.spines.right": False}
+    ):
+        figure = Figure(figsize=(9, 3.4), layout="constrained")
+        draw(figure.subplots())
+        text = io.StringIO()
+        figure.savefig(text, format="svg", metadata={"Date": None})
+    svg = text.getvalue()
+    return svg[svg.index("<svg") :]

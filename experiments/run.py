@@ -1,0 +1,104 @@
+"""Run a configuration once per strategy and put down what happened."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from experiments import report
+from experiments.cluster import Cluster
+from experiments.config import RunConfig
+from experiments.errors import ExperimentError
+from experiments.record import MoveRecord, QueueTrace, RunRecord, StrategyResult, create_folder
+from experiments.training import TrainingJob, train_without_network
+from hosts import reference_sum
+
+
+def execute(config: RunConfig, out: Path, console: Console) -> tuple[RunRecord, Path]:
+    """Run every strategy of `config`, showing progress on `console`; the record and the folder it was written to.
+
+    Raises: ExperimentError and the other rooms' errors, for what a user can mend.
+    """
+    folder = create_folder(out, config.name)
+    try:
+        record = _run_strategies(config, console)
+    except BaseException:
+        folder.rmdir()
+        raise
+    record.save(folder)
+    from experiments.drawing import draw_fabric
+
+    report.write(record, folder, lambda result: draw_fabric(config, result))
+    return record, folder
+
+
+def _run_strategies(config: RunConfig, console: Console) -> RunRecord:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console) as progress:
+        reference = _new_job(config)
+        task = progress.add_task("NumPy, no network", total=1)
+        train_without_network(reference, lambda gradients: reference_sum(gradients, name="gradient"))
+        progress.update(task, completed=1)
+        record = RunRecord.begin(config, reference.digests()[0], reference.accuracy())
+        for strategy in config.strategies:
+            task = progress.add_task(report.LABELS.get(strategy, strategy), total=config.training.steps)
+            result = asyncio.run(run_strategy(config, strategy, lambda task=task: progress.advance(task)))  # type: ignore[misc]
+            record.results.append(result)
+    return record
+
+
+async def run_strategy(config: RunConfig, strategy: str, advance: Callable[[], object] | None = None) -> StrategyResult:
+    """Train the job under one strategy; `advance` is called after every step."""
+    started = time.perf_counter()
+    job = _new_job(config)
+    times_ns: list[int] = []
+    moves: list[MoveRecord] = []
+    async with Cluster(config, strategy) as cluster:
+        for step in range(config.training.steps):
+            await cluster.compute(config.training.compute)
+            totals, duration_ns = await cluster.allreduce(job.gradients(step), config.training.batch)
+            times_ns.append(duration_ns)
+            job.apply([total.mean() for total in totals])
+            moves += [
+                MoveRecord(step=step, time_ns=moved.time_ns, switches=list(moved.switches))
+                for moved in cluster.take_moves()
+            ]
+            if advance is not None:
+                advance()
+        links = list(cluster.links())
+        busiest = max(links, key=lambda link: link.job_bytes)
+        longest = max(links, key=lambda link: link.largest_queue_packets)
+        times, depths = cluster.queue(longest.end)
+        digests = set(job.digests())
+        if len(digests) > 1:
+            raise ExperimentError(
+                f"strategy {strategy}: the workers' weights differ; sums were not the same everywhere"
+            )
+        return StrategyResult(
+            strategy=strategy,
+            iteration_ns=times_ns,
+            busiest_link=str(busiest.end),
+            busiest_link_bytes=busiest.job_bytes,
+            largest_queue=str(longest.end),
+            largest_queue_packets=longest.largest_queue_packets,
+            resends=cluster.resends,
+            drops=await cluster.drops(),
+            accuracy=job.accuracy(),
+            weights=digests.pop(),
+            fabric=cluster.digest(),
+            tree=cluster.tree,
+            moves=moves[1:],
+            link_load={str(link.end): round(link.load, 6) for link in links},
+            queues=[QueueTrace(port=str(longest.end), time_ns=times, depth_packets=depths)],
+            solver_ms=cluster.decisions_ms,
+            wall_s=time.perf_counter() - started,
+        )
+
+
+def _new_job(config: RunConfig) -> TrainingJob:
+    return TrainingJob(config.training.options, len(config.job.workers), config.seed)

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from controller.placement import Costs, LinkLoad, Placement, PlacementError, Problem
-from controller.placement.problem import FAN_IN
 from controller.placement.search import AggSearch
 from controller.plan import JobSpec
 from controller.telemetry import Snapshot
 from topologies.routing import Routes
+from wire.aggregation import FAN_IN
 
 
 class Strategy(Protocol):

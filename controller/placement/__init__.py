@@ -5,10 +5,9 @@ flow network, `lp` its exact linear program, `search` the sets of switches tried
 """
 
 from controller.placement.cost import Costs, predicted_completion_time, should_move
-from controller.placement.problem import FAN_IN, LinkLoad, Placement, PlacementError, Problem
+from controller.placement.problem import LinkLoad, Placement, PlacementError, Problem
 
 __all__ = [
-    "FAN_IN",
     "Costs",
     "LinkLoad",
     "Placement",

@@ -22,9 +22,9 @@ from functools import cached_property
 from typing import Final
 
 from controller.placement.cost import Costs, Streams
-from controller.placement.problem import FAN_IN
 from topologies.model import Endpoint
 from topologies.routing import Routes
+from wire.aggregation import FAN_IN
 
 SINK: Final = ""
 

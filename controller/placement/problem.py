@@ -10,9 +10,7 @@ from typing import Final
 from controller.errors import ControllerError
 from topologies.model import Endpoint, Topology
 from topologies.routing import Routes
-
-FAN_IN: Final = 32
-"""Children of one node: one 32-bit bitmap."""
+from wire.aggregation import FAN_IN
 
 
 class PlacementError(ControllerError):
@@ -98,11 +96,6 @@ class Placement:
         for child, node in (*self.aggregators.items(), *self.parents.items()):
             children.setdefault(node, []).append(child)
         return {node: tuple(mine) for node, mine in children.items()}
-
-    @property
-    def switches(self) -> frozenset[str]:
-        """Every node that aggregates but the root: where the root is a server, the switches in use."""
-        return frozenset(self.parents)
 
     def check(self, problem: Problem) -> None:
         """Raises PlacementError unless this is a tree over the problem's workers that every switch has room for."""

@@ -23,8 +23,9 @@ from typing import Final
 from controller.placement.cost import Costs, Streams
 from controller.placement.lp import Effort, FlowProgram
 from controller.placement.network import Network, build
-from controller.placement.problem import FAN_IN, Placement, PlacementError, Problem
+from controller.placement.problem import Placement, PlacementError, Problem
 from topologies.routing import Routes
+from wire.aggregation import FAN_IN
 
 ENUMERATED_SWITCHES: Final = 8
 """With at most so many switches to choose from, all their sets are tried."""

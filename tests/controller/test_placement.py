@@ -13,9 +13,9 @@ from controller.placement import Costs, LinkLoad, Placement, PlacementError, Pro
 from controller.placement.cost import Streams
 from controller.placement.lp import FlowProgram
 from controller.placement.network import SINK, Network, build
-from controller.placement.problem import FAN_IN
 from controller.placement.search import AggSearch
 from topologies import Endpoint, Host, Link, Routes, Switch, Topology, fat_tree, leaf_spine
+from wire.aggregation import FAN_IN
 
 GBIT = 1_000_000_000
 

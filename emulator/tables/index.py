@@ -110,9 +110,11 @@ class ExactIndex:
     def __init__(self, root: int, layout: RowLayout, graveyard: Graveyard) -> None:
         self._layout, self._graveyard = layout, graveyard
         self._published = _Published(root, graveyard)
-        self.clear()
+        self._slots = Slots(layout.words, graveyard)
+        self._publish()
 
     def clear(self) -> None:
+        self._graveyard.bury(self._slots)
         self._slots = Slots(self._layout.words, self._graveyard)
         self._publish()
 
@@ -147,10 +149,12 @@ class TupleIndex:
     def __init__(self, root: int, layout: RowLayout, graveyard: Graveyard) -> None:
         self._layout, self._graveyard = layout, graveyard
         self._published = _Published(root, graveyard)
-        self.clear()
+        self._groups: dict[int, _Group] = {}
+        self._publish()
 
     def clear(self) -> None:
-        self._groups: dict[int, _Group] = {}
+        self._graveyard.bury(self._groups)
+        self._groups = {}
         self._publish()
 
     def _publish(self) -> None:
@@ -190,7 +194,7 @@ class TupleIndex:
             del group.ranked[key]
             group.slots.remove(key)
         if not group.orders:
-            del self._groups[mask]
+            self._graveyard.bury(self._groups.pop(mask))
             self._publish()
         elif group.best != before:
             self._publish()

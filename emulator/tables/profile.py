@@ -57,10 +57,6 @@ class ActionProfile:
         sizes = [sum((w + 63) // 64 * 8 for _, w in actions[name].params) for name in schema.actions]
         self._rows = Pool(8 + max(sizes, default=0))
         self._cells = Pool(16)
-        self.reset()
-
-    def reset(self) -> None:
-        """Forget everything; the tables must be cleared first."""
         self._members: dict[int, ActionCall] = {}
         self._groups: dict[int, GroupMembers] = {}
         self._member_cells: dict[int, int] = {}
@@ -72,6 +68,13 @@ class ActionProfile:
         """Cells of the members of one-shot sets, by the set's cell."""
         self._set_rows: dict[int, int] = {}
         self._uses: Counter[MemberRef | GroupRef] = Counter()
+
+    def reset(self) -> None:
+        """Forget everything; the tables that refer here must be cleared first."""
+        for group_id in list(self._groups):
+            self.delete_group(group_id)
+        for member_id in list(self._members):
+            self.delete_member(member_id)
 
     @property
     def members(self) -> Mapping[int, ActionCall]:

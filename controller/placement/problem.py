@@ -97,6 +97,11 @@ class Placement:
             children.setdefault(node, []).append(child)
         return {node: tuple(mine) for node, mine in children.items()}
 
+    @property
+    def switches(self) -> frozenset[str]:
+        """The switches that sum below the root; a root that is a switch is `root` alone."""
+        return frozenset(self.parents)
+
     def check(self, problem: Problem) -> None:
         """Raises PlacementError unless this is a tree over the problem's workers that every switch has room for."""
         topology = problem.topology

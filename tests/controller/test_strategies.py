@@ -40,6 +40,7 @@ def test_rack_sums_on_leaves_with_two_workers() -> None:
 def test_rack_leaves_out_a_full_leaf() -> None:
     problem = Problem(Routes(leaf_spine(4, 2, 3)), ("h1", "h2", "h4", "h5"), "h12", 1, room={"s2": 1})
     assert place("rack", problem).parents == {"s2": "h12"}
+    assert place("rack", problem).switches == {"s2"}
 
 
 def test_random_is_eligible_and_replays_from_its_seed() -> None:

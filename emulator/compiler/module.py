@@ -88,6 +88,8 @@ def _reparse(document: Document, layout: Layout, module: IRValue) -> None:
     frame = Frame.open(document, layout, module, "reparse.body")
     frame.zero(frame.phv, layout.zeroed_bytes)
     emit_parser(frame)
+    start, length = layout.scalars
+    frame.zero(frame.at(frame.phv, start), length)  # what the parser assigned to metadata is not the clone's
     _finish(frame, "reparse")
 
 

@@ -133,6 +133,8 @@ class _Action:
             case "add_header", (Ref("header", name),):
                 self._add_header(name)
             case "remove_header", (Ref("header", name),):
+                gone = builder.select(frame.is_valid(name), const(32, -frame.header_bytes(name)), const(32, 0))
+                frame.add_to_length(gone)
                 frame.set_valid(name, const(1, 0))
                 self.rows.clear()
             case "assign_header", (Ref("header", target_name), Ref("header", source_name)):
@@ -155,6 +157,7 @@ class _Action:
         frame.builder.position_at_end(fresh)
         frame.zero(frame.header_pointer(name), frame.header_bytes(name))
         frame.set_valid(name, const(1, 1))
+        frame.add_to_length(const(32, frame.header_bytes(name)))
         frame.builder.branch(after)
         frame.builder.position_at_end(after)
         self.rows.clear()

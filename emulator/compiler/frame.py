@@ -73,6 +73,7 @@ class Frame:
     """Block of the allocas; the function's body begins behind it."""
     locals: dict[Field, IRValue] = field(default_factory=dict)
     metadata: frozenset[str] = frozenset()
+    _length_change: IRValue | None = None
 
     @classmethod
     def open(cls, document: Document, layout: Layout, module: IRValue, name: str) -> Frame:
@@ -212,6 +213,19 @@ class Frame:
     def set_valid(self, header: str, valid: IRValue) -> None:
         place = self.at(self.phv, self.layout.valid_offset[header])
         self.builder.store(fit(self.builder, valid, 8), place)
+
+    def add_to_length(self, size: IRValue) -> None:
+        """Count a header (i32 bytes) that the program has added or, negative, removed; see `settle_length`."""
+        if self._length_change is None:
+            self._length_change = self.alloca(I32, name="length_change")
+        old = self.builder.load(self._length_change, typ=I32)
+        self.builder.store(self.builder.add(old, size), self._length_change)
+
+    def settle_length(self) -> None:
+        """Let egress see `packet_length` with the headers that ingress added or removed, as simple_switch does."""
+        if self._length_change is not None:
+            change = self.builder.load(self._length_change, typ=I32)
+            self.store_packet("packet_length", self.builder.add(self.load_packet("packet_length"), change))
 
     def header_bytes(self, header: str) -> int:
         bits = self.document.headers[header].bits

@@ -62,6 +62,7 @@ def _ingress(document: Document, layout: Layout, module: IRValue) -> None:
         if checksum.verify:
             _verify(frame, checksum)
     emit_control(frame, document.ingress)
+    frame.settle_length()
     _finish(frame, "ingress")
 
 
@@ -88,6 +89,7 @@ def _reparse(document: Document, layout: Layout, module: IRValue) -> None:
     frame = Frame.open(document, layout, module, "reparse.body")
     frame.zero(frame.phv, layout.zeroed_bytes)
     emit_parser(frame)
+    frame.settle_length()
     start, length = layout.scalars
     frame.zero(frame.at(frame.phv, start), length)  # what the parser assigned to metadata is not the clone's
     _finish(frame, "reparse")

@@ -91,8 +91,12 @@ class _Parser:
                 size_bytes = frame.builder.lshr(expressions.modulo(bits, 64), const(64, 3))
                 frame.builder.store(self._need(size_bytes, op.where), self.cursor)
             case "add_header", (Ref("header", name),):
+                size = const(32, frame.header_bytes(name))
+                frame.add_to_length(frame.builder.select(frame.is_valid(name), const(32, 0), size))
                 frame.set_valid(name, const(1, 1))
             case "remove_header", (Ref("header", name),):
+                size = const(32, -frame.header_bytes(name))
+                frame.add_to_length(frame.builder.select(frame.is_valid(name), size, const(32, 0)))
                 frame.set_valid(name, const(1, 0))
             case name, _:
                 raise UnsupportedProgram(f"{op.where}: parser operation '{name}' is not supported")

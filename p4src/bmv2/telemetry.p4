@@ -127,7 +127,7 @@ control Telemetry(inout headers_t hdr, in metadata_t meta, in standard_metadata_
             if (hdr.ipv4.isValid()) {
                 frame_bytes = ETHERNET_BYTES + hdr.ipv4.total_length;
             } else {
-                frame_bytes = (bit<16>)standard_metadata.packet_length - PACKET_OUT_BYTES;
+                frame_bytes = (bit<16>)standard_metadata.packet_length;   // the packet_out header is gone from it
             }
             bytes_sent.write((bit<32>)standard_metadata.egress_port, sent_before + (bit<64>)frame_bytes);
         }

@@ -25,9 +25,8 @@
 #define REPLICAS 8192
 
 /* Bytes */
-const bit<16> ETHERNET_BYTES   = 14;
-const bit<16> PACKET_OUT_BYTES = 2;
-const bit<16> MTU              = 1500;   // of an IPv4 packet
+const bit<16> ETHERNET_BYTES = 14;
+const bit<16> MTU            = 1500;   // of an IPv4 packet
 
 /* UDP length of messages: 8 + 28, and 4 a lane */
 const bit<16> UDP_BYTES_HEADER_ONLY = 36;

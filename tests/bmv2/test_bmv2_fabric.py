@@ -247,3 +247,13 @@ def test_packet_out(pair: Pair) -> None:
     for port in (1, PARENT_PORT, 8):
         pair.compare_packet_out(body, [(1, port), (2, 0)], (port << 7).to_bytes(2, "big"))
     pair.compare_packet_out(bytes(60), [(1, 2), (2, 0)], (2 << 7).to_bytes(2, "big"))
+    probe = int_md.probe_frame(
+        source=WORKERS[0],
+        destination=WORKERS[1],
+        source_mac=1,
+        destination_mac=2,
+        instructions=int_md.Instruction.NODE_ID,
+    )
+    [[through]] = pair.compare([(1, probe)], without_times)
+    [batch], _ = int_md.parse_frames([through.frame])
+    assert batch.path(0)[0].bytes_sent == 60, "the bytes of a packet-out that is not IPv4, its header not counted"

@@ -50,6 +50,8 @@ class PortCounters(NamedTuple):
     rx_bytes: int
     tx_packets: int
     tx_bytes: int
+    flow_bytes: int
+    """Of `tx_bytes`: frames of native traffic generators (`Fabric.add_flow`)."""
     drops: tuple[int, ...]
     """Packets that found a full queue, by priority."""
     lost_packets: int

@@ -1,6 +1,6 @@
 """Host agents in virtual time: one protocol core on one host of the emulated fabric.
 
-fabric ──frames──▶ decapsulate ──Datagrams──▶ core ──Datagrams──▶ encapsulate ──frames──▶ fabric
+fabric ──frames──▶ decapsulate ──Datagrams──▶ core ──Datagrams──▶ FrameWriter ──frames──▶ fabric
                                                └── deadline ──▶ the host's timer
 """
 
@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from typing import Generic, Protocol, TypeVar
 
-import numpy as np
-
 from emulator.fabric import Fabric, Wake
 from topologies import Host, Topology
 from wire.aggregation import AGGREGATION_PORT
 from wire.control import Held, Resume
-from wire.frames import Datagrams, Rejects, decapsulate, encapsulate
+from wire.frames import Datagrams, FrameWriter, Rejects, decapsulate
 
 
 class Core(Protocol):
@@ -40,8 +38,11 @@ class HostAgent(Generic[AnyCore]):
         self.rejects = Rejects()
         self._fabric = fabric
         self._address = int(host.address)
-        self._mac = int(host.mac.replace(":", ""), 16)
-        self._gateway_mac = int(topology.attached_switch(host.name).mac.replace(":", ""), 16)
+        self._writer = FrameWriter(
+            source=self._address,
+            source_mac=int(host.mac.replace(":", ""), 16),
+            destination_mac=int(topology.attached_switch(host.name).mac.replace(":", ""), 16),
+        )
         self._timer_ns: int | None = None
 
     def handle(self, wake: Wake) -> None:
@@ -50,11 +51,9 @@ class HostAgent(Generic[AnyCore]):
         if wake.timer:
             self._timer_ns = None
         for frames in wake.frames:
-            datagrams, rejects = decapsulate(frames, self._address)
-            self.rejects += rejects
-            mine = datagrams.destination_ports == AGGREGATION_PORT
-            if not mine.all():
-                datagrams = Datagrams(datagrams.addresses[mine], datagrams.payload[mine])
+            datagrams, rejects = decapsulate(frames, self._address, AGGREGATION_PORT)
+            if rejects.total:
+                self.rejects += rejects
             if len(datagrams):
                 self.core.receive(now_ns, datagrams)
         self.flush()
@@ -63,14 +62,7 @@ class HostAgent(Generic[AnyCore]):
         """Send what the core has to send, and set the timer to its deadline."""
         now_ns = self._fabric.now_ns
         for datagrams in self.core.poll(now_ns):
-            frames = encapsulate(
-                datagrams.payload,
-                source=self._address,
-                destination=datagrams.addresses,
-                source_mac=self._mac,
-                destination_mac=self._gateway_mac,
-            )
-            self._fabric.send(self.name, np.ascontiguousarray(frames))
+            self._fabric.send(self.name, self._writer.encapsulate(datagrams))
         deadline_ns = self.core.deadline_ns
         if deadline_ns is not None and deadline_ns != self._timer_ns:
             self._timer_ns = max(deadline_ns, now_ns)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -82,6 +83,58 @@ def replay(
     _console.print("✓ the replay reproduced every figure of the record")
 
 
+@topology_app.command()
+def check(file: Annotated[Path, typer.Argument(help="A fabric (YAML).")]) -> None:
+    """Validate FILE and say what it is."""
+    from topologies import Topology
+
+    topology = Topology.load(file)
+    _console.print(
+        f"{topology.name}: {len(topology.switches)} switches, {len(topology.hosts)} hosts, {len(topology.links)} links"
+    )
+
+
+@topology_app.command()
+def draw(
+    file: Annotated[Path, typer.Argument(help="A fabric (YAML).")],
+    picture: Annotated[Path, typer.Argument(help="Where to draw it: NAME.svg or NAME.png.")],
+) -> None:
+    """Draw the fabric in FILE, tier by tier."""
+    from topologies import Topology
+    from topologies.drawing import Drawing
+
+    topology = Topology.load(file)
+    Drawing(topology, title=topology.name).save(picture)
+
+
+@topology_app.command("leaf-spine")
+def leaf_spine_command(
+    file: Annotated[Path, typer.Argument(help="Where to write the fabric (YAML).")],
+    leaves: Annotated[int, typer.Option(help="Leaf switches.")] = 4,
+    spines: Annotated[int, typer.Option(help="Spine switches; every leaf has a link to each.")] = 2,
+    hosts_per_leaf: Annotated[int, typer.Option(help="Hosts on every leaf.")] = 3,
+    rate: Annotated[str, typer.Option(help="Rate of every link, such as 10Gbit.")] = "1Gbit",
+) -> None:
+    """Write a leaf-spine fabric, every node and link spelled out, to edit."""
+    from topologies import leaf_spine
+    from topologies.units import parse_rate
+
+    leaf_spine(leaves, spines, hosts_per_leaf, rate_bps=parse_rate(rate)).dump(file)
+
+
+@topology_app.command("fat-tree")
+def fat_tree_command(
+    file: Annotated[Path, typer.Argument(help="Where to write the fabric (YAML).")],
+    k: Annotated[int, typer.Option(help="Ports of every switch, even: k^3 / 4 hosts.")] = 4,
+    rate: Annotated[str, typer.Option(help="Rate of every link, such as 10Gbit.")] = "1Gbit",
+) -> None:
+    """Write a fat tree, every node and link spelled out, to edit."""
+    from topologies import fat_tree
+    from topologies.units import parse_rate
+
+    fat_tree(k, rate_bps=parse_rate(rate)).dump(file)
+
+
 def _run(config: Any, out: Path, as_json: bool) -> Any:
     """Run all strategies with progress on stderr; print table and claims (or JSON); return the record."""
     from experiments import report
@@ -91,9 +144,16 @@ def _run(config: Any, out: Path, as_json: bool) -> Any:
     if as_json:
         sys.stdout.write(json.dumps({"folder": str(folder), **record.model_dump(mode="json")}) + "\n")
         return record
-    table = Table(title=f"{config.name}: aggregation phase of {config.training.steps} steps, seed {config.seed}")
+    table = Table(
+        title=f"{config.name}: aggregation phase of {config.training.steps} training steps, seed {config.seed}",
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1),
+        collapse_padding=True,
+        pad_edge=False,
+    )
     for index, column in enumerate(report.COLUMNS):
-        table.add_column(column, justify="left" if index == 0 else "right")
+        table.add_column(column, justify="left" if index == 0 else "right", no_wrap=True)
     for row in report.rows(record.results):
         table.add_row(*row)
     _console.print(table)

@@ -380,7 +380,7 @@ class Cluster:
                     counters = self._switches[end.node].port_counters(end.port)
                 yield LinkFigures(
                     end=end,
-                    job_bytes=counters.tx_bytes,
+                    job_bytes=counters.tx_bytes - counters.flow_bytes,
                     load=8e9 * counters.tx_bytes / (link.rate_bps * max(self._fabric.now_ns, 1)),
                     largest_queue_packets=counters.max_depth_packets if self.topology.is_switch(end.node) else 0,
                     lost_packets=counters.lost_packets,

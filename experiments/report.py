@@ -16,49 +16,38 @@ import yaml
 from experiments.record import RunRecord, StrategyResult
 
 COLOURS: Final[Mapping[str, str]] = {"ps": "#b3433b", "rack": "#c98a1b", "random": "#7d6aa8", "agg": "#1f7a5c"}
-LABELS: Final[Mapping[str, str]] = {
-    "ps": "parameter server only",
-    "rack": "rack-only",
-    "random": "random switches",
-    "agg": "AGG (LP from telemetry)",
-}
+LABELS: Final[Mapping[str, str]] = {"ps": "server only", "rack": "rack-only", "random": "random", "agg": "AGG"}
 
 COLUMNS: Final = (
     "strategy",
-    "mean ms",
-    "p95 ms",
-    "against ps",
-    "busiest link MB",
-    "largest queue",
+    "mean\nms",
+    "p95\nms",
+    "against\nserver",
+    "busiest\nlink MB",
+    "largest\nqueue",
     "resends",
-    "LP ms",
-    "test accuracy",
+    "LP\nms",
+    "test\naccuracy",
 )
 
 
 def rows(results: list[StrategyResult]) -> list[tuple[str, ...]]:
     """The comparison table, a row per strategy, under `COLUMNS`."""
     baseline = next((result.mean_ms for result in results if result.strategy == "ps"), None)
-    table: list[tuple[str, ...]] = []
-    for result in results:
-        change = (
-            "–" if baseline is None or result.strategy == "ps" else f"{100 * (result.mean_ms / baseline - 1):+.0f} %"
+    return [
+        (
+            LABELS.get(result.strategy, result.strategy),
+            f"{result.mean_ms:.3f}",
+            f"{result.p95_ms:.3f}",
+            "–" if baseline is None or result.strategy == "ps" else f"{100 * (result.mean_ms / baseline - 1):+.0f} %",
+            f"{result.busiest_link_bytes / 1e6:.1f}",
+            str(result.largest_queue_packets),
+            str(result.resends),
+            f"{np.median(result.solver_ms):.0f}" if result.strategy == "agg" and result.solver_ms else "–",
+            f"{100 * result.accuracy:.1f} %",
         )
-        solver = f"{np.median(result.solver_ms):.0f} × {len(result.solver_ms)}" if result.solver_ms else "–"
-        table.append(
-            (
-                LABELS.get(result.strategy, result.strategy),
-                f"{result.mean_ms:.3f}",
-                f"{result.p95_ms:.3f}",
-                change,
-                f"{result.busiest_link_bytes / 1e6:.1f} ({result.busiest_link})",
-                f"{result.largest_queue_packets} ({result.largest_queue})",
-                str(result.resends),
-                solver,
-                f"{100 * result.accuracy:.1f} %",
-            )
-        )
-    return table
+        for result in results
+    ]
 
 
 def claims(record: RunRecord) -> list[tuple[bool, str]]:
@@ -116,10 +105,10 @@ def write(record: RunRecord, folder: Path, draw_fabric: Callable[[StrategyResult
 
 def _html_table(record: RunRecord) -> str:
     best = min(record.results, key=lambda result: result.mean_ms).strategy if record.results else ""
-    head = "".join(f"<th>{html.escape(column)}</th>" for column in COLUMNS)
+    head = "".join(f"<th>{html.escape(column)}</th>" for column in (*COLUMNS, "busiest link", "largest queue at"))
     body = ""
     for result, row in zip(record.results, rows(record.results), strict=True):
-        cells = "".join(f"<td>{html.escape(cell)}</td>" for cell in row)
+        cells = "".join(f"<td>{html.escape(cell)}</td>" for cell in (*row, result.busiest_link, result.largest_queue))
         body += f"<tr{' class=best' if result.strategy == best else ''}>{cells}</tr>"
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 

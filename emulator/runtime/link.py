@@ -42,6 +42,8 @@ def transmit(world: Any, port: Any, packet: Any) -> None:
     port.busy_until = done
     port.tx_packets += 1
     port.tx_bytes += size
+    if meta.flow >= 0:
+        port.flow_bytes += size
     data = data_of(world, packet)
     digest = fold(fold(port.digest, world.now), size)
     port.digest = fold_bytes(digest, data + meta.start, size)

@@ -111,6 +111,7 @@ PORT: Final = _record(
     "max_depth_bytes",
     "tx_packets",
     "tx_bytes",
+    "flow_bytes",  # of tx_bytes: frames of native traffic generators
     "rx_packets",
     "rx_bytes",
     "lost_packets",  # by the link, going out

@@ -1,0 +1,34 @@
+"""A short run of the demo's fabric and job: the same hosts, links and traffic, fewer steps."""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+from experiments.config import FlowConfig, RunConfig
+
+CHANGE_NS = 24_000_000
+"""When the background traffic changes over from one spine to the other."""
+
+
+@pytest.fixture(scope="session")
+def demo() -> RunConfig:
+    with resources.as_file(resources.files("experiments") / "demo.yaml") as path:
+        return RunConfig.load(Path(path))
+
+
+@pytest.fixture(scope="session")
+def short(demo: RunConfig) -> RunConfig:
+    """Twenty-four steps, with the change of traffic in the middle."""
+
+    def moved(flow: FlowConfig) -> FlowConfig:
+        return flow.model_copy(update={"start": CHANGE_NS} if flow.start else {"stop": CHANGE_NS})
+
+    return demo.model_copy(
+        update={
+            "training": demo.training.model_copy(update={"steps": 24}),
+            "background": [moved(flow) for flow in demo.background],
+        }
+    )

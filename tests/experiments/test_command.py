@@ -1,0 +1,144 @@
+"""The `weir` command: what goes wrong is one clear line and exit status 2."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from experiments.config import RunConfig
+from experiments.errors import ExperimentError
+from topologies import TopologyError
+
+WEIR = Path(sys.executable).with_name("weir")
+
+
+def weir(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [WEIR, *map(str, arguments)], cwd=cwd, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def write(folder: Path, content: dict[str, Any]) -> Path:
+    path = folder / "run.yaml"
+    path.write_text(yaml.safe_dump(content))
+    return path
+
+
+@pytest.fixture
+def content(short: RunConfig) -> dict[str, Any]:
+    """A good run's YAML, to be spoilt."""
+    return {**short.model_dump(mode="json"), "fabric": "leaf_spine.yaml"}
+
+
+def test_errors_reach_the_user_as_one_line(content: dict[str, Any], tmp_path: Path) -> None:
+    """The whole way through the command; the cases below ask what the line says."""
+    cases = [
+        (["run", write(tmp_path, {**content, "job": {**content["job"], "server": "h99"}})], 'no host "h99"'),
+        (["run", tmp_path / "absent.yaml"], "absent.yaml: cannot be read (No such file or directory)"),
+        (["replay", tmp_path], "record.json: no run record there"),
+    ]
+    for arguments, expected in cases:
+        done = weir(*arguments, cwd=tmp_path)
+        assert done.returncode == 2
+        assert done.stdout == ""
+        assert done.stderr.count("\n") == 1
+        assert done.stderr.startswith("weir: ")
+        assert expected in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"strategies": ["fastest"]}, 'strategies: strategy "fastest" is unknown; there are agg, ps, rack, random'),
+        ({"fabric": "absent.yaml"}, 'fabric: no file "absent.yaml" beside it, nor one shipped in topologies/'),
+        ({"los": 0.1}, "los: is not a key of a run"),
+        ({"loss": 1.5}, "loss: Input should be less than 1 (given: 1.5)"),
+        ({"background": [{"source": "h3", "destination": "h6", "rate": "fast"}]}, 'rate "fast" is not a rate'),
+        ({"background": [{"source": "h3", "destination": "h3", "rate": "1Mbit"}]}, "h3 sends to itself"),
+        ({"job": {"workers": ["h1", "h1"], "server": "h2"}}, "a host is named twice among the workers"),
+        ({"job": {"workers": ["h1"], "server": "h1"}}, "server h1 is a worker too"),
+        ({"job": {"workers": ["h1"], "server": "h2", "slots": 48}}, "slots 48 is not a power of two; use 64"),
+        ({"job": {"workers": ["h1"], "server": "h2", "window": 32}}, "window 32 needs at least 64 slots, not 32"),
+        ({"fabric": {"name": "x", "switches": {"s1": {}}, "links": 3}}, "links"),
+    ],
+)
+def test_a_bad_run_file_is_named_with_key_and_value(
+    content: dict[str, Any], tmp_path: Path, change: dict[str, Any], expected: str
+) -> None:
+    path = write(tmp_path, {**content, **change})
+    with pytest.raises((ExperimentError, TopologyError)) as caught:
+        RunConfig.load(path)
+    assert expected in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a: [", "is not YAML"),
+        ("- 1", "a run is a YAML mapping with name, fabric and job; this is list"),
+        ("", "this is NoneType"),
+    ],
+)
+def test_what_is_no_run_file_is_said_to_be_none(tmp_path: Path, text: str, expected: str) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text(text)
+    with pytest.raises(ExperimentError) as caught:
+        RunConfig.load(path)
+    assert expected in str(caught.value)
+
+
+def test_a_run_folder_that_cannot_be_written_is_named(content: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = weir("run", write(tmp_path, content), "--out", tmp_path / "file", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"weir: {tmp_path}/file: cannot make a run folder there (Not a directory)\n"
+
+
+def test_run_prints_json_and_replays(content: dict[str, Any], tmp_path: Path) -> None:
+    content["training"]["steps"] = 2
+    done = weir("run", write(tmp_path, content), "--strategy", "agg", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    printed = json.loads(done.stdout)
+    assert [result["strategy"] for result in printed["results"]] == ["agg"]
+    folder = tmp_path / printed["folder"]
+    assert (folder / "index.html").exists()
+    again = weir("replay", folder, cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert "the replay reproduced every figure" in again.stdout
+
+
+def test_a_fabric_is_written_checked_and_drawn(tmp_path: Path) -> None:
+    assert weir("topology", "leaf-spine", "fabric.yaml", "--leaves", 2, cwd=tmp_path).returncode == 0
+    checked = weir("topology", "check", "fabric.yaml", cwd=tmp_path)
+    assert checked.stdout == "leaf-spine: 4 switches, 6 hosts, 10 links\n"
+    assert weir("topology", "draw", "fabric.yaml", "fabric.svg", cwd=tmp_path).returncode == 0
+    assert (tmp_path / "fabric.svg").read_text().lstrip().startswith(("<?xml", "<svg"))
+    refused = weir("topology", "draw", "fabric.yaml", "fabric.bmp", cwd=tmp_path)
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+
+
+@pytest.mark.parametrize("command", [[], ["run"], ["demo"], ["replay"], ["topology"]])
+def test_every_command_explains_itself(command: list[str], tmp_path: Path) -> None:
+    done = weir(*command, "--help", cwd=tmp_path)
+    assert done.returncode == 0
+    assert "Usage: weir" in done.stdout
+
+
+def test_the_command_finds_its_files_from_any_folder(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "import p4src; print(p4src.FABRIC_JSON.exists())"],
+        cwd=tmp_path,
+        env={key: value for key, value in os.environ.items() if key != "PYTHONPATH"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "True\n"

@@ -1,0 +1,109 @@
+"""A training job on the emulated fabric: exact whatever carries it, and faster when the LP chose the switches."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from experiments import report
+from experiments.config import RunConfig
+from experiments.record import RunRecord, StrategyResult
+from experiments.run import execute, run_strategy
+from experiments.training import TrainingJob, train_without_network
+from hosts import reference_sum
+
+
+@pytest.fixture(scope="module")
+def executed(short: RunConfig, tmp_path_factory: pytest.TempPathFactory) -> tuple[RunRecord, Path]:
+    return execute(short, tmp_path_factory.mktemp("runs"), Console(quiet=True))
+
+
+@pytest.fixture(scope="module")
+def results(executed: tuple[RunRecord, Path]) -> dict[str, StrategyResult]:
+    return {result.strategy: result for result in executed[0].results}
+
+
+def reference(config: RunConfig) -> TrainingJob:
+    job = TrainingJob(config.training.options, len(config.job.workers), config.seed)
+    train_without_network(job, reference_sum)
+    return job
+
+
+def test_final_weights_are_those_of_training_without_a_network(
+    short: RunConfig, results: dict[str, StrategyResult]
+) -> None:
+    expected = reference(short).digests()
+    assert len(set(expected)) == 1
+    assert {name: result.weights for name, result in results.items()} == dict.fromkeys(short.strategies, expected[0])
+
+
+def test_the_demo_learns_its_digits(demo: RunConfig) -> None:
+    assert reference(demo).accuracy() >= 0.95
+
+
+def test_agg_is_the_fastest_by_far(results: dict[str, StrategyResult]) -> None:
+    assert results["agg"].mean_ms <= 0.6 * results["ps"].mean_ms
+    assert results["agg"].mean_ms < min(results["rack"].mean_ms, results["random"].mean_ms)
+
+
+def test_agg_moves_when_a_link_goes_busy_and_training_does_not_notice(
+    short: RunConfig, results: dict[str, StrategyResult]
+) -> None:
+    moves = results["agg"].moves
+    assert moves
+    change_ns = max(flow.start for flow in short.background)
+    assert all(move.time_ns > change_ns for move in moves)
+    assert results["agg"].weights == results["ps"].weights
+
+
+def test_the_server_alone_carries_every_stream_on_one_link(
+    short: RunConfig, results: dict[str, StrategyResult]
+) -> None:
+    assert results["ps"].tree == dict.fromkeys(short.job.workers, short.job.server)
+    assert results["ps"].busiest_link_bytes > 4 * results["agg"].busiest_link_bytes
+
+
+def test_loss_costs_time_only(demo: RunConfig) -> None:
+    config = demo.model_copy(update={"loss": 0.01, "training": demo.training.model_copy(update={"steps": 5})})
+    expected = reference(config).digests()[0]
+    for strategy in ("ps", "agg"):
+        result = asyncio.run(run_strategy(config, strategy))
+        assert result.weights == expected
+        assert result.drops["link loss"] > 0
+        assert result.resends > 0
+
+
+@pytest.mark.long
+def test_loss_costs_time_only_for_every_strategy_and_the_whole_job(demo: RunConfig) -> None:
+    expected = reference(demo).digests()[0]
+    for strategy in demo.strategies:
+        result = asyncio.run(run_strategy(demo.model_copy(update={"loss": 0.01}), strategy))
+        assert result.weights == expected, strategy
+
+
+def test_a_replay_reproduces_every_figure(short: RunConfig, results: dict[str, StrategyResult]) -> None:
+    again = asyncio.run(run_strategy(short, "agg"))
+    assert again.reproducible() == results["agg"].reproducible()
+
+
+def test_the_record_says_what_the_run_was(short: RunConfig, executed: tuple[RunRecord, Path]) -> None:
+    record, folder = executed
+    assert RunRecord.load(folder) == record
+    assert record.config == short
+    assert record.differences(RunRecord.load(folder)) == []
+    changed = record.model_copy(update={"results": [record.results[0].model_copy(update={"resends": -1})]})
+    assert record.model_copy(update={"results": record.results[:1]}).differences(changed) == ["ps: resends differs"]
+
+
+def test_the_page_shows_table_plots_and_fabrics(executed: tuple[RunRecord, Path]) -> None:
+    record, folder = executed
+    fabrics = {f"fabric-{result.strategy}.svg" for result in record.results}
+    names = {"record.json", "index.html", "iterations.svg", "queues.svg"} | fabrics
+    assert {path.name for path in folder.iterdir()} == names
+    page = (folder / "index.html").read_text()
+    assert page.count("<svg") == 2 + len(record.results)
+    for row in report.rows(record.results):
+        assert all(cell in page for cell in row)

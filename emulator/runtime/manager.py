@@ -149,6 +149,7 @@ def multicast(world: Any, switch: Any, packet: Any, group_id: Any) -> None:
     group = group_at(switch.groups, group_id)
     record = record_of(world, switch, packet)
     record.instance_type = REPLICATION
+    record.truncate = 0  # simple_switch forgets the program's truncate() when it copies
     priority = int(record.priority) & (PRIORITIES - 1)
     flow = meta_at(world.meta, packet).flow
     for i in range(group.count):

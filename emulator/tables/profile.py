@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import struct
 from collections import Counter
 from collections.abc import Mapping
@@ -42,11 +43,29 @@ def pack_params(schema: ActionSchema, call: ActionCall, where: str) -> bytes:
     return b"".join(parts)
 
 
+class _Numbers:
+    """Hands out the lowest free number."""
+
+    def __init__(self) -> None:
+        self._next = 0
+        self._free: list[int] = []
+
+    def take(self) -> int:
+        if self._free:
+            return heapq.heappop(self._free)
+        self._next += 1
+        return self._next - 1
+
+    def give_back(self, number: int) -> None:
+        heapq.heappush(self._free, number)
+
+
 class ActionProfile:
     """Members by id, and groups of members by id if the profile is a selector.
 
-    Among a group's members bmv2's rule chooses: hash modulo the number of members, in the order of their ids; a
-    member of weight n stands n times.
+    Among a group's members bmv2's rule chooses: hash modulo the sum of the weights, in the order of bmv2's own numbers.
+    A member of weight n has n numbers, the first since it was made, the others since a group first wanted that many; a
+    new number is the lowest free one. So members of weight 1 stand in the order in which they were made.
     """
 
     def __init__(self, schema: ActionProfileSchema, actions: Mapping[str, ActionSchema], graveyard: Graveyard) -> None:
@@ -61,6 +80,8 @@ class ActionProfile:
         self._groups: dict[int, GroupMembers] = {}
         self._member_cells: dict[int, int] = {}
         self._member_rows: dict[int, int] = {}
+        self._member_numbers: dict[int, list[int]] = {}
+        self._numbers = _Numbers()
         self._group_cells: dict[int, int] = {}
         self._blocks: dict[int, Block] = {}
         """By the group's cell."""
@@ -95,6 +116,7 @@ class ActionProfile:
         row = self._make_row(call)
         self._member_cells[member_id] = self._make_cell(row)
         self._member_rows[member_id] = row
+        self._member_numbers[member_id] = [self._numbers.take()]
         self._members[member_id] = call
 
     def modify_member(self, member_id: int, call: ActionCall) -> None:
@@ -112,6 +134,8 @@ class ActionProfile:
         self._need_unused(MemberRef(member_id), f"member {member_id}")
         self._rows.give_back(self._member_rows.pop(member_id))
         self._cells.give_back(self._member_cells.pop(member_id))
+        for number in self._member_numbers.pop(member_id):
+            self._numbers.give_back(number)
         del self._members[member_id]
 
     # ---- groups
@@ -141,6 +165,7 @@ class ActionProfile:
         self._need_unused(GroupRef(group_id), f"group {group_id}")
         for member_id, _ in self._groups.pop(group_id):
             self._uses[MemberRef(member_id)] -= 1
+            self._give_back_numbers(member_id)
         cell = self._group_cells.pop(group_id)
         self._graveyard.bury(self._blocks.pop(cell))
         self._cells.give_back(cell)
@@ -153,13 +178,28 @@ class ActionProfile:
             self._need_member(member_id)
             if weight < 1:
                 raise InvalidEntry(f"{self.schema.name}: weight {weight} of member {member_id} is not positive")
-        cells = [self._member_cells[m] for m, weight in sorted(members) for _ in range(weight)]
-        self._point(self._group_cells[group_id], cells)
-        for member_id, _ in self._groups.get(group_id, ()):
+        numbered: list[tuple[int, int]] = []
+        for member_id, weight in sorted(members):
+            numbers = self._member_numbers[member_id]
+            numbers += [self._numbers.take() for _ in range(weight - len(numbers))]
+            numbered += [(number, self._member_cells[member_id]) for number in numbers[:weight]]
+        self._point(self._group_cells[group_id], [cell for _, cell in sorted(numbered)])
+        before = self._groups.get(group_id, ())
+        for member_id, _ in before:
             self._uses[MemberRef(member_id)] -= 1
         for member_id in ids:
             self._uses[MemberRef(member_id)] += 1
         self._groups[group_id] = members
+        for member_id, _ in sorted({*before, *members}):
+            self._give_back_numbers(member_id)
+
+    def _give_back_numbers(self, member_id: int) -> None:
+        """Free the numbers beyond the largest weight that any group still gives this member."""
+        numbers = self._member_numbers[member_id]
+        if len(numbers) > 1:
+            needed = max((w for group in self._groups.values() for m, w in group if m == member_id), default=1)
+            while len(numbers) > needed:
+                self._numbers.give_back(numbers.pop())
 
     # ---- what table entries hold
 

@@ -50,14 +50,14 @@ def entry(kind: int, action: TableAction) -> TableEntry:
     return TableEntry((Exact(kind),), action)
 
 
-def test_selector_takes_the_hash_modulo_the_members_in_the_order_of_their_ids(bench: Bench) -> None:
+def test_selector_takes_the_hash_modulo_the_weights_in_the_order_of_bmv2s_numbers(bench: Bench) -> None:
     choose, table = bench.state.action_profiles["SelectorIngress.choose"], bench.state.tables["SelectorIngress.grouped"]
     for member in (30, 10, 20):
         choose.add_member(member, to(member))
     choose.add_group(1, ((30, 1), (10, 2), (20, 1)))
     table.insert(entry(1, GroupRef(1)))
     table.insert(entry(0x81, GroupRef(1)))
-    order = [10, 10, 20, 30]
+    order = [30, 10, 20, 10]  # as they were made; the second 10 since the group wanted it twice
     rng = seeded_random()
     for _ in range(200):
         flow, word = rng.getrandbits(32), rng.getrandbits(16)

@@ -44,11 +44,6 @@ class _Control:
     def _next(self, table: Table, code: int) -> str | None:
         return table.next_by_action[code] if code < len(table.next_by_action) else table.base_next
 
-    def _next_without_action(self, table: Table) -> str | None:
-        """Where a miss goes that runs no action; a `switch` takes it for P4's NoAction."""
-        names = [self.frame.document.actions[action_id].name for action_id in table.action_ids]
-        return table.next_by_action[names.index("NoAction")] if "NoAction" in names else table.base_next
-
     def _static(self, table: Table) -> None:
         assert table.default_action is not None
         action = self.frame.document.actions[table.default_action]
@@ -85,7 +80,7 @@ class _Control:
         if table.splits_on_hit:
             builder.branch(self._to(table.next_on_miss))
         else:
-            builder.branch(self._to(self._next_without_action(table)))
+            builder.branch(self._to(table.base_next))
 
     def _key_words(self, table: Table, layout: RowLayout) -> list[IRValue]:
         frame, builder = self.frame, self.frame.builder

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import llvmlite.binding as llvm
 
@@ -44,28 +45,34 @@ define i64 @{symbol}(i64 %world, i64 %operation) {{
 @lru_cache(maxsize=1)
 def runtime_entry() -> EntryFunction:
     """`entry(world_address, operation) -> status`, which runs without the GIL."""
-    key = cache.key_of(_identity())
+    return native_entry("emulator.runtime.loop", runtime_sources())
+
+
+def runtime_sources() -> list[Path]:
+    """The files that the runtime's code is made of."""
+    return [_HERE / f"{name}.py" for name in _MODULES]
+
+
+def native_entry(module: str, sources: Sequence[Path]) -> EntryFunction:
+    """`entry` of a module written for Numba, which is imported only where its code is not on disk.
+
+    `sources` are all the files that the code depends on, beyond what the cache's keys cover anyway.
+    """
+    digest = hashlib.sha256(f"{module} {version('numba')} {version('numpy')}".encode())
+    for source in sources:
+        digest.update(source.read_bytes())
+    key = cache.key_of(digest.digest())
     code = cache.fetch(key)
     if code is None:
-        code = _compile()
+        code = _compile(import_module(module).entry)
         cache.keep(key, code)
     (address,), keep_alive = link(code, [_SYMBOL])
     _keep_alive.append(keep_alive)
     return _PROTOTYPE(address)
 
 
-def _identity() -> bytes:
-    """What this code depends on, beyond what the cache's keys cover anyway."""
-    digest = hashlib.sha256(f"runtime {version('numba')} {version('numpy')}".encode())
-    for name in _MODULES:
-        digest.update((_HERE / f"{name}.py").read_bytes())
-    return digest.digest()
-
-
-def _compile() -> bytes:
+def _compile(entry: Any) -> bytes:
     from numba import int64  # heavy, and not needed once the code is on disk
-
-    from emulator.runtime.loop import entry
 
     entry.compile((int64, int64))
     (compiled,) = entry.overloads.values()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from contextlib import AbstractContextManager
 from typing import Any, ClassVar, Final, NamedTuple
 
 import numpy as np
@@ -76,7 +77,7 @@ class Engine:
 
     def __init__(self, max_frame: int = MAX_FRAME, packets: int = 256) -> None:
         self.max_frame = max_frame
-        self.lock = threading.RLock()
+        self.lock: AbstractContextManager[object] = threading.RLock()
         self._entry = runtime_entry()
         self.world: Any = _World()
         self._world_address = ctypes.addressof(self.world)

@@ -27,7 +27,7 @@ def _pointer(builder: Any, address: Any) -> Any:
     return builder.inttoptr(address, _I8.as_pointer())
 
 
-def _view(dtype: np.dtype[np.void]) -> Any:
+def view(dtype: np.dtype[np.void]) -> Any:
     """An intrinsic `at(base, index)`: the record of this dtype at address `base + index * itemsize`."""
     record = from_dtype(dtype)
     size = dtype.itemsize
@@ -43,19 +43,19 @@ def _view(dtype: np.dtype[np.void]) -> Any:
     return at
 
 
-world_at = _view(memory.WORLD)
-meta_at = _view(memory.META)
-event_at = _view(memory.EVENT)
-port_at = _view(memory.PORT)
-queue_at = _view(memory.QUEUE)
-switch_at = _view(memory.SWITCH)
-group_at = _view(memory.GROUP)
-replica_at = _view(memory.REPLICA)
-host_at = _view(memory.HOST)
-due_at = _view(memory.DUE)
-flow_at = _view(memory.FLOW)
-trace_at = _view(memory.TRACE)
-packet_at = _view(PACKET)
+world_at = view(memory.WORLD)
+meta_at = view(memory.META)
+event_at = view(memory.EVENT)
+port_at = view(memory.PORT)
+queue_at = view(memory.QUEUE)
+switch_at = view(memory.SWITCH)
+group_at = view(memory.GROUP)
+replica_at = view(memory.REPLICA)
+host_at = view(memory.HOST)
+due_at = view(memory.DUE)
+flow_at = view(memory.FLOW)
+trace_at = view(memory.TRACE)
+packet_at = view(PACKET)
 
 
 @intrinsic

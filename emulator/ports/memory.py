@@ -1,0 +1,100 @@
+"""The records that the packet loop adds to `emulator.runtime.memory`: interfaces, and what Python shares with it.
+
+As there: 64-bit integers, addresses included, that Python allocates and native code follows.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+BATCH: Final = 32
+"""Frames that a system call sends, or that one turn takes from one interface."""
+MAILBOX_SLOTS: Final = 1024
+SLOT_HEADER: Final = 16
+"""Of a mailbox's slot: the frame's length and its instant (ns), in front of its bytes."""
+
+
+def _record(*names: str) -> np.dtype[np.void]:
+    return np.dtype([(name, "<i8") for name in names])
+
+
+LOOP: Final = _record(
+    "world",
+    "switch",
+    "nics",
+    "nic_count",
+    "nic_of",  # address of int64 per port of the engine: index of its interface, or -1
+    "cpu_port",  # index of the CPU port
+    "shared",  # address of int64[SHARED_WORDS]
+    "polls",  # address of a pollfd for `wake_fd`, then two per interface: receiving and sending
+    "scratch",  # address of SCRATCH_BYTES for system calls
+    "wake_fd",  # eventfd that Python writes to
+    "told_fd",  # eventfd that native code writes to: packet-ins are waiting
+    "told",  # packet-ins have been put down since the last write
+    "packet_outs",  # address of MAILBOX_SLOTS slots
+    "packet_ins",
+    "slot_bytes",
+    "packet_in_drops",  # found the mailbox full
+    "realtime_ns",  # CLOCK_REALTIME - CLOCK_MONOTONIC, for capture files
+    "turns",
+    "sleeps",
+    # addresses of libc's functions
+    "clock_gettime",
+    "ppoll",
+    "sendmmsg",
+    "recvmmsg",
+    "getsockopt",
+    "read",
+    "write",
+    "writev",
+    "errno_location",
+)
+
+NIC: Final = _record(
+    "port",  # index among the engine's ports
+    "receive_fd",
+    "send_fd",
+    "ring",  # address of the mapped ring; 0: frames are received by recvmmsg
+    "ring_frames",
+    "ring_frame_bytes",
+    "ring_head",  # frame that the kernel fills next
+    "held",  # packets of the batch to send
+    "packets",  # address of int64[BATCH]: that batch
+    "messages",  # address of mmsghdr[BATCH]
+    "vectors",  # address of iovec[BATCH]
+    "blocked",  # the kernel takes no more: wait until it does
+    "continuing",  # a frame waited when the last one was sent: the next begins when that one ends
+    "receive_messages",  # as above, for recvmmsg: mmsghdr[BATCH], two iovecs each, packets and ancillary data
+    "receive_vectors",
+    "receive_packets",
+    "receive_headers",
+    "receive_controls",
+    "capture_in",  # descriptors of capture files, or -1
+    "capture_out",
+    # counters
+    "oversize",
+    "too_long",
+    "refused",
+    "unreachable",
+    "waits",
+    "outages",
+    "tags_restored",
+    "checksums_completed",
+)
+
+SHARED_WORDS: Final = 8
+SHARED_INTERRUPT: Final = 0  # Python wants native code to come back
+SHARED_OUT_HEAD: Final = 1  # packet-outs put down so far (Python)
+SHARED_OUT_TAIL: Final = 2  # and taken up (native code)
+SHARED_IN_HEAD: Final = 3  # packet-ins put down so far (native code)
+SHARED_IN_TAIL: Final = 4  # and taken up (Python)
+
+SCRATCH_BYTES: Final = 256
+
+OP_SERVE: Final = 0
+
+CONTROL_BYTES: Final = 64
+"""Ancillary data of one received frame: a cmsghdr and tpacket_auxdata."""
+VIRTIO_HEADER_BYTES: Final = 10

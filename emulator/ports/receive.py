@@ -1,0 +1,151 @@
+"""Frames from the network into the switch (native code).
+
+The kernel writes frames into a ring that it shares with us (AF_PACKET, TPACKET_V2), each behind a header and a
+`virtio_net_hdr`; so receiving takes no system call. Where there is no ring, `recvmmsg` fetches them in batches. What
+the kernel keeps beside the frame goes back into it: a VLAN tag, and the checksum that the sender left to its hardware.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from emulator.abi import HEADROOM
+from emulator.ports.calls import (
+    copy_apart,
+    load_status,
+    load_u16,
+    load_u32,
+    read_clock,
+    store_status,
+    store_u16,
+)
+from emulator.ports.capture import record_frame
+from emulator.ports.memory import BATCH, VIRTIO_HEADER_BYTES
+from emulator.ports.transmit import serve_ports
+from emulator.runtime.manager import receive
+from emulator.runtime.native import load_byte, meta_at, native, port_at, store_byte, switch_at
+from emulator.runtime.packets import allocate, data_of
+
+# linux/if_packet.h: offsets in tpacket2_hdr, its flags, and the sockaddr_ll behind it
+_LENGTH: Final = 4
+_CAPTURED: Final = 8
+_MAC: Final = 12
+_TAG: Final = 24
+_TAG_PROTOCOL: Final = 26
+_PACKET_TYPE: Final = 32 + 10
+_STATUS_USER: Final = 1
+_STATUS_TAG: Final = 1 << 4
+_STATUS_TAG_PROTOCOL: Final = 1 << 6
+_OUTGOING: Final = 4
+_VLAN: Final = 0x8100
+_NEEDS_CHECKSUM: Final = 1
+
+_ADDRESSES: Final = 12
+_TAG_BYTES: Final = 4
+_DONT_WAIT: Final = 0x40
+_SOL_PACKET: Final = 263
+_AUXDATA: Final = 8
+_TRUNCATED: Final = 0x20
+
+
+@native
+def complete_checksum(data: Any, length: Any, header: Any) -> Any:
+    """Finish the checksum that a `virtio_net_hdr` asks for (RFC 1071). False: it lies outside the frame.
+
+    The field holds the sum over the pseudo header. A result of 0 is written as 0xFFFF, as UDP wants it.
+    """
+    first = load_u16(header + 6)
+    field = first + load_u16(header + 8)
+    if field + 2 > length:
+        return False
+    total = 0
+    at = first
+    while at + 4 <= length:
+        total += load_u32(data + at)
+        at += 4
+    if at + 2 <= length:
+        total += load_u16(data + at)
+        at += 2
+    if at < length:
+        total += load_byte(data + at)
+    total = (total >> 32) + (total & 0xFFFFFFFF)
+    total = (total >> 16) + (total & 0xFFFF)
+    total = (total >> 16) + (total & 0xFFFF)
+    total = (total >> 16) + (total & 0xFFFF)
+    total ^= 0xFFFF
+    if total == 0:
+        total = 0xFFFF
+    store_u16(data + field, total)
+    return True
+
+
+@native
+def insert_tag(data: Any, protocol: Any, tag: Any) -> None:
+    """Write a VLAN tag behind the MAC addresses; what follows stands four bytes further on already."""
+    store_byte(data + _ADDRESSES, protocol >> 8)
+    store_byte(data + _ADDRESSES + 1, protocol & 0xFF)
+    store_byte(data + _ADDRESSES + 2, tag >> 8)
+    store_byte(data + _ADDRESSES + 3, tag & 0xFF)
+
+
+@native
+def enter(loop: Any, world: Any, nic: Any, packet: Any, length: Any) -> None:
+    """A whole frame stands in a packet: count it, and let the switch have it."""
+    port = port_at(world.ports, nic.port)
+    meta_at(world.meta, packet).length = length
+    port.rx_packets += 1
+    port.rx_bytes += length
+    if nic.capture_in >= 0:
+        record_frame(loop, world, nic.capture_in, data_of(world, packet) + HEADROOM, length)
+    receive(world, switch_at(loop.switch, 0), port.number, packet)
+
+
+@native
+def take_frame(loop: Any, world: Any, nic: Any, frame: Any, status: Any) -> None:
+    """One frame of the ring, whose `tpacket2_hdr` stands at `frame`, into the switch."""
+    if load_byte(frame + _PACKET_TYPE) == _OUTGOING:
+        return
+    length = load_u32(frame + _LENGTH)
+    tagged = status & _STATUS_TAG != 0 and length >= _ADDRESSES
+    whole = length
+    if tagged:
+        whole += _TAG_BYTES
+    if whole > world.max_frame or load_u32(frame + _CAPTURED) != length:
+        nic.oversize += 1
+        return
+    source = frame + load_u16(frame + _MAC)
+    header = source - VIRTIO_HEADER_BYTES
+    packet = allocate(world)
+    data = data_of(world, packet) + HEADROOM
+    copied = 0
+    if load_byte(header) & _NEEDS_CHECKSUM != 0 and complete_checksum(source, length, header):
+        nic.checksums_completed += 1
+    if tagged:
+        protocol = _VLAN
+        if status & _STATUS_TAG_PROTOCOL != 0:
+            protocol = load_u16(frame + _TAG_PROTOCOL)
+        copy_apart(data, source, _ADDRESSES)
+        insert_tag(data, protocol, load_u16(frame + _TAG))
+        nic.tags_restored += 1
+        copied = _ADDRESSES
+    copy_apart(data + copied + whole - length, source + copied, length - copied)
+    enter(loop, world, nic, packet, whole)
+
+
+@native
+def receive_from_ring(loop: Any, world: Any, nic: Any) -> Any:
+    """Up to BATCH frames of an interface's ring. Returns how many."""
+    for count in range(BATCH):
+        frame = nic.ring + nic.ring_head * nic.ring_frame_bytes
+        status = load_status(frame)
+        if status & _STATUS_USER == 0 or world.free_count < world.packet_reserve:
+            return count
+        if count == 0:
+            world.now = read_clock(loop)
+        take_frame(loop, world, nic, frame, status)
+        store_status(frame, 0)
+        nic.ring_head += 1
+        if nic.ring_head == nic.ring_frames:
+            nic.ring_head = 0
+        serve_ports(loop, world)
+    return BATCH

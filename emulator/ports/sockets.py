@@ -1,0 +1,124 @@
+"""Network interfaces as AF_PACKET sockets: one that receives into a ring, one that sends."""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import mmap
+import os
+import socket
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+from emulator.entries import EmulatorError
+
+# linux/if_packet.h, linux/if_ether.h, linux/sockios.h
+_SOL_PACKET: Final = 263
+_PACKET_ADD_MEMBERSHIP: Final = 1
+_PACKET_RX_RING: Final = 5
+_PACKET_STATISTICS: Final = 6
+_PACKET_VERSION: Final = 10
+_PACKET_VNET_HDR: Final = 15
+_PACKET_IGNORE_OUTGOING: Final = 23
+_TPACKET_V2: Final = 1
+_MR_PROMISC: Final = 1
+_ETH_P_ALL: Final = 3
+_SIOCGIFMTU: Final = 0x8921
+
+_RING_FRAMES: Final = 2048
+_BLOCK_BYTES: Final = 1 << 16
+_FRAME_OVERHEAD: Final = 256
+"""Room in a ring's frame for the kernel's headers, Ethernet's and a tag: 96 bytes and some."""
+_SEND_BUFFER_BYTES: Final = 1 << 20
+
+
+class PortError(EmulatorError):
+    """A network interface cannot serve as a port."""
+
+
+@dataclass(slots=True)
+class Interface:
+    """An open interface. The ring holds `frames` frames of `frame_bytes` each."""
+
+    name: str
+    mtu: int
+    receiver: socket.socket
+    sender: socket.socket
+    ring: mmap.mmap
+    frames: int
+    frame_bytes: int
+    missed: int = 0
+    """Frames that found the ring full, as far as the kernel has been asked."""
+
+    @property
+    def ring_address(self) -> int:
+        return ctypes.addressof(ctypes.c_char.from_buffer(self.ring))
+
+    def count_missed(self) -> int:
+        """Frames that found the ring full, since it was opened."""
+        _, dropped = struct.unpack("II", self.receiver.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, 8))
+        self.missed += dropped
+        return self.missed
+
+    def close(self) -> None:
+        self.ring.close()
+        self.receiver.close()
+        self.sender.close()
+
+
+def open_interface(name: str, port: int) -> Interface:
+    """Open a network interface for a port, promiscuous. Raises PortError."""
+    where = f"port {port}: interface {name}"
+    try:
+        index = socket.if_nametoindex(name)
+    except OSError:
+        known = ", ".join(sorted(other for _, other in socket.if_nameindex())) or "none"
+        raise PortError(f"{where} does not exist; there are: {known}") from None
+    sockets: list[socket.socket] = []
+    try:
+        for _ in range(2):
+            # Without a protocol nothing arrives before the socket is bound to its interface.
+            sockets.append(socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 0))
+        receiver, sender = sockets
+        mtu = _mtu(sender, name)
+        frame_bytes = 1 << (mtu + _FRAME_OVERHEAD - 1).bit_length()
+        block_bytes = max(_BLOCK_BYTES, frame_bytes)
+        frames = max(256, _RING_FRAMES * 2048 // frame_bytes)
+        size = frames * frame_bytes
+        receiver.setsockopt(_SOL_PACKET, _PACKET_VERSION, _TPACKET_V2)
+        receiver.setsockopt(_SOL_PACKET, _PACKET_VNET_HDR, 1)
+        _ignore_outgoing(receiver)
+        request = struct.pack("IIII", block_bytes, size // block_bytes, frame_bytes, frames)
+        receiver.setsockopt(_SOL_PACKET, _PACKET_RX_RING, request)
+        ring = mmap.mmap(receiver.fileno(), size)
+        receiver.setsockopt(_SOL_PACKET, _PACKET_ADD_MEMBERSHIP, struct.pack("iHH8x", index, _MR_PROMISC, 0))
+        sender.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
+        sender.bind((name, 0))
+        receiver.bind((name, _ETH_P_ALL))
+    except PermissionError:
+        _close(sockets)
+        raise PortError(f"{where} cannot be opened: that takes root, or the capability CAP_NET_RAW") from None
+    except OSError as error:
+        _close(sockets)
+        raise PortError(f"{where} cannot be opened: {os.strerror(error.errno or 0)}") from error
+    return Interface(name, mtu, receiver, sender, ring, frames, frame_bytes)
+
+
+def _close(sockets: list[socket.socket]) -> None:
+    for one in sockets:
+        one.close()
+
+
+def _ignore_outgoing(receiver: socket.socket) -> None:
+    """Have the kernel keep from us what the machine sends; a kernel before 4.20 cannot, and native code skips those."""
+    try:
+        receiver.setsockopt(_SOL_PACKET, _PACKET_IGNORE_OUTGOING, 1)
+    except OSError:
+        return
+
+
+def _mtu(any_socket: socket.socket, name: str) -> int:
+    answer = fcntl.ioctl(any_socket, _SIOCGIFMTU, struct.pack("16si12x", name.encode(), 0))
+    mtu: int = struct.unpack_from("i", answer, 16)[0]
+    return mtu

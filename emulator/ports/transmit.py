@@ -1,0 +1,168 @@
+"""From the queues of a port to its network interface, in batches of one system call (native code)."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from emulator.ports.calls import (
+    EAGAIN,
+    EINTR,
+    EMSGSIZE,
+    ENOBUFS,
+    copy_apart,
+    invoke,
+    last_error,
+    load_shared,
+    nic_at,
+    store_shared,
+)
+from emulator.ports.capture import record_frame
+from emulator.ports.memory import (
+    BATCH,
+    MAILBOX_SLOTS,
+    SHARED_IN_HEAD,
+    SHARED_IN_TAIL,
+    SLOT_HEADER,
+)
+from emulator.runtime.events import push
+from emulator.runtime.manager import depart
+from emulator.runtime.memory import EVENT_PORT, NONE
+from emulator.runtime.native import highest_bit, load, meta_at, native, port_at, store
+from emulator.runtime.packets import data_of, dequeue, mark_ready, release
+
+_DONT_WAIT: Final = 0x40
+_MESSAGE_WORDS: Final = 8
+"""Of an mmsghdr on a 64-bit machine."""
+_CATCH_UP_NS: Final = 10_000_000
+"""A port that was served late makes up for at most this."""
+_DEPARTURES: Final = 1024
+"""Packets that ports send before the loop looks elsewhere, whatever a program clones."""
+
+
+@native
+def flush(loop: Any, world: Any, nic: Any) -> None:
+    """Send an interface's batch. What the kernel cannot take now is kept, and the interface blocked."""
+    port = port_at(world.ports, nic.port)
+    nic.blocked = 0
+    first = 0
+    while first < nic.held:
+        for i in range(first, nic.held):
+            packet = load(nic.packets, i)
+            meta = meta_at(world.meta, packet)
+            store(nic.vectors, 2 * i, data_of(world, packet) + meta.start)
+            store(nic.vectors, 2 * i + 1, meta.length)
+        messages = nic.messages + first * _MESSAGE_WORDS * 8
+        sent = invoke(loop.sendmmsg, nic.send_fd, messages, nic.held - first, _DONT_WAIT, 0)
+        if sent < 0:
+            error = last_error(loop)
+            if error == EINTR:
+                continue
+            if error == EAGAIN:
+                nic.blocked = 1
+                nic.waits += 1
+                break
+            if error == EMSGSIZE:
+                nic.too_long += 1
+            elif error == ENOBUFS:
+                nic.refused += 1
+            else:
+                nic.unreachable += 1
+            port.lost_packets += 1
+            release(world, load(nic.packets, first))
+            first += 1
+            continue
+        for i in range(first, first + sent):
+            packet = load(nic.packets, i)
+            meta = meta_at(world.meta, packet)
+            port.tx_packets += 1
+            port.tx_bytes += meta.length
+            if nic.capture_out >= 0:
+                record_frame(loop, world, nic.capture_out, data_of(world, packet) + meta.start, meta.length)
+            release(world, packet)
+        first += sent
+    for i in range(first, nic.held):
+        store(nic.packets, i - first, load(nic.packets, i))
+    nic.held -= first
+
+
+@native
+def flush_all(loop: Any, world: Any) -> None:
+    """Send what all interfaces hold, and let the ports of those that were blocked go on."""
+    for i in range(loop.nic_count):
+        nic = nic_at(loop.nics, i)
+        if nic.held > 0:
+            was_blocked = nic.blocked
+            flush(loop, world, nic)
+            port = port_at(world.ports, nic.port)
+            if was_blocked != 0 and nic.blocked == 0 and port.backlog != 0:
+                mark_ready(world, port, nic.port)
+
+
+@native
+def to_controller(loop: Any, world: Any, port: Any, packet: Any) -> None:
+    """Put a frame of the CPU port into the mailbox that Python empties, or drop it when that is full."""
+    meta = meta_at(world.meta, packet)
+    head = load_shared(loop.shared, SHARED_IN_HEAD)
+    if head - load_shared(loop.shared, SHARED_IN_TAIL) >= MAILBOX_SLOTS:
+        loop.packet_in_drops += 1
+        port.lost_packets += 1
+    else:
+        slot = loop.packet_ins + head % MAILBOX_SLOTS * loop.slot_bytes
+        store(slot, 0, meta.length)
+        store(slot, 1, world.now)
+        copy_apart(slot + SLOT_HEADER, data_of(world, packet) + meta.start, meta.length)
+        store_shared(loop.shared, SHARED_IN_HEAD, head + 1)
+        loop.told = 1
+        port.tx_packets += 1
+        port.tx_bytes += meta.length
+    release(world, packet)
+
+
+@native
+def occupy(world: Any, port: Any, nic: Any, size: Any) -> None:
+    """The transmitter takes a frame of `size` bytes: it is busy for the time that the port's rate gives.
+
+    A frame that had to wait begins when the one before it ended, however late the loop is: so the rate holds.
+    """
+    begin = world.now
+    if nic.continuing != 0:
+        begin = max(port.busy_until, world.now - _CATCH_UP_NS)
+    bits = (size + port.overhead_bytes) * 8
+    port.busy_until = begin + (bits * 1_000_000_000 + port.rate_bps - 1) // port.rate_bps
+
+
+@native
+def serve_ports(loop: Any, world: Any) -> None:
+    """Let every port send that has packets, an idle transmitter and an interface that takes more."""
+    budget = _DEPARTURES
+    while world.ready_count > 0:
+        index = load(world.ready, world.ready_head)
+        port = port_at(world.ports, index)
+        nic_index = load(loop.nic_of, index)
+        nic = nic_at(loop.nics, max(nic_index, 0))
+        while port.backlog != 0 and world.now >= port.busy_until:
+            if budget == 0 or world.free_count < world.packet_reserve:
+                return
+            if nic_index >= 0:
+                if nic.held == BATCH:
+                    flush(loop, world, nic)
+                if nic.blocked != 0:
+                    break
+            budget -= 1
+            packet = dequeue(world, port, index, highest_bit(port.backlog))
+            if depart(world, port, index, packet):
+                if nic_index < 0:
+                    to_controller(loop, world, port, packet)
+                else:
+                    if port.rate_bps > 0:
+                        occupy(world, port, nic, meta_at(world.meta, packet).length)
+                    store(nic.packets, nic.held, packet)
+                    nic.held += 1
+            if nic_index >= 0:
+                nic.continuing = port.backlog
+        if port.backlog != 0 and world.now < port.busy_until and port.wakeup == 0:
+            port.wakeup = 1
+            push(world, port.busy_until, EVENT_PORT, index, NONE)
+        port.ready = 0
+        world.ready_head = (world.ready_head + 1) % world.ready_capacity
+        world.ready_count -= 1

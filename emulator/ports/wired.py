@@ -1,0 +1,335 @@
+"""One switch on network interfaces: its packet loop, and the threads between the loop and the control plane."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, ClassVar, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emulator.ports import memory
+from emulator.ports.sockets import Interface, PortError, open_interface
+from emulator.runtime.build import native_entry, runtime_sources
+from emulator.runtime.engine import MAX_FRAME, Engine
+from emulator.runtime.memory import NONE
+from emulator.switch import PortCounters, Switch, SwitchError
+
+_MODULES: Final = ("memory", "calls", "receive", "capture", "transmit", "loop")
+_FUNCTIONS: Final = ("clock_gettime", "ppoll", "sendmmsg", "recvmmsg", "getsockopt", "read", "write", "writev")
+_PACKETS: Final = 1024
+_TAGGED_HEADER: Final = 18
+_PR_SET_TIMERSLACK: Final = 29
+_POLL_IN: Final = 1
+_MESSAGE_WORDS: Final = 8
+_PATIENCE_S: Final = 1.0
+_PCAP_MAGIC: Final = 0xA1B2C3D4
+_PCAP_SNAPLEN: Final = 65535
+_PCAP_ETHERNET: Final = 1
+
+
+class InterfaceCounters(NamedTuple):
+    """What happened at one port's interface; `port` counts what passed between it and the switch."""
+
+    port: PortCounters
+    missed: int
+    """Frames that found the receive ring full: the switch was too slow."""
+    oversize: int
+    """Received frames longer than the MTU: the sender leaves segmentation to its hardware."""
+    too_long: int
+    """Sent frames longer than the MTU."""
+    refused: int
+    """Sent frames that the interface's own queue had no room for."""
+    unreachable: int
+    """Sent while the interface was down or gone."""
+    waits: int
+    """Times that the kernel took no more and the port's queue had to wait."""
+    outages: int
+    """Times that the interface went down."""
+    tags_restored: int
+    checksums_completed: int
+
+
+class _Loop(ctypes.Structure):
+    _fields_: ClassVar = [(name, ctypes.c_int64) for name in memory.LOOP.names or ()]
+
+
+class Gate(AbstractContextManager[None]):
+    """The lock of an engine whose loop runs on: whoever takes it calls the loop back, and goes first."""
+
+    def __init__(self, interrupt: Callable[[bool], None]) -> None:
+        self._interrupt = interrupt
+        self._lock = threading.RLock()
+        self._changed = threading.Condition()
+        self._wanted = 0
+        """Threads that want the lock or have it, the loop's not among them."""
+
+    def __enter__(self) -> None:
+        with self._changed:
+            self._wanted += 1
+            self._interrupt(True)
+        self._lock.acquire()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._lock.release()
+        with self._changed:
+            self._wanted -= 1
+            if self._wanted == 0:
+                self._interrupt(False)
+                self._changed.notify_all()
+
+    def pass_when_free(self, work: Callable[[], None]) -> None:
+        """Do the loop's work when nobody wants the lock."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._wanted == 0)
+            self._lock.acquire()
+        try:
+            work()
+        finally:
+            self._lock.release()
+
+
+class WireEngine(Engine):
+    """The memory of a packet loop: what `Engine` holds, and interfaces and mailboxes."""
+
+    def __init__(self, max_frame: int) -> None:
+        super().__init__(max_frame, _PACKETS)
+        folder = Path(__file__).parent
+        self._entry = native_entry(
+            "emulator.ports.loop", [*runtime_sources(), *(folder / f"{name}.py" for name in _MODULES)]
+        )
+        self.nics: Any = np.zeros(0, memory.NIC)
+        self._buffers: list[NDArray[np.int64]] = []
+        self._scratch = np.zeros(memory.SCRATCH_BYTES // 8, np.int64)
+        self._shared = np.zeros(memory.SHARED_WORDS, np.int64)
+        self._shared_words = (ctypes.c_int64 * memory.SHARED_WORDS).from_buffer(self._shared.data)
+        self.wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self.told_fd = os.eventfd(0, os.EFD_CLOEXEC)
+        slot_bytes = -(-(memory.SLOT_HEADER + max_frame) // 64) * 64
+        self._outs = np.zeros((memory.MAILBOX_SLOTS, slot_bytes), np.uint8)
+        self._ins = np.zeros((memory.MAILBOX_SLOTS, slot_bytes), np.uint8)
+        self._sending = threading.Lock()
+        self.loop: Any = _Loop()
+        self._loop_address = ctypes.addressof(self.loop)
+        libc = ctypes.CDLL(None)
+        for name in _FUNCTIONS:
+            setattr(self.loop, name, _function(libc, name))
+        self.loop.errno_location = _function(libc, "__errno_location")
+        self.loop.world = self._world_address
+        self.loop.shared = self._shared.ctypes.data
+        self.loop.scratch = self._scratch.ctypes.data
+        self.loop.wake_fd, self.loop.told_fd = self.wake_fd, self.told_fd
+        self.loop.packet_outs, self.loop.packet_ins = self._outs.ctypes.data, self._ins.ctypes.data
+        self.loop.slot_bytes = slot_bytes
+        self.world.now = time.monotonic_ns()
+        self.loop.realtime_ns = time.time_ns() - time.monotonic_ns()
+        self.gate = Gate(self._interrupt)
+        self.lock = self.gate
+
+    def attach(self, cpu_port: int, interfaces: Mapping[int, Interface]) -> None:
+        """Tie the engine's ports (by index) to open interfaces; the CPU port's frames go to the mailbox."""
+        count = len(interfaces)
+        self.nics = np.zeros(count, memory.NIC)
+        self._nic_of = np.full(self.ports.count, NONE, np.int64)
+        self._polls = np.zeros(1 + 2 * count, np.int64)
+        self._polls[0] = self.wake_fd | _POLL_IN << 32
+        for i, (port, interface) in enumerate(interfaces.items()):
+            self._nic_of[port] = i
+            self._polls[1 + 2 * i] = interface.receiver.fileno() | _POLL_IN << 32
+            packets = np.zeros(memory.BATCH, np.int64)
+            vectors = np.zeros(memory.BATCH * 2, np.int64)
+            messages = np.zeros((memory.BATCH, _MESSAGE_WORDS), np.int64)
+            messages[:, 2] = vectors.ctypes.data + 16 * np.arange(memory.BATCH)
+            messages[:, 3] = 1
+            self._buffers += [packets, vectors, messages]
+            nic = self.nics[i]
+            nic["port"] = port
+            nic["receive_fd"], nic["send_fd"] = interface.receiver.fileno(), interface.sender.fileno()
+            nic["ring"] = interface.ring_address
+            nic["ring_frames"], nic["ring_frame_bytes"] = interface.frames, interface.frame_bytes
+            nic["packets"], nic["vectors"] = packets.ctypes.data, vectors.ctypes.data
+            nic["messages"] = messages.ctypes.data
+            nic["capture_in"] = nic["capture_out"] = NONE
+        self.loop.switch, self.loop.cpu_port = int(self.ports.data[cpu_port]["node"]), cpu_port
+        self.loop.nics, self.loop.nic_count = self.nics.ctypes.data, count
+        self.loop.nic_of, self.loop.polls = self._nic_of.ctypes.data, self._polls.ctypes.data
+
+    def send(self, port: int, frames: NDArray[np.uint8], priority: int) -> None:
+        """Put frames (n, size) into the mailbox of packet-outs. Raises SwitchError when it stays full for a second."""
+        with self._sending:
+            for frame in frames:
+                self._wait_for_room()
+                head = self._shared_words[memory.SHARED_OUT_HEAD]
+                slot = self._outs[head % memory.MAILBOX_SLOTS]
+                slot[: memory.SLOT_HEADER].view(np.int64)[0] = len(frame)
+                slot[memory.SLOT_HEADER : memory.SLOT_HEADER + len(frame)] = frame
+                self._shared_words[memory.SHARED_OUT_HEAD] = head + 1
+                os.eventfd_write(self.wake_fd, 1)
+
+    def packet_ins(self) -> list[tuple[int, bytes]]:
+        """Take the frames that wait for the controller: (time in ns, bytes) in order."""
+        tail, head = self._shared_words[memory.SHARED_IN_TAIL], self._shared_words[memory.SHARED_IN_HEAD]
+        frames = []
+        for i in range(tail, head):
+            slot = self._ins[i % memory.MAILBOX_SLOTS]
+            length, at = slot[: memory.SLOT_HEADER].view(np.int64).tolist()
+            frames.append((at, slot[memory.SLOT_HEADER : memory.SLOT_HEADER + length].tobytes()))
+        self._shared_words[memory.SHARED_IN_TAIL] = head
+        return frames
+
+    def serve(self) -> None:
+        """Move packets until somebody wants the engine."""
+        self.world.at = self._loop_address
+        self._call(memory.OP_SERVE)
+
+    def _wait_for_room(self) -> None:
+        deadline = time.monotonic() + _PATIENCE_S
+        words = self._shared_words
+        while words[memory.SHARED_OUT_HEAD] - words[memory.SHARED_OUT_TAIL] >= memory.MAILBOX_SLOTS:
+            if time.monotonic() > deadline:
+                raise SwitchError(f"packet-out: {memory.MAILBOX_SLOTS} are waiting; the switch takes no more")
+            time.sleep(0.001)
+
+    def _interrupt(self, wanted: bool) -> None:
+        self._shared_words[memory.SHARED_INTERRUPT] = wanted
+        if wanted:
+            os.eventfd_write(self.wake_fd, 1)
+
+
+class WiredSwitch:
+    """A switch whose ports are network interfaces. A context manager: started on entry, stopped on exit.
+
+    The switch keeps its face (`emulator.datapath.Datapath`), so a P4Runtime server drives it as ever.
+    """
+
+    def __init__(self, switch: Switch, interfaces: Mapping[int, str], capture: Path | None = None) -> None:
+        """`interfaces` are names by port; ports that the switch lacks are added. With `capture`, what each interface
+        receives and sends is written to `NAME_in.pcap` and `NAME_out.pcap` in that folder.
+
+        Raises PortError for an interface that is not there, is named twice, or may not be opened.
+        """
+        self.switch = switch
+        self._interfaces: dict[int, Interface] = {}
+        self._captures: list[int] = []
+        self._threads: list[threading.Thread] = []
+        self._stopping = False
+        self._last_counters: dict[int, InterfaceCounters] | None = None
+        try:
+            taken: dict[str, int] = {}
+            for port, name in interfaces.items():
+                if name in taken:
+                    raise PortError(
+                        f"interface {name} is given to port {taken[name]} and to port {port}; give it to one"
+                    )
+                taken[name] = port
+                if port not in switch.ports:
+                    switch.add_port(port)
+                self._interfaces[port] = open_interface(name, port)
+            largest = max((one.mtu for one in self._interfaces.values()), default=0)
+            self._engine = WireEngine(max(MAX_FRAME, largest + _TAGGED_HEADER))
+            switch.join(self._engine, switch.device_id, NONE)
+            self._engine.attach(
+                switch.port_index(switch.cpu_port),
+                {switch.port_index(port): one for port, one in self._interfaces.items()},
+            )
+            if capture is not None:
+                for i, one in enumerate(self._interfaces.values()):
+                    for direction in ("in", "out"):
+                        descriptor = _open_capture(capture / f"{one.name}_{direction}.pcap")
+                        self._captures.append(descriptor)
+                        self._engine.nics[i][f"capture_{direction}"] = descriptor
+        except BaseException:
+            self._close()
+            raise
+
+    def __enter__(self) -> WiredSwitch:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Begin to move packets, on a thread of native code."""
+        for work in (self._serve, self._deliver):
+            thread = threading.Thread(target=work, name=f"switch-{self.switch.device_id}{work.__name__}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def stop(self) -> None:
+        """Stop moving packets and close the interfaces; the counters stay. Does nothing on one that is stopped."""
+        if self._stopping:
+            return
+        self._stopping = True
+        with self._engine.gate:
+            os.eventfd_write(self._engine.told_fd, 1)
+        for thread in self._threads:
+            thread.join()
+        self._last_counters = self.counters()
+        self._close()
+
+    def counters(self) -> dict[int, InterfaceCounters]:
+        """Counters of every interface, by port."""
+        if self._last_counters is not None:
+            return self._last_counters
+        result = {}
+        for (port, interface), nic in zip(self._interfaces.items(), self._engine.nics, strict=True):
+            values = {name: int(nic[name]) for name in InterfaceCounters._fields if name not in ("port", "missed")}
+            result[port] = InterfaceCounters(
+                port=self.switch.port_counters(port), missed=interface.count_missed(), **values
+            )
+        return result
+
+    @property
+    def packet_in_drops(self) -> int:
+        """Packet-ins that found their mailbox full, for the control plane was too slow."""
+        return int(self._engine.loop.packet_in_drops)
+
+    def _serve(self) -> None:
+        """The thread of the packet loop."""
+        ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
+        while not self._stopping:
+            self._engine.gate.pass_when_free(self._engine.serve)
+
+    def _deliver(self) -> None:
+        """The thread that gives packet-ins to the control plane; without one they are dropped."""
+        while not self._stopping:
+            os.eventfd_read(self._engine.told_fd)
+            for at, frame in self._engine.packet_ins():
+                receiver = self.switch.on_packet_in
+                if receiver is not None:
+                    self.switch.packet_in_ns = at
+                    receiver(frame)
+
+    def _close(self) -> None:
+        for interface in self._interfaces.values():
+            interface.close()
+        for descriptor in self._captures:
+            os.close(descriptor)
+
+
+def _open_capture(path: Path) -> int:
+    """A new capture file with pcap's header (microseconds, Ethernet)."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise PortError(f"capture file {path} cannot be written: {os.strerror(error.errno or 0)}") from error
+    os.write(descriptor, struct.pack("=IHHiIII", _PCAP_MAGIC, 2, 4, 0, 0, _PCAP_SNAPLEN, _PCAP_ETHERNET))
+    return descriptor
+
+
+def _function(libc: ctypes.CDLL, name: str) -> int:
+    """The address of one of libc's functions."""
+    address = ctypes.cast(getattr(libc, name), ctypes.c_void_p).value
+    assert address is not None
+    return address

@@ -14,7 +14,7 @@ import numpy as np
 from numba import cfunc, njit, types
 
 from emulator.abi import DROP_PORT, PACKET
-from emulator.runtime.native import _view, copy, load, packet_at, store
+from emulator.runtime.native import copy, load, packet_at, store, view
 from emulator.switch import Switch
 
 HEADER = np.dtype(
@@ -50,7 +50,7 @@ assert HEADER.itemsize == 64
 PHV_BYTES = 128
 HEADER_BYTES = HEADER.itemsize
 
-_header_at = _view(HEADER)
+_header_at = view(HEADER)
 _SIGNATURE = types.void(types.int64, types.int64)
 _PHV = PACKET.itemsize
 _DATA = PACKET.itemsize + PHV_BYTES

@@ -30,8 +30,9 @@ from typing import Any, Final
 
 import grpc
 import pytest
-from bmv2_client import Client, read_p4info
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+from tests.bmv2.bmv2_client import Client, read_p4info
 
 EXECUTABLE: Final = "simple_switch_grpc"
 CPU_PORT: Final = 510

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final
 
-from bmv2_client import Client
-from bmv2_harness import CPU_PORT, DEVICE_ID, Bmv2, Compiled, Output
-
 from emulator.p4runtime.server import P4RuntimeServer
 from emulator.switch import Switch
+from tests.bmv2.bmv2_client import Client
+from tests.bmv2.bmv2_harness import CPU_PORT, DEVICE_ID, Bmv2, Compiled, Output
 
 BATCH: Final = 12
 """Packets that bmv2 gets at once: few enough that their copies fit its egress queues (64 packets)."""

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
-from bmv2_client import Encoder, clone_session, multicast_group
-from bmv2_harness import CPU_PORT, Output
 
 from emulator.entries import ActionCall, ActionSet, CloneSession, Exact, Lpm, Replica, TableEntry, WeightedAction
+from tests.bmv2.bmv2_client import Encoder, clone_session, multicast_group
+from tests.bmv2.bmv2_harness import CPU_PORT, Output
 from wire import aggregation, frames, int_md
 from wire.aggregation import HEADER, LANES, MESSAGE, MessageType
 

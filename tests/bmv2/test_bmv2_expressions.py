@@ -6,9 +6,10 @@ import random
 from pathlib import Path
 
 import pytest
-from bmv2_harness import Compiled, needs_bmv2, needs_p4c
-from differential import Pair
-from expression_programs import ExpressionProgram
+
+from tests.bmv2.bmv2_harness import Compiled, needs_bmv2, needs_p4c
+from tests.bmv2.differential import Pair
+from tests.bmv2.expression_programs import ExpressionProgram
 
 pytestmark = [pytest.mark.bmv2, needs_bmv2, needs_p4c]
 

@@ -9,9 +9,10 @@ from typing import Final
 
 import numpy as np
 import pytest
-from bmv2_harness import CPU_PORT, Compiled, needs_bmv2
-from differential import Pair
-from fabric_node import (
+
+from tests.bmv2.bmv2_harness import CPU_PORT, Compiled, needs_bmv2
+from tests.bmv2.differential import Pair
+from tests.bmv2.fabric_node import (
     FAR,
     GENERATIONS,
     INNER,
@@ -32,8 +33,7 @@ from fabric_node import (
     set_node_id,
     without_times,
 )
-from mutation import mutate
-
+from tests.bmv2.mutation import mutate
 from wire import frames, int_md
 from wire.aggregation import AGGREGATION_PORT, MessageType
 
@@ -41,7 +41,7 @@ pytestmark = [pytest.mark.bmv2, needs_bmv2]
 
 BUILD: Final = Path(__file__).parents[2] / "p4src" / "build"
 DROPS: Final = "FabricIngress.drops"
-SEEDS: Final = (1, 2)
+SEEDS: Final = (1, 2, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(100, 110)))
 (
     TRUNCATED,
     MALFORMED,

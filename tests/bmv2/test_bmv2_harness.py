@@ -7,11 +7,11 @@ import os
 from pathlib import Path
 
 import pytest
-from bmv2_client import Refused, multicast_group
-from bmv2_harness import Bmv2, Compiled, Output, needs_bmv2, needs_root
-from fabric_node import PORTS, WORKERS, entities, frame
 
 from emulator.entries import Replica
+from tests.bmv2.bmv2_client import Refused, multicast_group
+from tests.bmv2.bmv2_harness import Bmv2, Compiled, Output, needs_bmv2, needs_root
+from tests.bmv2.fabric_node import PORTS, WORKERS, entities, frame
 
 pytestmark = [pytest.mark.bmv2, needs_bmv2]
 

@@ -10,10 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from bmv2_client import clone_session, multicast_group
-from bmv2_harness import CPU_PORT, Compiled, needs_bmv2, needs_p4c
-from differential import Pair
-from mutation import internet_checksum, mutate
 
 from emulator.entries import (
     ActionCall,
@@ -30,13 +26,17 @@ from emulator.entries import (
     Ternary,
     WeightedAction,
 )
+from tests.bmv2.bmv2_client import clone_session, multicast_group
+from tests.bmv2.bmv2_harness import CPU_PORT, Compiled, needs_bmv2, needs_p4c
+from tests.bmv2.differential import Pair
+from tests.bmv2.mutation import internet_checksum, mutate
 
 pytestmark = [pytest.mark.bmv2, needs_bmv2, needs_p4c]
 
 PROGRAMS = Path(__file__).parent / "programs"
 EMULATOR_PROGRAMS = PROGRAMS.parents[1] / "emulator" / "programs"
 PORTS = range(8)
-SEEDS = (1, 2)
+SEEDS = (1, 2, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(100, 110)))
 PACKETS = 300
 
 

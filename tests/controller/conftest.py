@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from fake_switch import FakeSwitch
 
 from controller.session import Pipeline
+from tests.controller.fake_switch import FakeSwitch
 
 BUILD = Path(__file__).parents[2] / "p4src" / "build"
 

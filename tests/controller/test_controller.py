@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 
 import pytest
-from fake_switch import FakeSwitch
 from finsy.proto import p4r
 
 from controller.controller import Controller, Message, Options
@@ -20,6 +19,7 @@ from controller.placement import Placement, PlacementError, Problem
 from controller.plan import JobSpec
 from controller.session import Pipeline, SwitchSession
 from controller.telemetry import LinkView, Snapshot
+from tests.controller.fake_switch import FakeSwitch
 from topologies.generators import leaf_spine
 from topologies.model import Endpoint
 from topologies.routing import Routes

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from controller.placement import Placement
 
 from controller.entries import SwitchState
 from controller.errors import OutOfMemory, PlanError
 from controller.memory import FabricMemory
+from controller.placement import Placement
 from controller.plan import JobPlan, JobSpec, Marking, base_state, fabric_state, job_plan
 from topologies.generators import fat_tree, leaf_spine
 from topologies.model import Endpoint, Topology

@@ -7,7 +7,6 @@ from __future__ import annotations
 import random
 
 import pytest
-from fake_switch import FakeSwitch
 from finsy.proto import p4r
 
 from controller.entries import CloneSession, Entry, Group, Item, SwitchState, call, default_action, entry
@@ -15,6 +14,7 @@ from controller.errors import ControllerError, WriteRefused
 from controller.reconcile import difference, reconcile, reconcile_all, verify
 from controller.session import Pipeline, SwitchSession
 from controller.tables import JOBS, MEMBERS, NODE_ADDRESS, PARENTS, REPLICAS, ROUTES, TELEMETRY_NODE
+from tests.controller.fake_switch import FakeSwitch
 
 
 def node(job: int, generation: int, children: int, port_of: int = 1, base: int = 0) -> list[Item]:

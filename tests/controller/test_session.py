@@ -7,11 +7,11 @@ import logging
 import time
 
 import pytest
-from fake_switch import FakeSwitch
 
 from controller.entries import CloneSession, Group, Item, SwitchState, call, default_action, entry
 from controller.errors import ControllerError, SwitchUnreachable, WriteRefused
 from controller.session import PacketIn, Pipeline, SwitchSession
+from tests.controller.fake_switch import FakeSwitch
 
 EVERYTHING: list[Item] = [
     entry("FabricIngress.node_address", {"dst_addr": 0x0AFF0001}, call("to_node")),

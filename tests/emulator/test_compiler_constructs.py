@@ -7,9 +7,9 @@ import struct
 from pathlib import Path
 
 import pytest
-from harness import Bench, crc16, seeded_random
 
 from emulator.program import Program
+from tests.emulator.harness import Bench, crc16, seeded_random
 
 PROGRAMS = Path(__file__).parent / "programs"
 

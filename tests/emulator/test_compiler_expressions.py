@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import Bench, seeded_random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emulator.program import Program, UnsupportedProgram
+from tests.emulator.harness import Bench, seeded_random
 
 PROGRAMS = Path(__file__).parent / "programs"
 INPUTS = {"a": 8, "b": 16, "c": 32, "d": 48, "e": 5, "f": 3, "g": 128}

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from harness import Bench, seeded_random
 
 from emulator.entries import ActionCall, Lpm, MemberRef, TableEntry
 from emulator.program import Program
+from tests.emulator.harness import Bench, seeded_random
 
 PROGRAMS = Path(__file__).parent / "programs"
 LANES, SLOTS = 256, 4096

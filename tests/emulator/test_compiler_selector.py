@@ -6,7 +6,6 @@ import struct
 from pathlib import Path
 
 import pytest
-from harness import Bench, crc16, seeded_random
 
 from emulator.entries import (
     ActionCall,
@@ -23,6 +22,7 @@ from emulator.entries import (
     WeightedAction,
 )
 from emulator.program import Program
+from tests.emulator.harness import Bench, crc16, seeded_random
 
 PROGRAMS = Path(__file__).parent / "programs"
 TO, DROP = "SelectorIngress.to", "SelectorIngress.drop"

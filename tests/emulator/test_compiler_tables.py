@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from harness import Bench, seeded_random
 
 from emulator.entries import (
     ActionCall,
@@ -26,6 +25,7 @@ from emulator.entries import (
     Ternary,
 )
 from emulator.program import Program
+from tests.emulator.harness import Bench, seeded_random
 
 PROGRAMS = Path(__file__).parent / "programs"
 NUMBER, NONE = "TablesIngress.number", "TablesIngress.none"

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from runtime_program import HEADER_BYTES, frame, frames, headers, switch
 
 from emulator.entries import CloneSession, Replica
 from emulator.fabric import Fabric, FabricError, Wake
+from tests.emulator.runtime_program import HEADER_BYTES, frame, frames, headers, switch
 
 
 def line(seed: int = 1, poll_ns: int = 0, **link: Any) -> Fabric:

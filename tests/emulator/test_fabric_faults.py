@@ -6,9 +6,9 @@ from math import sqrt
 
 import numpy as np
 import pytest
-from runtime_program import HEADER_BYTES, frame, frames, headers, switch
 
 from emulator.fabric import Fabric
+from tests.emulator.runtime_program import HEADER_BYTES, frame, frames, headers, switch
 
 COUNT = 20_000
 

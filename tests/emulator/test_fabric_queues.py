@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from runtime_program import frame, headers, switch
 
 from emulator.fabric import Fabric
+from tests.emulator.runtime_program import frame, headers, switch
 
 RATE = 1_000_000_000
 DELAY = 700

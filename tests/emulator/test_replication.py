@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from runtime_program import frame, switch
 
 from emulator.entries import CloneSession, EntryNotFound, InvalidEntry, Replica
+from tests.emulator.runtime_program import frame, switch
 
 
 def test_groups_and_sessions_read_back_as_written() -> None:

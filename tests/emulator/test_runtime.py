@@ -35,7 +35,7 @@ def test_the_second_start_needs_no_compiler(tmp_path: Path) -> None:
 _ENDLESS = """
 import signal, sys
 sys.path.insert(0, sys.argv[1])
-from runtime_program import frame, switch
+from tests.emulator.runtime_program import frame, switch
 from emulator.entries import CloneSession, Replica
 s = switch()
 s.replication.set_session(1, CloneSession((Replica(3),)))

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from runtime_program import HEADER_BYTES, PHV_BYTES, State, frame, frames, headers, program, switch
 
 from emulator.entries import CloneSession, Replica
 from emulator.fabric import Fabric
 from emulator.switch import PortConfig, Switch, SwitchError
+from tests.emulator.runtime_program import HEADER_BYTES, PHV_BYTES, State, frame, frames, headers, program, switch
 
 NORMAL, INGRESS_CLONE, EGRESS_CLONE, REPLICATION = 0, 1, 2, 5
 

@@ -13,12 +13,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from node_model import JobEntry, SwitchModel
 from numpy.typing import NDArray
 
 from hosts.server import ParameterServerCore
 from hosts.tensors import Reduced
 from hosts.worker import WorkerCore, WorkerOptions
+from tests.hosts.node_model import JobEntry, SwitchModel
 from wire.aggregation import HEADER_BYTES, MESSAGE_BYTES, next_generation
 from wire.control import Child, FinalRound, Held, Resume, ServerPlan, WorkerPlan
 from wire.frames import Datagrams

@@ -6,8 +6,6 @@ import random
 
 import numpy as np
 import pytest
-from network_model import KINDS, US, Fabric, Faults, reordering, switch_address
-from node_model import Packet
 
 from hosts.quantization import (
     block_exponents,
@@ -18,6 +16,8 @@ from hosts.quantization import (
     scale_table,
     to_chunks,
 )
+from tests.hosts.network_model import KINDS, US, Fabric, Faults, reordering, switch_address
+from tests.hosts.node_model import Packet
 from wire.aggregation import CHUNKS, LANES, MESSAGE_BYTES
 
 

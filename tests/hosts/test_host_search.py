@@ -12,10 +12,10 @@ from functools import cached_property
 
 import numpy as np
 import pytest
-from network_model import JOB, SERVER, make_tree, worker_address
-from node_model import JobEntry, SwitchModel
 
 from hosts import Counters, ParameterServerCore, WorkerCore, WorkerOptions, reference_sum
+from tests.hosts.network_model import JOB, SERVER, make_tree, worker_address
+from tests.hosts.node_model import JobEntry, SwitchModel
 from wire.aggregation import LANES
 from wire.control import Child, ServerPlan, WorkerPlan
 from wire.frames import Datagrams

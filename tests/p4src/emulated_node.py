@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from node_model import CPU_PORT, DROP_REASONS, Tables
-
 import p4src
 from emulator.entries import ActionCall, ActionSet, CloneSession, Exact, Lpm, Replica, TableEntry, WeightedAction
 from emulator.switch import Switch
+from tests.p4src.node_model import CPU_PORT, DROP_REASONS, Tables
 
 PORTS = 16
 AGGREGATION = "FabricIngress.aggregation"

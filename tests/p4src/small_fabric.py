@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from node_model import Job, Route, Tables
 from numpy.typing import NDArray
 
+from tests.p4src.node_model import Job, Route, Tables
 from wire import aggregation, frames
 from wire.aggregation import HEADER, LANES, MESSAGE, MessageType
 

@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from emulated_node import EmulatedNode
-from small_fabric import (
+
+from emulator.entries import ActionCall
+from tests.p4src.emulated_node import EmulatedNode
+from tests.p4src.small_fabric import (
     GENERATION,
     LONE,
     MAC,
@@ -26,8 +28,6 @@ from small_fabric import (
     packet,
     tables,
 )
-
-from emulator.entries import ActionCall
 from wire import aggregation, frames
 from wire.aggregation import HEADER, HEADER_BYTES, LANES, MESSAGE, MessageType
 

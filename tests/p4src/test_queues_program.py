@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from emulated_node import EmulatedNode
-from small_fabric import STRANGER, STRANGER_PORT, WORKERS, message, packet, tables
 
 from emulator.fabric import Fabric
+from tests.p4src.emulated_node import EmulatedNode
+from tests.p4src.small_fabric import STRANGER, STRANGER_PORT, WORKERS, message, packet, tables
 from wire import int_md
 from wire.aggregation import MESSAGE
 

@@ -6,9 +6,10 @@ import struct
 
 import numpy as np
 import pytest
-from emulated_node import PORTS, EmulatedNode
-from node_model import CPU_PORT, NodeModel, Tables
-from small_fabric import (
+
+from tests.p4src.emulated_node import PORTS, EmulatedNode
+from tests.p4src.node_model import CPU_PORT, NodeModel, Tables
+from tests.p4src.small_fabric import (
     GENERATION,
     INNER,
     LONE,
@@ -24,7 +25,6 @@ from small_fabric import (
     packet,
     tables,
 )
-
 from wire import frames, int_md
 from wire.aggregation import LANES, MessageType
 

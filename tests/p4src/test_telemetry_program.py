@@ -6,10 +6,10 @@ import struct
 
 import numpy as np
 import pytest
-from emulated_node import EmulatedNode
-from node_model import CPU_PORT, Tables
-from small_fabric import PARENT, PARENT_PORT, STRANGER, STRANGER_PORT, SWITCH, WORKERS, packet, tables
 
+from tests.p4src.emulated_node import EmulatedNode
+from tests.p4src.node_model import CPU_PORT, Tables
+from tests.p4src.small_fabric import PARENT, PARENT_PORT, STRANGER, STRANGER_PORT, SWITCH, WORKERS, packet, tables
 from wire import frames, int_md
 from wire.int_md import DOMAIN, Hop
 

@@ -13,7 +13,7 @@ from scapy.layers.l2 import Ether
 
 from wire import WireError, frames
 from wire.aggregation import AGGREGATION_PORT
-from wire.frames import Rejects
+from wire.frames import Datagrams, Rejects
 
 payloads = hnp.arrays(np.uint8, st.tuples(st.integers(1, 4), st.integers(0, 64)))
 PEER, HERE = 0x0A000001, 0x0AFF0001
@@ -100,6 +100,23 @@ def test_round_trip(payload: NDArray[np.uint8], source: int) -> None:
     assert set(received.source_ports.tolist()) == set(received.destination_ports.tolist()) == {AGGREGATION_PORT}
 
 
+@given(
+    payload=payloads,
+    source=st.integers(0, 2**32 - 1),
+    destinations=st.lists(st.integers(0, 2**32 - 1), min_size=4, max_size=4),
+    mac=st.integers(1, 2**48 - 2),
+)
+def test_a_frame_writer_writes_what_encapsulate_does(
+    payload: NDArray[np.uint8], source: int, destinations: list[int], mac: int
+) -> None:
+    addresses = np.array(destinations, np.uint32)[np.arange(len(payload)) % 4]
+    ends = {"source": source, "source_mac": mac, "destination_mac": mac ^ 1}
+    expected = frames.encapsulate(payload, destination=addresses, **ends)
+    writer = frames.FrameWriter(**ends)
+    for _ in range(2):
+        assert np.array_equal(writer.encapsulate(Datagrams(addresses, payload)), expected)
+
+
 def test_reads_scapys_frames() -> None:
     packet = Ether() / IP(src="10.0.0.1", dst="10.255.0.1") / UDP(sport=7, dport=9, chksum=0) / b"hello"
     received, rejects = frames.decapsulate(np.frombuffer(bytes(packet), np.uint8)[None])
@@ -116,7 +133,7 @@ def test_every_reason_to_reject_is_counted_and_the_good_rows_stay() -> None:
         row[24:26] = np.frombuffer(bytes(packet)[10:12], np.uint8)
         return row
 
-    batch = np.repeat(frame(), 10, axis=0)
+    batch = np.repeat(frame(), 11, axis=0)
     batch[1, 12] = 0x86  # ethertype
     batch[2, 14] = 0x46  # IPv4 options
     batch[3, 22] ^= 0xFF  # TTL, but not the checksum
@@ -130,10 +147,27 @@ def test_every_reason_to_reject_is_counted_and_the_good_rows_stay() -> None:
     fixed(batch[7])  # IPv4 length
     batch[8, 39] += 1  # UDP length
     batch[9, 60] ^= 1  # payload only: not this layer's business
-    received, rejects = frames.decapsulate(batch, HERE)
-    assert rejects == Rejects(not_ipv4=2, bad_checksum=1, fragment=1, other_address=1, not_udp=1, bad_length=2)
+    batch[10, 37] ^= 1  # UDP destination port
+    received, rejects = frames.decapsulate(batch, HERE, AGGREGATION_PORT)
+    assert rejects == Rejects(
+        not_ipv4=2, bad_checksum=1, fragment=1, other_address=1, not_udp=1, bad_length=2, other_port=1
+    )
     assert np.array_equal(received.payload, batch[[0, 9], 42:])
-    assert (rejects + rejects).total == 16
+    assert (rejects + rejects).total == 18
+    received, rejects = frames.decapsulate(batch[[0, 9, 10]], HERE)
+    assert (received.destination_ports.tolist(), rejects) == (
+        [AGGREGATION_PORT] * 2 + [AGGREGATION_PORT ^ 1],
+        Rejects(),
+    )
+
+
+@given(position=st.integers(0, 41), flip=st.integers(1, 255))
+def test_one_damaged_byte_is_rejected_wherever_it_matters(position: int, flip: int) -> None:
+    batch = np.repeat(frame(), 3, axis=0)
+    batch[1, position] ^= flip
+    received, rejects = frames.decapsulate(batch, HERE)
+    free = position < 12 or 34 <= position < 38 or position >= 40  # MACs, ports, UDP checksum
+    assert (len(received), rejects.total) == ((3, 0) if free else (2, 1))
 
 
 def test_short_frames_are_truncated() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from p4runtime_rig import Client, Names, RecordingDatapath, Stream, load_config, load_info
 
 from emulator.p4runtime import P4RuntimeServer
+from tests.emulator.p4runtime.p4runtime_rig import Client, Names, RecordingDatapath, Stream, load_config, load_info
 
 
 @pytest.fixture

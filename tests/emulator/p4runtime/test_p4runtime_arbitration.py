@@ -11,11 +11,11 @@ from finsy.proto import p4r
 from google.protobuf import any_pb2
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from p4runtime_rig import MODIFY, Client, Names, RecordingDatapath, load_config, wait_until
 
 from emulator.p4runtime import P4RuntimeServer
 from emulator.p4runtime.arbitration import MAX_CLIENTS, Arbiter, Notice
 from emulator.p4runtime.refusal import Code, Refusal
+from tests.emulator.p4runtime.p4runtime_rig import MODIFY, Client, Names, RecordingDatapath, load_config, wait_until
 
 
 def told(notices: list[Notice[str]]) -> list[str]:

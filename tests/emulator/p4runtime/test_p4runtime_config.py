@@ -9,10 +9,20 @@ from pathlib import Path
 import grpc
 import pytest
 from finsy.proto import p4i, p4r, p4r_grpc
-from p4runtime_rig import DEVICE_CONFIG, INSERT, MODIFY, Client, Names, RecordingDatapath, Stream, load_config, outcome
 
 from emulator.entries import EmulatorError
 from emulator.p4runtime import API_VERSION, P4RuntimeServer, Tls
+from tests.emulator.p4runtime.p4runtime_rig import (
+    DEVICE_CONFIG,
+    INSERT,
+    MODIFY,
+    Client,
+    Names,
+    RecordingDatapath,
+    Stream,
+    load_config,
+    outcome,
+)
 
 Set = p4r.SetForwardingPipelineConfigRequest
 Get = p4r.GetForwardingPipelineConfigRequest

@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from finsy.proto import p4r
-from p4runtime_rig import DELETE, INSERT, MODIFY, Client, Names, RecordingDatapath, entity, text
 
 from emulator.entries import CloneSession, Replica
+from tests.emulator.p4runtime.p4runtime_rig import (
+    DELETE,
+    INSERT,
+    MODIFY,
+    Client,
+    Names,
+    RecordingDatapath,
+    entity,
+    text,
+)
 
 
 def member(names: Names, profile: str, member_id: int, port: bytes = b"\x01") -> p4r.ActionProfileMember:

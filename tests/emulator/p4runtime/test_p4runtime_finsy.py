@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator
 
 import finsy as fy
 import pytest
-from p4runtime_rig import DEVICE_CONFIG, P4INFO
 
 from emulator.p4runtime import P4RuntimeServer
 from emulator.switch import Switch
+from tests.emulator.p4runtime.p4runtime_rig import DEVICE_CONFIG, P4INFO
 
 OPTIONS = fy.SwitchOptions(p4info=P4INFO, p4blob=DEVICE_CONFIG, device_id=9)
 ETHERNET = bytes.fromhex("0200000000020200000000010800")

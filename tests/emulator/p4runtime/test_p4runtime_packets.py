@@ -6,11 +6,11 @@ import pytest
 from finsy.proto import p4i, p4r
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from p4runtime_rig import Client, RecordingDatapath, Stream, grpc_code, load_config, wait_until
 
 from emulator.p4runtime import P4RuntimeServer
 from emulator.p4runtime.packet_io import PacketHeader
 from emulator.p4runtime.refusal import Refusal
+from tests.emulator.p4runtime.p4runtime_rig import Client, RecordingDatapath, Stream, grpc_code, load_config, wait_until
 
 
 def header(*widths: int) -> PacketHeader:

@@ -11,9 +11,18 @@ import pytest
 from finsy.proto import p4r
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
-from p4runtime_rig import INSERT, Client, Names, RecordingDatapath, Stream, batch_errors, load_config, outcome
 
 from emulator.p4runtime import P4RuntimeServer
+from tests.emulator.p4runtime.p4runtime_rig import (
+    INSERT,
+    Client,
+    Names,
+    RecordingDatapath,
+    Stream,
+    batch_errors,
+    load_config,
+    outcome,
+)
 
 SEED = 20260217
 

@@ -7,9 +7,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from p4runtime_rig import DEVICE_CONFIG, P4INFO, RecordingDatapath
 
 from emulator.p4runtime import P4RuntimeServer
+from tests.emulator.p4runtime.p4runtime_rig import DEVICE_CONFIG, P4INFO, RecordingDatapath
 
 INTERPRETER = Path(__file__).parents[3] / ".venv-shell" / "bin" / "python"
 SESSION = Path(__file__).with_name("p4runtime_shell_session.py")

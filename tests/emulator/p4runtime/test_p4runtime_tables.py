@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 from finsy.proto import p4r
-from p4runtime_rig import DELETE, INSERT, MODIFY, Client, Names, text
+
+from tests.emulator.p4runtime.p4runtime_rig import DELETE, INSERT, MODIFY, Client, Names, text
 
 WIDEST = b"\x0f" + b"\xff" * 12
 """The largest bit<100>."""

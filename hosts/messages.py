@@ -18,7 +18,7 @@ from wire.aggregation import (
     MESSAGE,
     MESSAGE_BYTES,
     MessageType,
-    has_valid_checksum,
+    internet_checksum,
     linear_check,
     set_checksum,
     version_type,
@@ -42,35 +42,63 @@ _WELL_FORMED: Final = {size: _well_formed_table(size) for size in (HEADER_BYTES,
 
 @dataclass(slots=True)
 class Messages:
-    """n received messages that passed the tests of `open_messages`. Columns of the header are views into `headers`."""
+    """n received messages that passed the tests of `open_messages`."""
 
-    headers: NDArray[np.void]
+    words: IntArray
+    """The headers' 32-bit words, (n, 7), from which the properties below take columns (n,)."""
     lanes: NDArray[Any] | None
     """Big-endian int32 (n, LANES); None for messages without lanes."""
     addresses: NDArray[np.uint32]
-    kinds: NDArray[np.uint8]
-    chunks: IntArray
+    kinds: IntArray
 
     def __len__(self) -> int:
         return len(self.addresses)
 
+    @property
+    def flags(self) -> IntArray:
+        return self.words[:, 0] >> 16 & 0xFF
+
+    @property
+    def chunks(self) -> IntArray:
+        return self.words[:, 1] & (CHUNKS - 1)
+
+    @property
+    def contributors(self) -> IntArray:
+        return self.words[:, 2]
+
+    @property
+    def slot(self) -> IntArray:
+        return self.words[:, 3] >> 16
+
+    @property
+    def window(self) -> IntArray:
+        return self.words[:, 3] & 0xFFFF
+
+    @property
+    def exponent(self) -> IntArray:
+        return self.words[:, 4] >> 24
+
+    @property
+    def weight(self) -> IntArray:
+        return self.words[:, 5]
+
+    @property
+    def check(self) -> IntArray:
+        return self.words[:, 6]
+
     def only(self, keep: BoolArray | IntArray) -> Messages:
         """The rows that `keep` selects."""
         return Messages(
-            self.headers[keep],
+            self.words[keep],
             None if self.lanes is None else self.lanes[keep],
             self.addresses[keep],
             self.kinds[keep],
-            self.chunks[keep],
         )
 
     def pass_check(self) -> BoolArray:
         """Whether each message's linear check is that of its lanes and weight."""
-        weight = self.headers["weight"]
-        if self.lanes is None:
-            good: BoolArray = self.headers["check"] == weight_check(weight)
-        else:
-            good = self.headers["check"] == linear_check(self.lanes, weight)
+        right = weight_check(self.weight) if self.lanes is None else linear_check(self.lanes, self.weight)
+        good: BoolArray = self.check == right
         return good
 
 
@@ -95,17 +123,14 @@ def open_messages(datagrams: Datagrams, job: int, generation: int, counters: Cou
         return None
     lanes: NDArray[Any] | None = None
     if payload.shape[1] == MESSAGE_BYTES:
-        records = payload.view(MESSAGE)[:, 0]
-        headers, lanes = records["header"], records["lanes"]
-    else:
-        headers = payload.view(HEADER)[:, 0]
-    first_bytes = headers["version_type"]
-    tags = headers["tag"].astype(np.int64)
-    formed = well_formed[first_bytes]
-    sound = has_valid_checksum(headers)
-    ours = headers["job"] == job
-    current = tags >> CHUNK_BITS == generation
-    messages = Messages(headers, lanes, addresses, first_bytes & np.uint8(TYPE_MASK), tags & (CHUNKS - 1))
+        lanes = payload[:, HEADER_BYTES:].view(">i4")
+    words = payload[:, :HEADER_BYTES].view(">u4").astype(np.int64)
+    first, checksums = words[:, 0], words[:, 4] & 0xFFFF
+    formed = well_formed[first >> 24]
+    sound = checksums == internet_checksum(np.add.reduce(words, 1) - checksums)
+    ours = first & 0xFFFF == job
+    current = words[:, 1] >> CHUNK_BITS == generation
+    messages = Messages(words, lanes, addresses, first >> 24 & TYPE_MASK)
     good = formed & sound & ours & current
     if np.count_nonzero(good) == total:
         return messages

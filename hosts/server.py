@@ -58,7 +58,7 @@ class ParameterServerCore:
         self._writer = MessageWriter(plan.job, plan.generation, plan.slots)
         self._child_addresses = np.array([child.address for child in plan.children], np.uint32)
         self._all_bits = sum(child.bit for child in plan.children)
-        self._bit_at = np.zeros(_BIT_HASH, np.uint32)  # the children, by their bits' hashes
+        self._bit_at = np.zeros(_BIT_HASH, np.int64)  # the children, by their bits' hashes
         self._bit_at[0] = 1  # what has no bit at all is nobody's
         self._address_at = np.zeros(_BIT_HASH, np.uint32)
         for child in plan.children:
@@ -66,7 +66,7 @@ class ParameterServerCore:
             self._address_at[child.bit % _BIT_HASH] = child.address
         self._store = self._store.grown(plan.slots)
         self._live = np.full(self._store.size, NO_ROUND, np.int64)  # round that this generation sums at a place
-        self._bits = np.zeros(self._store.size, np.uint32)  # the children whose contributions are in it
+        self._bits = np.zeros(self._store.size, np.int64)  # the children whose contributions are in it
         self._row_at = np.zeros(self._store.size, np.int64)  # scratch
         self._completed_any = False
 
@@ -104,13 +104,13 @@ class ParameterServerCore:
 
     def _keep_fitting(self, messages: Messages, kind: MessageType) -> tuple[Messages, IntArray]:
         """Drop and count what no child of this server may send now, or what fails a check."""
-        counters, headers = self.counters, messages.headers
+        counters = self.counters
         rounds = round_near(messages.chunks, self._newest)
         fitting = messages.kinds == kind
-        bits = headers["contributors"].astype(np.uint32)
+        bits = messages.contributors
         entries = bits % _BIT_HASH
         member = (self._bit_at[entries] == bits) & (self._address_at[entries] == messages.addresses)
-        placed = headers["slot"] == rounds & (self.plan.slots - 1)
+        placed = messages.slot == rounds & (self.plan.slots - 1)
         # Who sends round r has completed r − W in this generation, or it was final before: r cannot be further ahead.
         near = (rounds <= self._newest + self._store.size) | (not self._completed_any)
         intact = messages.pass_check()
@@ -133,7 +133,7 @@ class ParameterServerCore:
     def _add(self, kind: MessageType, messages: Messages, rounds: IntArray, places: IntArray) -> None:
         """Take at most one message for each place, as the switch does (docs/design.md §3.2)."""
         counters, store = self.counters, self._store
-        bits = messages.headers["contributors"].astype(np.uint32)
+        bits = messages.contributors
         live = self._live[places]
         newer = rounds > live
         restarting = np.count_nonzero(newer)
@@ -166,29 +166,29 @@ class ParameterServerCore:
             self._emit(kind, rounds[complete], places[complete])
 
     def _restart(
-        self, kind: MessageType, messages: Messages, rounds: IntArray, places: IntArray, bits: NDArray[np.uint32]
+        self, kind: MessageType, messages: Messages, rounds: IntArray, places: IntArray, bits: IntArray
     ) -> None:
-        store, headers = self._store, messages.headers
+        store = self._store
         self._live[places] = rounds
         self._bits[places] = bits
         store.round[places] = NO_ROUND
         store.has_lanes[places] = kind.has_lanes
-        store.flags[places] = headers["flags"]
-        store.window[places] = headers["window"]
-        store.exponent[places] = headers["exponent"]
-        store.weight[places] = headers["weight"]
-        store.check[places] = headers["check"]
+        store.flags[places] = messages.flags
+        store.window[places] = messages.window
+        store.exponent[places] = messages.exponent
+        store.weight[places] = messages.weight
+        store.check[places] = messages.check
         if messages.lanes is not None:
             store.lanes[places] = messages.lanes
 
-    def _sum(self, messages: Messages, places: IntArray, bits: NDArray[np.uint32]) -> None:
-        store, headers = self._store, messages.headers
+    def _sum(self, messages: Messages, places: IntArray, bits: IntArray) -> None:
+        store = self._store
         self._bits[places] |= bits
-        store.flags[places] |= headers["flags"]
-        store.window[places] = np.minimum(store.window[places], headers["window"])
-        store.exponent[places] = np.maximum(store.exponent[places], headers["exponent"])
-        store.weight[places] += headers["weight"]
-        store.check[places] += headers["check"]
+        store.flags[places] = store.flags[places] | messages.flags
+        store.window[places] = np.minimum(store.window[places], messages.window)
+        store.exponent[places] = np.maximum(store.exponent[places], messages.exponent)
+        store.weight[places] = store.weight[places] + messages.weight
+        store.check[places] = store.check[places] + messages.check
         if messages.lanes is not None:
             store.lanes[places] += messages.lanes
 

@@ -72,12 +72,12 @@ class Tensor:
         chunks = local - self.scale_rounds
         return quantize(self._chunks[chunks], self._agreed[chunks], scales)
 
-    def take_exponents(self, local: IntArray, exponents: NDArray[np.uint8]) -> None:
+    def take_exponents(self, local: IntArray, exponents: IntArray) -> None:
         """Note the agreed exponents that the results of local rounds carry."""
         carries = local < len(self._agreed)
         self._agreed[local[carries]] = exponents[carries]
 
-    def take_lanes(self, local: IntArray, lanes: Int32Array, weights: NDArray[np.uint32]) -> None:
+    def take_lanes(self, local: IntArray, lanes: Int32Array, weights: IntArray) -> None:
         """Note the results of local rounds ≥ P."""
         chunks = local - self.scale_rounds
         self._sums[chunks] = lanes

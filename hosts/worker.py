@@ -37,7 +37,7 @@ MAX_WEIGHT: Final = 0xFFFF_FFFF
 _RESULT: Final = int(MessageType.RESULT)  # plain integers: NumPy compares them faster
 _SCALE_RESULT: Final = int(MessageType.SCALE_RESULT)
 _FETCH: Final = int(MessageType.FETCH)
-_RESULT_KINDS: Final = np.array([_SCALE_RESULT, _RESULT], np.uint8)
+_RESULT_KINDS: Final = np.array([_SCALE_RESULT, _RESULT])
 """By whether the round has lanes."""
 _FETCHED_FOR: Final = {
     MessageType.RESULT: MessageType.FETCHED,
@@ -94,7 +94,7 @@ class WorkerCore:
         size = self._store.size
         self._flight = np.full(size, NO_ROUND, np.int64)
         self._peer = np.zeros(size, np.uint32)
-        self._answer = np.zeros(size, np.uint8)  # the message type that answers it
+        self._answer = np.zeros(size, np.int64)  # the message type that answers it
         self._attempts = np.zeros(size, np.int64)
         self._first_sent = np.zeros(size, np.int64)
         self._deadline = np.full(size, NEVER, np.int64)
@@ -193,7 +193,7 @@ class WorkerCore:
         awaited = self._flight[places] == rounds
         asked = self._peer[places] == messages.addresses
         fitting = self._answer[places] == messages.kinds
-        placed = messages.headers["slot"] == rounds & (self.plan.slots - 1)
+        placed = messages.slot == rounds & (self.plan.slots - 1)
         intact = messages.pass_check()
         good = awaited & asked & fitting & placed & intact
         if np.count_nonzero(good) < len(good):
@@ -225,15 +225,15 @@ class WorkerCore:
 
     def _complete(self, now_ns: int, messages: Messages, rounds: IntArray) -> None:
         """Keep the results of distinct rounds in flight, note them in their tensors, and move the window on."""
-        store, headers = self._store, messages.headers
+        store = self._store
         places = rounds & store.mask
-        exponents = headers["exponent"]
-        weights = headers["weight"].astype(np.uint32)
+        exponents = messages.exponent
+        weights = messages.weight
         store.round[places] = rounds
         store.has_lanes[places] = messages.lanes is not None
         store.exponent[places] = exponents
         store.weight[places] = weights
-        store.check[places] = headers["check"]
+        store.check[places] = messages.check
         lanes = None
         if messages.lanes is not None:
             lanes = messages.lanes.astype(np.int32)
@@ -248,7 +248,7 @@ class WorkerCore:
             row = numbers.index(newest)
             if messages.kinds[row] < _FETCH:  # what a fetched result says of the queues is old
                 self._window_round = newest
-                self._window = max(1, min(self.plan.window, int(headers["window"][row])))
+                self._window = max(1, min(self.plan.window, int(messages.window[row])))
 
         self._flight[places] = NO_ROUND
         self._deadline[places] = NEVER

@@ -107,14 +107,23 @@ def version_type(kind: MessageType) -> int:
 # --- checksums ---
 
 
-def checksum(headers: NDArray[np.void]) -> NDArray[np.uint16]:
-    """Internet checksum (RFC 1071) of each header with its checksum field taken as zero. HEADER (n,) → (n,)."""
-    words = headers.view(_WORDS)["words"]
-    total = words.sum(axis=-1, dtype=np.uint32) - words[..., _CHECKSUM_WORD]
-    total = (total & 0xFFFF) + (total >> 16)
-    total = (total & 0xFFFF) + (total >> 16)
-    sums: NDArray[np.uint16] = (~total).astype(np.uint16)
+def internet_checksum(totals: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The Internet checksum (RFC 1071) of data with the sum `totals` of 16-bit words, which is not 0.
+
+    End-around carry is addition modulo 65,535, and as a sum that is not 0 folds to 1…65,535, its complement is the
+    negative modulo 65,535: 0…65,534. As 2¹⁶ is 1 in that ring, the sum may as well be of 32-bit words.
+    """
+    sums: NDArray[np.int64] = -totals % 0xFFFF
     return sums
+
+
+def checksum(headers: NDArray[np.void]) -> NDArray[np.int64]:
+    """Internet checksum (RFC 1071) of each header with its checksum field taken as zero. HEADER (n,) → (n,).
+
+    A header that is all zeros gets 0, not 0xFFFF; with its version of 0 it is malformed anyway.
+    """
+    words = headers.view(_WORDS)["words"]
+    return internet_checksum(words.sum(axis=-1, dtype=np.int64) - words[..., _CHECKSUM_WORD])
 
 
 def set_checksum(headers: NDArray[np.void]) -> None:

@@ -12,12 +12,13 @@ switches rewrite what it would cover).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from wire.aggregation import AGGREGATION_PORT
+from wire.aggregation import AGGREGATION_PORT, internet_checksum
 from wire.errors import WireError
 
 ETHERNET_BYTES: Final = 14
@@ -70,6 +71,15 @@ FRAME_HEADER: Final = np.dtype(
 _IPV4_WORDS: Final = np.dtype([("words", ">u2", (IPV4_BYTES // 2,))])
 _CHECKSUM_WORD: Final = 5
 
+# A frame's header as native 16-bit words, for tests and templates of whole headers. The Internet checksum does not
+# mind the byte order (RFC 1071, section 2B).
+_HEADER_WORDS: Final = FRAME_HEADER_BYTES // 2
+_IPV4_IN_HEADER: Final = slice(ETHERNET_BYTES // 2, (ETHERNET_BYTES + IPV4_BYTES) // 2)
+_CHECKSUM_IN_HEADER: Final = ETHERNET_BYTES // 2 + _CHECKSUM_WORD
+_SOURCE_IN_HEADER: Final = slice(_CHECKSUM_IN_HEADER + 1, _CHECKSUM_IN_HEADER + 3)
+_DESTINATION_IN_HEADER: Final = slice(_CHECKSUM_IN_HEADER + 3, _CHECKSUM_IN_HEADER + 5)
+_PORTS_IN_HEADER: Final = slice(_IPV4_IN_HEADER.stop, _IPV4_IN_HEADER.stop + 2)
+
 
 def _aggregation_port() -> NDArray[np.uint16]:
     return np.array(AGGREGATION_PORT, np.uint16)
@@ -105,6 +115,7 @@ class Rejects:
     not_udp: int = 0
     bad_length: int = 0
     """IPv4's or UDP's length does not say what the frame is."""
+    other_port: int = 0
 
     @property
     def total(self) -> int:
@@ -116,6 +127,7 @@ class Rejects:
             + self.other_address
             + self.not_udp
             + self.bad_length
+            + self.other_port
         )
 
     def __add__(self, other: Rejects) -> Rejects:
@@ -127,17 +139,14 @@ class Rejects:
             self.other_address + other.other_address,
             self.not_udp + other.not_udp,
             self.bad_length + other.bad_length,
+            self.other_port + other.other_port,
         )
 
 
-def ipv4_checksum(headers: NDArray[np.void]) -> NDArray[np.uint16]:
+def ipv4_checksum(headers: NDArray[np.void]) -> NDArray[np.int64]:
     """Internet checksum (RFC 1071) of each IPv4 header with its checksum field taken as zero. IPV4 (n,) → (n,)."""
     words = headers.view(_IPV4_WORDS)["words"]
-    total = words.sum(axis=-1, dtype=np.uint32) - words[..., _CHECKSUM_WORD]
-    total = (total & 0xFFFF) + (total >> 16)
-    total = (total & 0xFFFF) + (total >> 16)
-    sums: NDArray[np.uint16] = (~total).astype(np.uint16)
-    return sums
+    return internet_checksum(words.sum(axis=-1, dtype=np.int64) - words[..., _CHECKSUM_WORD])
 
 
 def mac_bytes(macs: ArrayLike) -> NDArray[np.uint8]:
@@ -192,16 +201,54 @@ def encapsulate(
     return frames
 
 
+class FrameWriter:
+    """Frames of one host to any IPv4 address through its gateway, as `encapsulate` makes them; several times faster.
+
+    Only destination and checksum differ between such frames, so the rest is made once for each size of payload.
+    """
+
+    def __init__(self, *, source: int, source_mac: int, destination_mac: int) -> None:
+        """`source` is the host's IPv4 address; `destination_mac` the gateway's. Ports are the aggregation port."""
+        self._ends = {"source": source, "source_mac": source_mac, "destination_mac": destination_mac}
+        self._templates: dict[int, tuple[NDArray[np.uint16], int]] = {}
+
+    def encapsulate(self, datagrams: Datagrams) -> NDArray[np.uint8]:
+        """Frames (n, 42 + size) uint8. Raises WireError where a packet would exceed the MTU of 1500."""
+        payload = datagrams.payload
+        rows, size = payload.shape
+        if size not in self._templates:
+            self._templates[size] = self._template(size)
+        template, total = self._templates[size]
+        headers = np.empty((rows, _HEADER_WORDS), np.uint16)
+        headers[:] = template
+        destination = datagrams.addresses.astype(">u4").view(np.uint16).reshape(rows, 2)
+        headers[:, _DESTINATION_IN_HEADER] = destination
+        headers[:, _CHECKSUM_IN_HEADER] = internet_checksum(np.add.reduce(destination, 1, np.int64) + total)
+        frames = np.empty((rows, FRAME_HEADER_BYTES + size), np.uint8)
+        frames[:, :FRAME_HEADER_BYTES] = headers.view(np.uint8)
+        frames[:, FRAME_HEADER_BYTES:] = payload
+        return frames
+
+    def _template(self, size: int) -> tuple[NDArray[np.uint16], int]:
+        """A header without destination and checksum, and the sum of its IPv4 words."""
+        frame = encapsulate(np.zeros((1, size), np.uint8), destination=0, **self._ends)
+        words = frame[0, :FRAME_HEADER_BYTES].copy().view(np.uint16)
+        words[_CHECKSUM_IN_HEADER] = 0
+        return words, int(words[_IPV4_IN_HEADER].sum(dtype=np.int64))
+
+
 def frame_headers(frames: NDArray[np.uint8]) -> NDArray[np.void]:
     """The 42 header bytes of each frame as FRAME_HEADER records (a copy). (n, ≥ 42) uint8 → (n,)."""
     headers: NDArray[np.void] = np.ascontiguousarray(frames[:, :FRAME_HEADER_BYTES]).view(FRAME_HEADER)[:, 0]
     return headers
 
 
-def decapsulate(frames: NDArray[np.uint8], address: int | None = None) -> tuple[Datagrams, Rejects]:
+def decapsulate(
+    frames: NDArray[np.uint8], address: int | None = None, port: int | None = None
+) -> tuple[Datagrams, Rejects]:
     """The UDP datagrams in frames of equal length, and how many frames had none. (n, length) uint8.
 
-    With `address`, frames to another IPv4 address are rejected. All UDP ports pass: they are in the result.
+    With `address`, frames to another IPv4 address are rejected; with `port`, those to another UDP port.
     """
     rows, length = frames.shape
     if length < FRAME_HEADER_BYTES:
@@ -209,9 +256,54 @@ def decapsulate(frames: NDArray[np.uint8], address: int | None = None) -> tuple[
             np.empty(0, np.uint32), np.empty((0, 0), np.uint8), np.empty(0, np.uint16), np.empty(0, np.uint16)
         )
         return empty, Rejects(truncated=rows)
-    headers = frame_headers(frames)
+    words = np.ascontiguousarray(frames[:, :FRAME_HEADER_BYTES]).view(np.uint16)
+    expected, fixed = _expected(length, address, port)
+    rejects = _NO_REJECTS
+    if np.count_nonzero((words ^ expected) & fixed) or np.count_nonzero(_damaged(words)):
+        good, rejects = _sift(words.view(FRAME_HEADER)[:, 0], length, address, port)
+        frames, words = frames[good], words[good]
+    ports = words[:, _PORTS_IN_HEADER].view(">u2").astype(np.uint16)
+    addresses = words[:, _SOURCE_IN_HEADER].view(">u4")[:, 0].astype(np.uint32)
+    return Datagrams(addresses, frames[:, FRAME_HEADER_BYTES:], ports[:, 0], ports[:, 1]), rejects
+
+
+_NO_REJECTS: Final = Rejects()
+
+
+@lru_cache(maxsize=256)
+def _expected(length: int, address: int | None, port: int | None) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
+    """What a good frame's header holds, and the bits of it that are fixed: uint16 (21,) each."""
+    expected, fixed = np.zeros((2, 1), FRAME_HEADER)
+    for header, bits in ((expected, False), (fixed, True)):
+        ipv4 = header["ipv4"]
+        header["ethertype"] = 0xFFFF if bits else ETHERTYPE_IPV4
+        ipv4["version_ihl"] = 0xFF if bits else _IPV4_NO_OPTIONS
+        ipv4["total_length"] = 0xFFFF if bits else length - ETHERNET_BYTES & 0xFFFF
+        ipv4["flags_fragment"] = _MORE_OR_OFFSET if bits else 0
+        ipv4["protocol"] = 0xFF if bits else PROTOCOL_UDP
+        header["udp_length"] = 0xFFFF if bits else length - ETHERNET_BYTES - IPV4_BYTES & 0xFFFF
+        if address is not None:
+            ipv4["destination"] = 0xFFFF_FFFF if bits else address
+        if port is not None:
+            header["destination_port"] = 0xFFFF if bits else port
+    return expected.view(np.uint16), fixed.view(np.uint16)
+
+
+def _damaged(words: NDArray[np.uint16]) -> NDArray[np.bool_]:
+    """Whether the IPv4 checksum is not the one that `ipv4_checksum` makes; headers as words, uint16 (n, 21) → (n,)."""
+    total = np.add.reduce(words[:, _IPV4_IN_HEADER], 1, np.int64)
+    damaged: NDArray[np.bool_] = words[:, _CHECKSUM_IN_HEADER] != internet_checksum(
+        total - words[:, _CHECKSUM_IN_HEADER]
+    )
+    return damaged
+
+
+def _sift(
+    headers: NDArray[np.void], length: int, address: int | None, port: int | None
+) -> tuple[NDArray[np.bool_], Rejects]:
+    """Which of these headers are good, and why the others are not."""
     ipv4 = headers["ipv4"]
-    good = np.ones(rows, np.bool_)
+    good = np.ones(len(headers), np.bool_)
 
     def reject(bad: NDArray[Any]) -> int:
         count = int(np.count_nonzero(good & bad))
@@ -228,16 +320,6 @@ def decapsulate(frames: NDArray[np.uint8], address: int | None = None) -> tuple[
         bad_length=reject(
             (ipv4["total_length"] != packet_length) | (headers["udp_length"] != packet_length - IPV4_BYTES)
         ),
+        other_port=0 if port is None else reject(headers["destination_port"] != port),
     )
-    payload = frames[:, FRAME_HEADER_BYTES:]
-    if rejects.total:
-        headers, payload = headers[good], payload[good]
-    return (
-        Datagrams(
-            headers["ipv4"]["source"].astype(np.uint32),
-            payload,
-            headers["source_port"].astype(np.uint16),
-            headers["destination_port"].astype(np.uint16),
-        ),
-        rejects,
-    )
+    return good, rejects

@@ -1,16 +1,17 @@
 """The record that generated code and the runtime share: one packet in flight.
 
-The compiler (`emulator.compiler`) emits native functions for a P4 program; the runtime (`emulator.runtime`) owns packets,
-queues and time, and calls them through bare addresses. Both sides know a packet only by this layout::
+The compiler (`emulator.compiler`) emits native functions for a P4 program; the runtime (`emulator.runtime`) owns
+packets, queues and time, and calls them through bare addresses. Both sides know a packet only by this layout::
 
     buffer:  | PACKET record | PHV of the program (phv_bytes) | headroom | frame ... capacity |
                                                               ^ data area
 
-Offsets `start` and `payload` count from the beginning of the data area. A frame is received at `start == HEADROOM`. Ingress
-copies headers to the PHV and leaves the frame as it was (so that a clone of the received packet is a copy of these bytes);
-egress writes the emitted headers in front of `payload` and moves `start`.
+Offsets `start` and `payload` count from the beginning of the data area. A frame is received at `start == HEADROOM`.
+Ingress copies headers to the PHV and leaves the frame as it was (so that a clone of the received packet is a copy of
+these bytes); egress writes the emitted headers in front of `payload` and moves `start`.
 
-All integers are native little-endian. Standard metadata live here and nowhere else. Times are microseconds, as v1model has them.
+All integers are native little-endian. Standard metadata live here and nowhere else. Times are microseconds, as v1model
+has them.
 """
 
 from __future__ import annotations

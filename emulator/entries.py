@@ -1,7 +1,7 @@
 """What a control plane writes into a switch, as plain values: matches, action calls, table entries, replication lists.
 
-These are the words that the native tables (`emulator.tables`), the replication engine and the P4Runtime server share. Names
-are those of the BMv2 JSON, which are P4Info's fully qualified names; integers are Python integers of any width.
+These are the words that the native tables (`emulator.tables`), the replication engine and the P4Runtime server share.
+Names are those of the BMv2 JSON, which are P4Info's fully qualified names; integers are Python integers of any width.
 """
 
 from __future__ import annotations

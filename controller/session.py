@@ -17,7 +17,9 @@ import asyncio
 import logging
 import re
 from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, TypeVar, cast
@@ -25,8 +27,9 @@ from typing import Any, Final, TypeVar, cast
 import finsy as fy
 from finsy.p4client import P4ClientError
 from finsy.p4entity import P4Entity
-from finsy.p4schema import P4Schema
-from finsy.proto import p4r
+from finsy.p4schema import P4Schema, P4SchemaCache
+from finsy.proto import p4i, p4r
+from google.protobuf import text_format
 
 from controller.entries import Call, CloneSession, Entry, FieldValue, Group, Item, SwitchState
 from controller.errors import ControllerError, SwitchUnreachable, WriteRefused
@@ -39,6 +42,7 @@ BUFFERED_PACKETS: Final = 65_536
 
 ELECTION_ID: Final = 10
 _ADDRESS: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(\d{1,5})")
+_SCHEMAS: Final = P4SchemaCache()  # type: ignore[no-untyped-call]
 _T = TypeVar("_T")
 
 
@@ -54,6 +58,17 @@ class Pipeline:
         for path in (self.p4info, self.blob):
             if not path.is_file():
                 raise ControllerError(f"pipeline: no file {path}; compile the switch program first")
+
+    @property
+    def parsed(self) -> Path:
+        """The P4Info as finsy takes it: a message, though its options say Path. It would parse a path's text, which
+        takes long, for every switch."""
+        return cast(Path, _parse(self.p4info, self.p4info.stat().st_mtime_ns))
+
+
+@lru_cache(maxsize=8)
+def _parse(p4info: Path, modified_ns: int) -> p4i.P4Info:
+    return text_format.Parse(p4info.read_text("utf-8"), p4i.P4Info())
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,16 +96,17 @@ class SwitchSession:
         self.packet_ins_received = 0
         self.packet_ins_dropped = 0
         self._timeout_s = timeout_s
-        self._switch = fy.Switch(
-            name,
-            address,
-            fy.SwitchOptions(
-                p4info=pipeline.p4info,
-                p4blob=pipeline.blob,
-                device_id=device_id,
-                initial_election_id=ELECTION_ID,
-            ),
-        )
+        with nullcontext() if P4SchemaCache.current() else _SCHEMAS:
+            self._switch = fy.Switch(
+                name,
+                address,
+                fy.SwitchOptions(
+                    p4info=pipeline.parsed,
+                    p4blob=pipeline.blob,
+                    device_id=device_id,
+                    initial_election_id=ELECTION_ID,
+                ),
+            )
         self._packets: list[PacketIn] = []
         self._changed = asyncio.Event()
         self._reader: asyncio.Task[None] | None = None

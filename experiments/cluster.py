@@ -60,6 +60,8 @@ ADAPTIVE: Final = frozenset({"agg"})
 STUCK_NS: Final = 10_000_000_000
 """Virtual time without progress after which a run is given up as stuck."""
 _CONTROL_TIMEOUT_S: Final = 10.0
+_LOOK_S: Final = 2e-4
+"""Between two looks at whether packet-outs have arrived: the switches' threads need the interpreter meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,7 +314,7 @@ class Cluster:
         async with asyncio.timeout(_CONTROL_TIMEOUT_S):
             for name, sent in self._controller.packet_outs_sent.items():
                 while self._rpc.packet_outs(self._switches[name].device_id) < sent:
-                    await asyncio.sleep(0)
+                    await asyncio.sleep(_LOOK_S)
 
     def _after_latency(self, action: Callable[[], None]) -> None:
         self._sequence += 1

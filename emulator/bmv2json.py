@@ -65,10 +65,35 @@ class Ref:
     name: str
 
 
-Expr = Field | Const | Bool | Param | Lookahead | Op | Ref
+@dataclass(frozen=True, slots=True)
+class Element:
+    """A header of a stack, picked when the packet comes; an index out of range gives an invalid header of zeros."""
 
-_REFERENCES = ("header", "calculation", "register_array", "counter_array", "regular")
-_UNARY = frozenset({"~", "not", "d2b", "b2d", "valid"})
+    stack: str
+    index: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A field of a stack's element."""
+
+    header: Element
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    value: str
+
+
+Expr = Field | Const | Bool | Param | Lookahead | Op | Ref | Element | Member | Text
+
+_REFERENCES = frozenset(
+    {"header", "calculation", "register_array", "counter_array", "meter_array", "regular"}
+    | {"header_stack", "stack", "header_union", "header_union_stack"}
+)
+_SAME_KIND = {"regular": "header", "header_stack": "stack", "header_union_stack": "stack"}
+_UNARY = frozenset({"~", "not", "d2b", "b2d", "valid", "valid_union", "last_stack_index", "size_stack"})
 _BINARY = frozenset(
     {"+", "-", "*", "/", "%", "<<", ">>", "==", "!=", ">", ">=", "<", "<=", "and", "or", "&", "|", "^"}
     | {"two_comp_mod", "sat_cast", "usat_cast"}
@@ -94,16 +119,39 @@ class Action:
 class Header:
     name: str
     fields: tuple[tuple[str, int, bool], ...]
-    """(name, width, signed)."""
+    """(name, width, signed); the width of a varbit field is the largest that it may have."""
     metadata: bool
+    varbit: str | None = None
 
     @property
     def bits(self) -> int:
-        return sum(width for _, width, _ in self.fields)
+        """Bits of the fields of fixed width."""
+        return sum(width for name, width, _ in self.fields if name != self.varbit)
+
+    @property
+    def varbit_bytes(self) -> int:
+        """The most bytes that the varbit field takes; 0 without one."""
+        return self.width(self.varbit) // 8 if self.varbit is not None else 0
+
+    @property
+    def varbit_at(self) -> int:
+        """Bits in front of the varbit field."""
+        names = [name for name, _, _ in self.fields]
+        return sum(width for _, width, _ in self.fields[: names.index(self.varbit)]) if self.varbit else self.bits
 
     def width(self, name: str) -> int:
         """Width of a field in bits."""
         return next(width for field, width, _ in self.fields if field == name)
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """Headers of one type in a row. A stack of unions is one of these for each member of the union."""
+
+    name: str
+    headers: tuple[str, ...]
+    counter: str
+    """The stack whose `next` counts the elements: this one, or the stack of unions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +277,12 @@ class Array:
 class Document:
     name: str
     headers: Mapping[str, Header]
+    stacks: Mapping[str, Stack]
+    """Header stacks by name, and `stack.member` for stacks of unions."""
+    unions: Mapping[str, tuple[str, ...]]
+    """The headers of each union."""
+    union_stacks: Mapping[str, tuple[str, ...]]
+    """The `stacks` that make up each stack of unions."""
     errors: Mapping[str, int]
     parser: Parser
     deparse_order: tuple[str, ...]
@@ -282,8 +336,8 @@ class _Reader:
     def document(self) -> Document:
         self._refuse_lists()
         root = self.root
-        headers = self._headers()
-        self.headers = headers
+        self.headers = headers = self._headers()
+        self._aggregates()
         actions = {item["id"]: self._action(item) for item in root["actions"]}
         pipelines = {item["name"]: item for item in root["pipelines"]}
         if set(pipelines) != {"ingress", "egress"} or len(root["parsers"]) != 1 or len(root["deparsers"]) != 1:
@@ -302,6 +356,9 @@ class _Reader:
         return Document(
             name=self.program.rsplit("/", 1)[-1].removesuffix(".p4"),
             headers=headers,
+            stacks=self.stacks,
+            unions=self.unions,
+            union_stacks=self.union_stacks,
             errors=dict(root["errors"]),
             parser=self._parser(root["parsers"][0]),
             deparse_order=tuple(deparser["order"]),
@@ -317,9 +374,6 @@ class _Reader:
 
     def _refuse_lists(self) -> None:
         for key, what in (
-            ("header_stacks", "header stack"),
-            ("header_unions", "header union"),
-            ("header_union_stacks", "stack of header unions"),
             ("parse_vsets", "parser value set"),
             ("meter_arrays", "meter"),
             ("learn_lists", "digest"),
@@ -329,16 +383,46 @@ class _Reader:
                 raise UnsupportedProgram(f"{where_of(item, self.program)}: {what} {item['name']} is not supported")
 
     def _headers(self) -> dict[str, Header]:
-        types = {}
+        types: dict[str, tuple[tuple[tuple[str, int, bool], ...], str | None]] = {}
         for item in self.root["header_types"]:
-            fields = []
+            where = where_of(item, self.program)
+            fixed = sum(width for _, width, *_ in item["fields"] if width != "*")
+            fields: list[tuple[str, int, bool]] = []
+            varbit = None
             for name, width, *signed in item["fields"]:
                 if width == "*":
-                    where = where_of(item, self.program)
-                    raise UnsupportedProgram(f"{where}: varbit field {item['name']}.{name} is not supported")
+                    if sum(w for _, w, _ in fields) % 8:
+                        raise UnsupportedProgram(f"{where}: varbit field {item['name']}.{name} begins within a byte")
+                    varbit, width = name, 8 * item["max_length"] - fixed
                 fields.append((name, width, bool(signed and signed[0])))
-            types[item["name"]] = tuple(fields)
-        return {h["name"]: Header(h["name"], types[h["header_type"]], h["metadata"]) for h in self.root["headers"]}
+            types[item["name"]] = tuple(fields), varbit
+        headers = {}
+        for item in self.root["headers"]:
+            own, varbit = types[item["header_type"]]
+            metadata = item["metadata"] and varbit is None  # a varbit field needs a header's storage
+            headers[item["name"]] = Header(item["name"], own, metadata, varbit)
+        return headers
+
+    def _aggregates(self) -> None:
+        """Stacks and unions, and stacks of unions as one stack for each of their members."""
+        root = self.root
+        names = {h.get("id"): h["name"] for h in root["headers"]}
+        members = {t["name"]: tuple(name for name, _ in t["headers"]) for t in root.get("header_union_types", ())}
+        unions = {u["id"]: u for u in root.get("header_unions", ())}
+        self.unions = {u["name"]: tuple(names[i] for i in u["header_ids"]) for u in unions.values()}
+        self.stacks = {
+            s["name"]: Stack(s["name"], tuple(names[i] for i in s["header_ids"]), s["name"])
+            for s in root.get("header_stacks", ())
+        }
+        self.union_stacks: dict[str, tuple[str, ...]] = {}
+        for stack in root.get("header_union_stacks", ()):
+            columns = []
+            for number, member in enumerate(members[stack["union_type"]]):
+                column = f"{stack['name']}.{member}"
+                headers = tuple(names[unions[i]["header_ids"][number]] for i in stack["header_union_ids"])
+                self.stacks[column] = Stack(column, headers, stack["name"])
+                columns.append(column)
+            self.union_stacks[stack["name"]] = tuple(columns)
 
     # ---- expressions and primitives
 
@@ -359,8 +443,18 @@ class _Reader:
                 return Param(int(value))
             case "lookahead":
                 return Lookahead(int(value[0]), int(value[1]))
+            case "stack_field":
+                return self._member(self._last(value[0], value[0]), value[1], where)
+            case "union_stack_field":
+                return self._member(self._last(f"{value[0]}.{value[1]}", value[0]), value[2], where)
+            case "union_stack":
+                return Ref("stack", ".".join(value))
+            case "string":
+                return Text(str(value))
+            case "parameters_vector":
+                return Op("vector", tuple(self.expr(part, where) for part in value))
         if kind in _REFERENCES:
-            return Ref("header" if kind == "regular" else kind, str(value))
+            return Ref("header_union" if value in self.unions else _SAME_KIND.get(kind, kind), str(value))
         raise UnsupportedProgram(f"{where}: operand of type '{kind}' ({value}) is not supported")
 
     def _field(self, value: list[str], where: str) -> Field:
@@ -369,8 +463,39 @@ class _Reader:
             raise UnsupportedProgram(f"{where}: no field {header}.{name} in the program")
         return Field(header, name)
 
-    def _op(self, value: JsonObject, where: str) -> Op:
+    def _last(self, stack: str, counter: str) -> Element:
+        return Element(stack, Op("last_stack_index", (Ref("stack", counter),)))
+
+    def _member(self, header: Expr, name: str, where: str) -> Field | Member:
+        if isinstance(header, Ref):
+            return self._field([header.name, name], where)
+        if not isinstance(header, Element):
+            raise UnsupportedProgram(f"{where}: field {name} of {header} is not supported")
+        self._field([self.stacks[header.stack].headers[0], name], where)
+        return Member(header, name)
+
+    def _header_type(self, header: Expr) -> Header:
+        assert isinstance(header, (Ref, Element))
+        return self.headers[header.name if isinstance(header, Ref) else self.stacks[header.stack].headers[0]]
+
+    def _access(self, value: JsonObject, where: str) -> Expr:
+        """A header, union or field that is reached through an expression."""
+        op, left, right = value["op"], self.expr(value["left"], where), value["right"]
+        match op, left:
+            case "access_field", (Ref("header") | Element()):
+                return self._member(left, self._header_type(left).fields[right][0], where)
+            case (("dereference_header_stack" | "dereference_union_stack" | "dereference_stack"), Ref("stack", name)):
+                return Element(name, self.expr(right, where))
+            case "access_union_header", Ref("header_union", name):
+                return Ref("header", self.unions[name][right])
+            case "access_union_header", Element(name, index):
+                return Element(self.union_stacks[name][right], index)
+        raise UnsupportedProgram(f"{where}: '{op}' of {left} is not supported")
+
+    def _op(self, value: JsonObject, where: str) -> Expr:
         op = value["op"]
+        if op.startswith(("access_", "dereference_")):
+            return self._access(value, where)
         if op == "?":
             return Op(op, tuple(self.expr(value[side], where) for side in ("cond", "left", "right")))
         if op in _UNARY:

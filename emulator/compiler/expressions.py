@@ -8,16 +8,19 @@ bits are wanted (an assignment, or p4c's `& 0xff...`), `modulo` computes in k bi
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 from typing import Final
 
-from emulator.bmv2json import Bool, Const, Expr, Field, Lookahead, Op, Param, Ref
-from emulator.compiler.frame import Frame, IRValue, const, fit
+from llvmlite import ir
+
+from emulator.bmv2json import Bool, Const, Element, Expr, Field, Lookahead, Member, Op, Param, Ref
+from emulator.compiler.frame import I8, Frame, IRValue, Place, const, describe, fit
 from emulator.schema import UnsupportedProgram
 
 MAX_BITS: Final = 8192
 
 _COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
-_BOOLEANS = (*_COMPARISONS, "and", "or", "not", "d2b", "valid")
+_BOOLEANS = (*_COMPARISONS, "and", "or", "not", "d2b", "valid", "valid_union")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,15 @@ class Expressions:
                 return const(1, int(value))
             case Op("valid", (Ref("header", name),)):
                 return self.frame.is_valid(name)
+            case Op("valid", (Element() as element,)):
+                return self.frame.is_valid_at(self.place(element))
+            case Op("valid_union", (Ref("header_union", name),)):
+                valid = [self.frame.is_valid(header) for header in self.frame.document.unions[name]]
+                return reduce(builder.or_, valid)
+            case Op("valid_union", (Element(stack, index),)):
+                columns = self.frame.document.union_stacks[stack]
+                members = [self.place(Element(column, index)) for column in columns]
+                return reduce(builder.or_, [self.frame.is_valid_at(member) for member in members])
             case Op("not", (operand,)):
                 return builder.not_(self.truth(operand))
             case Op("and", (left, right)):
@@ -79,6 +91,31 @@ class Expressions:
                     return builder.icmp_unsigned(op, self.truth(left), self.truth(right))
                 return self._compare(op, self.number(left), self.number(right))
         raise self._unsupported(expr, "as a condition")
+
+    # ---- headers
+
+    def place(self, header: Expr) -> Place:
+        """The header that an expression names or picks."""
+        frame = self.frame
+        match header:
+            case Ref("header", name):
+                return frame.place(name)
+            case Element(stack, index):
+                number = self.number(index)
+                headers = frame.document.stacks[stack].headers
+                if number.low == number.high and 0 <= number.low < len(headers):
+                    return frame.place(headers[number.low])
+                width = max(64, number.value.type.width)
+                value = self._extend(number, width)
+                if width > 64:
+                    beyond = frame.builder.icmp_unsigned(">", value, const(width, len(headers)))
+                    value = frame.builder.select(beyond, const(width, len(headers)), value)
+                return frame.element(stack, fit(frame.builder, value, 64))
+        raise self._unsupported(header, "as a header")
+
+    def _filled(self, stack: str) -> IRValue:
+        counter = self.frame.document.stacks[stack].counter if stack in self.frame.document.stacks else stack
+        return self.frame.builder.load(self.frame.filled(counter), typ=I8)
 
     def _compare(self, op: str, left: Number, right: Number) -> IRValue:
         builder = self.frame.builder
@@ -97,6 +134,15 @@ class Expressions:
             case Field():
                 _, width, signed = self.frame.describe(expr)
                 return self._of_bits(self.frame.load(expr), width, signed)
+            case Member(header, name):
+                place = self.place(header)
+                _, width, signed = describe(place.header, name)
+                return self._of_bits(self.frame.load_in(place, name), width, signed)
+            case Op("last_stack_index", (Ref("stack", name),)):
+                filled = fit(builder, self._filled(name), 9)
+                return Number(builder.sub(filled, const(9, 1)), -1, 254)
+            case Op("size_stack", (Ref("stack", name),)):
+                return self._of_bits(self._filled(name), 8, False)
             case Param(index):
                 value = self.params[index]
                 return self._of_bits(value, value.type.width, False)
@@ -236,18 +282,33 @@ class Expressions:
         return self._number(self._apply(op, self._extend(left, width), self._extend(right, width)), low, high)
 
     def _divide(self, op: str, left: Number, right: Number) -> Number:
-        """Division of non-negative integers; a divisor of 0 gives 0."""
-        if left.signed or right.signed:
-            raise UnsupportedProgram(f"{self.where}: '{op}' of signed numbers is not supported")
-        width = max(left.value.type.width, right.value.type.width)
-        if width > 64:
-            raise UnsupportedProgram(f"{self.where}: '{op}' of numbers wider than 64 bits is not supported")
-        builder = self.frame.builder
+        """Division of integers, which cuts towards zero as bmv2's does; a divisor of 0 gives 0."""
+        width = max(left.value.type.width + right.signed, right.value.type.width + left.signed)
+        builder, signed = self.frame.builder, left.signed or right.signed
         a, b = self._extend(left, width), self._extend(right, width)
         nil = builder.icmp_unsigned("==", b, const(width, 0))
         divisor = builder.select(nil, const(width, 1), b)
-        value = (builder.udiv if op == "/" else builder.urem)(a, divisor)
-        return self._number(builder.select(nil, const(width, 0), value), 0, left.high)
+        if width > 64:
+            value = self._divide_long(op, a, divisor, signed)
+        elif signed:
+            value = (builder.sdiv if op == "/" else builder.srem)(a, divisor)
+        else:
+            value = (builder.udiv if op == "/" else builder.urem)(a, divisor)
+        value = builder.select(nil, const(width, 0), value)
+        largest = max(-left.low, left.high)
+        low = -largest if signed else 0
+        bits = self._width(low, largest)
+        return Number(fit(builder, value, bits, signed), low, largest)
+
+    def _divide_long(self, op: str, a: IRValue, b: IRValue, signed: bool) -> IRValue:
+        """Division of integers that the processor cannot divide, by their magnitudes."""
+        builder, zero = self.frame.builder, const(a.type.width, 0)
+        a_negative = builder.and_(builder.icmp_signed("<", a, zero), const(1, int(signed)))
+        b_negative = builder.and_(builder.icmp_signed("<", b, zero), const(1, int(signed)))
+        magnitudes = [builder.select(a_negative, builder.neg(a), a), builder.select(b_negative, builder.neg(b), b)]
+        value = builder.call(_long_division(self.frame.module, op, a.type.width), magnitudes)
+        negative = builder.xor(a_negative, b_negative) if op == "/" else a_negative
+        return builder.select(negative, builder.neg(value), value)
 
     def _shift(self, op: str, left: Number, right: Number) -> Number:
         builder = self.frame.builder
@@ -273,3 +334,37 @@ class Expressions:
 
     def _unsupported(self, expr: Expr, how: str) -> UnsupportedProgram:
         return UnsupportedProgram(f"{self.where}: {expr} {how} is not supported")
+
+
+def _long_division(module: IRValue, op: str, width: int) -> IRValue:
+    """`iW f(iW a, iW b)`: a / b or a % b of unsigned integers, one bit of the quotient at a time."""
+    name = f"{'quotient' if op == '/' else 'remainder'}.{width}"
+    existing = module.globals.get(name)
+    if existing is not None:
+        return existing
+    number, wide = ir.IntType(width), ir.IntType(width + 1)
+    function = ir.Function(module, ir.FunctionType(number, [number, number]), name)
+    function.linkage = "internal"
+    entry, loop, done = (function.append_basic_block(label) for label in ("entry", "loop", "done"))
+    builder = ir.IRBuilder(entry)
+    divisor = builder.zext(function.args[1], wide)
+    builder.branch(loop)
+    builder.position_at_end(loop)
+    step, rest, quotient, remainder = (builder.phi(kind) for kind in (ir.IntType(32), number, number, wide))
+    starts = (const(32, 0), function.args[0], const(width, 0), const(width + 1, 0))
+    grown = builder.shl(remainder, const(width + 1, 1))
+    grown = builder.or_(grown, builder.zext(builder.lshr(rest, const(width, width - 1)), wide))
+    goes = builder.icmp_unsigned(">=", grown, divisor)
+    following = (
+        builder.add(step, const(32, 1)),
+        builder.shl(rest, const(width, 1)),
+        builder.or_(builder.shl(quotient, const(width, 1)), builder.zext(goes, number)),
+        builder.select(goes, builder.sub(grown, divisor), grown),
+    )
+    for phi, start, value in zip((step, rest, quotient, remainder), starts, following, strict=True):
+        phi.add_incoming(start, entry)
+        phi.add_incoming(value, loop)
+    builder.cbranch(builder.icmp_unsigned("<", following[0], const(32, width)), loop, done)
+    builder.position_at_end(done)
+    builder.ret(following[2] if op == "/" else builder.trunc(following[3], number))
+    return function

@@ -12,8 +12,8 @@ from typing import Any, Final
 from llvmlite import ir
 
 from emulator.abi import PACKET
-from emulator.bmv2json import Document, Field
-from emulator.compiler.layout import Layout, storage_bytes
+from emulator.bmv2json import Document, Field, Header
+from emulator.compiler.layout import Layout, header_storage, storage_bytes
 from emulator.schema import UnsupportedProgram
 
 I1: Final = ir.IntType(1)
@@ -56,6 +56,32 @@ def swap(builder: IRValue, value: IRValue) -> IRValue:
         return builder.bswap(value)
     wide = builder.bswap(builder.zext(value, int_type(width + 8)))
     return builder.trunc(builder.lshr(wide, const(width + 8, 8)), value.type)
+
+
+def describe(header: Header, name: str) -> tuple[int, int, bool]:
+    """(bit offset, width, signed) of a field; a varbit field lies behind the others."""
+    if name == "$valid$":
+        return 0, 1, False
+    offset = 0
+    for field_name, width, signed in header.fields:
+        if field_name == name:
+            return (header.bits if name == header.varbit else offset), width, signed
+        if field_name != header.varbit:
+            offset += width
+    raise UnsupportedProgram(f"no field {header.name}.{name} in the program")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A header in the PHV: one of its own, or a stack's element that is picked at run time."""
+
+    header: Header
+    data: IRValue
+    valid: IRValue
+    varbit: IRValue
+    """Address of the u32 that counts the varbit field's bytes; None without one."""
+    siblings: tuple[IRValue, ...]
+    """Validity bytes of the other members of its union."""
 
 
 @dataclass(slots=True)
@@ -137,48 +163,58 @@ class Frame:
 
     def describe(self, target: Field) -> tuple[int, int, bool]:
         """(bit offset in its header, width, signed)."""
-        if target.name == "$valid$":
-            return 0, 1, False
-        offset = 0
-        for name, width, signed in self.document.headers[target.header].fields:
-            if name == target.name:
-                return offset, width, signed
-            offset += width
-        raise UnsupportedProgram(f"no field {target.header}.{target.name} in the program")
+        return describe(self.document.headers[target.header], target.name)
 
     def load(self, target: Field) -> IRValue:
         """The field's bits, as an integer of its width."""
-        offset, width, _ = self.describe(target)
-        builder = self.builder
         if target.name == "$valid$":
             return self.is_valid(target.header)
-        if target.header in self.metadata:
-            if target.header == "standard_metadata" and target.name in (PACKET.names or ()):
-                return self.load_packet(target.name, width)
-            place, stored = self._metadata(target, width)
-            return fit(builder, builder.load(place, typ=stored), width)
+        if target.header not in self.metadata:
+            return self.load_in(self.place(target.header), target.name)
+        width = self.width(target)
+        if target.header == "standard_metadata" and target.name in (PACKET.names or ()):
+            return self.load_packet(target.name, width)
+        place, stored = self._metadata(target, width)
+        return fit(self.builder, self.builder.load(place, typ=stored), width)
+
+    def store(self, target: Field, value: IRValue) -> None:
+        """Write an integer of the field's width."""
+        if target.name == "$valid$":
+            raise UnsupportedProgram(f"assignment to {target.header}.$valid$ is not supported")
+        if target.header not in self.metadata:
+            self.store_in(self.place(target.header), target.name, value)
+        elif target.header == "standard_metadata" and target.name in (PACKET.names or ()):
+            self.store_packet(target.name, value)
+        else:
+            place, stored = self._metadata(target, self.width(target))
+            self.builder.store(fit(self.builder, value, stored.width), place)
+
+    def load_in(self, place: Place, name: str) -> IRValue:
+        """A header's field; a varbit field as the number that its bytes make, as bmv2 compares them."""
+        builder = self.builder
+        if name == "$valid$":
+            return self.is_valid_at(place)
+        offset, width, _ = describe(place.header, name)
         covering, right = self._covering(offset, width)
-        raw = builder.load(self._bytes(target.header, offset), typ=int_type(covering), align=1)
+        raw = builder.load(self.at(place.data, offset // 8), typ=int_type(covering), align=1)
         value = swap(builder, raw)
+        if name == place.header.varbit:
+            unused = builder.sub(const(32, place.header.varbit_bytes), builder.load(place.varbit, typ=I32))
+            unused = fit(builder, builder.shl(unused, const(32, 3)), max(width, 32))
+            cut = builder.lshr(fit(builder, value, max(width, 32)), unused)
+            gone = builder.icmp_unsigned(">=", unused, const(unused.type.width, width))
+            return fit(builder, builder.select(gone, const(cut.type.width, 0), cut), width)
         if right:
             value = builder.lshr(value, const(covering, right))
         return fit(builder, value, width)
 
-    def store(self, target: Field, value: IRValue) -> None:
-        """Write an integer of the field's width."""
-        offset, width, _ = self.describe(target)
+    def store_in(self, header: Place, name: str, value: IRValue) -> None:
+        if name in ("$valid$", header.header.varbit):
+            raise UnsupportedProgram(f"assignment of a number to {header.header.name}.{name} is not supported")
         builder = self.builder
-        if target.name == "$valid$":
-            raise UnsupportedProgram(f"assignment to {target.header}.$valid$ is not supported")
-        if target.header in self.metadata:
-            if target.header == "standard_metadata" and target.name in (PACKET.names or ()):
-                self.store_packet(target.name, value)
-                return
-            place, stored = self._metadata(target, width)
-            builder.store(fit(builder, value, stored.width), place)
-            return
+        offset, width, _ = describe(header.header, name)
         covering, right = self._covering(offset, width)
-        place = self._bytes(target.header, offset)
+        place = self.at(header.data, offset // 8)
         value = fit(builder, value, covering)
         if covering != width:
             keep = ((1 << covering) - 1) ^ (((1 << width) - 1) << right)
@@ -191,9 +227,6 @@ class Frame:
         covering = ((offset % 8) + width + 7) // 8 * 8
         return covering, covering - offset % 8 - width
 
-    def _bytes(self, header: str, offset: int) -> IRValue:
-        return self.at(self.phv, self.layout.header_offset[header] + offset // 8)
-
     def _metadata(self, target: Field, width: int) -> tuple[IRValue, IRValue]:
         offset = self.layout.scalar_offset.get(target)
         if offset is not None:
@@ -204,15 +237,66 @@ class Frame:
 
     # ---- headers
 
-    def is_valid(self, header: str) -> IRValue:
-        if header in self.metadata:
-            return const(1, 1)
-        place = self.at(self.phv, self.layout.valid_offset[header])
-        return self.builder.icmp_unsigned("!=", self.builder.load(place, typ=I8), const(8, 0))
+    def place(self, header: str) -> Place:
+        """A header by its name."""
+        layout = self.layout
+        siblings = next((union for union in self.document.unions.values() if header in union), ())
+        return Place(
+            self.document.headers[header],
+            self.at(self.phv, layout.header_offset[header]),
+            self.at(self.phv, layout.valid_offset[header]),
+            self.at(self.phv, layout.varbit_offset[header]) if header in layout.varbit_offset else None,
+            tuple(self.at(self.phv, layout.valid_offset[name]) for name in siblings if name != header),
+        )
 
-    def set_valid(self, header: str, valid: IRValue) -> None:
-        place = self.at(self.phv, self.layout.valid_offset[header])
-        self.builder.store(fit(self.builder, valid, 8), place)
+    def element(self, stack: str, index: IRValue) -> Place:
+        """A stack's element by an index (i64); out of range, one of zeros, whose changes are lost."""
+        layout, builder = self.layout, self.builder
+        columns = [column for column in self.document.stacks.values() if column.name != stack]
+        own = self.document.stacks[stack]
+        header = self.document.headers[own.headers[0]]
+        inside = builder.icmp_unsigned("<", index, const(64, len(own.headers)))
+        spare_bytes = header_storage(header) + 8
+        spare = self.alloca(ir.ArrayType(I8, spare_bytes), zero=False, name="no_element")
+        self.zero(spare, spare_bytes)
+        behind = self.at(spare, spare_bytes - 8)
+
+        def pick(first: int, stride: int, other: IRValue) -> IRValue:
+            offset = builder.add(builder.mul(index, const(64, stride)), const(64, first))
+            return builder.select(inside, self.at(self.phv, offset), other)
+
+        return Place(
+            header,
+            pick(layout.header_offset[own.headers[0]], layout.header_stride[stack], spare),
+            pick(layout.valid_offset[own.headers[0]], 1, behind),
+            pick(layout.varbit_offset[own.headers[0]], 4, self.at(behind, 4)) if header.varbit else None,
+            tuple(
+                pick(layout.valid_offset[column.headers[0]], 1, self.at(behind, 1))
+                for column in columns
+                if column.counter == own.counter
+            ),
+        )
+
+    def filled(self, counter: str) -> IRValue:
+        """Address of the byte that counts the elements which the parser has filled."""
+        return self.at(self.phv, self.layout.next_offset[counter])
+
+    def is_valid(self, header: str) -> IRValue:
+        return const(1, 1) if header in self.metadata else self.is_valid_at(self.place(header))
+
+    def is_valid_at(self, place: Place) -> IRValue:
+        return self.builder.icmp_unsigned("!=", self.builder.load(place.valid, typ=I8), const(8, 0))
+
+    def set_valid(self, place: Place, valid: IRValue) -> None:
+        """Set the validity; a member of a union that becomes valid makes the others invalid."""
+        builder = self.builder
+        valid = fit(builder, valid, 8)
+        for sibling in place.siblings:
+            kept = builder.select(
+                builder.icmp_unsigned("!=", valid, const(8, 0)), const(8, 0), builder.load(sibling, typ=I8)
+            )
+            builder.store(kept, sibling)
+        builder.store(valid, place.valid)
 
     def add_to_length(self, size: IRValue) -> None:
         """Count a header (i32 bytes) that the program has added or, negative, removed; see `settle_length`."""
@@ -227,20 +311,31 @@ class Frame:
             change = self.builder.load(self._length_change, typ=I32)
             self.store_packet("packet_length", self.builder.add(self.load_packet("packet_length"), change))
 
-    def header_bytes(self, header: str) -> int:
-        bits = self.document.headers[header].bits
-        if bits % 8:
-            raise UnsupportedProgram(f"header {header} has {bits} bits: a header on the wire has whole bytes")
-        return bits // 8
+    def fixed_bytes(self, header: Header) -> int:
+        """Bytes of a header without its varbit field."""
+        if header.bits % 8:
+            raise UnsupportedProgram(f"header {header.name} has {header.bits} bits: on the wire it has whole bytes")
+        return header.bits // 8
 
-    def header_pointer(self, header: str) -> IRValue:
-        return self.at(self.phv, self.layout.header_offset[header])
+    def header_bytes(self, place: Place) -> IRValue:
+        """Bytes of a header on the wire, an i64."""
+        fixed = const(64, self.fixed_bytes(place.header))
+        if place.varbit is None:
+            return fixed
+        return self.builder.add(fixed, fit(self.builder, self.builder.load(place.varbit, typ=I32), 64))
+
+    def copy_header(self, target: Place, source: Place) -> None:
+        """Copy the fields."""
+        self.copy(target.data, source.data, header_storage(target.header))
+        if target.varbit is not None:
+            self.builder.store(self.builder.load(source.varbit, typ=I32), target.varbit)
 
     # ---- memory
 
-    def copy(self, target: IRValue, source: IRValue, size: int) -> None:
+    def copy(self, target: IRValue, source: IRValue, size: int | IRValue) -> None:
         memcpy = self.module.declare_intrinsic("llvm.memcpy", [PTR, PTR, I64])
-        self.builder.call(memcpy, [target, source, const(64, size), const(1, 0)])
+        length = const(64, size) if isinstance(size, int) else size
+        self.builder.call(memcpy, [target, source, length, const(1, 0)])
 
     def zero(self, target: IRValue, size: int) -> None:
         memset = self.module.declare_intrinsic("llvm.memset", [PTR, I64])

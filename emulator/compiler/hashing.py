@@ -33,6 +33,9 @@ class _Run:
     """None: always there (metadata and constants)."""
     pieces: tuple[tuple[Expr, int], ...]
 
+    varbit: bool = False
+    """The run is a varbit field, of so many bytes as it has in this packet."""
+
     @property
     def bits(self) -> int:
         return sum(width for _, width in self.pieces)
@@ -41,8 +44,15 @@ class _Run:
 def compute(frame: Frame, calculation: Calculation) -> IRValue:
     """The calculation's output as an i64."""
     runs = _runs(frame, calculation)
-    if calculation.algorithm == "csum16" and all(run.bits % 16 == 0 for run in runs[:-1]):
+    varbit = any(run.varbit for run in runs)
+    if (
+        calculation.algorithm == "csum16"
+        and not varbit
+        and all(run.bits % 16 == 0 for run in (runs if calculation.payload else runs[:-1]))
+    ):
         return _csum16(frame, calculation, runs)
+    if calculation.algorithm == "csum16" and calculation.payload:
+        return _csum16_before_payload(frame, calculation, runs)
     if calculation.payload:
         raise UnsupportedProgram(f"{calculation.where}: {calculation.algorithm} over the payload is not supported")
     algorithm = _algorithm(frame, calculation)
@@ -50,11 +60,33 @@ def compute(frame: Frame, calculation: Calculation) -> IRValue:
     return frame.builder.call(algorithm, [buffer, length])
 
 
+def _payload(frame: Frame) -> tuple[IRValue, IRValue]:
+    """Address and length of what no header covers."""
+    builder = frame.builder
+    start = frame.load_packet("payload", 64)
+    end = builder.add(frame.load_packet("start", 64), frame.load_packet("length", 64))
+    size = builder.select(builder.icmp_unsigned("<", start, end), builder.sub(end, start), const(64, 0))
+    return frame.at(frame.data, start), size
+
+
+def _csum16_before_payload(frame: Frame, calculation: Calculation, runs: list[_Run]) -> IRValue:
+    """The Internet checksum of fields of any length, then the payload; behind an odd byte its words are swapped."""
+    builder = frame.builder
+    buffer, length = _buffer(frame, calculation, runs)
+    total = builder.call(_sum16(frame), [buffer, length])
+    rest = _carry(builder, builder.call(_sum16(frame), list(_payload(frame))))
+    swapped = fit(builder, swap(builder, fit(builder, rest, 16)), 64)
+    odd = builder.trunc(length, ir.IntType(1))
+    return _fold(builder, builder.add(total, builder.select(odd, swapped, rest)))
+
+
 def _runs(frame: Frame, calculation: Calculation) -> list[_Run]:
     runs: list[_Run] = []
     for expr, width in calculation.inputs:
         header = expr.header if isinstance(expr, Field) and expr.header not in frame.metadata else None
-        if runs and runs[-1].header == header:
+        if isinstance(expr, Field) and frame.document.headers[expr.header].varbit == expr.name:
+            runs.append(_Run(header, ((expr, width),), True))
+        elif runs and runs[-1].header == header and not runs[-1].varbit:
             runs[-1] = _Run(header, (*runs[-1].pieces, (expr, width)))
         else:
             runs.append(_Run(header, ((expr, width),)))
@@ -101,7 +133,7 @@ def _contiguous(frame: Frame, run: _Run, start: int, count: int) -> IRValue | No
         position += width
     if first is None or first % 8 or position < start + count:
         return None
-    pointer = frame.at(frame.header_pointer(run.header), first // 8)
+    pointer = frame.at(frame.place(run.header).data, first // 8)
     return swap(frame.builder, frame.builder.load(pointer, typ=ir.IntType(count), align=1))
 
 
@@ -119,21 +151,21 @@ def _csum16(frame: Frame, calculation: Calculation, runs: list[_Run]) -> IRValue
         present = _present(frame, run)
         total = builder.add(total, part if present is None else builder.select(present, part, const(64, 0)))
     if calculation.payload:
-        if runs and runs[-1].bits % 16:
-            raise UnsupportedProgram(f"{calculation.where}: csum16 of an odd number of bytes before the payload")
-        start = frame.load_packet("payload", 64)
-        end = builder.add(frame.load_packet("start", 64), frame.load_packet("length", 64))
-        call = builder.call(_sum16(frame), [frame.at(frame.data, start), builder.sub(end, start)])
-        total = builder.add(total, call)
+        total = builder.add(total, builder.call(_sum16(frame), list(_payload(frame))))
     return _fold(builder, total)
 
 
 def _fold(builder: IRValue, total: IRValue) -> IRValue:
     """Ones' complement of the ones' complement sum of 16-bit words."""
+    return builder.xor(_carry(builder, total), const(64, 0xFFFF))
+
+
+def _carry(builder: IRValue, total: IRValue) -> IRValue:
+    """Add the carries of a sum of 16-bit words back into it."""
     for _ in range(4):
         low = builder.and_(total, const(64, 0xFFFF))
         total = builder.add(low, builder.lshr(total, const(64, 16)))
-    return builder.xor(total, const(64, 0xFFFF))
+    return total
 
 
 def _buffer(frame: Frame, calculation: Calculation, runs: list[_Run]) -> tuple[IRValue, IRValue]:
@@ -149,6 +181,9 @@ def _buffer(frame: Frame, calculation: Calculation, runs: list[_Run]) -> tuple[I
                 " fill whole bytes, followed by other headers' fields, is not supported"
             )
         place = frame.at(buffer, length)
+        if run.varbit:
+            length = builder.add(length, _copy_varbit(frame, run, place))
+            continue
         padded = (run.bits + 7) // 8 * 8
         start = 0
         while start < padded:
@@ -160,6 +195,16 @@ def _buffer(frame: Frame, calculation: Calculation, runs: list[_Run]) -> tuple[I
         present = _present(frame, run)
         length = builder.add(length, taken if present is None else builder.select(present, taken, const(64, 0)))
     return buffer, length
+
+
+def _copy_varbit(frame: Frame, run: _Run, target: IRValue) -> IRValue:
+    """Write a varbit field's bytes; returns how many, 0 where its header is invalid."""
+    assert run.header is not None
+    header = frame.place(run.header)
+    size = fit(frame.builder, frame.builder.load(header.varbit, typ=I32), 64)
+    size = frame.builder.select(frame.is_valid_at(header), size, const(64, 0))
+    frame.copy(target, frame.at(header.data, frame.fixed_bytes(header.header)), size)
+    return size
 
 
 def _algorithm(frame: Frame, calculation: Calculation) -> IRValue:

@@ -2,12 +2,13 @@
 
 PHV::
 
-    | validity bytes | shared metadata | small headers | large headers |
-    ^ zeroed for every packet ------------------------ ^
+    | validity bytes | stack counters | varbit lengths | shared metadata | small headers | large headers |
+    ^ zeroed for every packet ---------------------------------------------------------- ^
 
-Header bytes stay in network order, as on the wire. Metadata fields are native integers. A metadata field that only
-the ingress side (parser, ingress) or only the egress side (egress, checksum update) touches never reaches memory: it
-is a local of that function.
+Header bytes stay in network order, as on the wire; a varbit field lies behind all other fields of its header, and the
+bytes that it takes are counted apart. The elements of a stack lie at equal distances. Metadata fields are native
+integers. A metadata field that only the ingress side (parser, ingress) or only the egress side (egress, checksum
+update) touches never reaches memory: it is a local of that function.
 
 State::
 
@@ -25,7 +26,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Final
 
 from emulator.abi import PACKET
-from emulator.bmv2json import Document, Field, Pipeline, Primitive, Ref, Table
+from emulator.bmv2json import Document, Field, Header, Pipeline, Primitive, Ref, Table
 
 SMALL_HEADER_BYTES: Final = 128
 ROOT_BYTES: Final = 16
@@ -49,7 +50,13 @@ class RegisterPlace:
 @dataclass(frozen=True, slots=True)
 class Layout:
     header_offset: dict[str, int]
+    header_stride: dict[str, int]
+    """From one element of a stack to the next, by the stack's name."""
     valid_offset: dict[str, int]
+    next_offset: dict[str, int]
+    """A byte for each stack: the elements that the parser has filled (P4's nextIndex)."""
+    varbit_offset: dict[str, int]
+    """Four bytes for each header with a varbit field: the bytes that it takes."""
     scalar_offset: dict[Field, int]
     """Shared metadata."""
     scalars: tuple[int, int]
@@ -73,12 +80,15 @@ def _align(offset: int, to: int) -> int:
 
 def plan(document: Document) -> Layout:
     """Lay out a program; the same document always gives the same layout."""
-    offset = 0
     headers = [header for header in document.headers.values() if not header.metadata]
-    valid_offset = {}
-    for header in headers:
-        valid_offset[header.name] = offset
-        offset += 1
+    order = _in_order(document, [header.name for header in headers])
+    valid_offset = {name: offset for offset, name in enumerate(order)}
+    counters = dict.fromkeys(stack.counter for stack in document.stacks.values())
+    next_offset = {name: len(order) + number for number, name in enumerate(counters)}
+    offset = _align(len(order) + len(next_offset), 4)
+    varbits = [name for name in order if document.headers[name].varbit is not None]
+    varbit_offset = {name: offset + 4 * number for number, name in enumerate(varbits)}
+    offset += 4 * len(varbits)
     shared = _shared_metadata(document)
     scalars_start = offset = _align(offset, 8)
     scalar_offset = {}
@@ -88,18 +98,25 @@ def plan(document: Document) -> Layout:
     scalars = (scalars_start, offset - scalars_start)
     header_offset = {}
     zeroed = offset
-    for header in sorted(headers, key=lambda header: header.bits // 8 > SMALL_HEADER_BYTES):
-        size = (header.bits + 7) // 8
+    for name in sorted(order, key=lambda name: header_storage(document.headers[name]) > SMALL_HEADER_BYTES):
+        size = header_storage(document.headers[name])
         small = size <= SMALL_HEADER_BYTES
         offset = _align(offset, 8 if small else 64)
-        header_offset[header.name] = offset
+        header_offset[name] = offset
         offset += size
         if small:
             zeroed = offset
+    header_stride = {
+        stack.name: header_offset[stack.headers[1]] - header_offset[stack.headers[0]] if stack.headers[1:] else 0
+        for stack in document.stacks.values()
+    }
     table_root, counter_offset, registers, state_bytes = _plan_state(document)
     return Layout(
         header_offset,
+        header_stride,
         valid_offset,
+        next_offset,
+        varbit_offset,
         scalar_offset,
         scalars,
         _align(zeroed, 8),
@@ -109,6 +126,20 @@ def plan(document: Document) -> Layout:
         registers,
         state_bytes,
     )
+
+
+def header_storage(header: Header) -> int:
+    """Bytes of a header in the PHV."""
+    return (header.bits + 7) // 8 + header.varbit_bytes
+
+
+def _in_order(document: Document, names: list[str]) -> list[str]:
+    """All headers, the elements of each stack together."""
+    stacked = {name: stack.headers for stack in document.stacks.values() for name in stack.headers}
+    order: dict[str, None] = {}
+    for name in names:
+        order.update(dict.fromkeys(stacked.get(name, (name,))))
+    return list(order)
 
 
 def _plan_state(document: Document) -> tuple[dict[str, int], dict[str, int], dict[str, RegisterPlace], int]:

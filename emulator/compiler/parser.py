@@ -6,10 +6,13 @@ stops with PacketTooShort, what was not extracted stays invalid, and the packet 
 
 from __future__ import annotations
 
+from llvmlite import ir
+
 from emulator.abi import DROP_PORT
-from emulator.bmv2json import Const, Field, ParseState, Primitive, Ref
+from emulator.bmv2json import Const, Expr, Field, ParseState, Primitive, Ref
+from emulator.compiler.actions import emit_primitive
 from emulator.compiler.expressions import Expressions
-from emulator.compiler.frame import I32, I64, Frame, IRValue, const, fit, int_type, swap
+from emulator.compiler.frame import I8, I32, I64, Frame, IRValue, Place, const, fit, int_type, swap
 from emulator.schema import UnsupportedProgram
 
 
@@ -73,33 +76,68 @@ class _Parser:
         frame = self.frame
         expressions = self._expressions(op.where)
         match op.op, op.args:
-            case "extract", (Ref("header", name),):
-                size = frame.header_bytes(name)
-                end = self._need(const(64, size), op.where)
-                source = frame.at(self.bytes, frame.builder.load(self.cursor, typ=I64))
-                frame.copy(frame.header_pointer(name), source, size)
-                frame.set_valid(name, const(1, 1))
-                frame.builder.store(end, self.cursor)
+            case "extract", (target,):
+                self._extract(op, target, None)
+            case "extract_VL", (target, bits):
+                self._extract(op, target, bits)
             case (("set" | "assign"), (Field() as target, source_expr)):
                 frame.store(target, expressions.modulo(source_expr, frame.width(target)))
             case "verify", (condition, error):
                 holds = expressions.truth(condition)
                 self._stop_unless(holds, expressions.modulo(error, 32))
             case "advance", (bits,):
-                if isinstance(bits, Const) and bits.value % 8:
-                    raise UnsupportedProgram(f"{op.where}: advance by {bits.value} bits, not by whole bytes")
-                size_bytes = frame.builder.lshr(expressions.modulo(bits, 64), const(64, 3))
+                size_bytes = self._whole_bytes(expressions.modulo(bits, 64), op.where)
                 frame.builder.store(self._need(size_bytes, op.where), self.cursor)
-            case "add_header", (Ref("header", name),):
-                size = const(32, frame.header_bytes(name))
-                frame.add_to_length(frame.builder.select(frame.is_valid(name), const(32, 0), size))
-                frame.set_valid(name, const(1, 1))
-            case "remove_header", (Ref("header", name),):
-                size = const(32, -frame.header_bytes(name))
-                frame.add_to_length(frame.builder.select(frame.is_valid(name), size, const(32, 0)))
-                frame.set_valid(name, const(1, 0))
-            case name, _:
-                raise UnsupportedProgram(f"{op.where}: parser operation '{name}' is not supported")
+            case "shift", (Const(size),):
+                frame.builder.store(self._need(const(64, size), op.where), self.cursor)
+            case _:
+                emit_primitive(frame, op)
+
+    def _whole_bytes(self, bits: IRValue, where: str) -> IRValue:
+        """Bytes of so many bits; stop with ParserInvalidArgument unless they are whole."""
+        builder = self.frame.builder
+        rest = builder.and_(bits, const(64, 7))
+        if not (isinstance(bits, ir.Constant) and bits.constant % 8 == 0):
+            whole = builder.icmp_unsigned("==", rest, const(64, 0))
+            self._stop_unless(whole, self._error("ParserInvalidArgument", where))
+        return builder.lshr(bits, const(64, 3))
+
+    def _extract(self, op: Primitive, target: Expr, varbit_bits: Expr | None) -> None:
+        """Copy a header from the frame; into a stack, the first element that is not filled."""
+        frame, builder, counter = self.frame, self.frame.builder, None
+        if isinstance(target, Ref) and target.kind == "stack":
+            stack = frame.document.stacks[target.name]
+            counter = frame.filled(stack.counter)
+            filled = builder.load(counter, typ=I8)
+            room = builder.icmp_unsigned("<", filled, const(8, len(stack.headers)))
+            self._stop_unless(room, self._error("StackOutOfBounds", op.where))
+            place = frame.element(stack.name, fit(builder, filled, 64))
+        else:
+            place = self._expressions(op.where).place(target)
+        fixed, front = frame.fixed_bytes(place.header), place.header.varbit_at // 8
+        varbit = None
+        size = const(64, fixed)
+        if varbit_bits is not None:
+            bits = fit(builder, self._expressions(op.where).modulo(varbit_bits, 32), 64)
+            varbit = self._whole_bytes(bits, op.where)
+            size = builder.add(size, varbit)
+        end = self._need(size, op.where)
+        source = frame.at(self.bytes, builder.load(self.cursor, typ=I64))
+        if varbit is None:
+            frame.copy(place.data, source, fixed)
+        else:
+            room = builder.icmp_unsigned("<=", varbit, const(64, place.header.varbit_bytes))
+            self._stop_unless(room, self._error("HeaderTooShort", op.where))
+            frame.copy(place.data, source, front)
+            frame.copy(frame.at(place.data, fixed), frame.at(source, front), varbit)
+            if fixed > front:
+                behind = frame.at(frame.at(source, front), varbit)
+                frame.copy(frame.at(place.data, front), behind, fixed - front)
+            builder.store(fit(builder, varbit, 32), place.varbit)
+        if counter is not None:
+            builder.store(builder.add(builder.load(counter, typ=I8), const(8, 1)), counter)
+        frame.set_valid(place, const(1, 1))
+        builder.store(end, self.cursor)
 
     def _expressions(self, where: str) -> Expressions:
         return Expressions(self.frame, where, (), lambda offset, width: self._lookahead(offset, width, where))
@@ -158,11 +196,11 @@ def emit_deparser(frame: Frame) -> None:
     end = builder.add(frame.load_packet("start", 64), frame.load_packet("length", 64))
     end = builder.select(builder.icmp_unsigned("<", end, payload), payload, end)  # a clone cut within its headers
     total = const(64, 0)
-    valid = {}
+    valid, sizes = {}, {}
     for name in document.deparse_order:
-        valid[name] = frame.is_valid(name)
-        size = builder.select(valid[name], const(64, frame.header_bytes(name)), const(64, 0))
-        total = builder.add(total, size)
+        place = frame.place(name)
+        valid[name], sizes[name] = frame.is_valid_at(place), frame.header_bytes(place)
+        total = builder.add(total, builder.select(valid[name], sizes[name], const(64, 0)))
     fits, grown, done = frame.block("deparse"), frame.block("too_large"), frame.block("deparsed")
     builder.cbranch(builder.icmp_unsigned("<=", total, payload), fits, grown)
     builder.position_at_end(grown)
@@ -175,9 +213,8 @@ def emit_deparser(frame: Frame) -> None:
         before = builder.block
         builder.cbranch(valid[name], emit, after)
         builder.position_at_end(emit)
-        size_bytes = frame.header_bytes(name)
-        frame.copy(frame.at(frame.data, position), frame.header_pointer(name), size_bytes)
-        behind = builder.add(position, const(64, size_bytes))
+        _emit_header(frame, frame.place(name), frame.at(frame.data, position))
+        behind = builder.add(position, sizes[name])
         builder.branch(after)
         builder.position_at_end(after)
         joined = builder.phi(I64)
@@ -188,3 +225,15 @@ def emit_deparser(frame: Frame) -> None:
     frame.store_packet("length", builder.sub(end, start))
     builder.branch(done)
     builder.position_at_end(done)
+
+
+def _emit_header(frame: Frame, place: Place, target: IRValue) -> None:
+    """Write a header to the frame, its varbit field where it belongs."""
+    fixed, front = frame.fixed_bytes(place.header), place.header.varbit_at // 8
+    frame.copy(target, place.data, front)
+    if place.varbit is not None:
+        size = fit(frame.builder, frame.builder.load(place.varbit, typ=I32), 64)
+        middle = frame.at(target, front)
+        frame.copy(middle, frame.at(place.data, fixed), size)
+        if fixed > front:
+            frame.copy(frame.at(middle, size), frame.at(place.data, front), fixed - front)

@@ -102,7 +102,8 @@ def evaluate(item: Json, inputs: dict[str, int]) -> int:
     left = evaluate(value["left"], inputs)
     match op:
         case "/" | "%":
-            return 0 if right == 0 else left // right if op == "/" else left % right
+            quotient = 0 if right == 0 else (abs(left) // abs(right)) * (-1 if (left < 0) != (right < 0) else 1)
+            return quotient if op == "/" else left - quotient * right if right else 0
         case "<<":
             return left << right
         case ">>":
@@ -233,6 +234,8 @@ EACH = [
     ],
     *[(32, wrap("b2d", None, wrap(op, field("b"), field("a")))) for op in ("==", "!=", "<", "<=", ">", ">=")],
     *[(64, wrap(op, field("d"), field("b"))) for op in ("/", "%")],
+    *[(128, wrap(op, field("g"), field(by))) for op in ("/", "%") for by in ("g", "c", "b")],
+    *[(64, wrap(op, wrap("two_comp_mod", field("d"), hexstr(32)), field("b"))) for op in ("/", "%")],
     *[(64, wrap("&", wrap(op, field("d"), field("a")), hexstr((1 << 64) - 1))) for op in ("<<", ">>")],
     *[(32, wrap(op, wrap("-", field("a"), field("b")), hexstr(8))) for op in ("two_comp_mod", "sat_cast", "usat_cast")],
     (32, wrap(">>", wrap("two_comp_mod", field("b"), hexstr(16)), field("e"))),
@@ -259,9 +262,8 @@ def test_each_operator_agrees_with_python(each_bench: Bench, inputs: dict[str, i
 @pytest.mark.parametrize(
     ("tree", "problem"),
     [
-        (wrap("last_stack_index", None, {"type": "header_stack", "value": "s"}), "operator 'last_stack_index'"),
-        (wrap("+", {"type": "stack_field", "value": ["s", "f"]}, field("a")), "operand of type 'stack_field'"),
-        (wrap("/", field("g"), field("a")), "wider than 64 bits"),
+        (wrap("rotate", field("a"), field("b")), "operator 'rotate'"),
+        (wrap("+", {"type": "register", "value": ["r", 0]}, field("a")), "operand of type 'register'"),
         (wrap("<<", wrap("<<", field("b"), field("b")), field("b")), "may need"),
     ],
 )

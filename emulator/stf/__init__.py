@@ -1,0 +1,12 @@
+"""STF: packet tests as p4lang/p4c writes them, played on the emulated switch.
+
+A test is a text file of entries to add, packets to send and packets to expect (`statements`, `reader`). `player` plays
+it on a switch in memory; `suite` does so for a folder of tests with their programs. `docs/stf.md` is the user's page.
+"""
+
+from emulator.stf.player import Outcome, play
+from emulator.stf.reader import read_test
+from emulator.stf.statements import StfError, StfTest
+from emulator.stf.suite import Result, Verdict, run_test, tests_in
+
+__all__ = ["Outcome", "Result", "StfError", "StfTest", "Verdict", "play", "read_test", "run_test", "tests_in"]

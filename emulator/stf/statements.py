@@ -1,0 +1,143 @@
+"""What an STF file says, statement by statement, as plain values. `line` is the statement's in its file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+from emulator.entries import EmulatorError
+
+Comparison = Literal["==", "!=", "<", "<=", ">", ">="]
+CounterUnit = Literal["packets", "bytes"]
+
+SWITCH_COMMANDS: Final[Mapping[str, str]] = {
+    "counter_read": "NAME INDEX",
+    "counter_write": "NAME INDEX PACKETS BYTES",
+    "mc_mgrp_create": "GROUP",
+    "mc_node_associate": "GROUP NODE",
+    "mc_node_create": "RID PORT...",
+    "mc_node_update": "NODE PORT...",
+    "meter_array_set_rates": "NAME RATE...",
+    "meter_get_rates": "NAME INDEX",
+    "meter_set_rates": "NAME INDEX RATE...",
+    "mirroring_add": "SESSION PORT",
+    "mirroring_add_mc": "SESSION GROUP",
+    "mirroring_delete": "SESSION",
+    "mirroring_get": "SESSION",
+    "register_read": "NAME INDEX",
+    "register_reset": "NAME",
+    "register_write": "NAME INDEX VALUE",
+}
+"""Commands of simple_switch's command line that are statements too, with their arguments.
+
+A RATE is `per_microsecond:burst`.
+"""
+
+
+class StfError(EmulatorError):
+    """A test that cannot be read or run: the message begins with `file:line`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Packet:
+    line: int
+    port: int
+    frame: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Expect:
+    line: int
+    port: int
+    pattern: str | None
+    """Upper-case hex digits, `*` for any; None: any frame."""
+    whole: bool
+    """Whether the frame ends where the pattern does (`$`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoPacket:
+    """The packet before it leaves no frame on any port."""
+
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    name: str
+    arguments: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Add:
+    line: int
+    table: str
+    priority: int | None
+    key: tuple[tuple[str, str], ...]
+    """(field, value as written)."""
+    calls: tuple[Call, ...]
+    """One; more for a set of equal weights in a table with an action selector."""
+    label: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SetDefault:
+    line: int
+    table: str
+    call: Call
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveAll:
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckCounter:
+    line: int
+    name: str
+    index: int | str
+    """A cell, or the label of the entry whose direct counter is meant."""
+    unit: CounterUnit | None
+    """None: packets and bytes both."""
+    comparison: Comparison
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckRegister:
+    line: int
+    name: str
+    index: int
+    comparison: Comparison
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchCommand:
+    """One of `SWITCH_COMMANDS`."""
+
+    line: int
+    command: str
+    name: str
+    """Of the register, counter or meter; empty for commands without."""
+    numbers: tuple[int, ...]
+    rates: tuple[tuple[float, int], ...]
+
+
+Statement = (
+    Packet | Expect | NoPacket | Wait | Add | SetDefault | RemoveAll | CheckCounter | CheckRegister | SwitchCommand
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StfTest:
+    path: Path
+    statements: tuple[Statement, ...]

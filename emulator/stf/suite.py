@@ -1,0 +1,145 @@
+"""A folder of STF tests with their P4 programs beside them, as p4c has its own: compiled by p4c and played.
+
+What p4c makes of a program is kept beside the emulator's native code (`emulator.cache`), under the digest of the
+program's text, of what it includes by a quoted name, and of p4c's version.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from emulator.cache import directory
+from emulator.program import Program, UnsupportedProgram
+from emulator.stf.player import play
+from emulator.stf.reader import read_test
+from emulator.stf.statements import StfError
+
+P4C: Final = "p4c-bm2-ss"
+_INCLUDE: Final = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)', re.MULTILINE)
+
+
+class Verdict(StrEnum):
+    PASSED = "passed"
+    FAILED = "failed"
+    REFUSED = "refused"
+    """The emulated switch does not run a construct of the program, and says which."""
+    NOT_V1MODEL = "not v1model"
+    NOT_COMPILED = "does not compile"
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    test: str
+    verdict: Verdict
+    detail: str
+    """Why it did not pass: the first failure, the refused construct, p4c's first error; empty for what passed."""
+
+
+class CompileError(Exception):
+    """p4c's first words about a program that it does not compile."""
+
+
+def tests_in(folder: Path) -> list[Path]:
+    """All `*.stf` of a folder, by name. Raises `StfError` for a folder without any, or a machine without p4c."""
+    tests = sorted(folder.glob("*.stf"))
+    if not tests:
+        raise StfError(f"{folder}: no *.stf in this folder")
+    if shutil.which(P4C) is None:
+        raise StfError(f"{P4C} is not on PATH: it compiles the programs of the tests in {folder}")
+    return tests
+
+
+def run_test(test: Path) -> Result:
+    """Compile the program beside a test, and play the test on it."""
+    verdict, detail = _run(test, test.with_suffix(".p4"))
+    return Result(test.stem, verdict, detail)
+
+
+def _run(test: Path, source: Path) -> tuple[Verdict, str]:
+    if not source.exists():
+        return Verdict.NOT_COMPILED, f"{source.name} is not there"
+    models = {name for name in _included(source) if name.endswith(("model.p4", "psa.p4", "pna.p4"))}
+    if "v1model.p4" not in models:
+        return Verdict.NOT_V1MODEL, f"written for {', '.join(sorted(models)) or 'no known architecture'}"
+    try:
+        failures = play(Program.load(compile_v1model(source)), read_test(test)).failures
+    except CompileError as error:
+        return Verdict.NOT_COMPILED, str(error)
+    except UnsupportedProgram as error:
+        return Verdict.REFUSED, str(error)
+    except StfError as error:
+        return Verdict.FAILED, str(error)
+    return (Verdict.FAILED, failures[0]) if failures else (Verdict.PASSED, "")
+
+
+def compile_v1model(source: Path) -> bytes:
+    """BMv2 JSON of a v1model program, from p4c or from the cache; it names the source as p4c saw it, without a folder.
+
+    Raises `CompileError`.
+    """
+    kept = directory() / f"{_key(source)}.p4.json"
+    if kept.exists():
+        return kept.read_bytes()
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    handle, made = tempfile.mkstemp(dir=kept.parent, suffix=".tmp")
+    os.close(handle)
+    try:
+        done = subprocess.run(
+            [P4C, "--arch", "v1model", "-o", made, source.name],
+            cwd=source.parent,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise CompileError(_first_error(done.stderr) or f"{P4C} ended with status {done.returncode}")
+        os.replace(made, kept)
+    finally:
+        Path(made).unlink(missing_ok=True)
+    return kept.read_bytes()
+
+
+def _first_error(words: str) -> str:
+    lines = [line.strip() for line in words.splitlines() if line.strip()]
+    return next((line for line in lines if "error" in line.lower() or "bug" in line.lower()), lines[0] if lines else "")
+
+
+def _key(source: Path) -> str:
+    digest = hashlib.sha256(_version() + source.name.encode())
+    for path in _texts(source):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+@cache
+def _version() -> bytes:
+    return subprocess.run([P4C, "--version"], capture_output=True, check=False).stdout
+
+
+def _texts(source: Path) -> list[Path]:
+    """A program and everything that it includes by a quoted name that is there."""
+    found = [source]
+    for path in found:
+        for quoted, _ in _INCLUDE.findall(path.read_text(errors="replace")):
+            other = path.parent / quoted
+            if quoted and other.exists() and other not in found:
+                found.append(other)
+    return found
+
+
+def _included(source: Path) -> Iterator[str]:
+    """File names of all headers of p4c's own that a program includes."""
+    for path in _texts(source):
+        for quoted, angled in _INCLUDE.findall(path.read_text(errors="replace")):
+            yield (quoted or angled).rsplit("/", 1)[-1]

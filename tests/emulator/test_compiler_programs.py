@@ -122,20 +122,12 @@ NUMBER = {"type": "hexstr", "value": "0x1"}
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        (add("header_stacks", {"name": "vlans", "id": 0}), "x.p4:42: header stack vlans"),
-        (add("header_unions", {"name": "u", "id": 0}), "x.p4:42: header union u"),
-        (add("meter_arrays", {"name": "m", "id": 0}), "x.p4:42: meter m"),
-        (add("learn_lists", {"name": "d", "id": 0}), "x.p4:42: digest d"),
-        (add("parse_vsets", {"name": "v", "id": 0}), "x.p4:42: parser value set v"),
         (add("extern_instances", {"name": "e", "id": 0}), "x.p4:42: extern instance e"),
-        (add("header_types", {"name": "h", "fields": [["options", "*"]]}), "x.p4:42: varbit field h.options"),
-        (set_in_action({"op": "recirculate", "parameters": [NUMBER]}), "x.p4:42: primitive 'recirculate'"),
-        (set_in_action({"op": "resubmit", "parameters": [NUMBER]}), "x.p4:42: primitive 'resubmit'"),
         (
-            set_in_action({"op": "generate_digest", "parameters": [NUMBER, NUMBER]}),
-            "x.p4:42: primitive 'generate_digest'",
+            add("header_types", {"name": "h", "fields": [["a", 4], ["options", "*"]], "max_length": 9}),
+            "x.p4:42: varbit field h.options begins within a byte",
         ),
-        (set_in_action({"op": "modify_field_rng_uniform", "parameters": []}), "x.p4:42: primitive 'modify_field_rng"),
+        (set_in_action({"op": "teleport", "parameters": [NUMBER]}), "x.p4:42: primitive 'teleport'"),
         (set_algorithm, "x.p4:42: hash algorithm 'round_robin'"),
     ],
 )

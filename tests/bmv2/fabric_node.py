@@ -13,8 +13,8 @@ from typing import Any, Final
 import numpy as np
 
 from emulator.entries import ActionCall, ActionSet, CloneSession, Exact, Lpm, Replica, TableEntry, WeightedAction
-from tests.bmv2.bmv2_client import Encoder, clone_session, multicast_group
-from tests.bmv2.bmv2_harness import CPU_PORT, Output
+from tests.bmv2.harness import CPU_PORT, Output
+from tests.bmv2.p4runtime_client import Encoder, clone_session, multicast_group
 from wire import aggregation, frames, int_md
 from wire.aggregation import HEADER, LANES, MESSAGE, MessageType
 

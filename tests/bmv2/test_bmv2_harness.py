@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from emulator.entries import Replica
-from tests.bmv2.bmv2_client import Refused, multicast_group
-from tests.bmv2.bmv2_harness import Bmv2, Compiled, Output, needs_bmv2, needs_root
 from tests.bmv2.fabric_node import PORTS, WORKERS, entities, frame
+from tests.bmv2.harness import Bmv2, Compiled, Output, needs_bmv2, needs_root
+from tests.bmv2.p4runtime_client import Refused, multicast_group
 
 pytestmark = [pytest.mark.bmv2, needs_bmv2]
 

@@ -32,7 +32,7 @@ import grpc
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-from tests.bmv2.bmv2_client import Client, read_p4info
+from tests.bmv2.p4runtime_client import Client, read_p4info
 
 EXECUTABLE: Final = "simple_switch_grpc"
 CPU_PORT: Final = 510
@@ -149,7 +149,7 @@ class Bmv2:
         seen = threading.Event()
 
         def while_listening() -> Iterator[Any]:
-            time.sleep(0.02)  # what leaves before the switch knows its listener is lost
+            self._wait_until_listening()  # what leaves before the switch knows its listener is lost
             self.client.packet_out(payload, metadata)
             seen.wait(0.2 if expected == 0 else 2.0)
             yield from ()
@@ -160,6 +160,18 @@ class Bmv2:
             if len(outputs) >= expected > 0:
                 seen.set()
         return sorted(outputs)
+
+    def _wait_until_listening(self) -> None:
+        """Wait until the stream just opened is the switch's listener: it then refuses every other one."""
+        deadline = time.monotonic() + 10
+        while time.monotonic() < deadline:
+            try:
+                list(self._packet_stream(iter(()), timeout=10))
+            except grpc.RpcError as error:
+                if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
+                    return
+                raise
+        raise TimeoutError(f"{EXECUTABLE} has not begun to serve a stream of its dataplane service within 10 s")
 
     def packet_ins(self, expected: int) -> list[Output]:
         """`expected` packet-ins, each waited for at most 2 s, and those that came besides."""

@@ -77,6 +77,21 @@ def test_parsing_paths_and_errors(pair: Pair, seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+def test_aggregates_stacks_varbits_and_unions(pair: Pair, seed: int) -> None:
+    rng = random.Random(seed)
+    packets: list[tuple[int, bytes]] = []
+    for _ in range(PACKETS):
+        labels = [rng.getrandbits(32) & ~0x100 for _ in range(rng.randrange(7))]
+        stack = b"".join(label.to_bytes(4, "big") for label in [*labels, rng.getrandbits(32) | 0x100])
+        kind = rng.choice((1, 1, 2, 3, 0))
+        body = stack if kind == 1 else rng.randbytes(rng.randrange(40))
+        packets.append((0, mutate(rng, bytes([kind, 0, rng.randrange(8)]) + body + rng.randbytes(rng.randrange(6)))))
+    outputs = pair.compare(packets)
+    errors = {out[0].frame[1] for out in outputs if out and len(out[0].frame) > 1}
+    assert seed not in COVERING or errors >= {0, 1, 3, 4}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_tables_of_every_kind(pair: Pair, seed: int) -> None:
     rng = random.Random(seed)
     write_tables(pair, rng)

@@ -49,10 +49,15 @@ _FETCHED_FOR: Final = {
 class WorkerOptions:
     """How a worker paces itself."""
 
-    initial_timeout_ns: int = 50_000_000
+    initial_timeout_ns: int = 10_000_000
     """Retransmission time-out before the first round-trip is measured."""
-    least_timeout_ns: int = 2_000_000
+    least_timeout_ns: int = 1_000_000
     most_timeout_ns: int = 1_000_000_000
+    initial_window: int = 2
+    """Rounds in flight, in each generation, until its first result tells what the queues on the way allow.
+
+    All workers start at once, so that this many packets of each meet in the root's queue.
+    """
     first_round: int = 0
     """Where the job's rounds start; the same in all of its hosts."""
 
@@ -62,6 +67,10 @@ class WorkerCore:
 
     def __init__(self, plan: WorkerPlan, options: WorkerOptions = WorkerOptions()) -> None:
         check_worker_plan(plan)
+        if options.initial_window < 1:
+            raise InvalidPlan(
+                f"job {plan.job}, worker {plan.rank}: initial_window {options.initial_window} is not 1 or more"
+            )
         self.plan = plan
         self.counters = Counters()
         self.paused = False
@@ -76,8 +85,6 @@ class WorkerCore:
         )
         self._base = options.first_round  # the lowest round that is not complete here
         self._end = options.first_round  # behind the last round of the last tensor
-        self._window = plan.window
-        self._window_round = NO_ROUND  # the newest round whose result's window was obeyed
         self._store = RoundStore(plan.slots)
         self._new_flights()
         self._final: dict[int, int] = {}  # final rounds that are to be fetched → holder
@@ -90,7 +97,9 @@ class WorkerCore:
         self._answers: list[Datagrams] = []
 
     def _new_flights(self) -> None:
-        """Forget what is in flight. These arrays are indexed by place, as the store's are."""
+        """Forget what is in flight, and how much may be. The arrays are indexed by place, as the store's are."""
+        self._window = min(self.plan.window, self._options.initial_window)
+        self._window_round = NO_ROUND  # the newest round whose result's window was obeyed
         size = self._store.size
         self._flight = np.full(size, NO_ROUND, np.int64)
         self._peer = np.zeros(size, np.uint32)
@@ -434,7 +443,6 @@ class WorkerCore:
         check_worker_plan(plan, self.plan)
         self.plan = plan
         self._writer = MessageWriter(plan.job, plan.generation, plan.slots)
-        self._window = plan.window
         self._store = self._store.grown(plan.slots)
         self._new_flights()
         self._final = {

@@ -28,7 +28,9 @@ MS = 1_000_000
 SERVER, WORKER, OTHER = 99, 10, 11
 PLAN = WorkerPlan(job=5, generation=1, rank=0, workers=2, aggregator=SERVER, child_bit=1, slots=16, window=8)
 SERVER_PLAN = ServerPlan(job=5, generation=1, slots=16, children=(Child(1, WORKER), Child(2, OTHER)), workers=2)
-OPTIONS = WorkerOptions(initial_timeout_ns=10 * MS, least_timeout_ns=1 * MS, most_timeout_ns=100 * MS)
+OPTIONS = WorkerOptions(
+    initial_timeout_ns=10 * MS, least_timeout_ns=1 * MS, most_timeout_ns=100 * MS, initial_window=1000
+)
 
 
 def headers(datagrams: Datagrams) -> NDArray[np.void]:
@@ -165,6 +167,25 @@ def test_a_resent_round_is_no_sample_and_new_rounds_keep_the_back_off() -> None:
         job.workers[0].receive(31 * MS, Datagrams(np.full(int(mine.sum()), SERVER, np.uint32), datagrams.payload[mine]))
     job.workers[0].poll(31 * MS)
     assert job.workers[0].deadline_ns == 31 * MS + 40 * MS  # 10 ms twice doubled, and not "1 ms"
+
+
+def test_a_worker_starts_every_generation_with_few_rounds_until_a_result_tells_the_window() -> None:
+    job = Job()
+    job.workers = [WorkerCore(worker.plan, WorkerOptions(initial_window=2)) for worker in job.workers]
+    for worker in job.workers:
+        worker.submit(ones(100))
+    assert [len(batch) for batch in job.workers[0].poll(0)] == [2]
+    job.workers[1].poll(0)
+    job.now = 20 * MS  # resent, answered
+    job.step(window=5)
+    assert [len(batch) for batch in job.workers[0].poll(job.now)] == [5]
+    job.step(window=6)
+    for worker in job.workers:
+        worker.pause()
+        worker.resume(Resume(replace(worker.plan, generation=2)))
+    job.server.pause()
+    job.server.resume(Resume(replace(job.server.plan, generation=2)))
+    assert [len(batch) for batch in job.workers[0].poll(job.now)] == [2]
 
 
 @pytest.mark.parametrize(("window", "expected"), [(0xFFFF, 8), (8, 8), (3, 3), (1, 1), (0, 1)])

@@ -67,14 +67,19 @@ class Interface:
         self.sender.close()
 
 
+def check_interface(name: str, port: int) -> int:
+    """The index of an interface that is to be a port's. Raises PortError when there is none."""
+    try:
+        return socket.if_nametoindex(name)
+    except OSError:
+        known = ", ".join(sorted(other for _, other in socket.if_nameindex())) or "none"
+        raise PortError(f"port {port}: interface {name} does not exist; there are: {known}") from None
+
+
 def open_interface(name: str, port: int) -> Interface:
     """Open a network interface for a port, promiscuous. Raises PortError."""
     where = f"port {port}: interface {name}"
-    try:
-        index = socket.if_nametoindex(name)
-    except OSError:
-        known = ", ".join(sorted(other for _, other in socket.if_nameindex())) or "none"
-        raise PortError(f"{where} does not exist; there are: {known}") from None
+    index = check_interface(name, port)
     sockets: list[socket.socket] = []
     try:
         for _ in range(2):

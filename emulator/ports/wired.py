@@ -8,7 +8,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Final, NamedTuple
@@ -168,6 +168,8 @@ class WireEngine(Engine):
         """Put frames (n, size) into the mailbox of packet-outs. Raises SwitchError when it stays full for a second."""
         with self._sending:
             for frame in frames:
+                if self.wake_fd < 0:
+                    raise SwitchError("packet-out: the switch has been stopped")
                 self._wait_for_room()
                 head = self._shared_words[memory.SHARED_OUT_HEAD]
                 slot = self._outs[head % memory.MAILBOX_SLOTS]
@@ -192,6 +194,13 @@ class WireEngine(Engine):
         self.world.at = self._loop_address
         self._call(memory.OP_SERVE)
 
+    def close(self) -> None:
+        """After the loop has ended for good."""
+        with self._sending:
+            os.close(self.wake_fd)
+            os.close(self.told_fd)
+            self.wake_fd = self.told_fd = NONE
+
     def _wait_for_room(self) -> None:
         deadline = time.monotonic() + _PATIENCE_S
         words = self._shared_words
@@ -202,7 +211,7 @@ class WireEngine(Engine):
 
     def _interrupt(self, wanted: bool) -> None:
         self._shared_words[memory.SHARED_INTERRUPT] = wanted
-        if wanted:
+        if wanted and self.wake_fd >= 0:
             os.eventfd_write(self.wake_fd, 1)
 
 
@@ -220,7 +229,7 @@ class WiredSwitch:
         """
         self.switch = switch
         self._interfaces: dict[int, Interface] = {}
-        self._captures: list[int] = []
+        self._resources = ExitStack()
         self._threads: list[threading.Thread] = []
         self._stopping = False
         self._last_counters: dict[int, InterfaceCounters] | None = None
@@ -234,9 +243,11 @@ class WiredSwitch:
                 taken[name] = port
                 if port not in switch.ports:
                     switch.add_port(port)
-                self._interfaces[port] = open_interface(name, port)
+                self._interfaces[port] = interface = open_interface(name, port)
+                self._resources.callback(interface.close)
             largest = max((one.mtu for one in self._interfaces.values()), default=0)
             self._engine = WireEngine(max(MAX_FRAME, largest + _TAGGED_HEADER))
+            self._resources.callback(self._engine.close)
             switch.join(self._engine, switch.device_id, NONE)
             self._engine.attach(
                 switch.port_index(switch.cpu_port),
@@ -246,10 +257,10 @@ class WiredSwitch:
                 for i, one in enumerate(self._interfaces.values()):
                     for direction in ("in", "out"):
                         descriptor = _open_capture(capture / f"{one.name}_{direction}.pcap")
-                        self._captures.append(descriptor)
+                        self._resources.callback(os.close, descriptor)
                         self._engine.nics[i][f"capture_{direction}"] = descriptor
         except BaseException:
-            self._close()
+            self._resources.close()
             raise
 
     def __enter__(self) -> WiredSwitch:
@@ -276,7 +287,7 @@ class WiredSwitch:
         for thread in self._threads:
             thread.join()
         self._last_counters = self.counters()
-        self._close()
+        self._resources.close()
 
     def counters(self) -> dict[int, InterfaceCounters]:
         """Counters of every interface, by port."""
@@ -310,12 +321,6 @@ class WiredSwitch:
                 if receiver is not None:
                     self.switch.packet_in_ns = at
                     receiver(frame)
-
-    def _close(self) -> None:
-        for interface in self._interfaces.values():
-            interface.close()
-        for descriptor in self._captures:
-            os.close(descriptor)
 
 
 def _open_capture(path: Path) -> int:

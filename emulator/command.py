@@ -1,0 +1,162 @@
+"""`weir-switch`: one emulated switch on network interfaces, with a P4Runtime server, until a signal ends it.
+
+Nothing heavy is imported before the command line and the interfaces are known to be good.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from emulator.entries import EmulatorError
+from emulator.ports.options import QUEUE_PACKETS, Options, TlsFiles, UsageError, parse
+
+if TYPE_CHECKING:
+    from emulator.p4runtime import P4RuntimeServer, Tls
+    from emulator.ports.wired import InterfaceCounters, WiredSwitch
+    from emulator.switch import Switch
+
+_USAGE: Final = 2
+
+log = logging.getLogger("weir-switch")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command; exits with status 0, or with 2 and one line when something it was given does not serve."""
+    try:
+        run(parse(sys.argv[1:] if arguments is None else arguments))
+    except (UsageError, EmulatorError, OSError) as error:
+        sys.stderr.write(f"weir-switch: {error}\n")
+        sys.exit(_USAGE)
+
+
+def run(options: Options) -> None:
+    """Start a switch and serve until SIGTERM or SIGINT, then print its counters.
+
+    Raises UsageError, EmulatorError or OSError for what does not serve.
+    """
+    ended = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ended.set())
+    _start_log(options)
+    for note in options.notes:
+        _say(note)
+    switch = _make_switch(options)
+    from emulator.ports.wired import WiredSwitch
+
+    with WiredSwitch(switch, options.interfaces, options.capture) as wired:
+        server = _make_server(options, switch)
+        server.start()
+        try:
+            ports = ", ".join(f"{port}@{name}" for port, name in options.interfaces.items()) or "none"
+            _say(f"device {options.device_id}, ports {ports}; P4Runtime on {server.address}")
+            ended.wait()
+        finally:
+            server.stop()
+    _report(options, switch, wired)
+
+
+def _make_switch(options: Options) -> Switch:
+    from emulator.ports.sockets import check_interface
+    from emulator.switch import PortConfig, Switch
+
+    for port, name in options.interfaces.items():
+        check_interface(name, port)
+    switch = Switch(options.device_id, cpu_port=options.cpu_port)
+    for port in options.interfaces:
+        switch.add_port(
+            port,
+            PortConfig(
+                rate_bps=options.rates_bps.get(port),
+                queue_packets=options.queue_packets.get(port, QUEUE_PACKETS),
+                queue_bytes=options.queue_bytes.get(port),
+            ),
+        )
+    if options.program is not None:
+        try:
+            text = options.program.read_bytes()
+        except OSError as error:
+            raise UsageError(f"program {options.program}: {error.strerror}") from None
+        try:
+            switch.load(text)
+        except EmulatorError as error:
+            raise UsageError(f"program {options.program}: {error}") from error
+    return switch
+
+
+def _make_server(options: Options, switch: Switch) -> P4RuntimeServer:
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its own lines about an address that cannot be had
+    from emulator.p4runtime import P4RuntimeServer
+
+    return P4RuntimeServer([switch], options.grpc_address, tls=_tls(options.tls))
+
+
+def _tls(files: TlsFiles | None) -> Tls | None:
+    if files is None:
+        return None
+    from emulator.p4runtime import Tls
+
+    roots = None if files.client_roots is None else _read_pem(files.client_roots)
+    return Tls(_read_pem(files.key), _read_pem(files.certificate), roots)
+
+
+def _read_pem(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from None
+
+
+def _start_log(options: Options) -> None:
+    if options.log_file is not None:
+        handler: logging.Handler = logging.FileHandler(options.log_file, "w", "utf-8")
+    elif options.log_console:
+        handler = logging.StreamHandler(sys.stdout)
+    else:
+        handler = logging.NullHandler()
+    logging.basicConfig(
+        level=options.log_level, format="[%(asctime)s] [%(levelname)s] [%(name)s] %(message)s", handlers=[handler]
+    )
+
+
+def _say(text: str) -> None:
+    """One line for whoever started the switch, and for its log."""
+    sys.stdout.write(f"weir-switch: {text}\n")
+    sys.stdout.flush()
+    log.info(text)
+
+
+def _report(options: Options, switch: Switch, wired: WiredSwitch) -> None:
+    """Print the counters: a line per port, then what the switch dropped, and why."""
+    for port, counters in wired.counters().items():
+        _say(f"port {port} ({options.interfaces[port]}): {_port_line(counters)}")
+    totals = switch.counters
+    parts = [f"{totals.ingress_packets} packets in ingress, {totals.egress_packets} in egress"]
+    dropped = {name: value for name, value in totals._asdict().items() if not name.endswith("_packets")}
+    dropped["packet_ins"] = wired.packet_in_drops
+    parts += [f"{value} {name}" for name, value in dropped.items() if value]
+    _say("; ".join(parts))
+
+
+def _port_line(counters: InterfaceCounters) -> str:
+    port = counters.port
+    parts = [
+        f"received {port.rx_packets} packets ({port.rx_bytes} bytes)",
+        f"sent {port.tx_packets} ({port.tx_bytes} bytes)",
+        f"queue drops {sum(port.drops)}",
+        f"deepest queue {port.max_depth_packets}",
+    ]
+    parts += [
+        f"{name.replace('_', ' ')} {value}" for name, value in counters._asdict().items() if name != "port" and value
+    ]
+    return ", ".join(parts)
+
+
+if __name__ == "__main__":
+    main()

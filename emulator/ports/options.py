@@ -1,0 +1,341 @@
+"""The command line of `weir-switch`: simple_switch_grpc's flags, and the few that are ours."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+from emulator.abi import DROP_PORT
+from emulator.runtime.memory import PORT_NUMBERS, PRIORITIES
+
+GRPC_ADDRESS: Final = "127.0.0.1:9559"
+CPU_PORT: Final = 510
+QUEUE_PACKETS: Final = 64
+LOG_LEVELS: Final = {"trace": 10, "debug": 10, "info": 20, "warn": 30, "error": 40, "off": 100}
+ALL: Final = "all"
+
+_DESCRIPTION: Final = """\
+One emulated P4 switch on network interfaces, with a P4Runtime server. Runs BMv2 JSON, the output of p4c.
+The flags are simple_switch_grpc's; what may stand behind `--` there may stand anywhere here.
+"""
+_EPILOG: Final = """\
+example: a switch between two hosts, each in a network namespace of its own, with 100 Mbit/s towards h2
+
+  ip netns add h1; ip link add s1-eth1 type veth peer name eth0 netns h1; ip link set s1-eth1 up
+  ip netns add h2; ip link add s1-eth2 type veth peer name eth0 netns h2; ip link set s1-eth2 up
+  weir-switch -i 1@s1-eth1 -i 2@s1-eth2 --port-rate 2=100Mbit --device-id 1 fabric.json
+
+It then waits for a P4Runtime controller on 127.0.0.1:9559. SIGTERM or Ctrl-C ends it, with its counters.
+Exit status: 0, or 2 for a command line, program, interface or address that does not serve.
+"""
+_RATE_BPS: Final = {"bit": 1, "kbit": 10**3, "Kbit": 10**3, "Mbit": 10**6, "Gbit": 10**9, "Tbit": 10**12}
+_QUANTITY: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)")
+
+# Flags of simple_switch_grpc that this switch has no use for: whether they take a value, and why they do nothing.
+_NO_THRIFT: Final = "there is no Thrift server; use P4Runtime"
+_NO_NANOMSG: Final = "there are no nanomsg sockets; use P4Runtime"
+_NO_DEBUGGER: Final = "there is no debugger"
+_NO_LIMIT: Final = "it has no such limit"
+_POINTLESS: Final = {
+    "--thrift-port": (True, _NO_THRIFT),
+    "--nanolog": (True, _NO_NANOMSG),
+    "--notifications-addr": (True, _NO_NANOMSG),
+    "--packet-in": (True, _NO_NANOMSG),
+    "--debugger": (False, _NO_DEBUGGER),
+    "--debugger-addr": (True, _NO_DEBUGGER),
+    "--use-files": (True, "it reads no packets from files"),
+    "--restore-state": (True, "it saves no state to restore"),
+    "--dump-packet-data": (True, "it logs no packets; use --pcap"),
+    "--log-flush": (False, "its log is always flushed"),
+    "--log-file-max-size": (True, "its log does not rotate"),
+    "--log-file-max-files": (True, "its log does not rotate"),
+    "--max-port-count": (True, f"it has port numbers 0 … {PORT_NUMBERS - 2}"),
+    "--disable-swap": (False, "a program is replaced at once, never swapped"),
+    "--dp-grpc-server-addr": (True, "its ports are network interfaces"),
+    "--max-mc-groups": (True, _NO_LIMIT),
+    "--max-l1-entries": (True, _NO_LIMIT),
+    "--max-l2-entries": (True, _NO_LIMIT),
+}
+
+
+class UsageError(Exception):
+    """The command line does not serve; the message says what would."""
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    key: Path
+    certificate: Path
+    client_roots: Path | None
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    program: Path | None
+    interfaces: dict[int, str]
+    device_id: int
+    cpu_port: int
+    rates_bps: dict[int, int]
+    """By port; a port that is not here has an infinite rate."""
+    queue_packets: dict[int, int]
+    """By port; a port that is not here has the default depth."""
+    queue_bytes: dict[int, int]
+    grpc_address: str
+    tls: TlsFiles | None
+    capture: Path | None
+    log_console: bool
+    log_file: Path | None
+    log_level: int
+    notes: tuple[str, ...]
+    """Flags that were given and do nothing."""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message} (weir-switch --help shows how)")
+
+
+def parse(arguments: Sequence[str]) -> Options:
+    """Read the command line. Raises UsageError; `--help` and `--version` print and exit."""
+    given = _parser().parse_args([word for word in arguments if word != "--"])
+    _settle_pcap(given)
+    interfaces: dict[int, str] = {}
+    for port, name in given.interface:
+        if port in interfaces:
+            raise UsageError(f"-i {port}@{name}: port {port} is {interfaces[port]} already")
+        interfaces[port] = name
+    cpu_port = given.cpu_port
+    if cpu_port in interfaces:
+        raise UsageError(f"-i {cpu_port}@{interfaces[cpu_port]}: {cpu_port} is the CPU port (--cpu-port)")
+    if given.no_p4 and given.program is not None:
+        given.notes.append(f"{given.program}: ignored, for --no-p4 starts the switch without a program")
+        given.program = None
+    if given.program is None and not given.no_p4:
+        raise UsageError("no program: name a BMv2 JSON file, or give --no-p4 and let a controller set it")
+    if given.log_console and given.log_file is not None:
+        raise UsageError("--log-console and --log-file exclude each other")
+    return Options(
+        program=given.program,
+        interfaces=interfaces,
+        device_id=given.device_id,
+        cpu_port=cpu_port,
+        rates_bps=_by_port("--port-rate", given.port_rate, interfaces),
+        queue_packets=_by_port("--queue-depth", given.queue_depth, interfaces),
+        queue_bytes=_by_port("--queue-bytes", given.queue_bytes, interfaces),
+        grpc_address=given.grpc_server_addr,
+        tls=_tls(given),
+        capture=given.pcap,
+        log_console=given.log_console,
+        log_file=given.log_file,
+        log_level=LOG_LEVELS[given.log_level],
+        notes=tuple(given.notes),
+    )
+
+
+def parse_rate(text: str) -> int:
+    """Bits per second of a rate such as `200Mbit`. Raises ValueError."""
+    match = _QUANTITY.fullmatch(text.strip())
+    if match is not None and match[2] in _RATE_BPS:
+        rate_bps = Decimal(match[1]) * _RATE_BPS[match[2]]
+        if 1 <= rate_bps <= 10**13 and rate_bps == int(rate_bps):
+            return int(rate_bps)
+    raise ValueError(f"rate {text!r} is not a rate between 1bit and 10Tbit; write it like 200Mbit")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="weir-switch",
+        usage="weir-switch [options] [-i PORT@INTERFACE]... PROGRAM.json",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.set_defaults(notes=[])
+    add = parser.add_argument
+    add("program", nargs="?", type=Path, metavar="PROGRAM.json", help="BMv2 JSON to start with")
+    add(
+        "-i",
+        "--interface",
+        action="append",
+        default=[],
+        type=_interface,
+        metavar="PORT@INTERFACE",
+        help="attach a network interface as a port; once for every port",
+    )
+    add("--no-p4", action="store_true", help="start without a program; a controller sets it")
+    add("--device-id", type=_number(0, 2**64 - 1), default=0, metavar="ID", help="P4Runtime's device id (default 0)")
+    add(
+        "--cpu-port",
+        type=_number(1, DROP_PORT - 1),
+        default=CPU_PORT,
+        metavar="PORT",
+        help=f"port of packet-ins and packet-outs (default {CPU_PORT})",
+    )
+    add(
+        "--drop-port",
+        type=_number(DROP_PORT, DROP_PORT),
+        metavar="PORT",
+        help=f"accepted with {DROP_PORT} alone, which it always is",
+    )
+    add(
+        "--priority-queues",
+        type=_number(1, PRIORITIES),
+        metavar="N",
+        help=f"at most {PRIORITIES}; every port always has {PRIORITIES}, strictly by priority",
+    )
+    add(
+        "--port-rate",
+        action="append",
+        default=[],
+        type=_setting(parse_rate),
+        metavar="PORT=RATE",
+        help="rate at which a port sends, such as 2=200Mbit; `all` means every port (default: as fast as may be)",
+    )
+    add(
+        "--queue-depth",
+        action="append",
+        default=[],
+        type=_setting(_count),
+        metavar="PORT=PACKETS",
+        help=f"packets that each priority's queue of a port holds (default {QUEUE_PACKETS})",
+    )
+    add(
+        "--queue-bytes",
+        action="append",
+        default=[],
+        type=_setting(_count),
+        metavar="PORT=BYTES",
+        help="bytes that each priority's queue of a port holds (default: no limit but the packets)",
+    )
+    add(
+        "--grpc-server-addr",
+        default=GRPC_ADDRESS,
+        metavar="ADDRESS:PORT",
+        help=f"where P4Runtime listens (default {GRPC_ADDRESS}, this machine alone)",
+    )
+    add("--grpc-server-ssl", action="store_true", help="P4Runtime over TLS")
+    add("--grpc-server-key", type=Path, metavar="PEM", help="the server's private key")
+    add("--grpc-server-cert", type=Path, metavar="PEM", help="the server's certificate")
+    add("--grpc-server-cacert", type=Path, metavar="PEM", help="certificates that sign clients' certificates")
+    add("--grpc-server-with-client-auth", action="store_true", help="let in only clients with a certificate")
+    add(
+        "--pcap",
+        nargs="?",
+        const=".",
+        type=Path,
+        metavar="FOLDER",
+        help="write what each interface receives and sends to INTERFACE_in.pcap and INTERFACE_out.pcap (default: here)",
+    )
+    add("--log-console", action="store_true", help="log to standard output")
+    add("--log-file", type=Path, metavar="FILE", help="log to a file")
+    add(
+        "-L",
+        "--log-level",
+        choices=LOG_LEVELS,
+        default="info",
+        metavar="LEVEL",
+        help="trace, debug, info, warn, error or off (default info)",
+    )
+    add("-v", "--version", action=_Version, nargs=0, help="print the version and exit")
+    for flag, (takes_value, _) in _POINTLESS.items():
+        add(flag, action=_Pointless, nargs=1 if takes_value else 0, help=argparse.SUPPRESS)
+    return parser
+
+
+class _Version(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        from importlib.metadata import version
+
+        sys.stdout.write(f"weir-switch {version('weir')}\n")
+        parser.exit()
+
+
+class _Pointless(argparse.Action):
+    """A flag that is accepted for simple_switch_grpc's sake."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
+    ) -> None:
+        assert option is not None
+        namespace.notes = [*namespace.notes, f"{option}: ignored: {_POINTLESS[option][1]}"]
+
+
+def _settle_pcap(given: argparse.Namespace) -> None:
+    """`--pcap` takes a folder or none; what follows it and is no folder is the program."""
+    if given.pcap is None:
+        return
+    if given.program is None and not given.no_p4 and not given.pcap.is_dir():
+        given.program, given.pcap = given.pcap, Path()
+    if not given.pcap.is_dir():
+        raise UsageError(f"--pcap {given.pcap}: there is no such folder")
+
+
+def _tls(given: argparse.Namespace) -> TlsFiles | None:
+    key, certificate, roots = given.grpc_server_key, given.grpc_server_cert, given.grpc_server_cacert
+    if not given.grpc_server_ssl:
+        if key or certificate or roots or given.grpc_server_with_client_auth:
+            given.notes.append("certificates and keys are ignored without --grpc-server-ssl")
+        return None
+    if key is None or certificate is None:
+        raise UsageError("--grpc-server-ssl needs --grpc-server-key and --grpc-server-cert")
+    if given.grpc_server_with_client_auth and roots is None:
+        raise UsageError("--grpc-server-with-client-auth needs --grpc-server-cacert")
+    return TlsFiles(key, certificate, roots if given.grpc_server_with_client_auth else None)
+
+
+def _interface(text: str) -> tuple[int, str]:
+    number, at, name = text.partition("@")
+    if not at or not name or not number.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not PORT@INTERFACE; write it like 1@s1-eth1")
+    if int(number) > PORT_NUMBERS - 2:
+        raise argparse.ArgumentTypeError(f"{text!r}: port {number} is not one of 0 … {PORT_NUMBERS - 2}")
+    return int(number), name
+
+
+def _number(low: int, high: int) -> Callable[[str], int]:
+    def number(text: str) -> int:
+        if not text.isdecimal() or not low <= int(text) <= high:
+            wanted = f"{low}" if low == high else f"one of {low} … {high}"
+            raise argparse.ArgumentTypeError(f"{text!r} is not {wanted}")
+        return int(text)
+
+    return number
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise ValueError(f"depth {text!r} is not a number from 1")
+    return int(text)
+
+
+def _setting(parse_value: Callable[[str], int]) -> Callable[[str], tuple[str, int]]:
+    def setting(text: str) -> tuple[str, int]:
+        port, equals, value = text.partition("=")
+        if not equals or not (port == ALL or port.isdecimal()):
+            raise argparse.ArgumentTypeError(f"{text!r} is not PORT=VALUE, with a port's number or `{ALL}`")
+        try:
+            return port, parse_value(value)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
+
+    return setting
+
+
+def _by_port(flag: str, settings: Sequence[tuple[str, int]], interfaces: dict[int, str]) -> dict[int, int]:
+    """Values by port; what is said of one port goes before what is said of all."""
+    result: dict[int, int] = {}
+    for port, value in sorted(settings, key=lambda setting: setting[0] != ALL):
+        if port == ALL:
+            result.update(dict.fromkeys(interfaces, value))
+        elif int(port) in interfaces:
+            result[int(port)] = value
+        else:
+            raise UsageError(f"{flag} {port}=…: there is no port {port}; -i gives {sorted(interfaces) or 'none'}")
+    return result

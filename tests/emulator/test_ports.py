@@ -1,0 +1,280 @@
+"""A switch on real interfaces: frames through veth pairs, queues in wall-clock time, and what interfaces do to it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scapy.layers.inet import IP, UDP
+from scapy.layers.l2 import Dot1Q, Ether
+from scapy.utils import rdpcap
+
+from emulator.entries import ActionCall, ActionSet, Exact, Lpm, Replica, TableEntry, WeightedAction
+from emulator.ports.sockets import PortError
+from emulator.ports.wired import WiredSwitch
+from emulator.switch import PortConfig, Switch
+from tests.emulator.network import Network, eventually, ip, needs_namespaces, network
+
+pytestmark = needs_namespaces
+
+PAIRS = Path(__file__).parent / "programs" / "pairs.json"
+FABRIC = Path(__file__).parents[2] / "p4src" / "build" / "fabric.json"
+
+
+@pytest.fixture
+def net() -> Iterator[Network]:
+    with network([1, 2, 3]) as made:
+        yield made
+
+
+def pairs(**config: Any) -> Switch:
+    switch = Switch(1, ports=[1, 2, 3], port=PortConfig(**config))
+    switch.load(PAIRS.read_bytes())
+    return switch
+
+
+def fabric(**config: Any) -> Switch:
+    """Routes 10.0.0.n to port n; the control class goes first."""
+    switch = Switch(1, ports=[1, 2, 3], port=PortConfig(**config))
+    switch.load(FABRIC.read_bytes())
+    state: Any = switch.state
+    for port in (1, 2, 3):
+        forward = ActionCall("FabricIngress.routing.forward", (port, 0x0200000000AA, 0x020000000000 + port))
+        state.tables["FabricIngress.routing.routes"].insert(
+            TableEntry((Lpm(0x0A000000 + port, 32),), ActionSet((WeightedAction(forward),)))
+        )
+    state.tables["FabricIngress.traffic_class"].insert(
+        TableEntry((Exact(48),), ActionCall("FabricIngress.set_class", (7,)))
+    )
+    return switch
+
+
+def packet(port: int, mark: int = 0, size: int = 200, dscp: int = 0) -> bytes:
+    header = Ether(src="02:00:00:00:00:09", dst="02:00:00:00:00:0a") / IP(
+        src="10.0.0.9", dst=f"10.0.0.{port}", tos=dscp << 2
+    )
+    header /= UDP(sport=1000, dport=2000, chksum=0) / mark.to_bytes(4, "big")
+    return bytes(header / bytes(size - len(header)))
+
+
+def mark(frame: bytes) -> int:
+    return int.from_bytes(frame[42:46], "big")
+
+
+def numbered(count: int, size: int = 100) -> list[bytes]:
+    head = bytes.fromhex("0200000000020200000000010900")
+    return [head + i.to_bytes(4, "big") + bytes(size - 18) for i in range(count)]
+
+
+def test_the_fabric_program_forwards_as_in_memory(net: Network) -> None:
+    sent = [packet(port, mark=i, size=60 + 7 * i) for i, port in enumerate([2, 3] * 40)]
+    memory = fabric()
+    expected: dict[int, list[bytes]] = {2: [], 3: []}
+    for frame in sent:
+        for port, out in memory.forward(frame, 1):
+            expected[port].append(out)
+    with WiredSwitch(fabric(), net.interfaces) as wired:
+        net.send(1, *sent)
+        assert {port: net.receive(port, 40) for port in (2, 3)} == expected
+        net.send(1, packet(9))
+        assert eventually(lambda: wired.switch.counters.ingress_drops == 1)
+    counters = wired.counters()
+    assert [counters[port].port.tx_packets for port in (1, 2, 3)] == [0, 40, 40]
+    assert counters[1].port.rx_packets == 81
+    # What a switch sends it does not receive.
+    assert counters[2].port.rx_packets == counters[3].port.rx_packets == 0
+
+
+def test_a_plain_program_keeps_frames_and_their_order(net: Network) -> None:
+    """More frames than the ring, the pool or a batch hold, both ways at once, of every size up to the MTU."""
+    forth = [frame[: 18 + i % 1497] for i, frame in enumerate(numbered(3000, 1514))]
+    back = [frame[::-1] for frame in forth]
+    with WiredSwitch(pairs(), net.interfaces):
+        received: dict[int, list[bytes]] = {1: [], 2: []}
+        for i in range(0, len(forth), 100):
+            net.send(1, *forth[i : i + 100])
+            net.send(2, *back[i : i + 100])
+            received[2] += net.receive(2, 100)
+            received[1] += net.receive(1, 100)
+    assert received[2] == forth
+    assert received[1] == back
+
+
+def test_a_full_queue_drops_and_the_rest_leaves_at_the_rate(net: Network) -> None:
+    """At 100 kbit/s a frame of 1000 bytes takes 80 ms; 64 of them arrive within a few."""
+    frames = numbered(64, 1000)
+    with WiredSwitch(pairs(rate_bps=1e5, queue_packets=4), net.interfaces) as wired:
+        net.send(1, *frames)
+        assert eventually(lambda: wired.counters()[1].port.rx_packets == 64)
+        drops = wired.counters()[2].port.drops[0]
+        received = net.receive(2, 64 - drops)
+        assert received[:5] == frames[:5]
+        assert len(received) + drops == 64
+        assert drops > 40
+        assert net.receive(2, 1, 0.1) == []
+        assert wired.counters()[2].port.max_depth_packets == 4
+
+
+def test_a_queue_is_limited_in_bytes_too(net: Network) -> None:
+    frames = numbered(32, 1000)
+    with WiredSwitch(pairs(rate_bps=1e5, queue_bytes=2500), net.interfaces) as wired:
+        net.send(1, *frames)
+        assert eventually(lambda: wired.counters()[1].port.rx_packets == 32)
+        assert wired.counters()[2].port.max_depth_bytes == 2000
+        assert wired.counters()[2].port.drops[0] > 20
+
+
+def test_a_higher_priority_overtakes(net: Network) -> None:
+    with WiredSwitch(fabric(rate_bps=2e5), net.interfaces):
+        net.send(1, *(packet(2, mark=i, size=1000) for i in range(4)), packet(2, mark=9, dscp=48))
+        assert [mark(frame) for frame in net.receive(2, 5)] == [0, 9, 1, 2, 3]
+
+
+def test_packets_between_controller_and_ports(net: Network) -> None:
+    switch = pairs()
+    seen: list[bytes] = []
+    switch.on_packet_in = seen.append
+    frames = numbered(500)
+    with WiredSwitch(switch, net.interfaces) as wired:
+        for i in range(0, 500, 50):
+            net.send(3, *frames[i : i + 50])
+            assert eventually(lambda end=i + 50: len(seen) == end)
+        assert seen == frames
+        assert wired.packet_in_drops == 0
+    switch = fabric()
+    with WiredSwitch(switch, net.interfaces):
+        for frame in frames:
+            switch.packet_out((2 << 7).to_bytes(2, "big") + frame)
+        assert net.receive(2, 500) == frames
+
+
+def test_the_control_plane_changes_a_running_switch(net: Network) -> None:
+    """Groups, port settings and programs, again and again from several threads, while packets flow."""
+    switch = pairs()
+    frames = numbered(400)
+    with WiredSwitch(switch, net.interfaces):
+
+        def change(number: int) -> None:
+            for i in range(50):
+                switch.replication.set_group(number, tuple(Replica(1, instance) for instance in range(i % 7 + 1)))
+                switch.set_port(2, overhead_bytes=i % 3)
+
+        threads = [threading.Thread(target=change, args=(number,)) for number in (1, 2, 3)]
+        for thread in threads:
+            thread.start()
+        received = []
+        for i in range(0, 400, 20):
+            net.send(1, *frames[i : i + 20])
+            received += net.receive(2, 20)
+        for thread in threads:
+            thread.join()
+        assert received == frames
+        switch.load(FABRIC.read_bytes())
+        net.send(1, frames[0])
+        assert net.receive(2, 1, 0.1) == []
+
+
+def test_a_tag_that_the_kernel_took_off_is_back(net: Network) -> None:
+    tagged = bytes(Ether(dst="02:00:00:00:00:01") / Dot1Q(vlan=5, prio=3) / IP(dst="10.0.0.1") / bytes(40))
+    with WiredSwitch(pairs(), net.interfaces) as wired:
+        net.send(1, tagged)
+        assert eventually(lambda: wired.switch.counters.egress_packets == 1)
+        # The far end's kernel takes the tag off again: look at what was sent there.
+        counters = wired.counters()
+        assert (counters[1].tags_restored, counters[2].port.tx_bytes) == (1, len(tagged))
+
+
+def test_the_checksum_that_a_host_leaves_to_its_hardware_is_completed(net: Network) -> None:
+    ip("addr add 10.1.0.1/24 dev far1")
+    ip("neigh add 10.1.0.2 lladdr 02:00:00:00:00:02 dev far1")
+    with WiredSwitch(pairs(), net.interfaces) as wired, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as host:
+        for size in (1, 64, 333):
+            host.sendto(bytes(range(256))[:size] * 2, ("10.1.0.2", 7))
+        for frame in net.receive(2, 3):
+            shown = Ether(frame)
+            found = shown[UDP].chksum
+            del shown[UDP].chksum
+            assert found == Ether(bytes(shown))[UDP].chksum
+        assert wired.counters()[1].checksums_completed == 3
+
+
+def test_frames_beyond_the_mtu_are_counted(net: Network) -> None:
+    with WiredSwitch(pairs(), net.interfaces) as wired:
+        for name in ("far1", "s1-eth1"):
+            ip(f"link set {name} mtu 4000")
+        net.send(1, numbered(1, 3000)[0], *numbered(2))
+        assert net.receive(2, 2) == numbered(2)
+        assert (wired.counters()[1].oversize, wired.counters()[1].port.rx_packets) == (1, 2)
+    with WiredSwitch(pairs(), net.interfaces) as wired:
+        net.send(1, numbered(1, 3000)[0], *numbered(2))
+        assert net.receive(2, 2) == numbered(2)
+        assert (wired.counters()[2].too_long, wired.counters()[2].port.lost_packets) == (1, 1)
+
+
+def test_an_interface_that_goes_down_and_comes_back(net: Network) -> None:
+    frames = numbered(3)
+    with WiredSwitch(pairs(), net.interfaces) as wired:
+        net.send(1, frames[0])
+        assert net.receive(2, 1) == frames[:1]
+        ip("link set s1-eth2 down")
+        net.send(1, frames[1])
+        assert eventually(lambda: wired.counters()[2].unreachable == 1)
+        ip("link set s1-eth1 down")
+        assert eventually(lambda: wired.counters()[1].outages == 1)
+        for port in (1, 2):
+            ip(f"link set s1-eth{port} up")
+        net.send(1, frames[2])
+        assert net.receive(2, 1) == frames[2:]
+        ip("link del s1-eth2")
+        net.send(1, frames[0])
+        assert eventually(lambda: wired.counters()[2].unreachable == 2)
+
+
+def test_captures_of_what_came_and_went(net: Network, tmp_path: Path) -> None:
+    frames = [frame[: 60 + i] for i, frame in enumerate(numbered(50))]
+    with WiredSwitch(pairs(), net.interfaces, capture=tmp_path):
+        net.send(1, *frames)
+        net.receive(2, 50)
+    found = {path.name: [bytes(frame) for frame in rdpcap(str(path))] for path in tmp_path.iterdir()}
+    empty = {f"s1-eth{port}_{way}.pcap": [] for port in (1, 2, 3) for way in ("in", "out")}
+    assert found == empty | {"s1-eth1_in.pcap": frames, "s1-eth2_out.pcap": frames}
+    times = [float(frame.time) for frame in rdpcap(str(tmp_path / "s1-eth1_in.pcap"))]
+    assert times == sorted(times)
+    assert abs(times[0] - (tmp_path / "s1-eth1_in.pcap").stat().st_mtime) < 5
+
+
+def test_two_switches_in_a_row_leave_nothing_open(net: Network) -> None:
+    def descriptors() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    before = descriptors()
+    for _ in range(2):
+        with WiredSwitch(pairs(), net.interfaces):
+            net.send(1, *numbered(3))
+            assert net.receive(2, 3) == numbered(3)
+    assert descriptors() == before
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("switch-")]
+
+
+def test_interfaces_that_do_not_serve(net: Network) -> None:
+    with pytest.raises(PortError, match=r"port 2: interface nowhere does not exist; there are: .*s1-eth1"):
+        WiredSwitch(pairs(), {1: "s1-eth1", 2: "nowhere"})
+    with pytest.raises(PortError, match="s1-eth1 is given to port 1 and to port 2"):
+        WiredSwitch(pairs(), {1: "s1-eth1", 2: "s1-eth1"})
+    with pytest.raises(PortError, match=r"capture file .* cannot be written: No such file or directory"):
+        WiredSwitch(pairs(), net.interfaces, capture=Path("/nowhere"))
+
+
+def test_an_idle_switch_sleeps(net: Network) -> None:
+    with WiredSwitch(pairs(), net.interfaces):
+        subprocess.run(["sleep", "0.2"], check=True)
+        before = os.times()
+        subprocess.run(["sleep", "0.5"], check=True)
+        after = os.times()
+    assert after.user + after.system - before.user - before.system < 0.25

@@ -240,6 +240,9 @@ class _Player:
             case "counter_write":
                 counter = self._counter(command.name)
                 _cell(counter, numbers[0])
+                for count in numbers[1:]:
+                    if count >= 1 << 64:
+                        raise ValueError(f"a count of {count} does not fit 64 bits")
                 counter.packets[numbers[0]], counter.bytes[numbers[0]] = numbers[1:]
             case "register_read":
                 value = self._register(command.name).read(numbers[0])

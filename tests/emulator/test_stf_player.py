@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from emulator.entries import Exact, Lpm, Match, Range, Ternary
 from emulator.program import Program
+from emulator.schema import KeyField
 from emulator.stf import Outcome, StfError, StfTest, play
+from emulator.stf.names import matches, resolve
 from emulator.stf.player import difference
 from emulator.stf.reader import parse
 from emulator.stf.statements import Expect
@@ -35,6 +39,52 @@ def run(program: str, text: str) -> Outcome:
 )
 def test_comparing_frames(pattern: str | None, whole: bool, frame: str, reason: str | None) -> None:
     assert difference(Expect(1, 0, pattern, whole), bytes.fromhex(frame)) == reason
+
+
+@pytest.mark.parametrize(
+    ("table", "key", "expected"),
+    [
+        ("by_exact", "0x7", Exact(7)),
+        ("by_exact", None, Exact(0)),
+        ("by_prefix", "0x0a01****", Lpm(0x0A010000, 16)),
+        ("by_prefix", "0x0a01", Lpm(0x0A01, 16)),
+        ("by_prefix", "0b1***", Lpm(8, 1)),
+        ("by_prefix", "10", Lpm(10, 32)),
+        ("by_prefix", "0x0a/8", Lpm(10, 8)),
+        ("by_prefix", None, Lpm(0, 0)),
+        ("by_ternary", "0x7", Ternary(7, 0xF)),
+        ("by_ternary", "0x1*3", Ternary(0x103, 0xF0F)),
+        ("by_ternary", "0b1*0", Ternary(4, 5)),
+        ("by_ternary", "7", Ternary(7, 0xFFFFFFFF)),
+        ("by_ternary", "8&&&12", Ternary(8, 12)),
+        ("by_ternary", None, Ternary(0, 0)),
+        ("by_range", "3..0x10", Range(3, 16)),
+        ("by_range", "5", Range(5, 5)),
+        ("by_range", None, Range(0, 0xFFFF)),
+    ],
+)
+def test_values_of_keys(table: str, key: str | None, expected: Match) -> None:
+    schema = Program.load(FOLDER / "tables.json").tables[f"Forward.{table}"]
+    given = [] if key is None else [(schema.key[0].name, key)]
+    assert matches(schema, given)[0] == expected
+
+
+@pytest.mark.parametrize("name", ["a.labels[1].$valid$", "a.labels$1", "labels[1].valid", "labels$1.valid"])
+def test_names_of_key_fields(name: str) -> None:
+    key = (KeyField("a.labels[0].$valid$", "exact", 1), KeyField("a.labels[1].$valid$", "exact", 1))
+    schema = replace(Program.load(FOLDER / "tables.json").tables["Forward.by_exact"], key=key)
+    assert matches(schema, [(name, "1")]) == (Exact(0), Exact(1))
+
+
+def test_short_names() -> None:
+    names = ["In.set", "In.reset", "Out.get", "Out.t", "set_all"]
+    assert resolve("table", "In.set", names) == "In.set"
+    assert resolve("table", "set", names) == "In.set"
+    assert resolve("table", "eset", names) == "In.reset"
+    with pytest.raises(ValueError, match=r"table et may be any of In\.set, Out\.get"):
+        resolve("table", "et", ["In.set", "Out.get"])
+    with pytest.raises(ValueError, match="no table put; there are none"):
+        resolve("table", "put", [])
 
 
 FRAME = "00 0000000d 0000 00"
@@ -105,6 +155,7 @@ def test_reads_are_noted_and_checks_fail() -> None:
         ("tables", "register_read wide 0", "no register wide; there are none"),
         ("arrays", "register_read wide 4", "the register has 4 cells"),
         ("arrays", "register_write narrow 0 32", "does not fit 5 bits"),
+        ("arrays", f"counter_write seen 0 {1 << 64} 1", "a count of 18446744073709551616 does not fit 64 bits"),
         ("arrays", "check_counter seen(4)", "the counter has 4 cells"),
         ("arrays", "check_counter hits($a)", "no entry has the label $a; there are none"),
         ("arrays", "mc_node_associate 1 0", "group 1 or node 0 is not there: create both before"),

@@ -1,4 +1,4 @@
-"""The ways to place a job, by name, behind one interface; and the controller's placer on top of them.
+"""The ways to place a job, by name, behind one interface.
 
 ps      every worker sends to the parameter server
 rack    a rack with two workers or more sums on its own leaf, the others send to the server
@@ -13,11 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from controller.placement import Costs, LinkLoad, Placement, PlacementError, Problem
+from controller.placement import Placement, PlacementError, Problem
 from controller.placement.search import AggSearch
-from controller.plan import JobSpec
-from controller.telemetry import Snapshot
-from topologies.routing import Routes
 from wire.aggregation import FAN_IN
 
 
@@ -92,30 +89,6 @@ def strategy(name: str) -> Strategy:
     if name not in STRATEGIES:
         raise PlacementError(f'strategy "{name}" is unknown; there are {", ".join(sorted(STRATEGIES))}')
     return STRATEGIES[name]()
-
-
-class StrategyPlacer:
-    """A strategy as `controller.controller.Placer`: for the controller's jobs, snapshots and memory."""
-
-    def __init__(self, routes: Routes, chosen: Strategy, gradient_bytes: int, seed: int) -> None:
-        self._routes, self._strategy, self._gradient_bytes = routes, chosen, gradient_bytes
-        self._rng = random.Random(seed)
-
-    def place(self, spec: JobSpec, workers: tuple[str, ...], links: Snapshot, room: Mapping[str, int]) -> Placement:
-        return self._strategy.place(self._problem(spec, workers, links, room), self._rng)
-
-    def cost(self, spec: JobSpec, placement: Placement, links: Snapshot) -> float:
-        """Predicted seconds of a round of gradients."""
-        problem = self._problem(spec, tuple(placement.aggregators), links, None)
-        return Costs(problem).completion_seconds(placement)
-
-    def _problem(
-        self, spec: JobSpec, workers: tuple[str, ...], links: Snapshot, room: Mapping[str, int] | None
-    ) -> Problem:
-        loads = {
-            link: LinkLoad(view.background_bps, view.queue_packets, view.age_ns) for link, view in links.links.items()
-        }
-        return Problem(self._routes, workers, spec.server, self._gradient_bytes, loads, room)
 
 
 def _server(name: str, problem: Problem) -> str:

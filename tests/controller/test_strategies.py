@@ -7,9 +7,7 @@ import random
 import pytest
 
 from controller.placement import LinkLoad, Placement, PlacementError, Problem, predicted_completion_time, should_move
-from controller.plan import JobSpec
-from controller.strategies import STRATEGIES, StrategyPlacer, strategy
-from controller.telemetry import LinkView, Snapshot
+from controller.strategies import STRATEGIES, strategy
 from topologies import Endpoint, Routes, Topology, leaf_spine
 
 GBIT = 1_000_000_000
@@ -125,17 +123,3 @@ def test_a_job_moves_for_a_clear_gain_only() -> None:
     share = 1 - predicted_completion_time(agg, problem) / predicted_completion_time(ps, problem)
     assert should_move(ps, agg, problem, gain=share - 0.01)
     assert not should_move(ps, agg, problem, gain=share + 0.01)
-
-
-def test_the_controllers_placer_reads_snapshots() -> None:
-    problem = demo()
-    views = {link: LinkView(load.background_bps, 0.0, 0.0, 0.0, 0) for link, load in problem.loads.items()}
-    snapshot = Snapshot(views, frozenset(), frozenset())
-    placer = StrategyPlacer(problem.routes, strategy("agg"), 4_000_000, seed=1)
-    spec = JobSpec(1, WORKERS, "h12")
-    room = {switch.name: 1 for switch in problem.topology.switches}
-    placement = placer.place(spec, spec.workers, snapshot, room)
-    assert placement == place("agg", problem)
-    assert placer.cost(spec, placement, snapshot) == predicted_completion_time(placement, problem)
-    lost = placer.place(spec, spec.workers[1:], snapshot, room)
-    assert set(lost.aggregators) == set(WORKERS[1:])

@@ -8,6 +8,7 @@ It reads no clock and starts no timer: its caller says what time it is, wall tim
     ...
     messages = await controller.tick(now_ns)                     # no later than controller.deadline_ns
     controller.held(job, host, held)                             # the hosts' answers, then tick again
+    controller.progress(job, host, rounds, now_ns)               # how far a worker is, now and then
 
 A driver of virtual time stops its clock during `tick`. What a tick has sent is in `packet_outs_sent`; once the fabric
 has sent packets to the controller, `drain` waits until they have all arrived.
@@ -24,7 +25,7 @@ from dataclasses import dataclass, field
 from controller.entries import SwitchState
 from controller.errors import ControllerError, PlanError
 from controller.memory import Allotment, FabricMemory
-from controller.moves import Move, Pause, Phase
+from controller.moves import Move, Phase
 from controller.placement import Placement, Problem, should_move
 from controller.plan import JobPlan, JobSpec, Marking, base_state, fabric_state, job_plan
 from controller.probes import ProbeFrames, plan_probes
@@ -35,7 +36,7 @@ from controller.telemetry import Snapshot, Telemetry, own_traffic
 from topologies.model import Endpoint, Topology
 from topologies.routing import Routes
 from wire.aggregation import FIRST_GENERATION, MESSAGE_BYTES, next_generation
-from wire.control import Held, Resume, ServerPlan, WorkerPlan
+from wire.control import Held, Pause, Resume, ServerPlan, WorkerPlan
 from wire.frames import FRAME_HEADER_BYTES
 
 _log = logging.getLogger(__name__)
@@ -53,6 +54,10 @@ class Options:
     patience_ns: int | None = None
     """A host silent for so long in a pause is given up as lost; None: never."""
     retry_ns: int = 50_000_000
+    stuck_ns: int | None = None
+    """A worker that waits and has not completed a round for so long gets its job a new generation of the same
+    placement, which sums anew what was damaged in a switch; None: never.
+    """
     marking: Marking = field(default_factory=Marking)
 
     def __post_init__(self) -> None:
@@ -72,10 +77,22 @@ class Message:
 
 
 @dataclass(slots=True)
+class _Progress:
+    """What one worker has reported."""
+
+    rounds: int
+    reported_ns: int
+    grown_ns: int
+    """When `rounds` grew last, or the worker began to wait."""
+    waiting: bool
+    rounds_per_second: float = 0.0
+
+
+@dataclass(slots=True)
 class _Job:
     plan: JobPlan
     moved_ns: int
-    rounds_per_second: float = 0.0
+    progress: dict[str, _Progress] = field(default_factory=dict)
     move: Move | None = None
     target: Placement | None = None
     lost: frozenset[str] = frozenset()
@@ -83,6 +100,21 @@ class _Job:
     @property
     def active(self) -> tuple[str, ...]:
         return tuple(w for w in self.plan.spec.workers if w not in self.lost)
+
+    @property
+    def rounds_per_second(self) -> float:
+        """The slowest worker's."""
+        return min((self.progress[w].rounds_per_second for w in self.active if w in self.progress), default=0.0)
+
+    def stuck(self, now_ns: int, stuck_ns: int) -> list[str]:
+        """The workers that have waited for so long without completing a round."""
+        return [
+            name
+            for name in self.active
+            if (seen := self.progress.get(name)) is not None
+            and seen.waiting
+            and now_ns - max(seen.grown_ns, self.moved_ns) >= stuck_ns
+        ]
 
 
 class Controller:
@@ -210,9 +242,25 @@ class Controller:
         await self._apply()
         self.memory.retain(job)
 
-    def goodput(self, job: int, rounds_per_second: float) -> None:
-        """Tell how fast a job goes, so that its own traffic is not taken for others' when it is placed anew."""
-        self._job(job).rounds_per_second = rounds_per_second
+    def progress(self, job: int, host: str, rounds: int, now_ns: int, *, waiting: bool = True) -> None:
+        """Tell how many rounds a worker has completed, and whether it waits for more (it does not while it computes).
+
+        From two reports the controller knows how fast the job goes, so that its own traffic is not taken for others'
+        when it is placed anew; and when it is stuck (`Options.stuck_ns`). Raises ControllerError for a host that is
+        no worker of the job.
+        """
+        running = self._job(job)
+        if host not in running.plan.spec.workers:
+            raise ControllerError(f"job {job}: {host} is none of its workers {', '.join(running.plan.spec.workers)}")
+        seen = running.progress.get(host)
+        if seen is None:
+            running.progress[host] = _Progress(rounds, now_ns, now_ns, waiting)
+            return
+        if now_ns > seen.reported_ns:
+            seen.rounds_per_second = 1e9 * (rounds - seen.rounds) / (now_ns - seen.reported_ns)
+        if rounds > seen.rounds or not (seen.waiting and waiting):
+            seen.grown_ns = now_ns
+        seen.rounds, seen.reported_ns, seen.waiting = rounds, now_ns, waiting
 
     def snapshot(self, now_ns: int, job: int | None = None) -> Snapshot:
         """What is known of the links; with a job, without its own traffic."""
@@ -265,6 +313,7 @@ class Controller:
         hosts.
         """
         self._collect(now_ns)
+        self._repair(now_ns)
         if self.options.solve_period_ns and now_ns >= self._next_solve_ns:
             self._next_solve_ns = now_ns + self.options.solve_period_ns
             self._consider(now_ns)
@@ -275,6 +324,15 @@ class Controller:
             self._next_probe_ns = now_ns + self.options.probe_period_ns
             await self._probe(now_ns)
         return messages
+
+    def _repair(self, now_ns: int) -> None:
+        """Begin a new generation of each job that is stuck."""
+        if self.options.stuck_ns is None:
+            return
+        for number, job in self._jobs.items():
+            if job.move is None and (stuck := job.stuck(now_ns, self.options.stuck_ns)):
+                _log.warning("job %d starts a new generation: no progress at %s", number, ", ".join(stuck))
+                self.move(number, now_ns)
 
     def _collect(self, now_ns: int) -> None:
         frames = [packet.frame for session in self._sessions.values() for packet in session.take_packets()]
@@ -339,8 +397,8 @@ class Controller:
         plans: dict[int, WorkerPlan | ServerPlan] = {
             int(self.topology.host(name).address): plan for name, plan in job.plan.workers.items()
         }
-        if job.plan.server is not None and spec.server is not None:
-            plans[int(self.topology.host(spec.server).address)] = job.plan.server
+        if spec.server is not None and spec.server not in job.lost:
+            plans[int(self.topology.host(spec.server).address)] = _server_plan(job.plan)
         move.settled(plans, now_ns)
 
     def _place(self, spec: JobSpec, workers: tuple[str, ...], links: Snapshot) -> Placement:
@@ -388,11 +446,17 @@ class Controller:
 
     def _plans(self, plan: JobPlan) -> list[Message]:
         messages = [Message(name, worker) for name, worker in plan.workers.items()]
-        if plan.server is not None and plan.spec.server is not None:
-            messages.insert(0, Message(plan.spec.server, plan.server))
+        if plan.spec.server is not None:
+            messages.insert(0, Message(plan.spec.server, _server_plan(plan)))
         return messages
 
     def _job(self, job: int) -> _Job:
         if job not in self._jobs:
             raise ControllerError(f"no job {job}; running are {', '.join(map(str, self._jobs)) or 'none'}")
         return self._jobs[job]
+
+
+def _server_plan(plan: JobPlan) -> ServerPlan:
+    """The server's part: the root's, or without children a mere holder's of the rounds that it has completed before."""
+    spec = plan.spec
+    return plan.server or ServerPlan(spec.job, plan.generation, spec.slots, (), len(spec.workers))

@@ -20,19 +20,11 @@ from enum import Enum
 
 from controller.errors import ControllerError
 from wire.aggregation import next_generation
-from wire.control import FinalRound, Held, Resume, ServerPlan, WorkerPlan
+from wire.control import FinalRound, Held, Pause, Resume, ServerPlan, WorkerPlan
 
 
 class MoveError(ControllerError):
     """A move that cannot go on without losing a round, or a step out of order."""
-
-
-@dataclass(frozen=True, slots=True)
-class Pause:
-    """Send nothing of this generation any more, accept none of its results, and say what you hold."""
-
-    job: int
-    generation: int
 
 
 class Phase(Enum):

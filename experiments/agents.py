@@ -10,14 +10,16 @@ from typing import Generic, Protocol, TypeVar
 
 from emulator.fabric import Fabric, Wake
 from topologies import Host, Topology
-from wire.aggregation import AGGREGATION_PORT
-from wire.control import Held, Resume
+from wire.aggregation import AGGREGATION_PORT, generation_distance
+from wire.control import Held, Pause, Resume, ServerPlan, WorkerPlan
 from wire.frames import Datagrams, FrameWriter, Rejects, decapsulate
 
 
 class Core(Protocol):
     """What the worker's and the parameter server's protocol cores have in common."""
 
+    @property
+    def plan(self) -> WorkerPlan | ServerPlan: ...
     def receive(self, now_ns: int, datagrams: Datagrams) -> None: ...
     def poll(self, now_ns: int) -> list[Datagrams]: ...
     @property
@@ -57,6 +59,16 @@ class HostAgent(Generic[AnyCore]):
             if len(datagrams):
                 self.core.receive(now_ns, datagrams)
         self.flush()
+
+    def pause(self, pause: Pause) -> Held | None:
+        """Stop the core; what it holds. None, and nothing happens, for a late copy from another generation."""
+        return self.core.pause() if pause.generation == self.core.plan.generation else None
+
+    def resume(self, resume: Resume) -> None:
+        """Let the core go on. A late copy, of a generation that it runs or has run already, changes nothing."""
+        if generation_distance(resume.plan.generation, self.core.plan.generation) > 0:
+            self.core.resume(resume)
+            self.flush()
 
     def flush(self) -> None:
         """Send what the core has to send, and set the timer to its deadline."""

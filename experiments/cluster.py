@@ -24,7 +24,6 @@ from typing import Final
 import numpy as np
 
 from controller.controller import Controller, Message, Options
-from controller.moves import Pause
 from controller.placement import Placement, Problem
 from controller.plan import JobSpec, Marking
 from controller.session import Pipeline, SwitchSession
@@ -44,7 +43,7 @@ from hosts.worker import WorkerCore, WorkerOptions
 from p4src import FABRIC_JSON, FABRIC_P4INFO
 from topologies import Endpoint, Routes
 from wire.aggregation import HEADER_BYTES, MESSAGE_BYTES
-from wire.control import Held, Resume, ServerPlan, WorkerPlan
+from wire.control import Pause, Resume, ServerPlan, WorkerPlan
 from wire.frames import FRAME_HEADER_BYTES, encapsulate
 
 JOB: Final = 1
@@ -57,6 +56,8 @@ QUEUE_SAMPLE_NS: Final = 250_000
 ADAPTIVE: Final = frozenset({"agg"})
 """Strategies that look at telemetry, and so may move a running job."""
 
+STALLED_NS: Final = 500_000_000
+"""Virtual time without progress after which the controller starts a new generation."""
 STUCK_NS: Final = 10_000_000_000
 """Virtual time without progress after which a run is given up as stuck."""
 _CONTROL_TIMEOUT_S: Final = 10.0
@@ -119,8 +120,7 @@ class Cluster:
         self._due: list[tuple[int, int, Callable[[], None]]] = []
         self._sequence = 0
         self._generation = 0
-        self._rounds_done = 0
-        self._goodput_ns = 0
+        self._progress_ns = 0
         self._stack = AsyncExitStack()
 
     # --- building ---
@@ -158,6 +158,7 @@ class Cluster:
                 improvement=control.gain,
                 dwell_ns=control.dwell,
                 retry_ns=50 * control.latency + 1_000_000,
+                stuck_ns=STALLED_NS,
                 marking=Marking(self.config.marking.threshold),
             ),
         )
@@ -293,7 +294,7 @@ class Cluster:
         await self._controller.drain(
             {name: self._rpc.packet_ins(switch.device_id) for name, switch in self._switches.items()}
         )
-        self._report_goodput(now_ns)
+        self._report_progress(now_ns)
         messages = await self._controller.tick(now_ns)
         await self._packet_outs_arrived()
         for message in messages:
@@ -301,13 +302,14 @@ class Cluster:
         if JOB in self._controller.jobs:
             self._note_placement()
 
-    def _report_goodput(self, now_ns: int) -> None:
-        """Tell the controller how fast the job has gone since the last look, so that it knows the job's own traffic."""
-        if not self._workers or now_ns < self._goodput_ns + self.config.control.solve_interval // 2:
+    def _report_progress(self, now_ns: int) -> None:
+        """Tell the controller how far the workers are, so that it knows the job's own traffic, and when it is stuck."""
+        if now_ns < self._progress_ns + self.config.control.solve_interval // 2:
             return
-        rounds = self._workers[0].core.rounds_complete
-        self._controller.goodput(JOB, 1e9 * (rounds - self._rounds_done) / (now_ns - self._goodput_ns))
-        self._rounds_done, self._goodput_ns = rounds, now_ns
+        self._progress_ns = now_ns
+        for worker in self._workers:
+            core = worker.core
+            self._controller.progress(JOB, worker.name, core.rounds_complete, now_ns, waiting=not core.idle)
 
     async def _packet_outs_arrived(self) -> None:
         """Packet-outs are not acknowledged: wait until the switches have them all, or time would go on without them."""
@@ -324,12 +326,11 @@ class Cluster:
         """A message of the controller reaches its host; the answer sets out."""
         agent = self._agents[message.host]
         match message.content:
-            case Pause():
-                held: Held = agent.core.pause()
-                self._after_latency(lambda: self._controller.held(JOB, agent.name, held))
+            case Pause() as pause:
+                if (held := agent.pause(pause)) is not None:
+                    self._after_latency(lambda: self._controller.held(JOB, agent.name, held))
             case Resume() as resume:
-                agent.core.resume(resume)
-                agent.flush()
+                agent.resume(resume)
                 self._after_latency(lambda: self._controller.resumed(JOB, agent.name))
             case other:
                 raise ExperimentError(f"{message.host}: a running job is not told {type(other).__name__}")

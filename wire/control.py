@@ -48,6 +48,17 @@ class ServerPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class Pause:
+    """Send nothing of this generation any more, accept none of its results, and say what you hold.
+
+    A host in another generation ignores it: it is a late copy.
+    """
+
+    job: int
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
 class Held:
     """A paused host's answer: the rounds whose results it holds."""
 

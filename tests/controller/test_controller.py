@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack
 
 import pytest
@@ -14,7 +14,6 @@ from finsy.proto import p4r
 
 from controller.controller import Controller, Message, Options
 from controller.errors import ControllerError, OutOfMemory, WriteRefused
-from controller.moves import Pause
 from controller.placement import Placement, PlacementError, Problem
 from controller.plan import JobSpec
 from controller.session import Pipeline, SwitchSession
@@ -23,7 +22,7 @@ from tests.controller.fake_switch import FakeSwitch
 from topologies.generators import leaf_spine
 from topologies.model import Endpoint
 from topologies.routing import Routes
-from wire.control import Held, Resume, WorkerPlan
+from wire.control import Held, Pause, Resume, WorkerPlan
 
 FABRIC = leaf_spine(2, 2, 2, slots=128)
 MS = 1_000_000
@@ -236,6 +235,50 @@ async def test_jobs_move_by_themselves_only_on_fresh_telemetry_for_a_clear_gain_
     room = strategy.asked[-1].room
     assert room is not None
     assert room["s3"] == 2  # its own place counts as free
+
+
+async def test_reports_of_progress_tell_the_jobs_own_traffic(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    controller = bench.controller
+    await controller.admit(JobSpec(4, ("h1", "h3")), 0)
+    seen: list[Mapping[Endpoint, float]] = []
+    monkeypatch.setattr(controller.telemetry, "snapshot", lambda now_ns, own: seen.append(own))
+    for host, rounds in (("h1", 0), ("h3", 0), ("h1", 60), ("h3", 50)):
+        controller.progress(4, host, rounds, 100 * MS * bool(rounds))
+    controller.snapshot(100 * MS, 4)
+    frame_bits = 8 * (42 + 28 + 1024)
+    assert seen[-1][Endpoint("h1", 0)] == 500 * frame_bits  # the slower worker's 50 rounds in 100 ms
+    with pytest.raises(ControllerError, match="job 4: h2 is none of its workers h1, h3"):
+        controller.progress(4, "h2", 1, 0)
+    with pytest.raises(ControllerError, match="no job 5"):
+        controller.progress(5, "h1", 1, 0)
+
+
+async def test_a_job_is_stuck_only_where_a_worker_waits_without_progress(bench: Bench) -> None:
+    controller = bench.controller
+    controller.options = Options(solve_period_ns=0, stuck_ns=50 * MS)
+    await controller.admit(JobSpec(4, ("h1", "h3")), 0)
+
+    async def said(now_ns: int, *reports: tuple[str, int, bool]) -> list[object]:
+        for host, rounds, waiting in reports:
+            controller.progress(4, host, rounds, now_ns, waiting=waiting)
+        return [message.content for message in await controller.tick(now_ns)]
+
+    assert await said(0, ("h1", 3, True), ("h3", 3, False)) == []
+    assert await said(40 * MS, ("h1", 4, True), ("h3", 3, False)) == []
+    assert await said(80 * MS, ("h1", 4, False), ("h3", 3, False)) == []  # both compute
+    assert await said(120 * MS, ("h1", 4, True), ("h3", 4, True)) == []
+    assert await said(169 * MS, ("h1", 4, True), ("h3", 5, True)) == []
+    assert await said(170 * MS, ("h1", 4, True), ("h3", 6, True)) == [Pause(4, 1)] * 2
+    for host in ("h1", "h3"):
+        controller.held(4, host, Held(4))
+    resumed_ns = 180 * MS
+    assert {type(content) for content in await said(resumed_ns)} == {Resume}
+    for host in ("h1", "h3"):
+        controller.resumed(4, host)
+    await controller.tick(resumed_ns)
+    assert await said(resumed_ns + 49 * MS, ("h1", 4, True)) == []  # the new generation has its time as well
+    assert await said(resumed_ns + 50 * MS, ("h1", 4, True)) == [Pause(4, 2)] * 2
+    assert controller.jobs[4].placement == bench.strategy.at(("h1", "h3"))
 
 
 async def test_probes_go_out_once_a_period_and_are_counted(bench: Bench) -> None:

@@ -14,7 +14,6 @@ import pytest
 
 from controller.controller import Controller, Message, Options
 from controller.entries import mac_number
-from controller.moves import Pause
 from controller.placement import Placement, Problem
 from controller.plan import JobSpec
 from controller.session import Pipeline, SwitchSession
@@ -28,7 +27,7 @@ from topologies.generators import leaf_spine
 from topologies.model import Endpoint
 from topologies.routing import Routes
 from wire.aggregation import MESSAGE, MessageType, make_tag, set_checksum, version_type
-from wire.control import Held, Resume, WorkerPlan
+from wire.control import Held, Pause, Resume, WorkerPlan
 from wire.frames import decapsulate, encapsulate
 
 TOPOLOGY = leaf_spine(2, 2, 2, rate_bps=100_000_000)

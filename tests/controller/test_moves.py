@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.moves import Move, MoveError, Pause, Phase, settle
-from wire.control import Child, Held, Resume, ServerPlan, WorkerPlan
+from controller.moves import Move, MoveError, Phase, settle
+from wire.control import Child, Held, Pause, Resume, ServerPlan, WorkerPlan
 
 SERVER = 0x0A000901
 GENERATION = 7

@@ -25,7 +25,8 @@ _console = Console(highlight=False)
 
 def stf(
     program: Annotated[
-        Path | None, typer.Argument(metavar="PROGRAM.json", help="A v1model program that p4c compiled (BMv2 JSON).")
+        Path | None,
+        typer.Argument(metavar="PROGRAM", help="A v1model program: p4c's BMv2 JSON, or P4 that p4c compiles now."),
     ] = None,
     tests: Annotated[
         list[Path] | None, typer.Argument(metavar="TEST.stf...", help="STF tests of that program.")
@@ -41,21 +42,17 @@ def stf(
     elif p4c is None and program is not None and tests:
         failed = _program(program, tests, as_json)
     else:
-        raise ExperimentError("weir stf takes either PROGRAM.json TEST.stf... or --p4c FOLDER")
+        raise ExperimentError("weir stf takes either PROGRAM TEST.stf... or --p4c FOLDER")
     if failed:
         raise typer.Exit(1)
 
 
 def _program(path: Path, tests: list[Path], as_json: bool) -> bool:
-    """Play tests of one compiled program; whether one failed."""
-    from emulator.program import Program
-    from emulator.stf import play, read_test
+    """Play tests of one program; whether one failed."""
+    from emulator.stf import load_program, play, read_test
 
     read = [read_test(test) for test in tests]
-    try:
-        program = Program.load(path)
-    except OSError as error:
-        raise ExperimentError(f"{path}: cannot be read as a program: {error.strerror}") from None
+    program = load_program(path)
     outcomes = [(test.path, play(program, test)) for test in read]
     failed = any(outcome.failures for _, outcome in outcomes)
     if as_json:

@@ -7,6 +7,17 @@ it on a switch in memory; `suite` does so for a folder of tests with their progr
 from emulator.stf.player import Outcome, play
 from emulator.stf.reader import read_test
 from emulator.stf.statements import StfError, StfTest
-from emulator.stf.suite import Result, Verdict, run_test, tests_in
+from emulator.stf.suite import Result, Verdict, load_program, run_test, tests_in
 
-__all__ = ["Outcome", "Result", "StfError", "StfTest", "Verdict", "play", "read_test", "run_test", "tests_in"]
+__all__ = [
+    "Outcome",
+    "Result",
+    "StfError",
+    "StfTest",
+    "Verdict",
+    "load_program",
+    "play",
+    "read_test",
+    "run_test",
+    "tests_in",
+]

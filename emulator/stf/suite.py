@@ -46,7 +46,7 @@ class Result:
     """Why it did not pass: the first failure, the refused construct, p4c's first error; empty for what passed."""
 
 
-class CompileError(Exception):
+class CompileError(StfError):
     """p4c's first words about a program that it does not compile."""
 
 
@@ -55,9 +55,25 @@ def tests_in(folder: Path) -> list[Path]:
     tests = sorted(folder.glob("*.stf"))
     if not tests:
         raise StfError(f"{folder}: no *.stf in this folder")
-    if shutil.which(P4C) is None:
-        raise StfError(f"{P4C} is not on PATH: it compiles the programs of the tests in {folder}")
+    _need_p4c(folder)
     return tests
+
+
+def load_program(path: Path) -> Program:
+    """A program from BMv2 JSON, or from P4 source (`*.p4`) by p4c. Raises `StfError`, `UnsupportedProgram`."""
+    try:
+        if path.suffix != ".p4":
+            return Program.load(path)
+        path.read_bytes()
+    except OSError as error:
+        raise StfError(f"{path}: cannot be read as a program: {error.strerror}") from None
+    _need_p4c(path)
+    return Program.load(compile_v1model(path))
+
+
+def _need_p4c(what: Path) -> None:
+    if shutil.which(P4C) is None:
+        raise StfError(f"{what}: {P4C} is not on PATH, which would compile it")
 
 
 def run_test(test: Path) -> Result:
@@ -88,7 +104,7 @@ def compile_v1model(source: Path) -> bytes:
 
     Raises `CompileError`.
     """
-    kept = directory() / f"{_key(source)}.p4.json"
+    kept = directory().absolute() / f"{_key(source)}.p4.json"
     if kept.exists():
         return kept.read_bytes()
     kept.parent.mkdir(parents=True, exist_ok=True)

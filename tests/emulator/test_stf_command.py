@@ -48,9 +48,10 @@ def test_one_of_two_tests_fails(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ([], "weir stf takes either PROGRAM.json TEST.stf... or --p4c FOLDER"),
+        ([], "weir stf takes either PROGRAM TEST.stf... or --p4c FOLDER"),
         (["program.json"], "weir stf takes either"),
         (["program.json", "test.stf", "--p4c", "folder"], "weir stf takes either"),
+        (["nothing.p4", str(FOLDER / "tables.stf")], "nothing.p4: cannot be read as a program: No such file"),
         (["nothing.json", str(FOLDER / "tables.stf")], "nothing.json: cannot be read as a program"),
         ([str(FOLDER / "tables.json"), "nothing.stf"], "nothing.stf: cannot be read as an STF test"),
         (["--p4c", "nowhere"], "nowhere: no *.stf in this folder"),
@@ -60,6 +61,19 @@ def test_usage_errors(arguments: list[str], complaint: str) -> None:
     result = RUNNER.invoke(app, arguments)
     assert isinstance(result.exception, (ExperimentError, StfError))
     assert complaint in str(result.exception)
+
+
+@pytest.mark.p4c
+@needs_p4c
+def test_a_program_in_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEIR_CACHE", str(tmp_path / "cache"))
+    result = RUNNER.invoke(app, [str(FOLDER / "selector.p4"), str(FOLDER / "selector.stf")])
+    assert (result.exit_code, result.stdout) == (0, "✓ selector.stf: 10 packets sent, 10 checks hold\n")
+    broken = tmp_path / "broken.p4"
+    broken.write_text("header h_t { bit<8> x }\n")
+    result = RUNNER.invoke(app, [str(broken), str(FOLDER / "selector.stf")])
+    assert isinstance(result.exception, StfError)
+    assert "broken.p4(1):" in str(result.exception)
 
 
 @pytest.mark.p4c

@@ -12,21 +12,20 @@ from hosts.counters import Counters
 from wire.aggregation import (
     CHUNK_BITS,
     CHUNKS,
-    HEADER,
     HEADER_BYTES,
     LANE_COEFFICIENTS,
-    MESSAGE,
     MESSAGE_BYTES,
     MessageType,
     internet_checksum,
     linear_check,
-    set_checksum,
     version_type,
 )
 from wire.frames import Datagrams
 
 BoolArray = NDArray[np.bool_]
 IntArray = NDArray[np.int64]
+Column = int | NDArray[np.integer[Any]]
+"""One value for all rows, or one per row."""
 
 TYPE_MASK: Final = 0x0F
 
@@ -147,10 +146,9 @@ class MessageWriter:
     """Puts messages together for one job, generation and number of slots."""
 
     def __init__(self, job: int, generation: int, slots: int) -> None:
+        self._job = job
         self._generation_bits = generation << CHUNK_BITS
         self._slot_mask = slots - 1
-        self._template = np.zeros((), HEADER)
-        self._template["job"] = job
 
     def write(
         self,
@@ -158,11 +156,11 @@ class MessageWriter:
         rounds: IntArray,
         *,
         contributors: int,
-        weight: ArrayLike,
-        check: ArrayLike,
-        exponent: ArrayLike,
-        flags: ArrayLike = 0,
-        window: ArrayLike = 0xFFFF,
+        weight: Column,
+        check: Column,
+        exponent: Column,
+        flags: Column = 0,
+        window: Column = 0xFFFF,
         lanes: NDArray[np.int32] | None = None,
     ) -> NDArray[np.uint8]:
         """Payloads uint8 (n, size) for `rounds` (n,).
@@ -170,23 +168,19 @@ class MessageWriter:
         Other columns are scalars or (n,); `lanes` is (n, LANES) where the type has them.
         """
         count = len(rounds)
+        words = np.empty((count, HEADER_BYTES // 4), np.int64)  # as in `Messages`
+        words[:, 0] = np.left_shift(flags, 16, dtype=np.int64) + (version_type(kind) << 24 | self._job)
+        words[:, 1] = rounds & (CHUNKS - 1) | self._generation_bits
+        words[:, 2] = contributors
+        words[:, 3] = ((rounds & self._slot_mask) << 16) + window
+        words[:, 4] = np.left_shift(exponent, 24, dtype=np.int64)
+        words[:, 5] = weight
+        words[:, 6] = check
+        words[:, 4] += internet_checksum(np.add.reduce(words, 1))
+        header = words.astype(">u4").view(np.uint8)
         if lanes is None:
-            headers = np.empty(count, HEADER)
-            payload: NDArray[np.uint8] = headers.view(np.uint8).reshape(count, HEADER_BYTES)
-        else:
-            messages = np.empty(count, MESSAGE)
-            headers = messages["header"]
-            messages["lanes"] = lanes
-            payload = messages.view(np.uint8).reshape(count, MESSAGE_BYTES)
-        headers[...] = self._template
-        headers["version_type"] = version_type(kind)
-        headers["tag"] = rounds & (CHUNKS - 1) | self._generation_bits
-        headers["slot"] = rounds & self._slot_mask
-        headers["contributors"] = contributors
-        headers["flags"] = flags
-        headers["window"] = window
-        headers["exponent"] = exponent
-        headers["weight"] = weight
-        headers["check"] = check
-        set_checksum(headers)
+            return header
+        payload = np.empty((count, MESSAGE_BYTES), np.uint8)
+        payload[:, :HEADER_BYTES] = header
+        payload[:, HEADER_BYTES:].view(">i4")[...] = lanes
         return payload

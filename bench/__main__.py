@@ -11,7 +11,7 @@ from dataclasses import asdict
 from rich.console import Console
 from rich.table import Table
 
-from bench import emulator
+from bench import emulator, ports
 
 
 def main() -> None:
@@ -20,7 +20,9 @@ def main() -> None:
     )
     arguments.add_argument("--json", action="store_true", help="print the figures as JSON")
     options = arguments.parse_args()
-    figures = [*emulator.figures()]
+    if (obstacle := ports.obstacle()) is not None:
+        print(f"without the switch on network interfaces: {obstacle}", file=sys.stderr)
+    figures = [*emulator.figures(), *ports.figures()]
     if options.json:
         json.dump([{**asdict(figure), "ratio": figure.ratio} for figure in figures], sys.stdout, indent=1)
         print()

@@ -50,24 +50,27 @@ PACKET: Final = np.dtype(
         ("priority", "u1"),
         ("qid", "u1"),
         ("reserved", "u1"),
-        # requests to the traffic manager, set by extern calls; 0: none, else value + 1
+        # requests to the traffic manager, set by extern calls; 0: none
         ("clone_session", "<u4"),  # session id + 1, I2E in ingress and E2E in egress
-        ("clone_field_list", "<u4"),
-        ("resubmit", "<u4"),  # field-list id + 1
+        ("clone_field_list", "<u4"),  # field-list id; 0: preserve nothing
+        ("resubmit", "<u4"),  # field-list id; 0: do not resubmit
         ("recirculate", "<u4"),
-        ("digest", "<u4"),  # learn-list id + 1
+        ("digest", "<u4"),  # learn-list id; 0: none
         ("random_state", "<u8"),
-        ("spare", "<u8", (3,)),
+        ("now", "<u8"),  # the switch's clock where the packet is; what meters and last hits go by
+        ("spare", "<u8", (2,)),
     ],
     align=True,
 )
 """One packet's record. `PACKET.itemsize` is a multiple of 16, so the PHV behind it is aligned."""
 
-# Signatures of the two entry points of a compiled program; the addresses come from `Program.entry_points`.
+# Signatures of the entry points of a compiled program; the addresses come from `Program.entry_points`.
 #
 #   void ingress(void *state, PACKET *packet)   parser, checksum verification, ingress control
 #   void egress(void *state, PACKET *packet)    egress control, checksum update, deparser
 #   void reparse(void *state, PACKET *packet)   parser alone, for an ingress clone
+#   void preserve(PACKET *from, PACKET *to)     clear `to`'s user metadata, then copy the fields of the field list that
+#                                               `to->clone_field_list` names
 #
 # `state` is the switch's own memory (registers, counters, meters, table storage), laid out by the compiler.
 

@@ -9,11 +9,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, Literal
 
 from emulator.schema import MATCH_KINDS, MatchKind, UnsupportedProgram
 
 JsonObject = dict[str, Any]
+
+UNSIZED_VALUE_SET: Final = 1024
+"""Members of a value set whose size an old compiler did not write down."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,9 +160,10 @@ class Stack:
 @dataclass(frozen=True, slots=True)
 class Transition:
     value: int | None
-    """None: the default transition."""
+    """None: the default transition, or one on a value set."""
     mask: int | None
     next_state: str | None
+    value_set: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +208,7 @@ class Table:
     size: int
     profile: str | None
     counters: bool
+    meter: str | None
     support_timeout: bool
     default_action: int | None
     default_params: tuple[int, ...]
@@ -274,6 +279,33 @@ class Array:
 
 
 @dataclass(frozen=True, slots=True)
+class Meter:
+    """An array of two-rate three-colour meters, or a table's direct meter with the field that takes its colours."""
+
+    name: str
+    size: int
+    unit: Literal["bytes", "packets"]
+    table: str | None
+    target: Field | None
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    id: int
+    name: str
+    fields: tuple[Field, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ValueSet:
+    """A parser value set; `widths` are those of the select's expressions, in bits."""
+
+    name: str
+    size: int
+    widths: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Document:
     name: str
     headers: Mapping[str, Header]
@@ -293,8 +325,13 @@ class Document:
     checksums: tuple[Checksum, ...]
     registers: Mapping[str, Array]
     counters: Mapping[str, Array]
-    field_lists: Mapping[int, int]
-    """Number of fields that each list preserves, by the list's id."""
+    meters: Mapping[str, Meter]
+    digests: Mapping[int, Digest]
+    """By the learn list's id."""
+    value_sets: Mapping[str, ValueSet]
+    field_lists: Mapping[int, tuple[Field, ...]]
+    """The fields that each list preserves, by the list's id."""
+    deparser_calls: tuple[Primitive, ...]
 
     def width(self, field: Field) -> int:
         """Width of a field in bits."""
@@ -345,9 +382,7 @@ class _Reader:
                 f"{self.program}: not a v1model program (one parser, ingress, egress, one deparser)"
             )
         deparser = root["deparsers"][0]
-        if deparser.get("primitives"):
-            where = where_of(deparser["primitives"][0], self.program)
-            raise UnsupportedProgram(f"{where}: extern calls in a deparser are not supported")
+        parser = self._parser(root["parsers"][0])
         registers = {r["name"]: Array(r["name"], r["size"], r["bitwidth"]) for r in root["register_arrays"]}
         counters = {
             c["name"]: Array(c["name"], c.get("size") or 0, 0, c.get("binding")) for c in root["counter_arrays"]
@@ -360,7 +395,7 @@ class _Reader:
             unions=self.unions,
             union_stacks=self.union_stacks,
             errors=dict(root["errors"]),
-            parser=self._parser(root["parsers"][0]),
+            parser=parser,
             deparse_order=tuple(deparser["order"]),
             actions=actions,
             ingress=self._pipeline(pipelines["ingress"]),
@@ -369,18 +404,58 @@ class _Reader:
             checksums=tuple(self._checksum(item) for item in root["checksums"]),
             registers=registers,
             counters=counters,
-            field_lists={item["id"]: len(item["elements"]) for item in root.get("field_lists", ())},
+            meters={m["name"]: self._meter(m) for m in root.get("meter_arrays", ())},
+            digests={d["id"]: Digest(d["id"], d["name"], self._fields(d)) for d in root.get("learn_lists", ())},
+            value_sets=self._value_sets(parser),
+            field_lists={item["id"]: self._fields(item) for item in root.get("field_lists", ())},
+            deparser_calls=tuple(self._primitive(p, self.program) for p in deparser.get("primitives", ())),
         )
 
     def _refuse_lists(self) -> None:
-        for key, what in (
-            ("parse_vsets", "parser value set"),
-            ("meter_arrays", "meter"),
-            ("learn_lists", "digest"),
-            ("extern_instances", "extern instance"),
-        ):
-            for item in self.root.get(key, ()):
-                raise UnsupportedProgram(f"{where_of(item, self.program)}: {what} {item['name']} is not supported")
+        for item in self.root.get("extern_instances", ()):
+            raise UnsupportedProgram(f"{where_of(item, self.program)}: extern instance {item['name']} is not supported")
+
+    def _fields(self, item: JsonObject) -> tuple[Field, ...]:
+        """The fields of a field list or learn list."""
+        where = where_of(item, f"{self.program}, list {item['name']}")
+        fields = []
+        for element in item["elements"]:
+            if element["type"] != "field":
+                raise UnsupportedProgram(f"{where}: a list's element of type '{element['type']}' is not supported")
+            fields.append(self._field(element["value"], where))
+        return tuple(fields)
+
+    def _meter(self, item: JsonObject) -> Meter:
+        where = where_of(item, self.program)
+        if item.get("rate_count", 2) != 2:
+            raise UnsupportedProgram(f"{where}: meter {item['name']} has {item['rate_count']} rates, not two")
+        target = self._field(item["result_target"], where) if item.get("is_direct") else None
+        return Meter(item["name"], item.get("size") or 0, item["type"], item.get("binding"), target)
+
+    def _value_sets(self, parser: Parser) -> dict[str, ValueSet]:
+        """Value sets with the widths of the keys that they are compared with."""
+        result = {}
+        for item in self.root.get("parse_vsets", ()):
+            name, where = item["name"], where_of(item, self.program)
+            widths = {
+                tuple(self._key_width(part, state.where) for part in state.key)
+                for state in parser.states.values()
+                if any(transition.value_set == name for transition in state.transitions)
+            } or {(item["compressed_bitwidth"],)}
+            if len(widths) > 1:
+                raise UnsupportedProgram(f"{where}: value set {name} is compared with keys of different widths")
+            result[name] = ValueSet(name, item.get("max_size") or UNSIZED_VALUE_SET, widths.pop())
+        return result
+
+    def _key_width(self, part: Expr, where: str) -> int:
+        match part:
+            case Field():
+                return self._width(part)
+            case Lookahead(_, width):
+                return width
+            case Member(header, name):
+                return self._header_type(header).width(name)
+        raise UnsupportedProgram(f"{where}: {part} in a select is not supported")
 
     def _headers(self) -> dict[str, Header]:
         types: dict[str, tuple[tuple[tuple[str, int, bool], ...], str | None]] = {}
@@ -516,10 +591,7 @@ class _Reader:
             item["id"],
             item["name"],
             tuple((param["name"], param["bitwidth"]) for param in item["runtime_data"]),
-            tuple(
-                Primitive("no_op", (), where) if p["op"] == "log_msg" else self._primitive(p, where)
-                for p in item["primitives"]
-            ),
+            tuple(self._primitive(p, where) for p in item["primitives"]),
         )
 
     # ---- parser
@@ -545,6 +617,9 @@ class _Reader:
     def _transition(self, item: JsonObject, where: str) -> Transition:
         if item.get("type", "hexstr") == "default" or item["value"] == "default":
             return Transition(None, None, item["next_state"])
+        if item.get("type") == "parse_vset":
+            mask = int(item["mask"], 16) if item["mask"] is not None else None
+            return Transition(None, mask, item["next_state"], item["value"])
         if item.get("type", "hexstr") != "hexstr":
             raise UnsupportedProgram(f"{where}: transition on '{item['type']}' is not supported")
         mask = int(item["mask"], 16) if item["mask"] is not None else None
@@ -574,8 +649,6 @@ class _Reader:
 
     def _table(self, item: JsonObject) -> Table:
         where = where_of(item, self.program)
-        if item.get("direct_meters"):
-            raise UnsupportedProgram(f"{where}: direct meter of table {item['name']} is not supported")
         if item["type"] not in ("simple", "indirect", "indirect_ws"):
             raise UnsupportedProgram(f"{where}: table {item['name']} of type '{item['type']}' is not supported")
         keys = tuple(self._table_key(key, where) for key in item["key"])
@@ -592,6 +665,7 @@ class _Reader:
             size=item["max_size"],
             profile=item.get("action_profile"),
             counters=bool(item["with_counters"]),
+            meter=item.get("direct_meters"),
             support_timeout=bool(item["support_timeout"]),
             default_action=default["action_id"] if default else None,
             default_params=tuple(int(v, 16) for v in default.get("action_data", ())) if default else (),

@@ -111,6 +111,8 @@ class TableEntry:
     match: tuple[Match, ...]
     action: TableAction
     priority: int = 0
+    idle_timeout_ns: int = 0
+    """0: never idle. Other times need a table with `support_timeout`."""
 
 
 @dataclass(frozen=True, slots=True)

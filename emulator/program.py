@@ -27,8 +27,10 @@ from emulator.schema import (
     RegisterSchema,
     TableSchema,
     UnsupportedProgram,
+    ValueSetSchema,
 )
-from emulator.state import ActionProfile, Counter, ProgramState, Register, Table
+from emulator.state import ActionProfile, Counter, Digest, ProgramState, Register, Table, ValueSet
+from emulator.tables.meters import MeterArray, MeterRates
 from emulator.tables.rows import action_codes, profile_actions
 
 __all__ = [
@@ -37,9 +39,12 @@ __all__ = [
     "ActionSchema",
     "Counter",
     "CounterSchema",
+    "Digest",
     "DigestSchema",
     "EntryPoints",
     "KeyField",
+    "MeterArray",
+    "MeterRates",
     "MeterSchema",
     "Program",
     "ProgramState",
@@ -48,15 +53,18 @@ __all__ = [
     "Table",
     "TableSchema",
     "UnsupportedProgram",
+    "ValueSet",
+    "ValueSetSchema",
 ]
 
 
 class EntryPoints(NamedTuple):
-    """Addresses of the functions of `emulator.abi`: `void(void *state, PACKET *packet)` each."""
+    """Addresses of the functions of `emulator.abi`: all take two addresses."""
 
     ingress: int
     egress: int
     reparse: int
+    preserve: int
 
 
 class Program:
@@ -74,6 +82,7 @@ class Program:
     meters: Mapping[str, MeterSchema]
     action_profiles: Mapping[str, ActionProfileSchema]
     digests: Mapping[str, DigestSchema]
+    value_sets: Mapping[str, ValueSetSchema]
     errors: Mapping[str, int]
 
     _loaded: ClassVar[dict[str, Program]] = {}
@@ -86,15 +95,22 @@ class Program:
         self.phv_bytes = self._layout.phv_bytes
         self.entry_points = entry_points
         self.errors = document.errors
-        self.actions = {action.name: ActionSchema(action.name, action.params) for action in document.actions.values()}
+        self.actions = _actions(document)
         self.tables = {node.name: _table_schema(document, node) for node in _tables(document) if not is_static(node)}
         self.registers = {r.name: RegisterSchema(r.name, r.size, r.width) for r in document.registers.values()}
         self.counters = {
             c.name: CounterSchema(c.name, c.size if c.table is None else self.tables[c.table].size, c.table)
             for c in document.counters.values()
         }
-        self.meters = {}
-        self.digests = {}
+        self.meters = {
+            m.name: MeterSchema(m.name, m.size if m.table is None else self.tables[m.table].size, m.unit, m.table)
+            for m in document.meters.values()
+        }
+        self.digests = {
+            d.name: DigestSchema(d.name, d.id, tuple(document.width(field) for field in d.fields))
+            for d in document.digests.values()
+        }
+        self.value_sets = {v.name: ValueSetSchema(v.name, v.size, v.widths) for v in document.value_sets.values()}
         self.action_profiles = {
             profile.name: _profile_schema(document, profile)
             for pipeline in (document.ingress, document.egress)
@@ -128,6 +144,12 @@ class Program:
         return ProgramState(self._document, self._layout, self.tables, self.actions, self.action_profiles)
 
 
+def _actions(document: Document) -> dict[str, ActionSchema]:
+    """Actions by name. p4c gives a call with fixed arguments a copy of the action with fewer parameters."""
+    actions = sorted(document.actions.values(), key=lambda action: len(action.params))
+    return {action.name: ActionSchema(action.name, action.params) for action in actions}
+
+
 def _tables(document: Document) -> Iterator[TableNode]:
     for pipeline in (document.ingress, document.egress):
         for node in pipeline.nodes.values():
@@ -148,6 +170,7 @@ def _table_schema(document: Document, node: TableNode) -> TableSchema:
         const_default=node.const_default,
         const_entries=node.entries is not None,
         direct_counter=direct[0] if direct else None,
+        direct_meter=node.meter,
         profile=node.profile,
         support_timeout=node.support_timeout,
     )

@@ -46,6 +46,7 @@ class TableSchema:
     const_default: bool
     const_entries: bool
     direct_counter: str | None
+    direct_meter: str | None
     profile: str | None
     support_timeout: bool
 
@@ -85,6 +86,15 @@ class MeterSchema:
     size: int
     unit: Literal["bytes", "packets"]
     table: str | None
+    """The table of a direct meter; its size is then the table's."""
+
+
+@dataclass(frozen=True, slots=True)
+class ValueSetSchema:
+    name: str
+    size: int
+    widths: tuple[int, ...]
+    """Of the fields of a member, in bits."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,27 +1,50 @@
 """One switch's memory of a program.
 
-Tables, action profiles, registers and counters, in the layout that native code knows.
+Tables, action profiles, registers, counters, meters, digests and value sets, in the layout that native code knows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from emulator.bmv2json import Digest as DigestNode
 from emulator.bmv2json import Document
 from emulator.bmv2json import Table as TableNode
-from emulator.compiler.layout import COUNTER_BYTES, Layout, RegisterPlace, is_static
-from emulator.entries import ActionCall, Exact, Lpm, Match, Range, TableEntry, Ternary
-from emulator.schema import ActionProfileSchema, ActionSchema, TableSchema
-from emulator.tables.memory import Block, Graveyard
+from emulator.compiler.layout import (
+    COUNTER_BYTES,
+    DIGEST_HEAD_BYTES,
+    DIGEST_SLOTS,
+    ROOT_BYTES,
+    Layout,
+    RegisterPlace,
+    digest_places,
+    digest_slot_bytes,
+    is_static,
+)
+from emulator.entries import (
+    ActionCall,
+    Exact,
+    InvalidEntry,
+    Lpm,
+    Match,
+    Optional,
+    Range,
+    TableEntry,
+    TableFull,
+    Ternary,
+)
+from emulator.schema import ActionProfileSchema, ActionSchema, TableSchema, ValueSetSchema
+from emulator.tables.memory import Block, Graveyard, write_word
+from emulator.tables.meters import MeterArray
 from emulator.tables.profile import ActionProfile
 from emulator.tables.rows import row_layout
 from emulator.tables.table import Table
 
-__all__ = ["ActionProfile", "Counter", "ProgramState", "Register", "Table"]
+__all__ = ["ActionProfile", "Counter", "Digest", "ProgramState", "Register", "Table", "ValueSet"]
 
 
 class Register:
@@ -69,6 +92,101 @@ class Counter:
         self.bytes: NDArray[np.uint64] = cells[:, 1]
 
 
+class Digest:
+    """What one struct's `digest` calls have told and nobody has read yet: at most 1024 records, later ones are lost."""
+
+    def __init__(
+        self, name: str, memory: NDArray[np.uint8], places: tuple[tuple[int, int], ...], slot_bytes: int
+    ) -> None:
+        self.name = name
+        self._head = memory[:DIGEST_HEAD_BYTES].view(np.uint64)
+        self._slots = memory[DIGEST_HEAD_BYTES:].reshape(DIGEST_SLOTS, slot_bytes)
+        self._places = places
+
+    def __len__(self) -> int:
+        return int(self._head[0] - self._head[1])
+
+    @property
+    def lost(self) -> int:
+        """Records that found no room since the program was loaded."""
+        return int(self._head[2])
+
+    def drain(self, limit: int = DIGEST_SLOTS) -> list[tuple[int, ...]]:
+        """Take the oldest records, at most `limit`: one tuple each, with the struct's fields in order."""
+        first = int(self._head[1])
+        count = min(len(self), limit)
+        records = []
+        for number in range(first, first + count):
+            slot = self._slots[number % DIGEST_SLOTS].tobytes()
+            values = (int.from_bytes(slot[at : at + (width + 63) // 64 * 8], "little") for at, width in self._places)
+            records.append(tuple(values))
+        self._head[1] = first + count
+        return records
+
+
+class ValueSet:
+    """A parser value set. A member has one match per expression of the select: Exact, Lpm, Ternary or Optional."""
+
+    def __init__(self, schema: ValueSetSchema, root: int, graveyard: Graveyard) -> None:
+        self.name = schema.name
+        self.size = schema.size
+        self._schema = schema
+        self._root = root
+        self._graveyard = graveyard
+        self._block: Block | None = None
+        self.replace(())
+
+    @property
+    def members(self) -> tuple[tuple[Match, ...], ...]:
+        return self._members
+
+    def replace(self, members: Iterable[tuple[Match, ...]]) -> None:
+        """Give the set other members, all at once. Raises `InvalidEntry`, `TableFull`."""
+        chosen = tuple(members)
+        if len(chosen) > self.size:
+            raise TableFull(f"{self.name}: {len(chosen)} members, its size is {self.size}")
+        bits = sum((width + 7) // 8 * 8 for width in self._schema.widths)
+        size = (bits + 63) // 64 * 8
+        parts = [len(chosen).to_bytes(8, "little")]
+        for member in chosen:
+            parts += (number.to_bytes(size, "little") for number in self._packed(member))
+        block = Block(sum(map(len, parts)))
+        block.bytes[:] = np.frombuffer(b"".join(parts), np.uint8)
+        write_word(self._root, block.address)
+        if self._block is not None:
+            self._graveyard.bury(self._block)
+        self._block, self._members = block, chosen
+
+    def _packed(self, member: tuple[Match, ...]) -> tuple[int, int]:
+        """Value and mask of the select's key, each field in whole bytes."""
+        widths = self._schema.widths
+        if len(member) != len(widths):
+            raise InvalidEntry(f"{self.name}: a member of {len(member)} matches, not {len(widths)}")
+        value = mask = 0
+        for match, width in zip(member, widths, strict=True):
+            own_value, own_mask = _value_and_mask(self.name, match, width)
+            shift = (width + 7) // 8 * 8
+            value, mask = value << shift | own_value, mask << shift | own_mask
+        return value, mask
+
+
+def _value_and_mask(where: str, match: Match, width: int) -> tuple[int, int]:
+    whole = (1 << width) - 1
+    pair = (-1, 0)
+    match match:
+        case Exact(value):
+            pair = (value, whole)
+        case Lpm(value, prefix) if 0 <= prefix <= width:
+            pair = (value, whole ^ whole >> prefix)
+        case Ternary(value, mask):
+            pair = (value, mask)
+        case Optional(value):
+            pair = (0, 0) if value is None else (value, whole)
+    if not all(0 <= number <= whole for number in pair):
+        raise InvalidEntry(f"{where}: {match} is no exact, lpm, ternary or optional match of {width} bits")
+    return pair
+
+
 class ProgramState:
     """Made by `Program.new_state`. One control plane at a time may write; packets may run meanwhile."""
 
@@ -82,7 +200,10 @@ class ProgramState:
     ) -> None:
         self._memory = Block(layout.state_bytes)
         self._graveyard = Graveyard()
-        self._roots_end = max((root for root in layout.table_root.values()), default=-16) + 16
+        roots = (*layout.table_root.values(), *layout.value_set_root.values())
+        self._roots_end = max(roots, default=-ROOT_BYTES) + ROOT_BYTES
+        self.clock: Callable[[], int] = lambda: 0
+        """The switch's time in microseconds, which `Switch.start` sets; idle entries go by it."""
         memory = self._memory.bytes
         self.address: int = self._memory.address
         """What the entry points take as `state`."""
@@ -96,6 +217,22 @@ class ProgramState:
         self.action_profiles: Mapping[str, ActionProfile] = {
             name: ActionProfile(schema, actions, self._graveyard) for name, schema in profiles.items()
         }
+        self.meters: Mapping[str, MeterArray] = {
+            name: MeterArray(name, document.meters[name].size, document.meters[name].unit, self.address + offset)
+            for name, offset in layout.meter_offset.items()
+        }
+        self.digests: Mapping[str, Digest] = {
+            digest.name: self._digest(document, digest, layout.digest_offset[digest.id])
+            for digest in document.digests.values()
+        }
+        self.value_sets: Mapping[str, ValueSet] = {
+            name: ValueSet(
+                ValueSetSchema(name, document.value_sets[name].size, document.value_sets[name].widths),
+                self.address + root,
+                self._graveyard,
+            )
+            for name, root in layout.value_set_root.items()
+        }
         self._all: dict[str, Table] = {}
         for pipeline in (document.ingress, document.egress):
             for node in pipeline.nodes.values():
@@ -108,11 +245,18 @@ class ProgramState:
                         self.action_profiles[node.profile] if node.profile is not None else None,
                         const_entries(document, node),
                         self._graveyard,
+                        lambda: self.clock(),
                     )
         self.tables: Mapping[str, Table] = self._all
 
     def _counter_cells(self, offset: int, size: int) -> NDArray[np.uint64]:
         return self._memory.bytes[offset : offset + size * COUNTER_BYTES].view(np.uint64).reshape(size, 2)
+
+    def _digest(self, document: Document, digest: DigestNode, offset: int) -> Digest:
+        slot_bytes = digest_slot_bytes(digest, document)
+        size = DIGEST_HEAD_BYTES + DIGEST_SLOTS * slot_bytes
+        memory = self._memory.bytes[offset : offset + size]
+        return Digest(digest.name, memory, digest_places(digest, document), slot_bytes)
 
     def reset(self) -> None:
         """Back to the state of a program just loaded."""
@@ -120,6 +264,8 @@ class ProgramState:
             table.reset()
         for profile in self.action_profiles.values():
             profile.reset()
+        for value_set in self.value_sets.values():
+            value_set.replace(())
         self._memory.bytes[self._roots_end :] = 0
 
 

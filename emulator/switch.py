@@ -23,6 +23,8 @@ from emulator.runtime.engine import Drained, Engine
 from emulator.runtime.memory import NONE, PORT_NUMBERS, PRIORITIES
 
 CPU_PORT: Final = 510
+LOOPBACK_PACKETS: Final = 1024
+"""Packets that wait to come again, as many as in simple_switch; more are dropped."""
 QUEUE_PACKETS: Final = 64
 """Default depth of a queue, which is simple_switch's."""
 
@@ -80,8 +82,6 @@ class SwitchCounters(NamedTuple):
     """Cloned to a session that is not there or empty."""
     oversize: int
     """Longer than the fabric's longest frame."""
-    unsupported: int
-    """Resubmitted or recirculated, which the emulator does not do."""
 
 
 class Switch:
@@ -96,6 +96,8 @@ class Switch:
         self.program: Program | None = None
         self.state: ProgramState | None = None
         self.on_packet_in: Callable[[bytes], None] | None = None
+        self.on_digest: Callable[[str, list[tuple[int, ...]]], None] | None = None
+        """Called by `poll_digests` with the name of a digest and its new records."""
         self.packet_in_ns = 0
         """Virtual time of the frame that `on_packet_in` is being given."""
         self._records: Any = np.zeros(1, memory.SWITCH)
@@ -130,13 +132,16 @@ class Switch:
         with self._engine.lock:
             for index in self._index.values():
                 self._engine.flush(index)
+            self._engine.flush(int(self._record["loopback"]))
             self._record["phv_bytes"] = program.phv_bytes
             self._make_room()
             self._record["ingress"] = program.entry_points.ingress
             self._record["egress"] = program.entry_points.egress
             self._record["reparse"] = program.entry_points.reparse
+            self._record["preserve"] = program.entry_points.preserve
             self._record["state"] = state.address
             self.program, self.state = program, state
+            state.clock = self._clock_us
         self.replication.clear()
 
     # --- ports ----------------------------------------------------------------------------------------------------
@@ -229,7 +234,20 @@ class Switch:
             if number == self.cpu_port and self.on_packet_in is not None:
                 self.packet_in_ns = self._engine.now_ns
                 self.on_packet_in(sent)
+        self.poll_digests()
         return result
+
+    def poll_digests(self) -> None:
+        """Hand new digests to `on_digest`; without it they stay in `state.digests`. `forward` does this by itself."""
+        if self.on_digest is None or self.state is None:
+            return
+        for name, digest in self.state.digests.items():
+            records = digest.drain()
+            if records:
+                self.on_digest(name, records)
+
+    def _clock_us(self) -> int:
+        return (self._engine.now_ns - int(self._record["started_ns"])) // 1000
 
     def process(
         self,
@@ -281,6 +299,9 @@ class Switch:
         self._engine = engine
         self._numbers = np.full(PORT_NUMBERS, NONE, np.int64)
         self._record["port_index"] = self._numbers.ctypes.data
+        loopback = engine.add_port(memory.NODE_SWITCH, int(self._records.ctypes.data), memory.LOOPBACK)
+        engine.limit_queue(loopback, 0, LOOPBACK_PACKETS, None)
+        self._record["loopback"] = loopback
         self._make_room()
 
     def _make_port(self, number: int) -> None:

@@ -17,7 +17,9 @@ from emulator.compiler.expressions import Expressions
 from emulator.compiler.frame import I8, I32, I64, Frame, IRValue, Place, const, describe, fit, int_type
 from emulator.compiler.hashing import compute
 from emulator.compiler.layout import RegisterPlace, header_storage, uses
+from emulator.compiler.metering import meter_color
 from emulator.schema import UnsupportedProgram
+from emulator.tables.rows import METER_BYTES
 
 
 def emit_action(frame: Frame, action: Action, params: Sequence[IRValue], exit_block: IRValue) -> None:
@@ -43,9 +45,12 @@ class _Action:
         self.action = action
         self.params = params
         self.rows: dict[tuple[int, Expr], _Row] = {}
+        self.exit_block: IRValue = None
+        """Where a packet goes that ends its control here; None outside controls."""
 
     def emit(self, exit_block: IRValue) -> None:
         frame, body = self.frame, self.action.body
+        self.exit_block = exit_block
         targets = {self._target(p) for p in body if p.op in ("_jump", "_jump_if_zero")}
         blocks = {index: frame.block(f"{self.action.name}.{index}") for index in sorted(targets)}
         end = frame.block(f"{self.action.name}.end") if blocks.get(len(body)) is None else blocks[len(body)]
@@ -119,15 +124,25 @@ class _Action:
             case "count", (Ref("counter_array", name), index):
                 self._count(primitive, name, index)
             case (("mark_to_drop" | "drop"), _):
-                frame.store_packet("egress_spec", const(16, DROP_PORT))
-                frame.store_packet("mcast_grp", const(16, 0))
+                self._drop()
             case (("clone_ingress_pkt_to_egress" | "clone_egress_pkt_to_egress"), (session, fields)):
-                self._refuse_field_list(primitive, fields)
                 one_up = builder.add(expressions.modulo(session, 32), const(32, 1))
                 frame.store_packet("clone_session", one_up)
-                frame.store_packet("clone_field_list", expressions.modulo(fields, 32))
+                frame.store_packet("clone_field_list", self._preserving(primitive, fields))
+            case (("resubmit" | "recirculate" as request), (fields,)):
+                frame.store_packet(request, self._preserving(primitive, fields))
+            case "generate_digest", (_, Const(number)):
+                frame.store_packet("digest", const(32, number))
+            case "modify_field_rng_uniform", (target, low, high):
+                self._random(expressions, target, low, high)
+            case "execute_meter", (Ref("meter_array", name), index, target):
+                self._execute_meter(expressions, name, index, target)
+            case (("assert" | "assume"), (condition,)):
+                self._assert(expressions, condition)
             case "truncate", (length,):
-                frame.store_packet("truncate", expressions.modulo(length, 32))
+                wanted, old, one = expressions.modulo(length, 32), frame.load_packet("truncate"), const(32, 1)
+                shorter = builder.icmp_unsigned("<", builder.sub(wanted, one), builder.sub(old, one))  # 0 is no limit
+                frame.store_packet("truncate", builder.select(shorter, wanted, old))
             case "modify_field_with_hash_based_offset", (Field() as target, base, Ref("calculation", name), size):
                 hashed = compute(frame, frame.document.calculations[name])
                 modulus = expressions.modulo(size, 64)
@@ -160,15 +175,81 @@ class _Action:
                 self._assign_stack(target_name, source_name)
             case (("push" | "pop"), (Ref("stack", name), Const(count))):
                 self._shift_stack(name, count if primitive.op == "push" else -count)
-            case "no_op", _:
+            case (("no_op" | "log_msg"), _):
                 pass
             case op, args:
                 kinds = ", ".join(arg.kind if isinstance(arg, Ref) else type(arg).__name__.lower() for arg in args)
                 raise UnsupportedProgram(f"{primitive.where}: primitive '{op}' ({kinds}) is not supported")
 
-    def _refuse_field_list(self, primitive: Primitive, fields: Expr) -> None:
-        if not isinstance(fields, Const) or self.frame.document.field_lists.get(fields.value, 0):
-            raise UnsupportedProgram(f"{primitive.where}: a clone that preserves metadata is not supported")
+    def _preserving(self, primitive: Primitive, fields: Expr) -> IRValue:
+        """The field list's id, or 0 for an empty one."""
+        if not isinstance(fields, Const):
+            raise UnsupportedProgram(f"{primitive.where}: a field list that is not constant is not supported")
+        return const(32, fields.value)
+
+    def _random(self, expressions: Expressions, target: Expr, low: Expr, high: Expr) -> None:
+        """A number of low … high from the packet's own generator (SplitMix64); nothing where low > high."""
+        frame, builder = self.frame, self.frame.builder
+        least, most = expressions.modulo(low, 64), expressions.modulo(high, 64)
+        draw, after = frame.block("random"), frame.block("random.done")
+        builder.cbranch(builder.icmp_unsigned("<=", least, most), draw, after)
+        builder.position_at_end(draw)
+        state = builder.add(frame.load_packet("random_state", 64), const(64, 0x9E3779B97F4A7C15))
+        frame.store_packet("random_state", state)
+        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+            state = builder.mul(builder.xor(state, builder.lshr(state, const(64, shift))), const(64, factor))
+        state = builder.xor(state, builder.lshr(state, const(64, 31)))
+        count = builder.add(builder.sub(most, least), const(64, 1))
+        whole = builder.icmp_unsigned("==", count, const(64, 0))
+        inside = builder.add(least, builder.urem(state, builder.select(whole, const(64, 1), count)))
+        self._store(expressions, target, builder.select(whole, state, inside))
+        builder.branch(after)
+        builder.position_at_end(after)
+
+    def _store(self, expressions: Expressions, target: Expr, value: IRValue) -> None:
+        """Assign an unsigned integer to a field."""
+        builder = self.frame.builder
+        if isinstance(target, Member):
+            element = expressions.place(target.header)
+            width = describe(element.header, target.name)[1]
+            self.frame.store_in(element, target.name, fit(builder, value, width))
+            self.rows.clear()
+        else:
+            assert isinstance(target, Field)
+            self._assign(target, fit(builder, value, self.frame.width(target)))
+
+    def _execute_meter(self, expressions: Expressions, name: str, index: Expr, target: Expr) -> None:
+        """Without effect where the index is out of range."""
+        frame, builder = self.frame, self.frame.builder
+        meter = frame.document.meters[name]
+        number = expressions.number(index)
+        width = max(64, number.value.type.width)
+        value = fit(builder, number.value, width, number.signed)
+        inside, after = frame.block("meter"), frame.block("metered")
+        builder.cbranch(builder.icmp_unsigned("<", value, const(width, meter.size)), inside, after)
+        builder.position_at_end(inside)
+        offset = builder.mul(fit(builder, value, 64), const(64, METER_BYTES))
+        place = frame.at(frame.at(frame.state, frame.layout.meter_offset[name]), offset)
+        self._store(expressions, target, meter_color(frame, place, meter.unit))
+        builder.branch(after)
+        builder.position_at_end(after)
+
+    def _assert(self, expressions: Expressions, condition: Expr) -> None:
+        """Drop a packet for which the condition does not hold; bmv2 would end."""
+        frame, builder = self.frame, self.frame.builder
+        value = expressions.number(condition).value
+        failed, after = frame.block("assertion_failed"), frame.block("assertion_held")
+        builder.cbranch(builder.icmp_unsigned("==", value, const(value.type.width, 0)), failed, after)
+        builder.position_at_end(failed)
+        self._drop()
+        frame.store_packet("resubmit", const(32, 0))
+        frame.store_packet("recirculate", const(32, 0))
+        builder.branch(self.exit_block or after)
+        builder.position_at_end(after)
+
+    def _drop(self) -> None:
+        self.frame.store_packet("egress_spec", const(16, DROP_PORT))
+        self.frame.store_packet("mcast_grp", const(16, 0))
 
     def _add_header(self, place: Place) -> None:
         """A header that was invalid becomes valid with all fields 0."""

@@ -9,7 +9,8 @@ from emulator.compiler.frame import I32, I64, PTR, Frame, IRValue, const, fit, i
 from emulator.compiler.hashing import compute
 from emulator.compiler.layout import is_static
 from emulator.compiler.lookup import make_lookup
-from emulator.tables.rows import RowLayout, action_codes, param_offsets, profile_actions, row_layout
+from emulator.compiler.metering import meter_color
+from emulator.tables.rows import HIT_AT, METER_AT, RowLayout, action_codes, param_offsets, profile_actions, row_layout
 
 
 def emit_control(frame: Frame, pipeline: Pipeline) -> None:
@@ -73,8 +74,8 @@ class _Control:
             default = builder.load_atomic(frame.at(root, 8), "acquire", 8, typ=PTR)
             source = default if row is None else builder.select(hit, row, default)
             params = frame.at(source, layout.params_at)
-            if table.counters and row is not None:
-                self._count(row, hit)
+            if layout.cell_bytes and row is not None:
+                self._note_hit(table, row, hit)
             self._actions(table, source, params, hit, null)
         builder.position_at_end(null)
         if table.splits_on_hit:
@@ -96,14 +97,28 @@ class _Control:
                 words[word] = builder.or_(words[word], part)
         return words
 
-    def _count(self, row: IRValue, hit: IRValue) -> None:
+    def _note_hit(self, table: Table, row: IRValue, hit: IRValue) -> None:
         frame, builder = self.frame, self.frame.builder
-        counted, after = frame.block("direct_count"), frame.block("direct_counted")
-        builder.cbranch(hit, counted, after)
-        builder.position_at_end(counted)
-        add_to_counter(frame, builder.load(frame.at(row, 8), typ=PTR))
+        noted, after = frame.block("note_hit"), frame.block("noted_hit")
+        builder.cbranch(hit, noted, after)
+        builder.position_at_end(noted)
+        self._note(table, row)
         builder.branch(after)
         builder.position_at_end(after)
+
+    def _note(self, table: Table, row: IRValue) -> None:
+        """What a hit leaves in the entry's cell: counts, its time, tokens taken from the meter."""
+        frame, builder = self.frame, self.frame.builder
+        cell = builder.load(frame.at(row, 8), typ=PTR)
+        if table.counters:
+            add_to_counter(frame, cell)
+        if table.support_timeout:
+            builder.store(frame.load_packet("now", 64), frame.at(cell, HIT_AT))
+        if table.meter is not None:
+            meter = frame.document.meters[table.meter]
+            assert meter.target is not None
+            color = meter_color(frame, frame.at(cell, METER_AT), meter.unit)
+            frame.store(meter.target, fit(builder, color, frame.width(meter.target)))
 
     def _member(
         self, table: Table, layout: RowLayout, row: IRValue, hit: IRValue, null: IRValue
@@ -113,8 +128,8 @@ class _Control:
         on_hit = frame.block(f"{table.name}.hit")
         builder.cbranch(hit, on_hit, null)
         builder.position_at_end(on_hit)
-        if table.counters:
-            add_to_counter(frame, builder.load(frame.at(row, 8), typ=PTR))
+        if layout.cell_bytes:
+            self._note(table, row)
         cell = builder.load(frame.at(row, layout.params_at), typ=PTR)
         value = builder.load_atomic(cell, "acquire", 8, typ=I64)
         profile = self.pipeline.profiles[table.profile or ""]

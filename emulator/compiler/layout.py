@@ -12,9 +12,11 @@ update) touches never reaches memory: it is a local of that function.
 
 State::
 
-    | table roots | counters | register rows |
+    | table roots | value set roots | counters | meters | digests | register rows |
 
-A table root is two words: the published index and the default row (`emulator.tables`). Registers with equally many
+A table root is two words: the published index and the default row (`emulator.tables`); a value set's root is one: the
+published block. A digest is a ring: words `head` (digests written), `tail` (read), `lost`, one unused, then
+`DIGEST_SLOTS` slots of one record. Registers with equally many
 cells form rows: cell i of every such register lies in row i, so that an action which touches many registers at one
 index touches one stretch of memory. One row more than the registers have takes the accesses that are out of range.
 """
@@ -26,11 +28,14 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Final
 
 from emulator.abi import PACKET
-from emulator.bmv2json import Document, Field, Header, Pipeline, Primitive, Ref, Table
+from emulator.bmv2json import Digest, Document, Field, Header, Pipeline, Primitive, Ref, Table
+from emulator.tables.rows import METER_BYTES
 
 SMALL_HEADER_BYTES: Final = 128
 ROOT_BYTES: Final = 16
 COUNTER_BYTES: Final = 16
+DIGEST_SLOTS: Final = 1024
+DIGEST_HEAD_BYTES: Final = 32
 
 _STANDARD = "standard_metadata"
 
@@ -64,7 +69,10 @@ class Layout:
     zeroed_bytes: int
     phv_bytes: int
     table_root: dict[str, int]
+    value_set_root: dict[str, int]
     counter_offset: dict[str, int]
+    meter_offset: dict[str, int]
+    digest_offset: dict[int, int]
     registers: dict[str, RegisterPlace]
     state_bytes: int
 
@@ -110,7 +118,6 @@ def plan(document: Document) -> Layout:
         stack.name: header_offset[stack.headers[1]] - header_offset[stack.headers[0]] if stack.headers[1:] else 0
         for stack in document.stacks.values()
     }
-    table_root, counter_offset, registers, state_bytes = _plan_state(document)
     return Layout(
         header_offset,
         header_stride,
@@ -121,10 +128,7 @@ def plan(document: Document) -> Layout:
         scalars,
         _align(zeroed, 8),
         _align(offset + 8, 64),
-        table_root,
-        counter_offset,
-        registers,
-        state_bytes,
+        *_plan_state(document),
     )
 
 
@@ -142,7 +146,25 @@ def _in_order(document: Document, names: list[str]) -> list[str]:
     return list(order)
 
 
-def _plan_state(document: Document) -> tuple[dict[str, int], dict[str, int], dict[str, RegisterPlace], int]:
+def digest_places(digest: Digest, document: Document) -> tuple[tuple[int, int], ...]:
+    """(byte offset in a slot, width in bits) of each field."""
+    places, offset = [], 0
+    for field in digest.fields:
+        places.append((offset, document.width(field)))
+        offset += (document.width(field) + 63) // 64 * 8
+    return tuple(places)
+
+
+def digest_slot_bytes(digest: Digest, document: Document) -> int:
+    return sum((document.width(field) + 63) // 64 * 8 for field in digest.fields) or 8
+
+
+_State = tuple[
+    dict[str, int], dict[str, int], dict[str, int], dict[str, int], dict[int, int], dict[str, RegisterPlace], int
+]
+
+
+def _plan_state(document: Document) -> _State:
     offset = 0
     table_root = {}
     for pipeline in (document.ingress, document.egress):
@@ -150,12 +172,23 @@ def _plan_state(document: Document) -> tuple[dict[str, int], dict[str, int], dic
             if isinstance(node, Table) and not is_static(node):
                 table_root[node.name] = offset
                 offset += ROOT_BYTES
+    value_set_root = {name: offset + ROOT_BYTES * number for number, name in enumerate(document.value_sets)}
+    offset += ROOT_BYTES * len(value_set_root)
     counter_offset = {}
     for counter in document.counters.values():
         if counter.table is None:
             offset = _align(offset, 64)
             counter_offset[counter.name] = offset
             offset += counter.size * COUNTER_BYTES
+    meter_offset = {}
+    for meter in document.meters.values():
+        if meter.table is None:
+            meter_offset[meter.name] = offset = _align(offset, 64)
+            offset += meter.size * METER_BYTES
+    digest_offset = {}
+    for digest in document.digests.values():
+        digest_offset[digest.id] = offset = _align(offset, 64)
+        offset += DIGEST_HEAD_BYTES + DIGEST_SLOTS * digest_slot_bytes(digest, document)
     registers = {}
     for size in sorted({register.size for register in document.registers.values()}):
         group = [register for register in document.registers.values() if register.size == size]
@@ -171,7 +204,15 @@ def _plan_state(document: Document) -> tuple[dict[str, int], dict[str, int], dic
                 rows, stride, place, size, register.width, storage_bytes(register.width)
             )
         offset += stride * (size + 1)
-    return table_root, counter_offset, registers, _align(offset, 64)
+    return (
+        table_root,
+        value_set_root,
+        counter_offset,
+        meter_offset,
+        digest_offset,
+        registers,
+        _align(offset, 64),
+    )
 
 
 def is_static(table: Table) -> bool:
@@ -226,8 +267,9 @@ def _shared_metadata(document: Document) -> dict[Field, int]:
             checks[1].extend(parts)
     parser_ops: list[Primitive | Any] = [(state.ops, state.key) for state in document.parser.states.values()]
     front = [*uses(parser_ops), *uses(checks[0]), *_pipeline_uses(document, document.ingress)]
-    back = [*uses(checks[1]), *_pipeline_uses(document, document.egress)]
+    back = [*uses(checks[1]), *uses(document.deparser_calls), *_pipeline_uses(document, document.egress)]
     shared = _with_calculations(document, front) & _with_calculations(document, back)
+    shared |= {field for fields in document.field_lists.values() for field in fields}  # copied from packet to packet
     return {
         Field(header.name, name): width
         for header in document.headers.values()

@@ -7,7 +7,9 @@ from llvmlite import ir
 
 from emulator.abi import DROP_PORT, PACKET, InstanceType
 from emulator.bmv2json import Checksum, Document
+from emulator.compiler.actions import emit_primitive
 from emulator.compiler.control import emit_control
+from emulator.compiler.digests import emit_digests
 from emulator.compiler.expressions import Expressions
 from emulator.compiler.frame import PTR, VOID, Frame, IRValue, const, fit
 from emulator.compiler.hashing import compute
@@ -16,7 +18,7 @@ from emulator.compiler.parser import emit_deparser, emit_parser
 
 
 def compile_program(document: Document) -> bytes:
-    """Object code with the entry points `ingress`, `egress` and `reparse` for the host's processor.
+    """Object code with the entry points of `emulator.abi` for the host's processor.
 
     Raises `UnsupportedProgram`.
     """
@@ -50,27 +52,26 @@ def build_module(document: Document, layout: Layout) -> IRValue:
     _ingress(document, layout, module)
     _egress(document, layout, module)
     _reparse(document, layout, module)
+    _preserve(document, layout, module)
     return module
 
 
 def _ingress(document: Document, layout: Layout, module: IRValue) -> None:
     frame = Frame.open(document, layout, module, "ingress.body")
-    frame.zero(frame.phv, layout.zeroed_bytes)
+    _clear(frame)
     frame.store_packet("checksum_error", const(8, 0))
     emit_parser(frame)
     for checksum in document.checksums:
         if checksum.verify:
             _verify(frame, checksum)
     emit_control(frame, document.ingress)
+    emit_digests(frame)
     frame.settle_length()
     _finish(frame, "ingress")
 
 
 def _egress(document: Document, layout: Layout, module: IRValue) -> None:
     frame = Frame.open(document, layout, module, "egress.body")
-    start, length = layout.scalars
-    if length:
-        _forget_metadata_of_clones(frame, start, length)
     emit_control(frame, document.egress)
     sent, dropped = frame.block("sent"), frame.block("dropped")
     spec = frame.load_packet("egress_spec")
@@ -81,6 +82,8 @@ def _egress(document: Document, layout: Layout, module: IRValue) -> None:
     for checksum in document.checksums:
         if checksum.update:
             _update(frame, checksum)
+    for call in document.deparser_calls:
+        emit_primitive(frame, call)
     emit_deparser(frame)
     _finish(frame, "egress")
 
@@ -103,22 +106,76 @@ def _finish(frame: Frame, name: str) -> None:
     function.attributes.add("nounwind")
     state, packet = function.args
     outer = ir.IRBuilder(function.append_basic_block("entry"))
-    phv = outer.gep(packet, [const(64, PACKET.itemsize)], source_etype=ir.IntType(8))
+    phv = phv_of(outer, packet)
     data = outer.gep(packet, [const(64, PACKET.itemsize + frame.layout.phv_bytes)], source_etype=ir.IntType(8))
     outer.call(frame.function, [state, packet, phv, data])
     outer.ret_void()
 
 
-def _forget_metadata_of_clones(frame: Frame, start: int, length: int) -> None:
-    """A clone made in egress begins egress with fresh metadata."""
-    clone, after = frame.block("clone"), frame.block("not_clone")
+def _clear(frame: Frame) -> None:
+    """Begin without headers and metadata; but a packet that comes again has the metadata that it was to keep."""
+    layout, builder = frame.layout, frame.builder
+    start, length = layout.scalars
+    ops = {primitive.op for action in frame.document.actions.values() for primitive in action.body}
+    if not length or not ops & {"resubmit", "recirculate"}:
+        frame.zero(frame.phv, layout.zeroed_bytes)
+        return
+    frame.zero(frame.phv, start)
+    frame.zero(frame.at(frame.phv, start + length), layout.zeroed_bytes - start - length)
+    fresh, after = frame.block("fresh"), frame.block("not_fresh")
     kind = frame.load_packet("instance_type")
-    is_clone = frame.builder.icmp_unsigned("==", kind, const(32, InstanceType.EGRESS_CLONE))
-    frame.builder.cbranch(is_clone, clone, after)
-    frame.builder.position_at_end(clone)
+    builder.cbranch(builder.icmp_unsigned("==", kind, const(32, InstanceType.NORMAL)), fresh, after)
+    builder.position_at_end(fresh)
     frame.zero(frame.at(frame.phv, start), length)
-    frame.builder.branch(after)
-    frame.builder.position_at_end(after)
+    builder.branch(after)
+    builder.position_at_end(after)
+
+
+def _preserve(document: Document, layout: Layout, module: IRValue) -> None:
+    """`preserve` of `emulator.abi`."""
+    function = ir.Function(module, ir.FunctionType(VOID, [PTR, PTR]), "preserve")
+    function.attributes.add("nounwind")
+    entry, body = function.append_basic_block("entry"), function.append_basic_block("body")
+    builder = ir.IRBuilder(body)
+    metadata = frozenset(header.name for header in document.headers.values() if header.metadata)
+    source, target = (
+        Frame(
+            document,
+            layout,
+            module,
+            function,
+            builder,
+            None,
+            packet,
+            phv_of(builder, packet),
+            None,
+            entry,
+            {},
+            metadata,
+        )
+        for packet in function.args
+    )
+    start, length = layout.scalars
+    if length:
+        target.zero(target.at(target.phv, start), length)
+    done = target.block("done")
+    switch = builder.switch(target.load_packet("clone_field_list"), done)
+    for number, fields in document.field_lists.items():
+        block = target.block(f"list.{number}")
+        switch.add_case(const(32, number), block)
+        builder.position_at_end(block)
+        for field in fields:
+            if field.header in metadata:
+                target.store(field, source.load(field))
+        builder.branch(done)
+    builder.position_at_end(done)
+    builder.ret_void()
+    target.close()
+
+
+def phv_of(builder: IRValue, packet: IRValue) -> IRValue:
+    """Address of the PHV behind a packet's record."""
+    return builder.gep(packet, [const(64, PACKET.itemsize)], source_etype=ir.IntType(8))
 
 
 def _verify(frame: Frame, checksum: Checksum) -> None:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from llvmlite import ir
 
 from emulator.abi import DROP_PORT
-from emulator.bmv2json import Const, Expr, Field, ParseState, Primitive, Ref
+from emulator.bmv2json import Const, Expr, Field, ParseState, Primitive, Ref, Transition
 from emulator.compiler.actions import emit_primitive
 from emulator.compiler.expressions import Expressions
-from emulator.compiler.frame import I8, I32, I64, Frame, IRValue, Place, const, fit, int_type, swap
+from emulator.compiler.frame import I8, I32, I64, PTR, Frame, IRValue, Place, const, fit, int_type, swap
 from emulator.schema import UnsupportedProgram
 
 
@@ -156,6 +156,9 @@ class _Parser:
         key = self._key(state)
         for transition in state.transitions:
             target = self.done if transition.next_state is None else self.blocks[transition.next_state]
+            if transition.value_set is not None:
+                self._value_set(state, transition, key, target)
+                continue
             if transition.value is None:
                 frame.builder.branch(target)
                 return
@@ -169,6 +172,20 @@ class _Parser:
             frame.builder.cbranch(frame.builder.icmp_unsigned("==", masked, const(width, value)), target, following)
             frame.builder.position_at_end(following)
         frame.builder.branch(self.done)  # without an error: simple_switch accepts where no case matches
+
+    def _value_set(self, state: ParseState, transition: Transition, key: IRValue, target: IRValue) -> None:
+        """Go to `target` if the value set, as it is now, has a member that matches."""
+        frame, builder = self.frame, self.frame.builder
+        width = (key.type.width + 63) // 64 * 64
+        mask = (1 << width) - 1 if transition.mask is None else transition.mask
+        root = frame.at(frame.state, frame.layout.value_set_root[transition.value_set or ""])
+        block = builder.load_atomic(root, "acquire", 8, typ=PTR)
+        found = builder.call(
+            _value_set_lookup(frame.module, width), [block, fit(builder, key, width), const(width, mask)]
+        )
+        following = frame.block(f"{state.name}.next")
+        builder.cbranch(found, target, following)
+        builder.position_at_end(following)
 
     def _key(self, state: ParseState) -> IRValue | None:
         """The transition key: its fields padded to whole bytes, one behind the other."""
@@ -184,6 +201,40 @@ class _Parser:
                 builder.shl(key, const(total, width)) if width < total else key, fit(builder, part, total)
             )
         return key
+
+
+def _value_set_lookup(module: IRValue, width: int) -> IRValue:
+    """`i1 f(ptr block, iW key, iW mask)`; a block is a count and so many pairs of (value, mask)."""
+    name = f"value_set.{width}"
+    existing = module.globals.get(name)
+    if existing is not None:
+        return existing
+    number = int_type(width)
+    function = ir.Function(module, ir.FunctionType(int_type(1), [PTR, number, number]), name)
+    function.linkage = "internal"
+    block, key, mask = function.args
+    entry, loop, check, found, missed = (
+        function.append_basic_block(label) for label in ("entry", "loop", "check", "found", "missed")
+    )
+    builder = ir.IRBuilder(entry)
+    count = builder.load(block, typ=I64)
+    builder.branch(loop)
+    builder.position_at_end(loop)
+    index = builder.phi(I64)
+    index.add_incoming(const(64, 0), entry)
+    builder.cbranch(builder.icmp_unsigned("<", index, count), check, missed)
+    builder.position_at_end(check)
+    offset = builder.add(builder.mul(index, const(64, width // 4)), const(64, 8))
+    value = builder.load(builder.gep(block, [offset], source_etype=I8), typ=number, align=8)
+    own_at = builder.gep(block, [builder.add(offset, const(64, width // 8))], source_etype=I8)
+    differs = builder.and_(builder.xor(key, value), builder.and_(mask, builder.load(own_at, typ=number, align=8)))
+    index.add_incoming(builder.add(index, const(64, 1)), check)
+    builder.cbranch(builder.icmp_unsigned("==", differs, const(width, 0)), found, loop)
+    builder.position_at_end(found)
+    builder.ret(const(1, 1))
+    builder.position_at_end(missed)
+    builder.ret(const(1, 0))
+    return function
 
 
 def emit_deparser(frame: Frame) -> None:

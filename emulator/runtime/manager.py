@@ -1,6 +1,7 @@
 """What a switch does with a packet around its program: simple_switch's traffic manager (native code).
 
-After ingress, in this order: ingress clone, multicast, drop, unicast. After egress: egress clone, drop, transmit.
+After ingress, in this order: ingress clone, resubmit, multicast, drop, unicast. After egress: egress clone, drop,
+recirculate, transmit. What comes again waits in the queue of a port of its own.
 The semantics are those of behavioral-model's `docs/simple_switch.md`, "Pseudocode for what happens at the end of
 ingress and egress processing".
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from emulator.abi import DROP_PORT, HEADROOM, InstanceType
-from emulator.runtime.memory import NONE, PORT_NUMBERS, PRIORITIES
+from emulator.runtime.memory import LOOPBACK, NONE, PORT_NUMBERS, PRIORITIES
 from emulator.runtime.native import (
     call,
     clear,
@@ -38,6 +39,8 @@ from emulator.runtime.packets import (
 INGRESS_CLONE = InstanceType.INGRESS_CLONE
 EGRESS_CLONE = InstanceType.EGRESS_CLONE
 REPLICATION = InstanceType.REPLICATION
+RESUBMIT = InstanceType.RESUBMIT
+RECIRC = InstanceType.RECIRC
 NORMAL = InstanceType.NORMAL
 
 
@@ -86,7 +89,16 @@ def fresh_record(world: Any, switch: Any, packet: Any, length: Any) -> Any:
 
 
 @native
-def clone_ingress(world: Any, switch: Any, packet: Any, session: Any) -> None:
+def preserve(world: Any, switch: Any, source: Any, target: Any, field_list: Any) -> None:
+    """Give a new packet no user metadata but the fields of a field list (0: none at all), as they are in another."""
+    record = record_of(world, switch, target)
+    record.clone_field_list = field_list
+    call(switch.preserve, record_address(world, switch, source), record_address(world, switch, target))
+    record.clone_field_list = 0
+
+
+@native
+def clone_ingress(world: Any, switch: Any, packet: Any, session: Any, field_list: Any) -> None:
     """Clone the frame as received to every replica of a session.
 
     The parser runs again, and may look at the ingress port; then all standard metadata start anew, that too.
@@ -107,6 +119,8 @@ def clone_ingress(world: Any, switch: Any, packet: Any, session: Any) -> None:
         call(switch.reparse, switch.state, record_address(world, switch, clone))
         record.ingress_port = 0
         record.parser_error = 0
+        if field_list != 0:
+            preserve(world, switch, packet, clone, field_list)
         record.instance_type = INGRESS_CLONE
         record.egress_rid = replica.instance
         record.truncate = group.truncate
@@ -114,8 +128,8 @@ def clone_ingress(world: Any, switch: Any, packet: Any, session: Any) -> None:
 
 
 @native
-def clone_egress(world: Any, switch: Any, packet: Any, session: Any) -> None:
-    """Clone a packet as it is at the end of egress to every replica of a session; standard metadata start anew."""
+def clone_egress(world: Any, switch: Any, packet: Any, session: Any, field_list: Any) -> None:
+    """Clone a packet as it is at the end of egress to every replica of a session; its metadata start anew."""
     if session >= switch.session_count or group_at(switch.sessions, session).count == 0:
         switch.no_session += 1
         return
@@ -130,6 +144,7 @@ def clone_egress(world: Any, switch: Any, packet: Any, session: Any) -> None:
         record = fresh_record(world, switch, clone, length)
         record.start = start
         record.payload = payload
+        preserve(world, switch, packet, clone, field_list)
         record.instance_type = EGRESS_CLONE
         record.egress_rid = replica.instance
         record.truncate = group.truncate
@@ -150,6 +165,7 @@ def multicast(world: Any, switch: Any, packet: Any, group_id: Any) -> None:
     record = record_of(world, switch, packet)
     record.instance_type = REPLICATION
     record.truncate = 0  # simple_switch forgets the program's truncate() when it copies
+    record.recirculate = 0
     priority = int(record.priority) & (PRIORITIES - 1)
     flow = meta_at(world.meta, packet).flow
     for i in range(group.count):
@@ -181,15 +197,22 @@ def receive(world: Any, switch: Any, port_number: Any, packet: Any) -> None:
     record = fresh_record(world, switch, packet, meta.length)
     record.ingress_port = port_number
     record.ingress_global_timestamp = (world.now - switch.started_ns) // 1000
+    run_ingress(world, switch, packet)
+
+
+@native
+def run_ingress(world: Any, switch: Any, packet: Any) -> None:
+    """Ingress on a packet whose record is ready, and what ingress asks for."""
+    record = record_of(world, switch, packet)
+    record.now = (world.now - switch.started_ns) // 1000
     switch.ingress_packets += 1
     call(switch.ingress, switch.state, record_address(world, switch, packet))
     if record.clone_session != 0:
-        clone_ingress(world, switch, packet, int(record.clone_session) - 1)
+        clone_ingress(world, switch, packet, int(record.clone_session) - 1, record.clone_field_list)
         record.clone_session = 0
         record.clone_field_list = 0
     if record.resubmit != 0:
-        switch.unsupported += 1
-        release(world, packet)
+        come_again(world, switch, packet, RESUBMIT, record.resubmit, HEADROOM, meta_at(world.meta, packet).length)
     elif record.mcast_grp != 0:
         multicast(world, switch, packet, int(record.mcast_grp))
     elif record.egress_spec == DROP_PORT:
@@ -201,10 +224,40 @@ def receive(world: Any, switch: Any, port_number: Any, packet: Any) -> None:
 
 
 @native
+def come_again(
+    world: Any, switch: Any, packet: Any, instance_type: Any, field_list: Any, start: Any, length: Any
+) -> None:
+    """Put a frame of a packet before ingress once more; metadata start anew, but for a field list's."""
+    if length > world.max_frame:
+        switch.oversize += 1
+        release(world, packet)
+        return
+    twin = allocate(world)
+    copy(data_of(world, twin) + HEADROOM, data_of(world, packet) + start, length)
+    source = meta_at(world.meta, packet)
+    target = meta_at(world.meta, twin)
+    target.length = length
+    target.flow = source.flow
+    target.time = source.time
+    record = fresh_record(world, switch, twin, length)
+    preserve(world, switch, packet, twin, field_list)
+    record.instance_type = instance_type
+    record.packet_length = length
+    release(world, packet)
+    enqueue(world, switch.loopback, twin, 0)
+
+
+@native
 def depart(world: Any, port: Any, port_index: Any, packet: Any) -> Any:
     """Run egress on a packet just taken from a queue of `port`. False: it was dropped and is back in the pool."""
     switch = switch_at(port.node, 0)
     meta = meta_at(world.meta, packet)
+    if port.number == LOOPBACK:
+        record = record_of(world, switch, packet)
+        record.enq_timestamp = 0
+        record.enq_qdepth = 0
+        run_ingress(world, switch, packet)
+        return False
     if switch.egress == 0:
         switch.no_program += 1
         release(world, packet)
@@ -212,6 +265,7 @@ def depart(world: Any, port: Any, port_index: Any, packet: Any) -> Any:
     record = record_of(world, switch, packet)
     now_us = (world.now - switch.started_ns) // 1000
     record.egress_global_timestamp = now_us
+    record.now = now_us
     record.deq_timedelta = now_us - int(record.enq_timestamp)
     record.deq_qdepth = queue_at(world.queues, port_index * PRIORITIES + meta.priority).depth_packets
     record.qid = meta.priority
@@ -220,19 +274,19 @@ def depart(world: Any, port: Any, port_index: Any, packet: Any) -> Any:
     switch.egress_packets += 1
     call(switch.egress, switch.state, record_address(world, switch, packet))
     if record.clone_session != 0:
-        clone_egress(world, switch, packet, int(record.clone_session) - 1)
+        clone_egress(world, switch, packet, int(record.clone_session) - 1, record.clone_field_list)
         record.clone_session = 0
         record.clone_field_list = 0
     if record.egress_spec == DROP_PORT:
         switch.egress_drops += 1
         release(world, packet)
         return False
+    length = int(record.length)
+    if record.truncate != 0 and int(record.truncate) < length:
+        length = int(record.truncate)
     if record.recirculate != 0:
-        switch.unsupported += 1
-        release(world, packet)
+        come_again(world, switch, packet, RECIRC, record.recirculate, record.start, length)
         return False
     meta.start = record.start
-    meta.length = record.length
-    if record.truncate != 0 and int(record.truncate) < meta.length:
-        meta.length = int(record.truncate)
+    meta.length = length
     return True

@@ -19,6 +19,8 @@ import numpy as np
 
 PRIORITIES: Final = 8
 PORT_NUMBERS: Final = 512
+LOOPBACK: Final = PORT_NUMBERS
+"""Number of the port through which packets come again."""
 UNLIMITED: Final = 1 << 62
 NONE: Final = -1
 
@@ -136,6 +138,7 @@ SWITCH: Final = _record(
     "ingress",
     "egress",
     "reparse",
+    "preserve",
     "state",
     "phv_bytes",
     "port_index",  # address of int64[PORT_NUMBERS]: index into ports, or -1
@@ -144,13 +147,13 @@ SWITCH: Final = _record(
     "sessions",  # address of GROUP[session_count], by session id
     "session_count",
     "replicas",  # address of REPLICA[]
+    "loopback",  # index of the port whose queue holds what was resubmitted or recirculated
     "started_ns",
     "no_program",
     "no_port",
     "no_group",
     "no_session",
     "oversize",
-    "unsupported",
     "ingress_drops",
     "egress_drops",
     "ingress_packets",

@@ -2,9 +2,10 @@
 
 A key is a run of 64-bit words; a field never straddles two words unless it is wider than one. An entry is a row::
 
-    | action code u32, priority u32 | counter u64 | key words | [masks | low, high per range field] | parameters |
+    | action code u32, priority u32 | cell u64 | key words | [masks | low, high per range field] | parameters |
 
-`counter` is the address of the entry's (packets, bytes) pair, or 0. Parameters take one word each, or as many as they
+`cell` is the address of what packets write about the entry, or 0: (packets, bytes), the time of the last hit and a
+meter (`emulator.tables.meters`), as far as the table has them. Parameters take one word each, or as many as they
 need. In a table with an action profile the only parameter is the address of a cell. A cell holds the address of a
 member's row (action code and parameters, no key), or that of a group block plus 1::
 
@@ -33,6 +34,9 @@ KEY_AT: Final = 16
 GROUP_HEAD_WORDS: Final = 3
 INDEX_HEAD_WORDS: Final = 2
 ADDRESS_BITS: Final = 48
+HIT_AT: Final = 16
+METER_AT: Final = 24
+METER_BYTES: Final = 72
 _WORD: Final = (1 << 64) - 1
 
 Strategy = Literal["none", "exact", "tuple", "first", "range"]
@@ -68,6 +72,7 @@ class RowLayout:
     params_at: int
     row_bytes: int
     indirect: bool
+    cell_bytes: int
 
 
 def param_offsets(action: Action) -> tuple[int, ...]:
@@ -113,7 +118,14 @@ def row_layout(document: Document, table: Table) -> RowLayout:
     room = max((sum(param_bytes(width) for _, width in action.params) for action in actions), default=0)
     indirect = table.profile is not None
     row_bytes = params_at + (8 if indirect else room)
-    return RowLayout(strategy, tuple(places), words, ranges, masks_at, ranges_at, params_at, row_bytes, indirect)
+    cell_bytes = HIT_AT if table.counters else 0
+    if table.support_timeout:
+        cell_bytes = METER_AT
+    if table.meter is not None:
+        cell_bytes = METER_AT + METER_BYTES
+    return RowLayout(
+        strategy, tuple(places), words, ranges, masks_at, ranges_at, params_at, row_bytes, indirect, cell_bytes
+    )
 
 
 def profile_actions(document: Document, profile: str) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -27,8 +27,9 @@ from emulator.entries import (
 from emulator.schema import ActionSchema, TableSchema
 from emulator.tables.index import ExactIndex, Index, RangeIndex, TupleIndex
 from emulator.tables.memory import Graveyard, Pool, write_word
+from emulator.tables.meters import MeterCell, MeterRates
 from emulator.tables.profile import ActionProfile, pack_params
-from emulator.tables.rows import RowLayout
+from emulator.tables.rows import HIT_AT, METER_AT, RowLayout
 
 MAX_PRIORITY: Final = (1 << 31) - 1
 _NO_ACTION_CODE: Final = (1 << 32) - 1
@@ -49,8 +50,8 @@ class _Key:
 class _Stored:
     entry: TableEntry
     row: int
-    counter: int
-    """Address of its (packets, bytes), or 0."""
+    notes: int
+    """Address of what packets write about it (`RowLayout.cell_bytes`), or 0."""
     cell: int
     """Of the action profile, or 0."""
 
@@ -67,7 +68,9 @@ class Table:
         profile: ActionProfile | None,
         const_entries: Sequence[TableEntry],
         graveyard: Graveyard,
+        clock: Callable[[], int],
     ) -> None:
+        """`clock` tells the switch's time in microseconds."""
         self.schema = schema
         self._layout = layout
         self._actions = actions
@@ -76,7 +79,8 @@ class Table:
         self._profile = profile
         self._const_entries = tuple(const_entries)
         self._rows = Pool(layout.row_bytes)
-        self._counters = Pool(16)
+        self._notes = Pool(max(16, layout.cell_bytes))
+        self._clock = clock
         self._entries: dict[_Key, _Stored] = {}
         self._default_row = 0
         self._index = self._make_index(graveyard)
@@ -140,7 +144,7 @@ class Table:
         if stored is None:
             raise EntryNotFound(f"{self.schema.name}: no entry {entry.match} with priority {entry.priority}")
         old_row, old_cell, old_action = stored.row, stored.cell, stored.entry.action
-        row, cell = self._make_row(key, entry, stored.counter)
+        row, cell = self._make_row(key, entry, stored.notes)
         self._put(key, row)
         stored.entry, stored.row, stored.cell = entry, row, cell
         self._rows.give_back(old_row)
@@ -169,18 +173,25 @@ class Table:
             raise EntryExists(f"{self.schema.name}: an entry {entry.match} with priority {entry.priority} exists")
         if len(self._entries) >= self.schema.size:
             raise TableFull(f"{self.schema.name}: holds {self.schema.size} entries, its size")
-        counter = 0
-        if self.schema.direct_counter is not None:
-            counter = self._counters.take()
-            self._counters.write(counter, bytes(16))
+        notes = self._make_notes()
         try:
-            row, cell = self._make_row(key, entry, counter)
+            row, cell = self._make_row(key, entry, notes)
         except EmulatorError:
-            if counter:
-                self._counters.give_back(counter)
+            if notes:
+                self._notes.give_back(notes)
             raise
         self._put(key, row)
-        self._entries[key] = _Stored(entry, row, counter, cell)
+        self._entries[key] = _Stored(entry, row, notes, cell)
+
+    def _make_notes(self) -> int:
+        if not self._layout.cell_bytes:
+            return 0
+        notes = self._notes.take()
+        content = bytes(HIT_AT)
+        if self._layout.cell_bytes > HIT_AT:
+            content += self._clock().to_bytes(8, "little")
+        self._notes.write(notes, content.ljust(self._layout.cell_bytes, b"\0"))
+        return notes
 
     def _put(self, key: _Key, row: int) -> None:
         assert self._index is not None
@@ -188,8 +199,8 @@ class Table:
 
     def _release(self, stored: _Stored) -> None:
         self._rows.give_back(stored.row)
-        if stored.counter:
-            self._counters.give_back(stored.counter)
+        if stored.notes:
+            self._notes.give_back(stored.notes)
         if self._profile is not None:
             self._profile.detach(stored.entry.action, stored.cell)
 
@@ -245,7 +256,40 @@ class Table:
     def _counter_cell(self, match: Sequence[Match], priority: int) -> ctypes.Array[ctypes.c_uint64]:
         if self.schema.direct_counter is None:
             raise InvalidEntry(f"{self.schema.name}: has no direct counter")
-        return (ctypes.c_uint64 * 2).from_address(self._find(match, priority).counter)
+        return (ctypes.c_uint64 * 2).from_address(self._find(match, priority).notes)
+
+    # ---- direct meters and idle timeouts
+
+    def meter(self, match: Sequence[Match], priority: int = 0) -> MeterRates | None:
+        """An entry's rates; None: not configured. Raises `EntryNotFound`, `InvalidEntry`."""
+        return self._meter_cell(match, priority).get()
+
+    def set_meter(self, match: Sequence[Match], rates: MeterRates | None, priority: int = 0) -> None:
+        """Raises `EntryNotFound`, `InvalidEntry`."""
+        self._meter_cell(match, priority).set(rates, f"{self.schema.name}, entry {tuple(match)}")
+
+    def _meter_cell(self, match: Sequence[Match], priority: int) -> MeterCell:
+        if self.schema.direct_meter is None:
+            raise InvalidEntry(f"{self.schema.name}: has no direct meter")
+        return MeterCell(self._find(match, priority).notes + METER_AT)
+
+    def idle_ns(self, match: Sequence[Match], priority: int = 0) -> int:
+        """Nanoseconds since the entry was last hit, or inserted. Raises `EntryNotFound`, `InvalidEntry`."""
+        if not self.schema.support_timeout:
+            raise InvalidEntry(f"{self.schema.name}: does not support timeouts")
+        return self._idle_ns(self._find(match, priority))
+
+    def idle_entries(self) -> list[TableEntry]:
+        """The entries whose `idle_timeout_ns` has passed without a hit."""
+        return [
+            stored.entry
+            for stored in list(self._entries.values())
+            if stored.entry.idle_timeout_ns and self._idle_ns(stored) >= stored.entry.idle_timeout_ns
+        ]
+
+    def _idle_ns(self, stored: _Stored) -> int:
+        last = ctypes.c_uint64.from_address(stored.notes + HIT_AT).value
+        return max(self._clock() - int(last), 0) * 1000
 
     # ---- keys and rows
 
@@ -305,9 +349,14 @@ class Table:
             )
         return pack_params(self._actions[call.name], call, self.schema.name)
 
-    def _make_row(self, key: _Key, entry: TableEntry, counter: int) -> tuple[int, int]:
+    def _make_row(self, key: _Key, entry: TableEntry, notes: int) -> tuple[int, int]:
         """(address of the row, cell of the action profile or 0)."""
         layout, cell, code = self._layout, 0, 0
+        if entry.idle_timeout_ns < 0 or (entry.idle_timeout_ns and not self.schema.support_timeout):
+            raise InvalidEntry(
+                f"{self.schema.name}: an idle timeout of {entry.idle_timeout_ns} ns; "
+                + ("it is 0 or more" if self.schema.support_timeout else "the table supports none")
+            )
         if self._profile is not None:
             cell = self._profile.attach(entry.action)
             params = struct.pack("<Q", cell)
@@ -317,7 +366,7 @@ class Table:
             params = self._params(entry.action)
             code = self._codes[entry.action.name]
         size = 8 * layout.words
-        content = struct.pack("<IIQ", code, key.order, counter) + key.value.to_bytes(size, "little")
+        content = struct.pack("<IIQ", code, key.order, notes) + key.value.to_bytes(size, "little")
         if layout.ranges:
             content += key.mask.to_bytes(size, "little") + struct.pack(f"<{len(key.bounds)}Q", *key.bounds)
         row = self._rows.take()

@@ -31,7 +31,10 @@ class Bench:
     def __init__(self, program: Program, state: ProgramState | None = None) -> None:
         self.program = program
         self.state = state or program.new_state()
-        self._ingress, self._egress, self._reparse = (_FUNCTION(address) for address in program.entry_points)
+        points = program.entry_points
+        self._ingress, self._egress, self._reparse, self._preserve = (
+            _FUNCTION(address) for address in (points.ingress, points.egress, points.reparse, points.preserve)
+        )
         size = PACKET.itemsize + program.phv_bytes + CAPACITY
         memory = np.zeros(size + 64, dtype=np.uint8)
         start = -memory.ctypes.data % 64
@@ -59,6 +62,12 @@ class Bench:
 
     def reparse(self) -> None:
         self._reparse(self.state.address, self.memory.ctypes.data)
+
+    def preserve(self, field_list: int = 0) -> None:
+        """Turn the packet into a clone of itself, as far as metadata go: of those a field list's alone are left."""
+        source = self.memory.copy()
+        self.record["clone_field_list"] = field_list
+        self._preserve(source.ctypes.data, self.memory.ctypes.data)
 
     def frame(self) -> bytes:
         start, length = int(self.record["start"]), int(self.record["length"])

@@ -116,14 +116,19 @@ def _egress(state: int, address: int) -> None:
     packet.length = end - start
 
 
+def _preserve(source: int, target: int) -> None:
+    pass
+
+
 parse = njit(error_model="numpy", _nrt=False)(_parse)
 
 
 @cache
 def program() -> Any:
-    ingress, egress, reparse = (cfunc(_SIGNATURE, error_model="numpy")(f) for f in (_ingress, _egress, _reparse))
-    points = SimpleNamespace(ingress=ingress.address, egress=egress.address, reparse=reparse.address)
-    return SimpleNamespace(entry_points=points, phv_bytes=PHV_BYTES, keep=(ingress, egress, reparse))
+    functions = {"ingress": _ingress, "egress": _egress, "reparse": _reparse, "preserve": _preserve}
+    keep = {name: cfunc(_SIGNATURE, error_model="numpy")(function) for name, function in functions.items()}
+    points = SimpleNamespace(**{name: function.address for name, function in keep.items()})
+    return SimpleNamespace(entry_points=points, phv_bytes=PHV_BYTES, keep=keep)
 
 
 class State:

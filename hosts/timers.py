@@ -9,6 +9,8 @@ _GAIN: Final = 1 / 8
 _VARIATION_GAIN: Final = 1 / 4
 _VARIATIONS: Final = 4
 MAX_DOUBLINGS: Final = 16
+MAX_SHARED_DOUBLINGS: Final = 3
+"""Of the back-off that new rounds take over: a lost packet must not cost later rounds more than this."""
 
 
 @dataclass(slots=True)
@@ -17,7 +19,8 @@ class RetransmissionTimeout:
 
     A round-trip here ends with the slowest worker, so it varies more than a network's; and when it grows beyond the
     time-out, every round is resent and no sample is valid. Hence RFC 6298's rule: a back-off stays for new rounds until
-    a valid sample comes.
+    a valid sample comes. A round that any worker has resent is no sample either: its time is that worker's time-out,
+    and taking it as a round-trip would let the workers' time-outs drive each other up.
     """
 
     base_ns: int
@@ -29,7 +32,7 @@ class RetransmissionTimeout:
     doublings: int = 0
 
     def sample(self, round_trip_ns: float) -> None:
-        """Take the round-trip time of rounds that were sent once only (Karn's rule is the caller's)."""
+        """Take the round-trip time of rounds that every worker sent once only (Karn's rule is the caller's)."""
         if self.smoothed_ns is None:
             self.smoothed_ns, self.variation_ns = round_trip_ns, round_trip_ns / 2
         else:
@@ -41,7 +44,7 @@ class RetransmissionTimeout:
 
     def expired(self, attempts: int) -> None:
         """A timer of a round that had been sent `attempts` times expired."""
-        self.doublings = min(max(self.doublings, attempts), MAX_DOUBLINGS)
+        self.doublings = min(max(self.doublings, attempts), MAX_SHARED_DOUBLINGS)
 
     @property
     def first_ns(self) -> int:

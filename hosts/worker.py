@@ -33,6 +33,10 @@ from wire.frames import Datagrams
 
 NEVER: Final = np.iinfo(np.int64).max
 MAX_WEIGHT: Final = 0xFFFF_FFFF
+REORDERING: Final = 1
+"""A round is taken for lost when one that is more than this many rounds later, and was sent no earlier, is complete."""
+
+_NO_PLACES: Final = np.empty(0, np.intp)
 
 _RESULT: Final = int(MessageType.RESULT)  # plain integers: NumPy compares them faster
 _SCALE_RESULT: Final = int(MessageType.SCALE_RESULT)
@@ -106,11 +110,13 @@ class WorkerCore:
         self._answer = np.zeros(size, np.int64)  # the message type that answers it
         self._attempts = np.zeros(size, np.int64)
         self._first_sent = np.zeros(size, np.int64)
+        self._last_sent = np.zeros(size, np.int64)
         self._deadline = np.full(size, NEVER, np.int64)
         self._row_at = np.zeros(size, np.int64)  # scratch
         self._to_aggregator = np.full(size, self.plan.aggregator, np.uint32)
         self._next = self._base  # no round from here on was looked at by `_sendable`
         self._held_back: IntArray = np.empty(0, np.int64)  # rounds below `_next` that could not be sent when looked at
+        self._overtaken = _NO_PLACES  # rounds that later ones have overtaken, to be sent again at once
         self._next_deadline = int(NEVER)
         self._deadline_is_stale = False
 
@@ -248,7 +254,8 @@ class WorkerCore:
             lanes = messages.lanes.astype(np.int32)
             store.lanes[places] = lanes
 
-        once = self._first_sent[places][self._attempts[places] == 1]
+        clean = (self._attempts[places] == 1) & (messages.flags & MessageFlag.RETRANSMISSION == 0)
+        once = self._first_sent[places][clean]
         if len(once):
             self._timeout.sample(now_ns - min(once.tolist()))
         numbers = rounds.tolist()
@@ -274,6 +281,15 @@ class WorkerCore:
         self._unsent = True
         if min(numbers) == self._base:
             self._advance()
+        if newest > self._base + REORDERING:
+            self._find_overtaken(newest)
+
+    def _find_overtaken(self, newest: int) -> None:
+        """Rounds that were sent before `newest` and are still open were lost somewhere: paths keep their order."""
+        sent = self._first_sent[newest & self._store.mask]
+        overtaken = (self._flight != NO_ROUND) & (self._flight < newest - REORDERING) & (self._last_sent <= sent)
+        if overtaken.any():
+            self._overtaken = np.flatnonzero(overtaken)
 
     def _advance(self) -> None:
         """Move the base behind the rounds that are complete, and let go of the tensors below it."""
@@ -289,9 +305,15 @@ class WorkerCore:
         if self.paused:
             return []
         out, self._answers = self._answers, []
+        if len(self._overtaken):
+            overtaken = self._overtaken[self._flight[self._overtaken] != NO_ROUND]
+            self._overtaken = _NO_PLACES
+            if len(overtaken):
+                out += self._resend(now_ns, overtaken)
         if now_ns >= self._next_deadline:
             due = np.flatnonzero(self._deadline <= now_ns)
             if len(due):
+                self._timeout.expired(int(self._attempts[due].max()))
                 out += self._resend(now_ns, due)
             self._deadline_is_stale = True
         if self._unsent:
@@ -306,7 +328,7 @@ class WorkerCore:
         """When `poll` must be called at the latest; None while no timer runs."""
         if self.paused:
             return None
-        if self._unsent or self._answers:
+        if self._unsent or self._answers or len(self._overtaken):
             return 0
         if self._deadline_is_stale:
             self._next_deadline = int(self._deadline.min())
@@ -341,6 +363,7 @@ class WorkerCore:
         self._peer[places] = self.plan.aggregator
         self._attempts[places] = 1
         self._first_sent[places] = now_ns
+        self._last_sent[places] = now_ns
         deadline = now_ns + self._timeout.first_ns
         self._deadline[places] = deadline
         self._next_deadline = min(self._next_deadline, deadline)
@@ -359,11 +382,12 @@ class WorkerCore:
     def _resend(self, now_ns: int, places: NDArray[np.intp]) -> list[Datagrams]:
         """Send again what is in flight at these places, and back off."""
         attempts = self._attempts[places]
-        self._timeout.expired(int(attempts.max()))
         waits = self._timeout.unscaled_ns << np.minimum(attempts, MAX_DOUBLINGS)
         deadlines = now_ns + np.minimum(waits, self._options.most_timeout_ns)
         self._deadline[places] = deadlines
         self._attempts[places] = attempts + 1
+        self._last_sent[places] = now_ns
+        self._deadline_is_stale = True
         self.counters.retransmitted += len(places)
         return self._messages(self._flight[places], MessageFlag.RETRANSMISSION)
 

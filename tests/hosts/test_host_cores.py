@@ -19,7 +19,9 @@ from wire.aggregation import (
     MESSAGE_BYTES,
     MessageFlag,
     MessageType,
+    make_tag,
     set_checksum,
+    version_type,
 )
 from wire.control import Child, FinalRound, Held, Resume, ServerPlan, WorkerPlan
 from wire.frames import Datagrams
@@ -507,3 +509,44 @@ def test_a_server_keeps_the_last_rounds_for_whoever_fetches() -> None:
 def test_two_children_with_one_bit_are_refused() -> None:
     with pytest.raises(InvalidPlan, match="child bit 0x1 is not one bit"):
         ParameterServerCore(replace(SERVER_PLAN, children=(Child(1, 10), Child(1, 11))))
+
+
+def test_a_round_that_later_ones_overtake_is_sent_again_at_once() -> None:
+    worker = WorkerCore(PLAN, OPTIONS)
+    worker.submit(ones(20))
+    worker.poll(0)
+
+    def result(number: int) -> Datagrams:
+        message = np.zeros(1, HEADER)
+        message["version_type"] = version_type(MessageType.SCALE_RESULT)
+        message["job"], message["tag"], message["slot"] = PLAN.job, make_tag(PLAN.generation, number), number
+        message["window"], message["exponent"] = 0xFFFF, 128
+        set_checksum(message)
+        return Datagrams(np.full(1, SERVER, np.uint32), message.view(np.uint8).reshape(1, -1))
+
+    for number in (0, 1, 3):
+        worker.receive(MS, result(number))
+    assert tags(worker.poll(MS)) == [8, 9]  # round 3 alone may have overtaken round 2 in a switch
+    worker.receive(MS, result(4))
+    again, *_ = worker.poll(MS)
+    assert tags([again]) == [2]
+    assert headers(again)["flags"].tolist() == [MessageFlag.RETRANSMISSION]
+    worker.receive(MS, result(5))
+    assert worker.poll(MS) == []  # once is enough: nothing that was sent later has overtaken the copy
+
+
+def test_a_round_that_another_worker_resent_is_no_round_trip_sample() -> None:
+    job = Job()
+    for worker in job.workers:
+        worker.submit(ones(600))
+    for _ in range(12):
+        job.step(after_ns=2 * MS)
+    answers, timeouts = job.answer(), []
+    for flags in (0, MessageFlag.RETRANSMISSION):
+        assert job.workers[0].deadline_ns is not None
+        timeouts.append(job.workers[0].deadline_ns - job.now)
+        job.deliver(answers, after_ns=MS, flags=flags)
+        answers = job.answer()
+    assert job.workers[0].deadline_ns is not None
+    timeouts.append(job.workers[0].deadline_ns - job.now)
+    assert timeouts[0] != timeouts[1] == timeouts[2]

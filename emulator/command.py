@@ -50,10 +50,12 @@ def run(options: Options) -> None:
     switch = _make_switch(options)
     from emulator.ports.wired import WiredSwitch
 
-    with WiredSwitch(switch, options.interfaces, options.capture) as wired:
+    with WiredSwitch(switch, options.interfaces, options.capture, ring=options.ring) as wired:
         server = _make_server(options, switch)
         server.start()
         try:
+            if options.ring and wired.without_ring:
+                _say(f"ports {list(wired.without_ring)} receive without a ring, for there is no memory for one")
             ports = ", ".join(f"{port}@{name}" for port, name in options.interfaces.items()) or "none"
             _say(f"device {options.device_id}, ports {ports}; P4Runtime on {server.address}")
             ended.wait()

@@ -28,7 +28,7 @@ from emulator.ports.memory import (
     SHARED_OUT_TAIL,
     SLOT_HEADER,
 )
-from emulator.ports.receive import receive_from_ring
+from emulator.ports.receive import receive_batch
 from emulator.ports.transmit import flush_all, serve_ports
 from emulator.runtime.events import pop
 from emulator.runtime.manager import receive
@@ -118,7 +118,7 @@ def serve(loop: Any, world: Any) -> Any:
         work = take_packet_outs(loop, world)
         for i in range(loop.nic_count):
             nic = nic_at(loop.nics, i)
-            work += receive_from_ring(loop, world, nic)
+            work += receive_batch(loop, world, nic)
         flush_all(loop, world)
         if loop.told != 0:
             loop.told = 0

@@ -66,11 +66,12 @@ NIC: Final = _record(
     "vectors",  # address of iovec[BATCH]
     "blocked",  # the kernel takes no more: wait until it does
     "continuing",  # a frame waited when the last one was sent: the next begins when that one ends
-    "receive_messages",  # as above, for recvmmsg: mmsghdr[BATCH], two iovecs each, packets and ancillary data
-    "receive_vectors",
-    "receive_packets",
-    "receive_headers",
-    "receive_controls",
+    # addresses for recvmmsg, without a ring
+    "receive_messages",  # mmsghdr[BATCH]
+    "receive_vectors",  # two iovecs for each: header and frame
+    "receive_packets",  # int64[BATCH]
+    "receive_headers",  # HEADER_BYTES for each
+    "receive_controls",  # CONTROL_BYTES for each
     "capture_in",  # descriptors of capture files, or -1
     "capture_out",
     # counters
@@ -95,6 +96,10 @@ SCRATCH_BYTES: Final = 256
 
 OP_SERVE: Final = 0
 
+MESSAGE_BYTES: Final = 64
+"""Of an mmsghdr on a 64-bit machine."""
+HEADER_BYTES: Final = 64
+"""Beside one frame that recvmmsg fetches: its virtio_net_hdr, and from byte 16 on its sockaddr_ll."""
 CONTROL_BYTES: Final = 64
-"""Ancillary data of one received frame: a cmsghdr and tpacket_auxdata."""
+"""Ancillary data of such a frame: a cmsghdr and tpacket_auxdata."""
 VIRTIO_HEADER_BYTES: Final = 10

@@ -89,6 +89,7 @@ class Options:
     grpc_address: str
     tls: TlsFiles | None
     capture: Path | None
+    ring: bool
     log_console: bool
     log_file: Path | None
     log_level: int
@@ -131,6 +132,7 @@ def parse(arguments: Sequence[str]) -> Options:
         grpc_address=given.grpc_server_addr,
         tls=_tls(given),
         capture=given.pcap,
+        ring=not given.no_ring,
         log_console=given.log_console,
         log_file=given.log_file,
         log_level=LOG_LEVELS[given.log_level],
@@ -233,6 +235,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FOLDER",
         help="write what each interface receives and sends to INTERFACE_in.pcap and INTERFACE_out.pcap (default: here)",
     )
+    add("--no-ring", action="store_true", help="receive by system calls: slower, and saves 4 MB of memory per port")
     add("--log-console", action="store_true", help="log to standard output")
     add("--log-file", type=Path, metavar="FILE", help="log to a file")
     add(

@@ -12,6 +12,7 @@ from typing import Any, Final
 from emulator.abi import HEADROOM
 from emulator.ports.calls import (
     copy_apart,
+    invoke,
     load_status,
     load_u16,
     load_u32,
@@ -20,11 +21,11 @@ from emulator.ports.calls import (
     store_u16,
 )
 from emulator.ports.capture import record_frame
-from emulator.ports.memory import BATCH, VIRTIO_HEADER_BYTES
+from emulator.ports.memory import BATCH, CONTROL_BYTES, HEADER_BYTES, MESSAGE_BYTES, VIRTIO_HEADER_BYTES
 from emulator.ports.transmit import serve_ports
 from emulator.runtime.manager import receive
-from emulator.runtime.native import load_byte, meta_at, native, port_at, store_byte, switch_at
-from emulator.runtime.packets import allocate, data_of
+from emulator.runtime.native import copy, load, load_byte, meta_at, native, port_at, store, store_byte, switch_at
+from emulator.runtime.packets import allocate, data_of, release
 
 # linux/if_packet.h: offsets in tpacket2_hdr, its flags, and the sockaddr_ll behind it
 _LENGTH: Final = 4
@@ -40,6 +41,8 @@ _OUTGOING: Final = 4
 _VLAN: Final = 0x8100
 _NEEDS_CHECKSUM: Final = 1
 
+_PACKET_TYPE_BY_CALL: Final = 16 + 10
+_ADDRESS_BYTES: Final = 20
 _ADDRESSES: Final = 12
 _TAG_BYTES: Final = 4
 _DONT_WAIT: Final = 0x40
@@ -149,3 +152,74 @@ def receive_from_ring(loop: Any, world: Any, nic: Any) -> Any:
             nic.ring_head = 0
         serve_ports(loop, world)
     return BATCH
+
+
+@native
+def finish_message(loop: Any, world: Any, nic: Any, i: Any) -> None:
+    """The frame that recvmmsg put into the i-th packet, into the switch."""
+    packet = load(nic.receive_packets, i)
+    message = nic.receive_messages + i * MESSAGE_BYTES
+    header = nic.receive_headers + i * HEADER_BYTES
+    control = nic.receive_controls + i * CONTROL_BYTES
+    if load_byte(header + _PACKET_TYPE_BY_CALL) == _OUTGOING:
+        release(world, packet)
+        return
+    length = load_u32(message + 56) - VIRTIO_HEADER_BYTES
+    tagged = (
+        load_u32(control + 8) == _SOL_PACKET
+        and load_u32(control + 12) == _AUXDATA
+        and load_u32(control + 16) & _STATUS_TAG != 0
+        and length >= _ADDRESSES
+    )
+    whole = length
+    if tagged:
+        whole += _TAG_BYTES
+    if whole > world.max_frame or load_u32(message + 48) & _TRUNCATED != 0:
+        nic.oversize += 1
+        release(world, packet)
+        return
+    data = data_of(world, packet) + HEADROOM
+    if load_byte(header) & _NEEDS_CHECKSUM != 0 and complete_checksum(data, length, header):
+        nic.checksums_completed += 1
+    if tagged:
+        protocol = _VLAN
+        if load_u32(control + 16) & _STATUS_TAG_PROTOCOL != 0:
+            protocol = load_u16(control + 34)
+        copy(data + _ADDRESSES + _TAG_BYTES, data + _ADDRESSES, length - _ADDRESSES)
+        insert_tag(data, protocol, load_u16(control + 32))
+        nic.tags_restored += 1
+    enter(loop, world, nic, packet, whole)
+
+
+@native
+def receive_by_call(loop: Any, world: Any, nic: Any) -> Any:
+    """Up to BATCH frames of an interface without a ring, straight into packets of the pool. Returns how many."""
+    room = min(BATCH, world.free_count - world.packet_reserve)
+    for i in range(room):
+        packet = allocate(world)
+        store(nic.receive_packets, i, packet)
+        store(nic.receive_vectors, 4 * i + 2, data_of(world, packet) + HEADROOM)
+        store(nic.receive_vectors, 4 * i + 3, world.max_frame)
+        message = nic.receive_messages + i * MESSAGE_BYTES
+        store(message, 1, _ADDRESS_BYTES)
+        store(message, 5, CONTROL_BYTES)
+        store(nic.receive_controls + i * CONTROL_BYTES, 1, 0)
+    count = 0
+    if room > 0:
+        count = max(invoke(loop.recvmmsg, nic.receive_fd, nic.receive_messages, room, _DONT_WAIT, 0), 0)
+    for i in range(count, room):
+        release(world, load(nic.receive_packets, i))
+    if count > 0:
+        world.now = read_clock(loop)
+    for i in range(count):
+        finish_message(loop, world, nic, i)
+        serve_ports(loop, world)
+    return count
+
+
+@native
+def receive_batch(loop: Any, world: Any, nic: Any) -> Any:
+    """Up to BATCH frames of an interface into the switch. Returns how many."""
+    if nic.ring != 0:
+        return receive_from_ring(loop, world, nic)
+    return receive_by_call(loop, world, nic)

@@ -1,4 +1,4 @@
-"""Network interfaces as AF_PACKET sockets: one that receives into a ring, one that sends."""
+"""Network interfaces as AF_PACKET sockets: one that receives, into a ring if it may be had, and one that sends."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ _SOL_PACKET: Final = 263
 _PACKET_ADD_MEMBERSHIP: Final = 1
 _PACKET_RX_RING: Final = 5
 _PACKET_STATISTICS: Final = 6
+_PACKET_AUXDATA: Final = 8
 _PACKET_VERSION: Final = 10
 _PACKET_VNET_HDR: Final = 15
 _PACKET_IGNORE_OUTGOING: Final = 23
@@ -30,7 +31,9 @@ _RING_FRAMES: Final = 2048
 _BLOCK_BYTES: Final = 1 << 16
 _FRAME_OVERHEAD: Final = 256
 """Room in a ring's frame for the kernel's headers, Ethernet's and a tag: 96 bytes and some."""
+_FEWEST_FRAMES: Final = 256
 _SEND_BUFFER_BYTES: Final = 1 << 20
+_RECEIVE_BUFFER_BYTES: Final = 4 << 20
 
 
 class PortError(EmulatorError):
@@ -39,21 +42,22 @@ class PortError(EmulatorError):
 
 @dataclass(slots=True)
 class Interface:
-    """An open interface. The ring holds `frames` frames of `frame_bytes` each."""
+    """An open interface. Its ring, if it has one, holds `frames` frames of `frame_bytes` each."""
 
     name: str
     mtu: int
     receiver: socket.socket
     sender: socket.socket
-    ring: mmap.mmap
-    frames: int
-    frame_bytes: int
+    ring: mmap.mmap | None = None
+    frames: int = 0
+    frame_bytes: int = 0
     missed: int = 0
     """Frames that found the ring full, as far as the kernel has been asked."""
 
     @property
     def ring_address(self) -> int:
-        return ctypes.addressof(ctypes.c_char.from_buffer(self.ring))
+        """0 without a ring."""
+        return 0 if self.ring is None else ctypes.addressof(ctypes.c_char.from_buffer(self.ring))
 
     def count_missed(self) -> int:
         """Frames that found the ring full, since it was opened."""
@@ -62,7 +66,8 @@ class Interface:
         return self.missed
 
     def close(self) -> None:
-        self.ring.close()
+        if self.ring is not None:
+            self.ring.close()
         self.receiver.close()
         self.sender.close()
 
@@ -76,8 +81,8 @@ def check_interface(name: str, port: int) -> int:
         raise PortError(f"port {port}: interface {name} does not exist; there are: {known}") from None
 
 
-def open_interface(name: str, port: int) -> Interface:
-    """Open a network interface for a port, promiscuous. Raises PortError."""
+def open_interface(name: str, port: int, ring: bool = True) -> Interface:
+    """Open a network interface for a port, promiscuous, with a ring if it may be had. Raises PortError."""
     where = f"port {port}: interface {name}"
     index = check_interface(name, port)
     sockets: list[socket.socket] = []
@@ -86,17 +91,14 @@ def open_interface(name: str, port: int) -> Interface:
             # Without a protocol nothing arrives before the socket is bound to its interface.
             sockets.append(socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 0))
         receiver, sender = sockets
-        mtu = _mtu(sender, name)
-        frame_bytes = 1 << (mtu + _FRAME_OVERHEAD - 1).bit_length()
-        block_bytes = max(_BLOCK_BYTES, frame_bytes)
-        frames = max(256, _RING_FRAMES * 2048 // frame_bytes)
-        size = frames * frame_bytes
-        receiver.setsockopt(_SOL_PACKET, _PACKET_VERSION, _TPACKET_V2)
+        interface = Interface(name, _mtu(sender, name), receiver, sender)
         receiver.setsockopt(_SOL_PACKET, _PACKET_VNET_HDR, 1)
+        receiver.setsockopt(_SOL_PACKET, _PACKET_AUXDATA, 1)
         _ignore_outgoing(receiver)
-        request = struct.pack("IIII", block_bytes, size // block_bytes, frame_bytes, frames)
-        receiver.setsockopt(_SOL_PACKET, _PACKET_RX_RING, request)
-        ring = mmap.mmap(receiver.fileno(), size)
+        if ring:
+            _map_ring(interface)
+        if interface.ring is None:
+            receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER_BYTES)
         receiver.setsockopt(_SOL_PACKET, _PACKET_ADD_MEMBERSHIP, struct.pack("iHH8x", index, _MR_PROMISC, 0))
         sender.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
         sender.bind((name, 0))
@@ -107,7 +109,23 @@ def open_interface(name: str, port: int) -> Interface:
     except OSError as error:
         _close(sockets)
         raise PortError(f"{where} cannot be opened: {os.strerror(error.errno or 0)}") from error
-    return Interface(name, mtu, receiver, sender, ring, frames, frame_bytes)
+    return interface
+
+
+def _map_ring(interface: Interface) -> None:
+    """Give an interface its ring; where memory for it cannot be had, or the kernel has none, it goes without."""
+    frame_bytes = 1 << (interface.mtu + _FRAME_OVERHEAD - 1).bit_length()
+    frames = max(_FEWEST_FRAMES, _RING_FRAMES * 2048 // frame_bytes)
+    block_bytes = max(_BLOCK_BYTES, frame_bytes)
+    size = frames * frame_bytes
+    request = struct.pack("IIII", block_bytes, size // block_bytes, frame_bytes, frames)
+    try:
+        interface.receiver.setsockopt(_SOL_PACKET, _PACKET_VERSION, _TPACKET_V2)
+        interface.receiver.setsockopt(_SOL_PACKET, _PACKET_RX_RING, request)
+    except OSError:
+        return
+    interface.ring = mmap.mmap(interface.receiver.fileno(), size)
+    interface.frames, interface.frame_bytes = frames, frame_bytes
 
 
 def _close(sockets: list[socket.socket]) -> None:

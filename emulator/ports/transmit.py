@@ -20,6 +20,7 @@ from emulator.ports.capture import record_frame
 from emulator.ports.memory import (
     BATCH,
     MAILBOX_SLOTS,
+    MESSAGE_BYTES,
     SHARED_IN_HEAD,
     SHARED_IN_TAIL,
     SLOT_HEADER,
@@ -31,8 +32,6 @@ from emulator.runtime.native import highest_bit, load, meta_at, native, port_at,
 from emulator.runtime.packets import data_of, dequeue, mark_ready, release
 
 _DONT_WAIT: Final = 0x40
-_MESSAGE_WORDS: Final = 8
-"""Of an mmsghdr on a 64-bit machine."""
 _CATCH_UP_NS: Final = 10_000_000
 """A port that was served late makes up for at most this."""
 _DEPARTURES: Final = 1024
@@ -51,7 +50,7 @@ def flush(loop: Any, world: Any, nic: Any) -> None:
             meta = meta_at(world.meta, packet)
             store(nic.vectors, 2 * i, data_of(world, packet) + meta.start)
             store(nic.vectors, 2 * i + 1, meta.length)
-        messages = nic.messages + first * _MESSAGE_WORDS * 8
+        messages = nic.messages + first * MESSAGE_BYTES
         sent = invoke(loop.sendmmsg, nic.send_fd, messages, nic.held - first, _DONT_WAIT, 0)
         if sent < 0:
             error = last_error(loop)

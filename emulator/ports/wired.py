@@ -29,7 +29,6 @@ _PACKETS: Final = 1024
 _TAGGED_HEADER: Final = 18
 _PR_SET_TIMERSLACK: Final = 29
 _POLL_IN: Final = 1
-_MESSAGE_WORDS: Final = 8
 _PATIENCE_S: Final = 1.0
 _PCAP_MAGIC: Final = 0xA1B2C3D4
 _PCAP_SNAPLEN: Final = 65535
@@ -146,23 +145,50 @@ class WireEngine(Engine):
         for i, (port, interface) in enumerate(interfaces.items()):
             self._nic_of[port] = i
             self._polls[1 + 2 * i] = interface.receiver.fileno() | _POLL_IN << 32
-            packets = np.zeros(memory.BATCH, np.int64)
-            vectors = np.zeros(memory.BATCH * 2, np.int64)
-            messages = np.zeros((memory.BATCH, _MESSAGE_WORDS), np.int64)
-            messages[:, 2] = vectors.ctypes.data + 16 * np.arange(memory.BATCH)
-            messages[:, 3] = 1
-            self._buffers += [packets, vectors, messages]
             nic = self.nics[i]
             nic["port"] = port
             nic["receive_fd"], nic["send_fd"] = interface.receiver.fileno(), interface.sender.fileno()
             nic["ring"] = interface.ring_address
             nic["ring_frames"], nic["ring_frame_bytes"] = interface.frames, interface.frame_bytes
-            nic["packets"], nic["vectors"] = packets.ctypes.data, vectors.ctypes.data
-            nic["messages"] = messages.ctypes.data
+            nic["packets"] = self._zeros(memory.BATCH * 8)
+            nic["vectors"] = self._zeros(memory.BATCH * 16)
+            nic["messages"] = self._messages(int(nic["vectors"]), 1)
+            if interface.ring is None:
+                self._prepare_calls(nic)
             nic["capture_in"] = nic["capture_out"] = NONE
         self.loop.switch, self.loop.cpu_port = int(self.ports.data[cpu_port]["node"]), cpu_port
         self.loop.nics, self.loop.nic_count = self.nics.ctypes.data, count
         self.loop.nic_of, self.loop.polls = self._nic_of.ctypes.data, self._polls.ctypes.data
+
+    def _zeros(self, size: int) -> int:
+        """The address of zeroed memory that lasts as long as the engine."""
+        buffer = np.zeros(size // 8, np.int64)
+        self._buffers.append(buffer)
+        return int(buffer.ctypes.data)
+
+    def _messages(self, vectors: int, vectors_each: int) -> int:
+        """The address of mmsghdr[BATCH], with their iovecs."""
+        address = self._zeros(memory.BATCH * memory.MESSAGE_BYTES)
+        words = self._buffers[-1].reshape(memory.BATCH, -1)
+        words[:, 2] = vectors + 16 * vectors_each * np.arange(memory.BATCH)
+        words[:, 3] = vectors_each
+        return address
+
+    def _prepare_calls(self, nic: Any) -> None:
+        """What recvmmsg fills for an interface without a ring."""
+        headers = self._zeros(memory.BATCH * memory.HEADER_BYTES)
+        controls = self._zeros(memory.BATCH * memory.CONTROL_BYTES)
+        vectors = self._zeros(memory.BATCH * 32)
+        words = self._buffers[-1].reshape(memory.BATCH, 4)
+        words[:, 0] = headers + memory.HEADER_BYTES * np.arange(memory.BATCH)
+        words[:, 1] = memory.VIRTIO_HEADER_BYTES
+        messages = self._messages(vectors, 2)
+        words = self._buffers[-1].reshape(memory.BATCH, -1)
+        words[:, 0] = headers + 16 + memory.HEADER_BYTES * np.arange(memory.BATCH)
+        words[:, 4] = controls + memory.CONTROL_BYTES * np.arange(memory.BATCH)
+        nic["receive_headers"], nic["receive_controls"] = headers, controls
+        nic["receive_vectors"], nic["receive_messages"] = vectors, messages
+        nic["receive_packets"] = self._zeros(memory.BATCH * 8)
 
     def send(self, port: int, frames: NDArray[np.uint8], priority: int) -> None:
         """Put frames (n, size) into the mailbox of packet-outs. Raises SwitchError when it stays full for a second."""
@@ -221,9 +247,12 @@ class WiredSwitch:
     The switch keeps its face (`emulator.datapath.Datapath`), so a P4Runtime server drives it as ever.
     """
 
-    def __init__(self, switch: Switch, interfaces: Mapping[int, str], capture: Path | None = None) -> None:
+    def __init__(
+        self, switch: Switch, interfaces: Mapping[int, str], capture: Path | None = None, *, ring: bool = True
+    ) -> None:
         """`interfaces` are names by port; ports that the switch lacks are added. With `capture`, what each interface
-        receives and sends is written to `NAME_in.pcap` and `NAME_out.pcap` in that folder.
+        receives and sends is written to `NAME_in.pcap` and `NAME_out.pcap` in that folder. `ring=False` receives by
+        system calls alone, as where memory for the rings cannot be had.
 
         Raises PortError for an interface that is not there, is named twice, or may not be opened.
         """
@@ -243,7 +272,7 @@ class WiredSwitch:
                 taken[name] = port
                 if port not in switch.ports:
                     switch.add_port(port)
-                self._interfaces[port] = interface = open_interface(name, port)
+                self._interfaces[port] = interface = open_interface(name, port, ring)
                 self._resources.callback(interface.close)
             largest = max((one.mtu for one in self._interfaces.values()), default=0)
             self._engine = WireEngine(max(MAX_FRAME, largest + _TAGGED_HEADER))
@@ -300,6 +329,11 @@ class WiredSwitch:
                 port=self.switch.port_counters(port), missed=interface.count_missed(), **values
             )
         return result
+
+    @property
+    def without_ring(self) -> tuple[int, ...]:
+        """Ports whose frames are received by system calls, which is slower."""
+        return tuple(port for port, interface in self._interfaces.items() if interface.ring is None)
 
     @property
     def packet_in_drops(self) -> int:

@@ -70,6 +70,7 @@ def test_the_command_line_of_mininet_harnesses() -> None:
         grpc_address="0.0.0.0:50051",
         tls=None,
         capture=Path(),
+        ring=True,
         log_console=True,
         log_file=None,
         log_level=30,

@@ -33,6 +33,12 @@ def net() -> Iterator[Network]:
         yield made
 
 
+@pytest.fixture(params=["ring", "calls"])
+def ring(request: pytest.FixtureRequest) -> bool:
+    """Both ways of receiving."""
+    return bool(request.param == "ring")
+
+
 def pairs(**config: Any) -> Switch:
     switch = Switch(1, ports=[1, 2, 3], port=PortConfig(**config))
     switch.load(PAIRS.read_bytes())
@@ -91,11 +97,11 @@ def test_the_fabric_program_forwards_as_in_memory(net: Network) -> None:
     assert counters[2].port.rx_packets == counters[3].port.rx_packets == 0
 
 
-def test_a_plain_program_keeps_frames_and_their_order(net: Network) -> None:
+def test_a_plain_program_keeps_frames_and_their_order(net: Network, ring: bool) -> None:
     """More frames than the ring, the pool or a batch hold, both ways at once, of every size up to the MTU."""
     forth = [frame[: 18 + i % 1497] for i, frame in enumerate(numbered(3000, 1514))]
     back = [frame[::-1] for frame in forth]
-    with WiredSwitch(pairs(), net.interfaces):
+    with WiredSwitch(pairs(), net.interfaces, ring=ring):
         received: dict[int, list[bytes]] = {1: [], 2: []}
         for i in range(0, len(forth), 100):
             net.send(1, *forth[i : i + 100])
@@ -180,9 +186,9 @@ def test_the_control_plane_changes_a_running_switch(net: Network) -> None:
         assert net.receive(2, 1, 0.1) == []
 
 
-def test_a_tag_that_the_kernel_took_off_is_back(net: Network) -> None:
+def test_a_tag_that_the_kernel_took_off_is_back(net: Network, ring: bool) -> None:
     tagged = bytes(Ether(dst="02:00:00:00:00:01") / Dot1Q(vlan=5, prio=3) / IP(dst="10.0.0.1") / bytes(40))
-    with WiredSwitch(pairs(), net.interfaces) as wired:
+    with WiredSwitch(pairs(), net.interfaces, ring=ring) as wired:
         net.send(1, tagged)
         assert eventually(lambda: wired.switch.counters.egress_packets == 1)
         # The far end's kernel takes the tag off again: look at what was sent there.
@@ -190,10 +196,13 @@ def test_a_tag_that_the_kernel_took_off_is_back(net: Network) -> None:
         assert (counters[1].tags_restored, counters[2].port.tx_bytes) == (1, len(tagged))
 
 
-def test_the_checksum_that_a_host_leaves_to_its_hardware_is_completed(net: Network) -> None:
+def test_the_checksum_that_a_host_leaves_to_its_hardware_is_completed(net: Network, ring: bool) -> None:
     ip("addr add 10.1.0.1/24 dev far1")
     ip("neigh add 10.1.0.2 lladdr 02:00:00:00:00:02 dev far1")
-    with WiredSwitch(pairs(), net.interfaces) as wired, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as host:
+    with (
+        WiredSwitch(pairs(), net.interfaces, ring=ring) as wired,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as host,
+    ):
         for size in (1, 64, 333):
             host.sendto(bytes(range(256))[:size] * 2, ("10.1.0.2", 7))
         for frame in net.receive(2, 3):
@@ -204,22 +213,22 @@ def test_the_checksum_that_a_host_leaves_to_its_hardware_is_completed(net: Netwo
         assert wired.counters()[1].checksums_completed == 3
 
 
-def test_frames_beyond_the_mtu_are_counted(net: Network) -> None:
-    with WiredSwitch(pairs(), net.interfaces) as wired:
+def test_frames_beyond_the_mtu_are_counted(net: Network, ring: bool) -> None:
+    with WiredSwitch(pairs(), net.interfaces, ring=ring) as wired:
         for name in ("far1", "s1-eth1"):
             ip(f"link set {name} mtu 4000")
         net.send(1, numbered(1, 3000)[0], *numbered(2))
         assert net.receive(2, 2) == numbered(2)
         assert (wired.counters()[1].oversize, wired.counters()[1].port.rx_packets) == (1, 2)
-    with WiredSwitch(pairs(), net.interfaces) as wired:
+    with WiredSwitch(pairs(), net.interfaces, ring=ring) as wired:
         net.send(1, numbered(1, 3000)[0], *numbered(2))
         assert net.receive(2, 2) == numbered(2)
         assert (wired.counters()[2].too_long, wired.counters()[2].port.lost_packets) == (1, 1)
 
 
-def test_an_interface_that_goes_down_and_comes_back(net: Network) -> None:
+def test_an_interface_that_goes_down_and_comes_back(net: Network, ring: bool) -> None:
     frames = numbered(3)
-    with WiredSwitch(pairs(), net.interfaces) as wired:
+    with WiredSwitch(pairs(), net.interfaces, ring=ring) as wired:
         net.send(1, frames[0])
         assert net.receive(2, 1) == frames[:1]
         ip("link set s1-eth2 down")

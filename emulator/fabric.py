@@ -280,6 +280,8 @@ class Fabric:
             raise FabricError(f"run until {until_ns} ns: it is {self.now_ns} ns already")
         engine = self._engine
         while not self._undelivered:
+            for switch in self._switches.values():
+                switch.release_packet_outs()
             due = engine.run(until_ns)
             if not due:
                 return []

@@ -7,6 +7,7 @@ ports then serialise at their rates and its queues fill.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from types import EllipsisType
@@ -98,6 +99,7 @@ class Switch:
         self.on_packet_in: Callable[[bytes], None] | None = None
         self.on_digest: Callable[[str, list[tuple[int, ...]]], None] | None = None
         """Called by `poll_digests` with the name of a digest and its new records."""
+        self._packet_outs: deque[NDArray[np.uint8]] = deque()
         self.packet_in_ns = 0
         """Virtual time of the frame that `on_packet_in` is being given."""
         self._records: Any = np.zeros(1, memory.SWITCH)
@@ -217,7 +219,14 @@ class Switch:
         if self._alone:
             self.forward(frame, self.cpu_port)
         else:
-            self._engine.send(self._cpu_sender, as_frames(frame, self._engine.max_frame), 0)
+            self._packet_outs.append(as_frames(frame, self._engine.max_frame))
+
+    def release_packet_outs(self) -> None:
+        """Let the packet-outs so far enter. The fabric calls this, switch by switch, before time goes on: they come
+        from threads of their own, and their order must not depend on those.
+        """
+        while self._packet_outs:
+            self._engine.send(self._cpu_sender, self._packet_outs.popleft(), 0)
 
     def forward(self, frame: bytes, port: int, at_ns: int | None = None) -> list[tuple[int, bytes]]:
         """Run one frame through a switch that is in no fabric; what leaves, as (port, frame) in order.

@@ -14,6 +14,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from experiments.stf_command import stf
+
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
@@ -22,6 +24,7 @@ app = typer.Typer(
 )
 topology_app = typer.Typer(no_args_is_help=True, help="Fabrics as data: check, generate and draw them.")
 app.add_typer(topology_app, name="topology")
+app.command()(stf)
 
 _console = Console(highlight=False)
 

@@ -321,3 +321,14 @@ def test_bad_calls_say_what_is_wrong() -> None:
     ]:
         with pytest.raises(FabricError, match=words):
             call()
+
+
+def test_packet_outs_enter_in_the_order_of_the_switches_whichever_thread_was_first() -> None:
+    digests = set()
+    for order in ((1, 2), (2, 1)):
+        fabric = line(rate_bps=1e9, delay_ns=500)
+        for number in order:
+            fabric._switches[f"s{number}"].packet_out(frame(2, size=300, number=number))
+        assert [number for _, number, _ in arrivals(run_all(fabric, 10**6))] == [2, 1]
+        digests.add(fabric.digest())
+    assert len(digests) == 1

@@ -33,12 +33,17 @@ def main() -> None:
     for figure in figures:
         table.add_row(
             figure.name,
-            f"{figure.per_second / 1e6:,.2f} M {figure.unit}",
+            _amount(figure.per_second, figure.unit),
             figure.peer,
-            f"{figure.peer_per_second / 1e6:,.2f} M {figure.unit}",
+            _amount(figure.peer_per_second, figure.unit),
             f"{figure.ratio:.2f}",
         )
     Console().print(table)
+
+
+def _amount(value: float, unit: str) -> str:
+    scale, sign = (1e6, "M") if value >= 1e6 else (1e3, "k")
+    return f"{value / scale:,.2f} {sign} {unit}"
 
 
 if __name__ == "__main__":

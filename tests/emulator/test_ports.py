@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import subprocess
 import threading
@@ -224,6 +225,37 @@ def test_frames_beyond_the_mtu_are_counted(net: Network, ring: bool) -> None:
         net.send(1, numbered(1, 3000)[0], *numbered(2))
         assert net.receive(2, 2) == numbered(2)
         assert (wired.counters()[2].too_long, wired.counters()[2].port.lost_packets) == (1, 1)
+
+
+def test_a_long_queue_outgrows_the_pool_and_nothing_is_lost(net: Network) -> None:
+    frames = numbered(3000)
+    with WiredSwitch(pairs(rate_bps=1e4, queue_packets=None), net.interfaces) as wired:
+        for i in range(0, len(frames), 100):
+            net.send(1, *frames[i : i + 100])
+            assert eventually(lambda end=i + 100: wired.counters()[1].port.rx_packets == end)
+        assert wired.counters()[2].port.max_depth_packets > 2900
+        wired.switch.set_port(2, rate_bps=1e8)
+        assert net.receive(2, len(frames)) == frames
+    assert wired.counters()[2].port.drops == (0,) * 8
+
+
+@pytest.mark.parametrize(("limit", "sent"), [(1 << 24, 1500), (5000, 50)])
+def test_a_slow_interface_fills_the_queues_or_drops_by_itself(net: Network, limit: int, sent: int) -> None:
+    """With a long queue of the interface's own the kernel makes us wait for its memory; with a short one it refuses."""
+    shaper = f"tc qdisc add dev s1-eth2 root tbf rate 50mbit burst 4kb limit {limit}"
+    if shutil.which("tc") is None or subprocess.run(shaper.split(), check=False).returncode != 0:
+        pytest.skip("no tc on PATH, or no token bucket filter (sch_tbf) in the kernel")
+    frames = numbered(sent, 1000)
+    with WiredSwitch(pairs(queue_packets=None), net.interfaces) as wired:
+        net.send(1, *frames)
+        assert eventually(lambda: wired.counters()[1].port.rx_packets == sent)
+        assert eventually(lambda: wired.counters()[2].port.depth_packets == 0)
+        counters = wired.counters()[2]
+        received = net.receive(2, sent - counters.refused)
+    assert len(received) == sent - counters.refused
+    assert received == [frame for frame in frames if frame in set(received)]
+    assert (counters.waits > 0, counters.refused > 0) == (limit > 5000, limit == 5000)
+    assert counters.port.lost_packets == counters.refused
 
 
 def test_an_interface_that_goes_down_and_comes_back(net: Network, ring: bool) -> None:

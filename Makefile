@@ -5,6 +5,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 SHELL_VENV := .venv-shell
 READY := $(VENV)/.ready
+DEVICE ?= 0
+CONFIG ?= p4src/build/fabric.p4info.txtpb,p4src/build/fabric.json
+SHELL_RUN = $(SHELL_VENV)/bin/python -m p4runtime_sh --device-id $(DEVICE) --election-id 0,1 $(if $(CONFIG),--config $(CONFIG))
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-long lint format p4 shell bench clean
@@ -33,8 +36,14 @@ format: $(READY)  ## format the sources and mend what lint can mend
 p4: $(READY)  ## recompile the P4 programs (needs p4c)
 	@$(BIN)/python -m p4src.build
 
-shell: $(SHELL_VENV)/.ready  ## p4runtime-shell in an environment of its own: make shell ADDRESS=127.0.0.1:50051
-	@$(SHELL_VENV)/bin/python -m p4runtime_sh --grpc-addr $(or $(ADDRESS),127.0.0.1:50051) --device-id $(or $(DEVICE),1) --election-id 0,1
+# Starts a switch of its own unless ADDRESS names one; CONFIG= leaves that one's program as it is.
+shell: $(READY) $(SHELL_VENV)/.ready  ## p4runtime-shell on an emulated switch, or on ADDRESS=127.0.0.1:9559 DEVICE=0
+ifdef ADDRESS
+	@$(SHELL_RUN) --grpc-addr $(ADDRESS)
+else
+	@$(BIN)/weir-switch --no-p4 --log-level off -- --grpc-server-addr 127.0.0.1:9559 & \
+	trap "kill $$!" EXIT; sleep 2; $(SHELL_RUN) --grpc-addr 127.0.0.1:9559
+endif
 
 bench: $(READY)  ## benchmarks, each beside a peer in the same run
 	@$(BIN)/python -m bench

@@ -1,4 +1,4 @@
-"""An aggregating switch in plain Python, one packet at a time, as docs/design.md §3.2 has it.
+"""An aggregating switch in plain Python, one packet at a time: the state machine of p4src/bmv2/aggregation.p4.
 
 It knows no ports: a sender's address stands for its port as well.
 """
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from wire.aggregation import (
     HEADER,
     HEADER_BYTES,
+    LANES,
     MESSAGE,
     MESSAGE_BYTES,
     MessageType,
@@ -31,6 +32,7 @@ Packet = tuple[int, bytes]
 _UP = (MessageType.CONTRIBUTION, MessageType.SCALE)
 _DOWN = (MessageType.RESULT, MessageType.SCALE_RESULT)
 _RESULT_OF = dict(zip(_UP, _DOWN, strict=True))
+_REDUCED = ("flags", "window", "exponent", "weight", "check")
 
 
 @dataclass(frozen=True)
@@ -47,13 +49,15 @@ class JobEntry:
 
 @dataclass
 class Slot:
+    """A slot's registers. Lanes of a round without lanes are those of an older round."""
+
     job: int = 0
     generation: int = 0
     chunk: int = 0
     bits: int = 0
-    kind: MessageType = MessageType.SCALE
     header: NDArray[np.void] = field(default_factory=lambda: np.zeros(1, HEADER))
-    lanes: NDArray[np.uint32] | None = None
+    """The fields that are reduced; the others stay 0."""
+    lanes: NDArray[np.uint32] = field(default_factory=lambda: np.zeros(LANES, np.uint32))
 
 
 class SwitchModel:
@@ -69,19 +73,23 @@ class SwitchModel:
             self.drops[reason] += 1
         return packets
 
+    def forget(self) -> None:
+        """All registers are empty again, as after a restart; the tables stay."""
+        self.slots = [Slot() for _ in self.slots]
+
     def _process(self, source: int, payload: bytes) -> tuple[str, list[Packet]]:
         if len(payload) not in (HEADER_BYTES, MESSAGE_BYTES):
             return "malformed", []
         header = np.frombuffer(payload[:HEADER_BYTES], HEADER).copy()
-        first_byte = int(header["version_type"][0])
         kinds = {version_type(kind): kind for kind in MessageType if kind.size == len(payload)}
-        if first_byte not in kinds:
+        kind = kinds.get(int(header["version_type"][0]))
+        if kind is None:
             return "malformed", []
         if not has_valid_checksum(header)[0]:
             return "bad_checksum", []
-        kind = kinds[first_byte]
+        job = int(header["job"][0])
         generation, chunk = split_tag(int(header["tag"][0]))
-        entry = self.jobs.get((int(header["job"][0]), generation))
+        entry = self._entry(job, generation)
         if kind in _DOWN:
             if entry is None or entry.parent != source:
                 return "not_parent", []
@@ -97,23 +105,31 @@ class SwitchModel:
             return "bad_slot", []
         slot = self.slots[entry.slot_base + int(header["slot"][0])]
         lanes = np.frombuffer(payload[HEADER_BYTES:], ">u4").astype(np.uint32) if kind.has_lanes else None
-        age = self._age(slot, int(header["job"][0]), generation, chunk)
+        age = self._age(slot, job, generation, chunk)
         everyone = sum(entry.children)
-        if age > 0:
-            slot.job, slot.generation, slot.chunk = int(header["job"][0]), generation, chunk
-            slot.bits, slot.kind, slot.header, slot.lanes = bit, kind, header, lanes
-        elif age < 0:
+        if age < 0:
             return "late", []
-        elif slot.bits & bit:
-            if slot.bits != everyone:
+        held = slot.bits if age == 0 else 0
+        if self._seen(held, bit):
+            if held | bit != everyone:
                 return "duplicate", []
-            return "", self._emit(slot, entry, everyone, [source])
+            return "", self._emit(slot, entry, kind, header, [source])
+        if age > 0:
+            slot.job, slot.generation, slot.chunk = job, generation, chunk
+            slot.header = np.zeros(1, HEADER)
+            for name in _REDUCED:
+                slot.header[name] = header[name]
+            if lanes is not None:
+                slot.lanes = lanes
         else:
-            slot.bits |= bit
             self._add(slot, header, lanes)
+        slot.bits = held | bit
         if slot.bits == everyone:
-            return "", self._emit(slot, entry, everyone, list(entry.children.values()))
+            return "", self._emit(slot, entry, kind, header, list(entry.children.values()))
         return "", []
+
+    def _entry(self, job: int, generation: int) -> JobEntry | None:
+        return self.jobs.get((job, generation))
 
     @staticmethod
     def _age(slot: Slot, job: int, generation: int, chunk: int) -> int:
@@ -123,6 +139,10 @@ class SwitchModel:
         return generation_distance(generation, slot.generation) or chunk_distance(chunk, slot.chunk)
 
     @staticmethod
+    def _seen(held: int, bit: int) -> bool:
+        return held & bit != 0
+
+    @staticmethod
     def _add(slot: Slot, header: NDArray[np.void], lanes: NDArray[np.uint32] | None) -> None:
         sums = slot.header
         sums["flags"] |= header["flags"]
@@ -130,23 +150,26 @@ class SwitchModel:
         sums["exponent"] = np.maximum(sums["exponent"], header["exponent"])
         sums["weight"] += header["weight"]
         sums["check"] += header["check"]
-        if slot.lanes is not None and lanes is not None:
+        if lanes is not None:
             slot.lanes = slot.lanes + lanes
 
     @staticmethod
-    def _emit(slot: Slot, entry: JobEntry, everyone: int, asking: list[int]) -> list[Packet]:
-        """Up to the parent, or, at a root, down to `asking`."""
-        header = slot.header.copy()
-        kind = slot.kind
+    def _emit(
+        slot: Slot, entry: JobEntry, kind: MessageType, packet: NDArray[np.void], asking: list[int]
+    ) -> list[Packet]:
+        """The packet goes on with the slot's sums: up to the parent, or, at a root, down to `asking`."""
+        header = packet.copy()
+        for name in _REDUCED:
+            header[name] = slot.header[name]
+        lanes = slot.lanes.astype(">u4").tobytes() if kind.has_lanes else b""
         if entry.parent is None:
             kind = _RESULT_OF[kind]
-            header["contributors"] = everyone
+            header["contributors"] = 0
         else:
             asking = [entry.parent]
             header["contributors"] = entry.parent_bit
         header["version_type"] = version_type(kind)
         set_checksum(header)
-        lanes = b"" if slot.lanes is None else slot.lanes.astype(">u4").tobytes()
         return [(address, header.tobytes() + lanes) for address in asking]
 
 

@@ -43,11 +43,15 @@ from emulator.stf.statements import (
     Wait,
 )
 from emulator.switch import Switch
+from emulator.tables.meters import MeterArray, MeterRates
 
 PACKET_NS: Final = 1_000_000
 """Virtual time between two packets."""
 WAIT_NS: Final = 1_000_000_000
 """What `wait` waits."""
+
+_MICROSECONDS: Final = 1e6
+"""In a second: rates are written per microsecond."""
 
 _COMPARE: Final[Mapping[Comparison, Callable[[int, int], bool]]] = {
     "==": operator.eq,
@@ -199,13 +203,16 @@ class _Player:
                 for entry in list(table.entries()):
                     table.delete(entry.match, entry.priority)
 
-    # ---- counters and registers
+    # ---- counters, registers, meters
 
     def _counter(self, name: str) -> Counter:
         return self._state.counters[resolve("counter", name, self._state.counters)]
 
     def _register(self, name: str) -> Register:
         return self._state.registers[resolve("register", name, self._state.registers)]
+
+    def _meter(self, name: str) -> MeterArray:
+        return self._state.meters[resolve("meter", name, self._state.meters)]
 
     def _check_counter(self, check: CheckCounter) -> None:
         packets, octets = self._count(check)
@@ -257,10 +264,21 @@ class _Player:
                 session = self._switch.replication.sessions.get(numbers[0])
                 ports = ", ".join(str(replica.port) for replica in session.replicas) if session else "none"
                 self._note(command.line, f"clone session {numbers[0]}: ports {ports}")
-            case replication if replication in _REPLICATION:
+            case "meter_get_rates":
+                found = self._meter(command.name).get(numbers[0])
+                rates = "no rates"
+                if found is not None:
+                    rates = f"{found.committed_rate:g}/s in bursts of {found.committed_burst}, "
+                    rates += f"peak {found.peak_rate:g}/s in bursts of {found.peak_burst}"
+                self._note(command.line, f"{command.name}[{numbers[0]}]: {rates}")
+            case "meter_set_rates":
+                self._meter(command.name).set(numbers[0], _meter_rates(command))
+            case "meter_array_set_rates":
+                meter = self._meter(command.name)
+                for index in range(meter.size):
+                    meter.set(index, _meter_rates(command))
+            case replication:
                 _REPLICATION[replication](self._replicator, numbers)
-            case other:
-                raise ValueError(f"{other} is not supported: the emulated switch has no meters that it could set")
 
     def _fail(self, line: int | None, text: str) -> None:
         self.failures.append(f"{self._file}{f':{line}' if line is not None else ''}: {text}")
@@ -339,6 +357,14 @@ _REPLICATION: Final[Mapping[str, Callable[[_Replicator, Sequence[int]], None]]] 
 def _replicas(rid: int, *ports: int) -> tuple[Replica, ...]:
     """A node's replicas, by port number as in a set."""
     return tuple(Replica(port, rid) for port in sorted(set(ports)))
+
+
+def _meter_rates(command: SwitchCommand) -> MeterRates:
+    """The committed rate and burst, then the peak ones."""
+    if len(command.rates) != 2:
+        raise ValueError(f"{command.command} takes two rates, the committed and the peak one, not {len(command.rates)}")
+    (committed, committed_burst), (peak, peak_burst) = command.rates
+    return MeterRates(committed * _MICROSECONDS, committed_burst, peak * _MICROSECONDS, peak_burst)
 
 
 def _cell(counter: Counter, index: int) -> tuple[int, int]:

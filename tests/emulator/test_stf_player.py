@@ -123,6 +123,11 @@ def test_reads_are_noted_and_checks_fail() -> None:
     outcome = run("arrays", "register_write wide 2 5\nregister_read Forward.wide 2\ncheck_register wide(2) > 5")
     assert outcome.notes == ("t.stf:2: Forward.wide[2]: 5",)
     assert outcome.failures == ("t.stf:3: wide(2) is 5, expected > 5",)
+    text = "meter_get_rates octets 1\nmeter_set_rates octets 1 0.5:9 2:10\nmeter_get_rates octets 1"
+    assert run("meters", text).notes == (
+        "t.stf:1: octets[1]: no rates",
+        "t.stf:3: octets[1]: 500000/s in bursts of 9, peak 2e+06/s in bursts of 10",
+    )
     text = "counter_write seen 1 3 40\ncheck_counter seen(1)\ncheck_counter seen(1) bytes < 40"
     assert run("arrays", text).failures == (
         "t.stf:2: seen(1) packets is 3, expected == 0",
@@ -158,6 +163,9 @@ def test_reads_are_noted_and_checks_fail() -> None:
         ("arrays", f"counter_write seen 0 {1 << 64} 1", "a count of 18446744073709551616 does not fit 64 bits"),
         ("arrays", "check_counter seen(4)", "the counter has 4 cells"),
         ("arrays", "check_counter hits($a)", "no entry has the label $a; there are none"),
+        ("meters", "meter_set_rates frames 4 1:1 2:2", "the meter has 4 cells"),
+        ("meters", "meter_set_rates frames 0 1:1", "takes two rates, the committed and the peak one, not 1"),
+        ("meters", "meter_array_set_rates frames 2:1 1:1", "the committed rate is larger than the peak rate"),
         ("arrays", "mc_node_associate 1 0", "group 1 or node 0 is not there: create both before"),
         ("arrays", "mc_node_create 1 2\nmc_node_update 3 2", "node 3 is not there; the nodes are 0 … 0"),
         ("arrays", "mirroring_delete 5", "clone session 5 does not exist"),

@@ -1,1 +1,65 @@
-"""TODO"""
+"""A software P4 switch: BMv2 JSON compiled to native code, in virtual time or on network interfaces.
+
+`Program` is a compiled program, `ProgramState` one switch's tables, registers, counters, meters, value sets and
+digests; `entries` has the words that a control plane writes into them. A `Switch` gives a program ports with queues and
+rates and the replication engine; a `Fabric` joins switches, links and hosts in deterministic virtual time. `ports` puts
+a switch on network interfaces, `p4runtime` serves its control plane, `stf` runs p4c's test files on it.
+
+The semantics are simple_switch's, for any v1model program: this room knows nothing of aggregation or of topologies.
+"""
+
+from emulator.abi import DROP_PORT
+from emulator.entries import (
+    ActionCall,
+    ActionSet,
+    CloneSession,
+    EmulatorError,
+    EntryExists,
+    EntryNotFound,
+    Exact,
+    GroupRef,
+    InvalidEntry,
+    Lpm,
+    MemberRef,
+    Optional,
+    Range,
+    Replica,
+    TableEntry,
+    TableFull,
+    Ternary,
+    WeightedAction,
+)
+from emulator.fabric import Fabric
+from emulator.program import MeterRates, Program, ProgramState, UnsupportedProgram
+from emulator.switch import CPU_PORT, PortConfig, Switch, SwitchError
+
+__all__ = [
+    "CPU_PORT",
+    "DROP_PORT",
+    "ActionCall",
+    "ActionSet",
+    "CloneSession",
+    "EmulatorError",
+    "EntryExists",
+    "EntryNotFound",
+    "Exact",
+    "Fabric",
+    "GroupRef",
+    "InvalidEntry",
+    "Lpm",
+    "MemberRef",
+    "MeterRates",
+    "Optional",
+    "PortConfig",
+    "Program",
+    "ProgramState",
+    "Range",
+    "Replica",
+    "Switch",
+    "SwitchError",
+    "TableEntry",
+    "TableFull",
+    "Ternary",
+    "UnsupportedProgram",
+    "WeightedAction",
+]

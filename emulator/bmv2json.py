@@ -519,7 +519,10 @@ class _Reader:
             case "lookahead":
                 return Lookahead(int(value[0]), int(value[1]))
             case "stack_field":
-                return self._member(self._last(value[0], value[0]), value[1], where)
+                last = self._last(value[0], value[0])
+                names = [name for name, _, _ in self._header_type(last).fields]
+                whole = value[1] == "last" and "last" not in names  # p4c's way to write the header itself
+                return last if whole else self._member(last, value[1], where)
             case "union_stack_field":
                 return self._member(self._last(f"{value[0]}.{value[1]}", value[0]), value[2], where)
             case "union_stack":

@@ -13,6 +13,7 @@ from typing import Final
 
 from llvmlite import ir
 
+from emulator.abi import HEADROOM
 from emulator.bmv2json import Calculation, Const, Expr, Field
 from emulator.compiler.frame import I8, I16, I32, I64, PTR, Frame, IRValue, const, fit, swap
 from emulator.schema import UnsupportedProgram
@@ -51,13 +52,14 @@ def compute(frame: Frame, calculation: Calculation) -> IRValue:
         and all(run.bits % 16 == 0 for run in (runs if calculation.payload else runs[:-1]))
     ):
         return _csum16(frame, calculation, runs)
-    if calculation.algorithm == "csum16" and calculation.payload:
-        return _csum16_before_payload(frame, calculation, runs)
-    if calculation.payload:
-        raise UnsupportedProgram(f"{calculation.where}: {calculation.algorithm} over the payload is not supported")
     algorithm = _algorithm(frame, calculation)
-    buffer, length = _buffer(frame, calculation, runs)
-    return frame.builder.call(algorithm, [buffer, length])
+    if any(run.bits % 8 for run in runs[:-1]):
+        buffer, length = _bit_buffer(frame, calculation, runs)
+    else:
+        buffer, length = _buffer(frame, runs)
+    if not calculation.payload:
+        return frame.builder.call(algorithm, [buffer, length])
+    return _before_payload(frame, calculation, algorithm, buffer, length)
 
 
 def _payload(frame: Frame) -> tuple[IRValue, IRValue]:
@@ -69,15 +71,21 @@ def _payload(frame: Frame) -> tuple[IRValue, IRValue]:
     return frame.at(frame.data, start), size
 
 
-def _csum16_before_payload(frame: Frame, calculation: Calculation, runs: list[_Run]) -> IRValue:
-    """The Internet checksum of fields of any length, then the payload; behind an odd byte its words are swapped."""
-    builder = frame.builder
-    buffer, length = _buffer(frame, calculation, runs)
-    total = builder.call(_sum16(frame), [buffer, length])
-    rest = _carry(builder, builder.call(_sum16(frame), list(_payload(frame))))
-    swapped = fit(builder, swap(builder, fit(builder, rest, 16)), 64)
-    odd = builder.trunc(length, ir.IntType(1))
-    return _fold(builder, builder.add(total, builder.select(odd, swapped, rest)))
+def _before_payload(
+    frame: Frame, calculation: Calculation, algorithm: IRValue, buffer: IRValue, length: IRValue
+) -> IRValue:
+    """Run the algorithm where the payload lies, with the fields in front of it for that time."""
+    most = sum(width for _, width in calculation.inputs) // 8 + 1
+    if most > HEADROOM:
+        raise UnsupportedProgram(f"{calculation.where}: {most} bytes of fields before the payload; {HEADROOM} are most")
+    payload, size = _payload(frame)
+    place = frame.at(payload, frame.builder.neg(length))
+    kept = frame.alloca(ir.ArrayType(I8, most), zero=False, name="under_hash_input")
+    frame.copy(kept, place, length)
+    frame.copy(place, buffer, length)
+    result = frame.builder.call(algorithm, [place, frame.builder.add(length, size)])
+    frame.copy(place, kept, length)
+    return result
 
 
 def _runs(frame: Frame, calculation: Calculation) -> list[_Run]:
@@ -168,18 +176,38 @@ def _carry(builder: IRValue, total: IRValue) -> IRValue:
     return total
 
 
-def _buffer(frame: Frame, calculation: Calculation, runs: list[_Run]) -> tuple[IRValue, IRValue]:
+def _bit_buffer(frame: Frame, calculation: Calculation, runs: list[_Run]) -> tuple[IRValue, IRValue]:
+    """`_buffer` for runs that do not fill whole bytes: behind such a one the next begins within its last byte."""
+    if any(run.varbit for run in runs):
+        raise UnsupportedProgram(
+            f"{calculation.where}: {calculation.algorithm} over a varbit field and fields that do not fill whole bytes"
+        )
+    builder = frame.builder
+    width = (sum(run.bits for run in runs) + 7) // 8 * 8
+    bits, length = const(width, 0), const(64, 0)
+    for run in runs:
+        longer = builder.shl(bits, const(width, run.bits)) if run.bits < width else const(width, 0)
+        longer = builder.or_(longer, fit(builder, _bits(frame, run, 0, run.bits), width))
+        present = _present(frame, run)
+        bits = longer if present is None else builder.select(present, longer, bits)
+        size = const(64, run.bits)
+        length = builder.add(length, size if present is None else builder.select(present, size, const(64, 0)))
+    unused = fit(builder, builder.sub(const(64, width), length), max(width, 64))
+    wide = builder.shl(fit(builder, bits, max(width, 64)), unused)
+    gone = builder.icmp_unsigned("==", length, const(64, 0))
+    wide = builder.select(gone, const(wide.type.width, 0), wide)
+    buffer = frame.alloca(ir.ArrayType(I8, width // 8 + 8), zero=False, name="hash_bits")
+    builder.store(swap(builder, fit(builder, wide, width)), buffer, align=1)
+    return buffer, builder.lshr(builder.add(length, const(64, 7)), const(64, 3))
+
+
+def _buffer(frame: Frame, runs: list[_Run]) -> tuple[IRValue, IRValue]:
     """Write the runs one behind the other; returns (address, length in bytes)."""
     builder = frame.builder
     size = sum((run.bits + 7) // 8 for run in runs) + 8
     buffer = frame.alloca(ir.ArrayType(I8, size), zero=False, name="hash_input")
     length = const(64, 0)
-    for index, run in enumerate(runs):
-        if run.bits % 8 and index < len(runs) - 1:
-            raise UnsupportedProgram(
-                f"{calculation.where}: {calculation.algorithm} over fields of {run.header or 'metadata'} that do not"
-                " fill whole bytes, followed by other headers' fields, is not supported"
-            )
+    for run in runs:
         place = frame.at(buffer, length)
         if run.varbit:
             length = builder.add(length, _copy_varbit(frame, run, place))

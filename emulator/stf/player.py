@@ -42,9 +42,11 @@ from emulator.stf.statements import (
     SwitchCommand,
     Wait,
 )
-from emulator.switch import Switch
+from emulator.switch import CPU_PORT, Switch
 from emulator.tables.meters import MeterArray, MeterRates
 
+LAST_PORT: Final = CPU_PORT
+"""The switch has all ports up to this: egress runs whether anybody looks at a port or not."""
 PACKET_NS: Final = 1_000_000
 """Virtual time between two packets."""
 WAIT_NS: Final = 1_000_000_000
@@ -95,7 +97,7 @@ class _Player:
         self.notes: list[str] = []
         self._program = program
         self._file = test.path.name
-        self._switch = Switch(1)
+        self._switch = Switch(1, ports=range(LAST_PORT))
         self._state = program.new_state()
         self._switch.start(program, self._state)
         self._received: dict[int, list[bytes]] = {}
@@ -107,10 +109,10 @@ class _Player:
         self._replicator = _Replicator(self._switch.replication)
 
     def attach(self, statement: Statement) -> None:
-        """Give the switch the port that a statement mentions."""
+        """Look at what leaves the port that a statement mentions."""
         if isinstance(statement, (Packet, Expect)) and statement.port not in self._received:
-            if statement.port != self._switch.cpu_port:
-                self._switch.add_port(statement.port)
+            if statement.port > LAST_PORT:
+                raise ValueError(f"port {statement.port} is not one of 0 … {LAST_PORT}")
             self._received[statement.port] = []
             self._expected[statement.port] = []
 

@@ -112,6 +112,15 @@ def test_frames_to_ports_that_the_test_does_not_mention_go_unseen() -> None:
     text = f"add by_exact key:13 answer_at(result:1, port:9)\npacket 0 {FRAME}"
     assert run("tables", text).failures == ()
     assert run("tables", f"{text}\nexpect 9 00 0000000d 0001 02$").failures == ()
+    assert run("tables", f"{text}\nno_packet").failures == (
+        "t.stf:3: no packet was expected, but one left port 9: 000000000d000102",
+    )
+
+
+def test_egress_runs_for_ports_that_the_test_does_not_mention() -> None:
+    """The frame leaves through port 1 unseen; its clone from egress is seen at port 2."""
+    text = "mirroring_add 5 2\npacket 0 04 00 00 00 00 00 0000\nexpect 2 04 42 00 00 02 01 0002$"
+    assert run("passes", text).failures == ()
 
 
 def test_no_packet_is_about_every_port() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import logging
 import os
 import shutil
 import socket
@@ -199,6 +200,7 @@ async def _write_entries(address: str) -> None:
             "hdr.ipv4.src_addr": HOST_ADDRESS + child,
         }
         entries.append(entry(f"{aggregation}.members", member, f"{aggregation}.accept"))
+    logging.getLogger("finsy").setLevel(logging.ERROR)  # it warns that a switch has no gNMI
     async with fy.Switch("switch", address, options) as switch:
         await switch.insert(entries)
 

@@ -51,6 +51,13 @@ def run(options: Options) -> None:
     from emulator.ports.wired import WiredSwitch
 
     with WiredSwitch(switch, options.interfaces, options.capture, ring=options.ring) as wired:
+        failed = threading.Event()
+
+        def fail() -> None:
+            failed.set()
+            ended.set()
+
+        wired.on_failure = fail
         server = _make_server(options, switch)
         server.start()
         try:
@@ -62,6 +69,8 @@ def run(options: Options) -> None:
         finally:
             server.stop()
     _report(options, switch, wired)
+    if failed.is_set():
+        raise EmulatorError("the packet loop has failed; the log has the reason (--log-console)")
 
 
 def _make_switch(options: Options) -> Switch:

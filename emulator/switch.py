@@ -218,8 +218,10 @@ class Switch:
         """Inject a frame at the CPU port, packet-out header included: now, in the fabric's time."""
         if self._alone:
             self.forward(frame, self.cpu_port)
-        else:
+        elif self._engine.virtual_time:
             self._packet_outs.append(as_frames(frame, self._engine.max_frame))
+        else:
+            self._engine.send(self._cpu_sender, as_frames(frame, self._engine.max_frame), 0)
 
     def release_packet_outs(self) -> None:
         """Let the packet-outs so far enter. The fabric calls this, switch by switch, before time goes on: they come

@@ -150,8 +150,11 @@ def serve_ports(loop: Any, world: Any) -> None:
             budget -= 1
             packet = dequeue(world, port, index, highest_bit(port.backlog))
             if depart(world, port, index, packet):
-                if nic_index < 0:
+                if index == loop.cpu_port:
                     to_controller(loop, world, port, packet)
+                elif nic_index < 0:
+                    port.lost_packets += 1
+                    release(world, packet)
                 else:
                     if port.rate_bps > 0:
                         occupy(world, port, nic, meta_at(world.meta, packet).length)

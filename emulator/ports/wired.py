@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+import logging
 import os
+import select
 import struct
 import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
+from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Final, NamedTuple
@@ -18,9 +21,9 @@ from numpy.typing import NDArray
 
 from emulator.ports import memory
 from emulator.ports.sockets import Interface, PortError, open_interface
-from emulator.runtime.build import native_entry, runtime_sources
+from emulator.runtime.build import EntryFunction, native_entry, runtime_sources
 from emulator.runtime.engine import MAX_FRAME, Engine
-from emulator.runtime.memory import NONE
+from emulator.runtime.memory import NONE, PORT_NUMBERS
 from emulator.switch import PortCounters, Switch, SwitchError
 
 _MODULES: Final = ("memory", "calls", "receive", "capture", "transmit", "loop")
@@ -29,10 +32,14 @@ _PACKETS: Final = 1024
 _TAGGED_HEADER: Final = 18
 _PR_SET_TIMERSLACK: Final = 29
 _POLL_IN: Final = 1
+_DIGEST_INTERVAL_MS: Final = 20
+_IDLE_INTERVAL_MS: Final = 500
 _PATIENCE_S: Final = 1.0
 _PCAP_MAGIC: Final = 0xA1B2C3D4
 _PCAP_SNAPLEN: Final = 65535
 _PCAP_ETHERNET: Final = 1
+
+log = logging.getLogger(__name__)
 
 
 class InterfaceCounters(NamedTuple):
@@ -55,6 +62,12 @@ class InterfaceCounters(NamedTuple):
     """Times that the interface went down."""
     tags_restored: int
     checksums_completed: int
+
+
+@lru_cache(maxsize=1)
+def _loop_entry() -> EntryFunction:
+    folder = Path(__file__).parent
+    return native_entry("emulator.ports.loop", [*runtime_sources(), *(folder / f"{name}.py" for name in _MODULES)])
 
 
 class _Loop(ctypes.Structure):
@@ -101,12 +114,11 @@ class Gate(AbstractContextManager[None]):
 class WireEngine(Engine):
     """The memory of a packet loop: what `Engine` holds, and interfaces and mailboxes."""
 
+    virtual_time = False
+
     def __init__(self, max_frame: int) -> None:
         super().__init__(max_frame, _PACKETS)
-        folder = Path(__file__).parent
-        self._entry = native_entry(
-            "emulator.ports.loop", [*runtime_sources(), *(folder / f"{name}.py" for name in _MODULES)]
-        )
+        self._entry = _loop_entry()
         self.nics: Any = np.zeros(0, memory.NIC)
         self._buffers: list[NDArray[np.int64]] = []
         self._scratch = np.zeros(memory.SCRATCH_BYTES // 8, np.int64)
@@ -139,7 +151,7 @@ class WireEngine(Engine):
         """Tie the engine's ports (by index) to open interfaces; the CPU port's frames go to the mailbox."""
         count = len(interfaces)
         self.nics = np.zeros(count, memory.NIC)
-        self._nic_of = np.full(self.ports.count, NONE, np.int64)
+        self._nic_of = np.full(PORT_NUMBERS + 1, NONE, np.int64)
         self._polls = np.zeros(1 + 2 * count, np.int64)
         self._polls[0] = self.wake_fd | _POLL_IN << 32
         for i, (port, interface) in enumerate(interfaces.items()):
@@ -215,6 +227,11 @@ class WireEngine(Engine):
         self._shared_words[memory.SHARED_IN_TAIL] = head
         return frames
 
+    @property
+    def now_ns(self) -> int:
+        """CLOCK_MONOTONIC, which the loop reads when it has work."""
+        return time.monotonic_ns()
+
     def serve(self) -> None:
         """Move packets until somebody wants the engine."""
         self.world.at = self._loop_address
@@ -257,6 +274,8 @@ class WiredSwitch:
         Raises PortError for an interface that is not there, is named twice, or may not be opened.
         """
         self.switch = switch
+        self.on_failure: Callable[[], None] | None = None
+        """Called if the packet loop breaks down, for want of memory say; the log has the reason."""
         self._interfaces: dict[int, Interface] = {}
         self._resources = ExitStack()
         self._threads: list[threading.Thread] = []
@@ -343,18 +362,34 @@ class WiredSwitch:
     def _serve(self) -> None:
         """The thread of the packet loop."""
         ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
-        while not self._stopping:
-            self._engine.gate.pass_when_free(self._engine.serve)
+        try:
+            while not self._stopping:
+                self._engine.gate.pass_when_free(self._engine.serve)
+        except Exception:
+            log.exception("the packet loop of switch %d has failed", self.switch.device_id)
+            if self.on_failure is not None:
+                self.on_failure()
 
     def _deliver(self) -> None:
-        """The thread that gives packet-ins to the control plane; without one they are dropped."""
+        """The thread that gives packet-ins and digests to the control plane; without one packet-ins are dropped."""
+        told = select.poll()
+        told.register(self._engine.told_fd, select.POLLIN)
         while not self._stopping:
-            os.eventfd_read(self._engine.told_fd)
+            if told.poll(_DIGEST_INTERVAL_MS if self.switch.on_digest is not None else _IDLE_INTERVAL_MS):
+                os.eventfd_read(self._engine.told_fd)
             for at, frame in self._engine.packet_ins():
+                self.switch.packet_in_ns = at
                 receiver = self.switch.on_packet_in
                 if receiver is not None:
-                    self.switch.packet_in_ns = at
-                    receiver(frame)
+                    self._tell(receiver, frame)
+            self._tell(self.switch.poll_digests)
+
+    def _tell(self, work: Callable[..., object], *arguments: object) -> None:
+        """Call the control plane, whose failures are its own."""
+        try:
+            work(*arguments)
+        except Exception:
+            log.exception("the control plane of switch %d has failed on what the switch told it", self.switch.device_id)
 
 
 def _open_capture(path: Path) -> int:

@@ -75,6 +75,9 @@ class Records:
 class Engine:
     """One event loop. All methods hold `lock`, so a control plane may live in another thread."""
 
+    virtual_time = True
+    """Whether time passes in `run` alone."""
+
     def __init__(self, max_frame: int = MAX_FRAME, packets: int = 256) -> None:
         self.max_frame = max_frame
         self.lock: AbstractContextManager[object] = threading.RLock()

@@ -161,6 +161,38 @@ def test_packets_between_controller_and_ports(net: Network) -> None:
         assert net.receive(2, 500) == frames
 
 
+def test_a_controller_that_fails_on_a_packet_gets_the_next(net: Network) -> None:
+    switch = pairs()
+    seen: list[bytes] = []
+
+    def receive(frame: bytes) -> None:
+        seen.append(frame)
+        raise ValueError(len(seen))
+
+    switch.on_packet_in = receive
+    with WiredSwitch(switch, net.interfaces):
+        net.send(3, *numbered(3))
+        assert eventually(lambda: len(seen) == 3)
+    assert seen == numbered(3)
+
+
+def test_a_loop_that_breaks_down_says_so(net: Network, caplog: pytest.LogCaptureFixture) -> None:
+    """Here the pool cannot grow."""
+    failures = []
+    with WiredSwitch(pairs(rate_bps=1e4, queue_packets=None), net.interfaces) as wired:
+        wired.on_failure = lambda: failures.append("failed")
+
+        def refuse(more: int) -> None:
+            raise MemoryError(more)
+
+        wired._engine._grow_pool = refuse  # type: ignore[method-assign]
+        for frame in numbered(1500):
+            net.send(1, frame)
+        assert eventually(lambda: failures == ["failed"])
+    assert "the packet loop of switch 1 has failed" in caplog.text
+    assert wired.counters()[1].port.rx_packets < 1500
+
+
 def test_the_control_plane_changes_a_running_switch(net: Network) -> None:
     """Groups, port settings and programs, again and again from several threads, while packets flow."""
     switch = pairs()

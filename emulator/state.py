@@ -5,7 +5,7 @@ Tables, action profiles, registers, counters, meters, digests and value sets, in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -257,6 +257,11 @@ class ProgramState:
         size = DIGEST_HEAD_BYTES + DIGEST_SLOTS * slot_bytes
         memory = self._memory.bytes[offset : offset + size]
         return Digest(digest.name, memory, digest_places(digest, document), slot_bytes)
+
+    def set_ports_down(self, ports: Collection[int]) -> None:
+        """Tell the selectors which ports are down: members that watch one of them are not chosen."""
+        for profile in self.action_profiles.values():
+            profile.set_ports_down(ports)
 
     def reset(self) -> None:
         """Back to the state of a program just loaded."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import struct
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Final
 
@@ -27,6 +27,9 @@ from emulator.tables.memory import Block, Graveyard, Pool, write_word
 
 GroupMembers = tuple[tuple[int, int], ...]
 """(member id, weight)."""
+Spread = list[tuple[int, int | None]]
+"""(cell of a member, the port that it watches), one for each unit of weight."""
+_NO_WATCH: Final[Mapping[int, int]] = MappingProxyType({})
 
 _NO_ROW: Final = 0
 
@@ -85,6 +88,9 @@ class ActionProfile:
         self._group_cells: dict[int, int] = {}
         self._blocks: dict[int, Block] = {}
         """By the group's cell."""
+        self._spreads: dict[int, Spread] = {}
+        """By the group's cell: all places, those of members whose port is down among them."""
+        self._ports_down: frozenset[int] = frozenset()
         self._sets: dict[int, list[int]] = {}
         """Cells of the members of one-shot sets, by the set's cell."""
         self._set_rows: dict[int, int] = {}
@@ -140,8 +146,11 @@ class ActionProfile:
 
     # ---- groups
 
-    def add_group(self, group_id: int, members: GroupMembers = ()) -> None:
-        """Raises `EntryExists`, `InvalidEntry`, `EntryNotFound` for an unknown member."""
+    def add_group(self, group_id: int, members: GroupMembers = (), watch: Mapping[int, int] = _NO_WATCH) -> None:
+        """`watch` gives members' ids the port whose state decides whether they are chosen from in this group.
+
+        Raises `EntryExists`, `InvalidEntry`, `EntryNotFound` for an unknown member.
+        """
         if not self.schema.selector:
             raise InvalidEntry(f"{self.schema.name}: is an action profile without selector, it has no groups")
         if group_id in self._groups:
@@ -149,15 +158,15 @@ class ActionProfile:
         cell = self._make_cell(_NO_ROW)
         self._group_cells[group_id] = cell
         try:
-            self._fill_group(group_id, members)
+            self._fill_group(group_id, members, watch)
         except Exception:
             self._cells.give_back(self._group_cells.pop(group_id))
             raise
 
-    def modify_group(self, group_id: int, members: GroupMembers) -> None:
+    def modify_group(self, group_id: int, members: GroupMembers, watch: Mapping[int, int] = _NO_WATCH) -> None:
         """Raises `EntryNotFound`, `InvalidEntry`."""
         self._need_group(group_id)
-        self._fill_group(group_id, members)
+        self._fill_group(group_id, members, watch)
 
     def delete_group(self, group_id: int) -> None:
         """Raises `EntryNotFound`; `InvalidEntry` if an entry still refers to it."""
@@ -167,10 +176,18 @@ class ActionProfile:
             self._uses[MemberRef(member_id)] -= 1
             self._give_back_numbers(member_id)
         cell = self._group_cells.pop(group_id)
+        del self._spreads[cell]
         self._graveyard.bury(self._blocks.pop(cell))
         self._cells.give_back(cell)
 
-    def _fill_group(self, group_id: int, members: GroupMembers) -> None:
+    def set_ports_down(self, ports: Collection[int]) -> None:
+        """From now on choose no member that watches one of these ports, and all others."""
+        self._ports_down = frozenset(ports)
+        for cell, spread in self._spreads.items():
+            if any(port is not None for _, port in spread):
+                self._point(cell, spread)
+
+    def _fill_group(self, group_id: int, members: GroupMembers, watch: Mapping[int, int]) -> None:
         ids = [member_id for member_id, _ in members]
         if len(set(ids)) != len(ids):
             raise InvalidEntry(f"{self.schema.name}: group {group_id} names a member twice")
@@ -178,12 +195,14 @@ class ActionProfile:
             self._need_member(member_id)
             if weight < 1:
                 raise InvalidEntry(f"{self.schema.name}: weight {weight} of member {member_id} is not positive")
-        numbered: list[tuple[int, int]] = []
+        numbered: list[tuple[int, tuple[int, int | None]]] = []
         for member_id, weight in sorted(members):
             numbers = self._member_numbers[member_id]
             numbers += [self._numbers.take() for _ in range(weight - len(numbers))]
-            numbered += [(number, self._member_cells[member_id]) for number in numbers[:weight]]
-        self._point(self._group_cells[group_id], [cell for _, cell in sorted(numbered)])
+            place = (self._member_cells[member_id], watch.get(member_id))
+            numbered += [(number, place) for number in numbers[:weight]]
+        numbered.sort(key=lambda item: item[0])
+        self._point(self._group_cells[group_id], [place for _, place in numbered])
         before = self._groups.get(group_id, ())
         for member_id, _ in before:
             self._uses[MemberRef(member_id)] -= 1
@@ -230,6 +249,7 @@ class ActionProfile:
         for member in self._sets.pop(cell):
             self._rows.give_back(self._set_rows.pop(member))
             self._cells.give_back(member)
+        del self._spreads[cell]
         self._graveyard.bury(self._blocks.pop(cell))
         self._cells.give_back(cell)
 
@@ -245,13 +265,14 @@ class ActionProfile:
         for choice in action.actions:
             self._check(choice.call)
         members = []
-        spread = []
+        spread: Spread = []
         for choice in action.actions:
             row = self._make_row(choice.call)
             member = self._make_cell(row)
             self._set_rows[member] = row
             members.append(member)
-            spread += [member] * choice.weight
+            port = int.from_bytes(choice.watch_port, "big") if choice.watch_port else None
+            spread += [(member, port)] * choice.weight
         cell = self._make_cell(_NO_ROW)
         self._sets[cell] = members
         self._point(cell, spread)
@@ -276,7 +297,10 @@ class ActionProfile:
         write_word(cell, value)
         return cell
 
-    def _point(self, cell: int, members: list[int]) -> None:
+    def _point(self, cell: int, spread: Spread) -> None:
+        """Publish a group: the cells of its members' places, without those whose port is down."""
+        self._spreads[cell] = spread
+        members = [member for member, port in spread if port not in self._ports_down]
         block = Block(8 * (len(members) + 1))
         block.bytes.view(np.uint64)[:] = [len(members), *members]
         write_word(cell, block.address + 1)

@@ -179,3 +179,30 @@ def test_checksums_verify_and_update_under_their_condition(bench: Bench) -> None
         sums = [int.from_bytes(out[7:9], "big") for out in outputs if out is not None]
         present = internet_checksum(struct.pack(">IHH", flow, word, 0))
         assert sums == [internet_checksum(struct.pack(">IH", flow, 0)), present, 3]
+
+
+def test_members_that_watch_a_port_are_chosen_while_it_is_up(bench: Bench) -> None:
+    choose, table = bench.state.action_profiles["SelectorIngress.choose"], bench.state.tables["SelectorIngress.grouped"]
+    for member in (1, 2, 3):
+        choose.add_member(member, to(member))
+    choose.add_group(1, ((1, 1), (2, 2), (3, 1)), watch={1: 7, 2: 8})
+    table.insert(entry(1, GroupRef(1)))
+    actions = tuple(WeightedAction(to(number), 1, bytes([watched])) for number, watched in ((4, 7), (5, 8)))
+    table.insert(entry(2, ActionSet(actions)))
+
+    rng = seeded_random()
+    flows = [rng.getrandbits(32) for _ in range(200)]
+
+    def chosen(kind: int) -> set[int]:
+        return {port(bench, kind, flow) for flow in flows}
+
+    assert (chosen(1), chosen(2)) == ({1, 2, 3}, {4, 5})
+    bench.state.set_ports_down({7})
+    assert (chosen(1), chosen(2)) == ({2, 3}, {5})
+    bench.state.set_ports_down({7, 8})
+    assert chosen(1) == {3}
+    assert chosen(2) == {port(bench, 99)}, "a group without members does what a miss does"
+    choose.modify_group(1, ((1, 1), (2, 1)), watch={1: 8})
+    assert chosen(1) == {2}
+    bench.state.set_ports_down(())
+    assert (chosen(1), chosen(2)) == ({1, 2}, {4, 5})

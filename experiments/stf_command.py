@@ -29,7 +29,7 @@ def stf(
         typer.Argument(metavar="PROGRAM", help="A v1model program: p4c's BMv2 JSON, or P4 that p4c compiles now."),
     ] = None,
     tests: Annotated[
-        list[Path] | None, typer.Argument(metavar="TEST.stf...", help="STF tests of that program.")
+        list[Path] | None, typer.Argument(metavar="TEST.stf", help="STF tests of that program.")
     ] = None,
     p4c: Annotated[
         Path | None, typer.Option("--p4c", metavar="FOLDER", help="Compile and run every FOLDER/*.stf instead.")

@@ -28,9 +28,7 @@ def stf(
         Path | None,
         typer.Argument(metavar="PROGRAM", help="A v1model program: p4c's BMv2 JSON, or P4 that p4c compiles now."),
     ] = None,
-    tests: Annotated[
-        list[Path] | None, typer.Argument(metavar="TEST.stf", help="STF tests of that program.")
-    ] = None,
+    tests: Annotated[list[Path] | None, typer.Argument(metavar="TEST.stf", help="STF tests of that program.")] = None,
     p4c: Annotated[
         Path | None, typer.Option("--p4c", metavar="FOLDER", help="Compile and run every FOLDER/*.stf instead.")
     ] = None,

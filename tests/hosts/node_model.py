@@ -81,12 +81,12 @@ class SwitchModel:
         if len(payload) not in (HEADER_BYTES, MESSAGE_BYTES):
             return "malformed", []
         header = np.frombuffer(payload[:HEADER_BYTES], HEADER).copy()
+        if not has_valid_checksum(header)[0]:
+            return "bad_checksum", []
         kinds = {version_type(kind): kind for kind in MessageType if kind.size == len(payload)}
         kind = kinds.get(int(header["version_type"][0]))
         if kind is None:
             return "malformed", []
-        if not has_valid_checksum(header)[0]:
-            return "bad_checksum", []
         job = int(header["job"][0])
         generation, chunk = split_tag(int(header["tag"][0]))
         entry = self._entry(job, generation)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import pickle
 import time
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -47,6 +47,8 @@ class Control:
     generation: int
     ranks: tuple[int, ...]
     """The workers that take part."""
+    groups: tuple[tuple[int, ...], ...]
+    """Those that have taken part so far, generation by generation: a round may be summed over any of these."""
     server: bool
     moves: int
     """How many more may begin."""
@@ -70,7 +72,7 @@ class Controller:
         self._steps: dict[tuple[int, ControlEvent, Held | None], int] = {}
         self._enabled: dict[int, list[ControlEvent]] = {}
         ranks = tuple(range(setup.workers))
-        self.start = self._intern(Control(1, ranks, setup.with_server, setup.moves, setup.restarts))
+        self.start = self._intern(Control(1, ranks, (ranks,), setup.with_server, setup.moves, setup.restarts))
 
     def _intern(self, control: Control) -> int:
         key = canonical(control)
@@ -89,7 +91,7 @@ class Controller:
         if move is None:
             if control.moves:
                 yield "move", 0
-                yield from (("move", address) for address in self.setup.lost if address in self._hosts(control))
+                yield from (("move", address) for address in self.setup.lost if self._can_lose(control, address))
         elif move.phase is Phase.PAUSING:
             yield from (("pause", address) for address in sorted(move._unanswered() - {control.given_up}))
         elif move.phase is Phase.SETTLING:
@@ -100,6 +102,11 @@ class Controller:
             yield from (("resume", address) for address in sorted(control.resumes))
         if control.restarts:
             yield from (("restart", address) for address in self.setup.switches)
+
+    def _can_lose(self, control: Control, address: int) -> bool:
+        if address == SERVER:
+            return control.server
+        return address in self._hosts(control) and len(control.ranks) > 1
 
     @staticmethod
     def _hosts(control: Control) -> list[int]:
@@ -162,6 +169,8 @@ class Controller:
             move.poll(1)  # patience is at its end
         control.generation = next_generation(control.generation)
         control.ranks = tuple(rank for rank in control.ranks if worker_address(rank) not in move.lost)
+        if control.ranks != control.groups[-1]:
+            control.groups += (control.ranks,)
         control.server = control.server and SERVER not in move.lost
         control.unwritten = tuple(self.setup.switches)
 
@@ -241,6 +250,10 @@ class Search:
             f"nodes, {self.seconds:.1f} s"
         )
 
+    def reached(self) -> Sequence[State]:
+        """All states that were found, the first ones first."""
+        return self._order
+
     # --- successors ---
 
     def _active(self, state: State) -> list[int]:
@@ -312,7 +325,6 @@ class Search:
         hosts = [self.nodes.index[address] for address in self.controller._hosts(control)]
         if changed not in hosts:
             return ""
-        everyone = tuple(range(self.setup.workers))
         for other in hosts:
             theirs = facts[other][state[other]].results
             for number, (one, two) in enumerate(zip(mine.results, theirs, strict=True)):
@@ -320,9 +332,9 @@ class Search:
                     names = [self.nodes.name(self.nodes.addresses[index]) for index in (changed, other)]
                     return f"{names[0]} and {names[1]} hold different results of round {number}"
         for number, result in enumerate(mine.results):
-            if result and self.nodes.who(result) not in (everyone, control.ranks):
+            if result and self.nodes.who(result) not in control.groups:
                 who = self.nodes.who(result)
-                return f"a wrong sum: round {number} is over the workers {who}; {control.ranks} are left"
+                return f"a wrong sum: round {number} is over the workers {who}, not {control.groups[-1]}"
         return ""
 
     def _is_finished(self, nodes: tuple[int, ...], control_number: int) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from functools import cached_property
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -145,11 +146,11 @@ class Gradients:
     def legal(self) -> dict[tuple[int, Hashable], tuple[int, ...]]:
         """(round, content of its result) → the ranks that are in it."""
         everyone = tuple(range(len(self.weights)))
-        groups = {everyone} | {tuple(r for r in everyone if r != lost) for lost in everyone}
+        groups = [group for size in everyone for group in combinations(everyone, size + 1)]
         chunks = [to_chunks(array, "") for array in self.arrays]
         exponents = np.array([block_exponents(chunk, "", chunk.shape) for chunk in chunks])
         result: dict[tuple[int, Hashable], tuple[int, ...]] = {}
-        for group in filter(None, groups):
+        for group in groups:
             ranks = list(group)
             weight = np.array([sum(self.weights[rank] for rank in ranks)], np.int64)
             agreed = exponents[ranks].max(axis=0)
@@ -160,7 +161,8 @@ class Gradients:
                     result[number, content] = group
                     continue
                 at = [number - self.lead]
-                for scale in {int(agreed[at[0]]), int(exponents.max(axis=0)[at[0]])}:
+                # the scale may have been agreed in an earlier generation, by more workers
+                for scale in {int(exponents[list(more), at].max()) for more in groups if set(group) <= set(more)}:
                     parts = [quantize(chunks[r][at], np.array([scale], np.uint8), self.scales) for r in ranks]
                     total = np.array(parts).sum(axis=0, dtype=np.int32)
                     check = int(linear_check(total, weight)[0])
@@ -269,6 +271,13 @@ class Nodes:
                 else:
                     core.receive(0, Datagrams(np.array([source], np.uint32), np.frombuffer(payload, np.uint8)[None]))
                     sent = self._sent(index, core.poll(0))
+            case ("batch", tuple(bits)):
+                assert not isinstance(core, SwitchModel)
+                taken = [self.messages[bit.bit_length() - 1] for bit in bits]
+                sources = np.array([source for source, _, _ in taken], np.uint32)
+                payloads = np.frombuffer(b"".join(payload for _, _, payload in taken), np.uint8)
+                core.receive(0, Datagrams(sources, payloads.reshape(len(taken), -1)))
+                sent = self._sent(index, core.poll(0))
             case ("pause",):
                 assert not isinstance(core, SwitchModel)
                 core.pause()

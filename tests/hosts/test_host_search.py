@@ -29,6 +29,8 @@ QUICK = [
 ]
 
 LONG = [
+    *(Setup(kind, workers=4, slots=4, window=2, chunks=2) for kind in ("root", "inner", "tree")),
+    *(Setup(kind, slots=8, window=4, chunks=5) for kind in ("server", "root", "inner")),
     Setup("root", chunks=1, moves=2, lost=(FIRST,), restarts=1),
     *(Setup(kind, workers=3, chunks=3) for kind in ("tree", "tree-root")),
     *(
@@ -47,6 +49,7 @@ LONG = [
         Setup(kind, slots=4, window=2, chunks=3, moves=1, restarts=restarts, lost=(FIRST,))
         for kind, restarts in (("server", 0), ("root", 1), ("inner", 0))
     ),
+    *(Setup(kind, workers=3, moves=2, lost=(FIRST, LAST_OF_3)) for kind in ("server", "root", "inner")),
     *(Setup(kind, chunks=2, moves=2, restarts=1, lost=(FIRST, LAST_OF_2)) for kind in ("root", "inner")),
     *(Setup(kind, workers=3, chunks=2, moves=1, lost=(FIRST,), ghosts=True) for kind in ("server", "root", "inner")),
     *(

@@ -40,7 +40,8 @@ needs_namespaces = pytest.mark.skipif(_reason is not None, reason=_reason or "")
 class Network:
     """Inside a namespace of its own: `s1-eth1` … are a switch's interfaces, and `far` the sockets behind them."""
 
-    def __init__(self, ports: Sequence[int]) -> None:
+    def __init__(self, ports: Sequence[int], home: int) -> None:
+        self._home = home
         self.interfaces = {port: f"s1-eth{port}" for port in ports}
         for port, name in self.interfaces.items():
             ip(f"link add {name} type veth peer name far{port}")
@@ -64,6 +65,18 @@ class Network:
                 break
         return frames
 
+    @contextmanager
+    def outside(self) -> Iterator[None]:
+        """Back in the namespace that the test came from. gRPC belongs there: its threads outlive a test, and keep the
+        namespace that they were made in.
+        """
+        with open("/proc/thread-self/ns/net") as inside:
+            _enter(self._home)
+            try:
+                yield
+            finally:
+                _enter(inside.fileno())
+
     def close(self) -> None:
         for tap in self.far.values():
             tap.close()
@@ -80,14 +93,18 @@ def network(ports: Sequence[int]) -> Iterator[Network]:
             for name in ("all", "default"):
                 Path(f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6").write_text("1")
             ip("link set lo up")
-            made = Network(ports)
+            made = Network(ports, home.fileno())
             try:
                 yield made
             finally:
                 made.close()
         finally:
-            if _libc.setns(home.fileno(), _CLONE_NEWNET) != 0:
-                raise OSError(ctypes.get_errno(), "setns")
+            _enter(home.fileno())
+
+
+def _enter(namespace: int) -> None:
+    if _libc.setns(namespace, _CLONE_NEWNET) != 0:
+        raise OSError(ctypes.get_errno(), "setns")
 
 
 def ip(arguments: str) -> None:

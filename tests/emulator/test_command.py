@@ -211,39 +211,41 @@ def test_without_the_right_to_open_an_interface(net: Network) -> None:
 async def test_a_controller_sets_the_program_and_exchanges_packets(net: Network, tmp_path: Path) -> None:
     """finsy loads `fabric.p4` and its entries; packets go through, out of the controller and into it."""
     address = f"unix:{tmp_path / 'p4runtime'}"
-    with running(*attached(net), "--no-p4", "--device-id", "5", "--", "--grpc-server-addr", address):
-        options = fy.SwitchOptions(
-            p4info=BUILD / "fabric.p4info.txtpb", p4blob=BUILD / "fabric.json", device_id=5, initial_election_id=1
-        )
-        async with fy.Switch("s1", address, options) as switch:
-            forward = fy.P4TableAction("FabricIngress.routing.forward", port=2, src_mac=1, dst_mac=2)
-            await switch.insert(
-                [
-                    fy.P4TableEntry(
-                        "FabricIngress.routing.routes",
-                        match=fy.P4TableMatch({"hdr.ipv4.dst_addr": "10.0.0.2"}),
-                        action=fy.P4IndirectAction([(1, forward)]),
-                    ),
-                    fy.P4TableEntry(
-                        "FabricIngress.node_address",
-                        match=fy.P4TableMatch({"hdr.ipv4.dst_addr": "10.255.0.5"}),
-                        action=fy.P4TableAction("FabricIngress.to_node"),
-                    ),
-                ]
-            )
-            await switch.write([fy.P4PacketOut(FRAME, egress_port=3, _pad=0)])
-            assert await asyncio.to_thread(net.receive, 3, 1) == [FRAME]
-            datagram = Ether(dst="02:00:00:00:00:09") / IP(src="10.0.0.9", dst="10.0.0.2") / UDP(chksum=0) / b"hello"
-            await asyncio.to_thread(net.send, 1, bytes(datagram))
-            [forwarded] = await asyncio.to_thread(net.receive, 2, 1)
-            assert (Ether(forwarded).dst, Ether(forwarded)[IP].ttl) == ("00:00:00:00:00:02", 63)
-            probes = [
-                probe_frame(source=i, destination=0x0AFF0005, source_mac=1, destination_mac=2) for i in range(100)
+    with running(*attached(net), "--no-p4", "--device-id", "5", "--", "--grpc-server-addr", address), net.outside():
+        await control(net, address)
+
+
+async def control(net: Network, address: str) -> None:
+    options = fy.SwitchOptions(
+        p4info=BUILD / "fabric.p4info.txtpb", p4blob=BUILD / "fabric.json", device_id=5, initial_election_id=1
+    )
+    async with fy.Switch("s1", address, options) as switch:
+        forward = fy.P4TableAction("FabricIngress.routing.forward", port=2, src_mac=1, dst_mac=2)
+        await switch.insert(
+            [
+                fy.P4TableEntry(
+                    "FabricIngress.routing.routes",
+                    match=fy.P4TableMatch({"hdr.ipv4.dst_addr": "10.0.0.2"}),
+                    action=fy.P4IndirectAction([(1, forward)]),
+                ),
+                fy.P4TableEntry(
+                    "FabricIngress.node_address",
+                    match=fy.P4TableMatch({"hdr.ipv4.dst_addr": "10.255.0.5"}),
+                    action=fy.P4TableAction("FabricIngress.to_node"),
+                ),
             ]
-            reading = asyncio.create_task(first_packets(switch, len(probes)))
-            await asyncio.sleep(0)  # it listens from now on
-            await asyncio.to_thread(net.send, 1, *probes)
-            assert await asyncio.wait_for(reading, 10) == [(1, probe) for probe in probes]
+        )
+        await switch.write([fy.P4PacketOut(FRAME, egress_port=3, _pad=0)])
+        assert await asyncio.to_thread(net.receive, 3, 1) == [FRAME]
+        datagram = Ether(dst="02:00:00:00:00:09") / IP(src="10.0.0.9", dst="10.0.0.2") / UDP(chksum=0) / b"hello"
+        await asyncio.to_thread(net.send, 1, bytes(datagram))
+        [forwarded] = await asyncio.to_thread(net.receive, 2, 1)
+        assert (Ether(forwarded).dst, Ether(forwarded)[IP].ttl) == ("00:00:00:00:00:02", 63)
+        probes = [probe_frame(source=i, destination=0x0AFF0005, source_mac=1, destination_mac=2) for i in range(100)]
+        reading = asyncio.create_task(first_packets(switch, len(probes)))
+        await asyncio.sleep(0)  # it listens from now on
+        await asyncio.to_thread(net.send, 1, *probes)
+        assert await asyncio.wait_for(reading, 10) == [(1, probe) for probe in probes]
 
 
 async def first_packets(switch: fy.Switch, count: int) -> list[tuple[object, bytes]]:

@@ -138,7 +138,7 @@ def test_a_queue_is_limited_in_bytes_too(net: Network) -> None:
 
 
 def test_a_higher_priority_overtakes(net: Network) -> None:
-    with WiredSwitch(fabric(rate_bps=2e5), net.interfaces):
+    with WiredSwitch(fabric(rate_bps=5e4), net.interfaces):
         net.send(1, *(packet(2, mark=i, size=1000) for i in range(4)), packet(2, mark=9, dscp=48))
         assert [mark(frame) for frame in net.receive(2, 5)] == [0, 9, 1, 2, 3]
 

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 from emulator import cache
-from emulator.bmv2json import Document, Profile, read
+from emulator.bmv2json import Document, Profile
 from emulator.bmv2json import Table as TableNode
+from emulator.bmv2reader import read
 from emulator.compiler.layout import is_static, plan
 from emulator.compiler.link import link
 from emulator.schema import (

@@ -1,0 +1,465 @@
+"""Reads BMv2 JSON into the values of `emulator.bmv2json`.
+
+Everything that this module does not know is refused by `UnsupportedProgram` with the place in the P4 source, which the
+JSON carries in `source_info`.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from emulator.bmv2json import (
+    Action,
+    Array,
+    Bool,
+    Calculation,
+    Checksum,
+    Conditional,
+    Const,
+    ConstEntry,
+    Digest,
+    Document,
+    Element,
+    Expr,
+    Field,
+    Header,
+    Lookahead,
+    Member,
+    Meter,
+    Op,
+    Param,
+    Parser,
+    ParseState,
+    Pipeline,
+    Primitive,
+    Profile,
+    Ref,
+    Stack,
+    Table,
+    TableKey,
+    Text,
+    Transition,
+    ValueSet,
+)
+from emulator.schema import MATCH_KINDS, UnsupportedProgram
+
+JsonObject = dict[str, Any]
+
+UNSIZED_VALUE_SET: Final = 1024
+"""Members of a value set whose size an old compiler did not write down."""
+
+
+_REFERENCES = frozenset(
+    {"header", "calculation", "register_array", "counter_array", "meter_array", "regular"}
+    | {"header_stack", "stack", "header_union", "header_union_stack"}
+)
+_SAME_KIND = {"regular": "header", "header_stack": "stack", "header_union_stack": "stack"}
+_UNARY = frozenset({"~", "not", "d2b", "b2d", "valid", "valid_union", "last_stack_index", "size_stack"})
+_BINARY = frozenset(
+    {"+", "-", "*", "/", "%", "<<", ">>", "==", "!=", ">", ">=", "<", "<=", "and", "or", "&", "|", "^"}
+    | {"two_comp_mod", "sat_cast", "usat_cast"}
+)
+
+
+def read(text: bytes) -> Document:
+    """Parse BMv2 JSON.
+
+    Raises `UnsupportedProgram` for text that is not BMv2 JSON of major version 2, and for constructs outside this
+    switch's range.
+    """
+    try:
+        root = json.loads(text)
+    except (ValueError, UnicodeDecodeError) as error:
+        raise UnsupportedProgram(f"not a BMv2 JSON program: {error}") from None
+    if not isinstance(root, dict) or "pipelines" not in root:
+        raise UnsupportedProgram("not a BMv2 JSON program: no 'pipelines' (compile with p4c-bm2-ss --arch v1model)")
+    version = root.get("__meta__", {}).get("version", [0, 0])
+    if version[0] != 2:
+        raise UnsupportedProgram(f"BMv2 JSON version {version[0]}.{version[1]}: this switch reads version 2.x")
+    try:
+        return _Reader(root).document()
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise UnsupportedProgram(f"{root.get('program', 'program')}: malformed BMv2 JSON ({error!r})") from error
+
+
+def where_of(item: JsonObject, fallback: str) -> str:
+    """`file.p4:line` of an item, from its `source_info`."""
+    info = item.get("source_info")
+    return f"{info['filename']}:{info['line']}" if info and info.get("filename") else fallback
+
+
+class _Reader:
+    def __init__(self, root: JsonObject) -> None:
+        self.root = root
+        self.program = str(root.get("program", "program"))
+
+    def document(self) -> Document:
+        self._refuse_lists()
+        root = self.root
+        self.headers = headers = self._headers()
+        self._aggregates()
+        actions = {item["id"]: self._action(item) for item in root["actions"]}
+        pipelines = {item["name"]: item for item in root["pipelines"]}
+        if set(pipelines) != {"ingress", "egress"} or len(root["parsers"]) != 1 or len(root["deparsers"]) != 1:
+            raise UnsupportedProgram(
+                f"{self.program}: not a v1model program (one parser, ingress, egress, one deparser)"
+            )
+        deparser = root["deparsers"][0]
+        parser = self._parser(root["parsers"][0])
+        registers = {r["name"]: Array(r["name"], r["size"], r["bitwidth"]) for r in root["register_arrays"]}
+        counters = {
+            c["name"]: Array(c["name"], c.get("size") or 0, 0, c.get("binding")) for c in root["counter_arrays"]
+        }
+        calculations = {c["name"]: self._calculation(c["name"], c, c["input"]) for c in root["calculations"]}
+        return Document(
+            name=self.program.rsplit("/", 1)[-1].removesuffix(".p4"),
+            headers=headers,
+            stacks=self.stacks,
+            unions=self.unions,
+            union_stacks=self.union_stacks,
+            errors=dict(root["errors"]),
+            parser=parser,
+            deparse_order=tuple(deparser["order"]),
+            actions=actions,
+            ingress=self._pipeline(pipelines["ingress"]),
+            egress=self._pipeline(pipelines["egress"]),
+            calculations=calculations,
+            checksums=tuple(self._checksum(item) for item in root["checksums"]),
+            registers=registers,
+            counters=counters,
+            meters={m["name"]: self._meter(m) for m in root.get("meter_arrays", ())},
+            digests={d["id"]: Digest(d["id"], d["name"], self._fields(d)) for d in root.get("learn_lists", ())},
+            value_sets=self._value_sets(parser),
+            field_lists={item["id"]: self._fields(item) for item in root.get("field_lists", ())},
+            deparser_calls=tuple(self._primitive(p, self.program) for p in deparser.get("primitives", ())),
+        )
+
+    def _refuse_lists(self) -> None:
+        for item in self.root.get("extern_instances", ()):
+            raise UnsupportedProgram(f"{where_of(item, self.program)}: extern instance {item['name']} is not supported")
+
+    def _fields(self, item: JsonObject) -> tuple[Field, ...]:
+        """The fields of a field list or learn list."""
+        where = where_of(item, f"{self.program}, list {item['name']}")
+        fields = []
+        for element in item["elements"]:
+            if element["type"] != "field":
+                raise UnsupportedProgram(f"{where}: a list's element of type '{element['type']}' is not supported")
+            fields.append(self._field(element["value"], where))
+        return tuple(fields)
+
+    def _meter(self, item: JsonObject) -> Meter:
+        where = where_of(item, self.program)
+        if item.get("rate_count", 2) != 2:
+            raise UnsupportedProgram(f"{where}: meter {item['name']} has {item['rate_count']} rates, not two")
+        target = self._field(item["result_target"], where) if item.get("is_direct") else None
+        return Meter(item["name"], item.get("size") or 0, item["type"], item.get("binding"), target)
+
+    def _value_sets(self, parser: Parser) -> dict[str, ValueSet]:
+        """Value sets with the widths of the keys that they are compared with."""
+        result = {}
+        for item in self.root.get("parse_vsets", ()):
+            name, where = item["name"], where_of(item, self.program)
+            widths = {
+                tuple(self._key_width(part, state.where) for part in state.key)
+                for state in parser.states.values()
+                if any(transition.value_set == name for transition in state.transitions)
+            } or {(item["compressed_bitwidth"],)}
+            if len(widths) > 1:
+                raise UnsupportedProgram(f"{where}: value set {name} is compared with keys of different widths")
+            result[name] = ValueSet(name, item.get("max_size") or UNSIZED_VALUE_SET, widths.pop())
+        return result
+
+    def _key_width(self, part: Expr, where: str) -> int:
+        match part:
+            case Field():
+                return self._width(part)
+            case Lookahead(_, width):
+                return width
+            case Member(header, name):
+                return self._header_type(header).width(name)
+        raise UnsupportedProgram(f"{where}: {part} in a select is not supported")
+
+    def _headers(self) -> dict[str, Header]:
+        types: dict[str, tuple[tuple[tuple[str, int, bool], ...], str | None]] = {}
+        for item in self.root["header_types"]:
+            where = where_of(item, self.program)
+            fixed = sum(width for _, width, *_ in item["fields"] if width != "*")
+            fields: list[tuple[str, int, bool]] = []
+            varbit = None
+            for name, width, *signed in item["fields"]:
+                if width == "*":
+                    if sum(w for _, w, _ in fields) % 8:
+                        raise UnsupportedProgram(f"{where}: varbit field {item['name']}.{name} begins within a byte")
+                    varbit, width = name, 8 * item["max_length"] - fixed
+                fields.append((name, width, bool(signed and signed[0])))
+            types[item["name"]] = tuple(fields), varbit
+        headers = {}
+        for item in self.root["headers"]:
+            own, varbit = types[item["header_type"]]
+            metadata = item["metadata"] and varbit is None  # a varbit field needs a header's storage
+            headers[item["name"]] = Header(item["name"], own, metadata, varbit)
+        return headers
+
+    def _aggregates(self) -> None:
+        """Stacks and unions, and stacks of unions as one stack for each of their members."""
+        root = self.root
+        names = {h.get("id"): h["name"] for h in root["headers"]}
+        members = {t["name"]: tuple(name for name, _ in t["headers"]) for t in root.get("header_union_types", ())}
+        unions = {u["id"]: u for u in root.get("header_unions", ())}
+        self.unions = {u["name"]: tuple(names[i] for i in u["header_ids"]) for u in unions.values()}
+        self.stacks = {
+            s["name"]: Stack(s["name"], tuple(names[i] for i in s["header_ids"]), s["name"])
+            for s in root.get("header_stacks", ())
+        }
+        self.union_stacks: dict[str, tuple[str, ...]] = {}
+        for stack in root.get("header_union_stacks", ()):
+            columns = []
+            for number, member in enumerate(members[stack["union_type"]]):
+                column = f"{stack['name']}.{member}"
+                headers = tuple(names[unions[i]["header_ids"][number]] for i in stack["header_union_ids"])
+                self.stacks[column] = Stack(column, headers, stack["name"])
+                columns.append(column)
+            self.union_stacks[stack["name"]] = tuple(columns)
+
+    # ---- expressions and primitives
+
+    def expr(self, item: Any, where: str) -> Expr:
+        if item is None:
+            raise UnsupportedProgram(f"{where}: an expression without operand")
+        kind, value = item["type"], item["value"]
+        match kind:
+            case "expression":
+                return self._op(value, where) if "op" in value else self.expr(value, where)
+            case "field":
+                return self._field(value, where)
+            case "hexstr":
+                return Const(int(value, 16))
+            case "bool":
+                return Bool(bool(value))
+            case "runtime_data" | "local":
+                return Param(int(value))
+            case "lookahead":
+                return Lookahead(int(value[0]), int(value[1]))
+            case "stack_field":
+                last = self._last(value[0], value[0])
+                names = [name for name, _, _ in self._header_type(last).fields]
+                whole = value[1] == "last" and "last" not in names  # p4c's way to write the header itself
+                return last if whole else self._member(last, value[1], where)
+            case "union_stack_field":
+                return self._member(self._last(f"{value[0]}.{value[1]}", value[0]), value[2], where)
+            case "union_stack":
+                return Ref("stack", ".".join(value))
+            case "string":
+                return Text(str(value))
+            case "parameters_vector":
+                return Op("vector", tuple(self.expr(part, where) for part in value))
+        if kind in _REFERENCES:
+            return Ref("header_union" if value in self.unions else _SAME_KIND.get(kind, kind), str(value))
+        raise UnsupportedProgram(f"{where}: operand of type '{kind}' ({value}) is not supported")
+
+    def _field(self, value: list[str], where: str) -> Field:
+        header, name = value
+        if header not in self.headers or (name != "$valid$" and all(f[0] != name for f in self.headers[header].fields)):
+            raise UnsupportedProgram(f"{where}: no field {header}.{name} in the program")
+        return Field(header, name)
+
+    def _last(self, stack: str, counter: str) -> Element:
+        return Element(stack, Op("last_stack_index", (Ref("stack", counter),)))
+
+    def _member(self, header: Expr, name: str, where: str) -> Field | Member:
+        if isinstance(header, Ref):
+            return self._field([header.name, name], where)
+        if not isinstance(header, Element):
+            raise UnsupportedProgram(f"{where}: field {name} of {header} is not supported")
+        self._field([self.stacks[header.stack].headers[0], name], where)
+        return Member(header, name)
+
+    def _header_type(self, header: Expr) -> Header:
+        assert isinstance(header, (Ref, Element))
+        return self.headers[header.name if isinstance(header, Ref) else self.stacks[header.stack].headers[0]]
+
+    def _access(self, value: JsonObject, where: str) -> Expr:
+        """A header, union or field that is reached through an expression."""
+        op, left, right = value["op"], self.expr(value["left"], where), value["right"]
+        match op, left:
+            case "access_field", (Ref("header") | Element()):
+                return self._member(left, self._header_type(left).fields[right][0], where)
+            case (("dereference_header_stack" | "dereference_union_stack" | "dereference_stack"), Ref("stack", name)):
+                return Element(name, self.expr(right, where))
+            case "access_union_header", Ref("header_union", name):
+                return Ref("header", self.unions[name][right])
+            case "access_union_header", Element(name, index):
+                return Element(self.union_stacks[name][right], index)
+        raise UnsupportedProgram(f"{where}: '{op}' of {left} is not supported")
+
+    def _op(self, value: JsonObject, where: str) -> Expr:
+        op = value["op"]
+        if op.startswith(("access_", "dereference_")):
+            return self._access(value, where)
+        if op == "?":
+            return Op(op, tuple(self.expr(value[side], where) for side in ("cond", "left", "right")))
+        if op in _UNARY:
+            return Op(op, (self.expr(value["right"], where),))
+        if op in _BINARY:
+            if op == "-" and value["left"] is None:
+                return Op(op, (Const(0), self.expr(value["right"], where)))
+            return Op(op, (self.expr(value["left"], where), self.expr(value["right"], where)))
+        raise UnsupportedProgram(f"{where}: operator '{op}' is not supported")
+
+    def _primitive(self, item: JsonObject, fallback: str) -> Primitive:
+        where = where_of(item, fallback)
+        return Primitive(item["op"], tuple(self.expr(arg, where) for arg in item["parameters"]), where)
+
+    def _action(self, item: JsonObject) -> Action:
+        where = where_of(item, self.program)
+        return Action(
+            item["id"],
+            item["name"],
+            tuple((param["name"], param["bitwidth"]) for param in item["runtime_data"]),
+            tuple(self._primitive(p, where) for p in item["primitives"]),
+        )
+
+    # ---- parser
+
+    def _parser(self, item: JsonObject) -> Parser:
+        states = {}
+        for state in item["parse_states"]:
+            where = where_of(state, f"{self.program}, parser state {state['name']}")
+            states[state["name"]] = ParseState(
+                state["name"],
+                tuple(self._parser_op(op, where) for op in state["parser_ops"]),
+                tuple(self.expr(key, where) for key in state["transition_key"]),
+                tuple(self._transition(t, where) for t in state["transitions"]),
+                where,
+            )
+        return Parser(item["init_state"], states)
+
+    def _parser_op(self, op: JsonObject, fallback: str) -> Primitive:
+        if op["op"] == "primitive":
+            return self._primitive(op["parameters"][0], where_of(op, fallback))
+        return self._primitive(op, fallback)
+
+    def _transition(self, item: JsonObject, where: str) -> Transition:
+        if item.get("type", "hexstr") == "default" or item["value"] == "default":
+            return Transition(None, None, item["next_state"])
+        if item.get("type") == "parse_vset":
+            mask = int(item["mask"], 16) if item["mask"] is not None else None
+            return Transition(None, mask, item["next_state"], item["value"])
+        if item.get("type", "hexstr") != "hexstr":
+            raise UnsupportedProgram(f"{where}: transition on '{item['type']}' is not supported")
+        mask = int(item["mask"], 16) if item["mask"] is not None else None
+        return Transition(int(item["value"], 16), mask, item["next_state"])
+
+    # ---- control
+
+    def _pipeline(self, item: JsonObject) -> Pipeline:
+        nodes: dict[str, Table | Conditional] = {}
+        for table in item["tables"]:
+            nodes[table["name"]] = self._table(table)
+        for node in item["conditionals"]:
+            where = where_of(node, self.program)
+            condition = self.expr(node["expression"], where)
+            nodes[node["name"]] = Conditional(node["name"], condition, node["true_next"], node["false_next"], where)
+        if item.get("action_calls"):
+            raise UnsupportedProgram(f"{self.program}: 'action_calls' (never made by p4c) are not supported")
+        profiles = {}
+        for profile in item["action_profiles"]:
+            selector = profile.get("selector")
+            calculation = None
+            if selector is not None:
+                calculation = self._calculation(profile["name"], {**profile, **selector}, selector["input"])
+            where = where_of(profile, self.program)
+            profiles[profile["name"]] = Profile(profile["name"], profile["max_size"], calculation, where)
+        return Pipeline(item["name"], item["init_table"], nodes, profiles)
+
+    def _table(self, item: JsonObject) -> Table:
+        where = where_of(item, self.program)
+        if item["type"] not in ("simple", "indirect", "indirect_ws"):
+            raise UnsupportedProgram(f"{where}: table {item['name']} of type '{item['type']}' is not supported")
+        keys = tuple(self._table_key(key, where) for key in item["key"])
+        if sum(key.match_kind == "lpm" for key in keys) > 1:
+            raise UnsupportedProgram(f"{where}: table {item['name']} has more than one lpm field")
+        nexts = item["next_tables"]
+        default = item.get("default_entry")
+        entries = item.get("entries")
+        return Table(
+            name=item["name"],
+            key=keys,
+            match_type=item["match_type"],
+            action_ids=tuple(item["action_ids"]),
+            size=item["max_size"],
+            profile=item.get("action_profile"),
+            counters=bool(item["with_counters"]),
+            meter=item.get("direct_meters"),
+            support_timeout=bool(item["support_timeout"]),
+            default_action=default["action_id"] if default else None,
+            default_params=tuple(int(v, 16) for v in default.get("action_data", ())) if default else (),
+            const_default=bool(default and default.get("action_const", False)),
+            entries=tuple(self._entry(e, keys) for e in entries) if entries is not None else None,
+            next_by_action=tuple(nexts.get(name, item.get("base_default_next")) for name in item["actions"]),
+            next_on_hit=nexts.get("__HIT__"),
+            next_on_miss=nexts.get("__MISS__"),
+            splits_on_hit="__HIT__" in nexts or "__MISS__" in nexts,
+            base_next=item.get("base_default_next"),
+            where=where,
+        )
+
+    def _table_key(self, key: JsonObject, where: str) -> TableKey:
+        kind, target = key["match_type"], key["target"]
+        if kind == "valid":
+            kind, target = "exact", [target if isinstance(target, str) else target[0], "$valid$"]
+        if kind not in MATCH_KINDS:
+            raise UnsupportedProgram(f"{where}: key field of kind '{kind}' is not supported")
+        mask = int(key["mask"], 16) if key.get("mask") else None
+        return TableKey(key.get("name", ".".join(target)), kind, self._field(target, where), mask)
+
+    def _entry(self, item: JsonObject, keys: tuple[TableKey, ...]) -> ConstEntry:
+        match: list[tuple[str, int, int]] = []
+        for part in item["match_key"]:
+            kind = part["match_type"]
+            if kind == "range":
+                match.append((kind, int(part["start"], 16), int(part["end"], 16)))
+                continue
+            key = part["key"]
+            value = int(key) if isinstance(key, bool) else int(key, 16)
+            other = {"lpm": part.get("prefix_length"), "ternary": int(part.get("mask") or "0", 16)}.get(kind, 0)
+            match.append(("exact" if kind == "valid" else kind, value, int(other or 0)))
+        entry = item["action_entry"]
+        params = tuple(int(v, 16) for v in entry["action_data"])
+        return ConstEntry(tuple(match), entry["action_id"], params, int(item.get("priority", 0)))
+
+    # ---- calculations
+
+    def _calculation(self, name: str, item: JsonObject, inputs: list[JsonObject]) -> Calculation:
+        where = where_of(item, f"{self.program}, calculation {name}")
+        fields: list[tuple[Expr, int]] = []
+        payload = False
+        for part in inputs:
+            if part["type"] == "payload":
+                payload = True
+            elif part["type"] == "header":
+                header = self.headers[part["value"]]
+                fields += [(Field(header.name, field), width) for field, width, _ in header.fields]
+            elif part["type"] == "hexstr":
+                fields.append((Const(int(part["value"], 16)), int(part["bitwidth"])))
+            else:
+                field = self._field(part["value"], where)
+                fields.append((field, self._width(field)))
+        return Calculation(name, item["algo"], tuple(fields), payload, where)
+
+    def _width(self, field: Field) -> int:
+        return 1 if field.name == "$valid$" else self.headers[field.header].width(field.name)
+
+    def _checksum(self, item: JsonObject) -> Checksum:
+        where = where_of(item, self.program)
+        condition = item.get("if_cond")
+        return Checksum(
+            self._field(item["target"], where),
+            item["calculation"],
+            bool(item.get("update", True)),
+            bool(item.get("verify", True)),
+            self.expr(condition, where) if condition is not None else None,
+            where,
+        )

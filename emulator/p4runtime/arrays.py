@@ -7,13 +7,16 @@ without an index sets every cell, a read without one answers with every cell.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from finsy.proto import p4i, p4r, p4t
 
 from emulator.p4runtime import typespec
 from emulator.p4runtime.refusal import Code, Refusal, invalid
-from emulator.p4runtime.tables import COUNT_MASK, check_count
 from emulator.program import Counter, Register
+
+COUNT_MASK: Final = (1 << 63) - 1
+"""P4Runtime counts in int64."""
 
 
 class CounterService:
@@ -26,18 +29,18 @@ class CounterService:
         self._size = size
 
     def write(self, kind: p4r.Update.Type.ValueType, entry: p4r.CounterEntry) -> None:
-        _check_modify(kind, self.name)
-        cells = _cells(entry.index, entry.HasField("index"), self._size, self.name)
+        check_modify(kind, self.name)
+        wanted = cells(entry.index, entry.HasField("index"), self._size, self.name)
         if entry.HasField("data"):
             check_count(entry.data, self.name)
-            self._state.packets[cells.start : cells.stop] = entry.data.packet_count
-            self._state.bytes[cells.start : cells.stop] = entry.data.byte_count
+            self._state.packets[wanted.start : wanted.stop] = entry.data.packet_count
+            self._state.bytes[wanted.start : wanted.stop] = entry.data.byte_count
 
     def read(self, query: p4r.CounterEntry) -> Iterator[p4r.Entity]:
-        cells = _cells(query.index, query.HasField("index"), self._size, self.name)
-        packets = self._state.packets[cells.start : cells.stop].tolist()
-        octets = self._state.bytes[cells.start : cells.stop].tolist()
-        for index, packet_count, byte_count in zip(cells, packets, octets, strict=True):
+        wanted = cells(query.index, query.HasField("index"), self._size, self.name)
+        packets = self._state.packets[wanted.start : wanted.stop].tolist()
+        octets = self._state.bytes[wanted.start : wanted.stop].tolist()
+        for index, packet_count, byte_count in zip(wanted, packets, octets, strict=True):
             entity = p4r.Entity()
             message = entity.counter_entry
             message.counter_id = self.id
@@ -64,15 +67,15 @@ class RegisterService:
         self._size = size
 
     def write(self, kind: p4r.Update.Type.ValueType, entry: p4r.RegisterEntry) -> None:
-        _check_modify(kind, self.name)
-        cells = _cells(entry.index, entry.HasField("index"), self._size, self.name)
+        check_modify(kind, self.name)
+        wanted = cells(entry.index, entry.HasField("index"), self._size, self.name)
         if entry.HasField("data"):
             value = self.type.decode(entry.data)
-            for index in cells:
+            for index in wanted:
                 self._state.write(index, value)
 
     def read(self, query: p4r.RegisterEntry) -> Iterator[p4r.Entity]:
-        for index in _cells(query.index, query.HasField("index"), self._size, self.name):
+        for index in cells(query.index, query.HasField("index"), self._size, self.name):
             yield self._entity(index)
 
     def written(self) -> Iterator[p4r.Entity]:
@@ -88,12 +91,12 @@ class RegisterService:
         return entity
 
 
-def _check_modify(kind: p4r.Update.Type.ValueType, name: str) -> None:
+def check_modify(kind: p4r.Update.Type.ValueType, name: str) -> None:
     if kind != p4r.Update.MODIFY:
         raise invalid(f"{name}: an array's cells are always there; only MODIFY applies to them")
 
 
-def _cells(index: p4r.Index, given: bool, size: int, name: str) -> range:
+def cells(index: p4r.Index, given: bool, size: int, name: str) -> range:
     if not given:
         return range(size)
     if index.index < 0:
@@ -101,3 +104,9 @@ def _cells(index: p4r.Index, given: bool, size: int, name: str) -> range:
     if index.index >= size:
         raise Refusal(Code.OUT_OF_RANGE, f"{name}: index {index.index} is not below its size {size}")
     return range(index.index, index.index + 1)
+
+
+def check_count(data: p4r.CounterData, what: str) -> None:
+    """Refuse counts that nothing can have counted."""
+    if data.packet_count < 0 or data.byte_count < 0:
+        raise invalid(f"{what}: counter data {data.packet_count} packets, {data.byte_count} bytes must not be negative")

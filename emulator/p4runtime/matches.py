@@ -6,7 +6,7 @@ be zero, low must not exceed high; each violation is INVALID_ARGUMENT.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from finsy.proto import p4i, p4r
@@ -14,13 +14,13 @@ from finsy.proto import p4i, p4r
 from emulator.entries import Exact, Lpm, Match, Optional, Range, Ternary
 from emulator.p4runtime import bytestring
 from emulator.p4runtime.refusal import invalid
-from emulator.schema import KeyField, MatchKind, TableSchema
+from emulator.schema import KeyField, MatchKind
 
 Decoder = Callable[[p4r.FieldMatch], Match]
 
 _MatchType = p4i.MatchField.MatchType
 
-_KIND: Final[dict[int, MatchKind]] = {
+MATCH_KIND: Final[dict[int, MatchKind]] = {
     _MatchType.EXACT: "exact",
     _MatchType.LPM: "lpm",
     _MatchType.TERNARY: "ternary",
@@ -31,41 +31,39 @@ _DONT_CARE_LEFT_OUT: Final = "a don't-care match must be left out of the entry"
 
 
 class MatchKey:
-    """The match fields of one table."""
+    """The match fields of one table, or of one value set's members."""
 
-    def __init__(self, info: p4i.Table, schema: TableSchema) -> None:
+    def __init__(self, owner: str, fields: Sequence[p4i.MatchField], key: Sequence[KeyField]) -> None:
         """Raises `Refusal` when P4Info and program disagree on the key."""
-        self._table = info.preamble.name
-        if len(info.match_fields) != len(schema.key):
-            raise invalid(
-                f"P4Info: {self._table} has {len(info.match_fields)} match fields, in the program {len(schema.key)}"
-            )
-        self._ids = tuple(field.id for field in info.match_fields)
-        self._names = tuple(field.name for field in info.match_fields)
-        self._types = tuple(field.match_type for field in info.match_fields)
-        self._widths = tuple(key.width for key in schema.key)
+        self._owner = owner
+        if len(fields) != len(key):
+            raise invalid(f"P4Info: {owner} has {len(fields)} match fields, in the program {len(key)}")
+        self._ids = tuple(field.id for field in fields)
+        self._names = tuple(field.name for field in fields)
+        self._types = tuple(field.match_type for field in fields)
+        self._widths = tuple(place.width for place in key)
         self._decoders: dict[int, tuple[int, Decoder]] = {}
         self._template: list[Match | None] = []
-        for index, (field, key) in enumerate(zip(info.match_fields, schema.key, strict=True)):
-            self._check(field, key)
-            self._decoders[field.id] = (index, _decoder(field, key.width, f"{self._table}: {field.name}"))
-            self._template.append(_dont_care(field.match_type, key.width))
+        for index, (field, place) in enumerate(zip(fields, key, strict=True)):
+            self._check(field, place)
+            self._decoders[field.id] = (index, _decoder(field, place.width, f"{owner}: {field.name}"))
+            self._template.append(_dont_care(field.match_type, place.width))
         self.needs_priority = any(
             kind in (_MatchType.TERNARY, _MatchType.RANGE, _MatchType.OPTIONAL) for kind in self._types
         )
 
     def _check(self, field: p4i.MatchField, key: KeyField) -> None:
-        kind = _KIND.get(field.match_type)
+        kind = MATCH_KIND.get(field.match_type)
         if kind is None:
-            raise invalid(f"P4Info: {self._table}.{field.name} has a match type that this switch does not know")
+            raise invalid(f"P4Info: {self._owner}.{field.name} has a match type that this switch does not know")
         if kind != key.match_kind:
             raise invalid(
-                f"P4Info: {self._table}.{field.name} is {kind}, in the program {key.match_kind}: "
+                f"P4Info: {self._owner}.{field.name} is {kind}, in the program {key.match_kind}: "
                 "P4Info and device config come from different programs"
             )
         if field.bitwidth != key.width and not field.HasField("type_name"):
             raise invalid(
-                f"P4Info: {self._table}.{field.name} has {field.bitwidth} bits, in the program {key.width}: "
+                f"P4Info: {self._owner}.{field.name} has {field.bitwidth} bits, in the program {key.width}: "
                 "P4Info and device config come from different programs"
             )
 
@@ -80,18 +78,18 @@ class MatchKey:
             field_id = field.field_id
             slot = self._decoders.get(field_id)
             if slot is None:
-                raise invalid(f"{self._table} has no match field id {field_id}; it has {self._known()}")
+                raise invalid(f"{self._owner} has no match field id {field_id}; it has {self._known()}")
             if field_id in seen:
-                raise invalid(f"{self._table}: match field id {field_id} is given twice")
+                raise invalid(f"{self._owner}: match field id {field_id} is given twice")
             seen.add(field_id)
             index, decoder = slot
             key[index] = decoder(field)
         if None in key:
             missing = self._names[key.index(None)]
-            raise invalid(f"{self._table}: the exact match field {missing} is missing")
+            raise invalid(f"{self._owner}: the exact match field {missing} is missing")
         return tuple(key)  # type: ignore[arg-type]  # no None is left
 
-    def encode(self, key: Iterable[Match], into: p4r.TableEntry) -> None:
+    def encode(self, key: Iterable[Match], into: p4r.TableEntry | p4r.ValueSetMember) -> None:
         """Add the canonical match fields of a key to a message."""
         for field_id, kind, width, match in zip(self._ids, self._types, self._widths, key, strict=True):
             _encode(match, field_id, kind == _MatchType.OPTIONAL, width, into)
@@ -168,7 +166,7 @@ def _decoder(field: p4i.MatchField, width: int, what: str) -> Decoder:
     }[field.match_type]
 
 
-def _encode(match: Match, field_id: int, optional: bool, width: int, into: p4r.TableEntry) -> None:
+def _encode(match: Match, field_id: int, optional: bool, width: int, into: p4r.TableEntry | p4r.ValueSetMember) -> None:
     match match:
         case Exact(value):
             into.match.add(field_id=field_id).exact.value = bytestring.encode(value)

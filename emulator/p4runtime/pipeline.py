@@ -13,20 +13,21 @@ from finsy.proto import p4i, p4r
 
 from emulator.p4runtime.actions import Action, ActionSet
 from emulator.p4runtime.arrays import CounterService, RegisterService
+from emulator.p4runtime.meters import MeterService
 from emulator.p4runtime.packet_io import PacketHeader
 from emulator.p4runtime.profiles import ProfileService
 from emulator.p4runtime.refusal import Refusal, invalid, unimplemented
 from emulator.p4runtime.replication import ReplicationService
 from emulator.p4runtime.tables import TableService
+from emulator.p4runtime.value_sets import ValueSetService
 from emulator.program import Program, ProgramState
 
 _Thing = TypeVar("_Thing")
-_Service = TypeVar("_Service", TableService, ProfileService, CounterService, RegisterService)
+_Service = TypeVar(
+    "_Service", TableService, ProfileService, CounterService, RegisterService, MeterService, ValueSetService
+)
 
 _NOT_HERE: Final[Mapping[str, str]] = {
-    "meter_entry": "meters",
-    "direct_meter_entry": "direct_meters",
-    "value_set_entry": "value_sets",
     "digest_entry": "digests",
     "extern_entry": "externs",
 }
@@ -64,6 +65,22 @@ class Pipeline:
         self._registers = {
             register.preamble.id: self._resolve_register(register, info, program, state) for register in info.registers
         }
+        self._meters = {
+            meter.preamble.id: MeterService(
+                meter,
+                _named(state.meters, "meter", meter.preamble.name),
+                _same_size(meter.preamble.name, meter.size, program.meters),
+            )
+            for meter in info.meters
+        }
+        self._value_sets = {
+            value_set.preamble.id: ValueSetService(
+                value_set,
+                _named(program.value_sets, "value set", value_set.preamble.name),
+                state.value_sets[value_set.preamble.name],
+            )
+            for value_set in info.value_sets
+        }
         headers = {header.preamble.name: PacketHeader(header) for header in info.controller_packet_metadata}
         self.packet_in: PacketHeader | None = headers.get("packet_in")
         self.packet_out: PacketHeader | None = headers.get("packet_out")
@@ -91,6 +108,15 @@ class Pipeline:
             case "direct_counter_entry":
                 direct = entity.direct_counter_entry
                 self._table(direct.table_entry.table_id).write_counter(kind, direct)
+            case "meter_entry":
+                meter = entity.meter_entry
+                _by_id(self._meters, "meter", meter.meter_id).write(kind, meter)
+            case "direct_meter_entry":
+                metered = entity.direct_meter_entry
+                self._table(metered.table_entry.table_id).write_meter(kind, metered)
+            case "value_set_entry":
+                value_set = entity.value_set_entry
+                _by_id(self._value_sets, "value set", value_set.value_set_id).write(kind, value_set)
             case "register_entry":
                 register = entity.register_entry
                 _by_id(self._registers, "register", register.register_id).write(kind, register)
@@ -121,6 +147,17 @@ class Pipeline:
                 for table in _wanted(self._tables, "table", entry.table_id):
                     if entry.table_id or table.has_counter:
                         yield from table.read_counters(entry)
+            case "meter_entry":
+                for meter in _wanted(self._meters, "meter", query.meter_entry.meter_id):
+                    yield from meter.read(query.meter_entry)
+            case "direct_meter_entry":
+                metered = query.direct_meter_entry
+                for table in _wanted(self._tables, "table", metered.table_entry.table_id):
+                    if metered.table_entry.table_id or table.has_meter:
+                        yield from table.read_meters(metered)
+            case "value_set_entry":
+                for value_set in _wanted(self._value_sets, "value set", query.value_set_entry.value_set_id):
+                    yield value_set.read()
             case "register_entry":
                 for register in _wanted(self._registers, "register", query.register_entry.register_id):
                     yield from register.read(query.register_entry)
@@ -145,6 +182,10 @@ class Pipeline:
             yield from _updates(p4r.Update.MODIFY, counter.counted())
         for register in self._registers.values():
             yield from _updates(p4r.Update.MODIFY, register.written())
+        for meter in self._meters.values():
+            yield from _updates(p4r.Update.MODIFY, meter.configured())
+        for value_set in self._value_sets.values():
+            yield from _updates(p4r.Update.MODIFY, value_set.filled())
 
     def restore(self, updates: Iterable[p4r.Update]) -> None:
         """Apply a snapshot to a switch that has just loaded its program. Raises `EmulatorError`."""
@@ -210,6 +251,7 @@ class Pipeline:
         self, info: p4i.P4Info, program: Program, state: ProgramState, actions: dict[int, Action]
     ) -> dict[int, TableService]:
         tables = {}
+        specs = {meter.direct_table_id: meter.spec for meter in info.direct_meters}
         for table in info.tables:
             name = table.preamble.name
             schema = _named(program.tables, "table", name)
@@ -223,7 +265,12 @@ class Pipeline:
             ):
                 raise invalid(f"P4Info: {name} has another action profile than in the program, {schema.profile}")
             tables[table.preamble.id] = TableService(
-                table, schema, state.tables[name], _action_set(name, table, actions), profile
+                table,
+                schema,
+                state.tables[name],
+                _action_set(name, table, actions),
+                profile,
+                specs.get(table.preamble.id),
             )
         return tables
 

@@ -1,4 +1,5 @@
-"""TableEntry and DirectCounterEntry: one `TableService` per table, its schema resolved once per pipeline.
+"""TableEntry, DirectCounterEntry and DirectMeterEntry: one `TableService` per table, its schema resolved once per
+pipeline.
 
 What the switch does not hold is kept here: the controller's opaque metadata of entries, and the default action that the
 program came with (a MODIFY of the default entry without an action goes back to it).
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from typing import Final
 
 from finsy.proto import p4i, p4r
@@ -15,18 +17,17 @@ from finsy.proto import p4i, p4r
 from emulator.entries import ActionCall, EntryNotFound, GroupRef, Match, MemberRef, TableAction, TableEntry
 from emulator.entries import ActionSet as OneShot
 from emulator.p4runtime.actions import ActionSet
+from emulator.p4runtime.arrays import COUNT_MASK, check_count
 from emulator.p4runtime.matches import MatchKey
+from emulator.p4runtime.meters import decode_config, encode_config, no_colors
 from emulator.p4runtime.profiles import ProfileService
 from emulator.p4runtime.refusal import Code, Refusal, invalid, unimplemented
-from emulator.program import Table
+from emulator.program import MeterRates, Table
 from emulator.schema import TableSchema
 
 INSERT: Final = p4r.Update.INSERT
 MODIFY: Final = p4r.Update.MODIFY
 DELETE: Final = p4r.Update.DELETE
-
-COUNT_MASK: Final = (1 << 63) - 1
-"""P4Runtime counts in int64."""
 
 Key = tuple[tuple[Match, ...], int]
 """Match and priority: what identifies an entry in its table."""
@@ -42,17 +43,24 @@ class TableService:
         state: Table,
         actions: ActionSet,
         profile: ProfileService | None,
+        meter: p4i.MeterSpec | None,
     ) -> None:
+        """`meter`: of its direct meter. Raises `Refusal` when P4Info and program disagree."""
         self.id = info.preamble.id
         self.name = info.preamble.name
         self._state = state
-        self._key = MatchKey(info, schema)
+        self._key = MatchKey(self.name, info.match_fields, schema.key)
         self._actions = actions
         self._profile = profile
         self._const = info.is_const_table
         self._const_default = bool(info.const_default_action_id) or schema.const_default
         self._idle_timeout = info.idle_timeout_behavior != p4i.Table.NO_TIMEOUT
+        if self._idle_timeout and not schema.support_timeout:
+            raise invalid(f"P4Info: {self.name} supports idle timeouts, in the program it does not")
         self.has_counter = schema.direct_counter is not None
+        if (meter is None) != (schema.direct_meter is None):
+            raise invalid(f"P4Info: {self.name} has a direct meter in only one of P4Info and program")
+        self._meter = meter
         self._initial_default = state.default
         self._metadata: dict[Key, tuple[int, bytes]] = {}
         self._default_metadata: tuple[int, bytes] = (0, b"")
@@ -73,18 +81,23 @@ class TableService:
     def _upsert(self, kind: p4r.Update.Type.ValueType, entry: p4r.TableEntry) -> None:
         match, priority = key = self._decode_key(entry)
         self._check_attributes(entry)
+        rates = self._decode_rates(entry)
+        idle = entry.idle_timeout_ns
         if kind == INSERT:
             if not len(self._key):
                 raise invalid(f"{self.name} has no key: only its default entry can be written")
             if not entry.HasField("action"):
                 raise invalid(f"{self.name}: an INSERT needs an action")
             action = self._decode_action(entry.action)
-            self._state.insert(TableEntry(match, action, priority))
+            self._state.insert(TableEntry(match, action, priority, idle))
         elif entry.HasField("action"):
             action = self._decode_action(entry.action)
-            self._state.modify(TableEntry(match, action, priority))
+            self._state.modify(TableEntry(match, action, priority, idle))
         else:
-            action = self._state.get(match, priority).action
+            stored = self._state.get(match, priority)
+            action = stored.action
+            if stored.idle_timeout_ns != idle:
+                self._state.modify(replace(stored, idle_timeout_ns=idle))
         if self._profile is not None:
             self._profile.note_entry(self.name, key, action)
         if entry.controller_metadata or entry.metadata:
@@ -93,6 +106,8 @@ class TableService:
             self._metadata.pop(key, None)
         if entry.HasField("counter_data"):
             self._set_counter(match, priority, entry.counter_data)
+        if rates is not None or (kind == MODIFY and self.has_meter):
+            self._state.set_meter(match, rates, priority)
 
     def _delete(self, entry: p4r.TableEntry) -> None:
         if self._const:
@@ -108,9 +123,14 @@ class TableService:
             raise self._const_refusal()
         match, priority = self._decode_key(entry)
         self._check_attributes(entry)
+        rates = self._decode_rates(entry)
+        if entry.idle_timeout_ns:
+            raise unimplemented(f"{self.name}: constant entries have no idle timeouts on this switch")
         self._state.get(match, priority)
         if entry.HasField("counter_data"):
             self._set_counter(match, priority, entry.counter_data)
+        if self.has_meter:
+            self._state.set_meter(match, rates, priority)
 
     def _write_default(self, kind: p4r.Update.Type.ValueType, entry: p4r.TableEntry) -> None:
         if kind != MODIFY:
@@ -122,6 +142,8 @@ class TableService:
         self._check_attributes(entry)
         if entry.HasField("counter_data"):
             raise unimplemented(f"{self.name}: this switch does not count hits of the default entry")
+        if entry.HasField("meter_config"):
+            raise self._no_default_meter()
         if entry.HasField("action"):
             self._state.set_default(self._decode_default(entry.action))
             self._default_metadata = (entry.controller_metadata, entry.metadata)
@@ -147,11 +169,18 @@ class TableService:
             self._check_counter()
             check_count(entry.counter_data, self.name)
         if entry.HasField("meter_config") or entry.HasField("meter_counter_data"):
-            raise unimplemented(f"{self.name}: this switch has no direct meters")
-        if entry.idle_timeout_ns:
-            if not self._idle_timeout:
-                raise invalid(f"{self.name} does not support idle timeouts")
-            raise unimplemented(f"{self.name}: this switch has no idle timeouts")
+            self._check_meter()
+        if entry.HasField("meter_counter_data"):
+            raise no_colors(self.name)
+        if entry.HasField("time_since_last_hit"):
+            raise invalid(f"{self.name}: time_since_last_hit is the switch's to tell")
+        if entry.idle_timeout_ns < 0:
+            raise invalid(f"{self.name}: an idle timeout of {entry.idle_timeout_ns} ns is negative")
+        if entry.idle_timeout_ns and (entry.is_default_action or not self._idle_timeout):
+            raise invalid(
+                f"{self.name}: {'its default entry' if entry.is_default_action else 'it'} is never idle: "
+                "no idle timeouts are supported there"
+            )
 
     def _decode_key(self, entry: p4r.TableEntry) -> Key:
         priority = entry.priority
@@ -193,6 +222,37 @@ class TableService:
     def _set_counter(self, match: tuple[Match, ...], priority: int, data: p4r.CounterData) -> None:
         self._state.set_counter(match, data.packet_count, data.byte_count, priority)
 
+    def write_meter(self, kind: p4r.Update.Type.ValueType, entry: p4r.DirectMeterEntry) -> None:
+        """A DirectMeterEntry: MODIFY only; without a config back to green."""
+        if kind != MODIFY:
+            raise invalid(f"{self.name}: a direct meter lives and dies with its entry; only MODIFY applies to it")
+        spec = self._check_meter()
+        if entry.table_entry.is_default_action:
+            raise self._no_default_meter()
+        if entry.HasField("counter_data"):
+            raise no_colors(self.name)
+        match, priority = self._decode_key(entry.table_entry)
+        self._state.get(match, priority)
+        rates = decode_config(entry.config, spec, self.name) if entry.HasField("config") else None
+        self._state.set_meter(match, rates, priority)
+
+    @property
+    def has_meter(self) -> bool:
+        return self._meter is not None
+
+    def _check_meter(self) -> p4i.MeterSpec:
+        if self._meter is None:
+            raise invalid(f"{self.name} has no direct meter")
+        return self._meter
+
+    def _decode_rates(self, entry: p4r.TableEntry) -> MeterRates | None:
+        if not entry.HasField("meter_config"):
+            return None
+        return decode_config(entry.meter_config, self._check_meter(), self.name)
+
+    def _no_default_meter(self) -> Refusal:
+        return unimplemented(f"{self.name}: this switch does not meter hits of the default entry")
+
     # -- reading
 
     def read(self, query: p4r.TableEntry) -> Iterator[p4r.Entity]:
@@ -200,16 +260,18 @@ class TableService:
         if query.is_default_action:
             if query.match or query.priority:
                 raise invalid(f"{self.name}: the default entry has neither match fields nor a priority")
+            if query.HasField("time_since_last_hit"):
+                raise invalid(f"{self.name}: no time since the last hit is told of the default entry")
             yield self._encode_default()
             return
         wanted_action = self._wanted_action(query)
-        counted = query.HasField("counter_data") and self.has_counter
+        self._check_query(query)
         for entry in self._select(query):
             if wanted_action is not None and not (
                 isinstance(entry.action, ActionCall) and entry.action.name == wanted_action
             ):
                 continue
-            entity = self._encode(entry, counted)
+            entity = self._encode(entry, query)
             found = entity.table_entry
             if query.controller_metadata and query.controller_metadata != found.controller_metadata:
                 continue
@@ -230,10 +292,27 @@ class TableService:
             self._encode_counter(entry, entity.direct_counter_entry.data)
             yield entity
 
+    def read_meters(self, query: p4r.DirectMeterEntry) -> Iterator[p4r.Entity]:
+        """Direct meters of the entries that a query names; NOT_FOUND when it names one that is not there."""
+        self._check_meter()
+        if query.HasField("counter_data"):
+            raise no_colors(self.name)
+        if query.table_entry.is_default_action:
+            raise self._no_default_meter()
+        entries = list(self._select(query.table_entry))
+        if query.table_entry.match and not entries:
+            raise Refusal(Code.NOT_FOUND, f"{self.name} has no such entry")
+        for entry in entries:
+            entity = p4r.Entity()
+            self._encode_key(entry, entity.direct_meter_entry.table_entry)
+            encode_config(self._state.meter(entry.match, entry.priority), entity.direct_meter_entry.config)
+            yield entity
+
     def writable_entries(self) -> Iterator[p4r.Entity]:
         """Every entry that a controller may have written, as it would write it."""
         if not self._const:
-            yield from (self._encode(entry, self.has_counter) for entry in self._state.entries())
+            everything = p4r.TableEntry(counter_data=p4r.CounterData(), meter_config=p4r.MeterConfig())
+            yield from (self._encode(entry, everything) for entry in self._state.entries())
 
     def changed_default(self) -> Iterator[p4r.Entity]:
         """The default entry, when it is not the program's own."""
@@ -266,7 +345,15 @@ class TableService:
             raise invalid(f"{self.name}: a read can select by action id only")
         return self._actions.name_of(query.action.action.action_id)
 
-    def _encode(self, entry: TableEntry, counted: bool) -> p4r.Entity:
+    def _check_query(self, query: p4r.TableEntry) -> None:
+        """A query for all tables asks each for what it has; one for this table must fit it."""
+        if query.HasField("time_since_last_hit") and query.table_id and not self._idle_timeout:
+            raise invalid(f"{self.name} does not support idle timeouts: it tells no time since the last hit")
+        if query.HasField("meter_counter_data") and self.has_meter:
+            raise no_colors(self.name)
+
+    def _encode(self, entry: TableEntry, query: p4r.TableEntry) -> p4r.Entity:
+        """An entry with the direct resources that a query has set."""
         entity = p4r.Entity()
         message = entity.table_entry
         self._encode_key(entry, message)
@@ -275,8 +362,14 @@ class TableService:
         kept = self._metadata.get((entry.match, entry.priority))
         if kept is not None:
             message.controller_metadata, message.metadata = kept
-        if counted:
+        message.idle_timeout_ns = entry.idle_timeout_ns
+        if self.has_counter and query.HasField("counter_data"):
             self._encode_counter(entry, message.counter_data)
+        if self.has_meter and query.HasField("meter_config"):
+            encode_config(self._state.meter(entry.match, entry.priority), message.meter_config)
+        if self._idle_timeout and query.HasField("time_since_last_hit"):
+            message.time_since_last_hit.elapsed_ns = self._state.idle_ns(entry.match, entry.priority)
+            message.time_since_last_hit.SetInParent()
         return entity
 
     def _encode_default(self) -> p4r.Entity:
@@ -313,9 +406,3 @@ class TableService:
         data.packet_count = packets & COUNT_MASK
         data.byte_count = octets & COUNT_MASK
         data.SetInParent()
-
-
-def check_count(data: p4r.CounterData, what: str) -> None:
-    """Refuse counts that nothing can have counted."""
-    if data.packet_count < 0 or data.byte_count < 0:
-        raise invalid(f"{what}: counter data {data.packet_count} packets, {data.byte_count} bytes must not be negative")

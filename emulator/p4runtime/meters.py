@@ -1,0 +1,100 @@
+"""Meters: MeterEntry and the configs of direct meters.
+
+A meter without a config calls every packet green. The switch holds rates; here are their P4Runtime form and its rules
+(specification, "MeterEntry & DirectMeterEntry").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from finsy.proto import p4i, p4r
+
+from emulator.p4runtime.arrays import cells, check_modify
+from emulator.p4runtime.refusal import Refusal, invalid, unimplemented
+from emulator.program import MeterArray, MeterRates
+
+MAX_RATE: Final = 1 << 41
+"""Bytes or packets per second. No port is faster, and up to here a rate is read back as it was written."""
+_MAX_BURST: Final = 1 << 62
+
+_MeterSpec = p4i.MeterSpec
+
+
+class MeterService:
+    """One indirect meter of the P4Info, bound to one switch's memory."""
+
+    def __init__(self, info: p4i.Meter, state: MeterArray, size: int) -> None:
+        """Raises `Refusal` when P4Info and program disagree on the unit."""
+        self.id = info.preamble.id
+        self.name = info.preamble.name
+        self._spec = info.spec
+        self._state = state
+        self._size = size
+        unit = {_MeterSpec.BYTES: "bytes", _MeterSpec.PACKETS: "packets"}.get(info.spec.unit)
+        if unit != state.unit:
+            raise invalid(f"P4Info: {self.name} does not meter {state.unit}, as in the program")
+
+    def write(self, kind: p4r.Update.Type.ValueType, entry: p4r.MeterEntry) -> None:
+        """MODIFY only; without an index all cells, without a config back to green. Raises `EmulatorError`."""
+        check_modify(kind, self.name)
+        wanted = cells(entry.index, entry.HasField("index"), self._size, self.name)
+        if entry.HasField("counter_data"):
+            raise no_colors(self.name)
+        rates = decode_config(entry.config, self._spec, self.name) if entry.HasField("config") else None
+        for index in wanted:
+            self._state.set(index, rates)
+
+    def read(self, query: p4r.MeterEntry) -> Iterator[p4r.Entity]:
+        wanted = cells(query.index, query.HasField("index"), self._size, self.name)
+        if query.HasField("counter_data"):
+            raise no_colors(self.name)
+        for index in wanted:
+            entity = p4r.Entity()
+            message = entity.meter_entry
+            message.meter_id = self.id
+            message.index.index = index
+            encode_config(self._state.get(index), message.config)
+            yield entity
+
+    def configured(self) -> Iterator[p4r.Entity]:
+        """The cells that have a config."""
+        return (entity for entity in self.read(p4r.MeterEntry()) if entity.meter_entry.HasField("config"))
+
+
+def decode_config(config: p4r.MeterConfig, spec: p4i.MeterSpec, what: str) -> MeterRates:
+    """The rates that a message asks for. Raises `Refusal`."""
+    for name, value, most in (
+        ("cir", config.cir, MAX_RATE),
+        ("pir", config.pir, MAX_RATE),
+        ("cburst", config.cburst, _MAX_BURST),
+        ("pburst", config.pburst, _MAX_BURST),
+        ("eburst", config.eburst, _MAX_BURST),
+    ):
+        if not 0 <= value <= most:
+            raise invalid(f"{what}: {name} is {value}; it must be 0 to {most}")
+    if spec.type == _MeterSpec.SINGLE_RATE_THREE_COLOR:
+        if config.eburst:
+            raise unimplemented(f"{what}: eburst is {config.eburst}; this switch has no excess buckets")
+    elif config.eburst:
+        raise invalid(f"{what}: eburst is {config.eburst}; only a single-rate three-color meter has one")
+    if spec.type != _MeterSpec.TWO_RATE_THREE_COLOR and (config.pir, config.pburst) != (config.cir, config.cburst):
+        raise invalid(
+            f"{what} has a single rate: pir and pburst must equal cir {config.cir} and cburst {config.cburst}"
+        )
+    if config.cir > config.pir:
+        raise invalid(f"{what}: cir {config.cir} is above pir {config.pir}")
+    return MeterRates(config.cir, config.cburst, config.pir, config.pburst)
+
+
+def encode_config(rates: MeterRates | None, config: p4r.MeterConfig) -> None:
+    """Put rates into a message; none leave it unset."""
+    if rates is not None:
+        config.cir, config.cburst = round(rates.committed_rate), rates.committed_burst
+        config.pir, config.pburst = round(rates.peak_rate), rates.peak_burst
+        config.SetInParent()
+
+
+def no_colors(what: str) -> Refusal:
+    return unimplemented(f"{what}: this switch does not count packets by color")

@@ -54,6 +54,10 @@ class Control:
     """How many more may begin."""
     restarts: int
     """How many more switches may lose their registers."""
+    deaths: int = 0
+    """How many more hosts may die."""
+    dead: frozenset[int] = frozenset()
+    """Dead hosts that the controller has not given up yet."""
     forgot: bool = False
     """A switch lost its registers since the last move began: a new generation may be needed."""
     move: Move | None = None
@@ -72,7 +76,9 @@ class Controller:
         self._steps: dict[tuple[int, ControlEvent, Held | None], int] = {}
         self._enabled: dict[int, list[ControlEvent]] = {}
         ranks = tuple(range(setup.workers))
-        self.start = self._intern(Control(1, ranks, (ranks,), setup.with_server, setup.moves, setup.restarts))
+        self.start = self._intern(
+            Control(1, ranks, (ranks,), setup.with_server, setup.moves, setup.restarts, setup.deaths)
+        )
 
     def _intern(self, control: Control) -> int:
         key = canonical(control)
@@ -88,29 +94,54 @@ class Controller:
 
     def _events(self, control: Control) -> Iterator[ControlEvent]:
         move = control.move
+        losable = [address for address in self.setup.lost if self._can_lose(control, address)]
         if move is None:
             if control.moves:
                 yield "move", 0
-                yield from (("move", address) for address in self.setup.lost if self._can_lose(control, address))
+                if self.setup.ghosts:
+                    yield from (("move", address) for address in losable)
         elif move.phase is Phase.PAUSING:
-            yield from (("pause", address) for address in sorted(move._unanswered() - {control.given_up}))
+            missing = move._unanswered() - {control.given_up} - control.dead
+            yield from (("pause", address) for address in sorted(missing))
+            if not missing:
+                yield "give up", 0
         elif move.phase is Phase.SETTLING:
             yield from (("write", address) for address in control.unwritten)
             if not control.unwritten:  # a tree without switches
                 yield "settled", 0
         else:
-            yield from (("resume", address) for address in sorted(control.resumes))
+            yield from (("resume", address) for address in sorted(control.resumes.keys() - control.dead))
         if control.restarts:
             yield from (("restart", address) for address in self.setup.switches)
+        if control.deaths:
+            yield from (("die", address) for address in losable if self._may_die(control, address))
 
     def _can_lose(self, control: Control, address: int) -> bool:
         if address == SERVER:
-            return control.server
-        return address in self._hosts(control) and len(control.ranks) > 1
+            return control.server and address not in control.dead
+        return address in self.hosts(control) and len(self.workers(control)) > 1
+
+    def _may_die(self, control: Control, address: int) -> bool:
+        """A host that has answered Pause dies behind its Resume only, unless the setup has it otherwise."""
+        move = control.move
+        if move is None or self.setup.dies_in_moves:
+            return True
+        return address in move._unanswered() if move.phase is Phase.PAUSING else address not in self._awaited(control)
+
+    def _awaited(self, control: Control) -> list[int]:
+        settling = control.move is not None and control.move.phase is Phase.SETTLING
+        return self.hosts(control) if settling else list(control.resumes)
 
     @staticmethod
-    def _hosts(control: Control) -> list[int]:
-        return [worker_address(rank) for rank in control.ranks] + [SERVER] * control.server
+    def workers(control: Control) -> list[int]:
+        """The ranks of the living workers that take part."""
+        return [rank for rank in control.ranks if worker_address(rank) not in control.dead]
+
+    @staticmethod
+    def hosts(control: Control) -> list[int]:
+        """The addresses of the living hosts that take part."""
+        everyone = [worker_address(rank) for rank in control.ranks] + [SERVER] * control.server
+        return [address for address in everyone if address not in control.dead]
 
     def step(self, number: int, event: ControlEvent, held: Held | None = None) -> int:
         key = (number, event, held)
@@ -125,6 +156,10 @@ class Controller:
             control.restarts -= 1
             control.forgot = True
             return self._intern(control)
+        if name == "die":
+            control.deaths -= 1
+            control.dead |= {address}
+            return self._intern(control)
         if name == "move":
             self._begin(control, address)
             return self._intern(control)
@@ -134,8 +169,11 @@ class Controller:
             case "pause":
                 assert held is not None
                 move.held(address, held)
-                if not move._unanswered() - {control.given_up}:
+                if move.phase is Phase.SETTLING:
                     self._settle(control, move)
+            case "give up":
+                move.poll(1)  # patience is at its end
+                self._settle(control, move)
             case "write":
                 control.unwritten = tuple(other for other in control.unwritten if other != address)
                 if not control.unwritten:
@@ -165,8 +203,7 @@ class Controller:
         )
 
     def _settle(self, control: Control, move: Move) -> None:
-        if move.phase is Phase.PAUSING:
-            move.poll(1)  # patience is at its end
+        control.dead -= move.lost
         control.generation = next_generation(control.generation)
         control.ranks = tuple(rank for rank in control.ranks if worker_address(rank) not in move.lost)
         if control.ranks != control.groups[-1]:
@@ -266,9 +303,7 @@ class Search:
     def _find_active(self, control: Control) -> list[int]:
         if self.setup.ghosts:
             return list(range(self._count))
-        alive = {worker_address(rank) for rank in control.ranks} | ({SERVER} if control.server else set())
-        alive -= {control.given_up}
-        alive |= set(self.setup.switches)
+        alive = {*self.controller.hosts(control), *self.setup.switches}
         return [index for index, address in enumerate(self.nodes.addresses) if address in alive]
 
     def _next(self, state: State) -> Iterator[tuple[tuple[int, object], State, int]]:
@@ -295,7 +330,7 @@ class Search:
         """The state after a step of the controller (or a switch's restart), and the node that changed or −1."""
         name, address = event
         number, network = state[-2], state[-1]
-        if name in ("move", "settled"):
+        if name in ("move", "settled", "give up", "die"):
             return (*state[:-2], self.controller.step(number, event), network), -1
         index = self.nodes.index[address]
         control = self.controller.controls[number]
@@ -322,7 +357,7 @@ class Search:
         if mine.wrong:
             return f"{self.nodes.name(self.nodes.addresses[changed])}: {mine.wrong}"
         control = self.controller.controls[state[-2]]
-        hosts = [self.nodes.index[address] for address in self.controller._hosts(control)]
+        hosts = [self.nodes.index[address] for address in self.controller.hosts(control)]
         if changed not in hosts:
             return ""
         for other in hosts:
@@ -339,7 +374,8 @@ class Search:
 
     def _is_finished(self, nodes: tuple[int, ...], control_number: int) -> bool:
         control = self.controller.controls[control_number]
-        return control.move is None and all(self.nodes.facts[rank][nodes[rank]].idle for rank in control.ranks)
+        workers = self.controller.workers(control)
+        return control.move is None and all(self.nodes.facts[rank][nodes[rank]].idle for rank in workers)
 
     def _finishes(self, state: State, log: list[str] | None = None) -> bool:
         """Whether resends finish the job (and the controller its move) when all that is in flight now is lost.
@@ -354,7 +390,7 @@ class Search:
                 return True
             way.append(nodes)
             before = nodes
-            for rank in self.controller.controls[nodes[-2]].ranks:
+            for rank in self.controller.workers(self.controller.controls[nodes[-2]]):
                 after, sent = self.nodes.step(rank, nodes[rank], FIRE)
                 later = (*nodes[:rank], after, *nodes[rank + 1 : -1], sent)
                 if log is not None and sent:
@@ -362,13 +398,16 @@ class Search:
                 nodes = self._settled_down(later, log)
             control = self.controller.controls[nodes[-2]]
             if control.move is not None:
-                event = next(e for e in self.controller.enabled(nodes[-2]) if e[0] != "restart")
+                steps = [event for event in self.controller.enabled(nodes[-2]) if event[0] not in ("restart", "die")]
+                if not steps:
+                    return False
+                event = steps[0]
                 later, _ = self._controlled(nodes, event)
                 if log is not None:
                     log.append(self._describe(nodes, (-1, event), later))
                 nodes = self._settled_down(later, log)
             elif nodes == before:
-                if not control.forgot:
+                if not control.forgot and not control.dead:
                     return False
                 nodes = (*nodes[:-2], self.controller.step(nodes[-2], ("move", 0)), 0)
 
@@ -413,9 +452,16 @@ class Search:
             return f"{name} {does}: {self.nodes.describe_state(index, after[index])}{sends}"
         assert isinstance(what, tuple)
         step, address = what
-        if step in ("move", "settled"):
-            gone = f"{self.nodes.name(address)} is lost and " if address else ""
-            return f"{gone}the controller begins a move" if step == "move" else "the new plan stands"
+        who = self.nodes.name(address) if address else ""
+        match step:
+            case "move":
+                return f"the controller begins a move{' and will give up ' if who else ''}{who}"
+            case "settled":
+                return "the new plan stands"
+            case "give up":
+                return "the controller gives up who has not answered"
+            case "die":
+                return f"{who} dies"
         index = self.nodes.index[address]
         verbs = {"pause": "pauses", "write": "gets the new plan", "resume": "resumes", "restart": "loses its registers"}
-        return f"{self.nodes.name(address)} {verbs[step]}: {self.nodes.describe_state(index, after[index])}{sends}"
+        return f"{who} {verbs[step]}: {self.nodes.describe_state(index, after[index])}{sends}"

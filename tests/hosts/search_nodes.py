@@ -79,9 +79,11 @@ class Setup:
     next_kind: str = ""
     """The tree after a move; the same by default."""
     lost: tuple[int, ...] = ()
-    """Addresses of hosts that a move may give up, one each."""
+    """Addresses of hosts that may die at any time, as many as there are moves."""
     ghosts: bool = False
-    """Who is given up is not dead: it goes on by the old plan."""
+    """They do not die: a move gives one of them up, which goes on by the old plan."""
+    dies_in_moves: bool = False
+    """Hosts may also die between their answer to Pause and their Resume."""
     restarts: int = 0
     """How often a switch loses its registers."""
 
@@ -92,12 +94,18 @@ class Setup:
         if self.lost:
             gone = " or ".join("the server" if a == SERVER else f"worker {a - worker_address(0)}" for a in self.lost)
             parts.append(f"{gone} {'is cut off' if self.ghosts else 'dies'}")
+        if self.dies_in_moves:
+            parts.append("also before its Resume")
         if self.restarts:
             parts.append(f"{self.restarts} restarts of a switch")
         return "; ".join(parts)
 
     def tree(self, generation: int, ranks: list[int]) -> Tree:
         return make_tree(self.kind if generation == 1 or not self.next_kind else self.next_kind, ranks)
+
+    @property
+    def deaths(self) -> int:
+        return 0 if self.ghosts else min(self.moves, len(self.lost))
 
     @property
     def with_server(self) -> bool:

@@ -50,6 +50,10 @@ LONG = [
         for kind, restarts in (("server", 0), ("root", 1), ("inner", 0))
     ),
     *(Setup(kind, workers=3, moves=2, lost=(FIRST, LAST_OF_3)) for kind in ("server", "root", "inner")),
+    *(
+        Setup(kind, workers=3, slots=4, window=2, chunks=2, moves=1, lost=(LAST_OF_3,))
+        for kind in ("server", "root", "inner", "tree-root")
+    ),
     *(Setup(kind, chunks=2, moves=2, restarts=1, lost=(FIRST, LAST_OF_2)) for kind in ("root", "inner")),
     *(Setup(kind, workers=3, chunks=2, moves=1, lost=(FIRST,), ghosts=True) for kind in ("server", "root", "inner")),
     *(
@@ -95,3 +99,9 @@ def test_a_broken_protocol_is_found_out(mutant: Mutant) -> None:
 )
 def test_the_unbroken_protocol_passes_the_same_search(mutant: Mutant) -> None:
     Search(mutant.setup).run()
+
+
+@pytest.mark.xfail(strict=True, raises=Violation, reason="a move waits without end for who dies before its Resume")
+def test_a_host_may_die_in_the_middle_of_a_move() -> None:
+    """The survivors go on by the new plan, but the controller never ends the move, so it never begins another one."""
+    Search(Setup("root", workers=3, moves=1, lost=(LAST_OF_3,), dies_in_moves=True)).run()

@@ -1,0 +1,79 @@
+"""A fabric in Mininet carries real packets between all its hosts, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.topologies.mininet_exchange import fabric_of, traffic
+from topologies import Endpoint, TopologyError, leaf_spine
+from topologies.mininet_fabric import MininetFabric, SwitchKind, interface, obstacle, switch_command
+from topologies.units import parse_rate
+
+ROOT = Path(__file__).parents[2]
+IN_ITS_OWN_NETWORK = ["unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh", sys.executable]
+"""So neither the machine's interfaces nor another fabric's are touched, whatever a test does."""
+
+WITHOUT_OBSTACLE = [
+    pytest.param(kind, marks=pytest.mark.skipif(reason is not None, reason=f"{kind} in Mininet: {reason}"))
+    for kind in SwitchKind
+    for reason in [obstacle(kind)]
+]
+
+
+@pytest.mark.parametrize("kind", WITHOUT_OBSTACLE)
+def test_every_host_reaches_every_other_through_the_switches(kind: SwitchKind) -> None:
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")  # noqa: T201
+    done = subprocess.run(
+        [*IN_ITS_OWN_NETWORK, "-m", "tests.topologies.mininet_exchange", kind, str(seed)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=200,
+    )
+    assert done.returncode == 0, done.stderr
+    seen = json.loads(done.stdout.splitlines()[-1])
+    topology = fabric_of()
+    assert sorted(map(tuple, seen["received"])) == sorted(traffic(topology, seed))
+    assert seen["statuses"] == [0, 1]
+    assert seen["entries"].keys() == {"s1", "s2", "s3", "s4"}
+    before, during, after = seen["interfaces"]
+    ports = [end for end in topology.directed_links if topology.is_switch(end.node)]
+    assert sorted(set(during) - set(before)) == sorted(map(interface, ports))
+    assert after == before
+    assert seen["processes"] == ["h1", "h2", "h3", "h4", "s1", "s2", "s3", "s4"]
+    assert seen["alive"] == []
+
+
+def test_command_lines_of_the_switches() -> None:
+    topology = leaf_spine(1, 1, 1, rate_bps=2_500_000_000, queue_packets=9)
+    leaf = topology.switch("s1")
+    assert " ".join(switch_command(topology, leaf, SwitchKind.WEIR, "127.0.0.1:50051")) == (
+        "weir-switch --no-p4 --device-id 1 -i 1@s1-p1 -i 2@s1-p2"
+        " --port-rate 1=2500Mbit --queue-depth 1=9 --port-rate 2=2500Mbit --queue-depth 2=9"
+        " -- --grpc-server-addr 127.0.0.1:50051 --cpu-port 510"
+    )
+    assert " ".join(switch_command(topology, leaf, SwitchKind.BMV2, "127.0.0.1:50052")) == (
+        "simple_switch_grpc --no-p4 --device-id 1 -i 1@s1-p1 -i 2@s1-p2 --log-level off"
+        " -- --grpc-server-addr 127.0.0.1:50052 --cpu-port 510 --priority-queues 8"
+    )
+    assert parse_rate("2500Mbit") == 2_500_000_000
+
+
+def test_names_of_interfaces_fit_the_kernel() -> None:
+    assert interface(Endpoint("s1", 3)) == "s1-p3"
+    assert interface(Endpoint("h1", 0)) == "h1-eth0"
+    assert len(interface(Endpoint("a123456789", 509))) == len(interface(Endpoint("a123456789", 0))) == 15
+
+
+def test_grpc_ports_that_are_none() -> None:
+    with pytest.raises(TopologyError, match=re.escape("gRPC ports 65535…65536 are not ports; they must be in 1…65535")):
+        MininetFabric(leaf_spine(1, 1, 1), first_grpc_port=65535)

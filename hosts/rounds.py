@@ -47,14 +47,19 @@ class RoundStore:
         return kept
 
     def write(
-        self, writer: MessageWriter, kind: MessageType, places: NDArray[np.intp] | IntArray, contributors: int
+        self,
+        writer: MessageWriter,
+        kind: MessageType,
+        places: NDArray[np.intp] | IntArray,
+        contributors: int,
+        flags: IntArray | int = 0,
     ) -> NDArray[np.uint8]:
-        """Messages of type `kind` with what is kept at these places, uint8 (n, size)."""
+        """Messages of type `kind` with what is kept at these places, and more flags; uint8 (n, size)."""
         return writer.write(
             kind,
             self.round[places],
             contributors=contributors,
-            flags=self.flags[places],
+            flags=self.flags[places] | flags,
             window=self.window[places],
             exponent=self.exponent[places],
             weight=self.weight[places],

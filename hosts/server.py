@@ -156,7 +156,7 @@ class ParameterServerCore:
             elif joining:
                 self._sum(messages.only(adding), places[adding], bits[adding])
             if np.count_nonzero(repeated):
-                self._repeat(kind, places[repeated], messages.addresses[repeated])
+                self._repeat(kind, places[repeated], messages.only(repeated))
             if restarting + joining < len(rounds):
                 taken = newer | adding
                 rounds, places = rounds[taken], places[taken]
@@ -203,14 +203,19 @@ class ParameterServerCore:
         self._out.append(Datagrams(addresses, np.tile(payload, (children, 1))))
         self.counters.sent += len(addresses)
 
-    def _repeat(self, kind: MessageType, places: IntArray, addresses: NDArray[np.uint32]) -> None:
-        """Children contribute again: answer them where the round is complete, drop where it is not."""
+    def _repeat(self, kind: MessageType, places: IntArray, messages: Messages) -> None:
+        """Children contribute again: answer them where the round is complete, drop where it is not.
+
+        The answer has the asking packet's flags besides the sum's, as a switch's has.
+        """
         complete = self._bits[places] == self._all_bits
         asked = int(np.count_nonzero(complete))
         self.counters.duplicate += len(places) - asked
         if asked:
-            payload = self._store.write(self._writer, _RESULT_OF[kind], places[complete], self._all_bits)
-            self._out.append(Datagrams(addresses[complete], payload))
+            payload = self._store.write(
+                self._writer, _RESULT_OF[kind], places[complete], self._all_bits, messages.flags[complete]
+            )
+            self._out.append(Datagrams(messages.addresses[complete], payload))
             self.counters.answered += asked
             self.counters.sent += asked
 

@@ -61,7 +61,7 @@ control HeaderSums(inout aggregation_t aggregation, in bit<32> index, in Sum sum
 
     action replay() {
         read_held();
-        aggregation.flags = held_flags;
+        aggregation.flags = aggregation.flags | held_flags;   // it tells everyone on the way that it was asked for again
         aggregation.window = held_window;
         aggregation.exponent = held_exponent;
         aggregation.weight = held_weight;

@@ -160,7 +160,7 @@ class SwitchModel:
         """The packet goes on with the slot's sums: up to the parent, or, at a root, down to `asking`."""
         header = packet.copy()
         for name in _REDUCED:
-            header[name] = slot.header[name]
+            header[name] = slot.header[name] | (packet["flags"] if name == "flags" else 0)
         lanes = slot.lanes.astype(">u4").tobytes() if kind.has_lanes else b""
         if entry.parent is None:
             kind = _RESULT_OF[kind]

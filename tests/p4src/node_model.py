@@ -361,7 +361,8 @@ class NodeModel:
 
     @staticmethod
     def _show(held: Slot, packet: Packet, header: Aggregation) -> None:
-        header.flags, header.window, header.exponent = held.flags, held.window, held.exponent
+        header.flags |= held.flags
+        header.window, header.exponent = held.window, held.exponent
         header.weight, header.check = held.weight, held.check
         if packet.lanes is not None:
             packet.lanes = list(held.lanes)

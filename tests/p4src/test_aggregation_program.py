@@ -133,8 +133,10 @@ def test_a_lone_child_is_answered_at_once(node: EmulatedNode) -> None:
 def test_a_repeated_contribution_of_a_complete_round_is_answered_again(node: EmulatedNode) -> None:
     for worker in range(3):
         first = node.forward(*contribution(worker, lanes=worker + 1, window=20 + worker))
-    again = node.forward(*contribution(1, lanes=99, window=1, flags=2, weight=7, exponent=255))
+    again = node.forward(*contribution(1, lanes=99, window=1, weight=7, exponent=255))
     assert again == first
+    ((_, frame),) = node.forward(*contribution(1, lanes=99, flags=2))
+    assert int(read(frame)[0]["flags"]) == 2  # what was asked for again says so
     assert dropped(node) == {}
 
 

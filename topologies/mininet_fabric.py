@@ -24,8 +24,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
@@ -46,6 +46,7 @@ _START_S: Final = 120.0
 """The very first weir-switch on a machine compiles its packet loop."""
 _STOP_S: Final = 10.0
 _LOOK_S: Final = 0.05
+_END_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class SwitchKind(StrEnum):
@@ -146,6 +147,7 @@ class MininetFabric:
         self.net: Any = None
         """Mininet's own `Mininet` object."""
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._commands: list[subprocess.Popen[Any]] = []
         self._stack = ExitStack()
 
     def __enter__(self) -> MininetFabric:
@@ -153,15 +155,21 @@ class MininetFabric:
             raise TopologyError(reason)
         for name, address in self.addresses.items():
             _check_free(name, address)
-        with ExitStack() as stack:
-            self._logs = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="weir-mininet-")))
-            stack.enter_context(_signals_wait_at_exit())
-            self._build(stack)
-            self._start_switches(stack)
-            self._stack = stack.pop_all()
+        try:
+            self._stack.enter_context(_orderly_end())
+            self._logs = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="weir-mininet-")))
+            self._build()
+            self._start_switches()
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
+        if _in_main_thread():
+            for number in _END_SIGNALS:  # the end is not to be interrupted; its last step puts back what was
+                signal.signal(number, signal.SIG_IGN)
+        self._stack.callback(self._stop_commands)
         self._stack.close()
 
     @property
@@ -171,9 +179,11 @@ class MininetFabric:
         return hosts | {name: process.pid for name, process in self._processes.items()}
 
     def popen(self, host: str, command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
-        """Start a command in a host's namespace, with the options of subprocess.Popen."""
+        """Start a command in a host's namespace, with the options of subprocess.Popen; it ends with the fabric."""
         pid = str(self.net[self.topology.host(host).name].pid)
-        return subprocess.Popen(["mnexec", "-a", pid, *command], **options)
+        process = subprocess.Popen(["mnexec", "-a", pid, *command], **options)
+        self._commands.append(process)
+        return process
 
     def execute(self, line: str) -> int:
         """Do one line of Mininet's command line; a host's command shows its output and gives its exit status.
@@ -199,11 +209,11 @@ class MininetFabric:
 
     # --- building ---
 
-    def _build(self, stack: ExitStack) -> None:
+    def _build(self) -> None:
         mininet, node = load_mininet("mininet.net").Mininet, load_mininet("mininet.node")
         mininet.inited = True  # else it would raise limits of the whole machine, for good
         self.net = mininet(topo=None, build=False, controller=None, switch=node.Switch)
-        stack.callback(self.net.stop)
+        self._stack.callback(self.net.stop)
         for host in self.topology.hosts:
             self.net.addHost(host.name, ip=f"{host.address}/32")
         for switch in self.topology.switches:
@@ -273,8 +283,8 @@ class MininetFabric:
 
     # --- switches ---
 
-    def _start_switches(self, stack: ExitStack) -> None:
-        stack.callback(self._stop_switches)
+    def _start_switches(self) -> None:
+        self._stack.callback(self._stop_switches)
         executable = _executable(self.kind)
         assert executable is not None  # obstacle() has looked
         for switch in self.topology.switches:
@@ -303,14 +313,23 @@ class MininetFabric:
             time.sleep(_LOOK_S)
 
     def _stop_switches(self) -> None:
-        for process in self._processes.values():
-            process.terminate()
-        for process in self._processes.values():
-            try:
-                process.wait(_STOP_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        _stop(list(self._processes.values()))
+
+    def _stop_commands(self) -> None:
+        """End whatever still runs in the hosts' namespaces, by its own will or not; but their shells are Mininet's."""
+        shells = {int(host.pid) for host in self.net.hosts} if self.net is not None else set()
+        spaces = {space for pid in shells if (space := _network_of(pid))} - {_network_of(os.getpid())}
+        deadline = time.monotonic() + _STOP_S
+        number = signal.SIGTERM
+        while pids := [pid for pid in _all_pids() if pid not in shells and _network_of(pid) in spaces]:
+            for pid in pids:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, number)
+            if time.monotonic() > deadline:
+                number = signal.SIGKILL
+            time.sleep(_LOOK_S)
+        for process in self._commands:
+            process.wait()
 
     def _log(self, name: str) -> Path:
         return self._logs / f"{name}.log"
@@ -354,21 +373,48 @@ def _answers(address: str) -> bool:
         return False
 
 
+def _stop(processes: Sequence[subprocess.Popen[Any]]) -> None:
+    """Ask all to end, then see to it."""
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        try:
+            process.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _all_pids() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def _network_of(pid: int) -> str | None:
+    """The network namespace that a process lives in; None for one that has ended."""
+    try:
+        return os.readlink(f"/proc/{pid}/ns/net")
+    except OSError:
+        return None
+
+
+def _in_main_thread() -> bool:
+    """Only there may signals be handled."""
+    return threading.current_thread() is threading.main_thread()
+
+
 @contextmanager
-def _signals_wait_at_exit() -> Iterator[None]:
-    """Entered before what it guards, left after it. SIGTERM and SIGHUP end the fabric in good order, like Ctrl-C."""
-    if threading.current_thread() is not threading.main_thread():
+def _orderly_end() -> Iterator[None]:
+    """SIGTERM and SIGHUP end the program by an exception, as Ctrl-C does; afterwards they do what they did before."""
+    if not _in_main_thread():
         yield
         return
 
     def end(number: int, _: object) -> None:
-        for other in before:  # once is enough: nothing interrupts the end
-            signal.signal(other, signal.SIG_IGN)
         raise SystemExit(128 + number)
 
-    before: dict[signal.Signals, Callable[[int, Any], Any] | int | None] = {}
+    before = {number: signal.getsignal(number) for number in _END_SIGNALS}
     for number in (signal.SIGTERM, signal.SIGHUP):
-        before[number] = signal.signal(number, end)
+        signal.signal(number, end)
     try:
         yield
     finally:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -51,6 +53,45 @@ def test_every_host_reaches_every_other_through_the_switches(kind: SwitchKind) -
     assert after == before
     assert seen["processes"] == ["h1", "h2", "h3", "h4", "s1", "s2", "s3", "s4"]
     assert seen["alive"] == []
+
+
+def processes_with(mark: str) -> list[str]:
+    """Command lines of the processes that have inherited an environment with `mark` in it."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark.encode() in (folder / "environ").read_bytes():
+                found.append((folder / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+        except OSError:  # it has ended meanwhile
+            continue
+    return found
+
+
+@pytest.mark.skipif(obstacle() is not None, reason=f"Mininet: {obstacle()}")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_all_that_was_started(number: signal.Signals, tmp_path: Path) -> None:
+    leaf_spine(1, 1, 1).dump(tmp_path / "fabric.yaml")
+    mark = f"WEIR_TEST_MARK={tmp_path}"
+    code = "import typer; from experiments.mininet_command import mininet; typer.run(mininet)"
+    process = subprocess.Popen(
+        [*IN_ITS_OWN_NETWORK, "-c", code, str(tmp_path / "fabric.yaml"), "--exec", "h1 sh -c 'echo begun; sleep 1000'"],
+        cwd=ROOT,
+        env={**os.environ, "WEIR_TEST_MARK": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line == "begun\n":
+            break
+    else:
+        raise AssertionError(f"it ended with status {process.wait()}")
+    assert sum("weir-switch --no-p4" in command for command in processes_with(mark)) == 2
+    process.send_signal(number)
+    assert process.wait(30) == 128 + number
+    assert processes_with(mark) == []
 
 
 def test_command_lines_of_the_switches() -> None:

@@ -1,6 +1,7 @@
 """Fabrics as data: hosts, switches and links, read from YAML or generated, validated, routed and drawn.
 
-`Topology` is the model that every other room shares; `Routes` says through which ports a node reaches each address.
+`Topology` is the model that every other room shares; `Routes` says through which ports a node reaches each address;
+`topologies.mininet_fabric` builds a fabric of processes and packets.
 This package imports nothing of ours.
 """
 

@@ -116,6 +116,12 @@ def switch_command(topology: Topology, switch: Switch, kind: SwitchKind, grpc_ad
     return [*command, *target]
 
 
+def netem_command(end: Endpoint, link: Link) -> str:
+    """What gives a link its delay and loss in the direction that leaves through `end`."""
+    shape = f"limit {_NETEM_LIMIT_PACKETS} delay {link.delay_ns / 1e3:.9g}us loss {100 * link.loss:.9g}%"
+    return f"tc qdisc add dev {interface(end)} root netem {shape}"
+
+
 def interface(end: Endpoint) -> str:
     """Name of the network interface at a link's end: `s1-p3`, or `h1-eth0`; at most the kernel's 15 characters."""
     return str(end) if end.port else f"{end.node}-eth0"
@@ -264,8 +270,7 @@ class MininetFabric:
             link = self.topology.link_at(end)
             if not (link.delay_ns or link.loss):
                 continue
-            shape = f"limit {_NETEM_LIMIT_PACKETS} delay {link.delay_ns / 1e3:g}us loss {100 * link.loss:g}%"
-            if complaint := self._try(end.node, f"tc qdisc add dev {interface(end)} root netem {shape}"):
+            if complaint := self._try(end.node, netem_command(end, link)):
                 self.notes.append(f"links have neither delay nor loss, for the kernel has no netem (tc: {complaint})")
                 return
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from tests.topologies.mininet_exchange import fabric_of, traffic
-from topologies import Endpoint, TopologyError, leaf_spine
-from topologies.mininet_fabric import MininetFabric, SwitchKind, interface, obstacle, switch_command
+from topologies import Endpoint, Link, TopologyError, leaf_spine
+from topologies.mininet_fabric import MininetFabric, SwitchKind, interface, netem_command, obstacle, switch_command
 from topologies.units import parse_rate
 
 ROOT = Path(__file__).parents[2]
@@ -107,6 +107,18 @@ def test_command_lines_of_the_switches() -> None:
         " -- --grpc-server-addr 127.0.0.1:50052 --cpu-port 510 --priority-queues 8"
     )
     assert parse_rate("2500Mbit") == 2_500_000_000
+
+
+def test_delay_and_loss_of_a_link() -> None:
+    end = Endpoint("s1", 1)
+    link = Link(Endpoint("h1", 0), end, delay_ns=1_234_567_891, loss=0.025)
+    assert netem_command(end, link) == ("tc qdisc add dev s1-p1 root netem limit 100000 delay 1234567.89us loss 2.5%")
+
+
+def test_without_root_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    with pytest.raises(TopologyError, match="Mininet needs root"), MininetFabric(leaf_spine(1, 1, 1)):
+        pass
 
 
 def test_names_of_interfaces_fit_the_kernel() -> None:

@@ -31,6 +31,10 @@ class Datapath(Protocol):
     state: ProgramState | None
     on_packet_in: Callable[[bytes], None] | None
     """Called with every frame that leaves through the CPU port, packet-in header included."""
+    on_digest: Callable[[str, list[tuple[int, ...]]], None] | None
+    """Called with the name of a digest and its new records: one tuple each, with the struct's fields in order."""
+    on_poll: Callable[[], None] | None
+    """Called again and again while there is an `on_digest`, also without new records: time may have passed."""
 
     @property
     def replication(self) -> Replication: ...

@@ -283,6 +283,8 @@ class Fabric:
             for switch in self._switches.values():
                 switch.release_packet_outs()
             due = engine.run(until_ns)
+            for switch in self._switches.values():
+                switch.poll_digests()
             if not due:
                 return []
             # Hosts first: a callback that raises must not cost them their frames.

@@ -99,6 +99,8 @@ class Switch:
         self.on_packet_in: Callable[[bytes], None] | None = None
         self.on_digest: Callable[[str, list[tuple[int, ...]]], None] | None = None
         """Called by `poll_digests` with the name of a digest and its new records."""
+        self.on_poll: Callable[[], None] | None = None
+        """Called by `poll_digests` after that, also without new records: the switch's time may have gone on."""
         self._packet_outs: deque[NDArray[np.uint8]] = deque()
         self.packet_in_ns = 0
         """Virtual time of the frame that `on_packet_in` is being given."""
@@ -249,13 +251,19 @@ class Switch:
         return result
 
     def poll_digests(self) -> None:
-        """Hand new digests to `on_digest`; without it they stay in `state.digests`. `forward` does this by itself."""
-        if self.on_digest is None or self.state is None:
+        """Hand new digests to `on_digest`; without it they stay in `state.digests`.
+
+        `forward`, a fabric's `run` and the ports' thread do this by themselves.
+        """
+        on_digest, on_poll = self.on_digest, self.on_poll  # another thread may change them
+        if on_digest is None or self.state is None:
             return
         for name, digest in self.state.digests.items():
             records = digest.drain()
             if records:
-                self.on_digest(name, records)
+                on_digest(name, records)
+        if on_poll is not None:
+            on_poll()
 
     def _clock_us(self) -> int:
         return (self._engine.now_ns - int(self._record["started_ns"])) // 1000

@@ -7,8 +7,8 @@ Three locks, always taken in this order and never the other way round::
     _entities  writes, reads and pipeline changes, one at a time
     _clients   the arbiters' tables, for a moment
 
-The data path calls `_forward_packet_in` from its own thread, perhaps with locks of its own held; it takes none of
-these.
+The data path calls `_forward_packet_in`, `_learn` and `_pass_time` from its own thread, perhaps with locks of its own
+held; they take none of these.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from finsy.proto import U128, p4r
 from emulator.datapath import Datapath
 from emulator.entries import CloneSession, EmulatorError, Replica
 from emulator.p4runtime.arbitration import Arbiter, Notice
+from emulator.p4runtime.digests import Record
 from emulator.p4runtime.pipeline import Pipeline
 from emulator.p4runtime.refusal import BatchRefusal, Code, Refusal, code_number, invalid, refusal_of, unimplemented
 from emulator.p4runtime.replication import ReplicationService
@@ -75,6 +76,8 @@ class Device:
         self._entities = threading.Lock()
         self._clients = threading.Lock()
         self._counting = threading.Lock()
+        self._telling = threading.Lock()
+        """Keeps lists of digests in order; below all others."""
         self._arbiters: dict[str, Arbiter[Session]] = {"": Arbiter()}
         self._primaries: tuple[Session, ...] = ()
         self._pipeline: Pipeline | None = None
@@ -83,12 +86,14 @@ class Device:
         self._since_saved: list[p4r.Update] = []
 
     def attach(self) -> None:
-        """Take the switch's packet-ins."""
+        """Take the switch's packet-ins, digests and idle entries."""
         self._datapath.on_packet_in = self._forward_packet_in
+        self._watch()
 
     def detach(self) -> None:
         """Leave the switch alone."""
         self._datapath.on_packet_in = None
+        self._datapath.on_digest = self._datapath.on_poll = None
 
     # -- arbitration
 
@@ -126,7 +131,10 @@ class Device:
 
     def _note_primaries(self) -> None:
         primaries = (arbiter.primary for arbiter in self._arbiters.values())
+        before = self._primaries
         self._primaries = tuple(primary for primary in primaries if primary is not None)
+        if self._primaries != before and self._pipeline is not None:
+            self._pipeline.forget_digests()
 
     def _notify(self, role: str, notice: Notice[Session]) -> None:
         message = p4r.StreamMessageResponse()
@@ -217,6 +225,7 @@ class Device:
         self._saved, self._since_saved = None, []
         for update in updates:
             self._pipeline.write(update)
+        self._watch()
 
     def _reconcile(self, verified: Pipeline) -> None:
         """Commit, and write again what the switch holds; it is first tried where no packet sees it."""
@@ -230,6 +239,7 @@ class Device:
             raise invalid(f"the forwarding state cannot be kept: {error}") from error
         self._commit(verified, ())
         self._pipeline.restore(updates)
+        self._watch()
 
     # -- entities
 
@@ -254,6 +264,7 @@ class Device:
             if self._saved is not None:
                 done = zip(request.updates, refusals, strict=True)
                 self._since_saved.extend(update for update, refusal in done if refusal is None)
+            self._watch()
         if failed:
             raise BatchRefusal("Write failure.", refusals)
 
@@ -299,6 +310,47 @@ class Device:
         finally:
             with self._counting:
                 self.packet_outs += 1
+
+    # -- digests and idle entries
+
+    def acknowledge(self, session: Session, ack: p4r.DigestListAck) -> None:
+        """A controller has taken a list of digests. Raises `Refusal`, for a stream error."""
+        if session not in self._primaries:
+            raise Refusal(Code.PERMISSION_DENIED, "only the primary may acknowledge digests")
+        pipeline = self._pipeline
+        if pipeline is None:
+            raise Refusal(Code.FAILED_PRECONDITION, f"no forwarding pipeline config is set for device {self.id}")
+        pipeline.acknowledge(ack)
+
+    def _watch(self) -> None:
+        """Let the data path call when a controller waits for something, and only then."""
+        watching = self._pipeline is not None and self._pipeline.watches
+        self._datapath.on_digest = self._learn if watching else None
+        self._datapath.on_poll = self._pass_time if watching else None
+
+    def _learn(self, name: str, records: list[Record]) -> None:
+        pipeline = self._pipeline
+        if pipeline is not None and self._primaries:
+            with self._telling:
+                self._offer(*(p4r.StreamMessageResponse(digest=message) for message in pipeline.learn(name, records)))
+
+    def _pass_time(self) -> None:
+        pipeline = self._pipeline
+        if pipeline is not None and self._primaries:
+            with self._telling:
+                lists, idle = pipeline.pass_time()
+                self._offer(
+                    *(p4r.StreamMessageResponse(digest=message) for message in lists),
+                    *(p4r.StreamMessageResponse(idle_timeout_notification=message) for message in idle),
+                )
+
+    def _offer(self, *messages: p4r.StreamMessageResponse) -> None:
+        """Put messages on the primaries' streams."""
+        for message in messages:
+            for session in self._primaries:
+                session.offer(message)
+
+    # -- packet-ins
 
     def _forward_packet_in(self, frame: bytes) -> None:
         """A frame from the CPU port, on the data path's thread. Without a primary it is dropped."""

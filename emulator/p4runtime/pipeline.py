@@ -13,6 +13,7 @@ from finsy.proto import p4i, p4r
 
 from emulator.p4runtime.actions import Action, ActionSet
 from emulator.p4runtime.arrays import CounterService, RegisterService
+from emulator.p4runtime.digests import DigestService, Record
 from emulator.p4runtime.meters import MeterService
 from emulator.p4runtime.packet_io import PacketHeader
 from emulator.p4runtime.profiles import ProfileService
@@ -24,11 +25,17 @@ from emulator.program import Program, ProgramState
 
 _Thing = TypeVar("_Thing")
 _Service = TypeVar(
-    "_Service", TableService, ProfileService, CounterService, RegisterService, MeterService, ValueSetService
+    "_Service",
+    TableService,
+    ProfileService,
+    CounterService,
+    RegisterService,
+    MeterService,
+    ValueSetService,
+    DigestService,
 )
 
 _NOT_HERE: Final[Mapping[str, str]] = {
-    "digest_entry": "digests",
     "extern_entry": "externs",
 }
 """Entities without an implementation, and the P4Info list that says whether the program has any."""
@@ -81,6 +88,17 @@ class Pipeline:
             )
             for value_set in info.value_sets
         }
+        self._digests = {
+            digest.preamble.id: DigestService(
+                digest,
+                info.type_info,
+                program.digests.get(digest.preamble.name),
+                state.digests.get(digest.preamble.name),
+            )
+            for digest in info.digests
+        }
+        self._digest_named = {digest.name: digest for digest in self._digests.values()}
+        self._state = state
         headers = {header.preamble.name: PacketHeader(header) for header in info.controller_packet_metadata}
         self.packet_in: PacketHeader | None = headers.get("packet_in")
         self.packet_out: PacketHeader | None = headers.get("packet_out")
@@ -117,6 +135,11 @@ class Pipeline:
             case "value_set_entry":
                 value_set = entity.value_set_entry
                 _by_id(self._value_sets, "value set", value_set.value_set_id).write(kind, value_set)
+            case "digest_entry":
+                digest = _by_id(self._digests, "digest", entity.digest_entry.digest_id)
+                if not self.watches:
+                    digest.discard()
+                digest.write(kind, entity.digest_entry)
             case "register_entry":
                 register = entity.register_entry
                 _by_id(self._registers, "register", register.register_id).write(kind, register)
@@ -158,6 +181,10 @@ class Pipeline:
             case "value_set_entry":
                 for value_set in _wanted(self._value_sets, "value set", query.value_set_entry.value_set_id):
                     yield value_set.read()
+            case "digest_entry":
+                for digest in _wanted(self._digests, "digest", query.digest_entry.digest_id):
+                    if query.digest_entry.digest_id or digest.enabled:
+                        yield digest.read()
             case "register_entry":
                 for register in _wanted(self._registers, "register", query.register_entry.register_id):
                     yield from register.read(query.register_entry)
@@ -186,6 +213,9 @@ class Pipeline:
             yield from _updates(p4r.Update.MODIFY, meter.configured())
         for value_set in self._value_sets.values():
             yield from _updates(p4r.Update.MODIFY, value_set.filled())
+        for digest in self._digests.values():
+            if digest.enabled:
+                yield from _updates(p4r.Update.INSERT, (digest.read(),))
 
     def restore(self, updates: Iterable[p4r.Update]) -> None:
         """Apply a snapshot to a switch that has just loaded its program. Raises `EmulatorError`."""
@@ -193,6 +223,39 @@ class Pipeline:
             table.clear()
         for update in updates:
             self.write(update)
+
+    # -- what the switch tells of itself
+
+    @property
+    def watches(self) -> bool:
+        """Whether a controller waits for digests or idle entries."""
+        return any(digest.enabled for digest in self._digests.values()) or any(
+            table.ages for table in self._tables.values()
+        )
+
+    def learn(self, name: str, records: Iterable[Record]) -> list[p4r.DigestList]:
+        """What the data plane told by one digest; the lists to send."""
+        digest = self._digest_named.get(name)
+        return [] if digest is None else digest.take(records, self._now_ns)
+
+    def pass_time(self) -> tuple[list[p4r.DigestList], list[p4r.IdleTimeoutNotification]]:
+        """What is due by now, in the switch's time: lists of digests, and tables' idle entries."""
+        now_ns = self._now_ns
+        lists = [message for digest in self._digests.values() for message in digest.tick(now_ns)]
+        return lists, [message for table in self._tables.values() for message in table.idle(now_ns)]
+
+    def acknowledge(self, ack: p4r.DigestListAck) -> None:
+        """Raises `Refusal` for a digest that is not there."""
+        _by_id(self._digests, "digest", ack.digest_id).acknowledge(ack.list_id)
+
+    def forget_digests(self) -> None:
+        """The primary has changed: tell everything anew."""
+        for digest in self._digests.values():
+            digest.forget()
+
+    @property
+    def _now_ns(self) -> int:
+        return self._state.clock() * 1000
 
     def _table(self, table_id: int) -> TableService:
         table = self._tables.get(table_id)

@@ -211,7 +211,7 @@ class _Servicer:
                     self._joined(session).packet_out(session, request.packet)
                 case "digest_ack":
                     error.digest_list_ack.digest_list_ack.CopyFrom(request.digest_ack)
-                    raise unimplemented("this switch has no digests")
+                    self._joined(session).acknowledge(session, request.digest_ack)
                 case "other":
                     error.other.other.CopyFrom(request.other)
                     raise unimplemented("this switch has no architecture-specific stream messages")

@@ -29,6 +29,9 @@ INSERT: Final = p4r.Update.INSERT
 MODIFY: Final = p4r.Update.MODIFY
 DELETE: Final = p4r.Update.DELETE
 
+_MOST_TOLD: Final = 1024
+"""Entries of one idle notification."""
+
 Key = tuple[tuple[Match, ...], int]
 """Match and priority: what identifies an entry in its table."""
 
@@ -64,6 +67,8 @@ class TableService:
         self._initial_default = state.default
         self._metadata: dict[Key, tuple[int, bytes]] = {}
         self._default_metadata: tuple[int, bytes] = (0, b"")
+        self._aging: dict[Key, int] = {}
+        """Entries with an idle timeout, and when they were last told idle, in the switch's time."""
 
     # -- writing
 
@@ -106,6 +111,10 @@ class TableService:
             self._metadata.pop(key, None)
         if entry.HasField("counter_data"):
             self._set_counter(match, priority, entry.counter_data)
+        if idle:
+            self._aging.setdefault(key, 0)
+        else:
+            self._aging.pop(key, None)
         if rates is not None or (kind == MODIFY and self.has_meter):
             self._state.set_meter(match, rates, priority)
 
@@ -115,6 +124,7 @@ class TableService:
         match, priority = key = self._decode_key(entry)
         self._state.delete(match, priority)
         self._metadata.pop(key, None)
+        self._aging.pop(key, None)
         if self._profile is not None:
             self._profile.forget_entry(self.name, key)
 
@@ -307,6 +317,32 @@ class TableService:
             self._encode_key(entry, entity.direct_meter_entry.table_entry)
             encode_config(self._state.meter(entry.match, entry.priority), entity.direct_meter_entry.config)
             yield entity
+
+    @property
+    def ages(self) -> bool:
+        """Whether some entry has an idle timeout."""
+        return bool(self._aging)
+
+    def idle(self, now_ns: int) -> Iterator[p4r.IdleTimeoutNotification]:
+        """The entries without a hit for their timeout, since the last hit and since they were last told.
+
+        It may run while entries are written.
+        """
+        if not self._aging:
+            return
+        due = []
+        for entry in self._state.idle_entries():
+            told_ns = self._aging.get((entry.match, entry.priority))
+            if told_ns is not None and (not told_ns or now_ns - told_ns >= entry.idle_timeout_ns):
+                due.append(entry)
+        for first in range(0, len(due), _MOST_TOLD):
+            message = p4r.IdleTimeoutNotification(timestamp=now_ns)
+            for entry in due[first : first + _MOST_TOLD]:
+                key = entry.match, entry.priority
+                if key in self._aging:
+                    self._aging[key] = now_ns
+                message.table_entry.append(self._encode(entry, p4r.TableEntry()).table_entry)
+            yield message
 
     def writable_entries(self) -> Iterator[p4r.Entity]:
         """Every entry that a controller may have written, as it would write it."""

@@ -7,7 +7,16 @@ from collections.abc import Iterator
 import pytest
 
 from emulator.p4runtime import P4RuntimeServer
-from tests.emulator.p4runtime.p4runtime_rig import Client, Names, RecordingDatapath, Stream, load_config, load_info
+from emulator.switch import Switch
+from tests.emulator.p4runtime.p4runtime_rig import (
+    Client,
+    Names,
+    RecordingDatapath,
+    Stream,
+    externs_config,
+    load_config,
+    load_info,
+)
 
 
 @pytest.fixture
@@ -50,3 +59,39 @@ def loaded(client: Client, stream: Stream) -> Client:
 @pytest.fixture(scope="session")
 def names() -> Names:
     return Names(load_info())
+
+
+@pytest.fixture
+def switch() -> Switch:
+    """A switch that runs packets, for `externs`."""
+    return Switch(1, ports=[0, 1, 2])
+
+
+@pytest.fixture
+def externs_server(switch: Switch) -> Iterator[P4RuntimeServer]:
+    server = P4RuntimeServer([switch])
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def externs_client(externs_server: P4RuntimeServer) -> Iterator[Client]:
+    client = Client(externs_server.address)
+    yield client
+    client.channel.close()
+
+
+@pytest.fixture
+def externs_stream(externs_client: Client) -> Iterator[Stream]:
+    """The stream of `externs`."""
+    stream = externs_client.primary()
+    yield stream
+    stream.close()
+
+
+@pytest.fixture
+def externs(externs_client: Client, externs_stream: Stream) -> Client:
+    """The primary of `switch`, which runs `externs.p4`."""
+    assert externs_client.set_config(externs_config()) == "OK"
+    return externs_client

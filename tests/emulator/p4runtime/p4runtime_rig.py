@@ -60,6 +60,8 @@ class RecordingDatapath:
         self.program: Program | None = None
         self.state: ProgramState | None = None
         self.on_packet_in: Callable[[bytes], None] | None = None
+        self.on_digest: Callable[[str, list[tuple[int, ...]]], None] | None = None
+        self.on_poll: Callable[[], None] | None = None
         self.replication = Replication()
         self.sent: list[bytes] = []
 
@@ -105,6 +107,34 @@ def load_config(cookie: int | None = None) -> p4r.ForwardingPipelineConfig:
     if cookie is not None:
         config.cookie.cookie = cookie
     return config
+
+
+EXTERNS_PROGRAM = Path(__file__).parents[1] / "programs" / "externs.json"
+EXTERNS_P4INFO = EXTERNS_PROGRAM.with_suffix(".p4info.txtpb")
+EXTERNS = load_info(EXTERNS_P4INFO)
+"""Meters, digests, value sets, idle timeouts."""
+
+
+def externs_config(info: p4i.P4Info = EXTERNS) -> p4r.ForwardingPipelineConfig:
+    return p4r.ForwardingPipelineConfig(p4info=info, p4_device_config=EXTERNS_PROGRAM.read_bytes())
+
+
+def table_id(alias: str) -> int:
+    return next(table.preamble.id for table in EXTERNS.tables if table.preamble.alias == alias)
+
+
+FLOWS = table_id("flows")
+METERED = next(action.preamble.id for action in EXTERNS.actions if action.preamble.alias == "metered")
+
+
+def flow(value: int, given: p4r.MeterConfig | None = None, *, action: bool = True) -> p4r.TableEntry:
+    """An entry of `flows` in `externs.p4`."""
+    entry = p4r.TableEntry(table_id=FLOWS, meter_config=given)
+    entry.match.add(field_id=1).exact.value = value.to_bytes(1, "big")
+    if action:
+        entry.action.action.action_id = METERED
+        entry.action.action.params.add(param_id=1, value=b"\x01")
+    return entry
 
 
 class Stream:

@@ -7,10 +7,11 @@ from collections.abc import AsyncIterator
 
 import finsy as fy
 import pytest
+from finsy.p4entity import P4ValueSetMember
 
 from emulator.p4runtime import P4RuntimeServer
 from emulator.switch import Switch
-from tests.emulator.p4runtime.p4runtime_rig import DEVICE_CONFIG, P4INFO
+from tests.emulator.p4runtime.p4runtime_rig import DEVICE_CONFIG, EXTERNS_P4INFO, EXTERNS_PROGRAM, P4INFO
 
 OPTIONS = fy.SwitchOptions(p4info=P4INFO, p4blob=DEVICE_CONFIG, device_id=9)
 ETHERNET = bytes.fromhex("0200000000020200000000010800")
@@ -153,3 +154,42 @@ async def test_registers_and_counters_show_what_the_program_did(address: str, sw
         assert [found.data async for found in sw.read(fy.P4RegisterEntry("levels", index=0))] == [-1]
         direct = [found.data async for found in sw.read(fy.P4DirectCounterEntry("hits"))]
         assert [(found.packet_count, found.byte_count) for found in direct if found] == [(3, 3 * 21)]
+
+
+async def test_finsy_hears_digests_and_idle_entries_and_sets_meters(address: str, switch: Switch) -> None:
+    options = fy.SwitchOptions(p4info=EXTERNS_P4INFO, p4blob=EXTERNS_PROGRAM, device_id=9)
+    async with fy.Switch("sw", address, options) as sw:
+        meter = fy.P4MeterConfig(cir=1, cburst=8, pir=2, pburst=16)
+        flow = fy.P4TableEntry(
+            "flows",
+            match=fy.P4TableMatch({"hdr.order.value": 7}),
+            action=fy.P4TableAction("metered", port=1),
+            meter_config=meter,
+            idle_timeout_ns=1_000_000,
+        )
+        pairs = fy.P4ValueSetEntry("members", members=[P4ValueSetMember({"kind": 1, "number": 2})])
+        digest = fy.P4DigestEntry("learned_t", max_list_size=1, max_timeout_ns=1, ack_timeout_ns=10**12)
+        await sw.write([+flow, ~fy.P4MeterEntry("shared", index=1, config=meter), ~pairs, +digest])
+        assert [found.config async for found in sw.read(fy.P4MeterEntry("shared", index=1))] == [meter]
+        assert [
+            found.config async for found in sw.read(fy.P4DirectMeterEntry(table_entry=fy.P4TableEntry("flows")))
+        ] == [meter]
+        assert [found.members async for found in sw.read(fy.P4ValueSetEntry("members", members=[]))] == [pairs.members]
+        assert [found async for found in sw.read(fy.P4DigestEntry("learned_t"))] == [digest]
+        lists, idles = sw.read_digests("learned_t"), sw.read_idle_timeouts()
+        heard = asyncio.gather(anext(lists), anext(idles))
+        await asyncio.sleep(0)
+        await asyncio.to_thread(switch.forward, bytes((3, 0, 0, 9)) + bytes(4), 1, 2_000_000)
+        learned, idle = await asyncio.wait_for(heard, 5)
+        assert [{**record} for record in learned.data] == [
+            {"what": 3, "value": 9, "port": 1, "wide": 0x123456789ABCDEF01234}
+        ]
+        assert [(entry.table_id, entry.match) for entry in idle.table_entry] == [("flows", {"value": 7})]
+        waiting = asyncio.ensure_future(anext(lists))
+        await sw.write([learned.ack()])
+        for number in range(200):  # until the server has taken the acknowledgement
+            await asyncio.to_thread(switch.forward, bytes((3, 0, 0, 9)) + bytes(4), 1, 2_000_000 + number)
+            if waiting.done():
+                break
+            await asyncio.sleep(0.01)
+        assert len((await waiting).data) == 1

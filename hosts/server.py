@@ -12,7 +12,6 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hosts.counters import Counters
 from hosts.errors import InvalidPlan

@@ -1,13 +1,15 @@
-"""The retransmission time-out: smoothed round-trip time with Karn's rule and exponential back-off (RFC 6298)."""
+"""The retransmission time-out of a worker's rounds: a multiple of the least recent round trip, with back-off."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import deque
+from dataclasses import dataclass, field
 from typing import Final
 
-_GAIN: Final = 1 / 8
-_VARIATION_GAIN: Final = 1 / 4
-_VARIATIONS: Final = 4
+REMEMBERED: Final = 16
+"""Round trips that the least is taken of."""
+MULTIPLE: Final = 3
+"""Queues on the way make a round trip longer than the least one; marking bounds them."""
 MAX_DOUBLINGS: Final = 16
 MAX_SHARED_DOUBLINGS: Final = 3
 """Of the back-off that new rounds take over: a lost packet must not cost later rounds more than this."""
@@ -17,29 +19,22 @@ MAX_SHARED_DOUBLINGS: Final = 3
 class RetransmissionTimeout:
     """Time-out for a round's first sending, in ns, within [`least_ns`, `most_ns`].
 
-    A round-trip here ends with the slowest worker, so it varies more than a network's; and when it grows beyond the
-    time-out, every round is resent and no sample is valid. Hence RFC 6298's rule: a back-off stays for new rounds until
-    a valid sample comes. A round that any worker has resent is no sample either: its time is that worker's time-out,
-    and taking it as a round-trip would let the workers' time-outs drive each other up.
+    A round trip here ends with the slowest worker: when that one waits for its own time-out in an earlier round, all
+    others see a long round trip in this one. An average of them (RFC 6298) would let the workers' time-outs drive each
+    other up without end; the least of the last few is the network's own. Who waits for a slow worker resends in vain,
+    less and less often. As in RFC 6298, a back-off stays for new rounds until a valid sample comes.
     """
 
-    base_ns: int
-    """Time-out before the first sample, and SRTT + 4·RTTVAR from then on."""
+    initial_ns: int
+    """Time-out before the first sample."""
     least_ns: int
     most_ns: int
-    smoothed_ns: float | None = None
-    variation_ns: float = 0.0
     doublings: int = 0
+    _samples: deque[int] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
 
-    def sample(self, round_trip_ns: float) -> None:
+    def sample(self, round_trip_ns: int) -> None:
         """Take the round-trip time of rounds that every worker sent once only (Karn's rule is the caller's)."""
-        if self.smoothed_ns is None:
-            self.smoothed_ns, self.variation_ns = round_trip_ns, round_trip_ns / 2
-        else:
-            error = round_trip_ns - self.smoothed_ns
-            self.variation_ns += _VARIATION_GAIN * (abs(error) - self.variation_ns)
-            self.smoothed_ns += _GAIN * error
-        self.base_ns = int(self.smoothed_ns + _VARIATIONS * self.variation_ns)
+        self._samples.append(round_trip_ns)
         self.doublings = 0
 
     def expired(self, attempts: int) -> None:
@@ -49,9 +44,10 @@ class RetransmissionTimeout:
     @property
     def first_ns(self) -> int:
         """Time-out of a round that is sent for the first time."""
-        return min(max(self.base_ns, self.least_ns) << self.doublings, self.most_ns)
+        return min(self.unscaled_ns << self.doublings, self.most_ns)
 
     @property
     def unscaled_ns(self) -> int:
         """Time-out without back-off, which a round doubles for each of its own resends."""
-        return min(max(self.base_ns, self.least_ns), self.most_ns)
+        base = MULTIPLE * min(self._samples) if self._samples else self.initial_ns
+        return min(max(base, self.least_ns), self.most_ns)

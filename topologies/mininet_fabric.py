@@ -17,21 +17,19 @@ import importlib
 import os
 import shlex
 import shutil
-import signal
-import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
 from topologies.errors import TopologyError
 from topologies.model import Endpoint, Host, Link, Switch, Topology
+from topologies.processes import LOOK_S, answers, check_free, ignore_end_signals, orderly_end, stop, stop_beside
 from topologies.units import format_rate
 
 FIRST_GRPC_PORT: Final = 50_051
@@ -44,9 +42,6 @@ _OFFLOADS: Final = "tx off rx off tso off gso off gro off"
 _NETEM_LIMIT_PACKETS: Final = 100_000
 _START_S: Final = 120.0
 """The very first weir-switch on a machine compiles its packet loop."""
-_STOP_S: Final = 10.0
-_LOOK_S: Final = 0.05
-_END_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class SwitchKind(StrEnum):
@@ -160,9 +155,9 @@ class MininetFabric:
         if (reason := obstacle(self.kind)) is not None:
             raise TopologyError(reason)
         for name, address in self.addresses.items():
-            _check_free(name, address)
+            check_free(name, address)
         try:
-            self._stack.enter_context(_orderly_end())
+            self._stack.enter_context(orderly_end())
             self._logs = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="weir-mininet-")))
             self._build()
             self._start_switches()
@@ -172,9 +167,7 @@ class MininetFabric:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if _in_main_thread():
-            for number in _END_SIGNALS:  # the end is not to be interrupted; its last step puts back what was
-                signal.signal(number, signal.SIG_IGN)
+        ignore_end_signals()  # the end is not to be interrupted; its last step puts back what was
         self._stack.callback(self._stop_commands)
         self._stack.close()
 
@@ -310,29 +303,20 @@ class MininetFabric:
     def _wait_for(self, name: str, deadline: float) -> None:
         """Until a switch's P4Runtime server accepts connections."""
         process = self._processes[name]
-        while not _answers(self.addresses[name]):
+        while not answers(self.addresses[name]):
             if process.poll() is not None:
                 raise TopologyError(f"{name}: ended with status {process.returncode} at its start: {self._said(name)}")
             if time.monotonic() > deadline:
                 raise TopologyError(f"{name}: does not listen on {self.addresses[name]} after {_START_S:g} s")
-            time.sleep(_LOOK_S)
+            time.sleep(LOOK_S)
 
     def _stop_switches(self) -> None:
-        _stop(list(self._processes.values()))
+        stop(list(self._processes.values()))
 
     def _stop_commands(self) -> None:
         """End whatever still runs in the hosts' namespaces, by its own will or not; but their shells are Mininet's."""
-        shells = {int(host.pid) for host in self.net.hosts} if self.net is not None else set()
-        spaces = {space for pid in shells if (space := _network_of(pid))} - {_network_of(os.getpid())}
-        deadline = time.monotonic() + _STOP_S
-        number = signal.SIGTERM
-        while pids := [pid for pid in _all_pids() if pid not in shells and _network_of(pid) in spaces]:
-            for pid in pids:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, number)
-            if time.monotonic() > deadline:
-                number = signal.SIGKILL
-            time.sleep(_LOOK_S)
+        if self.net is not None:
+            stop_beside({int(host.pid) for host in self.net.hosts})
         for process in self._commands:
             process.wait()
 
@@ -355,73 +339,3 @@ def _without_ipv6(name: str) -> str:
     """Switches its chatter off (a shell command); a kernel without IPv6 has nothing to switch off."""
     file = f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6"
     return f"if [ -e {file} ]; then echo 1 > {file}; fi"
-
-
-def _check_free(name: str, address: str) -> None:
-    host, _, port = address.rpartition(":")
-    with socket.socket() as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind((host, int(port)))
-        except OSError as error:
-            raise TopologyError(
-                f"{name}: cannot have {address} for P4Runtime: {error.strerror}; choose another first port"
-            ) from None
-
-
-def _answers(address: str) -> bool:
-    host, _, port = address.rpartition(":")
-    try:
-        with socket.create_connection((host, int(port)), timeout=1):
-            return True
-    except OSError:
-        return False
-
-
-def _stop(processes: Sequence[subprocess.Popen[Any]]) -> None:
-    """Ask all to end, then see to it."""
-    for process in processes:
-        process.terminate()
-    for process in processes:
-        try:
-            process.wait(_STOP_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def _all_pids() -> list[int]:
-    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
-
-
-def _network_of(pid: int) -> str | None:
-    """The network namespace that a process lives in; None for one that has ended."""
-    try:
-        return os.readlink(f"/proc/{pid}/ns/net")
-    except OSError:
-        return None
-
-
-def _in_main_thread() -> bool:
-    """Only there may signals be handled."""
-    return threading.current_thread() is threading.main_thread()
-
-
-@contextmanager
-def _orderly_end() -> Iterator[None]:
-    """SIGTERM and SIGHUP end the program by an exception, as Ctrl-C does; afterwards they do what they did before."""
-    if not _in_main_thread():
-        yield
-        return
-
-    def end(number: int, _: object) -> None:
-        raise SystemExit(128 + number)
-
-    before = {number: signal.getsignal(number) for number in _END_SIGNALS}
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, end)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

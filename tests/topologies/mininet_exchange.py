@@ -96,7 +96,7 @@ def main() -> None:
         during = interfaces()
         states = asyncio.run(install_base_plan(topology, fabric.addresses))
         received = exchange(fabric, sent)
-        statuses = [fabric.execute("h1 ping -c1 -W5 h4"), fabric.execute("h1 ping -c1 -W1 10.0.9.9")]
+        statuses = [fabric.execute("h1 test h4 = 10.0.2.2"), fabric.execute("h1 test h4 = h3")]
         pids, notes = fabric.pids, fabric.notes
     print(  # noqa: T201
         json.dumps(

@@ -14,7 +14,7 @@ held; they take none of these.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from finsy.proto import U128, p4r
 
@@ -248,19 +248,16 @@ class Device:
         with self._entities:
             self._check_primary(request.role, _election_id(request))
             pipeline = self._current()
-            if request.atomicity != p4r.WriteRequest.CONTINUE_ON_ERROR:
-                raise unimplemented("only CONTINUE_ON_ERROR batches are supported")
-            refusals: list[Refusal | None] = []
-            failed = False
-            write = pipeline.write
-            for update in request.updates:
-                try:
-                    write(update)
-                except EmulatorError as error:
-                    refusals.append(refusal_of(error))
-                    failed = True
-                else:
-                    refusals.append(None)
+            match request.atomicity:
+                case p4r.WriteRequest.CONTINUE_ON_ERROR:
+                    refusals = _write_each(pipeline, request.updates)
+                case p4r.WriteRequest.ROLLBACK_ON_ERROR:
+                    refusals = _write_all_or_none(pipeline, request.updates)
+                case _:
+                    raise unimplemented(
+                        "batches are CONTINUE_ON_ERROR or ROLLBACK_ON_ERROR here: packets see each update"
+                    )
+            failed = any(refusal is not None for refusal in refusals)
             if self._saved is not None:
                 done = zip(request.updates, refusals, strict=True)
                 self._since_saved.extend(update for update, refusal in done if refusal is None)
@@ -369,6 +366,37 @@ class Device:
         sent = sum(session.offer(message) for session in self._primaries)
         with self._counting:
             self.packet_ins += sent
+
+
+def _write_each(pipeline: Pipeline, updates: Iterable[p4r.Update]) -> list[Refusal | None]:
+    """Apply what can be applied; why the others were not, one element per update."""
+    refusals: list[Refusal | None] = []
+    write = pipeline.write
+    for update in updates:
+        try:
+            write(update)
+        except EmulatorError as error:
+            refusals.append(refusal_of(error))
+        else:
+            refusals.append(None)
+    return refusals
+
+
+def _write_all_or_none(pipeline: Pipeline, updates: Sequence[p4r.Update]) -> list[Refusal | None]:
+    """Apply all updates, or take back those before the first that fails; the others are then ABORTED."""
+    undo: list[list[p4r.Update]] = []
+    for number, update in enumerate(updates):
+        try:
+            before = pipeline.undo(update)
+            pipeline.write(update)
+        except EmulatorError as error:
+            for taken_back in reversed(undo):
+                for step in taken_back:
+                    pipeline.write(step)
+            aborted = Refusal(Code.ABORTED, f"update {number} of the batch failed: {error}")
+            return [refusal_of(error) if other == number else aborted for other in range(len(updates))]
+        undo.append(before)
+    return [None] * len(updates)
 
 
 def _election_id(request: _SetRequest | p4r.WriteRequest) -> int | None:

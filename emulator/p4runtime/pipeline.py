@@ -196,6 +196,34 @@ class Pipeline:
                 if getattr(self._info, _NOT_HERE[name]):
                     raise unimplemented(f"this switch has no {name.replace('_', ' ')}")
 
+    def undo(self, update: p4r.Update) -> list[p4r.Update]:
+        """The updates that take this one back once it has been applied; to be asked before. Raises `EmulatorError`."""
+        if update.type == p4r.Update.INSERT:
+            return [p4r.Update(type=p4r.Update.DELETE, entity=update.entity)]
+        kind = p4r.Update.INSERT if update.type == p4r.Update.DELETE else p4r.Update.MODIFY
+        query = p4r.Entity()
+        query.CopyFrom(update.entity)
+        if query.HasField("table_entry"):
+            key = update.entity.table_entry
+            query.table_entry.CopyFrom(
+                p4r.TableEntry(
+                    table_id=key.table_id,
+                    match=key.match,
+                    priority=key.priority,
+                    is_default_action=key.is_default_action,
+                    meter_config=p4r.MeterConfig(),
+                )
+            )
+            if kind == p4r.Update.INSERT or key.HasField("counter_data"):
+                query.table_entry.counter_data.SetInParent()
+        wanted = _key_of(query)
+        found = [entity for entity in self.read(query) if wanted.match or not _key_of(entity).match]
+        for entity in found:
+            if entity.table_entry.is_const:  # only its direct resources can have changed
+                entity.table_entry.ClearField("is_const")
+                entity.table_entry.ClearField("action")
+        return list(_updates(kind, found))
+
     def snapshot(self) -> Iterator[p4r.Update]:
         """The updates that make a fresh switch with the same program equal to this one, in an order that works."""
         for profile in self._profiles.values():
@@ -414,6 +442,15 @@ def _by_id(services: Mapping[int, _Service], what: str, given: int) -> _Service:
 
 def _wanted(services: Mapping[int, _Service], what: str, given: int) -> list[_Service]:
     return list(services.values()) if not given else [_by_id(services, what, given)]
+
+
+def _key_of(entity: p4r.Entity) -> p4r.TableEntry:
+    """The table entry that an entity is or belongs to; an empty one if there is none."""
+    if entity.HasField("direct_counter_entry"):
+        return entity.direct_counter_entry.table_entry
+    if entity.HasField("direct_meter_entry"):
+        return entity.direct_meter_entry.table_entry
+    return entity.table_entry
 
 
 def _updates(kind: p4r.Update.Type.ValueType, entities: Iterable[p4r.Entity]) -> Iterator[p4r.Update]:

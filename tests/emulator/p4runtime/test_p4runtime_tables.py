@@ -132,9 +132,9 @@ def test_a_full_table_is_exhausted(loaded: Client, names: Names) -> None:
     assert loaded.write(*((INSERT, entry) for entry in entries)) == ["OK"] * 4 + ["RESOURCE_EXHAUSTED"]
 
 
-def test_only_continue_on_error_batches(loaded: Client, names: Names) -> None:
+def test_batches_that_packets_see_as_one_are_not_served(loaded: Client, names: Names) -> None:
     request = loaded.write_request((INSERT, lpm(names)))
-    for atomicity in (p4r.WriteRequest.ROLLBACK_ON_ERROR, p4r.WriteRequest.DATAPLANE_ATOMIC):
+    for atomicity in (p4r.WriteRequest.DATAPLANE_ATOMIC, 7):
         request.atomicity = atomicity
         with pytest.raises(Exception, match="CONTINUE_ON_ERROR"):
             loaded.stub.Write(request)

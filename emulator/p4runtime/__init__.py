@@ -16,8 +16,8 @@ the code, the module names it. Protobuf messages are finsy's.
 Differences from simple_switch_grpc: registers can be read and written; values are answered in canonical form; when a
 primary leaves there is none until somebody claims the highest election id again; a batch's errors name every update.
 Any role may do everything: a role with a config is refused. Time stamps of digests and idle notifications are the
-switch's time. What counts or meters hits of a default entry answers
-UNIMPLEMENTED, as do DATAPLANE_ATOMIC batches.
+switch's time. What counts or meters hits of a default entry, and DATAPLANE_ATOMIC
+batches, answer UNIMPLEMENTED.
 """
 
 from emulator.p4runtime.server import API_VERSION, P4RuntimeServer, Tls

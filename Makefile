@@ -5,12 +5,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 SHELL_VENV := .venv-shell
 READY := $(VENV)/.ready
+TOPO ?= topologies/leaf_spine.yaml
+SWITCH ?= weir
 DEVICE ?= 0
 CONFIG ?= p4src/build/fabric.p4info.txtpb,p4src/build/fabric.json
 SHELL_RUN = $(SHELL_VENV)/bin/python -m p4runtime_sh --device-id $(DEVICE) --election-id 0,1 $(if $(CONFIG),--config $(CONFIG))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long lint format p4 shell bench clean
+.PHONY: help demo test test-long lint format doctor mininet p4 shell bench clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -18,7 +20,11 @@ help:  ## this list
 demo: $(READY)  ## train a model over an emulated fabric, once per placement strategy, and compare
 	@$(BIN)/weir demo
 
-test: $(READY) $(SHELL_VENV)/.ready  ## the test suite
+test: $(READY) $(SHELL_VENV)/.ready  ## the test suite (as root it installs Debian's mininet first)
+	@if [ "$$(id -u)" = 0 ] && ! command -v mnexec >/dev/null; then \
+		{ apt-get update -qq && apt-get install -qq -y --no-install-recommends \
+			mininet iputils-ping ethtool net-tools iproute2; } >/dev/null 2>&1 || \
+		echo "weir: mininet could not be installed; its tests are skipped" >&2; fi
 	@$(BIN)/python -m pytest
 
 test-long: $(READY)  ## the long randomised runs
@@ -32,6 +38,12 @@ lint: $(READY)  ## style, formatting and strict types
 format: $(READY)  ## format the sources and mend what lint can mend
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
+
+doctor: $(READY)  ## what this machine has, what each thing is for, how to get the rest
+	@$(BIN)/weir doctor
+
+mininet: $(READY)  ## TOPO=FILE.yaml in Mininet, SWITCH=weir or bmv2 (root)
+	@$(BIN)/weir mininet $(TOPO) --switch $(SWITCH)
 
 p4: $(READY)  ## recompile the P4 programs (needs p4c)
 	@$(BIN)/python -m p4src.build

@@ -14,6 +14,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from experiments.doctor import doctor
+from experiments.mininet_command import mininet
 from experiments.stf_command import stf
 
 app = typer.Typer(
@@ -24,7 +26,6 @@ app = typer.Typer(
 )
 topology_app = typer.Typer(no_args_is_help=True, help="Fabrics as data: check, generate and draw them.")
 app.add_typer(topology_app, name="topology")
-app.command()(stf)
 
 _console = Console(highlight=False)
 
@@ -136,6 +137,11 @@ def fat_tree_command(
     from topologies.units import parse_rate
 
     fat_tree(k, rate_bps=parse_rate(rate)).dump(file)
+
+
+app.command()(mininet)
+app.command()(stf)
+app.command()(doctor)
 
 
 def _run(config: Any, out: Path, as_json: bool) -> Any:

@@ -167,7 +167,7 @@ def _run(config: Any, out: Path, as_json: bool) -> Any:
         table.add_row(*row)
     _console.print(table)
     for holds, text in report.claims(record):
-        _console.print(f"{'✓' if holds else '✗'} {text}")
+        _console.print(f"{'✓' if holds else '✗'} {text}", soft_wrap=True)
     _console.print(f"run record: {folder}/index.html")
     return record
 

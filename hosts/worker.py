@@ -33,7 +33,7 @@ from wire.frames import Datagrams
 
 NEVER: Final = np.iinfo(np.int64).max
 MAX_WEIGHT: Final = 0xFFFF_FFFF
-REORDERING: Final = 1
+REORDERING: Final = 2
 """A round is taken for lost when one that is more than this many rounds later, and was sent no earlier, is complete."""
 
 _NO_PLACES: Final = np.empty(0, np.intp)

@@ -16,7 +16,6 @@ from emulator.bmv2json import Document, Field, Header
 from emulator.compiler.layout import Layout, header_storage, storage_bytes
 from emulator.schema import UnsupportedProgram
 
-I1: Final = ir.IntType(1)
 I8: Final = ir.IntType(8)
 I16: Final = ir.IntType(16)
 I32: Final = ir.IntType(32)

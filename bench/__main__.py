@@ -1,49 +1,80 @@
-"""`python -m bench`: run every benchmark and print its figure beside the peer's."""
+"""`python -m bench`: run benchmarks and print their figures beside the peers'."""
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
-import platform
 import sys
-from dataclasses import asdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
 
 from rich.console import Console
-from rich.table import Table
 
-from bench import emulator, ports
+from bench.machine import Machine, this_machine
+from bench.measure import Figure
+from bench.report import amount, as_json, markdown_table, terminal_table, write_table
+
+BENCHMARKS: Final = ("emulator", "ports")
+"""Modules of this package, in the order in which they run."""
+
+_PAGE_COLUMNS: Final = 160
+"""Width of what is no terminal."""
 
 
-def main() -> None:
-    arguments = argparse.ArgumentParser(
-        prog="python -m bench", description="Figures of Weir beside a peer's, in one run."
-    )
-    arguments.add_argument("--json", action="store_true", help="print the figures as JSON")
-    options = arguments.parse_args()
-    if (obstacle := ports.obstacle()) is not None:
-        print(f"without the switch on network interfaces: {obstacle}", file=sys.stderr)
-    figures = [*emulator.figures(), *ports.figures()]
+def main(words: Sequence[str] | None = None) -> None:
+    """Run the benchmarks that the command line asks for. Missed aims are shown, and no failure: machines differ."""
+    options = _options(words)
+    notes = Console(stderr=True, highlight=False, soft_wrap=True)
+    tables = Console(width=None if sys.stdout.isatty() else _PAGE_COLUMNS)
+    machine = this_machine()
+    notes.print(f"bench: {machine}")
+    report: dict[str, Any] = {}
+    for name in options.only or BENCHMARKS:
+        module = importlib.import_module(f"bench.{name}")
+        obstacle = module.obstacle() if hasattr(module, "obstacle") else None
+        if obstacle is not None:
+            notes.print(f"bench: {name} is skipped: {obstacle}")
+            report[name] = {"skipped": obstacle}
+            continue
+        figures = []
+        for figure in module.figures():
+            figures.append(figure)
+            notes.print(f"bench: {figure.name}: {amount(figure.value, figure.unit)}")
+        report[name] = {"figures": [as_json(figure) for figure in figures]}
+        if not options.json:
+            tables.print(terminal_table(_title(module), figures))
+        if options.write is not None:
+            _write(options.write, name, figures, machine)
     if options.json:
-        json.dump([{**asdict(figure), "ratio": figure.ratio} for figure in figures], sys.stdout, indent=1)
+        json.dump({"machine": machine.as_dict(), "benchmarks": report}, sys.stdout, indent=1)
         print()
-        return
-    table = Table(title=f"one core of {platform.machine()}, Python {platform.python_version()}; medians")
-    for column in ("what", "weir", "peer", "peer's", "ratio"):
-        table.add_column(column, justify="left" if column in ("what", "peer") else "right")
-    for figure in figures:
-        table.add_row(
-            figure.name,
-            _amount(figure.per_second, figure.unit),
-            figure.peer,
-            _amount(figure.peer_per_second, figure.unit),
-            f"{figure.ratio:.2f}",
-        )
-    Console().print(table)
 
 
-def _amount(value: float, unit: str) -> str:
-    scale, sign = (1e6, "M") if value >= 1e6 else (1e3, "k")
-    return f"{value / scale:,.2f} {sign} {unit}"
+def _options(words: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench", description="Figures of Weir beside a peer's, in one run.")
+    parser.add_argument(
+        "--only",
+        action="append",
+        choices=BENCHMARKS,
+        metavar="NAME",
+        help=f"one of {', '.join(BENCHMARKS)}; repeatable",
+    )
+    parser.add_argument("--json", action="store_true", help="print all runs as JSON")
+    parser.add_argument("--write", type=Path, metavar="FILE.md", help="put the tables into this document as well")
+    return parser.parse_args(words)
+
+
+def _title(module: Any) -> str:
+    return str(module.__doc__).partition("\n")[0].removesuffix(".")
+
+
+def _write(document: Path, name: str, figures: Sequence[Figure], machine: Machine) -> None:
+    try:
+        write_table(document, name, markdown_table(figures, machine))
+    except (OSError, ValueError) as error:
+        raise SystemExit(f"bench: {error}") from error
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Timing: the median of several runs, the peer's runs in between, so that both see the same machine."""
+"""Figures, and timing: several runs, the peer's runs in between, so that both see the same machine."""
 
 from __future__ import annotations
 
@@ -12,40 +12,91 @@ RUNS: Final = 7
 
 
 @dataclass(frozen=True, slots=True)
+class Aim:
+    """What a figure must reach: at least that much, or at most, where less is better."""
+
+    bound: float
+    of_ratio: bool = False
+    """Whether it bounds the ratio to the peer (always at least) instead of the figure's own value."""
+
+
+@dataclass(frozen=True, slots=True)
 class Figure:
-    """One line of the report."""
+    """One line of a table: the same thing measured in several runs, beside a peer's turns in the same run."""
 
     name: str
-    per_second: float
     unit: str
-    peer: str
-    peer_per_second: float
+    """Such as "packets/s" or "s"; these two kinds are printed with k, M, m and µ."""
+    values: tuple[float, ...]
+    """One for each run."""
+    peer: str | None = None
+    peer_values: tuple[float, ...] = ()
+    """One for each run of the peer; where there are as many as `values`, they were taken in turns."""
+    less_is_better: bool = False
+    aim: Aim | None = None
 
     @property
-    def ratio(self) -> float:
-        return self.per_second / self.peer_per_second
+    def value(self) -> float:
+        """The median run."""
+        return statistics.median(self.values)
+
+    @property
+    def peer_value(self) -> float | None:
+        """The peer's median run; None without a peer."""
+        return statistics.median(self.peer_values) if self.peer_values else None
+
+    @property
+    def spread(self) -> float:
+        """From the least run to the greatest, as a share of the median."""
+        return (max(self.values) - min(self.values)) / self.value if self.value else 0.0
+
+    @property
+    def ratio(self) -> float | None:
+        """How many times as good as the peer: the median over the turns, whose two runs saw the same machine."""
+        peer = self.peer_value
+        if peer is None:
+            return None
+        if len(self.values) != len(self.peer_values):
+            return peer / self.value if self.less_is_better else self.value / peer
+        ratios = [mine / theirs for mine, theirs in zip(self.values, self.peer_values, strict=True)]
+        return statistics.median(1 / ratio if self.less_is_better else ratio for ratio in ratios)
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the aim is reached; None without one."""
+        if self.aim is None:
+            return None
+        if not self.aim.of_ratio:
+            return self.value <= self.aim.bound if self.less_is_better else self.value >= self.aim.bound
+        return self.ratio is not None and self.ratio >= self.aim.bound
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """Work to time, which does `units` units of it: packets, lanes, entries."""
+
+    name: str
+    units: float
+    work: Callable[[], object]
+
+    def rate(self) -> float:
+        """Units per second of one run."""
+        return self.units / seconds(self.work)
 
 
 def compare(
-    name: str,
-    unit: str,
-    units: int,
-    work: Callable[[], object],
-    peer: str,
-    peer_units: int,
-    peer_work: Callable[[], object],
+    name: str, unit: str, mine: Contender, peer: Contender, *, aim: Aim | None = None, runs: int = RUNS
 ) -> Figure:
-    """Time `work`, which does `units` units, and `peer_work` in turns; each warmed up once."""
-    work()
-    peer_work()
-    mine, theirs = [], []
-    for _ in range(RUNS):
-        mine.append(_seconds(work))
-        theirs.append(_seconds(peer_work))
-    return Figure(name, units / statistics.median(mine), unit, peer, peer_units / statistics.median(theirs))
+    """The rates (`unit` per second of wall-clock time) of two contenders that take turns; each is warmed up once."""
+    mine.work()
+    peer.work()
+    turns = [(mine.rate(), peer.rate()) for _ in range(runs)]
+    ours, theirs = zip(*turns, strict=True)
+    return Figure(name, unit, ours, peer.name, theirs, aim=aim)
 
 
-def _seconds(work: Callable[[], object]) -> float:
+def seconds(work: Callable[[], object]) -> float:
+    """Wall-clock time of one run."""
     started = time.perf_counter()
     work()
     return time.perf_counter() - started

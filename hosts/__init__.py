@@ -9,7 +9,7 @@ This room imports `wire` alone.
 
 from hosts.communicator import Communicator, Driver
 from hosts.counters import Counters
-from hosts.errors import AllreduceTimeout, EndpointClosed, HostError, InvalidPlan, InvalidTensor
+from hosts.errors import AllreduceAborted, AllreduceTimeout, EndpointClosed, HostError, InvalidPlan, InvalidTensor
 from hosts.quantization import error_bound, reference_sum
 from hosts.server import ParameterServerCore
 from hosts.tensors import Reduced
@@ -17,6 +17,7 @@ from hosts.udp import UdpEndpoint, UdpWorker
 from hosts.worker import WorkerCore, WorkerOptions
 
 __all__ = [
+    "AllreduceAborted",
     "AllreduceTimeout",
     "Communicator",
     "Counters",

@@ -19,5 +19,9 @@ class AllreduceTimeout(HostError):
     """A sum did not arrive in time. Says what the worker waits for, from whom, and since when."""
 
 
+class AllreduceAborted(HostError):
+    """The job is over for this worker, and the sum will not come. Says why."""
+
+
 class EndpointClosed(HostError):
     """The endpoint was closed, or its thread ended with the error that is this one's cause."""

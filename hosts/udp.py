@@ -21,7 +21,7 @@ from typing import Final, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hosts.errors import AllreduceTimeout, EndpointClosed
+from hosts.errors import AllreduceTimeout, EndpointClosed, HostError
 from hosts.server import ParameterServerCore
 from hosts.tensors import Reduced
 from hosts.worker import WorkerCore
@@ -50,6 +50,7 @@ class UdpEndpoint:
         self.send_failures = 0
         self.last_send_failure: OSError | None = None
         self._failure: BaseException | None = None
+        self._ended_by: HostError | None = None
         self._closing = False
         self._names: dict[int, str] = {}
         self._addresses: dict[str, int] = {}
@@ -89,8 +90,16 @@ class UdpEndpoint:
             self.core.resume(resume)
         self.wake()
 
+    def fail(self, error: HostError) -> None:
+        """Nothing more will come of this endpoint: whoever waits, now or later, gets `error`."""
+        with self.changed:
+            self._ended_by = error
+            self.changed.notify_all()
+
     def check(self) -> None:
-        """Raise `EndpointClosed` if this endpoint does not run any more."""
+        """Raise `EndpointClosed` if this endpoint does not run any more, or the error that it was failed with."""
+        if self._ended_by is not None:
+            raise self._ended_by
         if self._failure is not None:
             raise EndpointClosed(f"{self._thread.name} ended by an error: {self._failure}") from self._failure
         if self._closing:

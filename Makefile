@@ -12,7 +12,7 @@ CONFIG ?= p4src/build/fabric.p4info.txtpb,p4src/build/fabric.json
 SHELL_RUN = $(SHELL_VENV)/bin/python -m p4runtime_sh --device-id $(DEVICE) --election-id 0,1 $(if $(CONFIG),--config $(CONFIG))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long lint format doctor mininet p4 shell bench clean
+.PHONY: help demo test test-long lint format doctor mininet p4 proto shell bench clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,6 +47,9 @@ mininet: $(READY)  ## TOPO=FILE.yaml in Mininet, SWITCH=weir or bmv2 (root)
 
 p4: $(READY)  ## recompile the P4 programs (needs p4c)
 	@$(BIN)/python -m p4src.build
+
+proto: $(READY)  ## generate the control service's messages anew
+	@$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. wire/control.proto
 
 # Starts a switch of its own unless ADDRESS names one; CONFIG= leaves that one's program as it is.
 shell: $(READY) $(SHELL_VENV)/.ready  ## p4runtime-shell on an emulated switch, or on ADDRESS=127.0.0.1:9559 DEVICE=0

@@ -1,0 +1,76 @@
+"""Where the control service listens and how it is secured: what its two sides must agree on.
+
+An address is `HOST:PORT`, or `unix:PATH`, which reaches across network namespaces. Without TLS it must be of this
+machine alone, unless whoever starts the service says otherwise.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Final
+
+import grpc
+
+from wire.errors import WireError
+
+DEFAULT_ADDRESS: Final = "127.0.0.1:9561"
+"""Where the control service listens if nobody says otherwise."""
+
+_HOST_PORT: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+)):(\d{1,5})")
+_LONGEST_UNIX_PATH: Final = 107
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """PEM files of one side. With `authority` on both sides each checks the other's certificate."""
+
+    certificate: Path
+    key: Path
+    authority: Path
+    """The certificates that the other side's must be signed by."""
+
+    def server_credentials(self) -> grpc.ServerCredentials:
+        """Clients without a good certificate are refused. Raises WireError for a file that cannot be read."""
+        pair = (_read(self.key), _read(self.certificate))
+        return grpc.ssl_server_credentials([pair], _read(self.authority), require_client_auth=True)
+
+    def channel_credentials(self) -> grpc.ChannelCredentials:
+        """Raises WireError for a file that cannot be read."""
+        return grpc.ssl_channel_credentials(_read(self.authority), _read(self.key), _read(self.certificate))
+
+
+def check_address(address: str) -> str:
+    """The address as gRPC takes it. Raises WireError for what is none."""
+    if address.startswith("unix:"):
+        path = address.removeprefix("unix:")
+        if not path or len(path.encode()) > _LONGEST_UNIX_PATH:
+            raise WireError(
+                f'"{address}" is no address: a path has 1…{_LONGEST_UNIX_PATH} bytes; write it like unix:/run/weir.sock'
+            )
+        return address
+    match = _HOST_PORT.fullmatch(address)
+    if match is None or int(match[3]) > 65_535:
+        raise WireError(f'"{address}" is no address; write it like {DEFAULT_ADDRESS} or unix:/run/weir.sock')
+    return address
+
+
+def is_local(address: str) -> bool:
+    """Whether nobody but this machine can reach the address."""
+    if address.startswith("unix:"):
+        return True
+    match = _HOST_PORT.fullmatch(address)
+    host = (match[1] or match[2]) if match is not None else ""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise WireError(f"{path}: cannot be read ({error.strerror}); TLS needs it as a PEM file") from None

@@ -1,0 +1,293 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Policy(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    CONTINUE: _ClassVar[Policy]
+    WAIT: _ClassVar[Policy]
+    ABORT: _ClassVar[Policy]
+CONTINUE: Policy
+WAIT: Policy
+ABORT: Policy
+
+class RegisterRequest(_message.Message):
+    __slots__ = ("job", "workers", "server", "slots", "window", "gradient_bytes", "policy", "least_workers")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    SERVER_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_FIELD_NUMBER: _ClassVar[int]
+    GRADIENT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    LEAST_WORKERS_FIELD_NUMBER: _ClassVar[int]
+    job: int
+    workers: _containers.RepeatedScalarFieldContainer[str]
+    server: str
+    slots: int
+    window: int
+    gradient_bytes: int
+    policy: Policy
+    least_workers: int
+    def __init__(self, job: _Optional[int] = ..., workers: _Optional[_Iterable[str]] = ..., server: _Optional[str] = ..., slots: _Optional[int] = ..., window: _Optional[int] = ..., gradient_bytes: _Optional[int] = ..., policy: _Optional[_Union[Policy, str]] = ..., least_workers: _Optional[int] = ...) -> None: ...
+
+class Seat(_message.Message):
+    __slots__ = ("host", "rank", "token")
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    host: str
+    rank: int
+    token: str
+    def __init__(self, host: _Optional[str] = ..., rank: _Optional[int] = ..., token: _Optional[str] = ...) -> None: ...
+
+class Registration(_message.Message):
+    __slots__ = ("job", "seats", "slots", "window", "note")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    SEATS_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_FIELD_NUMBER: _ClassVar[int]
+    NOTE_FIELD_NUMBER: _ClassVar[int]
+    job: int
+    seats: _containers.RepeatedCompositeFieldContainer[Seat]
+    slots: int
+    window: int
+    note: str
+    def __init__(self, job: _Optional[int] = ..., seats: _Optional[_Iterable[_Union[Seat, _Mapping]]] = ..., slots: _Optional[int] = ..., window: _Optional[int] = ..., note: _Optional[str] = ...) -> None: ...
+
+class ListJobsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class HostState(_message.Message):
+    __slots__ = ("host", "rank", "attending", "rounds", "silent_seconds")
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    ATTENDING_FIELD_NUMBER: _ClassVar[int]
+    ROUNDS_FIELD_NUMBER: _ClassVar[int]
+    SILENT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    host: str
+    rank: int
+    attending: bool
+    rounds: int
+    silent_seconds: float
+    def __init__(self, host: _Optional[str] = ..., rank: _Optional[int] = ..., attending: bool = ..., rounds: _Optional[int] = ..., silent_seconds: _Optional[float] = ...) -> None: ...
+
+class JobState(_message.Message):
+    __slots__ = ("job", "generation", "hosts", "switches", "slots", "window", "policy", "rounds", "waiting_for")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    HOSTS_FIELD_NUMBER: _ClassVar[int]
+    SWITCHES_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_FIELD_NUMBER: _ClassVar[int]
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    ROUNDS_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FOR_FIELD_NUMBER: _ClassVar[int]
+    job: int
+    generation: int
+    hosts: _containers.RepeatedCompositeFieldContainer[HostState]
+    switches: _containers.RepeatedScalarFieldContainer[str]
+    slots: int
+    window: int
+    policy: Policy
+    rounds: int
+    waiting_for: str
+    def __init__(self, job: _Optional[int] = ..., generation: _Optional[int] = ..., hosts: _Optional[_Iterable[_Union[HostState, _Mapping]]] = ..., switches: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ..., window: _Optional[int] = ..., policy: _Optional[_Union[Policy, str]] = ..., rounds: _Optional[int] = ..., waiting_for: _Optional[str] = ...) -> None: ...
+
+class JobList(_message.Message):
+    __slots__ = ("jobs",)
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    jobs: _containers.RepeatedCompositeFieldContainer[JobState]
+    def __init__(self, jobs: _Optional[_Iterable[_Union[JobState, _Mapping]]] = ...) -> None: ...
+
+class EndJobRequest(_message.Message):
+    __slots__ = ("job", "reason")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    job: int
+    reason: str
+    def __init__(self, job: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class EndJobReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class FromHost(_message.Message):
+    __slots__ = ("join", "heartbeat", "held", "resumed", "leave")
+    JOIN_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
+    RESUMED_FIELD_NUMBER: _ClassVar[int]
+    LEAVE_FIELD_NUMBER: _ClassVar[int]
+    join: Join
+    heartbeat: Heartbeat
+    held: Held
+    resumed: Resumed
+    leave: Leave
+    def __init__(self, join: _Optional[_Union[Join, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., held: _Optional[_Union[Held, _Mapping]] = ..., resumed: _Optional[_Union[Resumed, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ...) -> None: ...
+
+class Join(_message.Message):
+    __slots__ = ("job", "token", "generation")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    job: int
+    token: str
+    generation: int
+    def __init__(self, job: _Optional[int] = ..., token: _Optional[str] = ..., generation: _Optional[int] = ...) -> None: ...
+
+class Heartbeat(_message.Message):
+    __slots__ = ("rounds", "waiting")
+    ROUNDS_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    rounds: int
+    waiting: bool
+    def __init__(self, rounds: _Optional[int] = ..., waiting: bool = ...) -> None: ...
+
+class Held(_message.Message):
+    __slots__ = ("generation", "first_incomplete", "complete")
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    FIRST_INCOMPLETE_FIELD_NUMBER: _ClassVar[int]
+    COMPLETE_FIELD_NUMBER: _ClassVar[int]
+    generation: int
+    first_incomplete: int
+    complete: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, generation: _Optional[int] = ..., first_incomplete: _Optional[int] = ..., complete: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Resumed(_message.Message):
+    __slots__ = ("generation",)
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    generation: int
+    def __init__(self, generation: _Optional[int] = ...) -> None: ...
+
+class Leave(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ToHost(_message.Message):
+    __slots__ = ("joined", "waiting", "worker_plan", "server_plan", "pause", "resume", "abort", "ended")
+    JOINED_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    WORKER_PLAN_FIELD_NUMBER: _ClassVar[int]
+    SERVER_PLAN_FIELD_NUMBER: _ClassVar[int]
+    PAUSE_FIELD_NUMBER: _ClassVar[int]
+    RESUME_FIELD_NUMBER: _ClassVar[int]
+    ABORT_FIELD_NUMBER: _ClassVar[int]
+    ENDED_FIELD_NUMBER: _ClassVar[int]
+    joined: Joined
+    waiting: Waiting
+    worker_plan: WorkerPlan
+    server_plan: ServerPlan
+    pause: Pause
+    resume: Resume
+    abort: Abort
+    ended: Ended
+    def __init__(self, joined: _Optional[_Union[Joined, _Mapping]] = ..., waiting: _Optional[_Union[Waiting, _Mapping]] = ..., worker_plan: _Optional[_Union[WorkerPlan, _Mapping]] = ..., server_plan: _Optional[_Union[ServerPlan, _Mapping]] = ..., pause: _Optional[_Union[Pause, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., abort: _Optional[_Union[Abort, _Mapping]] = ..., ended: _Optional[_Union[Ended, _Mapping]] = ...) -> None: ...
+
+class Joined(_message.Message):
+    __slots__ = ("host", "address", "heartbeat_ns")
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_NS_FIELD_NUMBER: _ClassVar[int]
+    host: str
+    address: int
+    heartbeat_ns: int
+    def __init__(self, host: _Optional[str] = ..., address: _Optional[int] = ..., heartbeat_ns: _Optional[int] = ...) -> None: ...
+
+class Waiting(_message.Message):
+    __slots__ = ("reason",)
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    def __init__(self, reason: _Optional[str] = ...) -> None: ...
+
+class WorkerPlan(_message.Message):
+    __slots__ = ("job", "generation", "rank", "workers", "aggregator", "child_bit", "slots", "window")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    AGGREGATOR_FIELD_NUMBER: _ClassVar[int]
+    CHILD_BIT_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_FIELD_NUMBER: _ClassVar[int]
+    job: int
+    generation: int
+    rank: int
+    workers: int
+    aggregator: int
+    child_bit: int
+    slots: int
+    window: int
+    def __init__(self, job: _Optional[int] = ..., generation: _Optional[int] = ..., rank: _Optional[int] = ..., workers: _Optional[int] = ..., aggregator: _Optional[int] = ..., child_bit: _Optional[int] = ..., slots: _Optional[int] = ..., window: _Optional[int] = ...) -> None: ...
+
+class Child(_message.Message):
+    __slots__ = ("bit", "address")
+    BIT_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    bit: int
+    address: int
+    def __init__(self, bit: _Optional[int] = ..., address: _Optional[int] = ...) -> None: ...
+
+class ServerPlan(_message.Message):
+    __slots__ = ("job", "generation", "slots", "children", "workers", "first_round")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    CHILDREN_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    FIRST_ROUND_FIELD_NUMBER: _ClassVar[int]
+    job: int
+    generation: int
+    slots: int
+    children: _containers.RepeatedCompositeFieldContainer[Child]
+    workers: int
+    first_round: int
+    def __init__(self, job: _Optional[int] = ..., generation: _Optional[int] = ..., slots: _Optional[int] = ..., children: _Optional[_Iterable[_Union[Child, _Mapping]]] = ..., workers: _Optional[int] = ..., first_round: _Optional[int] = ...) -> None: ...
+
+class Pause(_message.Message):
+    __slots__ = ("job", "generation")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    job: int
+    generation: int
+    def __init__(self, job: _Optional[int] = ..., generation: _Optional[int] = ...) -> None: ...
+
+class FinalRound(_message.Message):
+    __slots__ = ("round", "holder")
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    HOLDER_FIELD_NUMBER: _ClassVar[int]
+    round: int
+    holder: int
+    def __init__(self, round: _Optional[int] = ..., holder: _Optional[int] = ...) -> None: ...
+
+class Resume(_message.Message):
+    __slots__ = ("worker_plan", "server_plan", "final")
+    WORKER_PLAN_FIELD_NUMBER: _ClassVar[int]
+    SERVER_PLAN_FIELD_NUMBER: _ClassVar[int]
+    FINAL_FIELD_NUMBER: _ClassVar[int]
+    worker_plan: WorkerPlan
+    server_plan: ServerPlan
+    final: _containers.RepeatedCompositeFieldContainer[FinalRound]
+    def __init__(self, worker_plan: _Optional[_Union[WorkerPlan, _Mapping]] = ..., server_plan: _Optional[_Union[ServerPlan, _Mapping]] = ..., final: _Optional[_Iterable[_Union[FinalRound, _Mapping]]] = ...) -> None: ...
+
+class Abort(_message.Message):
+    __slots__ = ("job", "reason")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    job: int
+    reason: str
+    def __init__(self, job: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class Ended(_message.Message):
+    __slots__ = ("job", "reason")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    job: int
+    reason: str
+    def __init__(self, job: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...

@@ -8,7 +8,8 @@ It reads no clock and starts no timer: its caller says what time it is, wall tim
     ...
     messages = await controller.tick(now_ns)                     # no later than controller.deadline_ns
     controller.held(job, host, held)                             # the hosts' answers, then tick again
-    controller.progress(job, host, rounds, now_ns)               # how far a worker is, now and then
+    controller.resumed(job, host, generation)
+    controller.heartbeat(job, host, rounds, now_ns)              # every host, now and then: it lives, and how far it is
 
 A driver of virtual time stops its clock during `tick`. What a tick has sent is in `packet_outs_sent`; once the fabric
 has sent packets to the controller, `drain` waits until they have all arrived.
@@ -242,14 +243,17 @@ class Controller:
         await self._apply()
         self.memory.retain(job)
 
-    def progress(self, job: int, host: str, rounds: int, now_ns: int, *, waiting: bool = True) -> None:
-        """Tell how many rounds a worker has completed, and whether it waits for more (it does not while it computes).
+    def heartbeat(self, job: int, host: str, rounds: int, now_ns: int, *, waiting: bool = True) -> None:
+        """A host of the job lives; for a worker also: how many rounds it has completed, and whether it waits for more
+        (it does not while it computes).
 
-        From two reports the controller knows how fast the job goes, so that its own traffic is not taken for others'
-        when it is placed anew; and when it is stuck (`Options.stuck_ns`). Raises ControllerError for a host that is
-        no worker of the job.
+        From two of a worker's the controller knows how fast the job goes, so that its own traffic is not taken for
+        others' when it is placed anew; and when it is stuck (`Options.stuck_ns`). Raises ControllerError for a host
+        that is none of the job.
         """
         running = self._job(job)
+        if host == running.plan.spec.server:
+            return
         if host not in running.plan.spec.workers:
             raise ControllerError(f"job {job}: {host} is none of its workers {', '.join(running.plan.spec.workers)}")
         seen = running.progress.get(host)
@@ -303,10 +307,10 @@ class Controller:
         if (move := self._job(job).move) is not None:
             move.held(int(self.topology.host(host).address), held)
 
-    def resumed(self, job: int, host: str) -> None:
-        """A host goes on in the new generation."""
+    def resumed(self, job: int, host: str, generation: int) -> None:
+        """A host goes on in this generation. A copy of an earlier confirmation changes nothing."""
         if (move := self._job(job).move) is not None:
-            move.resumed(int(self.topology.host(host).address))
+            move.resumed(int(self.topology.host(host).address), generation)
 
     async def tick(self, now_ns: int) -> list[Message]:
         """Do what is due: take reports, go on with moves, look for better placements, send probes. What to tell the

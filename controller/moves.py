@@ -144,10 +144,10 @@ class Move:
         return sorted(self._resumes.items())
 
     def held(self, address: int, held: Held) -> None:
-        """A host's answer to Pause. A repeated one changes nothing, nor does one that comes too late."""
+        """A host's answer to Pause. One that is repeated, late or from another move changes nothing."""
         if address not in self._workers | self._servers:
             raise MoveError(f"job {self.job}: a host that takes no part ({address:#010x}) says what it holds")
-        if self.phase is not Phase.PAUSING or address in self._held:
+        if self.phase is not Phase.PAUSING or address in self._held or held.generation != self.generation:
             return
         self._held[address] = held
         if not self._unanswered():
@@ -177,10 +177,12 @@ class Move:
         self.phase = Phase.RESUMING
         self._next_send_ns = now_ns
 
-    def resumed(self, address: int) -> None:
-        """A host confirms its Resume."""
+    def resumed(self, address: int, generation: int) -> None:
+        """A host confirms its Resume. A copy from an earlier move changes nothing."""
+        if self.phase is not Phase.RESUMING or generation != next_generation(self.generation):
+            return
         self._resumes.pop(address, None)
-        if self.phase is Phase.RESUMING and not self._resumes:
+        if not self._resumes:
             self.phase = Phase.DONE
 
     def _unanswered(self) -> frozenset[int]:

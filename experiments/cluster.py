@@ -309,7 +309,7 @@ class Cluster:
         self._progress_ns = now_ns
         for worker in self._workers:
             core = worker.core
-            self._controller.progress(JOB, worker.name, core.rounds_complete, now_ns, waiting=not core.idle)
+            self._controller.heartbeat(JOB, worker.name, core.rounds_complete, now_ns, waiting=not core.idle)
 
     async def _packet_outs_arrived(self) -> None:
         """Packet-outs are not acknowledged: wait until the switches have them all, or time would go on without them."""
@@ -331,7 +331,7 @@ class Cluster:
                     self._after_latency(lambda: self._controller.held(JOB, agent.name, held))
             case Resume() as resume:
                 agent.resume(resume)
-                self._after_latency(lambda: self._controller.resumed(JOB, agent.name))
+                self._after_latency(lambda: self._controller.resumed(JOB, agent.name, resume.plan.generation))
             case other:
                 raise ExperimentError(f"{message.host}: a running job is not told {type(other).__name__}")
 

@@ -38,15 +38,13 @@ class ParameterServerCore:
     A plan without children makes it a mere holder, which hands out the final results of earlier generations.
     """
 
-    def __init__(self, plan: ServerPlan, *, first_round: int = 0) -> None:
-        """`first_round`: where the job's rounds start; for a server that joins later, the least `first_incomplete`
-        of the workers' `Held`."""
+    def __init__(self, plan: ServerPlan) -> None:
         check_server_plan(plan)
         self.plan = plan
         self.counters = Counters()
         self.paused = False
-        self._first_round = first_round
-        self._newest = first_round - 1  # the newest complete round
+        self._first_round = plan.first_round
+        self._newest = plan.first_round - 1  # the newest complete round
         self._store = RoundStore(plan.slots)
         self._out: list[Datagrams] = []
         self._adopt(plan)
@@ -236,7 +234,7 @@ class ParameterServerCore:
         recent = np.arange(first, self._newest + 2)  # the last one is not held
         first += int((~self._store.holds(recent)).argmax())
         kept = self._store.round
-        return Held(first, frozenset(kept[kept > first].tolist()))
+        return Held(self.plan.generation, first, frozenset(kept[kept > first].tolist()))
 
     def resume(self, resume: Resume) -> None:
         """Go on with a new plan. Final rounds are the workers' to fetch: nobody contributes to them again.

@@ -447,7 +447,7 @@ class WorkerCore:
         self.paused = True
         self._answers = []
         kept = self._store.round
-        return Held(self._base, frozenset(kept[kept > self._base].tolist()))
+        return Held(self.plan.generation, self._base, frozenset(kept[kept > self._base].tolist()))
 
     def resume(self, resume: Resume) -> None:
         """Go on with a new plan: fetch the final rounds that are missing here, sum the others again.

@@ -45,6 +45,8 @@ class ServerPlan:
     children: tuple[Child, ...]
     workers: int
     """The job's size at its start."""
+    first_round: int = 0
+    """Where a server that joins with this plan begins: all rounds below are final and with the workers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,8 @@ class Pause:
 class Held:
     """A paused host's answer: the rounds whose results it holds."""
 
+    generation: int
+    """The one that it was asked to leave; an answer in another generation's name is a late copy."""
     first_incomplete: int
     """All rounds below this one are held, as far as the host still keeps them (the last S)."""
     complete: frozenset[int] = frozenset()
@@ -82,3 +86,20 @@ class Resume:
 
     plan: WorkerPlan | ServerPlan
     final: tuple[FinalRound, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """A host confirms its Resume: it goes on in this generation. A copy of an earlier one changes nothing."""
+
+    job: int
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Abort:
+    """The job is over for this host, and no sum that it waits for will come."""
+
+    job: int
+    reason: str
+    """For people: what failed, and why the job did not go on."""

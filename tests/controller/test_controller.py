@@ -122,11 +122,11 @@ async def test_a_move_pauses_writes_the_next_generation_and_resumes(bench: Bench
     bench.strategy.switch = "s4"
     controller.move(4, 0, bench.strategy.at(("h1", "h3")))
     assert await controller.tick(0) == [Message("h1", Pause(4, 1)), Message("h3", Pause(4, 1))]
-    controller.held(4, "h1", Held(7))
+    controller.held(4, "h1", Held(1, 7))
     assert await controller.tick(MS) == []
     assert [m.host for m in await controller.tick(20 * MS)] == ["h3"]
     assert await bench.lines("s4", "members") == set()  # the old plan stands until all have paused
-    controller.held(4, "h3", Held(5, frozenset({6})))
+    controller.held(4, "h3", Held(1, 5, frozenset({6})))
     assert controller.deadline_ns == 0
     resumes = {m.host: m.content for m in await controller.tick(21 * MS)}
     assert all(isinstance(r, Resume) for r in resumes.values())
@@ -139,8 +139,8 @@ async def test_a_move_pauses_writes_the_next_generation_and_resumes(bench: Bench
         "jobs generation=2 job=4 -> switch_root(children=0x3, group=4, slot_base=0, slots=64)"
     }
     assert controller.memory.jobs_that_fit(64) == {"s1": 2, "s2": 2, "s3": 2, "s4": 1}
-    controller.resumed(4, "h1")
-    controller.resumed(4, "h3")
+    controller.resumed(4, "h1", 2)
+    controller.resumed(4, "h3", 2)
     assert await controller.tick(22 * MS) == []
     assert await controller.verify() == {}
 
@@ -152,8 +152,8 @@ async def test_a_move_interrupted_by_a_refusal_is_taken_up_by_the_next_tick(benc
     bench.strategy.switch = "s4"
     controller.move(4, 0, bench.strategy.at(("h1", "h2", "h3")))
     await controller.tick(0)
-    controller.held(4, "h1", Held(3))
-    controller.held(4, "h3", Held(2))
+    controller.held(4, "h1", Held(1, 3))
+    controller.held(4, "h3", Held(1, 2))
     bench.fakes["s4"].refuse = lambda update: True
     for _ in range(2):
         with pytest.raises(WriteRefused, match="s4: "):
@@ -199,8 +199,8 @@ async def test_a_lost_worker_is_placed_out_of_the_job(bench: Bench) -> None:
     await controller.admit(JobSpec(4, ("h1", "h2", "h3")), 0)
     controller.move(4, 0)
     await controller.tick(0)
-    controller.held(4, "h1", Held(3))
-    controller.held(4, "h3", Held(3))
+    controller.held(4, "h1", Held(1, 3))
+    controller.held(4, "h3", Held(1, 3))
     resumes = await controller.tick(50 * MS)
     assert [m.host for m in resumes] == ["h1", "h3"]
     assert bench.strategy.asked[-1].workers == ("h1", "h3")
@@ -243,14 +243,14 @@ async def test_reports_of_progress_tell_the_jobs_own_traffic(bench: Bench, monke
     seen: list[Mapping[Endpoint, float]] = []
     monkeypatch.setattr(controller.telemetry, "snapshot", lambda now_ns, own: seen.append(own))
     for host, rounds in (("h1", 0), ("h3", 0), ("h1", 60), ("h3", 50)):
-        controller.progress(4, host, rounds, 100 * MS * bool(rounds))
+        controller.heartbeat(4, host, rounds, 100 * MS * bool(rounds))
     controller.snapshot(100 * MS, 4)
     frame_bits = 8 * (42 + 28 + 1024)
     assert seen[-1][Endpoint("h1", 0)] == 500 * frame_bits  # the slower worker's 50 rounds in 100 ms
     with pytest.raises(ControllerError, match="job 4: h2 is none of its workers h1, h3"):
-        controller.progress(4, "h2", 1, 0)
+        controller.heartbeat(4, "h2", 1, 0)
     with pytest.raises(ControllerError, match="no job 5"):
-        controller.progress(5, "h1", 1, 0)
+        controller.heartbeat(5, "h1", 1, 0)
 
 
 async def test_a_job_is_stuck_only_where_a_worker_waits_without_progress(bench: Bench) -> None:
@@ -260,7 +260,7 @@ async def test_a_job_is_stuck_only_where_a_worker_waits_without_progress(bench: 
 
     async def said(now_ns: int, *reports: tuple[str, int, bool]) -> list[object]:
         for host, rounds, waiting in reports:
-            controller.progress(4, host, rounds, now_ns, waiting=waiting)
+            controller.heartbeat(4, host, rounds, now_ns, waiting=waiting)
         return [message.content for message in await controller.tick(now_ns)]
 
     assert await said(0, ("h1", 3, True), ("h3", 3, False)) == []
@@ -270,11 +270,11 @@ async def test_a_job_is_stuck_only_where_a_worker_waits_without_progress(bench: 
     assert await said(169 * MS, ("h1", 4, True), ("h3", 5, True)) == []
     assert await said(170 * MS, ("h1", 4, True), ("h3", 6, True)) == [Pause(4, 1)] * 2
     for host in ("h1", "h3"):
-        controller.held(4, host, Held(4))
+        controller.held(4, host, Held(1, 4))
     resumed_ns = 180 * MS
     assert {type(content) for content in await said(resumed_ns)} == {Resume}
     for host in ("h1", "h3"):
-        controller.resumed(4, host)
+        controller.resumed(4, host, 2)
     await controller.tick(resumed_ns)
     assert await said(resumed_ns + 49 * MS, ("h1", 4, True)) == []  # the new generation has its time as well
     assert await said(resumed_ns + 50 * MS, ("h1", 4, True)) == [Pause(4, 2)] * 2

@@ -222,7 +222,7 @@ async def test_a_server_as_root_gets_the_sum_and_the_next_generation_fences_the_
     controller.move(9, 5 * MS, Placement(dict.fromkeys(("h1", "h2", "h3"), "s1"), {"s1": "h4"}, "h4"))
     await controller.tick(5 * MS)
     for host in ("h1", "h2", "h3", "h4"):
-        controller.held(9, host, Held(0))
+        controller.held(9, host, Held(1, 0))
     resumes = {m.host: m.content for m in await controller.tick(6 * MS)}
     assert await controller.verify() == {}
     emulation.received["h4"].clear()
@@ -286,7 +286,7 @@ async def test_others_traffic_makes_the_exact_strategy_move_a_job_around_it(
     heard = await emulation.run(controller, 17 * PERIOD)
     assert {(m.host, m.content) for m in heard} == {("h1", Pause(9, 1)), ("h3", Pause(9, 1))}
     for host in ("h1", "h3"):
-        controller.held(9, host, Held(0))
+        controller.held(9, host, Held(1, 0))
     await emulation.run(controller, 18 * PERIOD)
     assert controller.jobs[9].placement.root == ({"s3", "s4"} - {before.root}).pop()
     assert controller.jobs[9].generation == 2

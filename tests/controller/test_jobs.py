@@ -122,7 +122,7 @@ class Bench:
         await self.controller.drain(due)
         for worker in self.workers:
             core = worker.core
-            self.controller.progress(JOB, worker.name, core.rounds_complete, now_ns, waiting=not core.idle)
+            self.controller.heartbeat(JOB, worker.name, core.rounds_complete, now_ns, waiting=not core.idle)
         messages = await self.controller.tick(now_ns)
         for name, sent in self.controller.packet_outs_sent.items():
             while self.rpc.packet_outs(self.switches[name].device_id) < sent:
@@ -138,7 +138,7 @@ class Bench:
                     self.controller.held(JOB, agent.name, held)
             case Resume() as resume:
                 agent.resume(resume)
-                self.controller.resumed(JOB, agent.name)
+                self.controller.resumed(JOB, agent.name, resume.plan.generation)
 
 
 @pytest.fixture

@@ -43,7 +43,7 @@ class Host:
 
     def held(self) -> Held:
         first = self.first_incomplete
-        return Held(first, frozenset(r for r in self.done if r > first))
+        return Held(GENERATION, first, frozenset(r for r in self.done if r > first))
 
 
 def run(seed: int, workers: int, slots: int, steps: int, with_server: bool) -> tuple[list[Host], Host | None]:
@@ -105,7 +105,7 @@ def test_after_a_move_all_workers_hold_the_same_final_rounds_and_nobody_sums_one
                 assert fetch.holder != address
         else:
             assert message.final == ()
-        move.resumed(address)
+        move.resumed(address, GENERATION + 1)
     assert move.phase is Phase.DONE
 
     for address, host in everyone.items():
@@ -119,25 +119,25 @@ def test_requests_are_repeated_until_they_are_answered_and_answers_count_once() 
     assert [a for a, _ in move.poll(100)] == [1, 2]
     assert move.poll(105) == []
     assert move.deadline_ns == 110
-    move.held(1, Held(2))
-    move.held(1, Held(3))  # a doubled answer must not change what is final
+    move.held(1, Held(GENERATION, 2))
+    move.held(1, Held(GENERATION, 3))  # a doubled answer must not change what is final
     assert [a for a, _ in move.poll(110)] == [2]
-    move.held(2, Held(1))
+    move.held(2, Held(GENERATION, 1))
     assert move.settlement is not None
     assert [(f.round, f.holder) for f in move.settlement.fetches[2]] == [(1, 1)]
     move.settled({1: worker_plan(0, 2, 4), 2: worker_plan(1, 2, 4)}, 200)
     assert [a for a, _ in move.poll(200)] == [1, 2]
-    move.resumed(1)
+    move.resumed(1, GENERATION + 1)
     assert [a for a, _ in move.poll(210)] == [2]
-    move.resumed(2)
+    move.resumed(2, GENERATION + 1)
     assert move.phase is Phase.DONE
     assert move.deadline_ns is None
 
 
 def test_a_worker_that_never_answers_is_given_up_and_what_the_others_hold_stands() -> None:
     move = Move(job=3, generation=GENERATION, workers=[1, 2, 3], slots=4, now_ns=0, patience_ns=1000)
-    move.held(1, Held(5))
-    move.held(2, Held(4, frozenset({5})))
+    move.held(1, Held(GENERATION, 5))
+    move.held(2, Held(GENERATION, 4, frozenset({5})))
     move.poll(999)
     assert move.phase is Phase.PAUSING
     move.poll(1000)
@@ -146,13 +146,13 @@ def test_a_worker_that_never_answers_is_given_up_and_what_the_others_hold_stands
     assert move.settlement is not None
     assert [(f.round, f.holder) for f in move.settlement.fetches[2]] == [(4, 1)]
     assert [f.round for f in move.settlement.fetches[1]] == [5]
-    move.held(3, Held(9))  # too late: it is out
+    move.held(3, Held(GENERATION, 9))  # too late: it is out
     assert not move.settlement.is_final(8)
 
 
 def test_a_final_round_that_nobody_keeps_stops_the_move_with_its_number() -> None:
     with pytest.raises(MoveError, match="round 1 is final but no host keeps"):
-        settle({1: Held(6), 2: Held(1)}, {}, slots=4)
+        settle({1: Held(GENERATION, 6), 2: Held(GENERATION, 1)}, {}, slots=4)
 
 
 def test_steps_out_of_order_and_plans_that_do_not_fit_are_refused() -> None:
@@ -160,8 +160,8 @@ def test_steps_out_of_order_and_plans_that_do_not_fit_are_refused() -> None:
     with pytest.raises(MoveError, match="cannot resume while pausing"):
         move.settled({}, 0)
     with pytest.raises(MoveError, match="takes no part"):
-        move.held(9, Held(0))
-    move.held(1, Held(0))
+        move.held(9, Held(255, 0))
+    move.held(1, Held(255, 0))
     with pytest.raises(MoveError, match="plans for 0 workers, 1 survive"):
         move.settled({}, 0)
     with pytest.raises(MoveError, match="must have 1 and 4"):

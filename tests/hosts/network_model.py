@@ -147,7 +147,7 @@ class Fabric:
         for rank in self.ranks:
             core = WorkerCore(self._worker_plan(tree, rank, slots, window), options)
             self.hosts[worker_address(rank)] = Host(core)
-        self.hosts[SERVER] = Host(ParameterServerCore(self._server_plan(tree, slots), first_round=first_round))
+        self.hosts[SERVER] = Host(ParameterServerCore(replace(self._server_plan(tree, slots), first_round=first_round)))
         self._lanes_hit: set[bytes] = set()
         self._moving = False
         self._last_check = -1

@@ -158,7 +158,7 @@ class Controller:
                 self._written(control, move)
             case "resume":
                 del control.resumes[address]
-                move.resumed(address)
+                move.resumed(address, control.generation)
                 if move.phase is Phase.DONE:
                     control.move = None
                     control.given_up = 0

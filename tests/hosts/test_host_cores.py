@@ -377,7 +377,7 @@ def test_a_paused_worker_is_silent_and_says_what_it_holds() -> None:
     (batch,) = job.answer()[0]
     worker = job.workers[0]
     worker.receive(job.now, Datagrams(batch.addresses[2:4], batch.payload[2:4]))
-    assert worker.pause() == Held(8, frozenset({10, 11})) == worker.pause()
+    assert worker.pause() == Held(1, 8, frozenset({10, 11})) == worker.pause()
     worker.receive(job.now, batch)
     assert worker.counters.paused == 8
     assert worker.poll(10**12) == []
@@ -492,7 +492,7 @@ def test_a_server_keeps_the_last_rounds_for_whoever_fetches() -> None:
         worker.submit(ones(4))
     while not job.workers[0].idle:
         job.step()
-    assert job.server.pause() == Held(6)
+    assert job.server.pause() == Held(1, 6)
     job.server.resume(Resume(replace(SERVER_PLAN, generation=2, slots=4, children=())))
     asker = WorkerCore(replace(PLAN, slots=4, window=2), replace(OPTIONS, first_round=1))
     asker.submit(ones(3))  # rounds 1…5: round 1 has left the server's slots

@@ -158,7 +158,7 @@ def compare_with_server(seed: int, count: int) -> int:
     sequence, node, model = Sequence(seed, wrong=0), EmulatedNode(tables()), model_switch()
     sequence.round += SLOTS // 2 - 1
     children = tuple(Child(bit, address) for bit, address in BITS.items())
-    server = ParameterServerCore(ServerPlan(ROOT, GENERATION, SLOTS, children, 3), first_round=sequence.first)
+    server = ParameterServerCore(ServerPlan(ROOT, GENERATION, SLOTS, children, 3, sequence.first))
     assert sum(BITS) == CHILDREN
     total = 0
     for number in range(count):

@@ -26,6 +26,8 @@ from emulator.runtime.memory import NONE, PORT_NUMBERS, PRIORITIES
 CPU_PORT: Final = 510
 LOOPBACK_PACKETS: Final = 1024
 """Packets that wait to come again, as many as in simple_switch; more are dropped."""
+MAX_PASSES: Final = 1024
+"""Default of the passes that a packet may make."""
 QUEUE_PACKETS: Final = 64
 """Default depth of a queue, which is simple_switch's."""
 
@@ -83,15 +85,43 @@ class SwitchCounters(NamedTuple):
     """Cloned to a session that is not there or empty."""
     oversize: int
     """Longer than the fabric's longest frame."""
+    too_many_passes: int
+    """Resubmitted or recirculated more often than a packet may be; see `Switch`."""
+    clones_refused: int
+    """Clones that were not made, since a packet had been made anew too often."""
+    loopback_full: int
+    """Resubmitted or recirculated while `LOOPBACK_PACKETS` waited."""
+    copied_packets: int
+    """Made by cloning and multicast, beside the packet that they come from."""
+
+
+_SWITCH_COUNTS: Final = tuple(name for name in SwitchCounters._fields if name != "loopback_full")
 
 
 class Switch:
-    """A switch with a set of ports (0 … 509) and a CPU port; implements `emulator.datapath.Datapath`."""
+    """A switch with a set of ports (0 … 509) and a CPU port; implements `emulator.datapath.Datapath`.
+
+    Nothing goes round in it for ever: a packet passes ingress at most `max_passes` times, where a clone goes on
+    counting from the packet that it is made of. What would pass once more is dropped (`too_many_passes`) or not cloned
+    (`clones_refused`); so is what goes beyond `emulator.runtime.memory.ALLOWANCE` packets made anew for one frame at
+    one instant, which ends what doubles itself.
+
+    Every packet is accounted for: those that entered and the copies made of them have left, were lost by a link, wait
+    in a queue, or are counted as dropped by a port's queue or by a field of `SwitchCounters`.
+    """
 
     def __init__(
-        self, device_id: int, *, ports: Iterable[int] = (), cpu_port: int = CPU_PORT, port: PortConfig | None = None
+        self,
+        device_id: int,
+        *,
+        ports: Iterable[int] = (),
+        cpu_port: int = CPU_PORT,
+        port: PortConfig | None = None,
+        max_passes: int = MAX_PASSES,
     ) -> None:
         """`port` configures every port of `ports`; `set_port` changes one. Raises SwitchError."""
+        if max_passes < 1:
+            raise SwitchError(f"switch {device_id}: max_passes is {max_passes}; a packet passes once at least")
         self.device_id = device_id
         self.cpu_port = cpu_port
         self.program: Program | None = None
@@ -107,6 +137,7 @@ class Switch:
         self._records: Any = np.zeros(1, memory.SWITCH)
         self._record = self._records[0]
         self._record["seed"] = device_id
+        self._record["max_passes"] = max_passes
         self._max_replicas = 0
         self._engine = Engine(packets=64)
         self._alone = True
@@ -212,7 +243,11 @@ class Switch:
 
     @property
     def counters(self) -> SwitchCounters:
-        return SwitchCounters(*(int(self._record[name]) for name in SwitchCounters._fields))
+        loopback = int(self._record["loopback"]) * PRIORITIES
+        return SwitchCounters(
+            loopback_full=int(self._engine.queues.data[loopback]["drops"]),
+            **{name: int(self._record[name]) for name in _SWITCH_COUNTS},
+        )
 
     # --- frames ---------------------------------------------------------------------------------------------------
 
@@ -284,8 +319,8 @@ class Switch:
             raise SwitchError(f"frames of shape {frames.shape}: give (n, size) with size 1 … {self._engine.max_frame}")
         count, size = frames.shape
         sizes = np.full(count, size, np.int64) if lengths is None else np.ascontiguousarray(lengths, np.int64)
-        if sizes.shape != (count,) or (count and not 1 <= sizes.min() <= sizes.max() <= size):
-            raise SwitchError(f"lengths must be ({count},) with values 1 … {size}")
+        if sizes.shape != (count,) or (count and not 0 <= sizes.min() <= sizes.max() <= size):
+            raise SwitchError(f"lengths must be ({count},) with values 0 … {size}")
         numbers = np.ascontiguousarray(np.broadcast_to(ports, count), np.int64)
         return self._run(np.ascontiguousarray(frames, np.uint8), sizes, numbers, repeat)
 
@@ -309,7 +344,7 @@ class Switch:
         numbers = list(self._index)
         self._index.clear()
         self._attach(engine)
-        for name in SwitchCounters._fields:
+        for name in _SWITCH_COUNTS:
             self._record[name] = 0
         for number in numbers:
             self._make_port(number)
@@ -370,9 +405,9 @@ def as_frames(frame: bytes | NDArray[np.uint8], max_frame: int) -> NDArray[np.ui
     frames = np.frombuffer(frame, np.uint8) if isinstance(frame, (bytes, bytearray, memoryview)) else frame
     if frames.ndim == 1:
         frames = frames[np.newaxis]
-    if frames.dtype != np.uint8 or frames.ndim != 2 or not 1 <= frames.shape[1] <= max_frame:
+    if frames.dtype != np.uint8 or frames.ndim != 2 or frames.shape[1] > max_frame:
         raise SwitchError(
-            f"frames of dtype {frames.dtype} and shape {frames.shape}: give uint8 (n, size) with size 1 … {max_frame}"
+            f"frames of dtype {frames.dtype} and shape {frames.shape}: give uint8 (n, size) with size 0 … {max_frame}"
         )
     return np.ascontiguousarray(frames)
 

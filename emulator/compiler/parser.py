@@ -1,19 +1,25 @@
 """Parser and deparser: headers between the frame and the PHV.
 
 A state is a basic block; the cursor counts bytes from the start of the frame. Where the frame is too short the parser
-stops with PacketTooShort, what was not extracted stays invalid, and the packet goes on to ingress.
+stops with PacketTooShort, what was not extracted stays invalid, and the packet goes on to ingress. So it does with
+ParserTimeout where states have led back to each other too often.
 """
 
 from __future__ import annotations
 
+from typing import Final
+
 from llvmlite import ir
 
 from emulator.abi import DROP_PORT
-from emulator.bmv2json import Const, Expr, Field, ParseState, Primitive, Ref, Transition
+from emulator.bmv2json import Const, Expr, Field, Parser, ParseState, Primitive, Ref, Transition
 from emulator.compiler.actions import emit_primitive
 from emulator.compiler.expressions import Expressions
 from emulator.compiler.frame import I8, I32, I64, PTR, Frame, IRValue, Place, const, fit, int_type, swap
 from emulator.schema import UnsupportedProgram
+
+MAX_RETURNS: Final = 16384
+"""Transitions between states of a cycle that one packet may take: more than the bytes of the longest usual frame."""
 
 
 def emit_parser(frame: Frame) -> None:
@@ -32,6 +38,9 @@ class _Parser:
         self.done = frame.block("parsed")
         parser = frame.document.parser
         self.blocks = {name: frame.block(f"parse.{name}") for name in parser.states}
+        self.reachable = _reachable(parser)
+        self.returns: IRValue = None
+        """Counts the transitions within cycles; None for a parser that has none so far."""
 
     def emit(self) -> None:
         frame, document = self.frame, self.frame.document
@@ -155,7 +164,7 @@ class _Parser:
         frame = self.frame
         key = self._key(state)
         for transition in state.transitions:
-            target = self.done if transition.next_state is None else self.blocks[transition.next_state]
+            target = self._target(state, transition)
             if transition.value_set is not None:
                 self._value_set(state, transition, key, target)
                 continue
@@ -172,6 +181,26 @@ class _Parser:
             frame.builder.cbranch(frame.builder.icmp_unsigned("==", masked, const(width, value)), target, following)
             frame.builder.position_at_end(following)
         frame.builder.branch(self.done)  # without an error: simple_switch accepts where no case matches
+
+    def _target(self, state: ParseState, transition: Transition) -> IRValue:
+        """Where a transition leads; within a cycle by way of the counter that ends it."""
+        if transition.next_state is None:
+            return self.done
+        if state.name not in self.reachable[transition.next_state]:
+            return self.blocks[transition.next_state]
+        frame = self.frame
+        if self.returns is None:
+            self.returns = frame.alloca(I32, name="returns")
+        block = frame.block(f"{state.name}.return")
+        with frame.builder.goto_block(block):
+            builder = frame.builder
+            count = builder.add(builder.load(self.returns, typ=I32), const(32, 1))
+            builder.store(count, self.returns)
+            self._stop_unless(
+                builder.icmp_unsigned("<=", count, const(32, MAX_RETURNS)), self._error("ParserTimeout", state.where)
+            )
+            builder.branch(self.blocks[transition.next_state])
+        return block
 
     def _value_set(self, state: ParseState, transition: Transition, key: IRValue, target: IRValue) -> None:
         """Go to `target` if the value set, as it is now, has a member that matches."""
@@ -201,6 +230,21 @@ class _Parser:
                 builder.shl(key, const(total, width)) if width < total else key, fit(builder, part, total)
             )
         return key
+
+
+def _reachable(parser: Parser) -> dict[str, set[str]]:
+    """The states to which each state may lead, by any number of transitions; itself among them."""
+    result = {}
+    for first in parser.states:
+        found, pending = {first}, [first]
+        while pending:
+            for transition in parser.states[pending.pop()].transitions:
+                following = transition.next_state
+                if following is not None and following not in found:
+                    found.add(following)
+                    pending.append(following)
+        result[first] = found
+    return result
 
 
 def _value_set_lookup(module: IRValue, width: int) -> IRValue:

@@ -17,6 +17,7 @@ from emulator.runtime.memory import PORT_NUMBERS, PRIORITIES
 GRPC_ADDRESS: Final = "127.0.0.1:9559"
 CPU_PORT: Final = 510
 QUEUE_PACKETS: Final = 64
+MAX_PASSES: Final = 1024
 LOG_LEVELS: Final = {"trace": 10, "debug": 10, "info": 20, "warn": 30, "error": 40, "off": 100}
 ALL: Final = "all"
 
@@ -81,6 +82,8 @@ class Options:
     interfaces: dict[int, str]
     device_id: int
     cpu_port: int
+    max_passes: int
+    """Of ingress, for one packet."""
     rates_bps: dict[int, int]
     """By port; a port that is not here has an infinite rate."""
     queue_packets: dict[int, int]
@@ -126,6 +129,7 @@ def parse(arguments: Sequence[str]) -> Options:
         interfaces=interfaces,
         device_id=given.device_id,
         cpu_port=cpu_port,
+        max_passes=given.max_passes,
         rates_bps=_by_port("--port-rate", given.port_rate, interfaces),
         queue_packets=_by_port("--queue-depth", given.queue_depth, interfaces),
         queue_bytes=_by_port("--queue-bytes", given.queue_bytes, interfaces),
@@ -185,6 +189,13 @@ def _parser() -> argparse.ArgumentParser:
         type=_number(DROP_PORT, DROP_PORT),
         metavar="PORT",
         help=f"accepted with {DROP_PORT} alone, which it always is",
+    )
+    add(
+        "--max-passes",
+        type=_number(1, 2**62),
+        default=MAX_PASSES,
+        metavar="N",
+        help=f"times that a packet may pass ingress, resubmitted, recirculated or cloned (default {MAX_PASSES})",
     )
     add(
         "--priority-queues",

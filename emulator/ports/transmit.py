@@ -27,7 +27,7 @@ from emulator.ports.memory import (
 )
 from emulator.runtime.events import push
 from emulator.runtime.manager import depart
-from emulator.runtime.memory import EVENT_PORT, NONE
+from emulator.runtime.memory import ALLOWANCE, EVENT_PORT, NONE
 from emulator.runtime.native import highest_bit, load, meta_at, native, port_at, store
 from emulator.runtime.packets import data_of, dequeue, mark_ready, release
 
@@ -36,6 +36,8 @@ _CATCH_UP_NS: Final = 10_000_000
 """A port that was served late makes up for at most this."""
 _DEPARTURES: Final = 1024
 """Packets that ports send before the loop looks elsewhere, whatever a program clones."""
+_QUANTUM: Final = 32
+"""Packets that a port sends before it is the next one's turn."""
 
 
 @native
@@ -134,12 +136,14 @@ def occupy(world: Any, port: Any, nic: Any, size: Any) -> None:
 def serve_ports(loop: Any, world: Any) -> None:
     """Let every port send that has packets, an idle transmitter and an interface that takes more."""
     budget = _DEPARTURES
+    world.allowance = ALLOWANCE
     while world.ready_count > 0:
         index = load(world.ready, world.ready_head)
         port = port_at(world.ports, index)
         nic_index = load(loop.nic_of, index)
         nic = nic_at(loop.nics, max(nic_index, 0))
-        while port.backlog != 0 and world.now >= port.busy_until:
+        quantum = _QUANTUM
+        while quantum > 0 and port.backlog != 0 and world.now >= port.busy_until:
             if budget == 0 or world.free_count < world.packet_reserve:
                 return
             if nic_index >= 0:
@@ -148,6 +152,7 @@ def serve_ports(loop: Any, world: Any) -> None:
                 if nic.blocked != 0:
                     break
             budget -= 1
+            quantum -= 1
             packet = dequeue(world, port, index, highest_bit(port.backlog))
             if depart(world, port, index, packet):
                 if index == loop.cpu_port:
@@ -165,6 +170,9 @@ def serve_ports(loop: Any, world: Any) -> None:
         if port.backlog != 0 and world.now < port.busy_until and port.wakeup == 0:
             port.wakeup = 1
             push(world, port.busy_until, EVENT_PORT, index, NONE)
-        port.ready = 0
         world.ready_head = (world.ready_head + 1) % world.ready_capacity
-        world.ready_count -= 1
+        if quantum == 0:
+            store(world.ready, (world.ready_head + world.ready_count - 1) % world.ready_capacity, index)
+        else:
+            port.ready = 0
+            world.ready_count -= 1

@@ -364,11 +364,15 @@ class WiredSwitch:
         ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
         try:
             while not self._stopping:
-                self._engine.gate.pass_when_free(self._engine.serve)
+                self._engine.gate.pass_when_free(self._serve_until_wanted)
         except Exception:
             log.exception("the packet loop of switch %d has failed", self.switch.device_id)
             if self.on_failure is not None:
                 self.on_failure()
+
+    def _serve_until_wanted(self) -> None:
+        if not self._stopping:  # it may have been stopped while the loop waited for the lock
+            self._engine.serve()
 
     def _deliver(self) -> None:
         """The thread that gives packet-ins and digests to the control plane; without one packet-ins are dropped."""

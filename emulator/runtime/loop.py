@@ -17,6 +17,7 @@ from emulator.runtime.hosts import add_due, arrive_at_host, discard, drain, fire
 from emulator.runtime.link import transmit
 from emulator.runtime.manager import depart, receive
 from emulator.runtime.memory import (
+    ALLOWANCE,
     EVENT_ARRIVAL,
     EVENT_FLOW,
     EVENT_POLL,
@@ -160,6 +161,7 @@ def run(world: Any) -> Any:
         pop(world)
         world.now = time
         world.events += 1
+        world.allowance = ALLOWANCE
         if kind == EVENT_ARRIVAL:
             arrive(world, subject, packet)
         elif kind == EVENT_PORT:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from emulator.abi import DROP_PORT, HEADROOM, InstanceType
-from emulator.runtime.memory import LOOPBACK, NONE, PORT_NUMBERS, PRIORITIES
+from emulator.runtime.memory import ALLOWANCE, LOOPBACK, NONE, PORT_NUMBERS, PRIORITIES
 from emulator.runtime.native import (
     call,
     clear,
@@ -70,6 +70,8 @@ def copy_packet(world: Any, switch: Any, packet: Any) -> Any:
     target = meta_at(world.meta, twin)
     target.start = source.start
     target.length = source.length
+    target.passes = source.passes
+    switch.copied_packets += 1
     return twin
 
 
@@ -98,6 +100,15 @@ def preserve(world: Any, switch: Any, source: Any, target: Any, field_list: Any)
 
 
 @native
+def may_come_of(world: Any, switch: Any, packet: Any) -> Any:
+    """Whether one more packet may be made of this one; else a program could go round in circles for ever."""
+    if meta_at(world.meta, packet).passes + 1 >= switch.max_passes or world.allowance <= 0:
+        return False
+    world.allowance -= 1
+    return True
+
+
+@native
 def clone_ingress(world: Any, switch: Any, packet: Any, session: Any, field_list: Any) -> None:
     """Clone the frame as received to every replica of a session.
 
@@ -110,9 +121,14 @@ def clone_ingress(world: Any, switch: Any, packet: Any, session: Any, field_list
     length = meta_at(world.meta, packet).length
     ingress_port = record_of(world, switch, packet).ingress_port
     for i in range(group.count):
+        if not may_come_of(world, switch, packet):
+            switch.clones_refused += group.count - i
+            return
         replica = replica_at(switch.replicas, group.first + i)
         clone = allocate(world)
+        switch.copied_packets += 1
         meta_at(world.meta, clone).length = length
+        meta_at(world.meta, clone).passes = meta_at(world.meta, packet).passes + 1
         copy(data_of(world, clone) + HEADROOM, data_of(world, packet) + HEADROOM, length)
         record = fresh_record(world, switch, clone, length)
         record.ingress_port = ingress_port
@@ -139,6 +155,9 @@ def clone_egress(world: Any, switch: Any, packet: Any, session: Any, field_list:
     length = original.length
     payload = original.payload
     for i in range(group.count):
+        if not may_come_of(world, switch, packet):
+            switch.clones_refused += group.count - i
+            return
         replica = replica_at(switch.replicas, group.first + i)
         clone = copy_packet(world, switch, packet)
         record = fresh_record(world, switch, clone, length)
@@ -151,6 +170,7 @@ def clone_egress(world: Any, switch: Any, packet: Any, session: Any, field_list:
         meta = meta_at(world.meta, clone)
         meta.start = start
         meta.length = length
+        meta.passes += 1
         forward(world, switch, replica.port, clone, group.priority)
 
 
@@ -194,6 +214,8 @@ def receive(world: Any, switch: Any, port_number: Any, packet: Any) -> None:
         data = data_of(world, packet)
         copy(data + HEADROOM, data + meta.start, meta.length)
         meta.start = HEADROOM
+    meta.passes = 0
+    world.allowance = ALLOWANCE
     record = fresh_record(world, switch, packet, meta.length)
     record.ingress_port = port_number
     record.ingress_global_timestamp = (world.now - switch.started_ns) // 1000
@@ -232,6 +254,10 @@ def come_again(
         switch.oversize += 1
         release(world, packet)
         return
+    if not may_come_of(world, switch, packet):
+        switch.too_many_passes += 1
+        release(world, packet)
+        return
     twin = allocate(world)
     copy(data_of(world, twin) + HEADROOM, data_of(world, packet) + start, length)
     source = meta_at(world.meta, packet)
@@ -239,6 +265,7 @@ def come_again(
     target.length = length
     target.flow = source.flow
     target.time = source.time
+    target.passes = source.passes + 1
     record = fresh_record(world, switch, twin, length)
     preserve(world, switch, packet, twin, field_list)
     record.instance_type = instance_type

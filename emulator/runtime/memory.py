@@ -23,6 +23,8 @@ LOOPBACK: Final = PORT_NUMBERS
 """Number of the port through which packets come again."""
 UNLIMITED: Final = 1 << 62
 NONE: Final = -1
+ALLOWANCE: Final = 16384
+"""Times that packets may be made anew for one frame or event, however many packets come of it. It ends what doubles."""
 
 
 def _record(*names: str, unsigned: tuple[str, ...] = (), real: tuple[str, ...] = ()) -> np.dtype[np.void]:
@@ -58,6 +60,7 @@ WORLD: Final = _record(
     "heap_count",
     "heap_capacity",
     "packet_reserve",  # packets that one step may allocate
+    "allowance",  # times that packets may still be made anew before the next frame or event is taken up
     "ready_head",
     "ready_count",
     "ready_capacity",
@@ -79,8 +82,10 @@ WORLD: Final = _record(
     "keep",
 )
 
-META: Final = _record("next", "start", "length", "queued_bytes", "flow", "priority", "port", "time")
-"""What the runtime knows of a packet, whichever node it is at. `flow` is -1 but for generated traffic."""
+META: Final = _record("next", "start", "length", "queued_bytes", "flow", "priority", "port", "time", "passes")
+"""What the runtime knows of a packet, whichever node it is at. `flow` is -1 but for generated traffic; `passes` counts
+how often the present switch has made the packet, or what it was made from, anew.
+"""
 
 EVENT: Final = _record("time", "sequence", "kind", "subject", "packet")
 EVENT_ARRIVAL: Final = 0  # subject: receiving port
@@ -158,6 +163,10 @@ SWITCH: Final = _record(
     "egress_drops",
     "ingress_packets",
     "egress_packets",
+    "copied_packets",
+    "too_many_passes",
+    "clones_refused",
+    "max_passes",
     "packet_id",  # of the last packet that got a fresh record
     unsigned=("seed",),
 )

@@ -39,6 +39,7 @@ def allocate(world: Any) -> Any:
     meta.start = HEADROOM
     meta.flow = NONE
     meta.priority = 0
+    meta.passes = 0
     return packet
 
 

@@ -64,6 +64,7 @@ def test_the_command_line_of_mininet_harnesses() -> None:
         interfaces={1: "s1-eth1", 2: "s1-eth2"},
         device_id=7,
         cpu_port=255,
+        max_passes=1024,
         rates_bps={1: 10**9, 2: 2_500_000},
         queue_packets={1: 9},
         queue_bytes={1: 9000, 2: 9000},

@@ -164,7 +164,7 @@ def test_reads_are_noted_and_checks_fail() -> None:
         ("tables", "add by_exact key:1 drop()\nadd by_exact key:1 drop()", "exists"),
         ("tables", "add by_exact key:1 drop() | NoAction()", "2 actions for one entry of table Forward.by_exact"),
         ("tables", "packet 600 00", "port 600 is not one of 0 … 510"),
-        ("tables", f"packet 0 {'00' * 3000}", "size 1 … 2048"),
+        ("tables", f"packet 0 {'00' * 3000}", "size 0 … 2048"),
         ("tables", "no_packet", "no_packet is about the packet before it, and there is none"),
         ("tables", "register_read wide 0", "no register wide; there are none"),
         ("arrays", "register_read wide 4", "the register has 4 cells"),

@@ -74,8 +74,7 @@ class _Control:
             default = builder.load_atomic(frame.at(root, 8), "acquire", 8, typ=PTR)
             source = default if row is None else builder.select(hit, row, default)
             params = frame.at(source, layout.params_at)
-            if layout.cell_bytes and row is not None:
-                self._note_hit(table, row, hit)
+            self._note_lookup(table, row, default, hit)
             self._actions(table, source, params, hit, null)
         builder.position_at_end(null)
         if table.splits_on_hit:
@@ -97,14 +96,41 @@ class _Control:
                 words[word] = builder.or_(words[word], part)
         return words
 
-    def _note_hit(self, table: Table, row: IRValue, hit: IRValue) -> None:
+    def _note_lookup(self, table: Table, row: IRValue, default: IRValue, hit: IRValue) -> None:
+        """Without a row the table has no key: nothing ever hits."""
         frame, builder = self.frame, self.frame.builder
-        noted, after = frame.block("note_hit"), frame.block("noted_hit")
-        builder.cbranch(hit, noted, after)
-        builder.position_at_end(noted)
-        self._note(table, row)
-        builder.branch(after)
-        builder.position_at_end(after)
+        if row is None:
+            self._note_default(table, default)
+        elif table.counters or table.support_timeout or table.meter is not None:
+            noted, missed, after = frame.block("note_hit"), frame.block("note_miss"), frame.block("noted")
+            builder.cbranch(hit, noted, missed)
+            builder.position_at_end(noted)
+            self._note(table, row)
+            builder.branch(after)
+            builder.position_at_end(missed)
+            self._note_default(table, default)
+            builder.branch(after)
+            builder.position_at_end(after)
+
+    def _note_default(self, table: Table, default: IRValue) -> None:
+        """What a miss leaves in the default row's cell.
+
+        A meter that nobody configured leaves its color alone, as in bmv2, whose default entries have no meters.
+        """
+        frame, builder = self.frame, self.frame.builder
+        if not table.counters and table.meter is None:
+            return
+        cell = builder.load(frame.at(default, 8), typ=PTR)
+        if table.counters:
+            add_to_counter(frame, cell)
+        if table.meter is not None:
+            metered, after = frame.block("meter_miss"), frame.block("metered_miss")
+            configured = builder.load(frame.at(cell, METER_AT), typ=I64)
+            builder.cbranch(builder.icmp_unsigned("!=", configured, const(64, 0)), metered, after)
+            builder.position_at_end(metered)
+            self._meter(table, cell)
+            builder.branch(after)
+            builder.position_at_end(after)
 
     def _note(self, table: Table, row: IRValue) -> None:
         """What a hit leaves in the entry's cell: counts, its time, tokens taken from the meter."""
@@ -115,18 +141,26 @@ class _Control:
         if table.support_timeout:
             builder.store(frame.load_packet("now", 64), frame.at(cell, HIT_AT))
         if table.meter is not None:
-            meter = frame.document.meters[table.meter]
-            assert meter.target is not None
-            color = meter_color(frame, frame.at(cell, METER_AT), meter.unit)
-            frame.store(meter.target, fit(builder, color, frame.width(meter.target)))
+            self._meter(table, cell)
+
+    def _meter(self, table: Table, cell: IRValue) -> None:
+        frame = self.frame
+        meter = frame.document.meters[table.meter or ""]
+        assert meter.target is not None
+        color = meter_color(frame, frame.at(cell, METER_AT), meter.unit)
+        frame.store(meter.target, fit(frame.builder, color, frame.width(meter.target)))
 
     def _member(
         self, table: Table, layout: RowLayout, row: IRValue, hit: IRValue, null: IRValue
     ) -> tuple[IRValue, IRValue]:
         """The row of the member that the entry names, by itself or through its group's selector; `null` without one."""
         frame, builder = self.frame, self.frame.builder
-        on_hit = frame.block(f"{table.name}.hit")
-        builder.cbranch(hit, on_hit, null)
+        on_hit, on_miss = frame.block(f"{table.name}.hit"), frame.block(f"{table.name}.miss")
+        builder.cbranch(hit, on_hit, on_miss)
+        builder.position_at_end(on_miss)
+        root = frame.at(frame.state, frame.layout.table_root[table.name])
+        self._note_default(table, builder.load_atomic(frame.at(root, 8), "acquire", 8, typ=PTR))
+        builder.branch(null)
         builder.position_at_end(on_hit)
         if layout.cell_bytes:
             self._note(table, row)

@@ -1,8 +1,12 @@
-"""Meters as the control plane sees them: two rates, three colours (RFC 2698, colour-blind).
+"""Meters as the control plane sees them: three colours, colour-blind, by two rates (RFC 2698) or by one (RFC 2697).
 
-In memory a meter is a run of 64-bit words, the peak rate before the committed one, as it is looked at::
+In memory a meter is a run of 64-bit words, the peak bucket before the committed one, as it is looked at::
 
-    | configured | rate f64 (per microsecond) | burst | tokens | tokens earned so far | rate | burst | tokens | earned |
+    | kind | rate f64 (per microsecond) | burst | tokens | tokens earned so far | rate | burst | tokens | earned |
+    | green packets | green bytes | yellow packets | yellow bytes | red packets | red bytes |
+
+`kind` is 0 (not configured: green), 1 (two rates) or 2 (a single rate). With a single rate the first bucket is the
+excess one: it has no rate of its own and earns what the committed bucket has no room for.
 """
 
 from __future__ import annotations
@@ -14,11 +18,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from emulator.entries import InvalidEntry
-from emulator.tables.rows import METER_BYTES
+from emulator.tables.rows import METER_BYTES, METER_COUNTS_AT, SINGLE_RATE, TWO_RATES
 
 _MICROSECONDS: Final = 1e6
-_FORMAT: Final = struct.Struct("<QdQQQdQQQ")
-assert _FORMAT.size == METER_BYTES
+_CONFIG: Final = struct.Struct("<QdQQQdQQQ")
+_COUNTS: Final = struct.Struct("<6Q")
+assert _CONFIG.size == METER_COUNTS_AT
+assert _CONFIG.size + _COUNTS.size == METER_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +35,17 @@ class MeterRates:
     committed_burst: int
     peak_rate: float
     peak_burst: int
+    excess_burst: int | None = None
+    """Given: the meter has a single rate, the committed one, and yellow is what this bucket lets through."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColorCounts:
+    """(packets, bytes) by the color that they were given."""
+
+    green: tuple[int, int] = (0, 0)
+    yellow: tuple[int, int] = (0, 0)
+    red: tuple[int, int] = (0, 0)
 
 
 class MeterCell:
@@ -38,27 +55,34 @@ class MeterCell:
         self._address = address
 
     def get(self) -> MeterRates | None:
-        content = ctypes.string_at(self._address, METER_BYTES)
-        configured, peak, peak_burst, _, _, committed, committed_burst, _, _ = _FORMAT.unpack(content)
-        if not configured:
-            return None
-        return MeterRates(committed * _MICROSECONDS, committed_burst, peak * _MICROSECONDS, peak_burst)
+        kind, peak, peak_burst, _, _, committed, committed_burst, _, _ = self._config()
+        rate = committed * _MICROSECONDS
+        if kind == SINGLE_RATE:
+            return MeterRates(rate, committed_burst, rate, committed_burst, peak_burst)
+        if kind == TWO_RATES:
+            return MeterRates(rate, committed_burst, peak * _MICROSECONDS, peak_burst)
+        return None
 
     def set(self, rates: MeterRates | None, where: str) -> None:
-        """Start anew with full buckets; None: every packet is green. Raises `InvalidEntry`."""
-        content = bytes(METER_BYTES)
-        if rates is not None:
-            values = (rates.committed_rate, rates.committed_burst, rates.peak_rate, rates.peak_burst)
-            if not all(math.isfinite(value) and 0 <= value < 1 << 63 for value in values):
-                raise InvalidEntry(f"{where}: {rates}: rates and bursts are numbers from 0 to 2^63")
-            if rates.committed_rate > rates.peak_rate:
-                raise InvalidEntry(f"{where}: {rates}: the committed rate is larger than the peak rate")
-            peak, committed = rates.peak_rate / _MICROSECONDS, rates.committed_rate / _MICROSECONDS
-            content = _FORMAT.pack(
-                *(1, peak, rates.peak_burst, rates.peak_burst, 0),
-                *(committed, rates.committed_burst, rates.committed_burst, 0),
-            )
-        ctypes.memmove(self._address, content, METER_BYTES)
+        """Start anew with full buckets, unless these are the rates already; None: every packet is green.
+
+        What was counted by color stays. Raises `InvalidEntry`.
+        """
+        content = meter_content(rates, where)
+        old, new = self._config(), _CONFIG.unpack(content)
+        if [old[at] for at in (0, 1, 2, 5, 6)] != [new[at] for at in (0, 1, 2, 5, 6)]:
+            ctypes.memmove(self._address, content, len(content))
+
+    def counts(self) -> ColorCounts:
+        content = ctypes.string_at(self._address + METER_COUNTS_AT, _COUNTS.size)
+        green, green_bytes, yellow, yellow_bytes, red, red_bytes = _COUNTS.unpack(content)
+        return ColorCounts((green, green_bytes), (yellow, yellow_bytes), (red, red_bytes))
+
+    def reset_counts(self) -> None:
+        ctypes.memset(self._address + METER_COUNTS_AT, 0, _COUNTS.size)
+
+    def _config(self) -> tuple[int, float, int, int, int, float, int, int, int]:
+        return _CONFIG.unpack(ctypes.string_at(self._address, _CONFIG.size))
 
 
 class MeterArray:
@@ -79,7 +103,31 @@ class MeterArray:
         """Raises `IndexError` outside 0 … size - 1, `InvalidEntry`."""
         self._cell(index).set(rates, f"{self.name}[{index}]")
 
+    def counts(self, index: int) -> ColorCounts:
+        """Raises `IndexError` outside 0 … size - 1."""
+        return self._cell(index).counts()
+
+    def reset_counts(self, index: int) -> None:
+        """Raises `IndexError` outside 0 … size - 1."""
+        self._cell(index).reset_counts()
+
     def _cell(self, index: int) -> MeterCell:
         if not 0 <= index < self.size:
             raise IndexError(f"{self.name}[{index}]: the meter has {self.size} cells")
         return MeterCell(self._address + index * METER_BYTES)
+
+
+def meter_content(rates: MeterRates | None, where: str) -> bytes:
+    """A meter's memory with full buckets and without its counts. Raises `InvalidEntry`."""
+    if rates is None:
+        return bytes(_CONFIG.size)
+    excess = rates.excess_burst or 0
+    values = (rates.committed_rate, rates.committed_burst, rates.peak_rate, rates.peak_burst, excess)
+    if not all(math.isfinite(value) and 0 <= value < 1 << 63 for value in values):
+        raise InvalidEntry(f"{where}: {rates}: rates and bursts are numbers from 0 to 2^63")
+    if rates.committed_rate > rates.peak_rate:
+        raise InvalidEntry(f"{where}: {rates}: the committed rate is larger than the peak rate")
+    committed = (rates.committed_rate / _MICROSECONDS, rates.committed_burst, rates.committed_burst, 0)
+    if rates.excess_burst is not None:
+        return _CONFIG.pack(SINGLE_RATE, 0.0, excess, excess, 0, *committed)
+    return _CONFIG.pack(TWO_RATES, rates.peak_rate / _MICROSECONDS, rates.peak_burst, rates.peak_burst, 0, *committed)

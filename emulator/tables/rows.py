@@ -5,7 +5,8 @@ A key is a run of 64-bit words; a field never straddles two words unless it is w
     | action code u32, priority u32 | cell u64 | key words | [masks | low, high per range field] | parameters |
 
 `cell` is the address of what packets write about the entry, or 0: (packets, bytes), the time of the last hit and a
-meter (`emulator.tables.meters`), as far as the table has them. Parameters take one word each, or as many as they
+meter (`emulator.tables.meters`), as far as the table has them. The default row, which the root's second word points
+to, has a cell too, but no time. Parameters take one word each, or as many as they
 need. In a table with an action profile the only parameter is the address of a cell. A cell holds the address of a
 member's row (action code and parameters, no key), or that of a group block plus 1::
 
@@ -36,7 +37,12 @@ INDEX_HEAD_WORDS: Final = 2
 ADDRESS_BITS: Final = 48
 HIT_AT: Final = 16
 METER_AT: Final = 24
-METER_BYTES: Final = 72
+METER_BYTES: Final = 120
+METER_COUNTS_AT: Final = 72
+"""Where a meter's counts by color begin."""
+TWO_RATES: Final = 1
+SINGLE_RATE: Final = 2
+"""The kinds of a configured meter."""
 _WORD: Final = (1 << 64) - 1
 
 Strategy = Literal["none", "exact", "tuple", "first", "range"]

@@ -27,7 +27,7 @@ from emulator.entries import (
 from emulator.schema import ActionSchema, TableSchema
 from emulator.tables.index import ExactIndex, Index, RangeIndex, TupleIndex
 from emulator.tables.memory import Graveyard, Pool, write_word
-from emulator.tables.meters import MeterCell, MeterRates
+from emulator.tables.meters import ColorCounts, MeterCell, MeterRates, meter_content
 from emulator.tables.profile import ActionProfile, pack_params
 from emulator.tables.rows import HIT_AT, METER_AT, RowLayout
 
@@ -83,6 +83,12 @@ class Table:
         self._clock = clock
         self._entries: dict[_Key, _Stored] = {}
         self._default_row = 0
+        self._default_notes = 0
+        self.constant = schema.const_entries
+        """Whether `insert`, `modify` and `delete` are refused.
+
+        The BMv2 JSON does not tell `const entries` from `entries`, which may change; whoever knows sets it.
+        """
         self._index = self._make_index(graveyard)
         self._own_default = self._program_default()
         self._default = self._own_default
@@ -103,6 +109,9 @@ class Table:
         return ActionCall(self.schema.default_action or "NoAction", self.schema.default_params)
 
     def _fill(self) -> None:
+        if self._default_notes:
+            self._notes.give_back(self._default_notes)
+        self._default_notes = self._make_notes()
         self._write_default(self._own_default)
         for entry in self._const_entries:
             self._insert(entry)
@@ -129,12 +138,15 @@ class Table:
         """Raises `EntryNotFound`, `InvalidEntry`."""
         return self._find(match, priority).entry
 
-    def insert(self, entry: TableEntry) -> None:
-        """Raises `EntryExists`, `TableFull`, `InvalidEntry`; `EntryNotFound` for an unknown member or group."""
+    def insert(self, entry: TableEntry, counts: tuple[int, int] = (0, 0), rates: MeterRates | None = None) -> None:
+        """`counts` (packets, bytes) and `rates` are what its direct counter and meter begin with.
+
+        Raises `EntryExists`, `TableFull`, `InvalidEntry`; `EntryNotFound` for an unknown member or group.
+        """
         self._refuse_constant()
         if self._index is None:
             raise InvalidEntry(f"{self.schema.name}: has no key, only a default action")
-        self._insert(entry)
+        self._insert(entry, counts, rates)
 
     def modify(self, entry: TableEntry) -> None:
         """Give an entry another action; its direct counter goes on. Raises `EntryNotFound`, `InvalidEntry`."""
@@ -167,13 +179,13 @@ class Table:
             raise EntryNotFound(f"{self.schema.name}: no entry {tuple(match)} with priority {priority}")
         return stored
 
-    def _insert(self, entry: TableEntry) -> None:
+    def _insert(self, entry: TableEntry, counts: tuple[int, int] = (0, 0), rates: MeterRates | None = None) -> None:
         key = self._key(entry.match, entry.priority)
         if key in self._entries:
             raise EntryExists(f"{self.schema.name}: an entry {entry.match} with priority {entry.priority} exists")
         if len(self._entries) >= self.schema.size:
             raise TableFull(f"{self.schema.name}: holds {self.schema.size} entries, its size")
-        notes = self._make_notes()
+        notes = self._make_notes(counts, rates)
         try:
             row, cell = self._make_row(key, entry, notes)
         except EmulatorError:
@@ -183,13 +195,15 @@ class Table:
         self._put(key, row)
         self._entries[key] = _Stored(entry, row, notes, cell)
 
-    def _make_notes(self) -> int:
+    def _make_notes(self, counts: tuple[int, int] = (0, 0), rates: MeterRates | None = None) -> int:
         if not self._layout.cell_bytes:
             return 0
-        notes = self._notes.take()
-        content = bytes(HIT_AT)
+        content = struct.pack("<QQ", *counts)
         if self._layout.cell_bytes > HIT_AT:
             content += self._clock().to_bytes(8, "little")
+        if rates is not None:
+            content += meter_content(rates, self.schema.name)
+        notes = self._notes.take()
         self._notes.write(notes, content.ljust(self._layout.cell_bytes, b"\0"))
         return notes
 
@@ -205,7 +219,7 @@ class Table:
             self._profile.detach(stored.entry.action, stored.cell)
 
     def _refuse_constant(self) -> None:
-        if self.schema.const_entries:
+        if self.constant:
             raise InvalidEntry(f"{self.schema.name}: its entries are constant")
 
     # ---- the default action
@@ -228,50 +242,60 @@ class Table:
 
     def _write_default(self, call: ActionCall) -> None:
         self._default = call
-        if self._profile is not None:
-            return
         params, code = b"", _NO_ACTION_CODE
-        if self.schema.default_action is not None or call != self._own_default:
+        if self._profile is None and (self.schema.default_action is not None or call != self._own_default):
             params, code = self._params(call), self._codes[call.name]
         row = self._rows.take()
-        head = struct.pack("<IIQ", code, 0, 0)
+        head = struct.pack("<IIQ", code, 0, self._default_notes)
         self._rows.write(row, head.ljust(self._layout.params_at, b"\0") + params)
         write_word(self._root + _DEFAULT_ROW_AT, row)
         if self._default_row:
             self._rows.give_back(self._default_row)
         self._default_row = row
 
-    # ---- direct counters
+    # ---- direct counters; without a match the default entry's
 
-    def counter(self, match: Sequence[Match], priority: int = 0) -> tuple[int, int]:
+    def counter(self, match: Sequence[Match] | None, priority: int = 0) -> tuple[int, int]:
         """(packets, bytes) of an entry. Raises `EntryNotFound`, `InvalidEntry`."""
         packets, octets = self._counter_cell(match, priority)
         return packets, octets
 
-    def set_counter(self, match: Sequence[Match], packets: int, octets: int, priority: int = 0) -> None:
+    def set_counter(self, match: Sequence[Match] | None, packets: int, octets: int, priority: int = 0) -> None:
         """Raises `EntryNotFound`, `InvalidEntry`."""
         cell = self._counter_cell(match, priority)
         cell[0], cell[1] = packets, octets
 
-    def _counter_cell(self, match: Sequence[Match], priority: int) -> ctypes.Array[ctypes.c_uint64]:
+    def _counter_cell(self, match: Sequence[Match] | None, priority: int) -> ctypes.Array[ctypes.c_uint64]:
         if self.schema.direct_counter is None:
             raise InvalidEntry(f"{self.schema.name}: has no direct counter")
-        return (ctypes.c_uint64 * 2).from_address(self._find(match, priority).notes)
+        return (ctypes.c_uint64 * 2).from_address(self._notes_of(match, priority))
 
-    # ---- direct meters and idle timeouts
+    def _notes_of(self, match: Sequence[Match] | None, priority: int) -> int:
+        return self._default_notes if match is None else self._find(match, priority).notes
 
-    def meter(self, match: Sequence[Match], priority: int = 0) -> MeterRates | None:
+    # ---- direct meters, the same, and idle timeouts
+
+    def meter(self, match: Sequence[Match] | None, priority: int = 0) -> MeterRates | None:
         """An entry's rates; None: not configured. Raises `EntryNotFound`, `InvalidEntry`."""
         return self._meter_cell(match, priority).get()
 
-    def set_meter(self, match: Sequence[Match], rates: MeterRates | None, priority: int = 0) -> None:
+    def set_meter(self, match: Sequence[Match] | None, rates: MeterRates | None, priority: int = 0) -> None:
         """Raises `EntryNotFound`, `InvalidEntry`."""
-        self._meter_cell(match, priority).set(rates, f"{self.schema.name}, entry {tuple(match)}")
+        where = "the default entry" if match is None else f"entry {tuple(match)}"
+        self._meter_cell(match, priority).set(rates, f"{self.schema.name}, {where}")
 
-    def _meter_cell(self, match: Sequence[Match], priority: int) -> MeterCell:
+    def meter_counts(self, match: Sequence[Match] | None, priority: int = 0) -> ColorCounts:
+        """What an entry's meter has counted by color. Raises `EntryNotFound`, `InvalidEntry`."""
+        return self._meter_cell(match, priority).counts()
+
+    def reset_meter_counts(self, match: Sequence[Match] | None, priority: int = 0) -> None:
+        """Raises `EntryNotFound`, `InvalidEntry`."""
+        self._meter_cell(match, priority).reset_counts()
+
+    def _meter_cell(self, match: Sequence[Match] | None, priority: int) -> MeterCell:
         if self.schema.direct_meter is None:
             raise InvalidEntry(f"{self.schema.name}: has no direct meter")
-        return MeterCell(self._find(match, priority).notes + METER_AT)
+        return MeterCell(self._notes_of(match, priority) + METER_AT)
 
     def idle_ns(self, match: Sequence[Match], priority: int = 0) -> int:
         """Nanoseconds since the entry was last hit, or inserted. Raises `EntryNotFound`, `InvalidEntry`."""

@@ -22,6 +22,7 @@ from emulator.entries import (
 )
 from emulator.program import MeterRates, ProgramState
 from emulator.switch import Switch
+from emulator.tables.meters import ColorCounts
 
 PROGRAM = (Path(__file__).parent / "programs" / "externs.json").read_bytes()
 METERED, DIGEST, FLOWS = 1, 3, "ExternsIngress.flows"
@@ -110,6 +111,55 @@ def test_direct_meters_belong_to_their_entry_and_count_with_it(switch: Switch) -
     table.insert(TableEntry((Exact(5),), ActionCall("ExternsIngress.metered", (1,))))
     assert table.meter((Exact(5),)) is None
     assert table.counter((Exact(5),)) == (0, 0)
+
+
+def test_a_single_rate_fills_the_excess_bucket_last_as_in_rfc_2697(switch: Switch) -> None:
+    rates = MeterRates(1_000_000.0, 40, 1_000_000.0, 40, excess_burst=60)
+    meter = state_of(switch).meters["ExternsIngress.shared"]
+    meter.set(3, rates)
+    assert meter.get(3) == rates
+    committed, excess, last, expected, found = 40, 60, 0, [], []
+    counts = {color: [0, 0] for color in (0, 1, 2)}
+    for step in range(80):
+        now, size = 12 * step + (200 if step > 40 else 0), 8 + 7 * (step % 5)
+        filled, last = committed + now - last, now
+        committed = min(filled, 40)
+        excess = min(excess + filled - committed, 60)
+        color = 2
+        if committed >= size:
+            committed, color = committed - size, 0
+        elif excess >= size:
+            excess, color = excess - size, 1
+        expected.append(color)
+        counts[color][0] += 1
+        counts[color][1] += size
+        found.append(count_of(switch, 2, 3, now, bytes(size - 8)))
+    assert found == expected
+    assert set(found) == {0, 1, 2}
+    assert meter.counts(3) == ColorCounts(*(tuple(counts[color]) for color in (0, 1, 2)))
+    meter.set(3, rates)
+    assert count_of(switch, 2, 3, 12 * 79 + 200, bytes(100)) == 2, "the same rates again do not fill the buckets"
+    meter.reset_counts(3)
+    assert meter.counts(3) == ColorCounts()
+
+
+def test_the_default_entry_counts_misses_and_meters_them_when_told_to(switch: Switch) -> None:
+    table = state_of(switch).tables[FLOWS]
+    table.insert(
+        TableEntry((Exact(5),), ActionCall("ExternsIngress.metered", (1,))), (7, 70), MeterRates(0.0, 0, 0.0, 0)
+    )
+    assert [count_of(switch, METERED, value, 0) for value in (5, 9, 9)] == [2, 0, 0]
+    assert (table.counter((Exact(5),)), table.counter(None)) == ((8, 78), (2, 16))
+    assert (table.meter(None), table.meter_counts(None)) == (None, ColorCounts())
+    table.set_meter(None, MeterRates(0.0, 1, 0.0, 2))
+    assert [count_of(switch, METERED, 9, 1) for _ in range(3)] == [0, 1, 2]
+    assert table.meter_counts(None) == ColorCounts((1, 8), (1, 8), (1, 8))
+    assert table.meter_counts((Exact(5),)) == ColorCounts(red=(1, 8))
+    table.set_default(ActionCall("ExternsIngress.metered", (2,)))
+    assert count_of(switch, METERED, 9, 2) == 2
+    assert table.counter(None) == (6, 48)
+    table.reset()
+    assert (table.counter(None), table.meter(None)) == ((0, 0), None)
 
 
 # ---- idle timeouts

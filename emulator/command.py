@@ -62,7 +62,7 @@ def run(options: Options) -> None:
         server.start()
         try:
             if options.ring and wired.without_ring:
-                _say(f"ports {list(wired.without_ring)} receive without a ring, for there is no memory for one")
+                _say(f"ports {list(wired.without_ring)} go without rings, for there is no memory for them")
             ports = ", ".join(f"{port}@{name}" for port, name in options.interfaces.items()) or "none"
             _say(f"device {options.device_id}, ports {ports}; P4Runtime on {server.address}")
             ended.wait()

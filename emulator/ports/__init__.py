@@ -5,12 +5,12 @@ and its control plane `emulator.p4runtime`'s. Here the far ends of its ports are
 The packet loop is native code on a thread without the GIL; it and Python hand each other packet-ins and packet-outs
 through mailboxes in shared memory::
 
-    interface ─► ring ─► receive ─► ingress, queues, egress ─► transmit ─► sendmmsg ─► interface
-                         (receive)  (runtime.manager)          (transmit)
+    interface ─► ring ─► receive ─► ingress, queues, egress ─► transmit ─► ring ─► interface
+                         (receive)  (runtime.manager)          (transmit)  (batch)
                               loop ▲ │ packet-outs, packet-ins
                                    │ ▼
                                  wired ─► emulator.p4runtime
 
-`memory`, `calls`, `receive`, `capture`, `transmit` and `loop` are native; `sockets` opens interfaces; `wired` owns the
-threads; `options` is the command line of `emulator.command`.
+`memory`, `calls`, `receive`, `capture`, `transmit`, `batch` and `loop` are native; `sockets` opens interfaces; `wired`
+owns the threads; `options` is the command line of `emulator.command`.
 """

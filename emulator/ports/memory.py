@@ -43,6 +43,7 @@ LOOP: Final = _record(
     # addresses of libc's functions
     "clock_gettime",
     "ppoll",
+    "send",
     "sendmmsg",
     "recvmmsg",
     "getsockopt",
@@ -60,6 +61,10 @@ NIC: Final = _record(
     "ring_frames",
     "ring_frame_bytes",
     "ring_head",  # frame that the kernel fills next
+    "send_ring",  # address of the mapped ring for sending, of frames as large; 0: sendmmsg sends
+    "send_frames",
+    "send_head",  # frame that the kernel sends next
+    "longest",  # frame that the interface sends, in bytes
     "held",  # packets of the batch to send
     "packets",  # address of int64[BATCH]: that batch
     "messages",  # address of mmsghdr[BATCH]

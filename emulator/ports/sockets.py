@@ -1,4 +1,4 @@
-"""Network interfaces as AF_PACKET sockets: one that receives, into a ring if it may be had, and one that sends."""
+"""Network interfaces as AF_PACKET sockets: one that receives and one that sends, each with a ring if it may be had."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ _PACKET_RX_RING: Final = 5
 _PACKET_STATISTICS: Final = 6
 _PACKET_AUXDATA: Final = 8
 _PACKET_VERSION: Final = 10
+_PACKET_TX_RING: Final = 13
 _PACKET_VNET_HDR: Final = 15
 _PACKET_IGNORE_OUTGOING: Final = 23
 _TPACKET_V2: Final = 1
@@ -32,7 +33,12 @@ _BLOCK_BYTES: Final = 1 << 16
 _FRAME_OVERHEAD: Final = 256
 """Room in a ring's frame for the kernel's headers, Ethernet's and a tag: 96 bytes and some."""
 _FEWEST_FRAMES: Final = 256
+_SEND_FRAMES: Final = 512
+_FEWEST_SEND_FRAMES: Final = 32
 _SEND_BUFFER_BYTES: Final = 1 << 20
+_SEND_BUFFER_BYTES_OF_FRAME: Final = 256
+"""With a ring. The kernel doubles it, and counts more than 512 bytes for any frame on its way: so when it takes no
+more, it is for want of this memory, which `ppoll` waits for, and never for want of a frame in the ring."""
 _RECEIVE_BUFFER_BYTES: Final = 4 << 20
 
 
@@ -42,14 +48,16 @@ class PortError(EmulatorError):
 
 @dataclass(slots=True)
 class Interface:
-    """An open interface. Its ring, if it has one, holds `frames` frames of `frame_bytes` each."""
+    """An open interface. Its rings, if it has them, hold `frames` and `send_frames` frames of `frame_bytes` each."""
 
     name: str
     mtu: int
     receiver: socket.socket
     sender: socket.socket
     ring: mmap.mmap | None = None
+    send_ring: mmap.mmap | None = None
     frames: int = 0
+    send_frames: int = 0
     frame_bytes: int = 0
     missed: int = 0
     """Frames that found the ring full, as far as the kernel has been asked."""
@@ -57,7 +65,12 @@ class Interface:
     @property
     def ring_address(self) -> int:
         """0 without a ring."""
-        return 0 if self.ring is None else ctypes.addressof(ctypes.c_char.from_buffer(self.ring))
+        return _address(self.ring)
+
+    @property
+    def send_ring_address(self) -> int:
+        """0 without a ring."""
+        return _address(self.send_ring)
 
     def count_missed(self) -> int:
         """Frames that found the ring full, since it was opened."""
@@ -66,8 +79,9 @@ class Interface:
         return self.missed
 
     def close(self) -> None:
-        if self.ring is not None:
-            self.ring.close()
+        for ring in (self.ring, self.send_ring):
+            if ring is not None:
+                ring.close()
         self.receiver.close()
         self.sender.close()
 
@@ -96,11 +110,14 @@ def open_interface(name: str, port: int, ring: bool = True) -> Interface:
         receiver.setsockopt(_SOL_PACKET, _PACKET_AUXDATA, 1)
         _ignore_outgoing(receiver)
         if ring:
-            _map_ring(interface)
+            _map_rings(interface)
         if interface.ring is None:
             receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER_BYTES)
+        send_buffer = _SEND_BUFFER_BYTES
+        if interface.send_ring is not None:
+            send_buffer = interface.send_frames * _SEND_BUFFER_BYTES_OF_FRAME
         receiver.setsockopt(_SOL_PACKET, _PACKET_ADD_MEMBERSHIP, struct.pack("iHH8x", index, _MR_PROMISC, 0))
-        sender.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
+        sender.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
         sender.bind((name, 0))
         receiver.bind((name, _ETH_P_ALL))
     except PermissionError:
@@ -112,20 +129,33 @@ def open_interface(name: str, port: int, ring: bool = True) -> Interface:
     return interface
 
 
-def _map_ring(interface: Interface) -> None:
-    """Give an interface its ring; where memory for it cannot be had, or the kernel has none, it goes without."""
-    frame_bytes = 1 << (interface.mtu + _FRAME_OVERHEAD - 1).bit_length()
-    frames = max(_FEWEST_FRAMES, _RING_FRAMES * 2048 // frame_bytes)
+def _map_rings(interface: Interface) -> None:
+    """Give an interface its rings; where memory for one cannot be had, or the kernel has none, it goes without."""
+    frame_bytes = interface.frame_bytes = 1 << (interface.mtu + _FRAME_OVERHEAD - 1).bit_length()
+    interface.frames = max(_FEWEST_FRAMES, _RING_FRAMES * 2048 // frame_bytes)
+    interface.send_frames = max(_FEWEST_SEND_FRAMES, _SEND_FRAMES * 2048 // frame_bytes)
+    interface.ring = _map_ring(interface.receiver, _PACKET_RX_RING, interface.frames, frame_bytes)
+    interface.sender.setsockopt(_SOL_PACKET, _PACKET_VNET_HDR, 1)
+    interface.send_ring = _map_ring(interface.sender, _PACKET_TX_RING, interface.send_frames, frame_bytes)
+    if interface.send_ring is None:
+        interface.sender.setsockopt(_SOL_PACKET, _PACKET_VNET_HDR, 0)
+
+
+def _map_ring(owner: socket.socket, option: int, frames: int, frame_bytes: int) -> mmap.mmap | None:
     block_bytes = max(_BLOCK_BYTES, frame_bytes)
     size = frames * frame_bytes
-    request = struct.pack("IIII", block_bytes, size // block_bytes, frame_bytes, frames)
     try:
-        interface.receiver.setsockopt(_SOL_PACKET, _PACKET_VERSION, _TPACKET_V2)
-        interface.receiver.setsockopt(_SOL_PACKET, _PACKET_RX_RING, request)
+        owner.setsockopt(_SOL_PACKET, _PACKET_VERSION, _TPACKET_V2)
+        owner.setsockopt(
+            _SOL_PACKET, option, struct.pack("IIII", block_bytes, size // block_bytes, frame_bytes, frames)
+        )
     except OSError:
-        return
-    interface.ring = mmap.mmap(interface.receiver.fileno(), size)
-    interface.frames, interface.frame_bytes = frames, frame_bytes
+        return None
+    return mmap.mmap(owner.fileno(), size)
+
+
+def _address(ring: mmap.mmap | None) -> int:
+    return 0 if ring is None else ctypes.addressof(ctypes.c_char.from_buffer(ring))
 
 
 def _close(sockets: list[socket.socket]) -> None:

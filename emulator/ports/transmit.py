@@ -4,23 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from emulator.ports.calls import (
-    EAGAIN,
-    EINTR,
-    EMSGSIZE,
-    ENOBUFS,
-    copy_apart,
-    invoke,
-    last_error,
-    load_shared,
-    nic_at,
-    store_shared,
-)
-from emulator.ports.capture import record_frame
+from emulator.ports.batch import flush
+from emulator.ports.calls import copy_apart, load_shared, nic_at, store_shared
 from emulator.ports.memory import (
     BATCH,
     MAILBOX_SLOTS,
-    MESSAGE_BYTES,
     SHARED_IN_HEAD,
     SHARED_IN_TAIL,
     SLOT_HEADER,
@@ -31,59 +19,12 @@ from emulator.runtime.memory import ALLOWANCE, EVENT_PORT, NONE
 from emulator.runtime.native import highest_bit, load, meta_at, native, port_at, store
 from emulator.runtime.packets import data_of, dequeue, mark_ready, release
 
-_DONT_WAIT: Final = 0x40
 _CATCH_UP_NS: Final = 10_000_000
 """A port that was served late makes up for at most this."""
 _DEPARTURES: Final = 1024
 """Packets that ports send before the loop looks elsewhere, whatever a program clones."""
 _QUANTUM: Final = 32
 """Packets that a port sends before it is the next one's turn."""
-
-
-@native
-def flush(loop: Any, world: Any, nic: Any) -> None:
-    """Send an interface's batch. What the kernel cannot take now is kept, and the interface blocked."""
-    port = port_at(world.ports, nic.port)
-    nic.blocked = 0
-    first = 0
-    while first < nic.held:
-        for i in range(first, nic.held):
-            packet = load(nic.packets, i)
-            meta = meta_at(world.meta, packet)
-            store(nic.vectors, 2 * i, data_of(world, packet) + meta.start)
-            store(nic.vectors, 2 * i + 1, meta.length)
-        messages = nic.messages + first * MESSAGE_BYTES
-        sent = invoke(loop.sendmmsg, nic.send_fd, messages, nic.held - first, _DONT_WAIT, 0)
-        if sent < 0:
-            error = last_error(loop)
-            if error == EINTR:
-                continue
-            if error == EAGAIN:
-                nic.blocked = 1
-                nic.waits += 1
-                break
-            if error == EMSGSIZE:
-                nic.too_long += 1
-            elif error == ENOBUFS:
-                nic.refused += 1
-            else:
-                nic.unreachable += 1
-            port.lost_packets += 1
-            release(world, load(nic.packets, first))
-            first += 1
-            continue
-        for i in range(first, first + sent):
-            packet = load(nic.packets, i)
-            meta = meta_at(world.meta, packet)
-            port.tx_packets += 1
-            port.tx_bytes += meta.length
-            if nic.capture_out >= 0:
-                record_frame(loop, world, nic.capture_out, data_of(world, packet) + meta.start, meta.length)
-            release(world, packet)
-        first += sent
-    for i in range(first, nic.held):
-        store(nic.packets, i - first, load(nic.packets, i))
-    nic.held -= first
 
 
 @native

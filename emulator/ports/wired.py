@@ -26,9 +26,10 @@ from emulator.runtime.engine import MAX_FRAME, Engine
 from emulator.runtime.memory import NONE, PORT_NUMBERS
 from emulator.switch import PortCounters, Switch, SwitchError
 
-_MODULES: Final = ("memory", "calls", "receive", "capture", "transmit", "loop")
-_FUNCTIONS: Final = ("clock_gettime", "ppoll", "sendmmsg", "recvmmsg", "getsockopt", "read", "write", "writev")
+_MODULES: Final = ("memory", "calls", "receive", "capture", "batch", "transmit", "loop")
+_FUNCTIONS: Final = ("clock_gettime", "ppoll", "send", "sendmmsg", "recvmmsg", "getsockopt", "read", "write", "writev")
 _PACKETS: Final = 1024
+_HEADER: Final = 14
 _TAGGED_HEADER: Final = 18
 _PR_SET_TIMERSLACK: Final = 29
 _POLL_IN: Final = 1
@@ -162,6 +163,8 @@ class WireEngine(Engine):
             nic["receive_fd"], nic["send_fd"] = interface.receiver.fileno(), interface.sender.fileno()
             nic["ring"] = interface.ring_address
             nic["ring_frames"], nic["ring_frame_bytes"] = interface.frames, interface.frame_bytes
+            nic["send_ring"], nic["send_frames"] = interface.send_ring_address, interface.send_frames
+            nic["longest"] = interface.mtu + _HEADER
             nic["packets"] = self._zeros(memory.BATCH * 8)
             nic["vectors"] = self._zeros(memory.BATCH * 16)
             nic["messages"] = self._messages(int(nic["vectors"]), 1)
@@ -268,8 +271,8 @@ class WiredSwitch:
         self, switch: Switch, interfaces: Mapping[int, str], capture: Path | None = None, *, ring: bool = True
     ) -> None:
         """`interfaces` are names by port; ports that the switch lacks are added. With `capture`, what each interface
-        receives and sends is written to `NAME_in.pcap` and `NAME_out.pcap` in that folder. `ring=False` receives by
-        system calls alone, as where memory for the rings cannot be had.
+        receives and sends is written to `NAME_in.pcap` and `NAME_out.pcap` in that folder. `ring=False` receives and
+        sends by system calls alone, as where memory for the rings cannot be had.
 
         Raises PortError for an interface that is not there, is named twice, or may not be opened.
         """
@@ -351,8 +354,8 @@ class WiredSwitch:
 
     @property
     def without_ring(self) -> tuple[int, ...]:
-        """Ports whose frames are received by system calls, which is slower."""
-        return tuple(port for port, interface in self._interfaces.items() if interface.ring is None)
+        """Ports whose frames are received or sent by system calls alone, which is slower."""
+        return tuple(port for port, one in self._interfaces.items() if one.ring is None or one.send_ring is None)
 
     @property
     def packet_in_drops(self) -> int:

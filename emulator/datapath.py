@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from emulator.entries import CloneSession, Replica
@@ -37,7 +38,14 @@ class Datapath(Protocol):
     """Called again and again while there is an `on_digest`, also without new records: time may have passed."""
 
     @property
+    def ports(self) -> Collection[int]:
+        """Numbers of the ports that there are, the CPU port not among them."""
+
+    @property
     def replication(self) -> Replication: ...
+
+    def paused(self) -> AbstractContextManager[object]:
+        """While it is entered, no packet runs: what is changed meanwhile packets see as one change."""
 
     def load(self, json: bytes) -> None:
         """Compile (or take from the cache) and start a BMv2 JSON program; all tables and registers start anew.

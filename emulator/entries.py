@@ -89,6 +89,9 @@ class WeightedAction:
     call: ActionCall
     weight: int = 1
     watch_port: bytes = b""
+    """Empty: none."""
+    numeric_watch: bool = False
+    """Whether P4Runtime's deprecated, numeric field gave the port."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +99,9 @@ class ActionSet:
     """P4Runtime's one-shot selector programming: the set lives and dies with its entry."""
 
     actions: tuple[WeightedAction, ...]
+    selection_mode: int = 0
+    size_semantics: int = 0
+    """P4Runtime's, told back as they were given: nothing here selects by them."""
 
 
 TableAction = ActionCall | MemberRef | GroupRef | ActionSet
@@ -119,6 +125,8 @@ class TableEntry:
 class Replica:
     port: int
     instance: int = 0
+    backups: tuple[tuple[int, int], ...] = ()
+    """(port, instance) of what stands in while the port is down, the first whose port is up."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -32,13 +32,17 @@ class ReplicationTables(NamedTuple):
 
 
 class ReplicationEngine:
-    """Groups and sessions of one switch. Every change builds new native tables, which replace the old at once."""
+    """Groups and sessions of one switch. Every change builds new native tables, which replace the old at once.
+
+    A replica whose port is down goes to the first of its backups whose port is up; to its own port where none is.
+    """
 
     def __init__(self, publish: Callable[[ReplicationTables], None]) -> None:
         """`publish` is given the native tables after every change; it must keep them alive as long as it uses them."""
         self._install = publish
         self._groups: dict[int, tuple[Replica, ...]] = {}
         self._sessions: dict[int, CloneSession] = {}
+        self._ports_down: frozenset[int] = frozenset()
         self._publish()
 
     @property
@@ -91,13 +95,25 @@ class ReplicationEngine:
         self._sessions.clear()
         self._publish()
 
+    def set_ports_down(self, ports: Collection[int]) -> None:
+        """From now on these ports are down and all others up."""
+        self._ports_down = frozenset(ports)
+        self._publish()
+
+    def _places(self, replicas: tuple[Replica, ...]) -> list[tuple[int, int]]:
+        return [self._place(replica) if replica.backups else (replica.port, replica.instance) for replica in replicas]
+
+    def _place(self, replica: Replica) -> tuple[int, int]:
+        first = (replica.port, replica.instance)
+        return next((place for place in (first, *replica.backups) if place[0] not in self._ports_down), first)
+
     def _publish(self) -> None:
         groups = np.zeros(max(self._groups, default=0) + 1, memory.GROUP)
         sessions = np.zeros(max(self._sessions, default=0) + 1, memory.GROUP)
         flat: list[tuple[int, int]] = []
         for group_id, replicas in self._groups.items():
             groups[group_id] = (len(flat), len(replicas), 0, 0)
-            flat += [(replica.port, replica.instance) for replica in replicas]
+            flat += self._places(replicas)
         for session_id, session in self._sessions.items():
             sessions[session_id] = (
                 len(flat),
@@ -105,18 +121,21 @@ class ReplicationEngine:
                 session.packet_length_bytes,
                 session.class_of_service,
             )
-            flat += [(replica.port, replica.instance) for replica in session.replicas]
+            flat += self._places(session.replicas)
         members = np.array(flat, memory.REPLICA) if flat else np.zeros(1, memory.REPLICA)
         self._install(ReplicationTables(groups, sessions, members))
 
 
 def _check_replicas(name: str, replicas: tuple[Replica, ...]) -> None:
-    seen: set[Replica] = set()
+    seen: set[tuple[int, int]] = set()
     for replica in replicas:
-        if not 0 <= replica.port < memory.PORT_NUMBERS:
-            raise InvalidEntry(f"{name}: port {replica.port} is not one of 0 … {memory.PORT_NUMBERS - 1}")
-        if not 0 <= replica.instance <= _MAX_INSTANCE:
-            raise InvalidEntry(f"{name}: instance {replica.instance} is not one of 0 … {_MAX_INSTANCE}")
-        if replica in seen:
-            raise InvalidEntry(f"{name}: port {replica.port} with instance {replica.instance} stands there twice")
-        seen.add(replica)
+        for port, instance in ((replica.port, replica.instance), *replica.backups):
+            if not 0 <= port < memory.PORT_NUMBERS:
+                raise InvalidEntry(f"{name}: port {port} is not one of 0 … {memory.PORT_NUMBERS - 1}")
+            if not 0 <= instance <= _MAX_INSTANCE:
+                raise InvalidEntry(f"{name}: instance {instance} is not one of 0 … {_MAX_INSTANCE}")
+            if (port, instance) in seen:
+                raise InvalidEntry(f"{name}: port {port} with instance {instance} stands there twice")
+            seen.add((port, instance))
+        if any(port == replica.port for port, _ in replica.backups):
+            raise InvalidEntry(f"{name}: port {replica.port} is its own backup")

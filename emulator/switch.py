@@ -8,7 +8,8 @@ ports then serialise at their rates and its queues fill.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from types import EllipsisType
 from typing import Any, Final, NamedTuple
@@ -143,6 +144,7 @@ class Switch:
         self._alone = True
         self._index: dict[int, int] = {}
         self._config: dict[int, PortConfig] = {}
+        self._ports_down: frozenset[int] = frozenset()
         self.replication = ReplicationEngine(self._install)
         self._attach(self._engine)
         self._engine.world.capture_host = self._engine.add_host()
@@ -177,7 +179,12 @@ class Switch:
             self._record["state"] = state.address
             self.program, self.state = program, state
             state.clock = self._clock_us
+            state.set_ports_down(self._ports_down)
         self.replication.clear()
+
+    def paused(self) -> AbstractContextManager[object]:
+        """While it is entered, no packet runs: what is changed meanwhile packets see as one change."""
+        return self._engine.lock
 
     # --- ports ----------------------------------------------------------------------------------------------------
 
@@ -185,6 +192,16 @@ class Switch:
     def ports(self) -> tuple[int, ...]:
         """Numbers of the ports, without the CPU port."""
         return tuple(number for number in self._index if number != self.cpu_port)
+
+    def set_ports_down(self, ports: Collection[int]) -> None:
+        """From now on these ports are down and all others up.
+
+        Selectors choose no member that watches one that is down, and replicas go to their backups.
+        """
+        self._ports_down = frozenset(ports)
+        if self.state is not None:
+            self.state.set_ports_down(self._ports_down)
+        self.replication.set_ports_down(self._ports_down)
 
     def add_port(self, number: int, config: PortConfig | None = None) -> None:
         """Raises SwitchError for a number out of range or one that is there already."""

@@ -136,6 +136,9 @@ class State:
         self.counts = np.zeros(4, np.int64)
         self.address = int(self.counts.ctypes.data)
 
+    def set_ports_down(self, ports: Any) -> None:
+        """There are no selectors."""
+
 
 def switch(device_id: int = 1, ports: Any = range(8), **options: Any) -> Switch:
     """A switch that runs the program above."""

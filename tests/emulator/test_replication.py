@@ -73,3 +73,35 @@ def test_bad_sessions_are_refused(session_id: int, session: CloneSession, words:
     with pytest.raises(InvalidEntry, match=words):
         engine.set_session(session_id, session)
     assert dict(engine.sessions) == {}
+
+
+def test_a_replica_whose_port_is_down_goes_to_the_first_backup_that_is_up() -> None:
+    s = switch()
+    s.replication.set_group(1, (Replica(1, 10, ((2, 20), (3, 30))), Replica(4, 40)))
+    s.replication.set_session(5, CloneSession((Replica(1, 0, ((6, 0),)),)))
+
+    def ports(down: set[int]) -> tuple[list[int], list[int]]:
+        s.set_ports_down(down)
+        group, clones = s.forward(frame(group=1), 0), s.forward(frame(7, clone=5), 0)
+        return [port for port, _ in group], [port for port, _ in clones if port != 7]
+
+    assert ports(set()) == ([1, 4], [1])
+    assert ports({1}) == ([2, 4], [6])
+    assert ports({1, 2, 4}) == ([3, 4], [6])
+    assert ports({1, 2, 3, 6}) == ([1, 4], [1])
+
+
+@pytest.mark.parametrize(
+    ("replica", "words"),
+    [
+        (Replica(1, 2, ((1, 3),)), "its own backup"),
+        (Replica(1, 2, ((2, 3), (2, 3))), "twice"),
+        (Replica(1, 2, ((512, 3),)), "port 512"),
+        (Replica(1, 2, ((2, 65536),)), "instance 65536"),
+    ],
+)
+def test_bad_backups_are_refused(replica: Replica, words: str) -> None:
+    engine = switch().replication
+    with pytest.raises(InvalidEntry, match=words):
+        engine.set_group(1, (replica,))
+    assert dict(engine.groups) == {}

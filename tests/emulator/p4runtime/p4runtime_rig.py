@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import grpc
@@ -62,12 +63,16 @@ class RecordingDatapath:
         self.on_packet_in: Callable[[bytes], None] | None = None
         self.on_digest: Callable[[str, list[tuple[int, ...]]], None] | None = None
         self.on_poll: Callable[[], None] | None = None
+        self.ports = tuple(range(256))
         self.replication = Replication()
         self.sent: list[bytes] = []
 
     def load(self, json: bytes) -> None:
         self.program = Program.load(json)
         self.state = self.program.new_state()
+
+    def paused(self) -> AbstractContextManager[object]:
+        return nullcontext()
 
     def packet_out(self, frame: bytes) -> None:
         self.sent.append(frame)

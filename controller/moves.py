@@ -2,14 +2,20 @@
 
 ::
 
-    PAUSING ──all Held, or the rest given up──▶ SETTLING ──settled(plans)──▶ RESUMING ──all resumed──▶ DONE
-      │ Pause to who has not answered             │ the caller writes            │ Resume to who has not confirmed
-                                                  │ the switches
+    PAUSING ──all Held, or the rest lost──▶ SETTLING ──settled(plans)──▶ RESUMING ──all resumed──▶ DONE
+      ▲ Pause to who has not answered        │ the caller writes           │ Resume to who has not confirmed
+      │                                      │ the switches                │
+      └──────────── one is lost: the generation after the one that is being resumed ────────────┘
 
 Hosts are named by their IPv4 address as an integer. The machine reads no clock: `poll(now_ns)` says what to send,
 again every `retry_ns` until it is answered. A round is final once any host that takes part holds its result; final
 rounds are fetched, never summed again, and all others are summed again by every worker. So nothing is lost and the
 workers never differ.
+
+A host may be lost at any time (`lose`, or by `patience_ns`). Who has resumed already may have completed rounds with
+it, so nobody can go back: everyone is paused again, in the generation that was being resumed, and what they hold by
+then counts. Whoever had not taken its Resume yet gets it before the Pause, since a host leaves only the generation
+that it is in.
 """
 
 from __future__ import annotations
@@ -97,10 +103,10 @@ class Move:
         retry_ns: int = 50_000_000,
         patience_ns: int | None = None,
     ) -> None:
-        """`generation` is the one being left. After `patience_ns` hosts that did not answer are given up as lost;
-        None: never.
+        """`generation` is the one being left. Hosts that have not answered a Pause, or confirmed a Resume, within
+        `patience_ns` are given up as lost; None: never.
 
-        A host given up must not come back to this job: it may have applied rounds that the others sum again.
+        A host that is lost must not come back to this job: it may have applied rounds that the others sum again.
         """
         self.job = job
         self.generation = generation
@@ -112,7 +118,9 @@ class Move:
         self._servers = frozenset(servers)
         self._held: dict[int, Held] = {}
         self._resumes: dict[int, Resume] = {}
+        """Unconfirmed; while PAUSING: of the generation that is being left."""
         self._retry_ns = retry_ns
+        self._patience_ns = patience_ns
         self._give_up_ns = None if patience_ns is None else now_ns + patience_ns
         self._next_send_ns = now_ns
         if not self._workers or self._workers & self._servers:
@@ -120,7 +128,7 @@ class Move:
 
     @property
     def survivors(self) -> frozenset[int]:
-        """The workers that answered; meaningful once the phase is past PAUSING."""
+        """The workers that are not lost."""
         return self._workers - self.lost
 
     @property
@@ -128,29 +136,61 @@ class Move:
         """When `poll` has something to do next; None while it waits for the caller or is done."""
         if self.phase in (Phase.SETTLING, Phase.DONE):
             return None
-        if self.phase is Phase.PAUSING and self._give_up_ns is not None:
-            return min(self._next_send_ns, self._give_up_ns)
-        return self._next_send_ns
+        return self._next_send_ns if self._give_up_ns is None else min(self._next_send_ns, self._give_up_ns)
 
     def poll(self, now_ns: int) -> list[tuple[int, Pause | Resume]]:
-        """What to send now, by address."""
-        if self.phase is Phase.PAUSING and self._give_up_ns is not None and now_ns >= self._give_up_ns:
-            self._give_up()
+        """What to send now, by address, in this order. Raises MoveError when patience is at its end and no worker
+        is left.
+        """
+        active = self.phase in (Phase.PAUSING, Phase.RESUMING)
+        if active and self._give_up_ns is not None and now_ns >= self._give_up_ns:
+            self.lose(self.awaited, now_ns)
         if self.phase in (Phase.SETTLING, Phase.DONE) or now_ns < self._next_send_ns:
             return []
         self._next_send_ns = now_ns + self._retry_ns
+        out: list[tuple[int, Pause | Resume]] = [*sorted(self._resumes.items())]
         if self.phase is Phase.PAUSING:
-            return [(address, Pause(self.job, self.generation)) for address in sorted(self._unanswered())]
-        return sorted(self._resumes.items())
+            out += [(address, Pause(self.job, self.generation)) for address in sorted(self.awaited)]
+        return out
+
+    @property
+    def awaited(self) -> frozenset[int]:
+        """Whose answer to Pause or Resume it waits for."""
+        if self.phase is Phase.PAUSING:
+            return (self._workers | self._servers) - self.lost - self._held.keys()
+        return frozenset(self._resumes) if self.phase is Phase.RESUMING else frozenset()
+
+    def lose(self, addresses: Iterable[int], now_ns: int) -> None:
+        """These hosts are gone for good, whatever they have answered; of those that take no part, nothing happens.
+
+        Raises MoveError when no worker is left.
+        """
+        gone = (self._workers | self._servers) & (frozenset(addresses) - self.lost)
+        if not gone or self.phase is Phase.DONE:
+            return
+        self.lost |= gone
+        if not self.survivors:
+            raise MoveError(f"job {self.job}: no worker answered the pause; there is nobody to go on with")
+        self._held = {address: held for address, held in self._held.items() if address not in gone}
+        self._resumes = {address: resume for address, resume in self._resumes.items() if address not in gone}
+        if self.phase is Phase.RESUMING:
+            self.generation = next_generation(self.generation)
+            self.phase = Phase.PAUSING
+            self._held, self.settlement = {}, None
+            self._give_up_ns = None if self._patience_ns is None else now_ns + self._patience_ns
+            self._next_send_ns = now_ns
+        elif not self.awaited:
+            self._settle()
 
     def held(self, address: int, held: Held) -> None:
         """A host's answer to Pause. One that is repeated, late or from another move changes nothing."""
         if address not in self._workers | self._servers:
             raise MoveError(f"job {self.job}: a host that takes no part ({address:#010x}) says what it holds")
-        if self.phase is not Phase.PAUSING or address in self._held or held.generation != self.generation:
+        if self.phase is not Phase.PAUSING or address not in self.awaited or held.generation != self.generation:
             return
         self._held[address] = held
-        if not self._unanswered():
+        self._resumes.pop(address, None)
+        if not self.awaited:
             self._settle()
 
     def settled(self, plans: Mapping[int, WorkerPlan | ServerPlan], now_ns: int) -> None:
@@ -175,24 +215,17 @@ class Move:
             address: Resume(plan, self.settlement.fetches.get(address, ())) for address, plan in plans.items()
         }
         self.phase = Phase.RESUMING
+        self._give_up_ns = None if self._patience_ns is None else now_ns + self._patience_ns
         self._next_send_ns = now_ns
 
     def resumed(self, address: int, generation: int) -> None:
         """A host confirms its Resume. A copy from an earlier move changes nothing."""
-        if self.phase is not Phase.RESUMING or generation != next_generation(self.generation):
+        resume = self._resumes.get(address)
+        if resume is None or resume.plan.generation != generation:
             return
-        self._resumes.pop(address, None)
-        if not self._resumes:
+        del self._resumes[address]
+        if self.phase is Phase.RESUMING and not self._resumes:
             self.phase = Phase.DONE
-
-    def _unanswered(self) -> frozenset[int]:
-        return (self._workers | self._servers) - self._held.keys()
-
-    def _give_up(self) -> None:
-        self.lost = self._unanswered()
-        if not self.survivors:
-            raise MoveError(f"job {self.job}: no worker answered the pause; there is nobody to go on with")
-        self._settle()
 
     def _settle(self) -> None:
         workers = {address: held for address, held in self._held.items() if address in self._workers}

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.moves import Move, MoveError, Phase, settle
-from wire.control import Child, Held, Pause, Resume, ServerPlan, WorkerPlan
+from wire.control import Child, FinalRound, Held, Pause, Resume, ServerPlan, WorkerPlan
 
 SERVER = 0x0A000901
 GENERATION = 7
@@ -148,6 +148,57 @@ def test_a_worker_that_never_answers_is_given_up_and_what_the_others_hold_stands
     assert [f.round for f in move.settlement.fetches[1]] == [5]
     move.held(3, Held(GENERATION, 9))  # too late: it is out
     assert not move.settlement.is_final(8)
+
+
+def test_a_host_lost_among_the_resumes_takes_everyone_to_the_generation_after() -> None:
+    move = Move(job=3, generation=GENERATION, workers=[1, 2, 3], slots=4, now_ns=0, retry_ns=10, patience_ns=100)
+    for address in (1, 2, 3):
+        move.held(address, Held(GENERATION, 2))
+    move.settled({address: worker_plan(rank, 3, 4) for rank, address in enumerate((1, 2, 3))}, 0)
+    resumes = dict(move.poll(0))
+    move.resumed(1, GENERATION + 1)
+    move.poll(100)  # 2 and 3 have not confirmed within the patience: 1 alone goes on
+    assert (move.lost, move.survivors, move.generation) == ({2, 3}, {1}, GENERATION + 1)
+
+    move = Move(job=3, generation=GENERATION, workers=[1, 2, 3], slots=4, now_ns=0, retry_ns=10)
+    for address in (1, 2, 3):
+        move.held(address, Held(GENERATION, 2))
+    move.settled({address: worker_plan(rank, 3, 4) for rank, address in enumerate((1, 2, 3))}, 0)
+    move.resumed(1, GENERATION + 1)
+    move.lose([3], 50)
+    assert move.phase is Phase.PAUSING
+    again = Pause(3, GENERATION + 1)
+    assert move.poll(50) == [(2, resumes[2]), (1, again), (2, again)]  # a host leaves only where it is: 2 resumes first
+    move.held(1, Held(GENERATION, 2))  # a late copy of what it said before
+    move.held(1, Held(GENERATION + 1, 3))
+    assert move.poll(60) == [(2, resumes[2]), (2, again)]
+    move.resumed(2, GENERATION + 1)
+    assert move.poll(70) == [(2, again)]
+    move.held(2, Held(GENERATION + 1, 2))
+    assert move.settlement is not None
+    assert move.settlement.fetches == {1: (), 2: (FinalRound(2, 1),)}  # what 1 completed meanwhile is final
+    move.settled({a: worker_plan(r, 3, 4, GENERATION + 2) for r, a in enumerate((1, 2))}, 80)
+    for address in (1, 2):
+        move.resumed(address, GENERATION + 1)  # late copies
+        assert move.phase is Phase.RESUMING
+        move.resumed(address, GENERATION + 2)
+    assert move.phase is Phase.DONE
+
+
+def test_who_is_lost_before_its_plan_stands_takes_what_it_alone_held_along() -> None:
+    move = Move(job=3, generation=GENERATION, workers=[1, 2, 3], slots=4, now_ns=0)
+    move.held(1, Held(GENERATION, 2))
+    move.held(3, Held(GENERATION, 3))
+    move.lose([3], 0)
+    assert move.phase is Phase.PAUSING
+    move.held(2, Held(GENERATION, 1))
+    assert move.settlement is not None
+    assert not move.settlement.is_final(2)
+    move.lose([1, 9], 0)  # 9 takes no part
+    assert (move.phase, move.generation) == (Phase.SETTLING, GENERATION)
+    assert not move.settlement.is_final(1)
+    with pytest.raises(MoveError, match="nobody to go on with"):
+        move.lose([2], 0)
 
 
 def test_a_final_round_that_nobody_keeps_stops_the_move_with_its_number() -> None:

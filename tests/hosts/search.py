@@ -141,7 +141,7 @@ class Search:
         """The state after a step of the controller (or a switch's restart), and the node that changed or −1."""
         name, address = event
         number, network = state[-2], state[-1]
-        if name in ("move", "settled", "give up", "die"):
+        if name in ("move", "settled", "give up", "lose", "die"):
             return (*state[:-2], self.controller.step(number, event), network), -1
         index = self.nodes.index[address]
         control = self.controller.controls[number]
@@ -152,8 +152,8 @@ class Search:
                 held = self.nodes.held(index, state[index])
             case "write":
                 local_event = (name, control.generation, control.ranks)
-            case "resume":
-                local_event = (name, control.resumes[address])
+            case "resume" | "unheard":
+                local_event = ("resume", control.resumes[address])
         after, sent = self.nodes.step(index, state[index], local_event)
         number = self.controller.step(number, event, held)
         return (*state[:index], after, *state[index + 1 : -2], number, network | sent), index
@@ -271,8 +271,16 @@ class Search:
                 return "the new plan stands"
             case "give up":
                 return "the controller gives up who has not answered"
+            case "lose":
+                return f"the controller knows that {who} is lost"
             case "die":
                 return f"{who} dies"
         index = self.nodes.index[address]
-        verbs = {"pause": "pauses", "write": "gets the new plan", "resume": "resumes", "restart": "loses its registers"}
+        verbs = {
+            "pause": "pauses",
+            "write": "gets the new plan",
+            "resume": "resumes",
+            "unheard": "resumes, which the controller does not hear,",
+            "restart": "loses its registers",
+        }
         return f"{who} {verbs[step]}: {self.nodes.describe_state(index, after[index])}{sends}"

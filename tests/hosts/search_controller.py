@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from controller.moves import Move, Phase
 from tests.hosts.network_model import SERVER, Tree, worker_address
-from tests.hosts.search_nodes import Setup, canonical
+from tests.hosts.search_nodes import FAR_NS, Setup, canonical
 from wire.aggregation import next_generation
 from wire.control import Held, Resume
 
@@ -77,8 +77,9 @@ class Controller:
                 if self.setup.ghosts:
                     yield from (("move", address) for address in losable)
         elif move.phase is Phase.PAUSING:
-            missing = move._unanswered() - {control.given_up} - control.dead
-            yield from (("pause", address) for address in sorted(missing))
+            missing = move.awaited - {control.given_up} - control.dead
+            yield from (("resume", address) for address in sorted(control.resumes.keys() - control.dead))
+            yield from (("pause", address) for address in sorted(missing - control.resumes.keys()))
             if not missing:
                 yield "give up", 0
         elif move.phase is Phase.SETTLING:
@@ -86,7 +87,13 @@ class Controller:
             if not control.unwritten:  # a tree without switches
                 yield "settled", 0
         else:
-            yield from (("resume", address) for address in sorted(control.resumes.keys() - control.dead))
+            missing = control.resumes.keys() - control.dead
+            yield from (("resume", address) for address in sorted(missing))
+            if not missing:
+                yield "give up", 0
+        if move is not None and self.setup.dies_in_moves:
+            yield from (("lose", address) for address in sorted(control.dead))
+            yield from (("unheard", address) for address in sorted(control.resumes.keys() - control.dead))
         if control.restarts:
             yield from (("restart", address) for address in self.setup.switches)
         if control.deaths:
@@ -102,7 +109,7 @@ class Controller:
         move = control.move
         if move is None or self.setup.dies_in_moves:
             return True
-        return address in move._unanswered() if move.phase is Phase.PAUSING else address not in self._awaited(control)
+        return address in move.awaited if move.phase is Phase.PAUSING else address not in self._awaited(control)
 
     def _awaited(self, control: Control) -> list[int]:
         settling = control.move is not None and control.move.phase is Phase.SETTLING
@@ -128,6 +135,8 @@ class Controller:
     def _compute(self, number: int, event: ControlEvent, held: Held | None) -> int:
         control: Control = pickle.loads(pickle.dumps(self.controls[number]))
         name, address = event
+        if name == "unheard":  # the host resumes, and what it says of that is lost
+            return number
         if name == "restart":
             control.restarts -= 1
             control.forgot = True
@@ -148,8 +157,11 @@ class Controller:
                 if move.phase is Phase.SETTLING:
                     self._settle(control, move)
             case "give up":
-                move.poll(1)  # patience is at its end
-                self._settle(control, move)
+                move.poll(FAR_NS)  # patience is at its end
+                self._lost(control, move)
+            case "lose":
+                move.lose([address], 1)
+                self._lost(control, move)
             case "write":
                 control.unwritten = tuple(other for other in control.unwritten if other != address)
                 if not control.unwritten:
@@ -178,13 +190,19 @@ class Controller:
             patience_ns=1,
         )
 
-    def _settle(self, control: Control, move: Move) -> None:
+    def _lost(self, control: Control, move: Move) -> None:
+        """The move goes on without some host: to its settling, or back to pausing who has resumed."""
         control.dead -= move.lost
-        control.generation = next_generation(control.generation)
         control.ranks = tuple(rank for rank in control.ranks if worker_address(rank) not in move.lost)
+        control.server = control.server and SERVER not in move.lost
+        control.resumes = {address: resume for address, resume in control.resumes.items() if address not in move.lost}
+        if move.phase is Phase.SETTLING:
+            self._settle(control, move)
+
+    def _settle(self, control: Control, move: Move) -> None:
+        control.generation = next_generation(move.generation)
         if control.ranks != control.groups[-1]:
             control.groups += (control.ranks,)
-        control.server = control.server and SERVER not in move.lost
         control.unwritten = tuple(self.setup.switches)
 
     def tree(self, control: Control) -> Tree:

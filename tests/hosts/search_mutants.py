@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from unittest.mock import patch
 
 import controller.moves
-from controller.moves import Settlement, settle
+from controller.moves import Move, Phase, Settlement, settle
 from hosts import ParameterServerCore, WorkerCore
 from hosts.messages import Messages, open_messages
 from hosts.rounds import NO_ROUND
@@ -95,11 +95,23 @@ def pause_without_stopping(core: WorkerCore) -> Held:
 
 
 def resume_unpaused(core: WorkerCore, resume: Resume) -> None:
-    core.paused = True
+    core.paused |= resume.plan != core.plan
     _resume(core, resume)
 
 
 _pause = WorkerCore.pause
+
+
+def lose_and_settle_by_old_answers(move: Move, addresses: Iterable[int], now_ns: int) -> None:
+    """A host lost among the Resumes: what the others have completed since they answered Pause is not asked."""
+    answers = move._held
+    _lose(move, addresses, now_ns)
+    if move.phase is Phase.PAUSING and not move._held:
+        for address in answers.keys() - move.lost:
+            move.held(address, replace(answers[address], generation=move.generation))
+
+
+_lose = Move.lose
 
 
 def open_any_generation(datagrams: object, job: int, generation: int, counters: object) -> Messages | None:
@@ -116,7 +128,7 @@ def accept_plan(*plans: object) -> None:
 @contextmanager
 def broken(changes: tuple[tuple[str, object], ...]) -> Iterator[None]:
     """Names of modules and classes here, `__` for the dot, with what they become."""
-    owners: dict[str, object] = {"WorkerCore": WorkerCore, "ParameterServerCore": ParameterServerCore}
+    owners = {owner.__name__: owner for owner in (WorkerCore, ParameterServerCore, Move)}
     patches: list[AbstractContextManager[object]] = []
     for name, new in changes:
         owner, attribute = name.split("__")
@@ -207,6 +219,12 @@ MUTANTS = (
         Setup("root", moves=1),
         "stuck",
         changes=(("moves__settle", settle_without_fetches),),
+    ),
+    Mutant(
+        "what is completed while others resume does not count when one is lost then",
+        Setup("root", workers=3, moves=1, lost=LAST, dies_in_moves=True),
+        "stuck",
+        changes=(("Move__lose", lose_and_settle_by_old_answers), ("WorkerCore__resume", resume_unpaused)),
     ),
     Mutant(
         "a paused worker still takes results",

@@ -83,7 +83,7 @@ class Setup:
     ghosts: bool = False
     """They do not die: a move gives one of them up, which goes on by the old plan."""
     dies_in_moves: bool = False
-    """Hosts may also die between their answer to Pause and their Resume."""
+    """Hosts may also die between their answer to Pause and their Resume, which may go unheard when they take it."""
     restarts: int = 0
     """How often a switch loses its registers."""
 
@@ -95,7 +95,7 @@ class Setup:
             gone = " or ".join("the server" if a == SERVER else f"worker {a - worker_address(0)}" for a in self.lost)
             parts.append(f"{gone} {'is cut off' if self.ghosts else 'dies'}")
         if self.dies_in_moves:
-            parts.append("also before its Resume")
+            parts.append("also in the move")
         if self.restarts:
             parts.append(f"{self.restarts} restarts of a switch")
         return "; ".join(parts)

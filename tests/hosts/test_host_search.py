@@ -49,6 +49,7 @@ LONG = [
         Setup(kind, slots=4, window=2, chunks=3, moves=1, restarts=restarts, lost=(FIRST,))
         for kind, restarts in (("server", 0), ("root", 1), ("inner", 0))
     ),
+    *(Setup(kind, workers=3, moves=2, lost=(FIRST, LAST_OF_3), dies_in_moves=True) for kind in ("server", "root")),
     *(Setup(kind, workers=3, moves=2, lost=(FIRST, LAST_OF_3)) for kind in ("server", "root", "inner")),
     *(
         Setup(kind, workers=3, slots=4, window=2, chunks=2, moves=1, lost=(LAST_OF_3,))
@@ -64,6 +65,14 @@ LONG = [
         Setup(kind, workers=3, chunks=2, moves=1, next_kind=next_kind, lost=(LAST_OF_3,))
         for kind, next_kind in (("root", "server"), ("tree-root", "inner"), ("inner", "tree"))
     ),
+]
+
+DEATHS_IN_MOVES = [
+    Setup("root", workers=3, moves=1, lost=(LAST_OF_3,), dies_in_moves=True),
+    Setup("root", chunks=2, moves=1, lost=(FIRST, LAST_OF_2), dies_in_moves=True),
+    Setup("inner", chunks=1, moves=1, lost=(FIRST,), dies_in_moves=True),
+    Setup("inner", moves=1, next_kind="root", lost=(SERVER,), dies_in_moves=True),
+    Setup("server", chunks=2, moves=1, next_kind="root", lost=(FIRST, SERVER), dies_in_moves=True),
 ]
 
 
@@ -101,7 +110,10 @@ def test_the_unbroken_protocol_passes_the_same_search(mutant: Mutant) -> None:
     Search(mutant.setup).run()
 
 
-@pytest.mark.xfail(strict=True, raises=Violation, reason="a move waits without end for who dies before its Resume")
-def test_a_host_may_die_in_the_middle_of_a_move() -> None:
-    """The survivors go on by the new plan, but the controller never ends the move, so it never begins another one."""
-    Search(Setup("root", workers=3, moves=1, lost=(LAST_OF_3,), dies_in_moves=True)).run()
+@pytest.mark.parametrize("setup", DEATHS_IN_MOVES, ids=str)
+def test_a_host_may_die_in_the_middle_of_a_move(setup: Setup) -> None:
+    """Whether it has answered Pause, has its Resume or has confirmed it, and whenever the controller learns of it."""
+    search = Search(setup)
+    search.run()
+    print(search)  # noqa: T201
+    assert search.finished

@@ -237,11 +237,17 @@ class Controller:
         return await self._apply()
 
     async def finish(self, job: int) -> None:
-        """Take a job from the switches and free what it held."""
+        """Take a job from the switches and free what it held.
+
+        It is over and its memory free even where this raises ControllerError: a switch that cannot be reached is put
+        right by the next change, which nobody takes part in before.
+        """
         self._job(job)
         del self._jobs[job]
-        await self._apply()
-        self.memory.retain(job)
+        try:
+            await self._apply()
+        finally:
+            self.memory.retain(job)
 
     def heartbeat(self, job: int, host: str, rounds: int, now_ns: int, *, waiting: bool = True) -> None:
         """A host of the job lives; for a worker also: how many rounds it has completed, and whether it waits for more

@@ -1,0 +1,242 @@
+"""A controller's session with an emulated switch in the same process: what gRPC would carry is called instead.
+
+It has the face of `controller.session.SwitchSession` that a `Controller` uses, so that hundreds of fabrics a minute can
+be built, run and thrown away. Entries are decoded from the switch's own tables on every read: nothing is remembered
+here, so that what a switch has lost is missed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Final
+
+from controller.entries import Call, CloneSession, Entry, FieldValue, Group, Item, SwitchState
+from controller.errors import SwitchUnreachable, WriteRefused
+from controller.session import PacketIn
+from emulator.entries import (
+    ActionCall,
+    ActionSet,
+    EmulatorError,
+    Exact,
+    Lpm,
+    Match,
+    Replica,
+    TableAction,
+    TableEntry,
+    WeightedAction,
+)
+from emulator.entries import CloneSession as EmulatedCloneSession
+from emulator.program import Program, ProgramState
+from emulator.switch import Switch
+from p4src import FABRIC_JSON
+from tests.p4src.emulated_node import AGGREGATION
+
+_ACTIONS: Final = {
+    "to_node": "FabricIngress.to_node",
+    "inner_node": f"{AGGREGATION}.inner_node",
+    "switch_root": f"{AGGREGATION}.switch_root",
+    "accept": f"{AGGREGATION}.accept",
+    "replicate": f"{AGGREGATION}.replicate",
+    "forward": "FabricIngress.routing.forward",
+    "set_class": "FabricIngress.set_class",
+    "deliver": "FabricEgress.deliver",
+    "bound_queue": "FabricEgress.bound_queue",
+    "identify": "FabricEgress.telemetry.identify",
+    "report": "FabricEgress.report",
+}
+"""By the last part of their names, as the controller has them."""
+_PACKET_IN_BYTES: Final = 2
+"""ingress_port (9 bits), padding (7)."""
+
+
+@lru_cache(maxsize=1)
+def fabric_program() -> Program:
+    """The compiled switch program."""
+    return Program.load(FABRIC_JSON.read_bytes())
+
+
+class StatePool:
+    """Memories of switches that are used again, emptied, since making one takes longer than emptying it."""
+
+    def __init__(self) -> None:
+        self._free: list[ProgramState] = []
+
+    def take(self) -> ProgramState:
+        if not self._free:
+            return fabric_program().new_state()
+        state = self._free.pop()
+        state.reset()
+        return state
+
+    def give_back(self, states: Iterable[ProgramState]) -> None:
+        """Of switches that run no more."""
+        self._free += states
+
+
+class DirectSession:
+    """A session with one switch. While `reachable` is False, everything raises SwitchUnreachable."""
+
+    def __init__(self, name: str, switch: Switch) -> None:
+        self.name = name
+        self.device_id = switch.device_id
+        self.reachable = True
+        self.openings = 1
+        self.packet_outs_sent = 0
+        self.packet_ins_received = 0
+        self._switch = switch
+        self._packets: list[PacketIn] = []
+        switch.on_packet_in = self._packet_in
+
+    def restart(self) -> None:
+        """The switch loses all it holds: entries, groups, registers, counters, and the packets in its queues."""
+        self._state.reset()
+        self._switch.start(fabric_program(), self._state)
+
+    @property
+    def is_up(self) -> bool:
+        return self.reachable
+
+    @property
+    def _state(self) -> ProgramState:
+        assert self._switch.state is not None
+        return self._switch.state
+
+    async def write(
+        self, *, inserts: Iterable[Item] = (), modifies: Iterable[Item] = (), deletes: Iterable[Item] = ()
+    ) -> None:
+        self._check_reachable("write")
+        refused: list[str] = []
+        for kind, items in (("delete", deletes), ("modify", modifies), ("insert", inserts)):
+            for item in items:
+                try:
+                    self._write(kind, item)
+                except EmulatorError as error:
+                    refused.append(f"{kind} {item}: {error}")
+        if refused:
+            raise WriteRefused(f"{self.name}: {len(refused)} updates refused: {'; '.join(refused)}")
+
+    def _write(self, kind: str, item: Item) -> None:
+        replication = self._switch.replication
+        match item:
+            case Group(group_id, replicas):
+                if kind == "delete":
+                    replication.delete_group(group_id)
+                else:
+                    replication.set_group(group_id, _replicas(replicas))
+            case CloneSession(session_id, replicas):
+                if kind == "delete":
+                    replication.delete_session(session_id)
+                else:
+                    replication.set_session(session_id, EmulatedCloneSession(_replicas(replicas)))
+            case Entry():
+                self._write_entry(kind, item)
+
+    def _write_entry(self, kind: str, entry: Entry) -> None:
+        table = self._state.tables[entry.table]
+        if entry.default:
+            table.set_default(_encode_action(entry.calls))
+            return
+        fields = {_last(field.name): field.match_kind for field in table.schema.key}
+        given = dict(entry.match)
+        match = tuple(_encode_match(given[name]) for name in fields)
+        if kind == "delete":
+            table.delete(match)
+            return
+        action = _encode_action(entry.calls, selector=table.schema.profile is not None)
+        if kind == "modify":
+            table.modify(TableEntry(match, action))
+        else:
+            table.insert(TableEntry(match, action))
+
+    async def read(self, defaults: Sequence[str] = ()) -> SwitchState:
+        self._check_reachable("read its state")
+        items: list[Item] = []
+        for name, table in self._state.tables.items():
+            fields = [_last(field.name) for field in table.schema.key]
+            if not table.constant:
+                for entry in table.entries():
+                    match = zip(fields, map(_decode_match, entry.match), strict=True)
+                    items.append(Entry(name, tuple(sorted(match)), _decode_action(entry.action)))
+            if name in defaults:
+                items.append(Entry(name, (), _decode_action(table.default), default=True))
+        for number, replicas in self._switch.replication.groups.items():
+            items.append(Group(number, tuple(sorted((r.port, r.instance) for r in replicas))))
+        for number, session in self._switch.replication.sessions.items():
+            items.append(CloneSession(number, tuple(sorted((r.port, r.instance) for r in session.replicas))))
+        return SwitchState.of(items)
+
+    async def send(self, packets: Iterable[tuple[int, bytes]]) -> int:
+        self._check_reachable("send packets")
+        count = 0
+        for port, frame in packets:
+            self._switch.packet_out((port << 7).to_bytes(2, "big") + frame)
+            count += 1
+        self.packet_outs_sent += count
+        return count
+
+    def take_packets(self) -> list[PacketIn]:
+        taken, self._packets = self._packets, []
+        return taken
+
+    async def drain(self, packet_ins: int, timeout_s: float = 5.0) -> None:
+        """They are here as soon as the fabric has delivered them."""
+
+    def _packet_in(self, frame: bytes) -> None:
+        self.packet_ins_received += 1
+        self._packets.append(PacketIn(int.from_bytes(frame[:2], "big") >> 7, frame[_PACKET_IN_BYTES:]))
+
+    def _check_reachable(self, what: str) -> None:
+        if not self.reachable:
+            raise SwitchUnreachable(f"{self.name}: cannot {what}: it is down")
+
+
+def _last(name: str) -> str:
+    return name.rsplit(".", 1)[-1]
+
+
+def _encode_match(value: FieldValue) -> Match:
+    return Lpm(*value) if isinstance(value, tuple) else Exact(value)
+
+
+def _decode_match(match: Match) -> FieldValue:
+    match match:
+        case Exact(value):
+            return value
+        case Lpm(value, length):
+            return value, length
+    raise TypeError(f"the fabric's own tables have no {match}")
+
+
+def _encode_call(call: Call) -> ActionCall:
+    name = _ACTIONS[call.action]
+    given = dict(call.args)
+    return ActionCall(name, tuple(given[param] for param, _ in fabric_program().actions[name].params))
+
+
+def _encode_action(calls: Sequence[Call], *, selector: bool = False) -> TableAction:
+    if selector:
+        return ActionSet(tuple(WeightedAction(_encode_call(call)) for call in calls))
+    (call,) = calls
+    return _encode_call(call)
+
+
+def _decode_call(call: ActionCall) -> Call:
+    if call.name not in fabric_program().actions:
+        return Call(_last(call.name))
+    names = [name for name, _ in fabric_program().actions[call.name].params]
+    return Call(_last(call.name), tuple(sorted(zip(names, call.params, strict=True))))
+
+
+def _decode_action(action: TableAction) -> tuple[Call, ...]:
+    match action:
+        case ActionCall():
+            return (_decode_call(action),)
+        case ActionSet(actions):
+            calls = [_decode_call(one.call) for one in actions]
+            return tuple(sorted(calls, key=lambda c: (c.action, c.args)))
+    raise TypeError(f"the controller writes no {action}")
+
+
+def _replicas(replicas: Iterable[tuple[int, int]]) -> tuple[Replica, ...]:
+    return tuple(Replica(port, instance) for port, instance in replicas)

@@ -1,0 +1,230 @@
+"""What one seed stands for: a fabric, a job, its tensors, the links' faults, and what happens when.
+
+`Schedule.draw(seed)` is the whole of it; `repr` tells it. Nothing else is random.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from controller.placement import Placement
+from topologies.generators import fat_tree, leaf_spine
+from topologies.model import Endpoint, Topology
+from topologies.routing import Routes
+from wire.aggregation import CHUNKS
+
+GBPS: Final = 1_000_000_000
+US: Final = 1_000
+
+FABRICS: Final[dict[str, Callable[[], Topology]]] = {
+    "one switch": lambda: leaf_spine(1, 0, 9, rate_bps=GBPS),
+    "two leaves": lambda: leaf_spine(2, 1, 5, rate_bps=GBPS),
+    "leaf-spine": lambda: leaf_spine(2, 2, 5, rate_bps=GBPS),
+    "three leaves": lambda: leaf_spine(3, 2, 3, rate_bps=GBPS, uplink_rate_bps=GBPS // 2),
+    "fat-tree": lambda: fat_tree(4, rate_bps=GBPS),
+}
+SIZES: Final = (0, 1, 2, 255, 256, 257, 512, 700, 2048, 4000)
+"""Elements of a tensor."""
+
+
+@cache
+def fabric_named(name: str) -> tuple[Topology, Routes]:
+    topology = FABRICS[name]()
+    return topology, Routes(topology)
+
+
+@dataclass(frozen=True)
+class Happening:
+    """Something that is done once the fastest worker has completed so many rounds, and a little later."""
+
+    rounds: int
+    delay_ns: int
+
+
+@dataclass(frozen=True)
+class MoveTo(Happening):
+    depth: int
+    server_root: bool
+
+
+@dataclass(frozen=True)
+class Kill(Happening):
+    rank: int
+
+
+@dataclass(frozen=True)
+class Restart(Happening):
+    switch: str
+    boot_ns: int
+
+
+@dataclass(frozen=True)
+class LinkDown(Happening):
+    end: Endpoint
+    noticed_ns: int
+    for_ns: int
+
+
+@dataclass(frozen=True)
+class Damage:
+    """Flipped bits: `way` is "down" (every link into a host) or "up" (out of one host).
+
+    Either way no two contributions of one round are hit, and no packet twice: the linear check finds any damage to one
+    lane, but damage to the same high bit of two lanes can cancel in it (docs/design.md §2.2).
+    """
+
+    way: str
+    host: int
+    rate: float
+
+
+@dataclass(frozen=True)
+class Schedule:
+    seed: int
+    fabric: str
+    job: int
+    workers: int
+    slots: int
+    window: int
+    depth: int
+    server: bool
+    """Whether the job has a parameter server."""
+    server_root: bool
+    sizes: tuple[int, ...]
+    gap_ns: int
+    """Between two tensors' submissions; 0: all are in flight at once."""
+    first_round: int
+    slots_before: int
+    """Of every switch's memory, taken by others."""
+    loss: float
+    duplicate: float
+    reorder: float
+    reorder_ns: int
+    damage: Damage | None
+    poll_ns: int
+    control_loss: float
+    happenings: tuple[Happening, ...] = field(default=())
+
+    @classmethod
+    def draw(cls, seed: int, *, faults: bool = True) -> Schedule:
+        """`faults`: also kill workers, restart switches and take links down."""
+        rng = random.Random(seed)
+        fabric = rng.choices(list(FABRICS), (25, 25, 30, 18, 2))[0]
+        topology, _ = fabric_named(fabric)
+        workers = min(rng.choice((1, 2, 2, 3, 4, 5, 6, 8)), len(topology.hosts) - 1)
+        slots = rng.choice((2, 4, 8, 16, 64))
+        window = rng.choice((slots // 2, slots // 2, rng.randint(1, slots // 2)))
+        sizes = tuple(rng.choice(SIZES) for _ in range(rng.randint(1, 4)))
+        rounds = rounds_of(sizes, window)
+        server = rng.random() < 0.7
+        damage = None
+        if rng.random() < 0.3:
+            way = rng.choice(("down", "up"))
+            rate = rng.uniform(0.001, 0.1 if way == "down" else 0.01)
+            damage = Damage(way, rng.randrange(workers), rate)
+        schedule = cls(
+            seed=seed,
+            fabric=fabric,
+            job=rng.choice((1, 0xFFFF, rng.randint(2, 0xFFFE))),
+            workers=workers,
+            slots=slots,
+            window=window,
+            depth=rng.choice((0, 1, 1, 2, 3) if server else (1, 1, 2, 3)),
+            server=server,
+            server_root=server and rng.random() < 0.7,
+            sizes=sizes,
+            gap_ns=rng.choice((0, 0, rng.randint(1, 300) * US)),
+            first_round=rng.choice((0, 0, 0, CHUNKS - rng.randint(1, max(1, rounds)))),
+            slots_before=rng.choice((0, rng.randint(1, 500), 1024 - slots)),
+            loss=rng.choice((0.0, rng.uniform(0, 0.03), rng.uniform(0, 0.1))),
+            duplicate=rng.choice((0.0, rng.uniform(0, 0.1))),
+            reorder=rng.choice((0.0, rng.uniform(0, 0.5))),
+            reorder_ns=rng.choice((50, 300, 3000)) * US,
+            damage=damage,
+            poll_ns=rng.choice((0, 5, 20)) * US,
+            control_loss=rng.choice((0.0, 0.2)),
+        )
+        happenings = _draw_happenings(rng, schedule, rounds, faults)
+        return cls(**{**schedule.__dict__, "happenings": happenings})
+
+    @property
+    def worker_names(self) -> tuple[str, ...]:
+        return self._hosts()[: self.workers]
+
+    @property
+    def server_name(self) -> str | None:
+        return self._hosts()[self.workers] if self.server else None
+
+    def _hosts(self) -> tuple[str, ...]:
+        topology, _ = fabric_named(self.fabric)
+        names = [host.name for host in topology.hosts]
+        random.Random(f"hosts {self.seed}").shuffle(names)
+        return tuple(names)
+
+    def tensors(self) -> list[list[NDArray[np.float32]]]:
+        """By tensor and rank. Magnitudes differ, so that exponents do."""
+        rng = np.random.default_rng(self.seed)
+        return [
+            [(rng.standard_normal(size) * np.exp2(rng.integers(-8, 9))).astype(np.float32) for _ in range(self.workers)]
+            for size in self.sizes
+        ]
+
+
+def rounds_of(sizes: Sequence[int], window: int) -> int:
+    chunks = [-(-size // 256) for size in sizes]
+    return sum(min(window, count) + count for count in chunks)
+
+
+def _draw_happenings(rng: random.Random, schedule: Schedule, rounds: int, faults: bool) -> tuple[Happening, ...]:
+    topology, _ = fabric_named(schedule.fabric)
+    drawn: list[Happening] = []
+
+    def when() -> tuple[int, int]:
+        return rng.randint(0, rounds), rng.randint(0, 300) * US
+
+    for _ in range(rng.choice((0, 0, 1, 1, 2, 3))):
+        drawn.append(MoveTo(*when(), rng.choice((0, 1, 2, 3)), schedule.server and rng.random() < 0.5))
+    if not faults:
+        return tuple(drawn)
+    for rank in rng.sample(range(schedule.workers), rng.choice((0, 0, 0, 1, 1, 2))) if schedule.workers > 2 else ():
+        drawn.append(Kill(*when(), rank))
+    if rng.random() < 0.25:
+        drawn.append(Restart(*when(), rng.choice(topology.switches).name, rng.randint(1, 20_000) * US))
+    uplinks = [link.a for link in topology.links if topology.is_switch(link.a.node)]
+    if schedule.fabric in ("leaf-spine", "three leaves", "fat-tree") and rng.random() < 0.2:
+        drawn.append(
+            LinkDown(*when(), rng.choice(uplinks), rng.randint(0, 5_000) * US, rng.randint(1_000, 100_000) * US)
+        )
+    return tuple(drawn)
+
+
+def draw_tree(
+    rng: random.Random, topology: Topology, workers: Sequence[str], server: str | None, depth: int
+) -> Placement:
+    """Any tree of at most `depth` levels of switches over these workers; with a server, that is the root."""
+    switches = [switch.name for switch in topology.switches]
+    rng.shuffle(switches)
+    if server is not None:
+        root, level = server, {server: 0}
+    else:
+        root = switches.pop()
+        level = {root: 1}
+    parents: dict[str, str] = {}
+    for name in switches[: rng.randint(0, 4)]:
+        above = [node for node, at in level.items() if at < depth]
+        if above:
+            parents[name] = rng.choice(above)
+            level[name] = level[parents[name]] + 1
+    aggregators = {worker: rng.choice(list(level)) for worker in workers}
+    used = set(aggregators.values())
+    while idle := parents.keys() - used - set(parents.values()):
+        for name in idle:
+            del parents[name]
+    return Placement(aggregators, parents, root)

@@ -1,0 +1,58 @@
+"""Random schedules on the compiled switch program: whatever happens, every sum is exact and nothing is left behind.
+
+A schedule is its seed: `WEIR_SEED=… pytest tests/schedules/test_schedules.py` plays that one alone, and prints it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+import pytest
+
+from tests.schedules.play import Seen, play
+from tests.schedules.schedule import Schedule
+
+QUICK = 240
+LONG = 10_000
+_REPLAYED = os.environ.get("WEIR_SEED")
+
+
+async def play_seeds(seeds: range) -> Seen:
+    """All of them, however many fail; what they met. Raises AssertionError with every seed that failed."""
+    seen, failures = Seen(), []
+    for seed in [int(_REPLAYED)] if _REPLAYED else seeds:
+        schedule = Schedule.draw(seed)
+        if _REPLAYED:
+            sys.stdout.write(f"{schedule}\n")
+        try:
+            seen += await play(schedule)
+        except Exception as error:
+            if _REPLAYED:
+                raise
+            failures.append(f"WEIR_SEED={seed}: {type(error).__name__}: {str(error)[:400]}")
+            if len(failures) == 10:
+                break
+    sys.stdout.write(f"{seen}\n")
+    assert not failures, "\n".join(failures)
+    return seen
+
+
+@pytest.mark.parametrize("part", range(4))
+async def test_every_sum_is_exact_whatever_happens(part: int) -> None:
+    await play_seeds(range(part * QUICK // 4, (part + 1) * QUICK // 4))
+
+
+@pytest.mark.long
+async def test_ten_thousand_schedules() -> None:
+    started = time.monotonic()
+    seen = await play_seeds(range(1_000_000, 1_000_000 + LONG))
+    sys.stdout.write(f"{time.monotonic() - started:.0f} s\n")
+    if not _REPLAYED:
+        for kind in ("MoveTo", "Kill", "Restart", "LinkDown"):
+            assert seen.happenings[kind] > LONG / 100, f"{kind} hardly ever happened"
+        for reason in ("bad_check", "bad_checksum", "duplicate", "stale_generation", "paused", "late", "malformed"):
+            assert seen.hosts[reason], f"no host ever dropped anything as {reason}"
+        for reason in ("duplicate", "late", "unknown_job", "not_parent", "bad_checksum", "no_route"):
+            assert seen.switches[reason], f"no switch ever dropped anything as {reason}"

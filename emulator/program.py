@@ -15,7 +15,7 @@ from typing import ClassVar, NamedTuple
 from emulator import cache
 from emulator.bmv2json import Document, Profile
 from emulator.bmv2json import Table as TableNode
-from emulator.bmv2reader import read
+from emulator.bmv2reader import MALFORMED, read
 from emulator.compiler.layout import is_static, plan
 from emulator.compiler.link import link
 from emulator.schema import (
@@ -31,13 +31,14 @@ from emulator.schema import (
     ValueSetSchema,
 )
 from emulator.state import ActionProfile, Counter, Digest, ProgramState, Register, Table, ValueSet
-from emulator.tables.meters import MeterArray, MeterRates
+from emulator.tables.meters import ColorCounts, MeterArray, MeterRates
 from emulator.tables.rows import action_codes, profile_actions
 
 __all__ = [
     "ActionProfile",
     "ActionProfileSchema",
     "ActionSchema",
+    "ColorCounts",
     "Counter",
     "CounterSchema",
     "Digest",
@@ -134,15 +135,22 @@ class Program:
             if code is None:
                 from emulator.compiler.module import compile_program  # heavy, and not needed for cached programs
 
-                code = compile_program(document)
+                try:
+                    code = compile_program(document)
+                except MALFORMED as error:
+                    raise UnsupportedProgram(f"{document.name}: cannot be compiled ({error!r})") from error
                 cache.keep(key, code)
             addresses, keep_alive = link(code, EntryPoints._fields)
             program = cls._loaded[key] = cls(document, EntryPoints(*addresses), keep_alive)
         return program
 
     def new_state(self) -> ProgramState:
-        """Fresh memory for one switch."""
-        return ProgramState(self._document, self._layout, self.tables, self.actions, self.action_profiles)
+        """Fresh memory for one switch. Raises `UnsupportedProgram` where it cannot be had."""
+        try:
+            return ProgramState(self._document, self._layout, self.tables, self.actions, self.action_profiles)
+        except MemoryError:
+            size = self._layout.state_bytes
+            raise UnsupportedProgram(f"{self.name}: its registers, counters and meters take {size} bytes") from None
 
 
 def _actions(document: Document) -> dict[str, ActionSchema]:
@@ -163,6 +171,7 @@ def _table_schema(document: Document, node: TableNode) -> TableSchema:
     default = node.default_action
     return TableSchema(
         name=node.name,
+        egress=node.name in document.egress.nodes,
         key=tuple(KeyField(key.name, key.match_kind, document.width(key.target)) for key in node.key),
         actions=tuple(document.actions[action_id].name for action_id in action_codes(node)),
         size=node.size,

@@ -37,6 +37,8 @@ class ActionSchema:
 @dataclass(frozen=True, slots=True)
 class TableSchema:
     name: str
+    egress: bool
+    """Whether it stands in egress; else in ingress."""
     key: tuple[KeyField, ...]
     actions: tuple[str, ...]
     size: int

@@ -4,9 +4,11 @@ One `P4RuntimeServer` serves one or several `emulator.datapath.Datapath`s, told 
 through::
 
     server      gRPC: RPCs, streams, errors as canonical codes
-    device      one switch: arbitration, pipeline config, locks, packets
-    pipeline    one config: P4Info ids resolved once, checked against the program
-    tables, profiles, arrays, meters, value_sets, digests, replication      one entity kind each
+    clients     the controllers of one switch: arbitration, roles, who is told what
+    device      one switch: pipeline config, locks, packets
+    batches     a Write's updates: each for itself, all or none, all at once
+    pipeline    one config and what it serves, which `resolve` has checked against the program
+    tables, direct, profiles, arrays, meters, value_sets, digests, replication      one entity kind each
     matches, actions, typespec, bytestring     their codecs
 
 and ends in `emulator.program.ProgramState` and the switch's replication engine, which hold the state; here is only
@@ -14,10 +16,13 @@ what they do not hold (controller metadata, election ids). The specification is 
 the code, the module names it. Protobuf messages are finsy's.
 
 Differences from simple_switch_grpc: registers can be read and written; values are answered in canonical form; when a
-primary leaves there is none until somebody claims the highest election id again; a batch's errors name every update.
-Any role may do everything: a role with a config is refused. Time stamps of digests and idle notifications are the
-switch's time. What counts or meters hits of a default entry, and DATAPLANE_ATOMIC
-batches, answer UNIMPLEMENTED.
+primary leaves there is none until somebody claims the highest election id again; a batch's errors name every update;
+roles are kept apart; batches may be taken back or be seen as one by packets. Time stamps of digests and idle
+notifications are the switch's time.
+
+What answers UNIMPLEMENTED: architecture-specific externs and stream messages; action sets that select at random;
+ranges of value sets that no mask can say; idle timeouts of constant entries; digests of other types than structs,
+tuples and scalars; DATAPLANE_ATOMIC batches that change tables in ingress and in egress.
 """
 
 from emulator.p4runtime.server import API_VERSION, P4RuntimeServer, Tls

@@ -74,6 +74,10 @@ class RegisterService:
             for index in wanted:
                 self._state.write(index, value)
 
+    def is_torn(self, query: p4r.RegisterEntry) -> bool:
+        """Whether a packet could change the cell that is read, while it is read: it has more than one word."""
+        return self.type.width > 64 and query.HasField("index")
+
     def read(self, query: p4r.RegisterEntry) -> Iterator[p4r.Entity]:
         for index in cells(query.index, query.HasField("index"), self._size, self.name):
             yield self._entity(index)

@@ -1,30 +1,26 @@
-"""One switch behind the server: its sessions, its pipeline config, its entities and its packets to and from
-controllers.
+"""One switch behind the server: its pipeline config, its entities and its packets to and from controllers.
 
-Three locks, always taken in this order and never the other way round::
-
-    _turn      one arbitration message at a time; may wait for a write
-    _entities  writes, reads and pipeline changes, one at a time
-    _clients   the arbiters' tables, for a moment
-
-The data path calls `_forward_packet_in`, `_learn` and `_pass_time` from its own thread, perhaps with locks of its own
-held; they take none of these.
+The locks of its `Clients` come first, then `_entities`: writes, reads and pipeline changes, one at a time. The data
+path calls `_forward_packet_in`, `_learn` and `_pass_time` from its own thread, perhaps with locks of its own held; they
+take none of these.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from finsy.proto import U128, p4r
 
 from emulator.datapath import Datapath
 from emulator.entries import CloneSession, EmulatorError, Replica
-from emulator.p4runtime.arbitration import Arbiter, Notice
+from emulator.p4runtime.batches import write_all_or_none, write_at_once, write_each
+from emulator.p4runtime.clients import Clients
 from emulator.p4runtime.digests import Record
 from emulator.p4runtime.pipeline import Pipeline
-from emulator.p4runtime.refusal import BatchRefusal, Code, Refusal, code_number, invalid, refusal_of, unimplemented
+from emulator.p4runtime.refusal import BatchRefusal, Code, Refusal, invalid, refusal_of
 from emulator.p4runtime.replication import ReplicationService
+from emulator.p4runtime.roles import object_id
 from emulator.p4runtime.session import Session
 from emulator.program import Program
 
@@ -72,18 +68,15 @@ class Device:
         """Packet-ins put on streams."""
         self._datapath = datapath
         self._replication = ReplicationService(datapath.replication)
-        self._turn = threading.Lock()
         self._entities = threading.Lock()
-        self._clients = threading.Lock()
         self._counting = threading.Lock()
         self._telling = threading.Lock()
         """Keeps lists of digests in order; below all others."""
-        self._arbiters: dict[str, Arbiter[Session]] = {"": Arbiter()}
-        self._primaries: tuple[Session, ...] = ()
         self._pipeline: Pipeline | None = None
         self._saved: Pipeline | None = None
         """From VERIFY_AND_SAVE to COMMIT: reads and writes go there."""
         self._since_saved: list[p4r.Update] = []
+        self.clients = Clients(self.id, self._entities, self._forget_digests)
 
     def attach(self) -> None:
         """Take the switch's packet-ins, digests and idle entries."""
@@ -95,79 +88,14 @@ class Device:
         self._datapath.on_packet_in = None
         self._datapath.on_digest = self._datapath.on_poll = None
 
-    # -- arbitration
-
-    def arbitrate(self, session: Session, message: p4r.MasterArbitrationUpdate) -> None:
-        """A controller's arbitration message. Raises `Refusal`: its stream must then end."""
-        role = message.role.name
-        if message.role.HasField("config"):
-            raise invalid(
-                f"role {role!r} has a config ({message.role.config.type_url}); this switch knows no scheme for it: "
-                "leave it unset, every role may do everything"
-            )
-        election_id = U128.decode(message.election_id) if message.HasField("election_id") else None
-        with self._turn:
-            with self._clients:
-                arbiter = self._arbiters.setdefault(role, Arbiter())
-                notices = arbiter.update(session, election_id)
-                session.role, session.device_id = role, self.id
-                self._note_primaries()
-            for notice in notices:
-                if notice.client is session and notice.code is Code.OK:
-                    with self._entities:
-                        pass  # what the previous primary has started is finished first
-                self._notify(role, notice)
-
-    def leave(self, session: Session) -> None:
-        """A stream has ended."""
-        with self._turn:
-            with self._clients:
-                if session.role is None or session not in self._arbiters[session.role].clients:
-                    return
-                notices = self._arbiters[session.role].leave(session)
-                self._note_primaries()
-            for notice in notices:
-                self._notify(session.role, notice)
-
-    def _note_primaries(self) -> None:
-        primaries = (arbiter.primary for arbiter in self._arbiters.values())
-        before = self._primaries
-        self._primaries = tuple(primary for primary in primaries if primary is not None)
-        if self._primaries != before and self._pipeline is not None:
-            self._pipeline.forget_digests()
-
-    def _notify(self, role: str, notice: Notice[Session]) -> None:
-        message = p4r.StreamMessageResponse()
-        arbitration = message.arbitration
-        arbitration.device_id = self.id
-        if role:
-            arbitration.role.name = role
-        if notice.highest is not None:
-            arbitration.election_id.CopyFrom(U128.encode(notice.highest))
-        arbitration.status.code = code_number(notice.code)
-        arbitration.status.message = {
-            Code.OK: "you are the primary",
-            Code.ALREADY_EXISTS: "another controller is the primary",
-            Code.NOT_FOUND: "there is no primary",
-        }[notice.code]
-        notice.client.send(message)
-
-    def _check_primary(self, role: str, election_id: int | None) -> None:
-        with self._clients:
-            arbiter = self._arbiters.get(role)
-            primary = arbiter is not None and arbiter.is_primary(election_id)
-        if arbiter is None:
-            raise Refusal(Code.NOT_FOUND, f"device {self.id} has no role {role!r}")
-        if not primary:
-            shown = "no election id" if election_id is None else f"election id {election_id}"
-            raise Refusal(Code.PERMISSION_DENIED, f"not primary: {shown} is not the primary's")
-
     # -- pipeline config
 
     def set_config(self, request: _SetRequest) -> None:
         """SetForwardingPipelineConfig. Raises `EmulatorError`; the running program then stays as it was."""
         with self._entities:
-            self._check_primary(request.role, _election_id(request))
+            self.clients.check_primary(request.role, _election_id(request))
+            if not self.clients.roles.may_set_pipeline(request.role):
+                raise Refusal(Code.PERMISSION_DENIED, f"role {request.role!r} may not set the pipeline config")
             config = request.config if request.HasField("config") else None
             match request.action:
                 case _SetRequest.VERIFY:
@@ -192,7 +120,11 @@ class Device:
                     )
 
     def get_config(self, kind: _GetRequest.ResponseType.ValueType) -> _Config | None:
-        """GetForwardingPipelineConfig; None when there is none."""
+        """GetForwardingPipelineConfig; None when there is none. Raises `Refusal`."""
+        if kind not in _GetRequest.ResponseType.values():
+            raise invalid(
+                f"response type {kind} is none of ALL, COOKIE_ONLY, P4INFO_AND_COOKIE, DEVICE_CONFIG_AND_COOKIE"
+            )
         with self._entities:
             pipeline = self._saved or self._pipeline
         if pipeline is None:
@@ -213,7 +145,7 @@ class Device:
         program = Program.load(config.p4_device_config)
         kept = _Config()
         kept.CopyFrom(config)
-        return Pipeline(kept, program, program.new_state(), ReplicationService(_Scratch()))
+        return Pipeline(kept, program, program.new_state(), ReplicationService(_Scratch()), self._datapath)
 
     def _commit(self, verified: Pipeline, updates: Iterable[p4r.Update]) -> None:
         self._datapath.load(verified.config.p4_device_config)
@@ -221,7 +153,7 @@ class Device:
         program, state = self._datapath.program, self._datapath.state
         assert program is not None, "a data path that has loaded a program shows none"
         assert state is not None, "a data path that has loaded a program shows no state"
-        self._pipeline = Pipeline(verified.config, program, state, self._replication)
+        self._pipeline = Pipeline(verified.config, program, state, self._replication, self._datapath)
         self._saved, self._since_saved = None, []
         for update in updates:
             self._pipeline.write(update)
@@ -246,17 +178,18 @@ class Device:
     def write(self, request: p4r.WriteRequest) -> None:
         """Write. Raises `BatchRefusal` when some updates failed, `Refusal` when none was tried."""
         with self._entities:
-            self._check_primary(request.role, _election_id(request))
+            self.clients.check_primary(request.role, _election_id(request))
             pipeline = self._current()
-            match request.atomicity:
-                case p4r.WriteRequest.CONTINUE_ON_ERROR:
-                    refusals = _write_each(pipeline, request.updates)
-                case p4r.WriteRequest.ROLLBACK_ON_ERROR:
-                    refusals = _write_all_or_none(pipeline, request.updates)
-                case _:
-                    raise unimplemented(
-                        "batches are CONTINUE_ON_ERROR or ROLLBACK_ON_ERROR here: packets see each update"
-                    )
+            apply = {
+                p4r.WriteRequest.CONTINUE_ON_ERROR: write_each,
+                p4r.WriteRequest.ROLLBACK_ON_ERROR: write_all_or_none,
+                p4r.WriteRequest.DATAPLANE_ATOMIC: write_at_once,
+            }.get(request.atomicity)
+            if apply is None:
+                raise invalid(
+                    f"atomicity {request.atomicity} is none of CONTINUE_ON_ERROR, ROLLBACK_ON_ERROR, DATAPLANE_ATOMIC"
+                )
+            refusals = apply(pipeline, request.updates, lambda update: self._check_role(request.role, pipeline, update))
             failed = any(refusal is not None for refusal in refusals)
             if self._saved is not None:
                 done = zip(request.updates, refusals, strict=True)
@@ -267,13 +200,15 @@ class Device:
 
     def read(self, request: p4r.ReadRequest) -> tuple[list[p4r.Entity], BatchRefusal | None]:
         """Read: the entities that were found, and which queries failed. Raises `Refusal` without a pipeline."""
+        if request.role not in self.clients.roles:
+            raise self.clients.unknown_role(request.role)
         entities: list[p4r.Entity] = []
         refusals: list[Refusal | None] = []
         with self._entities:
             pipeline = self._current()
             for query in request.entities:
                 try:
-                    entities.extend(pipeline.read(query))
+                    entities.extend(pipeline.read(query, lambda given: self._may_use(request.role, pipeline, given)))
                 except EmulatorError as error:
                     refusals.append(refusal_of(error))
                 else:
@@ -287,12 +222,20 @@ class Device:
             raise Refusal(Code.FAILED_PRECONDITION, f"no forwarding pipeline config is set for device {self.id}")
         return pipeline
 
+    def _check_role(self, role: str, pipeline: Pipeline, update: p4r.Update) -> None:
+        given = object_id(update.entity) if role else None
+        if given and not self._may_use(role, pipeline, given):
+            raise Refusal(Code.PERMISSION_DENIED, f"the role {role!r} may not write what has the id {given}")
+
+    def _may_use(self, role: str, pipeline: Pipeline, given: int) -> bool:
+        return self.clients.roles.may_use(role, given, pipeline.owners.get(given))
+
     # -- packets
 
     def packet_out(self, session: Session, message: p4r.PacketOut) -> None:
         """A controller's packet for the data plane. Raises `Refusal`, for a stream error."""
         try:
-            if session not in self._primaries:
+            if session not in self.clients.primaries:
                 raise Refusal(Code.PERMISSION_DENIED, "only the primary may send packet-outs")
             pipeline = self._pipeline
             if pipeline is None:
@@ -312,12 +255,20 @@ class Device:
 
     def acknowledge(self, session: Session, ack: p4r.DigestListAck) -> None:
         """A controller has taken a list of digests. Raises `Refusal`, for a stream error."""
-        if session not in self._primaries:
+        if session not in self.clients.primaries:
             raise Refusal(Code.PERMISSION_DENIED, "only the primary may acknowledge digests")
         pipeline = self._pipeline
         if pipeline is None:
             raise Refusal(Code.FAILED_PRECONDITION, f"no forwarding pipeline config is set for device {self.id}")
+        if not self._may_use(session.role or "", pipeline, ack.digest_id):
+            raise Refusal(
+                Code.PERMISSION_DENIED, f"the role {session.role!r} gets no digests with the id {ack.digest_id}"
+            )
         pipeline.acknowledge(ack)
+
+    def _forget_digests(self) -> None:
+        if self._pipeline is not None:
+            self._pipeline.forget_digests()
 
     def _watch(self) -> None:
         """Let the data path call when a controller waits for something, and only then."""
@@ -327,24 +278,28 @@ class Device:
 
     def _learn(self, name: str, records: list[Record]) -> None:
         pipeline = self._pipeline
-        if pipeline is not None and self._primaries:
+        if pipeline is not None and self.clients.primaries:
             with self._telling:
-                self._offer(*(p4r.StreamMessageResponse(digest=message) for message in pipeline.learn(name, records)))
+                self._offer_digests(pipeline, pipeline.learn(name, records))
 
     def _pass_time(self) -> None:
         pipeline = self._pipeline
-        if pipeline is not None and self._primaries:
+        if pipeline is not None and self.clients.primaries:
             with self._telling:
                 lists, idle = pipeline.pass_time()
-                self._offer(
-                    *(p4r.StreamMessageResponse(digest=message) for message in lists),
-                    *(p4r.StreamMessageResponse(idle_timeout_notification=message) for message in idle),
-                )
+                self._offer_digests(pipeline, lists)
+                for told in idle:
+                    message = p4r.StreamMessageResponse(idle_timeout_notification=told)
+                    self._offer(pipeline, told.table_entry[0].table_id, message)
 
-    def _offer(self, *messages: p4r.StreamMessageResponse) -> None:
-        """Put messages on the primaries' streams."""
-        for message in messages:
-            for session in self._primaries:
+    def _offer_digests(self, pipeline: Pipeline, lists: Iterable[p4r.DigestList]) -> None:
+        for told in lists:
+            self._offer(pipeline, told.digest_id, p4r.StreamMessageResponse(digest=told))
+
+    def _offer(self, pipeline: Pipeline, about: int, message: p4r.StreamMessageResponse) -> None:
+        """Put what is told about an object on the streams of the primaries whose roles may use it."""
+        for session in self.clients.primaries:
+            if self._may_use(session.role or "", pipeline, about):
                 session.offer(message)
 
     # -- packet-ins
@@ -363,55 +318,13 @@ class Device:
             packet.metadata.extend(metadata)
         else:
             return
-        sent = sum(session.offer(message) for session in self._primaries)
+        roles = self.clients.roles
+        sent = sum(
+            session.offer(message) for session in self.clients.primaries if roles.receives(session.role or "", packet)
+        )
         with self._counting:
             self.packet_ins += sent
 
 
-def _write_each(pipeline: Pipeline, updates: Iterable[p4r.Update]) -> list[Refusal | None]:
-    """Apply what can be applied; why the others were not, one element per update."""
-    refusals: list[Refusal | None] = []
-    write = pipeline.write
-    for update in updates:
-        try:
-            write(update)
-        except EmulatorError as error:
-            refusals.append(refusal_of(error))
-        else:
-            refusals.append(None)
-    return refusals
-
-
-def _write_all_or_none(pipeline: Pipeline, updates: Sequence[p4r.Update]) -> list[Refusal | None]:
-    """Apply all updates, or take back those before the first that fails; the others are then ABORTED."""
-    undo: list[list[p4r.Update]] = []
-    for number, update in enumerate(updates):
-        try:
-            before = pipeline.undo(update)
-            pipeline.write(update)
-        except EmulatorError as error:
-            for taken_back in reversed(undo):
-                for step in taken_back:
-                    pipeline.write(step)
-            aborted = Refusal(Code.ABORTED, f"update {number} of the batch failed: {error}")
-            return [refusal_of(error) if other == number else aborted for other in range(len(updates))]
-        undo.append(before)
-    return [None] * len(updates)
-
-
 def _election_id(request: _SetRequest | p4r.WriteRequest) -> int | None:
     return U128.decode(request.election_id) if request.HasField("election_id") else None
-
-
-def chunks(entities: Iterable[p4r.Entity], max_bytes: int, max_count: int) -> Iterator[p4r.ReadResponse]:
-    """Entities in messages that every client's receive limit lets through."""
-    response, size = p4r.ReadResponse(), 0
-    for entity in entities:
-        octets = entity.ByteSize()
-        if response.entities and (size + octets > max_bytes or len(response.entities) >= max_count):
-            yield response
-            response, size = p4r.ReadResponse(), 0
-        response.entities.append(entity)
-        size += octets
-    if response.entities:
-        yield response

@@ -8,18 +8,21 @@ never both.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Final, TypeVar
 
 from finsy.proto import p4i, p4r
 
 from emulator.entries import ActionSet as OneShot
 from emulator.entries import GroupRef, MemberRef, TableAction, WeightedAction
+from emulator.p4runtime import bytestring
 from emulator.p4runtime.actions import ActionSet
 from emulator.p4runtime.refusal import Code, Refusal, invalid, unimplemented
+from emulator.p4runtime.replication import PORT_WIDTH
 from emulator.program import ActionProfile
 
 _Set = p4r.ActionProfileActionSet
+_Watching = p4r.ActionProfileAction | p4r.ActionProfileGroup.Member
 _MAX_WEIGHT: Final = 1 << 16
 _Thing = TypeVar("_Thing")
 
@@ -27,13 +30,17 @@ _Thing = TypeVar("_Thing")
 class ProfileService:
     """One action profile of the P4Info, bound to one switch's memory."""
 
-    def __init__(self, info: p4i.ActionProfile, state: ActionProfile, actions: ActionSet) -> None:
+    def __init__(
+        self, info: p4i.ActionProfile, state: ActionProfile, actions: ActionSet, is_port: Callable[[int], bool]
+    ) -> None:
+        """`is_port` tells which ports can be watched."""
         self.id = info.preamble.id
         self.name = info.preamble.name
         self.selector = info.with_selector
         self._info = info
         self._state = state
         self._actions = actions
+        self._is_port = is_port
         self._references: dict[Hashable, TableAction] = {}
         self._users: Counter[TableAction] = Counter()
         self._one_shots = 0
@@ -86,13 +93,17 @@ class ProfileService:
 
     def encode_one_shot(self, action: OneShot) -> _Set:
         message = _Set()
+        message.action_selection_mode = _Set.ActionSelectionMode.ValueType(action.selection_mode)
+        message.size_semantics = _Set.SizeSemantics.ValueType(action.size_semantics)
         for weighted in action.actions:
             item = message.action_profile_actions.add()
             call = self._actions.encode(weighted.call)
             if call is not None:
                 item.action.CopyFrom(call)
             item.weight = 0 if self._info.weights_disallowed else weighted.weight
-            if weighted.watch_port:
+            if weighted.numeric_watch:
+                item.watch = int.from_bytes(weighted.watch_port, "big")
+            elif weighted.watch_port:
                 item.watch_port = weighted.watch_port
         return message
 
@@ -109,19 +120,41 @@ class ProfileService:
     def _decode_one_shot(self, message: _Set) -> OneShot:
         if message.action_selection_mode == _Set.RANDOM:
             raise unimplemented(f"{self.name}: this switch selects by hash only")
+        if message.action_selection_mode not in (_Set.DEFAULT_MODE_DETERMINED_BY_ACTION_SELECTOR, _Set.HASH):
+            raise invalid(f"{self.name}: there is no action selection mode {message.action_selection_mode}")
+        if message.size_semantics not in _Set.SizeSemantics.values():
+            raise invalid(f"{self.name}: there are no size semantics {message.size_semantics}")
+        by_members = self._by_members
         if message.size_semantics != _Set.DEFAULT_SIZE_DETERMINED_BY_ACTION_SELECTOR:
-            raise unimplemented(f"{self.name}: this switch takes size semantics from the selector only")
-        if not message.action_profile_actions:
-            raise unimplemented(f"{self.name}: an empty action set has no action to run")
+            by_members = message.size_semantics == _Set.SUM_OF_MEMBERS
         actions = []
         for item in message.action_profile_actions:
-            _check_watch(item.WhichOneof("watch_kind"), self.name)
-            weight = self._weight(item.weight)
-            actions.append(WeightedAction(self._actions.decode(item.action), weight, item.watch_port))
-        self._check_size([action.weight for action in actions], self._info.max_group_size, Code.INVALID_ARGUMENT)
-        return OneShot(tuple(actions))
+            watch, numeric = self._watch(item), item.WhichOneof("watch_kind") == "watch"
+            weight = self._weight(item.weight, by_members)
+            kept = b"" if watch is None else bytestring.encode(watch)
+            actions.append(WeightedAction(self._actions.decode(item.action), weight, kept, numeric))
+        weights = [action.weight for action in actions]
+        self._check_size(weights, by_members, self._info.max_group_size, Code.INVALID_ARGUMENT)
+        return OneShot(tuple(actions), message.action_selection_mode, message.size_semantics)
 
-    def _weight(self, weight: int) -> int:
+    @property
+    def _by_members(self) -> bool:
+        """Whether a group's size is the number of its members; else the sum of their weights."""
+        return self._info.WhichOneof("selector_size_semantics") == "sum_of_members"
+
+    def _watch(self, item: _Watching) -> int | None:
+        """The port that a member or an action watches. Raises `Refusal`."""
+        if item.watch_port:
+            port = bytestring.decode(item.watch_port, PORT_WIDTH, f"{self.name}: watch port")
+        elif item.watch:  # deprecated
+            port = item.watch
+        else:
+            return None
+        if not self._is_port(port):
+            raise invalid(f"{self.name}: the switch has no port {port} to watch")
+        return port
+
+    def _weight(self, weight: int, by_members: bool) -> int:
         if self._info.weights_disallowed:
             if weight:
                 raise invalid(f"{self.name} has no weights; weight is {weight}")
@@ -129,12 +162,11 @@ class ProfileService:
         if not 0 < weight <= _MAX_WEIGHT:
             raise invalid(f"{self.name}: weight {weight} is not in 1 to {_MAX_WEIGHT}")
         largest = self._info.sum_of_members.max_member_weight
-        if largest and weight > largest:
+        if by_members and largest and weight > largest:
             raise invalid(f"{self.name}: weight {weight} is above max_member_weight {largest}")
         return weight
 
-    def _check_size(self, weights: list[int], limit: int, code: Code) -> None:
-        by_members = self._info.WhichOneof("selector_size_semantics") == "sum_of_members"
+    def _check_size(self, weights: list[int], by_members: bool, limit: int, code: Code) -> None:
         size = len(weights) if by_members else sum(weights)
         if limit and size > limit:
             raise Refusal(code, f"{self.name}: a group of size {size} is above its limit of {limit}")
@@ -198,7 +230,7 @@ class ProfileService:
         if kind == p4r.Update.INSERT:
             self._check_absent(present, "group", group_id)
             self._check_max_size(group)
-            self._state.add_group(group_id, self._decode_group(group))
+            self._state.add_group(group_id, *self._decode_group(group))
         else:
             self._check_present(present, "group", group_id)
             if group.max_size != self._groups[group_id].max_size:
@@ -206,7 +238,7 @@ class ProfileService:
                     f"{self.name}: group {group_id} was made with max_size {self._groups[group_id].max_size}; "
                     f"it cannot become {group.max_size}"
                 )
-            self._state.modify_group(group_id, self._decode_group(group))
+            self._state.modify_group(group_id, *self._decode_group(group))
         kept = p4r.ActionProfileGroup()
         kept.CopyFrom(group)
         self._groups[group_id] = kept
@@ -216,20 +248,24 @@ class ProfileService:
         for _, group in self._selected("group", group_id, self._groups):
             yield p4r.Entity(action_profile_group=group)
 
-    def _decode_group(self, group: p4r.ActionProfileGroup) -> tuple[tuple[int, int], ...]:
+    def _decode_group(self, group: p4r.ActionProfileGroup) -> tuple[tuple[tuple[int, int], ...], dict[int, int]]:
+        """Its members with their weights, and the ports that they watch. Raises `Refusal`."""
         members: dict[int, int] = {}
+        watched: dict[int, int] = {}
         for item in group.members:
-            _check_watch(item.WhichOneof("watch_kind"), self.name)
             if item.member_id in members:
                 raise invalid(
                     f"{self.name}: member {item.member_id} is twice in group {group.group_id}; use its weight"
                 )
             if item.member_id not in self._state.members:
                 raise Refusal(Code.NOT_FOUND, f"{self.name} has no member {item.member_id}")
-            members[item.member_id] = self._weight(item.weight)
+            members[item.member_id] = self._weight(item.weight, self._by_members)
+            port = self._watch(item)
+            if port is not None:
+                watched[item.member_id] = port
         limit = group.max_size or self._info.max_group_size
-        self._check_size(list(members.values()), limit, Code.RESOURCE_EXHAUSTED)
-        return tuple(members.items())
+        self._check_size(list(members.values()), self._by_members, limit, Code.RESOURCE_EXHAUSTED)
+        return tuple(members.items()), watched
 
     def _check_max_size(self, group: p4r.ActionProfileGroup) -> None:
         largest = self._info.max_group_size
@@ -254,8 +290,3 @@ class ProfileService:
     def _check_absent(self, present: bool, what: str, given: int) -> None:
         if present:
             raise Refusal(Code.ALREADY_EXISTS, f"{self.name} already has a {what} {given}")
-
-
-def _check_watch(kind: str | None, what: str) -> None:
-    if kind == "watch":
-        raise unimplemented(f"{what}: numeric watch ports are deprecated; this switch takes watch_port")

@@ -15,7 +15,7 @@ from finsy.proto import p4r
 from emulator.datapath import Replication
 from emulator.entries import CloneSession, Replica
 from emulator.p4runtime import bytestring
-from emulator.p4runtime.refusal import Code, Refusal, invalid, unimplemented
+from emulator.p4runtime.refusal import Code, Refusal, invalid
 
 PORT_WIDTH: Final = 9
 MAX_GROUP: Final = (1 << 16) - 1
@@ -78,8 +78,6 @@ class ReplicationService:
             return
         what = f"multicast group {group_id}"
         replicas = _decode_replicas(entry.replicas, what)
-        if len(set(replicas)) != len(replicas):
-            raise invalid(f"{what}: two replicas have the same port and instance")
         self._engine.set_group(group_id, replicas)
         kept = p4r.MulticastGroupEntry()
         kept.CopyFrom(entry)
@@ -155,22 +153,43 @@ def _selected(what: str, given: int, present: Iterable[int]) -> list[int]:
 
 
 def _decode_replicas(replicas: Iterable[p4r.Replica], what: str) -> tuple[Replica, ...]:
-    return tuple(_decode_replica(replica, what) for replica in replicas)
+    decoded = tuple(_decode_replica(replica, what) for replica in replicas)
+    seen: set[tuple[int, int]] = set()
+    for replica in decoded:
+        for port, instance in ((replica.port, replica.instance), *replica.backups):
+            if (port, instance) in seen:
+                raise invalid(f"{what}: port {port} with instance {instance} stands there twice, backups included")
+            seen.add((port, instance))
+        if any(port == replica.port for port, _ in replica.backups):
+            raise invalid(f"{what}: port {replica.port} is its own backup")
+    return decoded
 
 
 def _decode_replica(replica: p4r.Replica, what: str) -> Replica:
-    if replica.backup_replicas:
-        raise unimplemented(f"{what}: this switch has no backup replicas")
+    port, instance = _decode_place(replica, what)
+    return Replica(port, instance, tuple(_decode_place(backup, what) for backup in replica.backup_replicas))
+
+
+def _decode_place(replica: p4r.Replica | p4r.BackupReplica, what: str) -> tuple[int, int]:
     if replica.instance > MAX_INSTANCE:
         raise invalid(f"{what}: replica instance {replica.instance} is above {MAX_INSTANCE}")
-    if replica.WhichOneof("port_kind") == "egress_port":
+    if isinstance(replica, p4r.Replica) and replica.WhichOneof("port_kind") == "egress_port":
         port = replica.egress_port
         if port >> PORT_WIDTH:
             raise invalid(f"{what}: egress port {port} does not fit bit<{PORT_WIDTH}>")
     else:
         port = bytestring.decode(replica.port, PORT_WIDTH, f"{what}: replica port")
-    return Replica(port, replica.instance)
+    return port, replica.instance
 
 
 def _encode_replicas(replicas: Iterable[Replica]) -> list[p4r.Replica]:
-    return [p4r.Replica(port=bytestring.encode(replica.port), instance=replica.instance) for replica in replicas]
+    return [
+        p4r.Replica(
+            port=bytestring.encode(replica.port),
+            instance=replica.instance,
+            backup_replicas=[
+                p4r.BackupReplica(port=bytestring.encode(port), instance=instance) for port, instance in replica.backups
+            ],
+        )
+        for replica in replicas
+    ]

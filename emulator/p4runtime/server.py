@@ -16,7 +16,8 @@ from google.protobuf.message import DecodeError, Message
 from emulator.datapath import Datapath
 from emulator.entries import EmulatorError
 from emulator.p4runtime.arbitration import MAX_CLIENTS
-from emulator.p4runtime.device import Device, chunks
+from emulator.p4runtime.batches import chunks
+from emulator.p4runtime.device import Device
 from emulator.p4runtime.refusal import Code, Refusal, abort, invalid, refusal_of, unimplemented
 from emulator.p4runtime.session import Session
 
@@ -235,7 +236,7 @@ class _Servicer:
                     Code.FAILED_PRECONDITION,
                     f"this stream has the role {session.role!r}; open another for the role {message.role.name!r}",
                 )
-        self._device(message.device_id).arbitrate(session, message)
+        self._device(message.device_id).clients.arbitrate(session, message)
 
     def _joined(self, session: Session) -> Device:
         if session.role is None:
@@ -244,7 +245,7 @@ class _Servicer:
 
     def _leave(self, session: Session) -> None:
         if session.role is not None:
-            self._devices[session.device_id].leave(session)
+            self._devices[session.device_id].clients.leave(session)
 
     def _device(self, device_id: int) -> Device:
         device = self._devices.get(device_id)

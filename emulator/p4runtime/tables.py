@@ -7,7 +7,7 @@ program came with (a MODIFY of the default entry without an action goes back to 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final
@@ -17,12 +17,12 @@ from finsy.proto import p4i, p4r
 from emulator.entries import ActionCall, EntryNotFound, GroupRef, Match, MemberRef, TableAction, TableEntry
 from emulator.entries import ActionSet as OneShot
 from emulator.p4runtime.actions import ActionSet
-from emulator.p4runtime.arrays import COUNT_MASK, check_count
+from emulator.p4runtime.aging import Aging, Key
+from emulator.p4runtime.direct import DirectResources
 from emulator.p4runtime.matches import MatchKey
-from emulator.p4runtime.meters import decode_config, encode_config, no_colors
 from emulator.p4runtime.profiles import ProfileService
 from emulator.p4runtime.refusal import Code, Refusal, invalid, unimplemented
-from emulator.program import MeterRates, Table
+from emulator.program import Table
 from emulator.schema import TableSchema
 
 INSERT: Final = p4r.Update.INSERT
@@ -31,9 +31,8 @@ DELETE: Final = p4r.Update.DELETE
 
 _MOST_TOLD: Final = 1024
 """Entries of one idle notification."""
-
-Key = tuple[tuple[Match, ...], int]
-"""Match and priority: what identifies an entry in its table."""
+_WITH_RESOURCES: Final = p4r.TableEntry(counter_data=p4r.CounterData(), meter_config=p4r.MeterConfig())
+"""A query for entries with what belongs to them."""
 
 
 class TableService:
@@ -48,27 +47,27 @@ class TableService:
         profile: ProfileService | None,
         meter: p4i.MeterSpec | None,
     ) -> None:
-        """`meter`: of its direct meter. Raises `Refusal` when P4Info and program disagree."""
+        """`meter`: of its direct meter. Raises `Refusal` when P4Info and program disagree.
+
+        Whether the entries that the program came with are constant is P4Info's to tell, and told to `state`.
+        """
         self.id = info.preamble.id
         self.name = info.preamble.name
         self._state = state
         self._key = MatchKey(self.name, info.match_fields, schema.key)
         self._actions = actions
-        self._profile = profile
-        self._const = info.is_const_table
+        self.egress = schema.egress
+        self.profile = profile
+        self._const = state.constant = info.is_const_table
         self._const_default = bool(info.const_default_action_id) or schema.const_default
         self._idle_timeout = info.idle_timeout_behavior != p4i.Table.NO_TIMEOUT
         if self._idle_timeout and not schema.support_timeout:
             raise invalid(f"P4Info: {self.name} supports idle timeouts, in the program it does not")
-        self.has_counter = schema.direct_counter is not None
-        if (meter is None) != (schema.direct_meter is None):
-            raise invalid(f"P4Info: {self.name} has a direct meter in only one of P4Info and program")
-        self._meter = meter
+        self.direct = DirectResources(self.name, state, meter)
         self._initial_default = state.default
         self._metadata: dict[Key, tuple[int, bytes]] = {}
         self._default_metadata: tuple[int, bytes] = (0, b"")
-        self._aging: dict[Key, int] = {}
-        """Entries with an idle timeout, and when they were last told idle, in the switch's time."""
+        self._aging = Aging()
 
     # -- writing
 
@@ -86,7 +85,7 @@ class TableService:
     def _upsert(self, kind: p4r.Update.Type.ValueType, entry: p4r.TableEntry) -> None:
         match, priority = key = self._decode_key(entry)
         self._check_attributes(entry)
-        rates = self._decode_rates(entry)
+        counts, rates = wanted = self.direct.decode(entry)
         idle = entry.idle_timeout_ns
         if kind == INSERT:
             if not len(self._key):
@@ -94,7 +93,7 @@ class TableService:
             if not entry.HasField("action"):
                 raise invalid(f"{self.name}: an INSERT needs an action")
             action = self._decode_action(entry.action)
-            self._state.insert(TableEntry(match, action, priority, idle))
+            self._state.insert(TableEntry(match, action, priority, idle), counts or (0, 0), rates)
         elif entry.HasField("action"):
             action = self._decode_action(entry.action)
             self._state.modify(TableEntry(match, action, priority, idle))
@@ -103,20 +102,15 @@ class TableService:
             action = stored.action
             if stored.idle_timeout_ns != idle:
                 self._state.modify(replace(stored, idle_timeout_ns=idle))
-        if self._profile is not None:
-            self._profile.note_entry(self.name, key, action)
+        if kind == MODIFY:
+            self.direct.modify(match, priority, entry, wanted)
+            self._metadata.pop(key, None)
+        if self.profile is not None:
+            self.profile.note_entry(self.name, key, action)
         if entry.controller_metadata or entry.metadata:
             self._metadata[key] = (entry.controller_metadata, entry.metadata)
-        elif kind == MODIFY:
-            self._metadata.pop(key, None)
-        if entry.HasField("counter_data"):
-            self._set_counter(match, priority, entry.counter_data)
-        if idle:
-            self._aging.setdefault(key, 0)
-        else:
-            self._aging.pop(key, None)
-        if rates is not None or (kind == MODIFY and self.has_meter):
-            self._state.set_meter(match, rates, priority)
+        if self._idle_timeout:
+            self._aging.note(key, idle)
 
     def _delete(self, entry: p4r.TableEntry) -> None:
         if self._const:
@@ -124,42 +118,36 @@ class TableService:
         match, priority = key = self._decode_key(entry)
         self._state.delete(match, priority)
         self._metadata.pop(key, None)
-        self._aging.pop(key, None)
-        if self._profile is not None:
-            self._profile.forget_entry(self.name, key)
+        self._aging.forget(key)
+        if self.profile is not None:
+            self.profile.forget_entry(self.name, key)
 
     def _write_const(self, kind: p4r.Update.Type.ValueType, entry: p4r.TableEntry) -> None:
         if kind != MODIFY or entry.HasField("action"):
             raise self._const_refusal()
         match, priority = self._decode_key(entry)
         self._check_attributes(entry)
-        rates = self._decode_rates(entry)
+        wanted = self.direct.decode(entry)
         if entry.idle_timeout_ns:
             raise unimplemented(f"{self.name}: constant entries have no idle timeouts on this switch")
         self._state.get(match, priority)
-        if entry.HasField("counter_data"):
-            self._set_counter(match, priority, entry.counter_data)
-        if self.has_meter:
-            self._state.set_meter(match, rates, priority)
+        self.direct.modify(match, priority, entry, wanted)
 
     def _write_default(self, kind: p4r.Update.Type.ValueType, entry: p4r.TableEntry) -> None:
         if kind != MODIFY:
             raise invalid(f"{self.name}: the default entry is always there; only MODIFY applies to it")
-        if entry.match or entry.priority:
-            raise invalid(f"{self.name}: the default entry has neither match fields nor a priority")
-        if self._const_default or self._profile is not None:
+        self._check_default_key(entry)
+        if self._const_default or self.profile is not None:
             raise Refusal(Code.PERMISSION_DENIED, f"{self.name}: the default entry is constant")
         self._check_attributes(entry)
-        if entry.HasField("counter_data"):
-            raise unimplemented(f"{self.name}: this switch does not count hits of the default entry")
-        if entry.HasField("meter_config"):
-            raise self._no_default_meter()
+        wanted = self.direct.decode(entry)
         if entry.HasField("action"):
             self._state.set_default(self._decode_default(entry.action))
             self._default_metadata = (entry.controller_metadata, entry.metadata)
         else:
             self._state.set_default(None)
             self._default_metadata = (0, b"")
+        self.direct.modify(None, 0, entry, wanted)
 
     def _decode_default(self, message: p4r.TableAction) -> ActionCall:
         if message.WhichOneof("type") != "action":
@@ -175,13 +163,6 @@ class TableService:
     def _check_attributes(self, entry: p4r.TableEntry) -> None:
         if entry.is_const:
             raise invalid(f"{self.name}: is_const is the switch's to set")
-        if entry.HasField("counter_data"):
-            self._check_counter()
-            check_count(entry.counter_data, self.name)
-        if entry.HasField("meter_config") or entry.HasField("meter_counter_data"):
-            self._check_meter()
-        if entry.HasField("meter_counter_data"):
-            raise no_colors(self.name)
         if entry.HasField("time_since_last_hit"):
             raise invalid(f"{self.name}: time_since_last_hit is the switch's to tell")
         if entry.idle_timeout_ns < 0:
@@ -203,8 +184,8 @@ class TableService:
 
     def _decode_action(self, message: p4r.TableAction) -> TableAction:
         kind = message.WhichOneof("type")
-        if self._profile is not None:
-            return self._profile.decode_reference(self.name, message)
+        if self.profile is not None:
+            return self.profile.decode_reference(self.name, message)
         if kind != "action":
             raise invalid(f"{self.name} has no action profile: its entries need a plain action, not {kind}")
         call = self._actions.decode(message.action)
@@ -213,66 +194,50 @@ class TableService:
         return call
 
     def write_counter(self, kind: p4r.Update.Type.ValueType, entry: p4r.DirectCounterEntry) -> None:
-        """A DirectCounterEntry: MODIFY only."""
+        """A DirectCounterEntry: MODIFY only. Raises `EmulatorError`."""
         if kind != MODIFY:
             raise invalid(f"{self.name}: a direct counter lives and dies with its entry; only MODIFY applies to it")
-        self._check_counter()
-        if entry.table_entry.is_default_action:
-            raise unimplemented(f"{self.name}: this switch does not count hits of the default entry")
-        match, priority = self._decode_key(entry.table_entry)
-        self._state.get(match, priority)
-        if entry.HasField("data"):
-            check_count(entry.data, self.name)
-            self._set_counter(match, priority, entry.data)
-
-    def _check_counter(self) -> None:
-        if not self.has_counter:
-            raise invalid(f"{self.name} has no direct counter")
-
-    def _set_counter(self, match: tuple[Match, ...], priority: int, data: p4r.CounterData) -> None:
-        self._state.set_counter(match, data.packet_count, data.byte_count, priority)
+        self.direct.check_counter()
+        self.direct.write_counter(*self._decode_target(entry.table_entry), entry)
 
     def write_meter(self, kind: p4r.Update.Type.ValueType, entry: p4r.DirectMeterEntry) -> None:
-        """A DirectMeterEntry: MODIFY only; without a config back to green."""
+        """A DirectMeterEntry: MODIFY only. Raises `EmulatorError`."""
         if kind != MODIFY:
             raise invalid(f"{self.name}: a direct meter lives and dies with its entry; only MODIFY applies to it")
-        spec = self._check_meter()
-        if entry.table_entry.is_default_action:
-            raise self._no_default_meter()
-        if entry.HasField("counter_data"):
-            raise no_colors(self.name)
-        match, priority = self._decode_key(entry.table_entry)
-        self._state.get(match, priority)
-        rates = decode_config(entry.config, spec, self.name) if entry.HasField("config") else None
-        self._state.set_meter(match, rates, priority)
+        self.direct.check_meter()
+        self.direct.write_meter(*self._decode_target(entry.table_entry), entry)
 
-    @property
-    def has_meter(self) -> bool:
-        return self._meter is not None
+    def _decode_target(self, entry: p4r.TableEntry) -> tuple[tuple[Match, ...] | None, int]:
+        """Match and priority of the entry that a direct resource belongs to; None for the default entry."""
+        if entry.is_default_action:
+            self._check_default_key(entry)
+            return None, 0
+        return self._decode_key(entry)
 
-    def _check_meter(self) -> p4i.MeterSpec:
-        if self._meter is None:
-            raise invalid(f"{self.name} has no direct meter")
-        return self._meter
+    def _check_default_key(self, entry: p4r.TableEntry) -> None:
+        if entry.match or entry.priority:
+            raise invalid(f"{self.name}: the default entry has neither match fields nor a priority")
 
-    def _decode_rates(self, entry: p4r.TableEntry) -> MeterRates | None:
-        if not entry.HasField("meter_config"):
-            return None
-        return decode_config(entry.meter_config, self._check_meter(), self.name)
+    def remember(self, kind: p4r.Update.Type.ValueType, entry: p4r.TableEntry) -> Callable[[], None]:
+        """What brings the direct resources of an entry back to what they are now, after a MODIFY or DELETE of it.
 
-    def _no_default_meter(self) -> Refusal:
-        return unimplemented(f"{self.name}: this switch does not meter hits of the default entry")
+        Raises `EmulatorError`.
+        """
+        match, priority = self._decode_target(entry)
+        content = self._state.notes(match, priority)
+        gone = kind == DELETE
+        counts = gone or entry.HasField("counter_data")
+        return lambda: self._state.set_notes(match, content, priority, counts=counts, hit=gone)
 
     # -- reading
 
     def read(self, query: p4r.TableEntry) -> Iterator[p4r.Entity]:
         """The entries that a query selects. Raises `Refusal` for one that makes no sense."""
         if query.is_default_action:
-            if query.match or query.priority:
-                raise invalid(f"{self.name}: the default entry has neither match fields nor a priority")
+            self._check_default_key(query)
             if query.HasField("time_since_last_hit"):
                 raise invalid(f"{self.name}: no time since the last hit is told of the default entry")
-            yield self._encode_default()
+            yield self._encode_default(query)
             return
         wanted_action = self._wanted_action(query)
         self._check_query(query)
@@ -289,34 +254,34 @@ class TableService:
                 continue
             yield entity
 
-    def read_counters(self, query: p4r.TableEntry) -> Iterator[p4r.Entity]:
+    def read_counters(self, query: p4r.DirectCounterEntry) -> Iterator[p4r.Entity]:
         """Direct counters of the entries that a query names; NOT_FOUND when it names one that is not there."""
-        self._check_counter()
-        entries = list(self._select(query))
-        if query.match and not entries:
-            raise Refusal(Code.NOT_FOUND, f"{self.name} has no such entry")
-        for entry in entries:
+        self.direct.check_counter()
+        for match, priority in self._targets(query.table_entry):
             entity = p4r.Entity()
-            target = entity.direct_counter_entry.table_entry
-            self._encode_key(entry, target)
-            self._encode_counter(entry, entity.direct_counter_entry.data)
+            self._encode_target(match, priority, entity.direct_counter_entry.table_entry)
+            self.direct.encode_counter(match, priority, entity.direct_counter_entry.data)
             yield entity
 
     def read_meters(self, query: p4r.DirectMeterEntry) -> Iterator[p4r.Entity]:
         """Direct meters of the entries that a query names; NOT_FOUND when it names one that is not there."""
-        self._check_meter()
-        if query.HasField("counter_data"):
-            raise no_colors(self.name)
-        if query.table_entry.is_default_action:
-            raise self._no_default_meter()
-        entries = list(self._select(query.table_entry))
-        if query.table_entry.match and not entries:
-            raise Refusal(Code.NOT_FOUND, f"{self.name} has no such entry")
-        for entry in entries:
+        self.direct.check_meter()
+        for match, priority in self._targets(query.table_entry):
             entity = p4r.Entity()
-            self._encode_key(entry, entity.direct_meter_entry.table_entry)
-            encode_config(self._state.meter(entry.match, entry.priority), entity.direct_meter_entry.config)
+            self._encode_target(match, priority, entity.direct_meter_entry.table_entry)
+            self.direct.encode_meter(match, priority, query, entity.direct_meter_entry)
             yield entity
+
+    def _targets(self, query: p4r.TableEntry) -> list[tuple[tuple[Match, ...] | None, int]]:
+        """Which direct resources a query means; None is the default entry's. Raises `Refusal`."""
+        if query.is_default_action:
+            self._check_default_key(query)
+            return [(None, 0)]
+        targets: list[tuple[tuple[Match, ...] | None, int]] = []
+        targets += ((entry.match, entry.priority) for entry in self._select(query))
+        if query.match and not targets:
+            raise Refusal(Code.NOT_FOUND, f"{self.name} has no such entry")
+        return targets
 
     @property
     def ages(self) -> bool:
@@ -330,30 +295,44 @@ class TableService:
         """
         if not self._aging:
             return
-        due = []
-        for entry in self._state.idle_entries():
-            told_ns = self._aging.get((entry.match, entry.priority))
-            if told_ns is not None and (not told_ns or now_ns - told_ns >= entry.idle_timeout_ns):
-                due.append(entry)
+        due = self._aging.due(self._state.idle_entries(), now_ns)
         for first in range(0, len(due), _MOST_TOLD):
             message = p4r.IdleTimeoutNotification(timestamp=now_ns)
             for entry in due[first : first + _MOST_TOLD]:
-                key = entry.match, entry.priority
-                if key in self._aging:
-                    self._aging[key] = now_ns
                 message.table_entry.append(self._encode(entry, p4r.TableEntry()).table_entry)
             yield message
 
-    def writable_entries(self) -> Iterator[p4r.Entity]:
-        """Every entry that a controller may have written, as it would write it."""
-        if not self._const:
-            everything = p4r.TableEntry(counter_data=p4r.CounterData(), meter_config=p4r.MeterConfig())
-            yield from (self._encode(entry, everything) for entry in self._state.entries())
+    def entries_to_keep(self) -> Iterator[p4r.Update]:
+        """What makes the entries of a table that `clear` has cleared equal to this one's, their counters included.
 
-    def changed_default(self) -> Iterator[p4r.Entity]:
-        """The default entry, when it is not the program's own."""
-        if self._state.default != self._initial_default:
-            yield self._encode_default()
+        Of constant entries only the direct resources may differ.
+        """
+        if not self._const:
+            for entry in self._state.entries():
+                yield p4r.Update(type=INSERT, entity=self._encode(entry, _WITH_RESOURCES))
+        elif self.direct.has_counter or self.direct.has_meter:
+            for entry in self._state.entries():
+                entity = self._encode(entry, _WITH_RESOURCES)
+                entity.table_entry.ClearField("is_const")
+                entity.table_entry.ClearField("action")
+                yield p4r.Update(type=MODIFY, entity=entity)
+
+    def default_to_keep(self) -> Iterator[p4r.Update]:
+        """What makes the default entry of a fresh table equal to this one's."""
+        entity = self._encode_default(_WITH_RESOURCES)
+        entry = entity.table_entry
+        if self.profile is None and not self._const_default:
+            if self._state.default == self._initial_default and self._default_metadata == (0, b""):
+                entry.ClearField("action")
+            yield p4r.Update(type=MODIFY, entity=entity)
+        else:
+            key = p4r.TableEntry(table_id=self.id, is_default_action=True)
+            if self.direct.has_counter:
+                counter = p4r.DirectCounterEntry(table_entry=key, data=entry.counter_data)
+                yield p4r.Update(type=MODIFY, entity=p4r.Entity(direct_counter_entry=counter))
+            if entry.HasField("meter_config"):
+                meter = p4r.DirectMeterEntry(table_entry=key, config=entry.meter_config)
+                yield p4r.Update(type=MODIFY, entity=p4r.Entity(direct_meter_entry=meter))
 
     def clear(self) -> None:
         """Remove every entry that is not constant."""
@@ -385,30 +364,25 @@ class TableService:
         """A query for all tables asks each for what it has; one for this table must fit it."""
         if query.HasField("time_since_last_hit") and query.table_id and not self._idle_timeout:
             raise invalid(f"{self.name} does not support idle timeouts: it tells no time since the last hit")
-        if query.HasField("meter_counter_data") and self.has_meter:
-            raise no_colors(self.name)
 
     def _encode(self, entry: TableEntry, query: p4r.TableEntry) -> p4r.Entity:
         """An entry with the direct resources that a query has set."""
         entity = p4r.Entity()
         message = entity.table_entry
-        self._encode_key(entry, message)
+        self._encode_target(entry.match, entry.priority, message)
         self._encode_action(entry.action, message)
         message.is_const = self._const
         kept = self._metadata.get((entry.match, entry.priority))
         if kept is not None:
             message.controller_metadata, message.metadata = kept
         message.idle_timeout_ns = entry.idle_timeout_ns
-        if self.has_counter and query.HasField("counter_data"):
-            self._encode_counter(entry, message.counter_data)
-        if self.has_meter and query.HasField("meter_config"):
-            encode_config(self._state.meter(entry.match, entry.priority), message.meter_config)
+        self.direct.encode(entry.match, entry.priority, query, message)
         if self._idle_timeout and query.HasField("time_since_last_hit"):
             message.time_since_last_hit.elapsed_ns = self._state.idle_ns(entry.match, entry.priority)
             message.time_since_last_hit.SetInParent()
         return entity
 
-    def _encode_default(self) -> p4r.Entity:
+    def _encode_default(self, query: p4r.TableEntry) -> p4r.Entity:
         entity = p4r.Entity()
         message = entity.table_entry
         message.table_id = self.id
@@ -416,12 +390,16 @@ class TableService:
         message.is_const = self._const_default
         message.controller_metadata, message.metadata = self._default_metadata
         self._encode_action(self._state.default, message)
+        self.direct.encode(None, 0, query, message)
         return entity
 
-    def _encode_key(self, entry: TableEntry, message: p4r.TableEntry) -> None:
+    def _encode_target(self, match: tuple[Match, ...] | None, priority: int, message: p4r.TableEntry) -> None:
         message.table_id = self.id
-        message.priority = entry.priority
-        self._key.encode(entry.match, message)
+        if match is None:
+            message.is_default_action = True
+        else:
+            message.priority = priority
+            self._key.encode(match, message)
 
     def _encode_action(self, action: TableAction, message: p4r.TableEntry) -> None:
         match action:
@@ -434,11 +412,5 @@ class TableService:
             case GroupRef(group_id):
                 message.action.action_profile_group_id = group_id
             case OneShot():
-                assert self._profile is not None
-                message.action.action_profile_action_set.CopyFrom(self._profile.encode_one_shot(action))
-
-    def _encode_counter(self, entry: TableEntry, data: p4r.CounterData) -> None:
-        packets, octets = self._state.counter(entry.match, entry.priority)
-        data.packet_count = packets & COUNT_MASK
-        data.byte_count = octets & COUNT_MASK
-        data.SetInParent()
+                assert self.profile is not None
+                message.action.action_profile_action_set.CopyFrom(self.profile.encode_one_shot(action))

@@ -78,6 +78,13 @@ class MeterCell:
         green, green_bytes, yellow, yellow_bytes, red, red_bytes = _COUNTS.unpack(content)
         return ColorCounts((green, green_bytes), (yellow, yellow_bytes), (red, red_bytes))
 
+    def content(self) -> bytes:
+        """All of it, for `set_content`."""
+        return ctypes.string_at(self._address, METER_BYTES)
+
+    def set_content(self, content: bytes) -> None:
+        ctypes.memmove(self._address, content, METER_BYTES)
+
     def reset_counts(self) -> None:
         ctypes.memset(self._address + METER_COUNTS_AT, 0, _COUNTS.size)
 
@@ -110,6 +117,14 @@ class MeterArray:
     def reset_counts(self, index: int) -> None:
         """Raises `IndexError` outside 0 … size - 1."""
         self._cell(index).reset_counts()
+
+    def content(self, index: int) -> bytes:
+        """A cell's memory, for `set_content`. Raises `IndexError` outside 0 … size - 1."""
+        return self._cell(index).content()
+
+    def set_content(self, index: int, content: bytes) -> None:
+        """Raises `IndexError` outside 0 … size - 1."""
+        self._cell(index).set_content(content)
 
     def _cell(self, index: int) -> MeterCell:
         if not 0 <= index < self.size:

@@ -270,6 +270,23 @@ class Table:
             raise InvalidEntry(f"{self.schema.name}: has no direct counter")
         return (ctypes.c_uint64 * 2).from_address(self._notes_of(match, priority))
 
+    def notes(self, match: Sequence[Match] | None, priority: int = 0) -> bytes:
+        """What packets have written about an entry, for `set_notes`. Raises `EntryNotFound`, `InvalidEntry`."""
+        return ctypes.string_at(self._notes_of(match, priority), self._layout.cell_bytes)
+
+    def set_notes(
+        self, match: Sequence[Match] | None, content: bytes, priority: int = 0, *, counts: bool = True, hit: bool = True
+    ) -> None:
+        """Bring back an entry's meter and, if told to, its counts and the time of its last hit.
+
+        Raises `EntryNotFound`, `InvalidEntry`.
+        """
+        notes = self._notes_of(match, priority)
+        for wanted, start, end in ((counts, 0, HIT_AT), (hit, HIT_AT, METER_AT), (True, METER_AT, len(content))):
+            if wanted:
+                part = content[start:end]
+                ctypes.memmove(notes + start, part, len(part))
+
     def _notes_of(self, match: Sequence[Match] | None, priority: int) -> int:
         return self._default_notes if match is None else self._find(match, priority).notes
 

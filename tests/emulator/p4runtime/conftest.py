@@ -16,6 +16,7 @@ from tests.emulator.p4runtime.p4runtime_rig import (
     externs_config,
     load_config,
     load_info,
+    stages_config,
 )
 
 
@@ -94,4 +95,11 @@ def externs_stream(externs_client: Client) -> Iterator[Stream]:
 def externs(externs_client: Client, externs_stream: Stream) -> Client:
     """The primary of `switch`, which runs `externs.p4`."""
     assert externs_client.set_config(externs_config()) == "OK"
+    return externs_client
+
+
+@pytest.fixture
+def stages(externs_client: Client, externs_stream: Stream) -> Client:
+    """The primary of `switch`, which runs `stages.p4`."""
+    assert externs_client.set_config(stages_config()) == "OK"
     return externs_client

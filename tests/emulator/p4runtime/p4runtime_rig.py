@@ -124,6 +124,30 @@ def externs_config(info: p4i.P4Info = EXTERNS) -> p4r.ForwardingPipelineConfig:
     return p4r.ForwardingPipelineConfig(p4info=info, p4_device_config=EXTERNS_PROGRAM.read_bytes())
 
 
+STAGES_PROGRAM = PROGRAMS / "stages.json"
+STAGES = load_info(PROGRAMS / "stages.p4info.txtpb")
+"""Tables in ingress and egress, entries of the program's own, roles, a selector, a meter of a single rate."""
+
+
+def stages_config() -> p4r.ForwardingPipelineConfig:
+    return p4r.ForwardingPipelineConfig(p4info=STAGES, p4_device_config=STAGES_PROGRAM.read_bytes())
+
+
+def stage(alias: str) -> int:
+    """The id of a table, action, meter, counter or profile of `stages.p4`."""
+    lists = (STAGES.tables, STAGES.actions, STAGES.meters, STAGES.counters, STAGES.action_profiles)
+    return next(item.preamble.id for items in lists for item in items if item.preamble.alias == alias)
+
+
+def stage_entry(table: str, key: int, action: str, value: int) -> p4r.TableEntry:
+    """An entry of an exact table of `stages.p4` whose action has one parameter."""
+    entry = p4r.TableEntry(table_id=stage(table))
+    entry.match.add(field_id=1).exact.value = bytes((key,))
+    entry.action.action.action_id = stage(action)
+    entry.action.action.params.add(param_id=1, value=bytes((value,)))
+    return entry
+
+
 def table_id(alias: str) -> int:
     return next(table.preamble.id for table in EXTERNS.tables if table.preamble.alias == alias)
 

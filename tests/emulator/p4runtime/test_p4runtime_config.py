@@ -39,6 +39,7 @@ def test_config_is_read_back_in_the_parts_asked_for(loaded: Client) -> None:
     )
     assert loaded.set_config(load_config()) == "OK"
     assert not loaded.get_config(Get.ALL).config.HasField("cookie")
+    assert outcome(lambda: loaded.get_config(9)) == "INVALID_ARGUMENT"
 
 
 def test_without_a_config_there_is_none_and_entities_are_refused(client: Client, stream: Stream) -> None:

@@ -104,8 +104,8 @@ def test_groups(loaded: Client, names: Names) -> None:
     assert loaded.write((DELETE, members[1]), (DELETE, members[0])) == ["FAILED_PRECONDITION", "OK"]
     one.group_id = 7
     assert loaded.read_outcome(one) == ["NOT_FOUND"]
-    numeric = group(names, 9, (2, 1))
-    numeric.members[0].watch = 4
+    absent = group(names, 9, (2, 1))
+    absent.members[0].watch_port = b"\x01\x2c"
     malformed = {
         "zero id": (group(names, 0), "INVALID_ARGUMENT"),
         "unknown member": (group(names, 9, (99, 1)), "NOT_FOUND"),
@@ -114,11 +114,16 @@ def test_groups(loaded: Client, names: Names) -> None:
         "negative weight": (group(names, 9, (2, -1)), "INVALID_ARGUMENT"),
         "above its own limit": (group(names, 9, (2, 2), (3, 2), max_size=3), "RESOURCE_EXHAUSTED"),
         "negative limit": (group(names, 9, max_size=-1), "INVALID_ARGUMENT"),
-        "deprecated watch": (numeric, "UNIMPLEMENTED"),
+        "a port that is not there": (absent, "INVALID_ARGUMENT"),
     }
     outcomes = loaded.write(*((INSERT, message) for message, _ in malformed.values()))
     assert dict(zip(malformed, outcomes, strict=True)) == {what: code for what, (_, code) in malformed.items()}
     assert loaded.write((MODIFY, group(names, 1, (2, 3), max_size=9))) == ["INVALID_ARGUMENT"]
+    for port in (0, 4, 300):
+        numeric = group(names, 10 + port, (2, 1))
+        numeric.members[0].watch = port
+        assert loaded.write((INSERT, numeric)) == ["OK" if port < 256 else "INVALID_ARGUMENT"]
+    assert loaded.write((DELETE, group(names, 10)), (DELETE, group(names, 14))) == ["OK"] * 2
     assert loaded.write((DELETE, group(names, 2)), (DELETE, group(names, 2))) == ["OK", "NOT_FOUND"]
     assert loaded.dump(p4r.ActionProfileGroup()) == texts(first)
     no_selector = p4r.ActionProfileGroup(action_profile_id=names.profile["next_hops"], group_id=1)
@@ -172,13 +177,14 @@ def test_one_shot_sets(loaded: Client, names: Names) -> None:
     entry.action.action_profile_action_set.CopyFrom(one_shot(names, (b"\x03", 2)))
     assert loaded.write((MODIFY, entry)) == ["OK"]
     assert loaded.dump(query) == texts(entry)
-    random, by_members = one_shot(names, (b"\x01", 1)), one_shot(names, (b"\x01", 1))
+    random, unknown, absent = (one_shot(names, (b"\x01", 1)) for _ in range(3))
     random.action_selection_mode = p4r.ActionProfileActionSet.RANDOM
-    by_members.size_semantics = p4r.ActionProfileActionSet.SUM_OF_MEMBERS
+    unknown.size_semantics = 9
+    absent.action_profile_actions[0].watch_port = b"\x01\x2c"
     attempts = {
         "random": (random, "UNIMPLEMENTED"),
-        "by members": (by_members, "UNIMPLEMENTED"),
-        "empty": (one_shot(names), "UNIMPLEMENTED"),
+        "unknown semantics": (unknown, "INVALID_ARGUMENT"),
+        "a port that is not there": (absent, "INVALID_ARGUMENT"),
         "no weight": (one_shot(names, (b"\x01", 0)), "INVALID_ARGUMENT"),
         "too wide": (one_shot(names, (b"\x02\x00", 1)), "INVALID_ARGUMENT"),
         "too heavy": (one_shot(names, (b"\x01", 60_000)), "RESOURCE_EXHAUSTED"),
@@ -190,6 +196,19 @@ def test_one_shot_sets(loaded: Client, names: Names) -> None:
         )
     )
     assert dict(zip(attempts, outcomes, strict=True)) == {what: code for what, (_, code) in attempts.items()}
+    settings = p4r.ActionProfileActionSet
+    for semantics in (settings.SUM_OF_MEMBERS, settings.SUM_OF_WEIGHTS):
+        other = one_shot(names, (b"\x01", 1), (b"\x02", 2))
+        other.action_selection_mode, other.size_semantics = settings.HASH, semantics
+        other.action_profile_actions[0].watch = 7
+        described = indirect(names, "selector_table", b"\x07", action_profile_action_set=other)
+        assert loaded.write((INSERT, described)) == ["OK"]
+        assert loaded.dump(query) == texts(entry, described)
+        assert loaded.write((DELETE, described)) == ["OK"]
+    empty = indirect(names, "selector_table", b"\x08", action_profile_action_set=one_shot(names))
+    assert loaded.write((INSERT, empty)) == ["OK"]
+    assert loaded.dump(query) == texts(entry, empty)
+    assert loaded.write((DELETE, empty)) == ["OK"]
     no_selector = indirect(names, "profile_table", b"\x02", action_profile_action_set=one_shot(names, (b"\x01", 1)))
     assert loaded.write((INSERT, no_selector)) == ["INVALID_ARGUMENT"]
     assert loaded.dump(query) == texts(entry)
@@ -289,6 +308,13 @@ def replica(port: bytes, instance: int = 0) -> p4r.Replica:
     return p4r.Replica(port=port, instance=instance)
 
 
+def backed(port: bytes, *backups: tuple[bytes, int]) -> p4r.Replica:
+    """A replica of instance 0 with backups, (port, instance) each."""
+    return p4r.Replica(
+        port=port, backup_replicas=[p4r.BackupReplica(port=port, instance=instance) for port, instance in backups]
+    )
+
+
 def test_multicast_groups(loaded: Client, datapath: RecordingDatapath) -> None:
     first = p4r.MulticastGroupEntry(
         multicast_group_id=1, replicas=[replica(b"\x01", 1), replica(b"\x01", 2), replica(b"\x01\xfe", 65535)]
@@ -306,7 +332,7 @@ def test_multicast_groups(loaded: Client, datapath: RecordingDatapath) -> None:
     datapath.replication.set_group(2, (Replica(9, 9),))
     changed = p4r.MulticastGroupEntry(multicast_group_id=2, replicas=[replica(b"\x09", 9)])
     assert loaded.dump(p4r.MulticastGroupEntry(multicast_group_id=2)) == texts(changed)
-    backup = p4r.Replica(port=b"\x01", backup_replicas=[p4r.BackupReplica(port=b"\x02")])
+    backup = backed(b"\x01", (b"\x02", 0), (b"\x01", 7))
     bad = [
         (INSERT, first, "ALREADY_EXISTS"),
         (MODIFY, p4r.MulticastGroupEntry(multicast_group_id=5), "NOT_FOUND"),
@@ -322,7 +348,9 @@ def test_multicast_groups(loaded: Client, datapath: RecordingDatapath) -> None:
                 ([p4r.Replica(instance=1)], "INVALID_ARGUMENT"),
                 ([p4r.Replica(egress_port=512)], "INVALID_ARGUMENT"),
                 ([replica(b"\x01", 65536)], "INVALID_ARGUMENT"),
-                ([backup], "UNIMPLEMENTED"),
+                ([backup], "INVALID_ARGUMENT"),
+                ([replica(b"\x02", 1), backed(b"\x01", (b"\x02", 1))], "INVALID_ARGUMENT"),
+                ([backed(b"\x01", (b"\x02", 65536))], "INVALID_ARGUMENT"),
             )
         ),
         (INSERT, p4r.PacketReplicationEngineEntry(), "INVALID_ARGUMENT"),
@@ -332,10 +360,14 @@ def test_multicast_groups(loaded: Client, datapath: RecordingDatapath) -> None:
         "NOT_FOUND",
         "INVALID_ARGUMENT",
     ]
-    modified = p4r.MulticastGroupEntry(multicast_group_id=1, replicas=[replica(b"\x04")])
+    modified = p4r.MulticastGroupEntry(multicast_group_id=1, replicas=[backed(b"\x04", (b"\x06", 2), (b"\x05", 1))])
     assert loaded.write((MODIFY, modified), (DELETE, last), (DELETE, old)) == ["OK"] * 3
     assert loaded.dump(p4r.MulticastGroupEntry()) == texts(modified)
-    assert dict(datapath.replication.groups) == {1: (Replica(4),)}
+    assert dict(datapath.replication.groups) == {1: (Replica(4, 0, ((6, 2), (5, 1))),)}
+    datapath.replication.set_group(1, (Replica(4, 0, ((9, 9),)),))
+    assert loaded.dump(p4r.MulticastGroupEntry()) == texts(
+        p4r.MulticastGroupEntry(multicast_group_id=1, replicas=[backed(b"\x04", (b"\x09", 9))])
+    )
 
 
 def test_clone_sessions(loaded: Client, datapath: RecordingDatapath) -> None:

@@ -23,6 +23,7 @@ PLAIN = table_id("plain")
 SHARED = EXTERNS.meters[0].preamble.id
 NUMBERS, MEMBERS = (value_set.preamble.id for value_set in EXTERNS.value_sets)
 GREEN, YELLOW, RED = range(3)
+KEPT = ("table_id", "is_default_action", "action", "metadata")
 
 
 def colors(switch: Switch, what: int, value: int, count: int) -> list[int]:
@@ -70,7 +71,7 @@ def test_meters_are_configured_read_and_reset(externs: Client, switch: Switch) -
 
 def test_a_meter_that_cannot_be_is_refused_and_changes_nothing(externs: Client) -> None:
     counted = shared(0, rates(1, 1, 1, 1))
-    counted.counter_data.SetInParent()
+    counted.counter_data.red.byte_count = 1
     bad = [
         (INSERT, shared(0, rates(1, 1, 1, 1)), "INVALID_ARGUMENT"),
         (DELETE, shared(0), "INVALID_ARGUMENT"),
@@ -81,16 +82,15 @@ def test_a_meter_that_cannot_be_is_refused_and_changes_nothing(externs: Client) 
         (MODIFY, shared(0, rates(-1, 1, 1, 1)), "INVALID_ARGUMENT"),
         (MODIFY, shared(0, rates(1, -1, 1, 1)), "INVALID_ARGUMENT"),
         (MODIFY, shared(0, rates(1, 1, (1 << 41) + 1, 1)), "INVALID_ARGUMENT"),
-        (MODIFY, counted, "UNIMPLEMENTED"),
+        (MODIFY, counted, "INVALID_ARGUMENT"),
         (MODIFY, p4r.MeterEntry(), "INVALID_ARGUMENT"),
         (MODIFY, p4r.MeterEntry(meter_id=5), "INVALID_ARGUMENT"),
     ]
     assert externs.write(*((kind, entry) for kind, entry, _ in bad)) == [code for _, _, code in bad]
-    assert externs.read_outcome(shared(4), shared(-1), p4r.MeterEntry(meter_id=5), counted) == [
+    assert externs.read_outcome(shared(4), shared(-1), p4r.MeterEntry(meter_id=5)) == [
         "OUT_OF_RANGE",
         "INVALID_ARGUMENT",
         "INVALID_ARGUMENT",
-        "UNIMPLEMENTED",
     ]
     assert externs.dump(p4r.MeterEntry()) == texts(*(shared(i) for i in range(4)))
 
@@ -111,19 +111,100 @@ def test_direct_meters_live_with_their_entries(externs: Client, switch: Switch) 
     assert externs.dump(asking) == texts(flow(7, slow), flow(8))  # an unset config goes back to green
     assert externs.write((DELETE, flow(7))) == ["OK"]
     assert externs.dump(p4r.DirectMeterEntry()) == texts(direct(8))
-    default = p4r.DirectMeterEntry(table_entry=p4r.TableEntry(table_id=FLOWS, is_default_action=True))
+    default = p4r.DirectMeterEntry(table_entry=p4r.TableEntry(table_id=FLOWS, is_default_action=True, priority=1))
     foreign = p4r.DirectMeterEntry(table_entry=p4r.TableEntry(table_id=PLAIN))
     bad = [
         (MODIFY, direct(7, slow), "NOT_FOUND"),
         (INSERT, direct(8, slow), "INVALID_ARGUMENT"),
         (MODIFY, direct(8, rates(2, 1, 1, 1)), "INVALID_ARGUMENT"),
         (MODIFY, foreign, "INVALID_ARGUMENT"),
-        (MODIFY, default, "UNIMPLEMENTED"),
+        (MODIFY, default, "INVALID_ARGUMENT"),
         (INSERT, flow(9, rates(2, 1, 1, 1)), "INVALID_ARGUMENT"),
     ]
     assert externs.write(*((kind, entry) for kind, entry, _ in bad)) == [code for _, _, code in bad]
     assert externs.read_outcome(direct(7), foreign) == ["NOT_FOUND", "INVALID_ARGUMENT"]
     assert externs.dump(asking) == texts(flow(8))
+
+
+def test_packets_are_counted_by_color(externs: Client, switch: Switch) -> None:
+    slow = rates(1, 1, 2, 2)
+    assert externs.write((MODIFY, shared(1, rates(1, 8, 2, 16))), (INSERT, flow(7, slow))) == ["OK"] * 2
+    assert colors(switch, 2, 1, 4) == [GREEN, YELLOW, RED, RED]
+    assert colors(switch, 1, 7, 4) == [GREEN, YELLOW, RED, RED]
+    colored = p4r.MeterCounterData(
+        green=p4r.CounterData(packet_count=1, byte_count=8),
+        yellow=p4r.CounterData(packet_count=1, byte_count=8),
+        red=p4r.CounterData(packet_count=2, byte_count=16),
+    )
+    asking, asking_direct = shared(1), direct(7)
+    asking.counter_data.SetInParent()
+    asking_direct.counter_data.SetInParent()
+    expected, expected_direct = shared(1, rates(1, 8, 2, 16)), direct(7, slow)
+    expected.counter_data.CopyFrom(colored)
+    expected_direct.counter_data.CopyFrom(colored)
+    assert externs.dump(asking, asking_direct) == texts(expected, expected_direct)
+    assert externs.dump(shared(1), direct(7)) == texts(shared(1, rates(1, 8, 2, 16)), direct(7, slow))
+    whole = p4r.TableEntry(table_id=FLOWS, meter_counter_data=p4r.MeterCounterData())
+    [found] = externs.read(whole)
+    assert found.table_entry.meter_counter_data == colored
+    reset = flow(7, slow)
+    reset.meter_counter_data.SetInParent()
+    zero = p4r.CounterData()
+    none = p4r.MeterCounterData(green=zero, yellow=zero, red=zero)
+    asking.config.CopyFrom(rates(1, 8, 2, 16))
+    assert externs.write((MODIFY, asking), (MODIFY, reset)) == ["OK"] * 2
+    asking.ClearField("config")
+    expected.counter_data.CopyFrom(none)
+    expected_direct.counter_data.CopyFrom(none)
+    assert externs.dump(asking, asking_direct) == texts(expected, expected_direct)
+    assert colors(switch, 2, 1, 1) == [RED], "the same config again leaves the buckets as they are"
+    assert externs.write((MODIFY, direct(7, slow))) == ["OK"]
+    assert colors(switch, 1, 7, 1) == [RED]
+    [found] = externs.read(whole)
+    assert found.table_entry.meter_counter_data.red == p4r.CounterData(packet_count=1, byte_count=8)
+    reset.meter_counter_data.green.packet_count = 1
+    assert externs.write((MODIFY, reset), (INSERT, reset)) == ["INVALID_ARGUMENT"] * 2
+
+
+def test_the_default_entry_has_a_counter_and_a_meter(externs: Client, switch: Switch) -> None:
+    key = p4r.TableEntry(table_id=FLOWS, is_default_action=True)
+    own = p4r.TableEntry(table_id=FLOWS, is_default_action=True)
+    [initial] = externs.read(key)
+    metered = p4r.TableEntry(table_id=FLOWS, is_default_action=True, action=flow(1).action, metadata=b"m")
+    metered.meter_config.CopyFrom(rates(0, 1, 0, 2))
+    metered.counter_data.packet_count = 10
+    assert externs.write((MODIFY, metered)) == ["OK"]
+    assert colors(switch, 1, 99, 4) == [GREEN, YELLOW, RED, RED]
+    own.counter_data.SetInParent()
+    own.meter_config.SetInParent()
+    own.meter_counter_data.SetInParent()
+    [found] = externs.read(own)
+    metered.counter_data.packet_count, metered.counter_data.byte_count = 14, 32
+    assert found.table_entry.meter_counter_data.red == p4r.CounterData(packet_count=2, byte_count=16)
+    found.table_entry.ClearField("meter_counter_data")
+    assert found.table_entry == metered
+    counter, meter = p4r.DirectCounterEntry(table_entry=key), p4r.DirectMeterEntry(table_entry=key)
+    [counted] = externs.read(counter)
+    assert counted.direct_counter_entry == p4r.DirectCounterEntry(table_entry=key, data=metered.counter_data)
+    [told] = externs.read(meter)
+    assert told.direct_meter_entry == p4r.DirectMeterEntry(table_entry=key, config=metered.meter_config)
+    before = externs.dump(own, counter, meter)
+    reconcile = p4r.SetForwardingPipelineConfigRequest.RECONCILE_AND_COMMIT
+    assert externs.set_config(externs_config(), reconcile) == "OK"
+    assert externs.dump(p4r.TableEntry(table_id=FLOWS, is_default_action=True)) == {
+        text(p4r.Entity(table_entry=p4r.TableEntry(**{name: getattr(metered, name) for name in KEPT})))
+    }
+    assert externs.dump(counter, meter) <= before
+    counter.data.packet_count = 1
+    assert externs.write((MODIFY, counter), (MODIFY, meter)) == ["OK"] * 2
+    [found] = externs.read(own)
+    assert (found.table_entry.counter_data.packet_count, found.table_entry.HasField("meter_config")) == (1, False)
+    assert externs.write((MODIFY, metered), (MODIFY, key)) == ["OK"] * 2
+    assert externs.read(key) == [initial], "reset to the program's own action, without metadata"
+    [found] = externs.read(own)
+    assert (found.table_entry.counter_data.packet_count, found.table_entry.HasField("meter_config")) == (14, False)
+    plain = p4r.TableEntry(table_id=PLAIN, is_default_action=True, counter_data=p4r.CounterData())
+    assert externs.write((MODIFY, plain), (INSERT, counter), (DELETE, meter)) == ["INVALID_ARGUMENT"] * 3
 
 
 def test_a_reconciled_pipeline_keeps_meters_and_value_sets(externs: Client) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import grpc
 import pytest
 from finsy.proto import p4r
 
@@ -132,12 +133,12 @@ def test_a_full_table_is_exhausted(loaded: Client, names: Names) -> None:
     assert loaded.write(*((INSERT, entry) for entry in entries)) == ["OK"] * 4 + ["RESOURCE_EXHAUSTED"]
 
 
-def test_batches_that_packets_see_as_one_are_not_served(loaded: Client, names: Names) -> None:
+def test_an_unknown_atomicity_is_refused(loaded: Client, names: Names) -> None:
     request = loaded.write_request((INSERT, lpm(names)))
-    for atomicity in (p4r.WriteRequest.DATAPLANE_ATOMIC, 7):
-        request.atomicity = atomicity
-        with pytest.raises(Exception, match="CONTINUE_ON_ERROR"):
-            loaded.stub.Write(request)
+    request.atomicity = 7
+    with pytest.raises(grpc.RpcError, match="atomicity 7 is none of CONTINUE_ON_ERROR") as error:
+        loaded.stub.Write(request)
+    assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert loaded.read(in_table(names, "lpm_table")) == []
 
 
@@ -288,6 +289,8 @@ def test_wildcard_reads_select(loaded: Client, names: Names) -> None:
     any_priority = mixed(names, priority=0)
     any_priority.ClearField("action")
     assert loaded.dump(any_priority) == texts(low, high)
+    for filtered in (p4r.TableEntry(priority=1), p4r.TableEntry(metadata=b"m"), p4r.TableEntry(match=first.match)):
+        assert loaded.read_outcome(filtered) == ["INVALID_ARGUMENT"], "a table id of 0 allows no other filter"
     bad = p4r.TableEntry(table_id=table)
     bad.action.action_profile_member_id = 1
     unknown = p4r.TableEntry(table_id=5)

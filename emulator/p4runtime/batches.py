@@ -1,0 +1,77 @@
+"""Batches of updates, as `WriteRequest.atomicity` has them (specification, "Batch Atomicity"), and answers in parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from finsy.proto import p4r
+
+from emulator.entries import EmulatorError
+from emulator.p4runtime.pipeline import Pipeline
+from emulator.p4runtime.refusal import Code, Refusal, refusal_of, unimplemented
+
+Outcomes = list[Refusal | None]
+"""Why an update failed, one element per update; None: it did not."""
+Guard = Callable[[p4r.Update], None]
+"""Raises `Refusal` for what the client's role may not write."""
+
+
+def write_each(pipeline: Pipeline, updates: Iterable[p4r.Update], guard: Guard) -> Outcomes:
+    """CONTINUE_ON_ERROR: apply what can be applied."""
+    refusals: Outcomes = []
+    write = pipeline.write
+    for update in updates:
+        try:
+            guard(update)
+            write(update)
+        except EmulatorError as error:
+            refusals.append(refusal_of(error))
+        else:
+            refusals.append(None)
+    return refusals
+
+
+def write_all_or_none(pipeline: Pipeline, updates: Sequence[p4r.Update], guard: Guard) -> Outcomes:
+    """ROLLBACK_ON_ERROR: apply all, or take back those before the first that fails; the others are then ABORTED."""
+    undo: list[Callable[[], None]] = []
+    for number, update in enumerate(updates):
+        try:
+            guard(update)
+            take_back = pipeline.undo(update)
+            pipeline.write(update)
+        except EmulatorError as error:
+            for step in reversed(undo):
+                step()
+            aborted = Refusal(Code.ABORTED, f"update {number} of the batch failed: {error}")
+            return [refusal_of(error) if other == number else aborted for other in range(len(updates))]
+        undo.append(take_back)
+    return [None] * len(updates)
+
+
+def write_at_once(pipeline: Pipeline, updates: Sequence[p4r.Update], guard: Guard) -> Outcomes:
+    """DATAPLANE_ATOMIC: all or none, and no packet runs in between.
+
+    A packet that waits in a queue has been through ingress and not through egress. So a batch that changes what both
+    match would be seen in halves by it: that one is UNIMPLEMENTED.
+    """
+    if {False, True} <= {stage for update in updates for stage in pipeline.stages(update.entity)}:
+        raise unimplemented(
+            "the batch changes both ingress and egress, and packets that wait in queues are in between: "
+            "DATAPLANE_ATOMIC batches change one of them"
+        )
+    with pipeline.paused():
+        return write_all_or_none(pipeline, updates, guard)
+
+
+def chunks(entities: Iterable[p4r.Entity], max_bytes: int, max_count: int) -> Iterator[p4r.ReadResponse]:
+    """Entities in messages that every client's receive limit lets through."""
+    response, size = p4r.ReadResponse(), 0
+    for entity in entities:
+        octets = entity.ByteSize()
+        if response.entities and (size + octets > max_bytes or len(response.entities) >= max_count):
+            yield response
+            response, size = p4r.ReadResponse(), 0
+        response.entities.append(entity)
+        size += octets
+    if response.entities:
+        yield response

@@ -67,13 +67,14 @@ def own_namespace() -> Iterator[None]:
 
 
 @contextmanager
-def running_switch(command: Sequence[str], prefix: str, folder: Path) -> Iterator[str]:
-    """A switch without a program that takes simple_switch_grpc's command line; yields the address of its P4Runtime.
+def running_switch(command: Sequence[str], folder: Path, interfaces: Sequence[str] = ()) -> Iterator[str]:
+    """A switch without a program that takes simple_switch_grpc's command line, with interfaces as ports 1 and on.
 
-    Its ports 1, 2 and 3 are the interfaces `prefix`1 …, whose far ends are `prefix`1-far …
+    Yields the address of its P4Runtime server, a socket in `folder`, as soon as it is there.
     """
-    ports = [word for port, name in enumerate(_make_interfaces(prefix), 1) for word in ("-i", f"{port}@{name}")]
-    address = folder / f"{prefix}.sock"
+    ports = [word for port, name in enumerate(interfaces, 1) for word in ("-i", f"{port}@{name}")]
+    address = folder / f"{Path(command[0]).name}.sock"
+    address.unlink(missing_ok=True)
     target = ["--grpc-server-addr", f"unix:{address}", "--cpu-port", "510", "--priority-queues", "8"]
     process = subprocess.Popen(
         [*command, *ports, "--no-p4", "--device-id", str(DEVICE_ID), "--", *target],
@@ -93,12 +94,12 @@ def running_switch(command: Sequence[str], prefix: str, folder: Path) -> Iterato
 
 
 @contextmanager
-def running_relay(compiler: str, prefix: str, folder: Path) -> Iterator[None]:
-    """The C program `relay.c` on interfaces as a switch has them."""
+def running_relay(compiler: str, folder: Path, interfaces: Sequence[str]) -> Iterator[None]:
+    """The C program `relay.c`, from all interfaces but the last to the last."""
     program = folder / "relay"
     source = Path(__file__).with_name("relay.c")
     subprocess.run([compiler, "-O2", "-o", program, source], check=True)
-    process = subprocess.Popen([program, *_make_interfaces(prefix)], stdout=subprocess.PIPE)
+    process = subprocess.Popen([program, *interfaces], stdout=subprocess.PIPE)
     try:
         assert process.stdout is not None
         process.stdout.readline()
@@ -124,7 +125,8 @@ def _ip(arguments: str) -> None:
     subprocess.run(["ip", *arguments.split()], check=True)
 
 
-def _make_interfaces(prefix: str) -> list[str]:
+def make_interfaces(prefix: str) -> list[str]:
+    """Veth pairs for the ports 1, 2 and 3 of a device, `prefix`1 …, with the far ends `prefix`1-far …"""
     names = [f"{prefix}{port}" for port in range(1, OUT_PORT + 1)]
     for name in names:
         _ip(f"link add {name} type veth peer name {name}-far")

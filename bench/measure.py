@@ -8,6 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+Clock = Callable[[Callable[[], object]], float]
+"""Seconds that work takes."""
+
 RUNS: Final = 7
 
 
@@ -79,20 +82,9 @@ class Contender:
     units: float
     work: Callable[[], object]
 
-    def rate(self) -> float:
+    def rate(self, clock: Clock) -> float:
         """Units per second of one run."""
-        return self.units / seconds(self.work)
-
-
-def compare(
-    name: str, unit: str, mine: Contender, peer: Contender, *, aim: Aim | None = None, runs: int = RUNS
-) -> Figure:
-    """The rates (`unit` per second of wall-clock time) of two contenders that take turns; each is warmed up once."""
-    mine.work()
-    peer.work()
-    turns = [(mine.rate(), peer.rate()) for _ in range(runs)]
-    ours, theirs = zip(*turns, strict=True)
-    return Figure(name, unit, ours, peer.name, theirs, aim=aim)
+        return self.units / clock(self.work)
 
 
 def seconds(work: Callable[[], object]) -> float:
@@ -100,3 +92,28 @@ def seconds(work: Callable[[], object]) -> float:
     started = time.perf_counter()
     work()
     return time.perf_counter() - started
+
+
+def cpu_seconds(work: Callable[[], object]) -> float:
+    """Processor time of one run in this thread: what others do on the machine costs it nothing but caches."""
+    started = time.thread_time()
+    work()
+    return time.thread_time() - started
+
+
+def compare(
+    name: str,
+    unit: str,
+    mine: Contender,
+    peer: Contender,
+    *,
+    aim: Aim | None = None,
+    runs: int = RUNS,
+    clock: Clock = seconds,
+) -> Figure:
+    """The rates (`unit`, per second by `clock`) of two contenders that take turns; each is warmed up once."""
+    mine.work()
+    peer.work()
+    turns = [(mine.rate(clock), peer.rate(clock)) for _ in range(runs)]
+    ours, theirs = zip(*turns, strict=True)
+    return Figure(name, unit, ours, peer.name, theirs, aim=aim)

@@ -19,7 +19,17 @@ import finsy as fy
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.devices import BMV2, WEIR, P4Files, load, obstacle, own_namespace, running_relay, running_switch
+from bench.devices import (
+    BMV2,
+    WEIR,
+    P4Files,
+    load,
+    make_interfaces,
+    obstacle,
+    own_namespace,
+    running_relay,
+    running_switch,
+)
 from bench.driver import Device, Driver
 from bench.measure import Aim, Contender, Figure, compare
 from bench.traffic import contributions, fabric_entries, router_entries, small_packets
@@ -60,14 +70,16 @@ def _measure(program: P4Files, entries: list[fy.P4TableEntry], jobs: tuple[_Job,
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="weir-bench-")))
         stack.enter_context(own_namespace())
-        load(stack.enter_context(running_switch(WEIR, "w", folder)), program, entries)
+        load(stack.enter_context(running_switch(WEIR, folder, make_interfaces("w"))), program, entries)
         weir = Device("w", PACKETS, WINDOW, sums=True)
         peers = {}
         if shutil.which(BMV2) is not None:
-            load(stack.enter_context(running_switch((BMV2, "-L", "off"), "b", folder)), program, entries)
+            load(
+                stack.enter_context(running_switch((BMV2, "-L", "off"), folder, make_interfaces("b"))), program, entries
+            )
             peers[BMV2] = Device("b", BMV2_PACKETS, BMV2_WINDOW, sums=True)
         if (compiler := shutil.which("cc")) is not None:
-            stack.enter_context(running_relay(compiler, "c", folder))
+            stack.enter_context(running_relay(compiler, folder, make_interfaces("c")))
             peers[RELAY] = Device("c", PACKETS, WINDOW, sums=False)
         for job in jobs:
             for peer, device in peers.items():

@@ -253,6 +253,10 @@ class Pipeline:
             )
             if kind == _Update.INSERT or key.HasField("counter_data"):
                 query.table_entry.counter_data.SetInParent()
+        if query.HasField("meter_entry"):  # counts by color cannot be written
+            query.meter_entry.ClearField("counter_data")
+        if query.HasField("direct_meter_entry"):
+            query.direct_meter_entry.ClearField("counter_data")
         wanted = _key_of(query)
         found = [entity for entity in self.read(query) if wanted.match or not _key_of(entity).match]
         for entity in found:

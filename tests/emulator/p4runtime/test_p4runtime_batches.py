@@ -1,10 +1,14 @@
-"""Batches that are applied as a whole or not at all."""
+"""Batches that are applied as a whole or not at all, and those that packets see as one change."""
 
 from __future__ import annotations
 
+import threading
+
 import grpc
+import numpy as np
 from finsy.proto import p4r
 
+from emulator.switch import Switch
 from tests.emulator.p4runtime.p4runtime_rig import (
     DELETE,
     EXTERNS,
@@ -15,17 +19,25 @@ from tests.emulator.p4runtime.p4runtime_rig import (
     Names,
     batch_errors,
     flow,
+    stage,
+    stage_entry,
 )
 
+AT_ONCE = p4r.WriteRequest.DATAPLANE_ATOMIC
 
-def all_or_none(client: Client, *updates: tuple[p4r.Update.Type.ValueType, object]) -> list[str]:
-    """Outcome of every update."""
+
+def all_or_none(
+    client: Client,
+    *updates: tuple[p4r.Update.Type.ValueType, object],
+    atomicity: p4r.WriteRequest.Atomicity.ValueType = p4r.WriteRequest.ROLLBACK_ON_ERROR,
+) -> list[str]:
+    """Outcome of every update; one code alone when the batch was not tried."""
     request = client.write_request(*updates)
-    request.atomicity = p4r.WriteRequest.ROLLBACK_ON_ERROR
+    request.atomicity = atomicity
     try:
         client.stub.Write(request)
     except grpc.RpcError as error:
-        return [code for code, _ in batch_errors(error)]
+        return [code for code, _ in batch_errors(error)] or [error.code().name]
     return ["OK"] * len(updates)
 
 
@@ -89,3 +101,90 @@ def test_an_entry_that_matches_everything_is_taken_back_alone(loaded: Client, na
     everything.metadata = b"new"
     assert all_or_none(loaded, (MODIFY, everything), (INSERT, other)) == ["ABORTED", "ALREADY_EXISTS"]
     assert loaded.dump(query) == before
+
+
+def test_what_packets_wrote_is_brought_back_too(externs: Client, switch: Switch) -> None:
+    """Counts, tokens, counts by color and times of hits of entries that a batch has deleted or changed."""
+    slow = p4r.MeterConfig(cir=0, cburst=3, pir=0, pburst=4)
+    kept, doomed = flow(1, slow), flow(2, slow)
+    meter = p4r.MeterEntry(meter_id=EXTERNS.meters[0].preamble.id, index=p4r.Index(index=3), config=slow)
+    default = p4r.TableEntry(table_id=FLOWS, is_default_action=True, action=flow(1).action, meter_config=slow)
+    assert externs.write((INSERT, kept), (INSERT, doomed), (MODIFY, meter), (MODIFY, default)) == ["OK"] * 4
+
+    def color(what: int, value: int) -> int:
+        return switch.forward(bytes((what, 0, 0, value, 0, 0, 0, 0)), 0)[0][1][1]
+
+    assert [color(1, 1), color(1, 2), color(1, 9), color(2, 3)] == [0, 0, 0, 2], "8 bytes are more than the burst"
+    everything = (
+        p4r.TableEntry(table_id=FLOWS, counter_data=p4r.CounterData(), meter_counter_data=p4r.MeterCounterData()),
+        p4r.TableEntry(table_id=FLOWS, is_default_action=True, meter_counter_data=p4r.MeterCounterData()),
+        p4r.MeterEntry(counter_data=p4r.MeterCounterData()),
+    )
+    before = externs.dump(*everything)
+    fast = p4r.MeterConfig(cir=9, cburst=9, pir=9, pburst=9)
+    changed, zero = flow(1, fast), p4r.MeterEntry(meter_id=meter.meter_id, counter_data=p4r.MeterCounterData())
+    changed.meter_counter_data.SetInParent()
+    key = p4r.TableEntry(table_id=FLOWS, is_default_action=True)
+    updates = [(MODIFY, changed), (DELETE, doomed), (MODIFY, zero), (MODIFY, key)]
+    for atomicity in (p4r.WriteRequest.ROLLBACK_ON_ERROR, AT_ONCE):
+        assert all_or_none(externs, *updates, (INSERT, kept), atomicity=atomicity) == [
+            *["ABORTED"] * 4,
+            "ALREADY_EXISTS",
+        ]
+        assert externs.dump(*everything) == before
+    assert [[color(1, value) for _ in range(4)] for value in (1, 2, 9)] == [[0, 0, 1, 2]] * 3
+
+
+def test_packets_see_an_atomic_batch_as_one_change(stages: Client, switch: Switch) -> None:
+    """Two tables give a packet one number each; a packet that finds them different is counted as torn."""
+    size = 60
+    assert stages.write(*((INSERT, stage_entry(*what, 0)) for key in range(size) for what in entries_of(key))) == [
+        "OK"
+    ] * (2 * size)
+    frames = np.zeros((size, 5), np.uint8)
+    frames[:, 0] = np.arange(size)
+    stop, runs = threading.Event(), 0
+
+    def traffic() -> None:
+        nonlocal runs
+        while not stop.is_set():
+            switch.process(frames, repeat=200)
+            runs += 1
+
+    packets = threading.Thread(target=traffic)
+    packets.start()
+    try:
+        for value in range(1, 41):
+            updates = [(MODIFY, stage_entry(*what, value)) for key in range(size) for what in entries_of(key)]
+            assert all_or_none(stages, *updates, atomicity=AT_ONCE) == ["OK"] * (2 * size)
+    finally:
+        stop.set()
+        packets.join()
+    assert runs > 0
+    [torn] = stages.read(p4r.CounterEntry(counter_id=stage("torn")))
+    assert torn.counter_entry.data.packet_count == 0
+    halves = [(MODIFY, stage_entry("firsts", 1, "set_first", 77))]
+    assert all_or_none(stages, *halves, atomicity=AT_ONCE) == ["OK"]
+    switch.process(frames)
+    [torn] = stages.read(p4r.CounterEntry(counter_id=stage("torn")))
+    assert torn.counter_entry.data.packet_count == 1, "the counter tells a torn change"
+
+
+def entries_of(key: int) -> tuple[tuple[str, int, str], tuple[str, int, str]]:
+    return ("firsts", key, "set_first"), ("seconds", key, "set_second")
+
+
+def test_a_batch_for_ingress_and_egress_cannot_be_one_change(stages: Client) -> None:
+    first, third = stage_entry("firsts", 1, "set_first", 1), stage_entry("thirds", 1, "set_third", 1)
+    member = p4r.ActionProfileMember(action_profile_id=stage("paths"), member_id=1)
+    member.action.CopyFrom(stage_entry("balanced", 0, "send", 1).action.action)
+    group, counter = p4r.MulticastGroupEntry(multicast_group_id=1), p4r.CounterEntry(counter_id=stage("torn"))
+    for other in (first, member, group):
+        assert all_or_none(stages, (INSERT, third), (INSERT, other), atomicity=AT_ONCE) == ["UNIMPLEMENTED"]
+    assert stages.read(p4r.TableEntry(table_id=third.table_id), p4r.MulticastGroupEntry()) == []
+    assert all_or_none(stages, (INSERT, third), (MODIFY, counter), atomicity=AT_ONCE) == ["OK"] * 2
+    assert all_or_none(stages, *((INSERT, each) for each in (first, member, group)), atomicity=AT_ONCE) == ["OK"] * 3
+    nothing = p4r.TableEntry(table_id=77)
+    assert all_or_none(stages, (DELETE, third), (INSERT, nothing), atomicity=AT_ONCE) == ["ABORTED", "INVALID_ARGUMENT"]
+    assert len(stages.read(p4r.TableEntry(table_id=third.table_id))) == 1
+    assert all_or_none(stages, atomicity=AT_ONCE) == []

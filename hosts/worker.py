@@ -16,27 +16,23 @@ from ipaddress import IPv4Address
 from typing import Final
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from hosts.counters import Counters
 from hosts.errors import InvalidPlan, InvalidTensor
 from hosts.fetching import answer_fetches
-from hosts.messages import IntArray, Messages, MessageWriter, open_messages, weight_check
+from hosts.flights import Flights
+from hosts.messages import BoolArray, IntArray, Messages, MessageWriter, open_messages, weight_check
 from hosts.plans import check_worker_plan
 from hosts.quantization import scale_table
 from hosts.rounds import NO_ROUND, RoundStore
 from hosts.tensors import Reduced, Tensor
-from hosts.timers import MAX_DOUBLINGS, RetransmissionTimeout
+from hosts.timers import RetransmissionTimeout
 from wire.aggregation import LANES, NO_WINDOW_LIMIT, MessageFlag, MessageType, linear_check, round_near
 from wire.control import Held, Resume, WorkerPlan
 from wire.frames import Datagrams
 
-NEVER: Final = np.iinfo(np.int64).max
 MAX_WEIGHT: Final = 0xFFFF_FFFF
-REORDERING: Final = 2
-"""A round is taken for lost when one that is more than this many rounds later, and was sent no earlier, is complete."""
-
-_NO_PLACES: Final = np.empty(0, np.intp)
 
 _RESULT: Final = int(MessageType.RESULT)  # plain integers: NumPy compares them faster
 _SCALE_RESULT: Final = int(MessageType.SCALE_RESULT)
@@ -58,7 +54,7 @@ class WorkerOptions:
     least_timeout_ns: int = 1_000_000
     most_timeout_ns: int = 1_000_000_000
     initial_window: int = 2
-    """Rounds in flight, in each generation, until its first result tells what the queues on the way allow.
+    """Rounds in the network, in each generation, until its first result tells what the queues on the way allow.
 
     All workers start at once, so that this many packets of each meet in the root's queue.
     """
@@ -102,23 +98,20 @@ class WorkerCore:
 
     def _new_flights(self) -> None:
         """Forget what is in flight, and how much may be. The arrays are indexed by place, as the store's are."""
-        self._window = min(self.plan.window, self._options.initial_window)
-        self._window_round = NO_ROUND  # the newest round whose result's window was obeyed
         size = self._store.size
-        self._flight = np.full(size, NO_ROUND, np.int64)
-        self._peer = np.zeros(size, np.uint32)
-        self._answer = np.zeros(size, np.int64)  # the message type that answers it
-        self._attempts = np.zeros(size, np.int64)
-        self._first_sent = np.zeros(size, np.int64)
-        self._last_sent = np.zeros(size, np.int64)
-        self._deadline = np.full(size, NEVER, np.int64)
+        self._flights = Flights(
+            size,
+            self._timeout,
+            span=self.plan.window,
+            window=self._options.initial_window,
+            rank=self.plan.rank,
+            workers=self.plan.workers,
+        )
+        self._window_round = NO_ROUND  # the newest round whose result's window was obeyed
         self._row_at = np.zeros(size, np.int64)  # scratch
         self._to_aggregator = np.full(size, self.plan.aggregator, np.uint32)
         self._next = self._base  # no round from here on was looked at by `_sendable`
         self._held_back: IntArray = np.empty(0, np.int64)  # rounds below `_next` that could not be sent when looked at
-        self._overtaken = _NO_PLACES  # rounds that later ones have overtaken, to be sent again at once
-        self._next_deadline = int(NEVER)
-        self._deadline_is_stale = False
 
     # --- tensors ---
 
@@ -205,9 +198,10 @@ class WorkerCore:
         """Drop and count what does not answer a round in flight from whom it was asked, or fails a check."""
         counters = self.counters
         places = rounds & self._store.mask
-        awaited = self._flight[places] == rounds
-        asked = self._peer[places] == messages.addresses
-        fitting = self._answer[places] == messages.kinds
+        flights = self._flights
+        awaited = flights.round[places] == rounds
+        asked = flights.peer[places] == messages.addresses
+        fitting = flights.answer[places] == messages.kinds
         placed = messages.slot == rounds & (self.plan.slots - 1)
         intact = messages.pass_check()
         good = awaited & asked & fitting & placed & intact
@@ -254,8 +248,9 @@ class WorkerCore:
             lanes = messages.lanes.astype(np.int32)
             store.lanes[places] = lanes
 
-        clean = (self._attempts[places] == 1) & (messages.flags & MessageFlag.RETRANSMISSION == 0)
-        once = self._first_sent[places][clean]
+        flights = self._flights
+        clean = flights.once(places) & (messages.flags & MessageFlag.RETRANSMISSION == 0)
+        once = flights.first_sent_ns[places][clean]
         if len(once):
             self._timeout.sample(now_ns - min(once.tolist()))
         numbers = rounds.tolist()
@@ -264,11 +259,8 @@ class WorkerCore:
             row = numbers.index(newest)
             if messages.kinds[row] < _FETCH:  # what a fetched result says of the queues is old
                 self._window_round = newest
-                self._window = max(1, min(self.plan.window, int(messages.window[row])))
-
-        self._flight[places] = NO_ROUND
-        self._deadline[places] = NEVER
-        self._deadline_is_stale = True
+                flights.obey(int(messages.window[row]))
+        flights.land(places, now_ns)
         for tensor, rows in self._split(rounds):
             local = rounds[rows] - tensor.start
             tensor.take_exponents(local, exponents[rows])
@@ -281,15 +273,6 @@ class WorkerCore:
         self._unsent = True
         if min(numbers) == self._base:
             self._advance()
-        if newest > self._base + REORDERING:
-            self._find_overtaken(newest)
-
-    def _find_overtaken(self, newest: int) -> None:
-        """Rounds that were sent before `newest` and are still open were lost somewhere: paths keep their order."""
-        sent = self._first_sent[newest & self._store.mask]
-        overtaken = (self._flight != NO_ROUND) & (self._flight < newest - REORDERING) & (self._last_sent <= sent)
-        if overtaken.any():
-            self._overtaken = np.flatnonzero(overtaken)
 
     def _advance(self) -> None:
         """Move the base behind the rounds that are complete, and let go of the tensors below it."""
@@ -305,22 +288,21 @@ class WorkerCore:
         if self.paused:
             return []
         out, self._answers = self._answers, []
-        if len(self._overtaken):
-            overtaken = self._overtaken[self._flight[self._overtaken] != NO_ROUND]
-            self._overtaken = _NO_PLACES
-            if len(overtaken):
-                out += self._resend(now_ns, overtaken)
-        if now_ns >= self._next_deadline:
-            due = np.flatnonzero(self._deadline <= now_ns)
-            if len(due):
-                self._timeout.expired(int(self._attempts[due].max()))
-                out += self._resend(now_ns, due)
-            self._deadline_is_stale = True
+        flights = self._flights
+        places = flights.to_repair(now_ns)
+        if len(places):
+            rounds, places = self._in_sending_order(flights.round[places])
+            flights.relaunch(places, now_ns)
+            self.counters.retransmitted += len(places)
+            out += self._messages(rounds, MessageFlag.RETRANSMISSION)
         if self._unsent:
             self._unsent = False
-            rounds = self._sendable()
+            rounds = self._sendable(flights.room)
             if len(rounds):
-                out += self._send_first(now_ns, rounds)
+                self._address(rounds)
+                rounds, places = self._in_sending_order(rounds)
+                flights.launch(rounds, now_ns)
+                out += self._messages(rounds, 0)
         return out
 
     @property
@@ -328,93 +310,91 @@ class WorkerCore:
         """When `poll` must be called at the latest; None while no timer runs."""
         if self.paused:
             return None
-        if self._unsent or self._answers or len(self._overtaken):
-            return 0
-        if self._deadline_is_stale:
-            self._next_deadline = int(self._deadline.min())
-            self._deadline_is_stale = False
-        return None if self._next_deadline == NEVER else self._next_deadline
+        return 0 if self._unsent or self._answers else self._flights.deadline_ns
 
-    def _sendable(self) -> IntArray:
-        """Rounds in the window that are neither complete nor in flight, and whose chunk's exponent is agreed."""
-        limit = min(self._base + self._window, self._end)
-        rounds: IntArray = np.arange(self._next, limit)
-        self._next = max(self._next, limit)
-        if len(self._held_back):
-            rounds = np.concatenate([self._held_back, rounds])
-        rounds = rounds[self._store.round[rounds & self._store.mask] != rounds]
-        if not len(rounds):
-            return rounds
-        ready = rounds < limit  # the window may have shrunk since a round was held back
+    def _sendable(self, room: int) -> IntArray:
+        """At most `room` rounds of the span that are neither complete nor in flight, whose exponent is agreed."""
+        held_back = self._held_back
+        sendable: list[IntArray] = []
+        if room and len(held_back):
+            ready = np.flatnonzero(self._exponents_known(held_back))[:room]
+            sendable.append(held_back[ready])
+            held_back = np.delete(held_back, ready)
+            room -= len(ready)
+        limit = min(self._base + self.plan.window, self._end)
+        while room and self._next < limit:
+            rounds: IntArray = np.arange(self._next, min(self._next + room, limit))
+            self._next += len(rounds)
+            complete = self._store.holds(rounds)
+            if np.count_nonzero(complete):
+                rounds = rounds[~complete]
+            if not len(rounds):
+                continue
+            known = self._exponents_known(rounds)
+            if np.count_nonzero(known) < len(rounds):
+                held_back = np.concatenate([held_back, rounds[~known]])
+                rounds = rounds[known]
+            sendable.append(rounds)
+            room -= len(rounds)
+        self._held_back = held_back
+        return np.concatenate(sendable) if sendable else held_back[:0]
+
+    def _exponents_known(self, rounds: IntArray) -> BoolArray:
+        """Whether each of these rounds (ascending) carries no lanes, or its chunk's exponent is agreed."""
+        known = np.ones(len(rounds), np.bool_)
         for tensor, rows in self._split(rounds):
             scale_rounds = rounds[rows] - tensor.scale_rounds
             if scale_rounds[-1] >= self._base:
-                ready[rows] &= (
+                known[rows] = (
                     (scale_rounds < tensor.start) | (scale_rounds < self._base) | self._store.holds(scale_rounds)
                 )
-        self._held_back = rounds[~ready]
-        sendable: IntArray = rounds[ready]
-        return sendable
+        return known
 
-    def _send_first(self, now_ns: int, rounds: IntArray) -> list[Datagrams]:
-        """Put rounds in flight: contributions to the aggregator, and fetches of final ones to their holders."""
+    def _address(self, rounds: IntArray) -> None:
+        """Say whom rounds are sent to, and what answers them: the aggregator, or the holders of final ones."""
+        flights = self._flights
         places = rounds & self._store.mask
-        self._flight[places] = rounds
-        self._peer[places] = self.plan.aggregator
-        self._attempts[places] = 1
-        self._first_sent[places] = now_ns
-        self._last_sent[places] = now_ns
-        deadline = now_ns + self._timeout.first_ns
-        self._deadline[places] = deadline
-        self._next_deadline = min(self._next_deadline, deadline)
+        flights.peer[places] = self.plan.aggregator
         for tensor, rows in self._split(rounds):
             with_lanes = rounds[rows] >= tensor.start + tensor.scale_rounds
-            self._answer[places[rows]] = _RESULT_KINDS[with_lanes.view(np.uint8)]
+            flights.answer[places[rows]] = _RESULT_KINDS[with_lanes.view(np.uint8)]
         if self._final:
             for place, number in zip(places.tolist(), rounds.tolist(), strict=True):
                 holder = self._final.pop(number, None)
                 if holder is not None:
-                    self._peer[place] = holder
-                    self._answer[place] = _FETCHED_FOR[self._answer[place]]
-                    self._attempts[place] = 2  # its round trip says nothing about the aggregation's: no sample
-        return self._messages(rounds, 0)
+                    flights.peer[place] = holder
+                    flights.answer[place] = _FETCHED_FOR[flights.answer[place]]
 
-    def _resend(self, now_ns: int, places: NDArray[np.intp]) -> list[Datagrams]:
-        """Send again what is in flight at these places, and back off."""
-        attempts = self._attempts[places]
-        waits = self._timeout.unscaled_ns << np.minimum(attempts, MAX_DOUBLINGS)
-        deadlines = now_ns + np.minimum(waits, self._options.most_timeout_ns)
-        self._deadline[places] = deadlines
-        self._attempts[places] = attempts + 1
-        self._last_sent[places] = now_ns
-        self._deadline_is_stale = True
-        self.counters.retransmitted += len(places)
-        return self._messages(self._flight[places], MessageFlag.RETRANSMISSION)
+    def _in_sending_order(self, rounds: IntArray) -> tuple[IntArray, IntArray]:
+        """Rounds by what answers them, as batches have one size, and their places; the kind of the first one first."""
+        places = rounds & self._store.mask
+        answers = self._flights.answer[places]
+        other = answers != answers[0]
+        if np.count_nonzero(other):
+            order = np.argsort(np.where(other, answers, 0), kind="stable")
+            rounds, places = rounds[order], places[order]
+        return rounds, places
 
     def _messages(self, rounds: IntArray, flags: int) -> list[Datagrams]:
-        """The datagrams of rounds in flight, by what answers them."""
-        places = rounds & self._store.mask
-        self.counters.sent += len(places)
-        answers = self._answer[places]
-        with_lanes = answers == _RESULT
-        if np.count_nonzero(with_lanes) == len(places):
-            return [self._contributions(MessageType.CONTRIBUTION, rounds, flags)]
+        """The datagrams of rounds in sending order."""
+        self.counters.sent += len(rounds)
+        answers = self._flights.answer[rounds & self._store.mask]
+        ends = np.flatnonzero(answers[1:] != answers[:-1]) + 1
         out = []
-        fetches = answers > _FETCH
-        if np.count_nonzero(fetches):
-            out.append(self._fetches(rounds[fetches], flags))
-        if np.count_nonzero(with_lanes):
-            out.append(self._contributions(MessageType.CONTRIBUTION, rounds[with_lanes], flags))
-        scales = answers == _SCALE_RESULT
-        if np.count_nonzero(scales):
-            out.append(self._contributions(MessageType.SCALE, rounds[scales], flags))
+        for batch in np.split(rounds, ends) if len(ends) else [rounds]:
+            answer = self._flights.answer[batch[0] & self._store.mask]
+            if answer > _FETCH:
+                out.append(self._fetches(batch, flags))
+            else:
+                kind = MessageType.CONTRIBUTION if answer == _RESULT else MessageType.SCALE
+                out.append(self._contributions(kind, batch, flags))
         return out
 
     def _fetches(self, rounds: IntArray, flags: int) -> Datagrams:
         payload = self._writer.write(
             MessageType.FETCH, rounds, contributors=0, weight=0, check=0, exponent=0, flags=flags
         )
-        return Datagrams(self._peer[rounds & self._store.mask], payload)
+        return Datagrams(self._flights.peer[rounds & self._store.mask], payload)
 
     def _contributions(self, kind: MessageType, rounds: IntArray, flags: int) -> Datagrams:
         count = len(rounds)
@@ -489,11 +469,12 @@ class WorkerCore:
             return f"{who}: waits for nothing"
         tensor, place = self._tensors[0], self._base & self._store.mask
         progress = f"tensor {tensor.name!r} lacks {tensor.remaining} of {tensor.end - tensor.start} rounds"
-        if self._flight[place] != self._base:
+        flights = self._flights
+        if flights.round[place] != self._base:
             return f"{who}: {progress}; round {self._base} was not sent yet"
-        peer = IPv4Address(int(self._peer[place]))
-        since = (now_ns - int(self._first_sent[place])) / 1e9
+        peer = IPv4Address(int(flights.peer[place]))
+        since = (now_ns - int(flights.first_sent_ns[place])) / 1e9
         return (
             f"{who}: {progress}; waits for round {self._base} from {peer}, "
-            f"sent {self._attempts[place]} times in {since:.3f} s"
+            f"sent {flights.attempts[place]} times in {since:.3f} s"
         )

@@ -39,11 +39,15 @@ OPTIONS = WorkerOptions(initial_timeout_ns=1, least_timeout_ns=1, most_timeout_n
 
 _WITHOUT_MEANING = frozenset(
     [
-        *("counters", "drops", "_row_at", "last_progress_ns", "_timeout", "_deadline", "_next_deadline"),
-        *("_deadline_is_stale", "_first_sent", "_last_sent", "_attempts", "_next_send_ns", "_give_up_ns"),
+        *("counters", "drops", "_row_at", "last_progress_ns", "_timeout", "_deadline"),
+        *("attempts", "first_sent_ns", "_travelling", "_wanted", "_first_order", "_order", "_turn", "_sendings"),
+        *("_newest_order", "_sifted", "_progress_ns", "_earliest_ns", "_earliest_is_stale", "_next_send_ns"),
+        "_give_up_ns",
     ]
 )
-"""Counters, scratch memory and timers: timers may fire at any time here, so their readings tell no states apart."""
+"""Counters, scratch memory and timers: timers may fire at any time here, so their readings tell no states apart. What
+is in the network, and what is lost, limits what may be sent by the window that queues allow; here they allow the whole
+span, so the order of sendings decides only when something is sent again."""
 
 
 def canonical(value: Any) -> Hashable:

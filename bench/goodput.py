@@ -1,0 +1,210 @@
+"""Goodput of summing large tensors in switches, without and with loss: the compiled program, in virtual time.
+
+::
+
+    workers ══links══▶ switches (a tree) ──▶ root: a switch, or a parameter server
+       ▲                                       │
+       └────────────── results ◀───────────────┘
+
+The peer is the line rate of the workers' links less the headers of full packets. Time is the fabric's own, so that the
+figures are the same on every machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bench.measure import Aim, Figure
+from controller.memory import FabricMemory
+from controller.placement import Placement
+from controller.plan import JobPlan, JobSpec, Marking, base_state, fabric_state, job_plan
+from controller.reconcile import reconcile_all
+from controller.session import Pipeline, SwitchSession
+from emulator.fabric import Fabric
+from emulator.p4runtime import P4RuntimeServer
+from emulator.switch import Switch
+from experiments.agents import HostAgent
+from hosts.server import ParameterServerCore
+from hosts.worker import WorkerCore
+from p4src import FABRIC_JSON, FABRIC_P4INFO
+from topologies import Routes, Topology
+from topologies.generators import leaf_spine
+from wire.aggregation import LANES, MESSAGE_BYTES
+from wire.frames import FRAME_HEADER_BYTES
+
+WORKERS: Final = 8
+SLOTS: Final = 1024
+CHUNKS: Final = 16_384
+"""Of the tensor: 16 MiB."""
+LOSS: Final = 0.01
+AIMS: Final = {0.0: 0.95, LOSS: 0.8}
+"""By loss: the share of the line rate that must be reached."""
+
+RATE_BPS: Final = 1_000_000_000
+HOST_POLL_NS: Final = 30_000
+NET_SHARE: Final = 4 * LANES / (FRAME_HEADER_BYTES + MESSAGE_BYTES)
+"""Of the line rate: what headers leave to the lanes."""
+_LIMIT_NS: Final = 60_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """A job on a fabric, and where it is summed."""
+
+    name: str
+    leaves: int
+    spines: int
+    workers: Sequence[str]
+    server: str | None
+    placement: Placement
+
+    def topology(self, loss: float) -> Topology:
+        """The fabric, each link of which loses this share of its frames in each direction."""
+        hosts = -(-(WORKERS + 1) // self.leaves)
+        return leaf_spine(self.leaves, self.spines, hosts, rate_bps=RATE_BPS, loss=loss)
+
+
+def _hosts(count: int) -> list[str]:
+    return [f"h{number}" for number in range(1, count + 1)]
+
+
+_RACK: Final = dict.fromkeys(_hosts(WORKERS), "s1")
+_LEAVES: Final = {f"h{3 * leaf + place}": f"s{leaf + 1}" for leaf in range(4) for place in (1, 2)}
+SCENARIOS: Final = (
+    Scenario("a rack, the switch is the root", 1, 0, [*_RACK], None, Placement(_RACK, {}, "s1")),
+    Scenario("a rack, a parameter server", 1, 0, [*_RACK], "h9", Placement(_RACK, {"s1": "h9"}, "h9")),
+    Scenario(
+        "four racks, a spine is the root",
+        4,
+        2,
+        [*_LEAVES],
+        None,
+        Placement(_LEAVES, dict.fromkeys(_LEAVES.values(), "s5"), "s5"),
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What summing one tensor took."""
+
+    seconds: float
+    """Of virtual time, until the last worker had the sum."""
+    share: float
+    """Of the line rate net of headers, per worker."""
+    resends: int
+    largest_queue_packets: int
+    """In any switch port."""
+    sums: list[NDArray[np.float32]] = field(repr=False)
+    """By worker."""
+
+
+def gradients(chunks: int, seed: int = 1) -> list[NDArray[np.float32]]:
+    """One tensor for each worker."""
+    rng = np.random.default_rng(seed)
+    return [rng.standard_normal(chunks * LANES, np.float32) for _ in range(WORKERS)]
+
+
+def measure(
+    scenario: Scenario, tensors: Sequence[NDArray[np.float32]], *, loss: float, slots: int = SLOTS, seed: int = 1
+) -> Outcome:
+    """Sum one tensor per worker. Raises RuntimeError where that takes more than a minute of virtual time."""
+    return asyncio.run(_measure(scenario, tensors, loss, slots, seed))
+
+
+async def _measure(
+    scenario: Scenario, tensors: Sequence[NDArray[np.float32]], loss: float, slots: int, seed: int
+) -> Outcome:
+    topology = scenario.topology(loss)
+    fabric, switches = Fabric(seed=seed), _switches(topology)
+    for name, switch in switches.items():
+        fabric.add_switch(name, switch)
+    for host in topology.hosts:
+        fabric.add_host(host.name, poll_ns=HOST_POLL_NS)
+    for link in topology.links:
+        fabric.add_link(
+            (link.a.node, link.a.port),
+            (link.b.node, link.b.port),
+            rate_bps=link.rate_bps,
+            delay_ns=link.delay_ns,
+            loss=link.loss,
+            queue_packets=link.queue_packets,
+        )
+    spec = JobSpec(1, tuple(scenario.workers), scenario.server, slots, slots // 2)
+    plan = await _write(topology, switches, spec, scenario.placement)
+    workers = [
+        HostAgent(fabric, topology, topology.host(name), WorkerCore(plan.workers[name])) for name in scenario.workers
+    ]
+    agents: dict[str, HostAgent[WorkerCore] | HostAgent[ParameterServerCore]] = {w.name: w for w in workers}
+    if scenario.server is not None and plan.server is not None:
+        server = ParameterServerCore(plan.server)
+        agents[scenario.server] = HostAgent(fabric, topology, topology.host(scenario.server), server)
+    started_ns = fabric.now_ns
+    for worker, tensor in zip(workers, tensors, strict=True):
+        worker.core.submit(tensor)
+        worker.flush()
+    while not all(worker.core.idle for worker in workers):
+        for wake in fabric.run(started_ns + _LIMIT_NS):
+            agents[wake.host].handle(wake)
+        if fabric.now_ns >= started_ns + _LIMIT_NS:
+            raise RuntimeError(f"{scenario.name}: {workers[0].core.waiting_for(fabric.now_ns)}")
+    elapsed_ns = fabric.now_ns - started_ns
+    reduced = [worker.core.take(0) for worker in workers]
+    return Outcome(
+        elapsed_ns / 1e9,
+        8e9 * tensors[0].nbytes / elapsed_ns / (RATE_BPS * NET_SHARE),
+        sum(worker.core.counters.retransmitted for worker in workers),
+        max(counters.max_depth_packets for counters in fabric.port_counters().values()),
+        [each.array for each in reduced if each is not None],
+    )
+
+
+def _switches(topology: Topology) -> Mapping[str, Switch]:
+    switches = {}
+    for node in topology.switches:
+        switch = switches[node.name] = Switch(node.device_id)
+        switch.load(FABRIC_JSON.read_bytes())
+    return switches
+
+
+async def _write(topology: Topology, switches: Mapping[str, Switch], spec: JobSpec, placement: Placement) -> JobPlan:
+    """Write the job into the switches by P4Runtime, as a controller does."""
+    routes = Routes(topology)
+    nodes = {*placement.aggregators.values(), *placement.parents, placement.root} - {spec.server}
+    allotments = FabricMemory(topology).allot(spec.job, sorted(nodes), spec.slots)
+    plan = job_plan(topology, routes, spec, placement, 1, allotments)
+    bases = {name: base_state(topology, routes, name) for name in switches}
+    rpc = P4RuntimeServer(switches.values())
+    rpc.start()
+    async with AsyncExitStack() as stack:
+        stack.callback(rpc.stop)
+        pipeline = Pipeline(FABRIC_P4INFO, FABRIC_JSON)
+        sessions = {}
+        for name, switch in switches.items():
+            session = SwitchSession(name, rpc.address, device_id=switch.device_id, pipeline=pipeline)
+            sessions[name] = await stack.enter_async_context(session)
+        await reconcile_all(sessions, fabric_state(topology, bases, [plan], Marking()))
+    return plan
+
+
+def figures() -> Iterator[Figure]:
+    """Run the benchmarks of this module."""
+    tensors = gradients(CHUNKS)
+    for scenario in SCENARIOS:
+        for loss, aim in AIMS.items():
+            outcomes = [measure(scenario, tensors, loss=loss, seed=seed) for seed in ((1, 2, 3) if loss else (1,))]
+            yield Figure(
+                f"goodput of each of {WORKERS} workers, {100 * loss:g} % loss: {scenario.name}",
+                "B/s",
+                tuple(tensors[0].nbytes / outcome.seconds for outcome in outcomes),
+                "line rate net of headers",
+                (RATE_BPS * NET_SHARE / 8,) * len(outcomes),
+                aim=Aim(aim, of_ratio=True),
+            )

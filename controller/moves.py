@@ -20,7 +20,7 @@ that it is in.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -44,12 +44,16 @@ class Phase(Enum):
 class Settlement:
     """What is final, and who fetches which final round from whom."""
 
+    least: int
+    """All workers hold all rounds below this one."""
     final_below: int
     """All rounds below this one are final."""
     final_beyond: frozenset[int]
     """Final rounds at or beyond `final_below`."""
     fetches: Mapping[int, tuple[FinalRound, ...]]
     """By worker: the final rounds that it lacks, in order, each with a holder."""
+    newest: tuple[FinalRound, ...] = ()
+    """The newest final round with a holder, for a server to know where the job is; empty where nothing is final."""
 
     def is_final(self, round_: int) -> bool:
         return round_ < self.final_below or round_ in self.final_beyond
@@ -70,8 +74,9 @@ def settle(workers: Mapping[int, Held], servers: Mapping[int, Held], slots: int)
         for address, held in workers.items()
     }
     kept_from = {address: _oldest_kept(held, slots) for address, held in everyone.items()}
+    newest = max([below - 1, *beyond])
     holders: dict[int, int] = {}
-    for round_ in sorted({r for rounds in lacking.values() for r in rounds}):
+    for round_ in sorted({newest} - {-1} | {r for rounds in lacking.values() for r in rounds}):
         having = sorted(
             address
             for address, held in everyone.items()
@@ -83,8 +88,13 @@ def settle(workers: Mapping[int, Held], servers: Mapping[int, Held], slots: int)
                 "behind; the window must be at most half the slots"
             )
         holders[round_] = having[round_ % len(having)]
+    fetches = {address: tuple(FinalRound(r, holders[r]) for r in rounds) for address, rounds in lacking.items()}
     return Settlement(
-        below, beyond, {a: tuple(FinalRound(r, holders[r]) for r in rounds) for a, rounds in lacking.items()}
+        least=min((held.first_incomplete for held in workers.values()), default=0),
+        final_below=below,
+        final_beyond=beyond,
+        fetches=fetches,
+        newest=() if newest < 0 else (FinalRound(newest, holders[newest]),),
     )
 
 
@@ -117,7 +127,7 @@ class Move:
         self._workers = frozenset(workers)
         self._servers = frozenset(servers)
         self._held: dict[int, Held] = {}
-        self._resumes: dict[int, Resume] = {}
+        self._resumes: dict[int, Resume | ServerPlan] = {}
         """Unconfirmed; while PAUSING: of the generation that is being left."""
         self._retry_ns = retry_ns
         self._patience_ns = patience_ns
@@ -138,7 +148,7 @@ class Move:
             return None
         return self._next_send_ns if self._give_up_ns is None else min(self._next_send_ns, self._give_up_ns)
 
-    def poll(self, now_ns: int) -> list[tuple[int, Pause | Resume]]:
+    def poll(self, now_ns: int) -> list[tuple[int, Pause | Resume | ServerPlan]]:
         """What to send now, by address, in this order. Raises MoveError when patience is at its end and no worker
         is left.
         """
@@ -148,7 +158,7 @@ class Move:
         if self.phase in (Phase.SETTLING, Phase.DONE) or now_ns < self._next_send_ns:
             return []
         self._next_send_ns = now_ns + self._retry_ns
-        out: list[tuple[int, Pause | Resume]] = [*sorted(self._resumes.items())]
+        out: list[tuple[int, Pause | Resume | ServerPlan]] = [*sorted(self._resumes.items())]
         if self.phase is Phase.PAUSING:
             out += [(address, Pause(self.job, self.generation)) for address in sorted(self.awaited)]
         return out
@@ -193,9 +203,9 @@ class Move:
         if not self.awaited:
             self._settle()
 
-    def settled(self, plans: Mapping[int, WorkerPlan | ServerPlan], now_ns: int) -> None:
+    def settled(self, plans: Mapping[int, WorkerPlan | ServerPlan], now_ns: int, joining: Collection[int] = ()) -> None:
         """The switches hold the new plan: go on with these plans, one for each surviving worker and each server of
-        the plan.
+        the plan. Servers that are `joining` get their plan as it is, for they have nothing to resume.
         """
         if self.phase is not Phase.SETTLING or self.settlement is None:
             raise MoveError(f"job {self.job}: cannot resume while {self.phase.value}")
@@ -211,9 +221,8 @@ class Move:
                     f"job {self.job}: the next plan has generation {plan.generation} and {plan.slots} slots; "
                     f"it must have {next_generation(self.generation)} and {self._slots}"
                 )
-        self._resumes = {
-            address: Resume(plan, self.settlement.fetches.get(address, ())) for address, plan in plans.items()
-        }
+        self._resumes = {address: self._resume(address, plan, joining) for address, plan in plans.items()}
+        self._servers |= frozenset(joining)
         self.phase = Phase.RESUMING
         self._give_up_ns = None if self._patience_ns is None else now_ns + self._patience_ns
         self._next_send_ns = now_ns
@@ -221,11 +230,17 @@ class Move:
     def resumed(self, address: int, generation: int) -> None:
         """A host confirms its Resume. A copy from an earlier move changes nothing."""
         resume = self._resumes.get(address)
-        if resume is None or resume.plan.generation != generation:
+        if resume is None or (resume.plan if isinstance(resume, Resume) else resume).generation != generation:
             return
         del self._resumes[address]
         if self.phase is Phase.RESUMING and not self._resumes:
             self.phase = Phase.DONE
+
+    def _resume(self, address: int, plan: WorkerPlan | ServerPlan, joining: Collection[int]) -> Resume | ServerPlan:
+        assert self.settlement is not None
+        if isinstance(plan, WorkerPlan):
+            return Resume(plan, self.settlement.fetches[address])
+        return plan if address in joining else Resume(plan, self.settlement.newest)
 
     def _settle(self) -> None:
         workers = {address: held for address, held in self._held.items() if address in self._workers}

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Final
 
 from controller.entries import CloneSession, Group, Item, SwitchState, call, default_action, entry, mac_number
@@ -67,6 +68,17 @@ class Marking:
         return min(max(window, 1), NO_WINDOW_LIMIT - 1)
 
 
+class FailurePolicy(Enum):
+    """What becomes of a job that loses a worker."""
+
+    CONTINUE = "continue"
+    """The others go on, as long as there are enough; weights keep means right."""
+    WAIT = "wait"
+    """The others pause until the worker is heard of again."""
+    ABORT = "abort"
+    """The job ends, and every host is told why."""
+
+
 @dataclass(frozen=True, slots=True)
 class JobSpec:
     """What is asked of the fabric for one job. Raises PlanError when it cannot be a job."""
@@ -84,6 +96,11 @@ class JobSpec:
     """What one worker's stream brings onto a link per iteration, headers included; placement weighs it against
     latency.
     """
+    policy: FailurePolicy = FailurePolicy.CONTINUE
+    least_workers: int = 1
+    """With fewer left, the job is aborted."""
+    spares: tuple[str, ...] = ()
+    """Hosts that can be the server in its stead, in this order."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.job <= 0xFFFF:
@@ -92,9 +109,15 @@ class JobSpec:
             raise PlanError(f"job {self.job}: slots {self.slots} is not a power of two in 2…32768")
         if not 1 <= self.window <= self.slots // 2:
             raise PlanError(f"job {self.job}: window {self.window} is not in 1…{self.slots // 2}, half its slots")
-        hosts = [*self.workers, *([self.server] if self.server else [])]
+        hosts = [*self.workers, *([self.server] if self.server else []), *self.spares]
         if not self.workers or len(set(hosts)) != len(hosts):
             raise PlanError(f"job {self.job}: hosts {', '.join(hosts)}: one worker at least, and every host once")
+        if not 1 <= self.least_workers <= len(self.workers):
+            raise PlanError(
+                f"job {self.job}: least_workers {self.least_workers} is not in 1…{len(self.workers)}, its workers"
+            )
+        if self.spares and self.server is None:
+            raise PlanError(f"job {self.job}: spares {', '.join(self.spares)} for a server that it has not; name one")
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,6 +92,8 @@ class SwitchSession:
         self.name = name
         self.address = address
         self.device_id = device_id
+        self.openings = 0
+        """How often the session has begun: after each, the switch may have started anew."""
         self.packet_outs_sent = 0
         self.packet_ins_received = 0
         self.packet_ins_dropped = 0
@@ -112,6 +114,11 @@ class SwitchSession:
         self._reader: asyncio.Task[None] | None = None
 
     @property
+    def is_up(self) -> bool:
+        """Whether the stream stands."""
+        return self._switch.is_up
+
+    @property
     def schema(self) -> P4Schema:
         return self._switch.p4info
 
@@ -124,6 +131,7 @@ class SwitchSession:
                     f"{self.name} at {self.address}: another controller is primary, with election id "
                     f"{self._switch.primary_id}; this one has {self._switch.election_id}. Stop the other one first"
                 )
+            self.openings += 1
             self._switch.ee.on(fy.SwitchEvent.CHANNEL_DOWN, lambda _: self._changed.set())
             self._reader = asyncio.create_task(self._receive(), name=f"packet-ins of {self.name}")
             await asyncio.sleep(0)  # lets the reader open its queue before the first packet

@@ -26,6 +26,11 @@ class Routes:
         for node in topology.nodes:
             self._solve(node.name)
 
+    @property
+    def down(self) -> frozenset[Endpoint]:
+        """Both ends of every link to do without."""
+        return self._down
+
     def next_hops(self, node: str, destination: str) -> tuple[int, ...]:
         """The ports, ascending, through which shortest paths from `node` to `destination` leave; () at the destination.
 

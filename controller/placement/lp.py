@@ -56,13 +56,13 @@ class FlowProgram:
     effort: Effort = field(default_factory=Effort)
 
     def __post_init__(self) -> None:
-        units = np.array(self.network.units)
+        units = np.array(self.network.units, np.int64)
         self._arc = np.repeat(np.arange(len(units)), units)
         self._first = np.concatenate(([0], np.cumsum(units)[:-1]))
         nodes = list(dict.fromkeys(arc.tail for arc in self.network.arcs))
         self._row = {node: row for row, node in enumerate(nodes)}
-        tails = np.array([self._row[arc.tail] for arc in self.network.arcs])
-        heads = np.array([self._row.get(arc.head, -1) for arc in self.network.arcs])
+        tails = np.array([self._row[arc.tail] for arc in self.network.arcs], np.int64)
+        heads = np.array([self._row.get(arc.head, -1) for arc in self.network.arcs], np.int64)
         column = np.arange(len(self._arc))
         inner = heads[self._arc] >= 0
         self._incidence = scipy.sparse.csr_matrix(

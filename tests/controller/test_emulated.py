@@ -167,7 +167,7 @@ async def test_real_switches_hold_exactly_the_plan_and_tampering_is_found(
     assert await controller.verify() == {}
     await controller.finish(9)
     assert await controller.verify() == {}
-    state = await controller._sessions["s1"].read()
+    state = await controller.sessions["s1"].read()
     assert {line.split()[0] for line in state.lines()} == {
         *("node_address", "routes", "traffic_class", "marking", "probe_sinks", "clone")
     }
@@ -185,7 +185,7 @@ TREES = {
 async def test_the_plan_makes_switches_sum_and_every_worker_hear(
     emulation: Emulation, controller: Controller, tree: str
 ) -> None:
-    controller._strategy = Fixed(TREES[tree])
+    controller.strategy = Fixed(TREES[tree])
     plans = {m.host: m.content for m in await controller.admit(JobSpec(9, ("h1", "h2", "h3")), 0)}
     for turn in range(2):  # the second time each of them is a repetition: the root answers the asker again
         for value, (host, plan) in enumerate(plans.items(), 1):
@@ -198,7 +198,7 @@ async def test_the_plan_makes_switches_sum_and_every_worker_hear(
         assert set(heard) == {(MessageType.RESULT, 1, 1110, plan.aggregator)}
         assert len(heard) >= 2
     assert emulation.received["h4"] == []
-    for name, session in controller._sessions.items():
+    for name, session in controller.sessions.items():
         drops = dict(zip(DROP_REASONS, await session.read_counter(DROPS), strict=True))
         assert {reason for reason, count in drops.items() if count} <= {"duplicate"}, name
 
@@ -206,7 +206,7 @@ async def test_the_plan_makes_switches_sum_and_every_worker_hear(
 async def test_a_server_as_root_gets_the_sum_and_the_next_generation_fences_the_last(
     emulation: Emulation, controller: Controller
 ) -> None:
-    controller._strategy = Fixed(Placement({"h1": "s1", "h2": "s1", "h3": "h4"}, {"s1": "h4"}, "h4"))
+    controller.strategy = Fixed(Placement({"h1": "s1", "h2": "s1", "h3": "h4"}, {"s1": "h4"}, "h4"))
     messages = await controller.admit(JobSpec(9, ("h1", "h2", "h3"), server="h4"), 0)
     old = {m.host: m.content for m in messages}
     for host in ("h1", "h2", "h3"):
@@ -236,7 +236,7 @@ async def test_a_server_as_root_gets_the_sum_and_the_next_generation_fences_the_
             emulation.contribute(host, stale, 5)
     emulation.deliver(15 * MS)
     assert emulation.messages("h4") == [(MessageType.CONTRIBUTION, 2, 21, 0x0AFF0001)]
-    drops = await controller._sessions["s1"].read_counter(DROPS)
+    drops = await controller.sessions["s1"].read_counter(DROPS)
     assert drops[DROP_REASONS.index("unknown_job")] == 2
 
 
@@ -276,7 +276,7 @@ async def test_others_traffic_makes_the_exact_strategy_move_a_job_around_it(
     emulation: Emulation, controller: Controller
 ) -> None:
     controller.options = Options(probe_period_ns=PERIOD, solve_period_ns=4 * PERIOD, dwell_ns=0)
-    controller._strategy = strategy("agg")
+    controller.strategy = strategy("agg")
     await emulation.run(controller, 3 * PERIOD)
     await controller.admit(JobSpec(9, ("h1", "h3")), emulation.fabric.now_ns)
     before = controller.jobs[9].placement
@@ -295,7 +295,7 @@ async def test_others_traffic_makes_the_exact_strategy_move_a_job_around_it(
 
 async def test_after_a_link_has_died_jobs_and_probes_go_round_it(emulation: Emulation, controller: Controller) -> None:
     await emulation.run(controller, 4 * PERIOD)
-    controller._strategy = Fixed()
+    controller.strategy = Fixed()
     plans = {m.host: m.content for m in await controller.admit(JobSpec(9, ("h1", "h2", "h3")), 4 * PERIOD)}
     emulation.fabric.set_link(("s1", 3), up=False)
     await controller.reroute(Routes(TOPOLOGY, down=[Endpoint("s1", 3)]))

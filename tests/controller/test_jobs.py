@@ -74,7 +74,7 @@ class Bench:
         self.controller: Controller
 
     async def admit(self, placement: Placement, server: str | None) -> None:
-        self.controller._strategy = Fixed(placement)
+        self.controller.strategy = Fixed(placement)
         for message in await self.controller.admit(JobSpec(JOB, WORKERS, server, slots=16, window=8), 0):
             host = TOPOLOGY.host(message.host)
             match message.content:

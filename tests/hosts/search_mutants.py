@@ -59,7 +59,7 @@ def recompute(workers: Mapping[int, Held], servers: Mapping[int, Held], slots: i
     settlement = settle(workers, servers, slots)
     below = min(held.first_incomplete for held in workers.values())
     again = tuple(FinalRound(r, 0) for r in range(below, below + slots) if settlement.is_final(r))
-    return Settlement(below, frozenset(), dict.fromkeys(workers, again))
+    return Settlement(below, below, frozenset(), dict.fromkeys(workers, again))
 
 
 def resume_and_recompute(core: WorkerCore, resume: Resume) -> None:
@@ -84,7 +84,7 @@ def settle_without_servers(workers: Mapping[int, Held], servers: Mapping[int, He
 def settle_without_fetches(workers: Mapping[int, Held], servers: Mapping[int, Held], slots: int) -> Settlement:
     """Whoever lacks a final round is not told where to fetch it."""
     settlement = settle(workers, servers, slots)
-    return Settlement(settlement.final_below, settlement.final_beyond, {})
+    return replace(settlement, fetches=dict.fromkeys(workers, ()))
 
 
 def pause_without_stopping(core: WorkerCore) -> Held:

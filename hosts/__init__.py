@@ -7,9 +7,21 @@ whoever has a clock and a network: the emulated fabric, or `udp`'s sockets. `Com
 This room imports `wire` alone.
 """
 
+from hosts.client import Membership, join, serve
 from hosts.communicator import Communicator, Driver
+from hosts.control_client import ControlClient
 from hosts.counters import Counters
-from hosts.errors import AllreduceAborted, AllreduceTimeout, EndpointClosed, HostError, InvalidPlan, InvalidTensor
+from hosts.errors import (
+    AllreduceAborted,
+    AllreduceTimeout,
+    ControlRefused,
+    EndpointClosed,
+    HostError,
+    InvalidPlan,
+    InvalidTensor,
+    JoinRefused,
+    JoinTimeout,
+)
 from hosts.quantization import error_bound, reference_sum
 from hosts.server import ParameterServerCore
 from hosts.tensors import Reduced
@@ -20,12 +32,17 @@ __all__ = [
     "AllreduceAborted",
     "AllreduceTimeout",
     "Communicator",
+    "ControlClient",
+    "ControlRefused",
     "Counters",
     "Driver",
     "EndpointClosed",
     "HostError",
     "InvalidPlan",
     "InvalidTensor",
+    "JoinRefused",
+    "JoinTimeout",
+    "Membership",
     "ParameterServerCore",
     "Reduced",
     "UdpEndpoint",
@@ -33,5 +50,7 @@ __all__ = [
     "WorkerCore",
     "WorkerOptions",
     "error_bound",
+    "join",
     "reference_sum",
+    "serve",
 ]

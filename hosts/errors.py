@@ -23,5 +23,17 @@ class AllreduceAborted(HostError):
     """The job is over for this worker, and the sum will not come. Says why."""
 
 
+class ControlRefused(HostError):
+    """The control service refuses what it was asked, cannot be reached, or its address cannot be one. Says why."""
+
+
+class JoinRefused(ControlRefused):
+    """The controller does not want this host in the job. Says why."""
+
+
+class JoinTimeout(HostError):
+    """There is no plan in time: the controller is away, or others of the job are awaited. Says which."""
+
+
 class EndpointClosed(HostError):
     """The endpoint was closed, or its thread ended with the error that is this one's cause."""

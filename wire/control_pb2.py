@@ -4,82 +4,87 @@
 # source: wire/control.proto
 # Protobuf Python Version: 6.31.1
 """Generated protocol buffer code."""
-
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import descriptor_pool as _descriptor_pool
 from google.protobuf import runtime_version as _runtime_version
 from google.protobuf import symbol_database as _symbol_database
 from google.protobuf.internal import builder as _builder
-
-_runtime_version.ValidateProtobufRuntimeVersion(_runtime_version.Domain.PUBLIC, 6, 31, 1, "", "wire/control.proto")
+_runtime_version.ValidateProtobufRuntimeVersion(
+    _runtime_version.Domain.PUBLIC,
+    6,
+    31,
+    1,
+    '',
+    'wire/control.proto'
+)
 # @@protoc_insertion_point(imports)
 
 _sym_db = _symbol_database.Default()
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(
-    b'\n\x12wire/control.proto\x12\x0fweir.control.v1"\xb6\x01\n\x0fRegisterRequest\x12\x0b\n\x03job\x18\x01 \x01(\r\x12\x0f\n\x07workers\x18\x02 \x03(\t\x12\x0e\n\x06server\x18\x03 \x01(\t\x12\r\n\x05slots\x18\x04 \x01(\r\x12\x0e\n\x06window\x18\x05 \x01(\r\x12\x16\n\x0egradient_bytes\x18\x06 \x01(\x04\x12\'\n\x06policy\x18\x07 \x01(\x0e\x32\x17.weir.control.v1.Policy\x12\x15\n\rleast_workers\x18\x08 \x01(\r"?\n\x04Seat\x12\x0c\n\x04host\x18\x01 \x01(\t\x12\x11\n\x04rank\x18\x02 \x01(\rH\x00\x88\x01\x01\x12\r\n\x05token\x18\x03 \x01(\tB\x07\n\x05_rank"n\n\x0cRegistration\x12\x0b\n\x03job\x18\x01 \x01(\r\x12$\n\x05seats\x18\x02 \x03(\x0b\x32\x15.weir.control.v1.Seat\x12\r\n\x05slots\x18\x03 \x01(\r\x12\x0e\n\x06window\x18\x04 \x01(\r\x12\x0c\n\x04note\x18\x05 \x01(\t"\x11\n\x0fListJobsRequest"p\n\tHostState\x12\x0c\n\x04host\x18\x01 \x01(\t\x12\x11\n\x04rank\x18\x02 \x01(\rH\x00\x88\x01\x01\x12\x11\n\tattending\x18\x03 \x01(\x08\x12\x0e\n\x06rounds\x18\x04 \x01(\x04\x12\x16\n\x0esilent_seconds\x18\x05 \x01(\x01\x42\x07\n\x05_rank"\xd5\x01\n\x08JobState\x12\x0b\n\x03job\x18\x01 \x01(\r\x12\x12\n\ngeneration\x18\x02 \x01(\r\x12)\n\x05hosts\x18\x03 \x03(\x0b\x32\x1a.weir.control.v1.HostState\x12\x10\n\x08switches\x18\x04 \x03(\t\x12\r\n\x05slots\x18\x05 \x01(\r\x12\x0e\n\x06window\x18\x06 \x01(\r\x12\'\n\x06policy\x18\x07 \x01(\x0e\x32\x17.weir.control.v1.Policy\x12\x0e\n\x06rounds\x18\x08 \x01(\x04\x12\x13\n\x0bwaiting_for\x18\t \x01(\t"2\n\x07JobList\x12\'\n\x04jobs\x18\x01 \x03(\x0b\x32\x19.weir.control.v1.JobState",\n\rEndJobRequest\x12\x0b\n\x03job\x18\x01 \x01(\r\x12\x0e\n\x06reason\x18\x02 \x01(\t"\r\n\x0b\x45ndJobReply"\xea\x01\n\x08\x46romHost\x12%\n\x04join\x18\x01 \x01(\x0b\x32\x15.weir.control.v1.JoinH\x00\x12/\n\theartbeat\x18\x02 \x01(\x0b\x32\x1a.weir.control.v1.HeartbeatH\x00\x12%\n\x04held\x18\x03 \x01(\x0b\x32\x15.weir.control.v1.HeldH\x00\x12+\n\x07resumed\x18\x04 \x01(\x0b\x32\x18.weir.control.v1.ResumedH\x00\x12\'\n\x05leave\x18\x05 \x01(\x0b\x32\x16.weir.control.v1.LeaveH\x00\x42\t\n\x07\x63ontent"6\n\x04Join\x12\x0b\n\x03job\x18\x01 \x01(\r\x12\r\n\x05token\x18\x02 \x01(\t\x12\x12\n\ngeneration\x18\x03 \x01(\r",\n\tHeartbeat\x12\x0e\n\x06rounds\x18\x01 \x01(\x04\x12\x0f\n\x07waiting\x18\x02 \x01(\x08"F\n\x04Held\x12\x12\n\ngeneration\x18\x01 \x01(\r\x12\x18\n\x10\x66irst_incomplete\x18\x02 \x01(\x04\x12\x10\n\x08\x63omplete\x18\x03 \x03(\x04"\x1d\n\x07Resumed\x12\x12\n\ngeneration\x18\x01 \x01(\r"\x07\n\x05Leave"\xf9\x02\n\x06ToHost\x12)\n\x06joined\x18\x01 \x01(\x0b\x32\x17.weir.control.v1.JoinedH\x00\x12+\n\x07waiting\x18\x02 \x01(\x0b\x32\x18.weir.control.v1.WaitingH\x00\x12\x32\n\x0bworker_plan\x18\x03 \x01(\x0b\x32\x1b.weir.control.v1.WorkerPlanH\x00\x12\x32\n\x0bserver_plan\x18\x04 \x01(\x0b\x32\x1b.weir.control.v1.ServerPlanH\x00\x12\'\n\x05pause\x18\x05 \x01(\x0b\x32\x16.weir.control.v1.PauseH\x00\x12)\n\x06resume\x18\x06 \x01(\x0b\x32\x17.weir.control.v1.ResumeH\x00\x12\'\n\x05\x61\x62ort\x18\x07 \x01(\x0b\x32\x16.weir.control.v1.AbortH\x00\x12\'\n\x05\x65nded\x18\x08 \x01(\x0b\x32\x16.weir.control.v1.EndedH\x00\x42\t\n\x07\x63ontent"=\n\x06Joined\x12\x0c\n\x04host\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\r\x12\x14\n\x0cheartbeat_ns\x18\x03 \x01(\x04"\x19\n\x07Waiting\x12\x0e\n\x06reason\x18\x01 \x01(\t"\x92\x01\n\nWorkerPlan\x12\x0b\n\x03job\x18\x01 \x01(\r\x12\x12\n\ngeneration\x18\x02 \x01(\r\x12\x0c\n\x04rank\x18\x03 \x01(\r\x12\x0f\n\x07workers\x18\x04 \x01(\r\x12\x12\n\naggregator\x18\x05 \x01(\r\x12\x11\n\tchild_bit\x18\x06 \x01(\r\x12\r\n\x05slots\x18\x07 \x01(\r\x12\x0e\n\x06window\x18\x08 \x01(\r"%\n\x05\x43hild\x12\x0b\n\x03\x62it\x18\x01 \x01(\r\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\r"\x8c\x01\n\nServerPlan\x12\x0b\n\x03job\x18\x01 \x01(\r\x12\x12\n\ngeneration\x18\x02 \x01(\r\x12\r\n\x05slots\x18\x03 \x01(\r\x12(\n\x08\x63hildren\x18\x04 \x03(\x0b\x32\x16.weir.control.v1.Child\x12\x0f\n\x07workers\x18\x05 \x01(\r\x12\x13\n\x0b\x66irst_round\x18\x06 \x01(\x04"(\n\x05Pause\x12\x0b\n\x03job\x18\x01 \x01(\r\x12\x12\n\ngeneration\x18\x02 \x01(\r"+\n\nFinalRound\x12\r\n\x05round\x18\x01 \x01(\x04\x12\x0e\n\x06holder\x18\x02 \x01(\r"\xa4\x01\n\x06Resume\x12\x32\n\x0bworker_plan\x18\x01 \x01(\x0b\x32\x1b.weir.control.v1.WorkerPlanH\x00\x12\x32\n\x0bserver_plan\x18\x02 \x01(\x0b\x32\x1b.weir.control.v1.ServerPlanH\x00\x12*\n\x05\x66inal\x18\x03 \x03(\x0b\x32\x1b.weir.control.v1.FinalRoundB\x06\n\x04plan"$\n\x05\x41\x62ort\x12\x0b\n\x03job\x18\x01 \x01(\r\x12\x0e\n\x06reason\x18\x02 \x01(\t"$\n\x05\x45nded\x12\x0b\n\x03job\x18\x01 \x01(\r\x12\x0e\n\x06reason\x18\x02 \x01(\t*+\n\x06Policy\x12\x0c\n\x08\x43ONTINUE\x10\x00\x12\x08\n\x04WAIT\x10\x01\x12\t\n\x05\x41\x42ORT\x10\x02\x32\xa8\x02\n\x07\x43ontrol\x12K\n\x08Register\x12 .weir.control.v1.RegisterRequest\x1a\x1d.weir.control.v1.Registration\x12\x46\n\x08ListJobs\x12 .weir.control.v1.ListJobsRequest\x1a\x18.weir.control.v1.JobList\x12\x46\n\x06\x45ndJob\x12\x1e.weir.control.v1.EndJobRequest\x1a\x1c.weir.control.v1.EndJobReply\x12@\n\x06\x41ttend\x12\x19.weir.control.v1.FromHost\x1a\x17.weir.control.v1.ToHost(\x01\x30\x01\x62\x06proto3'
-)
+
+
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x12wire/control.proto\x12\x0fweir.control.v1\"\xc6\x01\n\x0fRegisterRequest\x12\x0b\n\x03job\x18\x01 \x01(\r\x12\x0f\n\x07workers\x18\x02 \x03(\t\x12\x0e\n\x06server\x18\x03 \x01(\t\x12\x0e\n\x06spares\x18\t \x03(\t\x12\r\n\x05slots\x18\x04 \x01(\r\x12\x0e\n\x06window\x18\x05 \x01(\r\x12\x16\n\x0egradient_bytes\x18\x06 \x01(\x04\x12\'\n\x06policy\x18\x07 \x01(\x0e\x32\x17.weir.control.v1.Policy\x12\x15\n\rleast_workers\x18\x08 \x01(\r\"?\n\x04Seat\x12\x0c\n\x04host\x18\x01 \x01(\t\x12\x11\n\x04rank\x18\x02 \x01(\rH\x00\x88\x01\x01\x12\r\n\x05token\x18\x03 \x01(\tB\x07\n\x05_rank\"n\n\x0cRegistration\x12\x0b\n\x03job\x18\x01 \x01(\r\x12$\n\x05seats\x18\x02 \x03(\x0b\x32\x15.weir.control.v1.Seat\x12\r\n\x05slots\x18\x03 \x01(\r\x12\x0e\n\x06window\x18\x04 \x01(\r\x12\x0c\n\x04note\x18\x05 \x01(\t\"\x11\n\x0fListJobsRequest\"p\n\tHostState\x12\x0c\n\x04host\x18\x01 \x01(\t\x12\x11\n\x04rank\x18\x02 \x01(\rH\x00\x88\x01\x01\x12\x11\n\tattending\x18\x03 \x01(\x08\x12\x0e\n\x06rounds\x18\x04 \x01(\x04\x12\x16\n\x0esilent_seconds\x18\x05 \x01(\x01\x42\x07\n\x05_rank\"\xd5\x01\n\x08JobState\x12\x0b\n\x03job\x18\x01 \x01(\r\x12\x12\n\ngeneration\x18\x02 \x01(\r\x12)\n\x05hosts\x18\x03 \x03(\x0b\x32\x1a.weir.control.v1.HostState\x12\x10\n\x08switches\x18\x04 \x03(\t\x12\r\n\x05slots\x18\x05 \x01(\r\x12\x0e\n\x06window\x18\x06 \x01(\r\x12\'\n\x06policy\x18\x07 \x01(\x0e\x32\x17.weir.control.v1.Policy\x12\x0e\n\x06rounds\x18\x08 \x01(\x04\x12\x13\n\x0bwaiting_for\x18\t \x01(\t\"2\n\x07JobList\x12\'\n\x04jobs\x18\x01 \x03(\x0b\x32\x19.weir.control.v1.JobState\",\n\rEndJobRequest\x12\x0b\n\x03job\x18\x01 \x01(\r\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\r\n\x0b\x45ndJobReply\"\xea\x01\n\x08\x46romHost\x12%\n\x04join\x18\x01 \x01(\x0b\x32\x15.weir.control.v1.JoinH\x00\x12/\n\theartbeat\x18\x02 \x01(\x0b\x32\x1a.weir.control.v1.HeartbeatH\x00\x12%\n\x04held\x18\x03 \x01(\x0b\x32\x15.weir.control.v1.HeldH\x00\x12+\n\x07resumed\x18\x04 \x01(\x0b\x32\x18.weir.control.v1.ResumedH\x00\x12\'\n\x05leave\x18\x05 \x01(\x0b\x32\x16.weir.control.v1.LeaveH\x00\x42\t\n\x07\x63ontent\"6\n\x04Join\x12\x0b\n\x03job\x18\x01 \x01(\r\x12\r\n\x05token\x18\x02 \x01(\t\x12\x12\n\ngeneration\x18\x03 \x01(\r\",\n\tHeartbeat\x12\x0e\n\x06rounds\x18\x01 \x01(\x04\x12\x0f\n\x07waiting\x18\x02 \x01(\x08\"F\n\x04Held\x12\x12\n\ngeneration\x18\x01 \x01(\r\x12\x18\n\x10\x66irst_incomplete\x18\x02 \x01(\x04\x12\x10\n\x08\x63omplete\x18\x03 \x03(\x04\"\x1d\n\x07Resumed\x12\x12\n\ngeneration\x18\x01 \x01(\r\"\x17\n\x05Leave\x12\x0e\n\x06reason\x18\x01 \x01(\t\"\xf9\x02\n\x06ToHost\x12)\n\x06joined\x18\x01 \x01(\x0b\x32\x17.weir.control.v1.JoinedH\x00\x12+\n\x07waiting\x18\x02 \x01(\x0b\x32\x18.weir.control.v1.WaitingH\x00\x12\x32\n\x0bworker_plan\x18\x03 \x01(\x0b\x32\x1b.weir.control.v1.WorkerPlanH\x00\x12\x32\n\x0bserver_plan\x18\x04 \x01(\x0b\x32\x1b.weir.control.v1.ServerPlanH\x00\x12\'\n\x05pause\x18\x05 \x01(\x0b\x32\x16.weir.control.v1.PauseH\x00\x12)\n\x06resume\x18\x06 \x01(\x0b\x32\x17.weir.control.v1.ResumeH\x00\x12\'\n\x05\x61\x62ort\x18\x07 \x01(\x0b\x32\x16.weir.control.v1.AbortH\x00\x12\'\n\x05\x65nded\x18\x08 \x01(\x0b\x32\x16.weir.control.v1.EndedH\x00\x42\t\n\x07\x63ontent\"L\n\x06Joined\x12\x0c\n\x04host\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\r\x12\x14\n\x0cheartbeat_ns\x18\x03 \x01(\x04\x12\r\n\x05spare\x18\x04 \x01(\x08\"\x19\n\x07Waiting\x12\x0e\n\x06reason\x18\x01 \x01(\t\"\x92\x01\n\nWorkerPlan\x12\x0b\n\x03job\x18\x01 \x01(\r\x12\x12\n\ngeneration\x18\x02 \x01(\r\x12\x0c\n\x04rank\x18\x03 \x01(\r\x12\x0f\n\x07workers\x18\x04 \x01(\r\x12\x12\n\naggregator\x18\x05 \x01(\r\x12\x11\n\tchild_bit\x18\x06 \x01(\r\x12\r\n\x05slots\x18\x07 \x01(\r\x12\x0e\n\x06window\x18\x08 \x01(\r\"%\n\x05\x43hild\x12\x0b\n\x03\x62it\x18\x01 \x01(\r\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\r\"\x8c\x01\n\nServerPlan\x12\x0b\n\x03job\x18\x01 \x01(\r\x12\x12\n\ngeneration\x18\x02 \x01(\r\x12\r\n\x05slots\x18\x03 \x01(\r\x12(\n\x08\x63hildren\x18\x04 \x03(\x0b\x32\x16.weir.control.v1.Child\x12\x0f\n\x07workers\x18\x05 \x01(\r\x12\x13\n\x0b\x66irst_round\x18\x06 \x01(\x04\"(\n\x05Pause\x12\x0b\n\x03job\x18\x01 \x01(\r\x12\x12\n\ngeneration\x18\x02 \x01(\r\"+\n\nFinalRound\x12\r\n\x05round\x18\x01 \x01(\x04\x12\x0e\n\x06holder\x18\x02 \x01(\r\"\xa4\x01\n\x06Resume\x12\x32\n\x0bworker_plan\x18\x01 \x01(\x0b\x32\x1b.weir.control.v1.WorkerPlanH\x00\x12\x32\n\x0bserver_plan\x18\x02 \x01(\x0b\x32\x1b.weir.control.v1.ServerPlanH\x00\x12*\n\x05\x66inal\x18\x03 \x03(\x0b\x32\x1b.weir.control.v1.FinalRoundB\x06\n\x04plan\"$\n\x05\x41\x62ort\x12\x0b\n\x03job\x18\x01 \x01(\r\x12\x0e\n\x06reason\x18\x02 \x01(\t\"$\n\x05\x45nded\x12\x0b\n\x03job\x18\x01 \x01(\r\x12\x0e\n\x06reason\x18\x02 \x01(\t*+\n\x06Policy\x12\x0c\n\x08\x43ONTINUE\x10\x00\x12\x08\n\x04WAIT\x10\x01\x12\t\n\x05\x41\x42ORT\x10\x02\x32\xa8\x02\n\x07\x43ontrol\x12K\n\x08Register\x12 .weir.control.v1.RegisterRequest\x1a\x1d.weir.control.v1.Registration\x12\x46\n\x08ListJobs\x12 .weir.control.v1.ListJobsRequest\x1a\x18.weir.control.v1.JobList\x12\x46\n\x06\x45ndJob\x12\x1e.weir.control.v1.EndJobRequest\x1a\x1c.weir.control.v1.EndJobReply\x12@\n\x06\x41ttend\x12\x19.weir.control.v1.FromHost\x1a\x17.weir.control.v1.ToHost(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
-_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, "wire.control_pb2", _globals)
+_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'wire.control_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
-    DESCRIPTOR._loaded_options = None
-    _globals["_POLICY"]._serialized_start = 2445
-    _globals["_POLICY"]._serialized_end = 2488
-    _globals["_REGISTERREQUEST"]._serialized_start = 40
-    _globals["_REGISTERREQUEST"]._serialized_end = 222
-    _globals["_SEAT"]._serialized_start = 224
-    _globals["_SEAT"]._serialized_end = 287
-    _globals["_REGISTRATION"]._serialized_start = 289
-    _globals["_REGISTRATION"]._serialized_end = 399
-    _globals["_LISTJOBSREQUEST"]._serialized_start = 401
-    _globals["_LISTJOBSREQUEST"]._serialized_end = 418
-    _globals["_HOSTSTATE"]._serialized_start = 420
-    _globals["_HOSTSTATE"]._serialized_end = 532
-    _globals["_JOBSTATE"]._serialized_start = 535
-    _globals["_JOBSTATE"]._serialized_end = 748
-    _globals["_JOBLIST"]._serialized_start = 750
-    _globals["_JOBLIST"]._serialized_end = 800
-    _globals["_ENDJOBREQUEST"]._serialized_start = 802
-    _globals["_ENDJOBREQUEST"]._serialized_end = 846
-    _globals["_ENDJOBREPLY"]._serialized_start = 848
-    _globals["_ENDJOBREPLY"]._serialized_end = 861
-    _globals["_FROMHOST"]._serialized_start = 864
-    _globals["_FROMHOST"]._serialized_end = 1098
-    _globals["_JOIN"]._serialized_start = 1100
-    _globals["_JOIN"]._serialized_end = 1154
-    _globals["_HEARTBEAT"]._serialized_start = 1156
-    _globals["_HEARTBEAT"]._serialized_end = 1200
-    _globals["_HELD"]._serialized_start = 1202
-    _globals["_HELD"]._serialized_end = 1272
-    _globals["_RESUMED"]._serialized_start = 1274
-    _globals["_RESUMED"]._serialized_end = 1303
-    _globals["_LEAVE"]._serialized_start = 1305
-    _globals["_LEAVE"]._serialized_end = 1312
-    _globals["_TOHOST"]._serialized_start = 1315
-    _globals["_TOHOST"]._serialized_end = 1692
-    _globals["_JOINED"]._serialized_start = 1694
-    _globals["_JOINED"]._serialized_end = 1755
-    _globals["_WAITING"]._serialized_start = 1757
-    _globals["_WAITING"]._serialized_end = 1782
-    _globals["_WORKERPLAN"]._serialized_start = 1785
-    _globals["_WORKERPLAN"]._serialized_end = 1931
-    _globals["_CHILD"]._serialized_start = 1933
-    _globals["_CHILD"]._serialized_end = 1970
-    _globals["_SERVERPLAN"]._serialized_start = 1973
-    _globals["_SERVERPLAN"]._serialized_end = 2113
-    _globals["_PAUSE"]._serialized_start = 2115
-    _globals["_PAUSE"]._serialized_end = 2155
-    _globals["_FINALROUND"]._serialized_start = 2157
-    _globals["_FINALROUND"]._serialized_end = 2200
-    _globals["_RESUME"]._serialized_start = 2203
-    _globals["_RESUME"]._serialized_end = 2367
-    _globals["_ABORT"]._serialized_start = 2369
-    _globals["_ABORT"]._serialized_end = 2405
-    _globals["_ENDED"]._serialized_start = 2407
-    _globals["_ENDED"]._serialized_end = 2443
-    _globals["_CONTROL"]._serialized_start = 2491
-    _globals["_CONTROL"]._serialized_end = 2787
+  DESCRIPTOR._loaded_options = None
+  _globals['_POLICY']._serialized_start=2492
+  _globals['_POLICY']._serialized_end=2535
+  _globals['_REGISTERREQUEST']._serialized_start=40
+  _globals['_REGISTERREQUEST']._serialized_end=238
+  _globals['_SEAT']._serialized_start=240
+  _globals['_SEAT']._serialized_end=303
+  _globals['_REGISTRATION']._serialized_start=305
+  _globals['_REGISTRATION']._serialized_end=415
+  _globals['_LISTJOBSREQUEST']._serialized_start=417
+  _globals['_LISTJOBSREQUEST']._serialized_end=434
+  _globals['_HOSTSTATE']._serialized_start=436
+  _globals['_HOSTSTATE']._serialized_end=548
+  _globals['_JOBSTATE']._serialized_start=551
+  _globals['_JOBSTATE']._serialized_end=764
+  _globals['_JOBLIST']._serialized_start=766
+  _globals['_JOBLIST']._serialized_end=816
+  _globals['_ENDJOBREQUEST']._serialized_start=818
+  _globals['_ENDJOBREQUEST']._serialized_end=862
+  _globals['_ENDJOBREPLY']._serialized_start=864
+  _globals['_ENDJOBREPLY']._serialized_end=877
+  _globals['_FROMHOST']._serialized_start=880
+  _globals['_FROMHOST']._serialized_end=1114
+  _globals['_JOIN']._serialized_start=1116
+  _globals['_JOIN']._serialized_end=1170
+  _globals['_HEARTBEAT']._serialized_start=1172
+  _globals['_HEARTBEAT']._serialized_end=1216
+  _globals['_HELD']._serialized_start=1218
+  _globals['_HELD']._serialized_end=1288
+  _globals['_RESUMED']._serialized_start=1290
+  _globals['_RESUMED']._serialized_end=1319
+  _globals['_LEAVE']._serialized_start=1321
+  _globals['_LEAVE']._serialized_end=1344
+  _globals['_TOHOST']._serialized_start=1347
+  _globals['_TOHOST']._serialized_end=1724
+  _globals['_JOINED']._serialized_start=1726
+  _globals['_JOINED']._serialized_end=1802
+  _globals['_WAITING']._serialized_start=1804
+  _globals['_WAITING']._serialized_end=1829
+  _globals['_WORKERPLAN']._serialized_start=1832
+  _globals['_WORKERPLAN']._serialized_end=1978
+  _globals['_CHILD']._serialized_start=1980
+  _globals['_CHILD']._serialized_end=2017
+  _globals['_SERVERPLAN']._serialized_start=2020
+  _globals['_SERVERPLAN']._serialized_end=2160
+  _globals['_PAUSE']._serialized_start=2162
+  _globals['_PAUSE']._serialized_end=2202
+  _globals['_FINALROUND']._serialized_start=2204
+  _globals['_FINALROUND']._serialized_end=2247
+  _globals['_RESUME']._serialized_start=2250
+  _globals['_RESUME']._serialized_end=2414
+  _globals['_ABORT']._serialized_start=2416
+  _globals['_ABORT']._serialized_end=2452
+  _globals['_ENDED']._serialized_start=2454
+  _globals['_ENDED']._serialized_end=2490
+  _globals['_CONTROL']._serialized_start=2538
+  _globals['_CONTROL']._serialized_end=2834
 # @@protoc_insertion_point(module_scope)

@@ -17,10 +17,11 @@ WAIT: Policy
 ABORT: Policy
 
 class RegisterRequest(_message.Message):
-    __slots__ = ("job", "workers", "server", "slots", "window", "gradient_bytes", "policy", "least_workers")
+    __slots__ = ("job", "workers", "server", "spares", "slots", "window", "gradient_bytes", "policy", "least_workers")
     JOB_FIELD_NUMBER: _ClassVar[int]
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     SERVER_FIELD_NUMBER: _ClassVar[int]
+    SPARES_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     GRADIENT_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -29,12 +30,13 @@ class RegisterRequest(_message.Message):
     job: int
     workers: _containers.RepeatedScalarFieldContainer[str]
     server: str
+    spares: _containers.RepeatedScalarFieldContainer[str]
     slots: int
     window: int
     gradient_bytes: int
     policy: Policy
     least_workers: int
-    def __init__(self, job: _Optional[int] = ..., workers: _Optional[_Iterable[str]] = ..., server: _Optional[str] = ..., slots: _Optional[int] = ..., window: _Optional[int] = ..., gradient_bytes: _Optional[int] = ..., policy: _Optional[_Union[Policy, str]] = ..., least_workers: _Optional[int] = ...) -> None: ...
+    def __init__(self, job: _Optional[int] = ..., workers: _Optional[_Iterable[str]] = ..., server: _Optional[str] = ..., spares: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ..., window: _Optional[int] = ..., gradient_bytes: _Optional[int] = ..., policy: _Optional[_Union[Policy, str]] = ..., least_workers: _Optional[int] = ...) -> None: ...
 
 class Seat(_message.Message):
     __slots__ = ("host", "rank", "token")
@@ -167,8 +169,10 @@ class Resumed(_message.Message):
     def __init__(self, generation: _Optional[int] = ...) -> None: ...
 
 class Leave(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("reason",)
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    def __init__(self, reason: _Optional[str] = ...) -> None: ...
 
 class ToHost(_message.Message):
     __slots__ = ("joined", "waiting", "worker_plan", "server_plan", "pause", "resume", "abort", "ended")
@@ -191,14 +195,16 @@ class ToHost(_message.Message):
     def __init__(self, joined: _Optional[_Union[Joined, _Mapping]] = ..., waiting: _Optional[_Union[Waiting, _Mapping]] = ..., worker_plan: _Optional[_Union[WorkerPlan, _Mapping]] = ..., server_plan: _Optional[_Union[ServerPlan, _Mapping]] = ..., pause: _Optional[_Union[Pause, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., abort: _Optional[_Union[Abort, _Mapping]] = ..., ended: _Optional[_Union[Ended, _Mapping]] = ...) -> None: ...
 
 class Joined(_message.Message):
-    __slots__ = ("host", "address", "heartbeat_ns")
+    __slots__ = ("host", "address", "heartbeat_ns", "spare")
     HOST_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_NS_FIELD_NUMBER: _ClassVar[int]
+    SPARE_FIELD_NUMBER: _ClassVar[int]
     host: str
     address: int
     heartbeat_ns: int
-    def __init__(self, host: _Optional[str] = ..., address: _Optional[int] = ..., heartbeat_ns: _Optional[int] = ...) -> None: ...
+    spare: bool
+    def __init__(self, host: _Optional[str] = ..., address: _Optional[int] = ..., heartbeat_ns: _Optional[int] = ..., spare: bool = ...) -> None: ...
 
 class Waiting(_message.Message):
     __slots__ = ("reason",)

@@ -1,0 +1,117 @@
+"""The controller under the wall clock: one task that alone touches it.
+
+::
+
+    service ──post, call──▶ inbox ─▶ Runner.run ──tick at deadline_ns──▶ Controller
+                                        └── messages ──tell──▶ service ─▶ hosts
+
+What others want of the controller waits in the inbox while a tick talks to switches, so nothing changes under its
+feet; all of it is done, in order, before the next tick, so a heartbeat is never overtaken by the lease that it renews.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeVar
+
+from controller.controller import Controller, Message
+from controller.errors import ControllerError
+
+_log = logging.getLogger(__name__)
+
+_LONGEST_WAIT_S: Final = 1.0
+_AFTER_ERROR_S: Final = 0.2
+"""A tick that failed, say for want of a switch, is tried again after this."""
+
+T = TypeVar("T")
+_Action = Callable[[int], Any]
+
+
+class Runner:
+    """Drives one controller until its task is cancelled. `clock` gives nanoseconds that only grow."""
+
+    def __init__(
+        self,
+        controller: Controller,
+        tell: Callable[[Message], None],
+        *,
+        clock: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        """`tell` takes what the controller has for a host, at once; it is called in the runner's own task."""
+        self.controller = controller
+        self._tell = tell
+        self._clock = clock
+        self._inbox: deque[tuple[_Action, asyncio.Future[Any] | None]] = deque()
+        self._wake = asyncio.Event()
+
+    def post(self, action: Callable[[int], Awaitable[object] | object]) -> None:
+        """Have `action(now_ns)` done before the next tick. What it raises as ControllerError is logged."""
+        self._inbox.append((action, None))
+        self._wake.set()
+
+    async def call(self, action: Callable[[int], Awaitable[T]]) -> T:
+        """What `action(now_ns)` gives, done before the next tick. Raises what it raises."""
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._inbox.append((action, future))
+        self._wake.set()
+        return await future
+
+    async def run(self) -> None:
+        """Never returns. An error of the controller is logged, and the tick tried again; any other one ends it."""
+        try:
+            while True:
+                await self._empty_inbox()
+                pause_s = await self._tick()
+                if not self._inbox:
+                    await self._sleep(pause_s)
+        finally:
+            while self._inbox:
+                if (future := self._inbox.popleft()[1]) is not None:
+                    future.cancel()
+
+    async def _empty_inbox(self) -> None:
+        while self._inbox:
+            action, future = self._inbox.popleft()
+            try:
+                result = action(self._clock())
+                if inspect.isawaitable(result):
+                    result = await result
+            except Exception as error:
+                if future is not None:
+                    if not future.done():
+                        future.set_exception(error)
+                elif isinstance(error, ControllerError):
+                    _log.warning("%s", error)
+                else:
+                    raise
+            else:
+                if future is not None and not future.done():
+                    future.set_result(result)
+
+    async def _tick(self) -> float:
+        """Let the controller do what is due; for how long it has nothing to do then, in seconds."""
+        now_ns = self._clock()
+        if self.controller.deadline_ns > now_ns:
+            return (self.controller.deadline_ns - now_ns) / 1e9
+        try:
+            messages = await self.controller.tick(now_ns)
+        except ControllerError as error:
+            _log.warning("%s", error)
+            return _AFTER_ERROR_S
+        for message in messages:
+            self._tell(message)
+        return (self.controller.deadline_ns - self._clock()) / 1e9
+
+    async def _sleep(self, seconds: float) -> None:
+        """Until something comes into the inbox, at most so long; others of the loop get their turn in any case."""
+        self._wake.clear()
+        try:
+            async with asyncio.timeout(min(max(seconds, 0.0), _LONGEST_WAIT_S)):
+                await self._wake.wait()
+        except TimeoutError:
+            pass

@@ -1,0 +1,142 @@
+"""Who may sit where: every job's seats, their tokens, and the stream of whoever sits there now. No I/O, no clock."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import secrets
+from collections.abc import AsyncIterator, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import grpc
+
+from controller.errors import ControllerError
+from controller.plan import JobSpec
+from wire import control_pb2 as pb
+
+_TOKEN_BYTES: Final = 18
+
+
+class WrongToken(ControllerError):
+    """A token that is none of the job's."""
+
+
+class HostStream:
+    """What goes to one host, in order, until `end`."""
+
+    def __init__(self) -> None:
+        self.failure: tuple[grpc.StatusCode, str] | None = None
+        """How the stream ends; None: well."""
+        self._queue: asyncio.Queue[pb.ToHost | None] = asyncio.Queue()
+
+    def put(self, message: pb.ToHost) -> None:
+        self._queue.put_nowait(message)
+
+    def end(self, failure: tuple[grpc.StatusCode, str] | None = None) -> None:
+        """After what was put so far."""
+        self.failure = failure
+        self._queue.put_nowait(None)
+
+    async def messages(self) -> AsyncIterator[pb.ToHost]:
+        while (message := await self._queue.get()) is not None:
+            yield message
+
+
+@dataclass(slots=True, eq=False)
+class Seat:
+    """One host's part in one job."""
+
+    host: str
+    rank: int | None
+    """None: the parameter server."""
+    token: str
+    spare: bool = False
+    """A server that takes over when the one before it is lost."""
+    stream: HostStream | None = None
+    """Of whoever sits here now."""
+    joined: bool = False
+    """Somebody has sat here once."""
+    ran: bool = False
+    """Whoever sat here had a plan."""
+    left: bool = False
+    """It is done, and stays for the others."""
+    rounds: int = 0
+    """By its last heartbeat."""
+    heard_ns: int | None = None
+    """When that came."""
+    last: pb.ToHost | None = None
+    """The job is over for this host: what it is told whenever it asks."""
+
+    def __str__(self) -> str:
+        return f"{self.host} ({'server' if self.rank is None else f'rank {self.rank}'})"
+
+    def tell(self, message: pb.ToHost) -> None:
+        """Lost where nobody sits here: what matters is repeated, or kept until somebody comes."""
+        if self.stream is not None:
+            self.stream.put(message)
+
+    def finish(self, last: pb.ToHost) -> None:
+        """The job is over for this host."""
+        if self.last is None:
+            self.last = last
+            self.tell(last)
+        if self.stream is not None:
+            self.stream.end()
+
+
+@dataclass(slots=True, eq=False)
+class JobSeats:
+    """The seats of one job. It starts when all have been taken, so that nobody sends to those who are not there."""
+
+    job: int
+    seats: Mapping[str, Seat]
+    """By host."""
+    plans: dict[str, pb.ToHost] = field(default_factory=dict)
+    """The plans of the job's start by host, until it starts."""
+    told: str = ""
+    """What its hosts were told last that it waits for."""
+
+    @classmethod
+    def assign(cls, spec: JobSpec, tokens: Mapping[str, str] | None = None) -> JobSeats:
+        """Seats for a job's hosts, with new tokens or those that were given out before, by host."""
+        ranks: list[tuple[str, int | None]] = [(host, rank) for rank, host in enumerate(spec.workers)]
+        ranks += [(host, None) for host in (spec.server, *spec.spares) if host is not None]
+        return cls(
+            spec.job,
+            {
+                host: Seat(
+                    host,
+                    rank,
+                    tokens[host] if tokens is not None else secrets.token_urlsafe(_TOKEN_BYTES),
+                    spare=host in spec.spares,
+                )
+                for host, rank in ranks
+            },
+        )
+
+    @property
+    def tokens(self) -> dict[str, str]:
+        return {seat.host: seat.token for seat in self.seats.values()}
+
+    @property
+    def awaited(self) -> list[Seat]:
+        """The seats that nobody has taken yet, and without which the job does not start."""
+        return [seat for seat in self.seats.values() if not (seat.joined or seat.spare)]
+
+    def seat_of(self, token: str) -> Seat:
+        """Raises WrongToken."""
+        given = token.encode()
+        for seat in self.seats.values():
+            if hmac.compare_digest(seat.token.encode(), given):
+                return seat
+        raise WrongToken(f"job {self.job}: the token is none of its seats'; use the one that registering the job gave")
+
+    def tell(self, message: pb.ToHost) -> None:
+        """All who sit here."""
+        for seat in self.seats.values():
+            seat.tell(message)
+
+
+def list_seats(seats: Iterable[Seat]) -> str:
+    return ", ".join(map(str, seats))

@@ -1,0 +1,45 @@
+"""The parameter server of a job as a process: `python -m hosts.agent CONTROL JOB`, with the token on standard input.
+
+It ends with the job; exit status 1 and one line where that goes wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from hosts.client import serve
+from hosts.errors import HostError
+from wire.control_channel import Tls
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """What the process is to exit with."""
+    parser = argparse.ArgumentParser(prog="hosts.agent", description="Be the parameter server of a job until it ends.")
+    parser.add_argument("control", help="where the controller serves: HOST:PORT or unix:PATH")
+    parser.add_argument("job", type=int, help="the job's number; the server's token is read from standard input")
+    parser.add_argument(
+        "--timeout", type=float, default=60.0, metavar="S", help="how long the job's beginning may take"
+    )
+    parser.add_argument("--tls", type=Path, nargs=3, metavar=("CERTIFICATE", "KEY", "AUTHORITY"), help="PEM files")
+    options = parser.parse_args(words)
+    logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    try:
+        serve(
+            options.control,
+            options.job,
+            sys.stdin.readline().strip(),
+            timeout_s=options.timeout,
+            tls=Tls(*options.tls) if options.tls is not None else None,
+        )
+    except HostError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

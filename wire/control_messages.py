@@ -1,0 +1,127 @@
+"""The values of `wire.control` as messages of the control service, and back; and the service's methods.
+
+Values that come from a message are as the sender made them: whoever takes a plan checks it before it acts by it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from wire import control
+from wire import control_pb2 as pb
+
+_SERVICE: Final = pb.DESCRIPTOR.services_by_name["Control"].full_name
+SERVICE: Final = str(_SERVICE)
+REGISTER: Final = f"/{SERVICE}/Register"
+LIST_JOBS: Final = f"/{SERVICE}/ListJobs"
+END_JOB: Final = f"/{SERVICE}/EndJob"
+ATTEND: Final = f"/{SERVICE}/Attend"
+
+Told = control.WorkerPlan | control.ServerPlan | control.Pause | control.Resume | control.Abort
+"""What the controller tells a host."""
+
+
+def to_host(value: Told) -> pb.ToHost:
+    match value:
+        case control.WorkerPlan():
+            return pb.ToHost(worker_plan=_worker_plan(value))
+        case control.ServerPlan():
+            return pb.ToHost(server_plan=_server_plan(value))
+        case control.Pause(job, generation):
+            return pb.ToHost(pause=pb.Pause(job=job, generation=generation))
+        case control.Resume(plan, final):
+            rounds = [pb.FinalRound(round=each.round, holder=each.holder) for each in final]
+            if isinstance(plan, control.WorkerPlan):
+                return pb.ToHost(resume=pb.Resume(worker_plan=_worker_plan(plan), final=rounds))
+            return pb.ToHost(resume=pb.Resume(server_plan=_server_plan(plan), final=rounds))
+        case control.Abort(job, reason):
+            return pb.ToHost(abort=pb.Abort(job=job, reason=reason))
+
+
+def told(message: pb.ToHost) -> Told | None:
+    """What a message tells that `wire.control` has a value for; None for all else."""
+    match message.WhichOneof("content"):
+        case "worker_plan":
+            return _read_worker_plan(message.worker_plan)
+        case "server_plan":
+            return _read_server_plan(message.server_plan)
+        case "pause":
+            return control.Pause(message.pause.job, message.pause.generation)
+        case "resume":
+            final = tuple(control.FinalRound(each.round, each.holder) for each in message.resume.final)
+            if message.resume.WhichOneof("plan") == "server_plan":
+                return control.Resume(_read_server_plan(message.resume.server_plan), final)
+            return control.Resume(_read_worker_plan(message.resume.worker_plan), final)
+        case "abort":
+            return control.Abort(message.abort.job, message.abort.reason)
+        case _:
+            return None
+
+
+def from_host(value: control.Held | control.Resumed) -> pb.FromHost:
+    match value:
+        case control.Held():
+            held = pb.Held(
+                generation=value.generation,
+                first_incomplete=value.first_incomplete,
+                complete=sorted(value.complete),
+            )
+            return pb.FromHost(held=held)
+        case control.Resumed():
+            return pb.FromHost(resumed=pb.Resumed(generation=value.generation))
+
+
+def read_held(message: pb.Held) -> control.Held:
+    return control.Held(
+        generation=message.generation,
+        first_incomplete=message.first_incomplete,
+        complete=frozenset(message.complete),
+    )
+
+
+def _worker_plan(plan: control.WorkerPlan) -> pb.WorkerPlan:
+    return pb.WorkerPlan(
+        job=plan.job,
+        generation=plan.generation,
+        rank=plan.rank,
+        workers=plan.workers,
+        aggregator=plan.aggregator,
+        child_bit=plan.child_bit,
+        slots=plan.slots,
+        window=plan.window,
+    )
+
+
+def _read_worker_plan(plan: pb.WorkerPlan) -> control.WorkerPlan:
+    return control.WorkerPlan(
+        job=plan.job,
+        generation=plan.generation,
+        rank=plan.rank,
+        workers=plan.workers,
+        aggregator=plan.aggregator,
+        child_bit=plan.child_bit,
+        slots=plan.slots,
+        window=plan.window,
+    )
+
+
+def _server_plan(plan: control.ServerPlan) -> pb.ServerPlan:
+    return pb.ServerPlan(
+        job=plan.job,
+        generation=plan.generation,
+        slots=plan.slots,
+        children=[pb.Child(bit=child.bit, address=child.address) for child in plan.children],
+        workers=plan.workers,
+        first_round=plan.first_round,
+    )
+
+
+def _read_server_plan(plan: pb.ServerPlan) -> control.ServerPlan:
+    return control.ServerPlan(
+        job=plan.job,
+        generation=plan.generation,
+        slots=plan.slots,
+        children=tuple(control.Child(child.bit, child.address) for child in plan.children),
+        workers=plan.workers,
+        first_round=plan.first_round,
+    )

@@ -16,7 +16,7 @@ from bench.machine import Machine, this_machine
 from bench.measure import Figure
 from bench.report import amount, as_json, markdown_table, terminal_table, write_table
 
-BENCHMARKS: Final = ("emulator", "ports", "writes", "lookups")
+BENCHMARKS: Final = ("emulator", "ports", "writes", "lookups", "start")
 """Modules of this package, in the order in which they run."""
 
 _PAGE_COLUMNS: Final = 160

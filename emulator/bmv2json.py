@@ -5,9 +5,9 @@ The format is bmv2's `docs/JSON_format.md`, version 2.x; `emulator.bmv2reader` r
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, Literal
 
 from emulator.schema import MatchKind
 
@@ -318,3 +318,15 @@ class Document:
     def width(self, field: Field) -> int:
         """Width of a field in bits."""
         return 1 if field.name == "$valid$" else self.headers[field.header].width(field.name)
+
+
+def parts_of(item: Any) -> Iterator[Expr]:
+    """Every expression within an expression, a primitive, a table or a collection of them; wholes before parts."""
+    if isinstance(item, (tuple, list)):
+        for part in item:
+            yield from parts_of(part)
+    elif is_dataclass(item):
+        if isinstance(item, Expr):
+            yield item
+        for field in fields(item):
+            yield from parts_of(getattr(item, field.name))

@@ -7,12 +7,12 @@ JSON carries in `source_info`.
 from __future__ import annotations
 
 import json
-from typing import Any, Final
+from typing import Final
 
+from emulator.bmv2check import check
 from emulator.bmv2json import (
     Action,
     Array,
-    Bool,
     Calculation,
     Checksum,
     Conditional,
@@ -20,46 +20,30 @@ from emulator.bmv2json import (
     ConstEntry,
     Digest,
     Document,
-    Element,
     Expr,
     Field,
-    Header,
-    Lookahead,
-    Member,
     Meter,
-    Op,
-    Param,
     Parser,
     ParseState,
     Pipeline,
     Primitive,
     Profile,
-    Ref,
-    Stack,
     Table,
     TableKey,
-    Text,
     Transition,
     ValueSet,
 )
+from emulator.bmv2names import JsonObject, Names, where_of
 from emulator.schema import MATCH_KINDS, UnsupportedProgram
-
-JsonObject = dict[str, Any]
 
 UNSIZED_VALUE_SET: Final = 1024
 """Members of a value set whose size an old compiler did not write down."""
 
-
-_REFERENCES = frozenset(
-    {"header", "calculation", "register_array", "counter_array", "meter_array", "regular"}
-    | {"header_stack", "stack", "header_union", "header_union_stack"}
+MALFORMED: Final = (
+    *(KeyError, IndexError, TypeError, ValueError, AttributeError),
+    *(AssertionError, OverflowError, RuntimeError),
 )
-_SAME_KIND = {"regular": "header", "header_stack": "stack", "header_union_stack": "stack"}
-_UNARY = frozenset({"~", "not", "d2b", "b2d", "valid", "valid_union", "last_stack_index", "size_stack"})
-_BINARY = frozenset(
-    {"+", "-", "*", "/", "%", "<<", ">>", "==", "!=", ">", ">=", "<", "<=", "and", "or", "&", "|", "^"}
-    | {"two_comp_mod", "sat_cast", "usat_cast"}
-)
+"""What reading or compiling a program raises that p4c did not make; LLVM's refusals are RuntimeErrors."""
 
 
 def read(text: bytes) -> Document:
@@ -70,35 +54,31 @@ def read(text: bytes) -> Document:
     """
     try:
         root = json.loads(text)
-    except (ValueError, UnicodeDecodeError) as error:
+    except (ValueError, UnicodeDecodeError, RecursionError) as error:
         raise UnsupportedProgram(f"not a BMv2 JSON program: {error}") from None
     if not isinstance(root, dict) or "pipelines" not in root:
         raise UnsupportedProgram("not a BMv2 JSON program: no 'pipelines' (compile with p4c-bm2-ss --arch v1model)")
-    version = root.get("__meta__", {}).get("version", [0, 0])
-    if version[0] != 2:
-        raise UnsupportedProgram(f"BMv2 JSON version {version[0]}.{version[1]}: this switch reads version 2.x")
     try:
-        return _Reader(root).document()
-    except (KeyError, IndexError, TypeError, ValueError) as error:
+        version = root.get("__meta__", {}).get("version", [0, 0])
+        if version[0] != 2:
+            raise UnsupportedProgram(f"BMv2 JSON version {version[0]}.{version[1]}: this switch reads version 2.x")
+        document = _Reader(root).document()
+        check(document)
+    except MALFORMED as error:
         raise UnsupportedProgram(f"{root.get('program', 'program')}: malformed BMv2 JSON ({error!r})") from error
-
-
-def where_of(item: JsonObject, fallback: str) -> str:
-    """`file.p4:line` of an item, from its `source_info`."""
-    info = item.get("source_info")
-    return f"{info['filename']}:{info['line']}" if info and info.get("filename") else fallback
+    return document
 
 
 class _Reader:
     def __init__(self, root: JsonObject) -> None:
         self.root = root
         self.program = str(root.get("program", "program"))
+        self.names = Names(root, self.program)
 
     def document(self) -> Document:
         self._refuse_lists()
         root = self.root
-        self.headers = headers = self._headers()
-        self._aggregates()
+        names = self.names
         actions = {item["id"]: self._action(item) for item in root["actions"]}
         pipelines = {item["name"]: item for item in root["pipelines"]}
         if set(pipelines) != {"ingress", "egress"} or len(root["parsers"]) != 1 or len(root["deparsers"]) != 1:
@@ -114,10 +94,10 @@ class _Reader:
         calculations = {c["name"]: self._calculation(c["name"], c, c["input"]) for c in root["calculations"]}
         return Document(
             name=self.program.rsplit("/", 1)[-1].removesuffix(".p4"),
-            headers=headers,
-            stacks=self.stacks,
-            unions=self.unions,
-            union_stacks=self.union_stacks,
+            headers=names.headers,
+            stacks=names.stacks,
+            unions=names.unions,
+            union_stacks=names.union_stacks,
             errors=dict(root["errors"]),
             parser=parser,
             deparse_order=tuple(deparser["order"]),
@@ -132,7 +112,7 @@ class _Reader:
             digests={d["id"]: Digest(d["id"], d["name"], self._fields(d)) for d in root.get("learn_lists", ())},
             value_sets=self._value_sets(parser),
             field_lists={item["id"]: self._fields(item) for item in root.get("field_lists", ())},
-            deparser_calls=tuple(self._primitive(p, self.program) for p in deparser.get("primitives", ())),
+            deparser_calls=tuple(self.names.primitive(p, self.program) for p in deparser.get("primitives", ())),
         )
 
     def _refuse_lists(self) -> None:
@@ -146,14 +126,14 @@ class _Reader:
         for element in item["elements"]:
             if element["type"] != "field":
                 raise UnsupportedProgram(f"{where}: a list's element of type '{element['type']}' is not supported")
-            fields.append(self._field(element["value"], where))
+            fields.append(self.names.field(element["value"], where))
         return tuple(fields)
 
     def _meter(self, item: JsonObject) -> Meter:
         where = where_of(item, self.program)
         if item.get("rate_count", 2) != 2:
             raise UnsupportedProgram(f"{where}: meter {item['name']} has {item['rate_count']} rates, not two")
-        target = self._field(item["result_target"], where) if item.get("is_direct") else None
+        target = self.names.field(item["result_target"], where) if item.get("is_direct") else None
         return Meter(item["name"], item.get("size") or 0, item["type"], item.get("binding"), target)
 
     def _value_sets(self, parser: Parser) -> dict[str, ValueSet]:
@@ -162,7 +142,7 @@ class _Reader:
         for item in self.root.get("parse_vsets", ()):
             name, where = item["name"], where_of(item, self.program)
             widths = {
-                tuple(self._key_width(part, state.where) for part in state.key)
+                tuple(self.names.key_width(part, state.where) for part in state.key)
                 for state in parser.states.values()
                 if any(transition.value_set == name for transition in state.transitions)
             } or {(item["compressed_bitwidth"],)}
@@ -171,154 +151,13 @@ class _Reader:
             result[name] = ValueSet(name, item.get("max_size") or UNSIZED_VALUE_SET, widths.pop())
         return result
 
-    def _key_width(self, part: Expr, where: str) -> int:
-        match part:
-            case Field():
-                return self._width(part)
-            case Lookahead(_, width):
-                return width
-            case Member(header, name):
-                return self._header_type(header).width(name)
-        raise UnsupportedProgram(f"{where}: {part} in a select is not supported")
-
-    def _headers(self) -> dict[str, Header]:
-        types: dict[str, tuple[tuple[tuple[str, int, bool], ...], str | None]] = {}
-        for item in self.root["header_types"]:
-            where = where_of(item, self.program)
-            fixed = sum(width for _, width, *_ in item["fields"] if width != "*")
-            fields: list[tuple[str, int, bool]] = []
-            varbit = None
-            for name, width, *signed in item["fields"]:
-                if width == "*":
-                    if sum(w for _, w, _ in fields) % 8:
-                        raise UnsupportedProgram(f"{where}: varbit field {item['name']}.{name} begins within a byte")
-                    varbit, width = name, 8 * item["max_length"] - fixed
-                fields.append((name, width, bool(signed and signed[0])))
-            types[item["name"]] = tuple(fields), varbit
-        headers = {}
-        for item in self.root["headers"]:
-            own, varbit = types[item["header_type"]]
-            metadata = item["metadata"] and varbit is None  # a varbit field needs a header's storage
-            headers[item["name"]] = Header(item["name"], own, metadata, varbit)
-        return headers
-
-    def _aggregates(self) -> None:
-        """Stacks and unions, and stacks of unions as one stack for each of their members."""
-        root = self.root
-        names = {h.get("id"): h["name"] for h in root["headers"]}
-        members = {t["name"]: tuple(name for name, _ in t["headers"]) for t in root.get("header_union_types", ())}
-        unions = {u["id"]: u for u in root.get("header_unions", ())}
-        self.unions = {u["name"]: tuple(names[i] for i in u["header_ids"]) for u in unions.values()}
-        self.stacks = {
-            s["name"]: Stack(s["name"], tuple(names[i] for i in s["header_ids"]), s["name"])
-            for s in root.get("header_stacks", ())
-        }
-        self.union_stacks: dict[str, tuple[str, ...]] = {}
-        for stack in root.get("header_union_stacks", ()):
-            columns = []
-            for number, member in enumerate(members[stack["union_type"]]):
-                column = f"{stack['name']}.{member}"
-                headers = tuple(names[unions[i]["header_ids"][number]] for i in stack["header_union_ids"])
-                self.stacks[column] = Stack(column, headers, stack["name"])
-                columns.append(column)
-            self.union_stacks[stack["name"]] = tuple(columns)
-
-    # ---- expressions and primitives
-
-    def expr(self, item: Any, where: str) -> Expr:
-        if item is None:
-            raise UnsupportedProgram(f"{where}: an expression without operand")
-        kind, value = item["type"], item["value"]
-        match kind:
-            case "expression":
-                return self._op(value, where) if "op" in value else self.expr(value, where)
-            case "field":
-                return self._field(value, where)
-            case "hexstr":
-                return Const(int(value, 16))
-            case "bool":
-                return Bool(bool(value))
-            case "runtime_data" | "local":
-                return Param(int(value))
-            case "lookahead":
-                return Lookahead(int(value[0]), int(value[1]))
-            case "stack_field":
-                last = self._last(value[0], value[0])
-                names = [name for name, _, _ in self._header_type(last).fields]
-                whole = value[1] == "last" and "last" not in names  # p4c's way to write the header itself
-                return last if whole else self._member(last, value[1], where)
-            case "union_stack_field":
-                return self._member(self._last(f"{value[0]}.{value[1]}", value[0]), value[2], where)
-            case "union_stack":
-                return Ref("stack", ".".join(value))
-            case "string":
-                return Text(str(value))
-            case "parameters_vector":
-                return Op("vector", tuple(self.expr(part, where) for part in value))
-        if kind in _REFERENCES:
-            return Ref("header_union" if value in self.unions else _SAME_KIND.get(kind, kind), str(value))
-        raise UnsupportedProgram(f"{where}: operand of type '{kind}' ({value}) is not supported")
-
-    def _field(self, value: list[str], where: str) -> Field:
-        header, name = value
-        if header not in self.headers or (name != "$valid$" and all(f[0] != name for f in self.headers[header].fields)):
-            raise UnsupportedProgram(f"{where}: no field {header}.{name} in the program")
-        return Field(header, name)
-
-    def _last(self, stack: str, counter: str) -> Element:
-        return Element(stack, Op("last_stack_index", (Ref("stack", counter),)))
-
-    def _member(self, header: Expr, name: str, where: str) -> Field | Member:
-        if isinstance(header, Ref):
-            return self._field([header.name, name], where)
-        if not isinstance(header, Element):
-            raise UnsupportedProgram(f"{where}: field {name} of {header} is not supported")
-        self._field([self.stacks[header.stack].headers[0], name], where)
-        return Member(header, name)
-
-    def _header_type(self, header: Expr) -> Header:
-        assert isinstance(header, (Ref, Element))
-        return self.headers[header.name if isinstance(header, Ref) else self.stacks[header.stack].headers[0]]
-
-    def _access(self, value: JsonObject, where: str) -> Expr:
-        """A header, union or field that is reached through an expression."""
-        op, left, right = value["op"], self.expr(value["left"], where), value["right"]
-        match op, left:
-            case "access_field", (Ref("header") | Element()):
-                return self._member(left, self._header_type(left).fields[right][0], where)
-            case (("dereference_header_stack" | "dereference_union_stack" | "dereference_stack"), Ref("stack", name)):
-                return Element(name, self.expr(right, where))
-            case "access_union_header", Ref("header_union", name):
-                return Ref("header", self.unions[name][right])
-            case "access_union_header", Element(name, index):
-                return Element(self.union_stacks[name][right], index)
-        raise UnsupportedProgram(f"{where}: '{op}' of {left} is not supported")
-
-    def _op(self, value: JsonObject, where: str) -> Expr:
-        op = value["op"]
-        if op.startswith(("access_", "dereference_")):
-            return self._access(value, where)
-        if op == "?":
-            return Op(op, tuple(self.expr(value[side], where) for side in ("cond", "left", "right")))
-        if op in _UNARY:
-            return Op(op, (self.expr(value["right"], where),))
-        if op in _BINARY:
-            if op == "-" and value["left"] is None:
-                return Op(op, (Const(0), self.expr(value["right"], where)))
-            return Op(op, (self.expr(value["left"], where), self.expr(value["right"], where)))
-        raise UnsupportedProgram(f"{where}: operator '{op}' is not supported")
-
-    def _primitive(self, item: JsonObject, fallback: str) -> Primitive:
-        where = where_of(item, fallback)
-        return Primitive(item["op"], tuple(self.expr(arg, where) for arg in item["parameters"]), where)
-
     def _action(self, item: JsonObject) -> Action:
         where = where_of(item, self.program)
         return Action(
             item["id"],
             item["name"],
             tuple((param["name"], param["bitwidth"]) for param in item["runtime_data"]),
-            tuple(self._primitive(p, where) for p in item["primitives"]),
+            tuple(self.names.primitive(p, where) for p in item["primitives"]),
         )
 
     # ---- parser
@@ -330,7 +169,7 @@ class _Reader:
             states[state["name"]] = ParseState(
                 state["name"],
                 tuple(self._parser_op(op, where) for op in state["parser_ops"]),
-                tuple(self.expr(key, where) for key in state["transition_key"]),
+                tuple(self.names.expr(key, where) for key in state["transition_key"]),
                 tuple(self._transition(t, where) for t in state["transitions"]),
                 where,
             )
@@ -338,8 +177,8 @@ class _Reader:
 
     def _parser_op(self, op: JsonObject, fallback: str) -> Primitive:
         if op["op"] == "primitive":
-            return self._primitive(op["parameters"][0], where_of(op, fallback))
-        return self._primitive(op, fallback)
+            return self.names.primitive(op["parameters"][0], where_of(op, fallback))
+        return self.names.primitive(op, fallback)
 
     def _transition(self, item: JsonObject, where: str) -> Transition:
         if item.get("type", "hexstr") == "default" or item["value"] == "default":
@@ -360,7 +199,7 @@ class _Reader:
             nodes[table["name"]] = self._table(table)
         for node in item["conditionals"]:
             where = where_of(node, self.program)
-            condition = self.expr(node["expression"], where)
+            condition = self.names.expr(node["expression"], where)
             nodes[node["name"]] = Conditional(node["name"], condition, node["true_next"], node["false_next"], where)
         if item.get("action_calls"):
             raise UnsupportedProgram(f"{self.program}: 'action_calls' (never made by p4c) are not supported")
@@ -413,7 +252,7 @@ class _Reader:
         if kind not in MATCH_KINDS:
             raise UnsupportedProgram(f"{where}: key field of kind '{kind}' is not supported")
         mask = int(key["mask"], 16) if key.get("mask") else None
-        return TableKey(key.get("name", ".".join(target)), kind, self._field(target, where), mask)
+        return TableKey(key.get("name", ".".join(target)), kind, self.names.field(target, where), mask)
 
     def _entry(self, item: JsonObject, keys: tuple[TableKey, ...]) -> ConstEntry:
         match: list[tuple[str, int, int]] = []
@@ -440,26 +279,23 @@ class _Reader:
             if part["type"] == "payload":
                 payload = True
             elif part["type"] == "header":
-                header = self.headers[part["value"]]
+                header = self.names.headers[part["value"]]
                 fields += [(Field(header.name, field), width) for field, width, _ in header.fields]
             elif part["type"] == "hexstr":
                 fields.append((Const(int(part["value"], 16)), int(part["bitwidth"])))
             else:
-                field = self._field(part["value"], where)
-                fields.append((field, self._width(field)))
+                field = self.names.field(part["value"], where)
+                fields.append((field, self.names.width(field)))
         return Calculation(name, item["algo"], tuple(fields), payload, where)
-
-    def _width(self, field: Field) -> int:
-        return 1 if field.name == "$valid$" else self.headers[field.header].width(field.name)
 
     def _checksum(self, item: JsonObject) -> Checksum:
         where = where_of(item, self.program)
         condition = item.get("if_cond")
         return Checksum(
-            self._field(item["target"], where),
+            self.names.field(item["target"], where),
             item["calculation"],
             bool(item.get("update", True)),
             bool(item.get("verify", True)),
-            self.expr(condition, where) if condition is not None else None,
+            self.names.expr(condition, where) if condition is not None else None,
             where,
         )

@@ -17,7 +17,7 @@ from typing import Final
 
 _HERE: Final = Path(__file__).parent
 _DIGEST_BYTES: Final = 32
-_SOURCES: Final = ("abi.py", "bmv2json.py", "bmv2reader.py", "cache.py", "compiler", "tables/rows.py")
+_SOURCES: Final = ("abi.py", "bmv2json.py", "bmv2names.py", "bmv2reader.py", "cache.py", "compiler", "tables/rows.py")
 
 
 def directory() -> Path:

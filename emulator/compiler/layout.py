@@ -24,11 +24,11 @@ index touches one stretch of memory. One row more than the registers have takes 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from typing import Any, Final
 
 from emulator.abi import PACKET
-from emulator.bmv2json import Digest, Document, Field, Header, Pipeline, Primitive, Ref, Table
+from emulator.bmv2json import Digest, Document, Field, Header, Pipeline, Primitive, Ref, Table, parts_of
 from emulator.tables.rows import METER_BYTES
 
 SMALL_HEADER_BYTES: Final = 128
@@ -226,14 +226,7 @@ def is_static(table: Table) -> bool:
 
 def uses(item: Any) -> Iterator[Field | Ref]:
     """Every field and named object within an expression, a primitive or a collection of them."""
-    if isinstance(item, (Field, Ref)):
-        yield item
-    elif isinstance(item, (tuple, list)):
-        for part in item:
-            yield from uses(part)
-    elif is_dataclass(item):
-        for field in fields(item):
-            yield from uses(getattr(item, field.name))
+    return (part for part in parts_of(item) if isinstance(part, (Field, Ref)))
 
 
 def _pipeline_uses(document: Document, pipeline: Pipeline) -> Iterator[Field | Ref]:

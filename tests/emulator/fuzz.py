@@ -55,7 +55,7 @@ def fuzz(program: Program, seed: int, frames: int) -> int:
     return left
 
 
-def _batch(switch: Switch, data: np.ndarray, lengths: np.ndarray, ports: np.ndarray) -> int:  # type: ignore[type-arg]
+def _batch(switch: Switch, data: np.ndarray, lengths: np.ndarray, ports: np.ndarray) -> int:
     before = switch.counters
     left = len(switch.process(data, lengths, ports).lengths)
     change = {name: value - getattr(before, name) for name, value in switch.counters._asdict().items()}

@@ -1,0 +1,103 @@
+"""A damaged program is refused by an `EmulatorError`, whatever is wrong with it; one that loads all the same runs.
+
+`WEIR_SEED=…` replays a run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emulator.program import Program, UnsupportedProgram
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+PROGRAMS = sorted(
+    [
+        *HERE.glob("stf/*.json"),
+        *(HERE / "programs" / f"{name}.json" for name in ("externs", "constructs", "selector", "aggregates", "loops")),
+    ]
+)
+
+
+def damage(count: int, compiled: int, folder: Path, seconds: float) -> None:
+    seed = int(os.environ.get("WEIR_SEED") or random.randrange(1 << 32))
+    sys.stdout.write(f"WEIR_SEED={seed}\n")
+    command = [sys.executable, "-m", "tests.emulator.fuzz_loader", str(seed), str(count), str(compiled)]
+    environment = os.environ | {"WEIR_CACHE": str(folder / "cache"), "PYTHONPATH": str(ROOT)}
+    child = subprocess.Popen(
+        [*command, *map(str, PROGRAMS)],
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        said = child.communicate(timeout=seconds)[0]
+    except subprocess.TimeoutExpired:
+        child.kill()
+        pytest.fail(f"no end within {seconds} s; {folder}/program.json is the last one:\n{child.communicate()[0]}")
+    assert child.returncode == 0, f"status {child.returncode}; {folder}/program.json is the last one:\n{said}"
+
+
+def test_thousands_of_damaged_programs(tmp_path: Path) -> None:
+    damage(3000, 20, tmp_path, 250)
+
+
+@pytest.mark.long
+def test_hundreds_of_thousands_of_damaged_programs(tmp_path: Path) -> None:
+    damage(300_000, 3000, tmp_path, 3400)
+
+
+def tables() -> Any:
+    return json.loads((HERE / "stf" / "tables.json").read_text())
+
+
+def refusal(root: Any) -> str:
+    with pytest.raises(UnsupportedProgram) as raised:
+        Program.load(json.dumps(root).encode())
+    return str(raised.value)
+
+
+def test_a_circle_in_a_control() -> None:
+    root = tables()
+    nodes = root["pipelines"][0]["conditionals"]
+    nodes[1]["true_next"] = nodes[0]["name"]
+    assert f"{nodes[0]['name']} leads back to itself" in refusal(root)
+
+
+def test_names_that_are_not_there() -> None:
+    root = tables()
+    root["parsers"][0]["parse_states"][0]["transitions"][0]["next_state"] = "nowhere"
+    assert "there is no parser state nowhere in the program" in refusal(root)
+    root = tables()
+    root["deparsers"][0]["order"] = ["ghost"]
+    assert "there is no header ghost in the program" in refusal(root)
+    root = tables()
+    root["pipelines"][0]["init_table"] = "nowhere"
+    assert "there is no table or condition nowhere in the program" in refusal(root)
+
+
+def test_sizes_that_cannot_be() -> None:
+    root = tables()
+    root["register_arrays"] = [{"name": "huge", "id": 0, "size": 1 << 40, "bitwidth": 32}]
+    assert "size of register huge is 1099511627776, which is not a number from 0 to" in refusal(root)
+    root = tables()
+    root["header_types"][0]["fields"][0][1] = 1 << 20
+    assert "which is not a number from 1 to 8192" in refusal(root)
+
+
+def test_a_constant_entry_that_does_not_fit_its_action() -> None:
+    root = tables()
+    table = next(table for table in root["pipelines"][0]["tables"] if table.get("entries"))
+    table["entries"][0]["action_entry"]["action_data"] = ["0x10000"]
+    assert "tables.p4:" in refusal(root)
+    assert "which is not a number from 0 to 65535" in refusal(root)

@@ -12,9 +12,8 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from bench.machine import Machine, this_machine
-from bench.measure import Figure
-from bench.report import amount, as_json, markdown_table, terminal_table, write_table
+from bench.machine import this_machine
+from bench.report import amount, as_json, check_places, markdown_table, terminal_table, write_table
 
 BENCHMARKS: Final = ("emulator", "ports", "writes", "lookups", "start")
 """Modules of this package, in the order in which they run."""
@@ -26,12 +25,19 @@ _PAGE_COLUMNS: Final = 160
 def main(words: Sequence[str] | None = None) -> None:
     """Run the benchmarks that the command line asks for. Missed aims are shown, and no failure: machines differ."""
     options = _options(words)
+    names = options.only or BENCHMARKS
+    if options.write is not None:
+        try:
+            check_places(options.write, names)
+        except (OSError, ValueError) as error:
+            raise SystemExit(f"bench: {error}") from error
     notes = Console(stderr=True, highlight=False, soft_wrap=True)
     tables = Console(width=None if sys.stdout.isatty() else _PAGE_COLUMNS)
     machine = this_machine()
     notes.print(f"bench: {machine}")
     report: dict[str, Any] = {}
-    for name in options.only or BENCHMARKS:
+    failed = []
+    for name in names:
         module = importlib.import_module(f"bench.{name}")
         obstacle = module.obstacle() if hasattr(module, "obstacle") else None
         if obstacle is not None:
@@ -39,17 +45,25 @@ def main(words: Sequence[str] | None = None) -> None:
             report[name] = {"skipped": obstacle}
             continue
         figures = []
-        for figure in module.figures():
-            figures.append(figure)
-            notes.print(f"bench: {figure.name}: {amount(figure.value, figure.unit)}")
+        try:
+            for figure in module.figures():
+                figures.append(figure)
+                notes.print(f"bench: {figure.name}: {amount(figure.value, figure.unit)}")
+        except (RuntimeError, OSError) as error:
+            notes.print(f"bench: {name} has failed: {error}")
+            failed.append(name)
+            report[name] = {"failed": str(error)}
+            continue
         report[name] = {"figures": [as_json(figure) for figure in figures]}
         if not options.json:
             tables.print(terminal_table(_title(module), figures))
         if options.write is not None:
-            _write(options.write, name, figures, machine)
+            write_table(options.write, name, markdown_table(figures, machine))
     if options.json:
         json.dump({"machine": machine.as_dict(), "benchmarks": report}, sys.stdout, indent=1)
         print()
+    if failed:
+        raise SystemExit(f"bench: failed: {', '.join(failed)}")
 
 
 def _options(words: Sequence[str] | None) -> argparse.Namespace:
@@ -68,13 +82,6 @@ def _options(words: Sequence[str] | None) -> argparse.Namespace:
 
 def _title(module: Any) -> str:
     return str(module.__doc__).partition("\n")[0].removesuffix(".")
-
-
-def _write(document: Path, name: str, figures: Sequence[Figure], machine: Machine) -> None:
-    try:
-        write_table(document, name, markdown_table(figures, machine))
-    except (OSError, ValueError) as error:
-        raise SystemExit(f"bench: {error}") from error
 
 
 if __name__ == "__main__":

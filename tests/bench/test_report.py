@@ -89,28 +89,43 @@ def test_a_document_gets_its_table_between_the_markers_and_nowhere_else(tmp_path
     assert document.read_text() == (
         "before\n<!-- bench a -->\n\n| new \\1 |\n\n<!-- end a -->\nafter\n<!-- bench b -->\n<!-- end b -->\n"
     )
-    with pytest.raises(ValueError, match="no place for the table of c"):
-        write_table(document, "c", "")
 
 
-def test_the_command_runs_the_benchmarks_asked_for_and_says_what_it_skips(
+def test_a_document_without_a_place_is_refused_before_anything_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document = tmp_path / "results.md"
+    document.write_text("<!-- bench a -->\n<!-- end a -->\n")
+    monkeypatch.setattr(command, "BENCHMARKS", ("a", "b"))
+    with pytest.raises(SystemExit, match="no place for the table of b: write '<!-- bench b -->' and '<!-- end b -->'"):
+        command.main(["--write", str(document)])
+
+
+def test_the_command_runs_the_benchmarks_asked_for_and_says_what_it_skips_and_what_failed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def measure() -> Iterator[Figure]:
         yield Figure("steps", "steps/s", (3.0, 1.0, 2.0), "peer", (1.0, 1.0, 1.0))
 
-    able, unable = ModuleType("bench.able", "Able.\n\nMore."), ModuleType("bench.unable")
+    def fail() -> Iterator[Figure]:
+        yield Figure("steps", "steps/s", (3.0,))
+        raise RuntimeError("the switch did not start")
+
+    able, unable, broken = (ModuleType(f"bench.{name}", "Title.\n\nMore.") for name in ("able", "unable", "broken"))
     able.__dict__["figures"] = measure
+    broken.__dict__["figures"] = fail
     unable.__dict__["obstacle"] = lambda: "it takes root"
-    for module in (able, unable):
+    for module in (able, unable, broken):
         monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setattr(command, "BENCHMARKS", ("able", "unable", "other"))
-    command.main(["--only", "able", "--only", "unable", "--json"])
+    monkeypatch.setattr(command, "BENCHMARKS", ("broken", "able", "unable", "other"))
+    with pytest.raises(SystemExit, match="failed: broken"):
+        command.main(["--only", "broken", "--only", "able", "--only", "unable", "--json"])
     out, err = capsys.readouterr()
     report = json.loads(out)["benchmarks"]
     assert report["unable"] == {"skipped": "it takes root"}
     assert [(one["name"], one["value"], one["ratio"]) for one in report["able"]["figures"]] == [("steps", 2, 2)]
-    assert set(report) == {"able", "unable"}
+    assert report["broken"] == {"failed": "the switch did not start"}
+    assert set(report) == {"able", "unable", "broken"}
     assert "unable is skipped: it takes root" in err
 
 

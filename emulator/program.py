@@ -1,0 +1,192 @@
+"""A P4 program ready to run, and one switch's memory of it.
+
+`Program.load` reads BMv2 JSON, compiles it to native code (or takes that from the cache) and describes it;
+`new_state` makes the registers, counters and tables that the code works on. Ten switches with the same JSON share one
+`Program`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import ClassVar, NamedTuple
+
+from emulator import cache
+from emulator.bmv2json import Document, Profile
+from emulator.bmv2json import Table as TableNode
+from emulator.bmv2reader import MALFORMED, read
+from emulator.compiler.layout import is_static, plan
+from emulator.compiler.link import link
+from emulator.schema import (
+    ActionProfileSchema,
+    ActionSchema,
+    CounterSchema,
+    DigestSchema,
+    KeyField,
+    MeterSchema,
+    RegisterSchema,
+    TableSchema,
+    UnsupportedProgram,
+    ValueSetSchema,
+)
+from emulator.state import ActionProfile, Counter, Digest, ProgramState, Register, Table, ValueSet
+from emulator.tables.meters import ColorCounts, MeterArray, MeterRates
+from emulator.tables.rows import action_codes, profile_actions
+
+__all__ = [
+    "ActionProfile",
+    "ActionProfileSchema",
+    "ActionSchema",
+    "ColorCounts",
+    "Counter",
+    "CounterSchema",
+    "Digest",
+    "DigestSchema",
+    "EntryPoints",
+    "KeyField",
+    "MeterArray",
+    "MeterRates",
+    "MeterSchema",
+    "Program",
+    "ProgramState",
+    "Register",
+    "RegisterSchema",
+    "Table",
+    "TableSchema",
+    "UnsupportedProgram",
+    "ValueSet",
+    "ValueSetSchema",
+]
+
+
+class EntryPoints(NamedTuple):
+    """Addresses of the functions of `emulator.abi`: all take two addresses."""
+
+    ingress: int
+    egress: int
+    reparse: int
+    preserve: int
+
+
+class Program:
+    """A compiled P4 program. Share it between switches; each needs its own `new_state`."""
+
+    name: str
+    phv_bytes: int
+    """Bytes of the PHV behind each packet's record; a multiple of 64."""
+    entry_points: EntryPoints
+    tables: Mapping[str, TableSchema]
+    """Every table that a control plane may see; p4c's own wrappers around bare statements are not among them."""
+    actions: Mapping[str, ActionSchema]
+    registers: Mapping[str, RegisterSchema]
+    counters: Mapping[str, CounterSchema]
+    meters: Mapping[str, MeterSchema]
+    action_profiles: Mapping[str, ActionProfileSchema]
+    digests: Mapping[str, DigestSchema]
+    value_sets: Mapping[str, ValueSetSchema]
+    errors: Mapping[str, int]
+
+    _loaded: ClassVar[dict[str, Program]] = {}
+
+    def __init__(self, document: Document, entry_points: EntryPoints, keep_alive: object) -> None:
+        self._document = document
+        self._layout = plan(document)
+        self._keep_alive = keep_alive
+        self.name = document.name
+        self.phv_bytes = self._layout.phv_bytes
+        self.entry_points = entry_points
+        self.errors = document.errors
+        self.actions = _actions(document)
+        self.tables = {node.name: _table_schema(document, node) for node in _tables(document) if not is_static(node)}
+        self.registers = {r.name: RegisterSchema(r.name, r.size, r.width) for r in document.registers.values()}
+        self.counters = {
+            c.name: CounterSchema(c.name, c.size if c.table is None else self.tables[c.table].size, c.table)
+            for c in document.counters.values()
+        }
+        self.meters = {
+            m.name: MeterSchema(m.name, m.size if m.table is None else self.tables[m.table].size, m.unit, m.table)
+            for m in document.meters.values()
+        }
+        self.digests = {
+            d.name: DigestSchema(d.name, d.id, tuple(document.width(field) for field in d.fields))
+            for d in document.digests.values()
+        }
+        self.value_sets = {v.name: ValueSetSchema(v.name, v.size, v.widths) for v in document.value_sets.values()}
+        self.action_profiles = {
+            profile.name: _profile_schema(document, profile)
+            for pipeline in (document.ingress, document.egress)
+            for profile in pipeline.profiles.values()
+        }
+
+    @classmethod
+    def load(cls, json: str | os.PathLike[str] | bytes) -> Program:
+        """Load BMv2 JSON from a path or from its bytes.
+
+        The same JSON gives the same `Program` within a process, and is compiled once per machine (`emulator.cache`).
+        Raises `UnsupportedProgram`, and `OSError` for a path that cannot be read.
+        """
+        text = json if isinstance(json, bytes) else Path(json).read_bytes()
+        key = cache.key_of(text)
+        program = cls._loaded.get(key)
+        if program is None:
+            document = read(text)
+            code = cache.fetch(key)
+            if code is None:
+                from emulator.compiler.module import compile_program  # heavy, and not needed for cached programs
+
+                try:
+                    code = compile_program(document)
+                except MALFORMED as error:
+                    raise UnsupportedProgram(f"{document.name}: cannot be compiled ({error!r})") from error
+                cache.keep(key, code)
+            addresses, keep_alive = link(code, EntryPoints._fields)
+            program = cls._loaded[key] = cls(document, EntryPoints(*addresses), keep_alive)
+        return program
+
+    def new_state(self) -> ProgramState:
+        """Fresh memory for one switch. Raises `UnsupportedProgram` where it cannot be had."""
+        try:
+            return ProgramState(self._document, self._layout, self.tables, self.actions, self.action_profiles)
+        except MemoryError:
+            size = self._layout.state_bytes
+            raise UnsupportedProgram(f"{self.name}: its registers, counters and meters take {size} bytes") from None
+
+
+def _actions(document: Document) -> dict[str, ActionSchema]:
+    """Actions by name. p4c gives a call with fixed arguments a copy of the action with fewer parameters."""
+    actions = sorted(document.actions.values(), key=lambda action: len(action.params))
+    return {action.name: ActionSchema(action.name, action.params) for action in actions}
+
+
+def _tables(document: Document) -> Iterator[TableNode]:
+    for pipeline in (document.ingress, document.egress):
+        for node in pipeline.nodes.values():
+            if isinstance(node, TableNode):
+                yield node
+
+
+def _table_schema(document: Document, node: TableNode) -> TableSchema:
+    direct = [counter.name for counter in document.counters.values() if counter.table == node.name]
+    default = node.default_action
+    return TableSchema(
+        name=node.name,
+        egress=node.name in document.egress.nodes,
+        key=tuple(KeyField(key.name, key.match_kind, document.width(key.target)) for key in node.key),
+        actions=tuple(document.actions[action_id].name for action_id in action_codes(node)),
+        size=node.size,
+        default_action=document.actions[default].name if default is not None else None,
+        default_params=node.default_params,
+        const_default=node.const_default,
+        const_entries=node.entries is not None,
+        direct_counter=direct[0] if direct else None,
+        direct_meter=node.meter,
+        profile=node.profile,
+        support_timeout=node.support_timeout,
+    )
+
+
+def _profile_schema(document: Document, profile: Profile) -> ActionProfileSchema:
+    tables = tuple(node.name for node in _tables(document) if node.profile == profile.name)
+    actions = profile_actions(document, profile.name)
+    return ActionProfileSchema(profile.name, profile.size, profile.selector is not None, tables, actions)

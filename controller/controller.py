@@ -28,7 +28,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from controller.entries import SwitchState
-from controller.errors import ControllerError, PlanError
+from controller.errors import ControllerError, NotPrimary, PlanError
 from controller.jobs import Progress, RunningJob
 from controller.leases import Leases
 from controller.memory import FabricMemory
@@ -191,6 +191,7 @@ class Controller:
         """Go on without the links that these routes avoid, after a link went down or came back: routes, jobs and
         probes follow; what was written. A job whose nodes no longer reach each other is moved.
         """
+        self._check_primary()
         self._down = routes.down
         self._follow(now_ns)
         return await self._write(now_ns)
@@ -206,6 +207,7 @@ class Controller:
         """
         if spec.job in self._jobs:
             raise PlanError(f"job {spec.job} runs already; give every job its own number")
+        self._check_primary()
         self._collect(now_ns)
         try:
             grant = self._planner.grant(spec, self.snapshot(now_ns))
@@ -227,6 +229,7 @@ class Controller:
     async def finish(self, job: int, now_ns: int = 0) -> None:
         """Take a job from the switches and free what it held."""
         self._job(job)
+        self._check_primary()
         self._remove(job)
         await self._write(now_ns)
 
@@ -299,7 +302,10 @@ class Controller:
     async def tick(self, now_ns: int) -> list[Message]:
         """Do what is due: take reports, see who is lost, go on with moves, look for better placements, send probes.
         What to tell the hosts.
+
+        Raises NotPrimary once another controller has taken over, and does nothing then.
         """
+        self._check_primary()
         self._collect(now_ns)
         if self._switches.look(now_ns):
             self._follow(now_ns)
@@ -504,6 +510,14 @@ class Controller:
         if job.spec.server is not None and 2 * len(cut_off) > len(job.active):
             cut_off = (job.spec.server,)
         self._lose(number, job, {host: f"no way leads to {host}" for host in cut_off}, now_ns)
+
+    def _check_primary(self) -> None:
+        """What another controller has done since, this one does not know: it must not act by what it remembers."""
+        if deposed := [name for name, session in self.sessions.items() if session.deposed]:
+            raise NotPrimary(
+                f"another controller has taken over {', '.join(deposed)} with a higher election id; "
+                "this one leaves the fabric alone. Start it anew, from the journal, to have it take over again"
+            )
 
     # --- switches, links ---
 

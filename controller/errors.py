@@ -13,6 +13,10 @@ class SwitchUnreachable(ControllerError):
     """No P4Runtime session with a switch: wrong address, nobody listening, no answer in time, or the stream broke."""
 
 
+class NotPrimary(ControllerError):
+    """Another controller, with a higher election id, is the switch's primary: only that one may write."""
+
+
 class WriteRefused(ControllerError):
     """A switch refused updates: each is named with its table and entry."""
 

@@ -7,6 +7,10 @@ A `SwitchSession` speaks to an emulated switch as it would to a real one: stream
         await session.write(inserts=[...])
         state = await session.read()
 
+A stream that breaks is opened again, with a growing pause between attempts, until the session ends; `openings` tells
+that it happened. Of several controllers the one with the highest election id is a switch's primary: only its session
+writes. When it goes, the next one is promoted, which counts as an opening.
+
 Every error is a `ControllerError` that names the switch, and for refused updates the table and entry. Source:
 P4Runtime Specification 1.5, sections 5 (arbitration), 8 (pipeline), 9 (entities), 11 (errors), 16.1 (packet I/O).
 """
@@ -32,7 +36,7 @@ from finsy.proto import p4i, p4r
 from google.protobuf import text_format
 
 from controller.entries import Call, CloneSession, Entry, FieldValue, Group, Item, SwitchState
-from controller.errors import ControllerError, SwitchUnreachable, WriteRefused
+from controller.errors import ControllerError, NotPrimary, SwitchUnreachable, WriteRefused
 
 BATCH_UPDATES: Final = 1000
 """Most updates in one WriteRequest: well below gRPC's 4 MiB."""
@@ -41,9 +45,16 @@ BUFFERED_PACKETS: Final = 65_536
 """Packet-ins kept for whoever collects them; what exceeds them is dropped and counted as dropped."""
 
 ELECTION_ID: Final = 10
+"""Of a controller that is given none."""
+
+_FOR_PRIMARIES: Final = frozenset({"write", "send packets"})
+_FIRST_PAUSE_S: Final = 0.05
+_LONGEST_PAUSE_S: Final = 2.0
 _ADDRESS: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(\d{1,5})")
 _SCHEMAS: Final = P4SchemaCache()  # type: ignore[no-untyped-call]
 _T = TypeVar("_T")
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,38 +91,80 @@ class PacketIn:
 class SwitchSession:
     """A session with one switch; an async context manager."""
 
-    def __init__(self, name: str, address: str, *, device_id: int, pipeline: Pipeline, timeout_s: float = 5.0) -> None:
-        """`address` is host:port; every request, and the connection itself, ends within `timeout_s` seconds.
+    def __init__(
+        self,
+        name: str,
+        address: str,
+        *,
+        device_id: int,
+        pipeline: Pipeline,
+        timeout_s: float = 5.0,
+        election_id: int = ELECTION_ID,
+        standby: bool = False,
+    ) -> None:
+        """`address` is host:port; every request, and the connection itself, ends within `timeout_s` seconds. With
+        `standby` the session also opens while another controller is primary; without, that is an error.
 
-        Raises SwitchUnreachable for an address that cannot be one, ControllerError for a missing pipeline file.
+        Raises SwitchUnreachable for an address that cannot be one, ControllerError for a missing pipeline file or an
+        election id that is not in 1…2¹²⁸ − 1.
         """
         match = _ADDRESS.fullmatch(address)
         if match is None or not 0 < int(match[2]) < 65_536:
             raise SwitchUnreachable(f'{name}: "{address}" is not a P4Runtime address; write it like 127.0.0.1:9559')
+        if not 0 < election_id < 1 << 128:
+            raise ControllerError(f"{name}: election id {election_id} is not in 1…2¹²⁸ − 1")
         pipeline.check()
         self.name = name
         self.address = address
         self.device_id = device_id
         self.openings = 0
-        """How often the session has begun: after each, the switch may have started anew."""
+        """How often this session has become the primary one of a switch that was ready: after each, the switch may
+        have started anew, or another controller may have written to it."""
+        self.deposed = False
+        """Whether another controller has been primary since this session was."""
         self.packet_outs_sent = 0
         self.packet_ins_received = 0
         self.packet_ins_dropped = 0
         self._timeout_s = timeout_s
-        with nullcontext() if P4SchemaCache.current() else _SCHEMAS:
-            self._switch = fy.Switch(
-                name,
-                address,
-                fy.SwitchOptions(
-                    p4info=pipeline.parsed,
-                    p4blob=pipeline.blob,
-                    device_id=device_id,
-                    initial_election_id=ELECTION_ID,
-                ),
-            )
+        self._pipeline = pipeline
+        self._election_id = election_id
+        self._standby = standby
         self._packets: list[PacketIn] = []
         self._changed = asyncio.Event()
+        self._broken = asyncio.Event()
         self._reader: asyncio.Task[None] | None = None
+        self._keeper: asyncio.Task[None] | None = None
+        self._switch = self._new_switch()
+
+    def _new_switch(self) -> fy.Switch:
+        with nullcontext() if P4SchemaCache.current() else _SCHEMAS:
+            switch = fy.Switch(
+                self.name,
+                self.address,
+                fy.SwitchOptions(
+                    p4info=self._pipeline.parsed,
+                    p4blob=self._pipeline.blob,
+                    device_id=self.device_id,
+                    initial_election_id=self._election_id,
+                ),
+            )
+        switch.ee.on(fy.SwitchEvent.CHANNEL_READY, self._on_ready)
+        switch.ee.on(fy.SwitchEvent.CHANNEL_DOWN, self._on_down)
+        switch.ee.on(fy.SwitchEvent.BECOME_BACKUP, self._on_backup)
+        return switch
+
+    def _on_ready(self, switch: fy.Switch) -> None:
+        if switch.is_primary:
+            self.openings += 1
+        self._changed.set()
+
+    def _on_backup(self, switch: fy.Switch) -> None:
+        self.deposed = True
+        self._changed.set()
+
+    def _on_down(self, switch: fy.Switch) -> None:
+        self._broken.set()
+        self._changed.set()
 
     @property
     def is_up(self) -> bool:
@@ -119,34 +172,83 @@ class SwitchSession:
         return self._switch.is_up
 
     @property
+    def is_primary(self) -> bool:
+        """Whether this session may write."""
+        return self._switch.is_up and self._switch.is_primary
+
+    @property
     def schema(self) -> P4Schema:
         return self._switch.p4info
 
     async def __aenter__(self) -> SwitchSession:
         _speak_for_finsy()
-        await self._guard(self._switch.__aenter__(), "connect")
-        try:
-            if not self._switch.is_primary:
-                raise ControllerError(
-                    f"{self.name} at {self.address}: another controller is primary, with election id "
-                    f"{self._switch.primary_id}; this one has {self._switch.election_id}. Stop the other one first"
-                )
-            self.openings += 1
-            self._switch.ee.on(fy.SwitchEvent.CHANNEL_DOWN, lambda _: self._changed.set())
-            self._reader = asyncio.create_task(self._receive(), name=f"packet-ins of {self.name}")
-            await asyncio.sleep(0)  # lets the reader open its queue before the first packet
-        except BaseException:
-            await self._switch.__aexit__(None, None, None)
-            raise
+        await self._open()
+        self._keeper = asyncio.create_task(self._keep_open(), name=f"session with {self.name}")
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.gather(self._keeper, return_exceptions=True)
+        await self._close()
+
+    async def until_primary(self) -> None:
+        """Wait until this session may write; for ever, if need be. What others have written until then is for the
+        caller to find out: `deposed` is forgotten.
+        """
+        while not self.is_primary:
+            self._changed.clear()
+            await self._changed.wait()
+        self.deposed = False
+
+    async def _open(self) -> None:
+        self._broken.clear()
+        await self._guard(self._switch.__aenter__(), "connect")
+        try:
+            if not self._switch.is_primary and not self._standby:
+                raise NotPrimary(
+                    f"{self.name} at {self.address}: another controller is primary, with election id "
+                    f"{self._switch.primary_id}; this one has {self._switch.election_id}. Stop the other one, or take "
+                    "a higher election id"
+                )
+            self.deposed |= self.openings > 0 and not self._switch.is_primary
+            self._reader = asyncio.create_task(self._receive(), name=f"packet-ins of {self.name}")
+            await asyncio.sleep(0)  # lets the reader open its queue before the first packet
+        except BaseException:
+            await self._switch.__aexit__(None, None, None)
+            raise
+
+    async def _close(self) -> None:
         if self._reader is not None:
             self._reader.cancel()
             await asyncio.gather(self._reader, return_exceptions=True)
-        await self._switch.__aexit__(None, None, None)
+            self._reader = None
+            await self._switch.__aexit__(None, None, None)
+
+    async def _keep_open(self) -> None:
+        """Open the stream again whenever it breaks."""
+        while True:
+            await self._broken.wait()
+            _log.warning("%s at %s: the stream broke; it is opened again as soon as the switch answers", *self._who)
+            await self._close()
+            self._standby = True  # whoever took over meanwhile is not to be disturbed
+            pause_s = _FIRST_PAUSE_S
+            while True:
+                self._switch = self._new_switch()
+                try:
+                    await self._open()
+                    break
+                except ControllerError as error:
+                    _log.debug("%s", error)
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            _log.info("%s at %s: the stream stands again", *self._who)
+
+    @property
+    def _who(self) -> tuple[str, str]:
+        return self.name, self.address
 
     async def write(
         self, *, inserts: Iterable[Item] = (), modifies: Iterable[Item] = (), deletes: Iterable[Item] = ()
@@ -257,6 +359,12 @@ class SwitchSession:
             if what != "connect" and not self._switch.is_up:
                 _discard(work)
                 raise SwitchUnreachable(f"{where}: cannot {what}: the stream broke; is the switch still running?")
+            if what in _FOR_PRIMARIES and not self._switch.is_primary:
+                _discard(work)
+                raise NotPrimary(
+                    f"{where}: cannot {what}: the controller with election id {self._switch.primary_id} has taken over "
+                    f"from this one, which has {self._switch.election_id}"
+                )
             async with asyncio.timeout(self._timeout_s):
                 return await work
         except TimeoutError:

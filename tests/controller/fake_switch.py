@@ -33,10 +33,10 @@ class FakeSwitch(p4r_grpc.P4RuntimeServicer):
         self._to_stream: asyncio.Queue[p4r.StreamMessageResponse] = asyncio.Queue()
         self._server: grpc.aio.Server | None = None
 
-    async def start(self) -> None:
+    async def start(self, address: str = "127.0.0.1:0") -> None:
         self._server = grpc.aio.server()
         p4r_grpc.add_P4RuntimeServicer_to_server(self, self._server)
-        port = self._server.add_insecure_port("127.0.0.1:0")
+        port = self._server.add_insecure_port(address)
         self.address = f"127.0.0.1:{port}"
         await self._server.start()
 

@@ -165,3 +165,30 @@ def test_a_missing_pipeline_is_named(pipeline: Pipeline) -> None:
     missing = Pipeline(pipeline.p4info, pipeline.blob.with_name("gone.json"))
     with pytest.raises(ControllerError, match=r"no file .*gone.json; compile the switch program first"):
         SwitchSession("s1", "127.0.0.1:1", device_id=1, pipeline=missing)
+
+
+async def test_a_broken_stream_is_opened_again_by_itself(fake: FakeSwitch, pipeline: Pipeline) -> None:
+    async with open_session(fake, pipeline) as session:
+        await session.write(inserts=EVERYTHING)
+        assert (session.openings, session.is_up, session.is_primary) == (1, True, True)
+        await fake.stop()
+        while session.is_up:
+            await asyncio.sleep(0.01)
+        fake.entities.clear()  # it starts anew, and has lost everything
+        await fake.start(fake.address)
+        async with asyncio.timeout(10):
+            while session.openings < 2:
+                await asyncio.sleep(0.01)
+        assert (await session.read()).lines() == set()
+        await session.write(inserts=EVERYTHING)
+        assert await session.send([(1, b"x")]) == 1
+        fake.send(b"back")
+        await session.drain(1)
+        assert [p.frame for p in session.take_packets()] == [b"back"]
+        assert not session.deposed
+
+
+async def test_an_election_id_that_cannot_be_is_refused(pipeline: Pipeline) -> None:
+    for bad in (0, -1, 1 << 128):
+        with pytest.raises(ControllerError, match=f"s1: election id {bad} is not in 1"):
+            SwitchSession("s1", "127.0.0.1:9559", device_id=1, pipeline=pipeline, election_id=bad)

@@ -1,0 +1,111 @@
+"""Several controllers and one switch: the highest election id writes, the others stand by and take over in turn."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from controller.controller import Controller, Options
+from controller.entries import call, entry
+from controller.errors import NotPrimary
+from controller.plan import JobSpec
+from controller.session import Pipeline, SwitchSession
+from controller.strategies import strategy
+from emulator.p4runtime import P4RuntimeServer
+from emulator.switch import Switch
+from p4src import FABRIC_JSON
+from topologies.generators import leaf_spine
+from topologies.routing import Routes
+
+MINE = entry("FabricIngress.node_address", {"dst_addr": 0x0AFF0001}, call("to_node"))
+OTHER = entry("FabricIngress.node_address", {"dst_addr": 0x0AFF0002}, call("to_node"))
+RACK = leaf_spine(1, 1, 3)
+
+
+@pytest.fixture
+async def rpc() -> AsyncIterator[P4RuntimeServer]:
+    switches = [Switch(node.device_id) for node in RACK.switches]
+    for switch in switches:
+        switch.load(FABRIC_JSON.read_bytes())
+    server = P4RuntimeServer(switches)
+    server.start()
+    yield server
+    server.stop()
+
+
+async def eventually(what: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not what():
+            await asyncio.sleep(0.01)
+
+
+async def test_the_higher_election_id_takes_over_and_the_next_one_is_promoted_when_it_goes(
+    rpc: P4RuntimeServer, pipeline: Pipeline
+) -> None:
+    def session(election_id: int, standby: bool = False) -> SwitchSession:
+        return SwitchSession(
+            "s1", rpc.address, device_id=1, pipeline=pipeline, election_id=election_id, standby=standby
+        )
+
+    async with session(10) as old:
+        await old.write(inserts=[MINE])
+        with pytest.raises(
+            NotPrimary, match=r"with election id 10; this one has 5. Stop the other one, or take a high"
+        ):
+            await session(5).__aenter__()
+        async with session(20) as new:
+            assert new.is_primary
+            assert not new.deposed
+            await eventually(lambda: old.deposed)
+            assert (await new.read()).lines() == {str(MINE)}
+            await new.write(inserts=[OTHER])
+            with pytest.raises(NotPrimary, match="cannot write: the controller with election id 20 has taken over"):
+                await old.write(deletes=[OTHER])
+            with pytest.raises(NotPrimary, match="cannot send packets"):
+                await old.send([(1, b"x")])
+            assert (await old.read()).lines() == {str(MINE), str(OTHER)}
+            promoted = asyncio.create_task(old.until_primary())
+            await asyncio.sleep(0)
+            assert not promoted.done()
+        await asyncio.wait_for(promoted, 10)
+        assert (old.deposed, old.openings) == (False, 2)
+        await old.write(deletes=[OTHER])
+        assert (await old.read()).lines() == {str(MINE)}
+
+
+async def test_a_standby_waits_for_its_turn_and_does_not_disturb(rpc: P4RuntimeServer, pipeline: Pipeline) -> None:
+    def session(**how: Any) -> SwitchSession:
+        return SwitchSession("s1", rpc.address, device_id=1, pipeline=pipeline, **how)
+
+    async with session() as primary, session(election_id=3, standby=True) as standby:
+        assert (standby.is_up, standby.is_primary, standby.openings) == (True, False, 0)
+        assert not standby.deposed  # it never had the switch
+        await primary.write(inserts=[MINE])
+        await primary.__aexit__(None, None, None)
+        await asyncio.wait_for(standby.until_primary(), 10)
+        await standby.write(inserts=[OTHER])
+        assert (await standby.read()).lines() == {str(MINE), str(OTHER)}
+
+
+async def test_a_controller_that_another_has_taken_over_from_leaves_the_fabric_alone(
+    rpc: P4RuntimeServer, pipeline: Pipeline
+) -> None:
+    def session(name: str, device_id: int, election_id: int) -> SwitchSession:
+        return SwitchSession(name, rpc.address, device_id=device_id, pipeline=pipeline, election_id=election_id)
+
+    names = [(node.name, node.device_id) for node in RACK.switches]
+    old = {name: await session(name, device, 1).__aenter__() for name, device in names}
+    new = {name: await session(name, device, 2).__aenter__() for name, device in names}
+    controller = Controller(RACK, Routes(RACK), old, strategy("agg"), Options())
+    await eventually(lambda: all(s.deposed for s in old.values()))
+    sent = sum(controller.packet_outs_sent.values())
+    for act in (controller.tick(0), controller.admit(JobSpec(1, ("h1", "h2")), 0), controller.reroute(Routes(RACK))):
+        with pytest.raises(NotPrimary, match="another controller has taken over s1, s2 with a higher election id"):
+            await act
+    assert sum(controller.packet_outs_sent.values()) == sent
+    assert [(await s.read()).lines() for s in new.values()] == [frozenset()] * 2
+    for each in (*old.values(), *new.values()):
+        await each.__aexit__(None, None, None)

@@ -5,7 +5,8 @@ Tables, action profiles, registers, counters, meters, digests and value sets, in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 
 import numpy as np
@@ -257,6 +258,17 @@ class ProgramState:
         size = DIGEST_HEAD_BYTES + DIGEST_SLOTS * slot_bytes
         memory = self._memory.bytes[offset : offset + size]
         return Digest(digest.name, memory, digest_places(digest, document), slot_bytes)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """For many changes at once: packets see those of the tables in between or at the end, in any order."""
+        for table in self._all.values():
+            table.hold()
+        try:
+            yield
+        finally:
+            for table in self._all.values():
+                table.release()
 
     def set_ports_down(self, ports: Collection[int]) -> None:
         """Tell the selectors which ports are down: members that watch one of them are not chosen."""

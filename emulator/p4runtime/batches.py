@@ -20,31 +20,33 @@ def write_each(pipeline: Pipeline, updates: Iterable[p4r.Update], guard: Guard) 
     """CONTINUE_ON_ERROR: apply what can be applied."""
     refusals: Outcomes = []
     write = pipeline.write
-    for update in updates:
-        try:
-            guard(update)
-            write(update)
-        except EmulatorError as error:
-            refusals.append(refusal_of(error))
-        else:
-            refusals.append(None)
+    with pipeline.held():
+        for update in updates:
+            try:
+                guard(update)
+                write(update)
+            except EmulatorError as error:
+                refusals.append(refusal_of(error))
+            else:
+                refusals.append(None)
     return refusals
 
 
 def write_all_or_none(pipeline: Pipeline, updates: Sequence[p4r.Update], guard: Guard) -> Outcomes:
     """ROLLBACK_ON_ERROR: apply all, or take back those before the first that fails; the others are then ABORTED."""
     undo: list[Callable[[], None]] = []
-    for number, update in enumerate(updates):
-        try:
-            guard(update)
-            take_back = pipeline.undo(update)
-            pipeline.write(update)
-        except EmulatorError as error:
-            for step in reversed(undo):
-                step()
-            aborted = Refusal(Code.ABORTED, f"update {number} of the batch failed: {error}")
-            return [refusal_of(error) if other == number else aborted for other in range(len(updates))]
-        undo.append(take_back)
+    with pipeline.held():
+        for number, update in enumerate(updates):
+            try:
+                guard(update)
+                take_back = pipeline.undo(update)
+                pipeline.write(update)
+            except EmulatorError as error:
+                for step in reversed(undo):
+                    step()
+                aborted = Refusal(Code.ABORTED, f"update {number} of the batch failed: {error}")
+                return [refusal_of(error) if other == number else aborted for other in range(len(updates))]
+            undo.append(take_back)
     return [None] * len(updates)
 
 

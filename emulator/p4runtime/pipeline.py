@@ -76,6 +76,10 @@ class Pipeline:
         """While it is entered, no packet runs."""
         return self._datapath.paused()
 
+    def held(self) -> AbstractContextManager[None]:
+        """For many writes at once: packets see them in between or at the end."""
+        return self._state.held()
+
     def _is_port(self, port: int) -> bool:
         return port in self._datapath.ports or port == self._datapath.cpu_port
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import bisect
 import struct
+import time
+from collections.abc import Callable
 from typing import Final, Protocol
 
 import numpy as np
@@ -11,6 +13,8 @@ import numpy as np
 from emulator.tables.memory import Block, Graveyard, write_word
 from emulator.tables.rows import ADDRESS_BITS, RowLayout, hash_words
 
+HOLD_SECONDS: Final = 0.25
+"""How long changes wait at most for a batch to end: far less than what is replaced rests (`memory.GRACE_SECONDS`)."""
 _DELETED: Final = 1
 _SMALLEST: Final = 8
 
@@ -27,6 +31,15 @@ class Index(Protocol):
     def remove(self, key: int, mask: int, order: int) -> None: ...
 
     def clear(self) -> None: ...
+
+    def hold(self) -> None:
+        """From now on collect changes, which then cost less and which packets see later."""
+
+    def release(self) -> None:
+        """Publish what was collected, and from now on each change at once."""
+
+    def refresh(self) -> None:
+        """Before a row is used again: publish what has waited for long, for what is published may refer to the row."""
 
 
 class Slots:
@@ -92,12 +105,41 @@ class Slots:
 class _Published:
     """The block that the table's root points to."""
 
-    def __init__(self, root: int, graveyard: Graveyard) -> None:
+    def __init__(self, root: int, graveyard: Graveyard, content: Callable[[], bytes]) -> None:
+        """`content` tells what is to be published, now and whenever `change` is called."""
         self._root = root
         self._graveyard = graveyard
+        self._content = content
         self._block: Block | None = None
+        self._held = False
+        self._waiting_since: float | None = None
+        self._publish()
 
-    def publish(self, content: bytes) -> None:
+    def change(self) -> None:
+        """There is other content."""
+        if not self._held:
+            self._publish()
+        elif self._waiting_since is None:
+            self._waiting_since = time.monotonic()
+        else:
+            self.refresh()
+
+    def refresh(self) -> None:
+        """Wait no longer than `HOLD_SECONDS`."""
+        if self._waiting_since is not None and time.monotonic() - self._waiting_since > HOLD_SECONDS:
+            self._publish()
+
+    def hold(self) -> None:
+        self._held = True
+
+    def release(self) -> None:
+        self._held = False
+        if self._waiting_since is not None:
+            self._publish()
+
+    def _publish(self) -> None:
+        self._waiting_since = None
+        content = self._content()
         block = Block(len(content))
         block.bytes[:] = np.frombuffer(content, np.uint8)
         write_word(self._root, block.address)
@@ -109,21 +151,21 @@ class _Published:
 class ExactIndex:
     def __init__(self, root: int, layout: RowLayout, graveyard: Graveyard) -> None:
         self._layout, self._graveyard = layout, graveyard
-        self._published = _Published(root, graveyard)
         self._slots = Slots(layout.words, graveyard)
-        self._publish()
+        self._published = _Published(root, graveyard, self._content)
+        self.hold, self.release, self.refresh = self._published.hold, self._published.release, self._published.refresh
 
     def clear(self) -> None:
         self._graveyard.bury(self._slots)
         self._slots = Slots(self._layout.words, self._graveyard)
-        self._publish()
+        self._published.change()
 
-    def _publish(self) -> None:
-        self._published.publish(struct.pack("<2Q", self._slots.address, self._slots.mask))
+    def _content(self) -> bytes:
+        return struct.pack("<2Q", self._slots.address, self._slots.mask)
 
     def put(self, key: int, mask: int, order: int, row: int) -> None:
         if self._slots.put(key, row):
-            self._publish()
+            self._published.change()
 
     def remove(self, key: int, mask: int, order: int) -> None:
         self._slots.remove(key)
@@ -148,23 +190,23 @@ class TupleIndex:
 
     def __init__(self, root: int, layout: RowLayout, graveyard: Graveyard) -> None:
         self._layout, self._graveyard = layout, graveyard
-        self._published = _Published(root, graveyard)
         self._groups: dict[int, _Group] = {}
-        self._publish()
+        self._published = _Published(root, graveyard, self._content)
+        self.hold, self.release, self.refresh = self._published.hold, self._published.release, self._published.refresh
 
     def clear(self) -> None:
         self._graveyard.bury(self._groups)
         self._groups = {}
-        self._publish()
+        self._published.change()
 
-    def _publish(self) -> None:
+    def _content(self) -> bytes:
         size = 8 * self._layout.words
         ordered = sorted(self._groups.items(), key=lambda item: -item[1].best)
         parts = [struct.pack("<2Q", len(ordered), 0)]
         for mask, group in ordered:
             parts.append(struct.pack("<3Q", group.slots.address, group.slots.mask, group.best))
             parts.append(mask.to_bytes(size, "little"))
-        self._published.publish(b"".join(parts))
+        return b"".join(parts)
 
     def put(self, key: int, mask: int, order: int, row: int) -> None:
         group = self._groups.get(mask)
@@ -180,7 +222,7 @@ class TupleIndex:
             bisect.insort(group.orders, order)
         moved = group.slots.put(key, ranked[-1][1])
         if moved or group.best != before:
-            self._publish()
+            self._published.change()
 
     def remove(self, key: int, mask: int, order: int) -> None:
         group = self._groups[mask]
@@ -195,25 +237,26 @@ class TupleIndex:
             group.slots.remove(key)
         if not group.orders:
             self._graveyard.bury(self._groups.pop(mask))
-            self._publish()
+            self._published.change()
         elif group.best != before:
-            self._publish()
+            self._published.change()
 
 
 class RangeIndex:
     """Entries in the order of their priority, looked through one by one."""
 
     def __init__(self, root: int, layout: RowLayout, graveyard: Graveyard) -> None:
-        self._published = _Published(root, graveyard)
-        self.clear()
+        self._rows: list[tuple[int, int, int, int]] = []
+        self._published = _Published(root, graveyard, self._content)
+        self.hold, self.release, self.refresh = self._published.hold, self._published.release, self._published.refresh
 
     def clear(self) -> None:
-        self._rows: list[tuple[int, int, int, int]] = []
-        self._publish()
+        self._rows = []
+        self._published.change()
 
-    def _publish(self) -> None:
+    def _content(self) -> bytes:
         rows = [row for _, _, _, row in self._rows]
-        self._published.publish(struct.pack(f"<{len(rows) + 1}Q", len(rows), *rows))
+        return struct.pack(f"<{len(rows) + 1}Q", len(rows), *rows)
 
     def _find(self, key: int, mask: int, order: int) -> int:
         return bisect.bisect_left(self._rows, (-order, key, mask, 0))
@@ -224,8 +267,8 @@ class RangeIndex:
             self._rows[at] = (-order, key, mask, row)
         else:
             self._rows.insert(at, (-order, key, mask, row))
-        self._publish()
+        self._published.change()
 
     def remove(self, key: int, mask: int, order: int) -> None:
         del self._rows[self._find(key, mask, order)]
-        self._publish()
+        self._published.change()

@@ -125,6 +125,16 @@ class Table:
         self._entries.clear()
         self._fill()
 
+    def hold(self) -> None:
+        """Many changes follow: publish them together, at `release` at the latest."""
+        if self._index is not None:
+            self._index.hold()
+
+    def release(self) -> None:
+        """Publish what `hold` has collected."""
+        if self._index is not None:
+            self._index.release()
+
     # ---- entries
 
     def __len__(self) -> int:
@@ -410,6 +420,8 @@ class Table:
         content = struct.pack("<IIQ", code, key.order, notes) + key.value.to_bytes(size, "little")
         if layout.ranges:
             content += key.mask.to_bytes(size, "little") + struct.pack(f"<{len(key.bounds)}Q", *key.bounds)
+        if self._index is not None:
+            self._index.refresh()
         row = self._rows.take()
         self._rows.write(row, content + params)
         return row, cell

@@ -28,7 +28,7 @@ from wire.aggregation import MessageType
 NEVER: Final = np.iinfo(np.int64).max
 REORDERING: Final = 2
 """A round is overtaken when one that was sent more than this many rounds later is complete: paths keep their order."""
-TURNS: Final = 4
+TURNS: Final = 8
 """Nobody knows whose packet was lost, and one resend repairs what was lost above a switch: workers take turns."""
 
 _RESULT: Final = int(MessageType.RESULT)

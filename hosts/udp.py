@@ -8,34 +8,23 @@ repair it.
 from __future__ import annotations
 
 import contextlib
-import errno
 import selectors
 import socket
 import threading
 import time
-from collections import defaultdict
 from ipaddress import IPv4Address
 from types import TracebackType
-from typing import Final, Self
+from typing import Self
 
-import numpy as np
 from numpy.typing import ArrayLike
 
+from hosts.datagram_socket import DatagramSocket
 from hosts.errors import AllreduceTimeout, EndpointClosed, HostError
 from hosts.server import ParameterServerCore
 from hosts.tensors import Reduced
 from hosts.worker import WorkerCore
-from wire.aggregation import AGGREGATION_PORT, MESSAGE_BYTES
+from wire.aggregation import AGGREGATION_PORT
 from wire.control import Held, Resume
-from wire.frames import Datagrams
-
-_BATCH: Final = 64
-"""Datagrams that are read before the core is called."""
-_BUFFER_BYTES: Final = 4 << 20
-_SO_NO_CHECK: Final = 11
-"""Linux: send UDP with checksum 0, for switches rewrite what it would cover."""
-_LOST: Final = frozenset({errno.EAGAIN, errno.ENOBUFS, errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH})
-"""What sending a datagram may fail with in passing: as good as lost on the way."""
 
 
 class UdpEndpoint:
@@ -47,26 +36,10 @@ class UdpEndpoint:
         self.port = port
         self.changed = threading.Condition()
         """Guards the core; notified whenever the core may have moved on."""
-        self.send_failures = 0
-        self.last_send_failure: OSError | None = None
         self._failure: BaseException | None = None
         self._ended_by: HostError | None = None
         self._closing = False
-        self._names: dict[int, str] = {}
-        self._addresses: dict[str, int] = {}
-        self._buffer = np.zeros((_BATCH, MESSAGE_BYTES + 1), np.uint8)  # one byte more: what is too long shows
-        self._rows = [memoryview(row) for row in self._buffer]  # type: ignore[arg-type]
-        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        try:
-            self._socket.setblocking(False)
-            for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
-                self._socket.setsockopt(socket.SOL_SOCKET, option, _BUFFER_BYTES)
-            with contextlib.suppress(OSError):  # another system than Linux: a checksum does no harm without switches
-                self._socket.setsockopt(socket.SOL_SOCKET, _SO_NO_CHECK, 1)
-            self._socket.bind((str(IPv4Address(address)), port))
-        except OSError as error:
-            self._socket.close()
-            raise OSError(error.errno, f"cannot bind {IPv4Address(address)}:{port}: {error.strerror}") from error
+        self.socket = DatagramSocket(address, port)
         self._wake_reader, self._wake_writer = socket.socketpair()
         self._wake_reader.setblocking(False)
         self._thread = threading.Thread(target=self._run, name=f"udp {IPv4Address(address)}", daemon=True)
@@ -114,7 +87,7 @@ class UdpEndpoint:
             self.changed.notify_all()
         self.wake()
         self._thread.join()
-        for end in (self._socket, self._wake_reader, self._wake_writer):
+        for end in (self.socket, self._wake_reader, self._wake_writer):
             end.close()
 
     def __enter__(self) -> Self:
@@ -130,7 +103,7 @@ class UdpEndpoint:
     def _run(self) -> None:
         try:
             with selectors.DefaultSelector() as selector:
-                selector.register(self._socket, selectors.EVENT_READ)
+                selector.register(self.socket, selectors.EVENT_READ)
                 selector.register(self._wake_reader, selectors.EVENT_READ)
                 while not self._closing:
                     self._step(selector)
@@ -146,7 +119,7 @@ class UdpEndpoint:
         ready = [key.fileobj for key, _ in selector.select(timeout)]
         if self._wake_reader in ready:
             self._wake_reader.recv(4096)
-        received = self._read() if self._socket in ready else []
+        received = self.socket.receive() if self.socket in ready else []
         now = time.monotonic_ns()
         with self.changed:
             for datagrams in received:
@@ -154,37 +127,7 @@ class UdpEndpoint:
             out = self.core.poll(now)
             self.changed.notify_all()
         for datagrams in out:
-            self._write(datagrams)
-
-    def _read(self) -> list[Datagrams]:
-        """Up to `_BATCH` datagrams, by size."""
-        rows_by_size: dict[int, list[int]] = defaultdict(list)
-        sources = []
-        for row, view in enumerate(self._rows):
-            try:
-                size, (host, _) = self._socket.recvfrom_into(view)
-            except BlockingIOError:
-                break
-            rows_by_size[size].append(row)
-            address = self._addresses.get(host)
-            if address is None:
-                address = self._addresses[host] = int(IPv4Address(host))
-            sources.append(address)
-        addresses = np.array(sources, np.uint32)
-        return [Datagrams(addresses[rows], self._buffer[rows, :size]) for size, rows in rows_by_size.items()]
-
-    def _write(self, datagrams: Datagrams) -> None:
-        for address, payload in zip(datagrams.addresses.tolist(), datagrams.payload, strict=True):
-            name = self._names.get(address)
-            if name is None:
-                name = self._names[address] = str(IPv4Address(address))
-            try:
-                self._socket.sendto(payload.data, (name, self.port))
-            except OSError as error:
-                if error.errno not in _LOST:
-                    raise
-                self.send_failures += 1
-                self.last_send_failure = error
+            self.socket.send(datagrams)
 
 
 class UdpWorker:
@@ -222,8 +165,9 @@ class UdpWorker:
         complaint = f"no sum after {timeout_s:g} s: {self.core.waiting_for(time.monotonic_ns())}"
         counters = self.core.counters
         complaint += f"; received {counters.received} packets, dropped {counters.dropped}"
-        if self.endpoint.last_send_failure is not None:
-            complaint += f"; {self.endpoint.send_failures} sends failed, the last: {self.endpoint.last_send_failure}"
+        sending = self.endpoint.socket
+        if sending.last_send_failure is not None:
+            complaint += f"; {sending.send_failures} sends failed, the last: {sending.last_send_failure}"
         return complaint
 
     def close(self) -> None:

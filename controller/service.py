@@ -107,7 +107,7 @@ class ControlService:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
-        self._server = grpc.aio.server()
+        self._server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])  # else two could listen on one port
         self._server.add_generic_rpc_handlers([self._handlers()])
         try:
             if self._tls is None:
@@ -214,6 +214,7 @@ class ControlService:
         return await self._do(context, self._states)
 
     async def _states(self, now_ns: int) -> pb.JobList:
+        self._sweep()
         return pb.JobList(jobs=[self._state(number, now_ns) for number in self._jobs])
 
     def _state(self, number: int, now_ns: int) -> pb.JobState:
@@ -280,6 +281,7 @@ class ControlService:
     async def attend(self, requests: AsyncIterator[pb.FromHost], context: Context) -> AsyncIterator[pb.ToHost]:
         """One host's stream, until the host leaves, the job ends, or the host attends by another stream."""
         join = await self._first(requests, context)
+        self._sweep()
         if join.job not in self._jobs and join.job in self._ends:
             yield self._ends[join.job]
             return
@@ -427,16 +429,20 @@ class ControlService:
             await asyncio.sleep(_ANNOUNCE_S)
 
     async def _announce_all(self, now_ns: int) -> None:
-        for job in [job for job in self._jobs if job not in self._controller.jobs]:
-            if (reason := self._controller.aborted.get(job)) is not None:
-                self._over(job, to_host(Abort(job, reason)))
-            else:
-                self._over(job, pb.ToHost(ended=pb.Ended(job=job, reason="no worker is left")))
+        self._sweep()
         for job, seats in self._jobs.items():
             reason = self._waits_for(job, now_ns)
             if _DURATION.sub("", reason) != _DURATION.sub("", seats.told):
                 seats.told = reason
                 seats.tell(pb.ToHost(waiting=pb.Waiting(reason=reason)))
+
+    def _sweep(self) -> None:
+        """Let go of the jobs that the controller has ended by itself."""
+        for job in [job for job in self._jobs if job not in self._controller.jobs]:
+            if (reason := self._controller.aborted.get(job)) is not None:
+                self._over(job, to_host(Abort(job, reason)))
+            else:
+                self._over(job, pb.ToHost(ended=pb.Ended(job=job, reason="no worker is left")))
 
     # --- errors ---
 

@@ -39,7 +39,7 @@ _RTM_NEWSTATS: Final = 92
 _RTM_GETSTATS: Final = 94
 _NLM_F_REQUEST: Final = 1
 
-_BATCH: Final = 32
+_BATCH: Final = 128
 _STALLED_S: Final = 2.0
 _PAUSE_S: Final = 20e-6
 

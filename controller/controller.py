@@ -363,12 +363,11 @@ class Controller:
         for host in hosts:
             self._leases.end((number, host))
             job.silent.pop(host, None)
-        spares = [s for s in spec.spares if s not in job.gone]
-        if spec.server in hosts:
-            spec = replace(spec, server=next(iter(self._living(number, spares)), None))
-            job.newcomer = spec.server
-        left = tuple(s for s in spares if s != spec.server) if spec.server is not None else ()
-        job.plan = replace(job.plan, spec=replace(spec, spares=left))
+        spares, server = tuple(s for s in spec.spares if s not in job.gone), spec.server
+        if server in hosts:
+            server = job.newcomer = next(iter(self._living(number, spares)), None)
+            spares = tuple(s for s in spares if s != server) if server is not None else ()
+        job.plan = replace(job.plan, spec=replace(spec, server=server, spares=spares))
 
     def _living(self, number: int, hosts: Iterable[str]) -> Iterable[str]:
         """Those with a lease, where there are leases."""

@@ -83,6 +83,7 @@ class RunningJob:
             name
             for name in self.active
             if (seen := self.progress.get(name)) is not None
+            and name not in self.left
             and seen.waiting
             and now_ns - max(seen.grown_ns, self.moved_ns) >= stuck_ns
         ]

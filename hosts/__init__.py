@@ -14,6 +14,7 @@ from hosts.counters import Counters
 from hosts.errors import (
     AllreduceAborted,
     AllreduceTimeout,
+    CallMismatch,
     ControlRefused,
     EndpointClosed,
     HostError,
@@ -22,15 +23,16 @@ from hosts.errors import (
     JoinRefused,
     JoinTimeout,
 )
-from hosts.quantization import error_bound, reference_sum
+from hosts.quantization import error_bound
 from hosts.server import ParameterServerCore
-from hosts.tensors import Reduced
+from hosts.tensors import Reduced, reference_sum
 from hosts.udp import UdpEndpoint, UdpWorker
 from hosts.worker import WorkerCore, WorkerOptions
 
 __all__ = [
     "AllreduceAborted",
     "AllreduceTimeout",
+    "CallMismatch",
     "Communicator",
     "ControlClient",
     "ControlRefused",

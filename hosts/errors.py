@@ -11,6 +11,10 @@ class InvalidTensor(HostError):
     """The tensor cannot be summed: wrong dtype, or it holds a NaN or an infinity. Names the tensor and the element."""
 
 
+class CallMismatch(HostError):
+    """The job's workers do not make the same calls in the same order: no sum after this one can be trusted."""
+
+
 class InvalidPlan(HostError):
     """A plan or a resume does not fit the host that was given it. Names the field and what would be right."""
 

@@ -9,8 +9,7 @@ overflow, in any order or tree.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -23,11 +22,12 @@ EXPONENT_BIAS: Final = 127
 HEADROOM_BITS: Final = 30
 """The sum over all workers stays within ±2³⁰: one bit below int32's sign, so that a lane never wraps."""
 
-_INFINITY_BITS: Final = 0x7F80_0000
+INFINITY_BITS: Final = 0x7F80_0000
 _HALF_LEAST_NORMAL_BITS: Final = 1 << 22
 """2⁻¹²⁷ as float32: a magnitude below it has biased exponent 0."""
-_BLOCK_CHUNKS: Final = 512
-"""Chunks that are dequantised at once: 1 MiB of float64, so that the temporary stays in cache."""
+_LARGEST_SCALE: Final = 2.0**127
+_LEAST_FOR_FLOAT32: Final = 31
+"""From this biased exponent on, scales are float32 numbers, and so are the quanta, none subnormal, for any n."""
 
 Float32Array = NDArray[np.float32]
 Int32Array = NDArray[np.int32]
@@ -59,24 +59,40 @@ def block_exponents(chunks: Float32Array, name: str, shape: Sequence[int]) -> ND
     e is the least integer ≥ −127 with |x| < 2^e, at most 128; a chunk of zeros has −127. `shape` is the tensor's own,
     for the error: raises `InvalidTensor`, naming tensor and element, at the first NaN or infinity.
     """
-    if not len(chunks):
-        return np.zeros(0, np.uint8)
-    magnitude = np.maximum(chunks.max(axis=1), -chunks.min(axis=1))  # NaN propagates through both
-    bits = magnitude.view(np.uint32) & np.uint32(0x7FFF_FFFF)
-    if (bits >= _INFINITY_BITS).any():
+    bits = magnitude_bits(chunks)
+    if (bits >= INFINITY_BITS).any():
         flat = int(np.flatnonzero(~np.isfinite(chunks.reshape(-1)))[0])
-        index = tuple(int(i) for i in np.unravel_index(flat, tuple(shape))) if len(shape) else ()
-        raise InvalidTensor(
-            f"tensor {name!r}: element {flat} (index {index}) is {chunks.reshape(-1)[flat]}; "
-            "only finite values can be summed"
-        )
-    biased: NDArray[np.uint8] = np.where(bits < _HALF_LEAST_NORMAL_BITS, 0, (bits >> np.uint32(23)) + 1).astype(
-        np.uint8
+        raise not_finite(name, flat, shape, chunks.reshape(-1)[flat])
+    return biased_exponents(bits)
+
+
+def not_finite(name: str, flat: int, shape: Sequence[int], value: object) -> InvalidTensor:
+    """The error for element `flat` of a tensor, which is a NaN or an infinity."""
+    return InvalidTensor(
+        f"tensor {name!r}: element {flat} (index {index_of(flat, shape)}) is {value}; only finite values can be summed"
     )
-    return biased
 
 
-def _reserved_bits(workers: int) -> int:
+def index_of(flat: int, shape: Sequence[int]) -> tuple[int, ...]:
+    """The index of the element that is number `flat` in C order."""
+    return tuple(int(i) for i in np.unravel_index(flat, tuple(shape))) if len(shape) else ()
+
+
+def magnitude_bits(chunks: Float32Array) -> Int32Array:
+    """The bits of the largest |x| of each chunk, (k, n) → (k,): bits of magnitudes are ordered as the magnitudes are.
+
+    `INFINITY_BITS` or more means that the chunk holds an infinity or a NaN.
+    """
+    largest: Int32Array = np.max(chunks.view(np.int32) & 0x7FFF_FFFF, axis=1, initial=0)
+    return largest
+
+
+def biased_exponents(bits: Int32Array) -> NDArray[np.uint8]:
+    """Biased block exponents for the bits of chunks' largest magnitudes, which are finite."""
+    return np.where(bits < _HALF_LEAST_NORMAL_BITS, 0, (bits >> 23) + 1).astype(np.uint8)
+
+
+def reserved_bits(workers: int) -> int:
     """⌈log₂ n⌉."""
     return (workers - 1).bit_length()
 
@@ -84,33 +100,38 @@ def _reserved_bits(workers: int) -> int:
 def scale_table(workers: int) -> NDArray[np.float64]:
     """2^(30 − ⌈log₂ n⌉ − e) by biased exponent, float64 (256,): what a value is multiplied by before it is rounded."""
     biased = np.arange(256)
-    return np.ldexp(1.0, HEADROOM_BITS - _reserved_bits(workers) - (biased - EXPONENT_BIAS))
+    return np.ldexp(1.0, HEADROOM_BITS - reserved_bits(workers) - (biased - EXPONENT_BIAS))
 
 
 def quantize(chunks: Float32Array, exponents: NDArray[np.uint8], scales: NDArray[np.float64]) -> Int32Array:
-    """q = rint(x · scale), float32 (k, LANES) with agreed biased exponents (k,) → int32 (k, LANES).
+    """q = rint(x · scale), float32 (k, n) with agreed biased exponents (k,) → int32 (k, n).
 
-    `scales` is `scale_table(n)`. The product is exact (a power of two in float64), so q is off by at most half a unit.
+    `scales` is `scale_table(n)`. The product is exact (a power of two), so q is off by at most half a unit. It is
+    computed in float32 where that can hold the scale; what underflows there is rounded to 0 in any case.
     """
-    scaled = chunks * scales[exponents][:, None]
+    scaled = chunks * np.minimum(scales, _LARGEST_SCALE)[exponents].astype(np.float32)[:, None]
     np.rint(scaled, out=scaled)
-    return scaled.astype(np.int32)
+    q = scaled.astype(np.int32)
+    low = exponents < _LEAST_FOR_FLOAT32
+    if np.count_nonzero(low):
+        q[low] = np.rint(chunks[low] * scales[exponents[low]][:, None]).astype(np.int32)
+    return q
 
 
 def dequantize(sums: Int32Array, exponents: NDArray[np.uint8], scales: NDArray[np.float64]) -> Float32Array:
-    """Σq / scale, int32 (C, LANES) with the agreed biased exponents (C,) → float32 (C, LANES), rounded once.
+    """Σq / scale, int32 (k, n) with the agreed biased exponents (k,) → float32 (k, n), rounded once.
 
     Its distance from the exact sum of the workers' float32 values is at most `error_bound`: n · 2^(e + ⌈log₂ n⌉ − 31),
     which is half a quantum per worker, and half an ulp of the result. A sum beyond float32's range becomes an infinity,
-    as it would in a float32 sum.
+    as it would in a float32 sum. To make it a float32 rounds it; scaling it then is exact where no result is subnormal.
     """
-    result = np.empty(sums.shape, np.float32)
-    inverse = 1.0 / scales[exponents]
     with np.errstate(over="ignore"):
-        for start in range(0, len(sums), _BLOCK_CHUNKS):
-            block = slice(start, start + _BLOCK_CHUNKS)
-            result[block] = sums[block] * inverse[block, None]
-    return result
+        values = sums.astype(np.float32)
+        values *= (1.0 / scales[exponents]).astype(np.float32)[:, None]
+        low = exponents < _LEAST_FOR_FLOAT32
+        if np.count_nonzero(low):
+            values[low] = (sums[low] / scales[exponents[low]][:, None]).astype(np.float32)
+    return values
 
 
 def error_bound(result: ArrayLike, exponents: ArrayLike, workers: int) -> NDArray[np.float64]:
@@ -120,36 +141,7 @@ def error_bound(result: ArrayLike, exponents: ArrayLike, workers: int) -> NDArra
     (docs/design.md §3.3)
     """
     e = np.asarray(exponents, np.int64) - EXPONENT_BIAS
-    quanta = np.ldexp(float(workers), e + _reserved_bits(workers) - (HEADROOM_BITS + 1))
+    quanta = np.ldexp(float(workers), e + reserved_bits(workers) - (HEADROOM_BITS + 1))
     half_ulp = 0.5 * np.spacing(np.abs(np.asarray(result, np.float32))).astype(np.float64)
     bound: NDArray[np.float64] = quanta[:, None] + half_ulp
     return bound
-
-
-def reference_sum(arrays: Sequence[ArrayLike], *, workers: int | None = None, name: str = "tensor") -> Float32Array:
-    """What every fabric must return, bit for bit, for these workers' float32 arrays of one shape.
-
-    `workers` is the job's size at its start, which sets the scale; by default the number of arrays (after a worker was
-    lost, it is larger than that). Raises `InvalidTensor` for arrays that cannot be summed.
-    """
-    if not arrays:
-        raise InvalidTensor(f"tensor {name!r}: no arrays to sum")
-    count = len(arrays) if workers is None else workers
-    if count < len(arrays):
-        raise InvalidTensor(f"tensor {name!r}: {len(arrays)} arrays for a job of {count} workers")
-    shape = np.shape(arrays[0])
-    for rank, array in enumerate(arrays):
-        if np.shape(array) != shape:
-            raise InvalidTensor(f"tensor {name!r}: array {rank} has shape {np.shape(array)}, array 0 has {shape}")
-    agreed = np.zeros(chunk_count(math.prod(shape)), np.uint8)
-    for rank, chunks in enumerate(_chunked(arrays, name)):
-        np.maximum(agreed, block_exponents(chunks, f"{name} of worker {rank}", shape), out=agreed)
-    scales = scale_table(count)
-    sums = np.zeros((len(agreed), LANES), np.int32)
-    for chunks in _chunked(arrays, name):
-        sums += quantize(chunks, agreed, scales)
-    return dequantize(sums, agreed, scales).reshape(-1)[: math.prod(shape)].reshape(shape)
-
-
-def _chunked(arrays: Sequence[ArrayLike], name: str) -> Iterator[Float32Array]:
-    return (to_chunks(array, name) for array in arrays)

@@ -19,20 +19,17 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hosts.counters import Counters
-from hosts.errors import InvalidPlan, InvalidTensor
+from hosts.errors import HostError, InvalidPlan
 from hosts.fetching import answer_fetches
 from hosts.flights import Flights
 from hosts.messages import BoolArray, IntArray, Messages, MessageWriter, open_messages, weight_check
 from hosts.plans import check_worker_plan
-from hosts.quantization import scale_table
 from hosts.rounds import NO_ROUND, RoundStore
 from hosts.tensors import Reduced, Tensor
 from hosts.timers import RetransmissionTimeout
 from wire.aggregation import LANES, NO_WINDOW_LIMIT, MessageFlag, MessageType, linear_check, round_near
 from wire.control import Held, Resume, WorkerPlan
 from wire.frames import Datagrams
-
-MAX_WEIGHT: Final = 0xFFFF_FFFF
 
 _RESULT: Final = int(MessageType.RESULT)  # plain integers: NumPy compares them faster
 _SCALE_RESULT: Final = int(MessageType.SCALE_RESULT)
@@ -74,11 +71,12 @@ class WorkerCore:
         self.plan = plan
         self.counters = Counters()
         self.paused = False
+        self.failure: HostError | None = None
+        """Why no more sums will come: the workers' calls differ. It sends nothing then but what others fetch."""
         self.last_progress_ns: int | None = None
         """When a round was completed last; None before the first."""
         self._options = options
         self._lead = plan.window  # of every tensor: the workers must agree on it, so it outlives changes of the window
-        self._scales = scale_table(plan.workers)
         self._writer = MessageWriter(plan.job, plan.generation, plan.slots)
         self._timeout = RetransmissionTimeout(
             options.initial_timeout_ns, options.least_timeout_ns, options.most_timeout_ns
@@ -115,15 +113,17 @@ class WorkerCore:
 
     # --- tensors ---
 
-    def submit(self, array: ArrayLike, *, name: str = "tensor", weight: int = 1) -> int:
-        """Queue a float32 tensor of any shape, which is copied, to be summed over all workers; returns its handle.
+    def submit(self, tensor: ArrayLike | Tensor, *, name: str = "tensor", weight: int = 1) -> int:
+        """Queue a tensor, or an array which is copied, to be summed over all workers; returns its handle.
 
-        `weight` (0…2³² − 1, and below 2³² over all workers) is summed as well, e.g. the samples behind a gradient.
-        Raises `InvalidTensor` for another dtype, NaN or infinity, and a weight out of range; nothing is queued then.
+        `name` and `weight` are those of `Tensor`, for an array. Raises `InvalidTensor` for an array that cannot be
+        summed; nothing is queued then. Raises the `failure`, if there is one.
         """
-        if not 0 <= weight <= MAX_WEIGHT:
-            raise InvalidTensor(f"tensor {name!r}: weight {weight} is not in 0…{MAX_WEIGHT}")
-        tensor = Tensor(array, handle=self._next_handle, name=name, weight=weight, start=self._end, lead=self._lead)
+        if self.failure is not None:
+            raise self.failure
+        if not isinstance(tensor, Tensor):
+            tensor = Tensor(tensor, workers=self.plan.workers, name=name, weight=weight)
+        tensor.place(self._next_handle, self._end, self._lead)
         self._next_handle += 1
         if tensor.remaining:
             self._tensors.append(tensor)
@@ -135,8 +135,18 @@ class WorkerCore:
         return tensor.handle
 
     def take(self, handle: int) -> Reduced | None:
-        """The sum of a submitted tensor, handed out once; None while it is not complete."""
-        return self._results.pop(handle, None)
+        """The sum of a submitted tensor, handed out once; None while it is not complete.
+
+        Raises the `failure`, if there is one and the sum was not complete before.
+        """
+        reduced = self._results.pop(handle, None)
+        if reduced is None and self.failure is not None:
+            raise self.failure
+        return reduced
+
+    def done(self, handle: int) -> bool:
+        """Whether `take` has something to say of a submitted tensor that was not handed out yet."""
+        return handle in self._results or self.failure is not None
 
     def pop_finished(self) -> list[int]:
         """Handles of the tensors that were completed since the last call, in that order."""
@@ -155,7 +165,7 @@ class WorkerCore:
         return self._base == self._end
 
     def _finish(self, tensor: Tensor) -> None:
-        self._results[tensor.handle] = tensor.reduced(self._scales)
+        self._results[tensor.handle] = tensor.reduced()
         self._finished.append(tensor.handle)
 
     def _split(self, rounds: IntArray) -> list[tuple[Tensor, IntArray | slice]]:
@@ -263,16 +273,17 @@ class WorkerCore:
         flights.land(places, now_ns)
         for tensor, rows in self._split(rounds):
             local = rounds[rows] - tensor.start
-            tensor.take_exponents(local, exponents[rows])
-            if lanes is not None:
-                tensor.take_lanes(local, lanes[rows], weights[rows])
-            tensor.remaining -= len(local)
-            if not tensor.remaining:
+            tensor.take(local, exponents[rows], weights[rows], None if lanes is None else lanes[rows])
+            if tensor.failure is not None:
+                self.failure = tensor.failure
+            elif not tensor.remaining:
                 self._finish(tensor)
         self.last_progress_ns = now_ns
         self._unsent = True
         if min(numbers) == self._base:
             self._advance()
+        if self.failure is not None:
+            self._new_flights()
 
     def _advance(self) -> None:
         """Move the base behind the rounds that are complete, and let go of the tensors below it."""
@@ -288,6 +299,8 @@ class WorkerCore:
         if self.paused:
             return []
         out, self._answers = self._answers, []
+        if self.failure is not None:
+            return out
         flights = self._flights
         places = flights.to_repair(now_ns)
         if len(places):
@@ -310,7 +323,11 @@ class WorkerCore:
         """When `poll` must be called at the latest; None while no timer runs."""
         if self.paused:
             return None
-        return 0 if self._unsent or self._answers else self._flights.deadline_ns
+        if self._answers:
+            return 0
+        if self.failure is not None:
+            return None
+        return 0 if self._unsent else self._flights.deadline_ns
 
     def _sendable(self, room: int) -> IntArray:
         """At most `room` rounds of the span that are neither complete nor in flight, whose exponent is agreed."""
@@ -404,9 +421,9 @@ class WorkerCore:
         for tensor, rows in self._split(rounds):
             local = rounds[rows] - tensor.start
             exponents[rows] = tensor.exponents(local)
-            weights[rows] = tensor.weight
+            weights[rows] = tensor.weights(local)
             if lanes is not None:
-                lanes[rows] = tensor.lanes(local, self._scales)
+                lanes[rows] = tensor.lanes(local)
         payload = self._writer.write(
             kind,
             rounds,

@@ -12,10 +12,10 @@ from hosts.quantization import (
     chunk_count,
     dequantize,
     quantize,
-    reference_sum,
     scale_table,
     to_chunks,
 )
+from hosts.tensors import reference_sum
 from tests.hosts.network_model import KINDS, US, Fabric, Faults, reordering, switch_address
 from tests.hosts.node_model import Packet
 from wire.aggregation import CHUNKS, LANES, MESSAGE_BYTES

@@ -18,11 +18,10 @@ from hosts.quantization import (
     chunk_count,
     dequantize,
     quantize,
-    reference_sum,
     scale_table,
     to_chunks,
 )
-from hosts.tensors import Reduced
+from hosts.tensors import Reduced, reference_sum
 from hosts.worker import WorkerCore
 from tests.schedules.rig import MS, PACE, Chosen, Control, Rig
 from tests.schedules.schedule import (

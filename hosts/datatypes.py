@@ -1,0 +1,86 @@
+"""The types of numbers that can be summed, and how arrays hold them.
+
+NumPy has no bfloat16 of its own. Such numbers come as arrays of `ml_dtypes`, or as their bits in uint16 with the type
+named beside them; here they are always uint16.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from hosts.errors import InvalidTensor
+
+
+class DataType(Enum):
+    """A type of numbers; the value is its name."""
+
+    FLOAT32 = "float32"
+    FLOAT64 = "float64"
+    FLOAT16 = "float16"
+    BFLOAT16 = "bfloat16"
+    INT32 = "int32"
+    INT64 = "int64"
+
+    @property
+    def storage(self) -> np.dtype[Any]:
+        """How arrays hold it: as itself, or bfloat16 as the bits of its numbers in uint16."""
+        return _STORAGE[self]
+
+    @property
+    def is_float(self) -> bool:
+        return self not in (DataType.INT32, DataType.INT64)
+
+
+_STORAGE: Final = {
+    kind: np.dtype(np.uint16) if kind is DataType.BFLOAT16 else np.dtype(kind.value) for kind in DataType
+}
+_NAMES: Final = ", ".join(kind.value for kind in DataType)
+
+
+def as_numbers(array: ArrayLike, name: str, dtype: str | None = None) -> tuple[NDArray[Any], DataType]:
+    """An array as its type stores it, without a copy where there is none to make, and the type.
+
+    `dtype` names the type where the array's own cannot: "bfloat16" for uint16. Raises `InvalidTensor` for types that
+    cannot be summed: silently converting them would lose what the error bounds promise.
+    """
+    values = np.asarray(array)
+    own = values.dtype.name
+    wanted = own if dtype is None else dtype
+    try:
+        kind = DataType(wanted)
+    except ValueError:
+        raise InvalidTensor(
+            f"tensor {name!r}: dtype {wanted} cannot be summed; convert it to one of {_NAMES}"
+        ) from None
+    if own != wanted and not (kind is DataType.BFLOAT16 and values.dtype == np.uint16):
+        raise InvalidTensor(f"tensor {name!r}: dtype {wanted} was named, but the array holds {own}")
+    if kind is DataType.BFLOAT16:
+        values = values.view(np.uint16)
+    return values, kind
+
+
+def widen(values: NDArray[Any], kind: DataType) -> NDArray[np.float32]:
+    """float16, bfloat16 or float32 numbers as float32, exactly."""
+    if kind is DataType.BFLOAT16:
+        return (values.astype(np.uint32) << np.uint32(16)).view(np.float32)
+    return values.astype(np.float32, copy=False)
+
+
+def narrow(values: NDArray[np.float64], kind: DataType) -> NDArray[Any]:
+    """float64 numbers as another floating type, rounded once, to nearest, ties to even; beyond its range to ±∞."""
+    with np.errstate(over="ignore"):
+        if kind is not DataType.BFLOAT16:
+            return values.astype(kind.storage)
+        # To float32 rounded to odd: then rounding again, by 16 bits, gives what rounding once would (Boldo, Melquiond,
+        # "Emulation of FMA and correctly rounded sums: proved algorithms using rounding to odd", 2008).
+        single = values.astype(np.float32)
+    bits = single.view(np.uint32)
+    even = (bits & np.uint32(1) == 0) & (single != values) & ~np.isnan(values)
+    away = np.abs(single) < np.abs(values)
+    bits = np.where(even, np.where(away, bits + np.uint32(1), bits - np.uint32(1)), bits)
+    rounded = bits + np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1))
+    return np.where(np.isnan(values), np.uint32(0x7FC0), rounded >> np.uint32(16)).astype(np.uint16)

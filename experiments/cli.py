@@ -6,6 +6,8 @@ import json
 import logging
 import os
 import sys
+from collections.abc import Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -17,6 +19,15 @@ from rich.table import Table
 from experiments.doctor import doctor
 from experiments.mininet_command import mininet
 from experiments.stf_command import stf
+from topologies.mininet_fabric import SwitchKind
+
+
+class FabricKind(StrEnum):
+    """Where a run's job runs."""
+
+    VIRTUAL = "virtual"
+    MININET = "mininet"
+
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -58,6 +69,10 @@ def run(
     out: OutOption = Path("runs"),
     strategy: Annotated[list[str] | None, typer.Option(help="Run only this strategy; may be repeated.")] = None,
     seed: SeedOption = None,
+    fabric: Annotated[
+        FabricKind, typer.Option(help="Where: in virtual time, or in Mininet as well (root), compared with that.")
+    ] = FabricKind.VIRTUAL,
+    switch: Annotated[SwitchKind, typer.Option(help="What every switch runs in Mininet.")] = SwitchKind.WEIR,
     as_json: JsonOption = False,
 ) -> None:
     """Run FILE once per strategy, print the comparison and write a run record."""
@@ -66,7 +81,9 @@ def run(
     config = RunConfig.load(file)
     if strategy:
         config = config.with_strategies(strategy)
-    _run(config if seed is None else config.model_copy(update={"seed": seed}), out, as_json)
+    if seed is not None:
+        config = config.model_copy(update={"seed": seed})
+    _run(config, out, as_json, switch if fabric is FabricKind.MININET else None)
 
 
 @app.command()
@@ -78,7 +95,7 @@ def replay(
     from experiments.record import RunRecord
 
     before = RunRecord.load(record)
-    after = _run(before.config, out, as_json=False)
+    after = _run(before.config, out, as_json=False, mininet=before.mininet_switch)
     differences = before.differences(after)
     for line in differences:
         _console.print(f"✗ {line}")
@@ -144,32 +161,38 @@ app.command()(stf)
 app.command()(doctor)
 
 
-def _run(config: Any, out: Path, as_json: bool) -> Any:
-    """Run all strategies with progress on stderr; print table and claims (or JSON); return the record."""
+def _run(config: Any, out: Path, as_json: bool, mininet: SwitchKind | None = None) -> Any:
+    """Run all strategies with progress on stderr; print tables and claims (or JSON); return the record."""
     from experiments import report
     from experiments.run import execute
 
-    record, folder = execute(config, out, Console(stderr=True, highlight=False))
+    record, folder = execute(config, out, Console(stderr=True, highlight=False), mininet)
     if as_json:
         sys.stdout.write(json.dumps({"folder": str(folder), **record.model_dump(mode="json")}) + "\n")
         return record
-    table = Table(
-        title=f"{config.name}: aggregation phase of {config.training.steps} training steps, seed {config.seed}",
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        padding=(0, 1),
-        collapse_padding=True,
-        pad_edge=False,
-    )
-    for index, column in enumerate(report.COLUMNS):
-        table.add_column(column, justify="left" if index == 0 else "right", no_wrap=True)
-    for row in report.rows(record.results):
-        table.add_row(*row)
-    _console.print(table)
+    title = f"{config.name}: aggregation phase of {config.training.steps} training steps, seed {config.seed}"
+    _console.print(_table(title, report.COLUMNS, report.rows(record.results)))
+    if mininet is not None:
+        title = f"the same in Mininet, {mininet} switches: wall-clock times"
+        _console.print(_table(title, report.MININET_COLUMNS, report.mininet_rows(record.mininet)))
+        for note in report.mininet_notes(record):
+            _console.print(f"note: {note}", soft_wrap=True)
     for holds, text in report.claims(record):
         _console.print(f"{'✓' if holds else '✗'} {text}", soft_wrap=True)
     _console.print(f"run record: {folder}/index.html")
     return record
+
+
+def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    """Names at the left, figures at the right."""
+    table = Table(
+        title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1), collapse_padding=True, pad_edge=False
+    )
+    for index, column in enumerate(columns):
+        table.add_column(column, justify="left" if index == 0 else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    return table
 
 
 def main() -> NoReturn:

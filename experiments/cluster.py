@@ -87,6 +87,14 @@ class LinkFigures:
     queue_drops: int
 
 
+def gradient_bytes(config: RunConfig) -> int:
+    """What one worker's stream brings onto a link in a step, headers included."""
+    chunks = chunk_count(config.training.options.parameters)
+    return chunks * (MESSAGE_BYTES + FRAME_HEADER_BYTES) + min(chunks, config.job.window) * (
+        HEADER_BYTES + FRAME_HEADER_BYTES
+    )
+
+
 class TimedStrategy:
     """A strategy that notes how long each decision takes."""
 
@@ -172,18 +180,11 @@ class Cluster:
             job.server,
             job.slots,
             job.window,
-            gradient_bytes=self._gradient_bytes(),
+            gradient_bytes=gradient_bytes(self.config),
         )
         for message in await self._controller.admit(spec, self._fabric.now_ns):
             self._start_host(message)
         self._note_placement()
-
-    def _gradient_bytes(self) -> int:
-        """What one worker's stream brings onto a link in a step."""
-        chunks = chunk_count(self.config.training.options.parameters)
-        return chunks * (MESSAGE_BYTES + FRAME_HEADER_BYTES) + min(chunks, self.config.job.window) * (
-            HEADER_BYTES + FRAME_HEADER_BYTES
-        )
 
     def _build_fabric(self) -> None:
         topology, fabric = self.topology, self._fabric

@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from experiments.config import RunConfig
 from experiments.errors import ExperimentError
+from topologies.mininet_fabric import SwitchKind
 
 RECORD_FILE: Final = "record.json"
 _PACKAGES: Final = ("weir", "numpy", "llvmlite", "numba", "grpcio", "finsy", "cvxpy", "highspy", "scikit-learn")
@@ -53,6 +54,8 @@ class StrategyResult(_Record):
     strategy: str
     iteration_ns: list[int]
     """Completion time of each step's aggregation phase: gradients handed over until the last worker has the total."""
+    sums: list[str]
+    """SHA-256 of each step's sum, the same at every worker."""
     busiest_link: str
     busiest_link_bytes: int
     """Bytes of the job that crossed its busiest link, in one direction."""
@@ -89,6 +92,39 @@ class StrategyResult(_Record):
         return self.model_dump(exclude={"solver_ms", "wall_s"})
 
 
+class MininetResult(_Record):
+    """What one strategy did with the same job in Mininet: real processes and packets. Times are the machine's."""
+
+    strategy: str
+    switch: str
+    """What every switch ran: weir or bmv2."""
+    iteration_ns: list[int]
+    """As in the virtual fabric: from the last gradient handed over to the last worker's total, wall-clock time."""
+    sums: list[str]
+    """SHA-256 of each step's sum, the same at every worker."""
+    weights: str
+    """SHA-256 of the final weights, the same at every worker."""
+    accuracy: float
+    resends: int
+    drops: dict[str, int]
+    """Packets dropped, by reason, over all switches and workers; reasons that never occurred are left out."""
+    generation: int
+    """Of the job at its end; it began in generation 1."""
+    tree: dict[str, str]
+    """At the end, as in the virtual fabric."""
+    notes: list[str]
+    """What the machine or the switches could not do of what the run asks for."""
+    wall_s: float
+
+    @property
+    def mean_ms(self) -> float:
+        return float(np.mean(self.iteration_ns)) / 1e6
+
+    @property
+    def p95_ms(self) -> float:
+        return float(np.percentile(self.iteration_ns, 95)) / 1e6
+
+
 class RunRecord(_Record):
     """One run, whole."""
 
@@ -100,6 +136,8 @@ class RunRecord(_Record):
     """SHA-256 of the weights that plain NumPy training reaches with the same fixed-point sums and no network."""
     reference_accuracy: float
     results: list[StrategyResult]
+    mininet: list[MininetResult] = []
+    """The same in Mininet, where the run was asked to go there too."""
 
     @classmethod
     def begin(cls, config: RunConfig, reference_weights: str, reference_accuracy: float) -> RunRecord:
@@ -113,6 +151,11 @@ class RunRecord(_Record):
             reference_accuracy=reference_accuracy,
             results=[],
         )
+
+    @property
+    def mininet_switch(self) -> SwitchKind | None:
+        """What the switches ran in Mininet; None where the run was in virtual time alone."""
+        return SwitchKind(self.mininet[0].switch) if self.mininet else None
 
     def save(self, folder: Path) -> Path:
         path = folder / RECORD_FILE
@@ -143,6 +186,10 @@ class RunRecord(_Record):
         for mine, theirs in zip(self.results, other.results, strict=True):
             before, after = mine.reproducible(), theirs.reproducible()
             lines += [f"{mine.strategy}: {name} differs" for name in before if before[name] != after[name]]
+        for real, again in zip(self.mininet, other.mininet, strict=True):
+            for name in ("sums", "weights"):
+                if getattr(real, name) != getattr(again, name):
+                    lines.append(f"{real.strategy} in Mininet: {name} differ")
         return lines
 
 

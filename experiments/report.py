@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 import yaml
 
-from experiments.record import RunRecord, StrategyResult
+from experiments.record import MininetResult, RunRecord, StrategyResult
 
 COLOURS: Final[Mapping[str, str]] = {"ps": "#b3433b", "rack": "#c98a1b", "random": "#7d6aa8", "agg": "#1f7a5c"}
 LABELS: Final[Mapping[str, str]] = {"ps": "server only", "rack": "rack-only", "random": "random", "agg": "AGG"}
@@ -29,6 +29,8 @@ COLUMNS: Final = (
     "LP\nms",
     "test\naccuracy",
 )
+
+MININET_COLUMNS: Final = ("strategy", "mean\nms", "p95\nms", "resends", "drops", "last\ngeneration", "test\naccuracy")
 
 
 def rows(results: list[StrategyResult]) -> list[tuple[str, ...]]:
@@ -72,7 +74,42 @@ def claims(record: RunRecord) -> list[tuple[bool, str]]:
     moves = [move for result in results if result.strategy == "agg" for move in result.moves]
     if moves:
         lines.append((True, f"AGG moved the aggregation point in mid-run {len(moves)} time(s); training went on"))
-    return lines
+    return lines + mininet_claims(record)
+
+
+def mininet_claims(record: RunRecord) -> list[tuple[bool, str]]:
+    """That real processes and packets change no bit, where the run was in Mininet too."""
+    if not record.mininet:
+        return []
+    virtual = {result.strategy: result for result in record.results}
+    exact = all(
+        result.sums == virtual[result.strategy].sums and result.weights == virtual[result.strategy].weights
+        for result in record.mininet
+    )
+    steps = len(record.mininet[0].sums)
+    return [
+        (
+            exact,
+            f"in Mininet with {record.mininet[0].switch} switches the final weights and the sums of all {steps} steps "
+            "are those of the virtual fabric, bit for bit, for every strategy",
+        )
+    ]
+
+
+def mininet_rows(results: list[MininetResult]) -> list[tuple[str, ...]]:
+    """The table of what ran in Mininet, a row per strategy, under `MININET_COLUMNS`."""
+    return [
+        (
+            LABELS.get(result.strategy, result.strategy),
+            f"{result.mean_ms:.1f}",
+            f"{result.p95_ms:.1f}",
+            str(result.resends),
+            str(sum(result.drops.values())),
+            str(result.generation),
+            f"{100 * result.accuracy:.1f} %",
+        )
+        for result in results
+    ]
 
 
 def write(record: RunRecord, folder: Path, draw_fabric: Callable[[StrategyResult], str]) -> Path:
@@ -110,7 +147,24 @@ def _html_table(record: RunRecord) -> str:
     for result, row in zip(record.results, rows(record.results), strict=True):
         cells = "".join(f"<td>{html.escape(cell)}</td>" for cell in (*row, result.busiest_link, result.largest_queue))
         body += f"<tr{' class=best' if result.strategy == best else ''}>{cells}</tr>"
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{_html_mininet(record)}"
+
+
+def _html_mininet(record: RunRecord) -> str:
+    if not record.mininet:
+        return ""
+    head = "".join(f"<th>{html.escape(column)}</th>" for column in MININET_COLUMNS)
+    body = "".join(
+        f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in mininet_rows(record.mininet)
+    )
+    notes = _html_list([html.escape(note) for note in mininet_notes(record)])
+    caption = f"In Mininet, {html.escape(record.mininet[0].switch)} switches; wall-clock times"
+    return f"<h3>{caption}</h3><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{notes}"
+
+
+def mininet_notes(record: RunRecord) -> list[str]:
+    """What the machine or the switches could not do, each said once."""
+    return list(dict.fromkeys(note for result in record.mininet for note in result.notes))
 
 
 def _html_list(lines: list[str]) -> str:

@@ -4,29 +4,37 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from experiments import report
 from experiments.cluster import Cluster
 from experiments.config import RunConfig
 from experiments.errors import ExperimentError
-from experiments.record import MoveRecord, QueueTrace, RunRecord, StrategyResult, create_folder
-from experiments.training import TrainingJob, train_without_network
-from hosts import reference_sum
+from experiments.mininet_run import run_in_mininet
+from experiments.record import MininetResult, MoveRecord, QueueTrace, RunRecord, StrategyResult, create_folder
+from experiments.training import TrainingJob, digest, train_without_network
+from hosts import Reduced, reference_sum
+from topologies.mininet_fabric import MininetFabric, SwitchKind, obstacle
 
 
-def execute(config: RunConfig, out: Path, console: Console) -> tuple[RunRecord, Path]:
+def execute(
+    config: RunConfig, out: Path, console: Console, mininet: SwitchKind | None = None
+) -> tuple[RunRecord, Path]:
     """Run every strategy of `config`, showing progress on `console`; the record and the folder it was written to.
+
+    With `mininet`, every strategy runs in Mininet as well, over such switches, to be compared with the virtual fabric.
 
     Raises: ExperimentError and the other rooms' errors, for what a user can mend.
     """
+    if mininet is not None and (reason := obstacle(mininet)) is not None:
+        raise ExperimentError(f"--fabric mininet: {reason} (weir doctor tells what this machine has)")
     folder = create_folder(out, config.name)
     try:
-        record = _run_strategies(config, console)
+        record = _run_strategies(config, console, mininet)
     except BaseException:
         folder.rmdir()
         raise
@@ -37,7 +45,7 @@ def execute(config: RunConfig, out: Path, console: Console) -> tuple[RunRecord, 
     return record, folder
 
 
-def _run_strategies(config: RunConfig, console: Console) -> RunRecord:
+def _run_strategies(config: RunConfig, console: Console, mininet: SwitchKind | None) -> RunRecord:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress:
         reference = _new_job(config)
@@ -49,7 +57,29 @@ def _run_strategies(config: RunConfig, console: Console) -> RunRecord:
             task = progress.add_task(report.LABELS.get(strategy, strategy), total=config.training.steps)
             result = asyncio.run(run_strategy(config, strategy, lambda task=task: progress.advance(task)))  # type: ignore[misc]
             record.results.append(result)
+        if mininet is not None:
+            record.mininet = _run_in_mininet(config, record.results, mininet, progress)
     return record
+
+
+def _run_in_mininet(
+    config: RunConfig, virtual: Sequence[StrategyResult], kind: SwitchKind, progress: Progress
+) -> list[MininetResult]:
+    """The same strategies with real processes and packets, in one fabric, one after the other."""
+    task = progress.add_task(f"building the fabric in Mininet, {kind} switches", total=1)
+    results = []
+    with MininetFabric(config.topology, kind) as fabric:
+        progress.update(task, completed=1)
+        for number, result in enumerate(virtual, start=1):
+            label = f"{report.LABELS.get(result.strategy, result.strategy)}, Mininet"
+            task = progress.add_task(label, total=config.training.steps)
+
+            def advance(steps: int, task: TaskID = task) -> None:
+                progress.update(task, completed=steps)
+
+            results.append(asyncio.run(run_in_mininet(config, result, fabric, number, advance)))
+            advance(config.training.steps)
+    return results
 
 
 async def run_strategy(config: RunConfig, strategy: str, advance: Callable[[], object] | None = None) -> StrategyResult:
@@ -57,12 +87,14 @@ async def run_strategy(config: RunConfig, strategy: str, advance: Callable[[], o
     started = time.perf_counter()
     job = _new_job(config)
     times_ns: list[int] = []
+    sums: list[str] = []
     moves: list[MoveRecord] = []
     async with Cluster(config, strategy) as cluster:
         for step in range(config.training.steps):
             await cluster.compute(config.training.compute)
             totals, duration_ns = await cluster.allreduce(job.gradients(step), config.training.batch)
             times_ns.append(duration_ns)
+            sums.append(_digest_of_all(strategy, step, totals))
             job.apply([total.mean() for total in totals])
             moves += [
                 MoveRecord(step=step, time_ns=moved.time_ns, switches=list(moved.switches))
@@ -82,6 +114,7 @@ async def run_strategy(config: RunConfig, strategy: str, advance: Callable[[], o
         return StrategyResult(
             strategy=strategy,
             iteration_ns=times_ns,
+            sums=sums,
             busiest_link=str(busiest.end),
             busiest_link_bytes=busiest.job_bytes,
             largest_queue=str(longest.end),
@@ -98,6 +131,14 @@ async def run_strategy(config: RunConfig, strategy: str, advance: Callable[[], o
             solver_ms=cluster.decisions_ms,
             wall_s=time.perf_counter() - started,
         )
+
+
+def _digest_of_all(strategy: str, step: int, totals: Sequence[Reduced]) -> str:
+    """Of a step's sum, which must be the same at every worker."""
+    digests = {digest(total.array) for total in totals}
+    if len(digests) > 1:
+        raise ExperimentError(f"strategy {strategy}, step {step}: not every worker got the same sum")
+    return digests.pop()
 
 
 def _new_job(config: RunConfig) -> TrainingJob:

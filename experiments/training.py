@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
+from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -49,6 +50,15 @@ class Digits:
     train_labels: NDArray[np.int64]
     test_images: Floats
     test_labels: NDArray[np.int64]
+
+    def save(self, path: Path) -> None:
+        """For processes that shall not need scikit-learn."""
+        np.savez(path, **{field.name: getattr(self, field.name) for field in fields(self)})
+
+    @classmethod
+    def load(cls, path: Path) -> Digits:
+        with np.load(path) as arrays:
+            return cls(*(arrays[field.name] for field in fields(cls)))
 
 
 @cache
@@ -116,33 +126,45 @@ class Replica:
 class TrainingJob:
     """The replicas of all workers and their data: hands out gradients, takes totals."""
 
-    def __init__(self, options: TrainingOptions, workers: int, seed: int) -> None:
+    def __init__(self, options: TrainingOptions, workers: int, seed: int, data: Digits | None = None) -> None:
+        """`data` are the digits as `seed` splits them, where they are at hand."""
         self.options = options
         self.workers = workers
-        self._data = load_digits(seed)
+        self._data = data or load_digits(seed)
         self._replicas = [Replica(options, seed) for _ in range(workers)]
         self._shards = np.array_split(np.random.default_rng(seed).permutation(len(self._data.train_labels)), workers)
 
     def gradients(self, step: int) -> list[Floats]:
         """Each worker's gradient sum over its batch of this step."""
-        gradients = []
-        for replica, shard in zip(self._replicas, self._shards, strict=True):
-            rows = shard[(np.arange(self.options.batch) + step * self.options.batch) % len(shard)]
-            gradients.append(replica.gradient(self._data.train_images[rows], self._data.train_labels[rows]))
-        return gradients
+        return [self.gradient(worker, step) for worker in range(self.workers)]
+
+    def gradient(self, worker: int, step: int) -> Floats:
+        """One worker's gradient sum over its batch of this step."""
+        shard = self._shards[worker]
+        rows = shard[(np.arange(self.options.batch) + step * self.options.batch) % len(shard)]
+        return self._replicas[worker].gradient(self._data.train_images[rows], self._data.train_labels[rows])
 
     def apply(self, means: Sequence[Floats]) -> None:
         """Worker i applies the mean gradient that reached worker i."""
-        for replica, mean in zip(self._replicas, means, strict=True):
-            replica.apply(mean)
+        for worker, mean in enumerate(means):
+            self.apply_to(worker, mean)
 
-    def accuracy(self) -> float:
-        """Of worker 0's replica on the held-out images."""
-        return self._replicas[0].accuracy(self._data.test_images, self._data.test_labels)
+    def apply_to(self, worker: int, mean: Floats) -> None:
+        """One worker applies the mean gradient that reached it."""
+        self._replicas[worker].apply(mean)
+
+    def accuracy(self, worker: int = 0) -> float:
+        """Of one worker's replica on the held-out images."""
+        return self._replicas[worker].accuracy(self._data.test_images, self._data.test_labels)
 
     def digests(self) -> list[str]:
         """SHA-256 of each worker's weights: equal strings are equal bits."""
-        return [hashlib.sha256(replica.weights.tobytes()).hexdigest() for replica in self._replicas]
+        return [digest(replica.weights) for replica in self._replicas]
+
+
+def digest(values: Floats) -> str:
+    """SHA-256 of an array's bits."""
+    return hashlib.sha256(values.tobytes()).hexdigest()
 
 
 def train_without_network(job: TrainingJob, total: Callable[[list[Floats]], Floats]) -> None:

@@ -1,0 +1,109 @@
+"""One rank of a training job as a process of its own: `python -m experiments.worker_process`.
+
+It reads a `WorkerTask` from its standard input, trains over the control service, and writes a `WorkerReport` to its
+standard output: JSON both.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from experiments.training import Digits, TrainingJob, TrainingOptions, digest
+from hosts import HostError, Membership, WorkerOptions
+
+PATIENT: Final = WorkerOptions(initial_timeout_ns=100_000_000, least_timeout_ns=20_000_000)
+"""Many processes share few cores: what takes long is seldom lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerTask:
+    """What one rank is to do."""
+
+    control: str
+    """Where the control service listens."""
+    job: int
+    token: str
+    rank: int
+    workers: int
+    seed: int
+    training: TrainingOptions
+    digits: str
+    """File with the job's data."""
+    timeout_s: float
+    """How long joining, or one step, may take."""
+
+    def dump(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def load(cls, text: str) -> WorkerTask:
+        values = json.loads(text)
+        return cls(**{**values, "training": TrainingOptions(**values["training"])})
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerReport:
+    """What one rank has done; times by the monotonic clock, which all processes of a machine share."""
+
+    begun_ns: list[int]
+    """When each step's gradient was handed over."""
+    ended_ns: list[int]
+    """When its sum was there."""
+    sums: list[str]
+    """SHA-256 of each step's sum."""
+    weights: str
+    """SHA-256 of the final weights."""
+    accuracy: float
+    resends: int
+    drops: dict[str, int]
+
+    def dump(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def load(cls, text: str) -> WorkerReport:
+        return cls(**json.loads(text))
+
+
+def train(task: WorkerTask) -> WorkerReport:
+    """Raises HostError where the job cannot go on."""
+    job = TrainingJob(task.training, task.workers, task.seed, Digits.load(Path(task.digits)))
+    begun, ended, sums = [], [], []
+    with Membership(task.control, task.job, task.token, timeout_s=task.timeout_s, options=PATIENT) as membership:
+        for step in range(task.training.steps):
+            gradient = job.gradient(task.rank, step)
+            begun.append(time.monotonic_ns())
+            total = membership.communicator.reduce({"gradient": gradient}, weight=task.training.batch)["gradient"]
+            ended.append(time.monotonic_ns())
+            sums.append(digest(total.array))
+            job.apply_to(task.rank, total.mean())
+        counters = membership.counters
+    return WorkerReport(
+        begun_ns=begun,
+        ended_ns=ended,
+        sums=sums,
+        weights=job.digests()[task.rank],
+        accuracy=job.accuracy(task.rank),
+        resends=counters.retransmitted,
+        drops={reason: count for reason, count in counters.drops.items() if count},
+    )
+
+
+def main() -> None:
+    logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    try:
+        report = train(WorkerTask.load(sys.stdin.read()))
+    except HostError as error:
+        sys.stderr.write(f"{error}\n")
+        sys.exit(1)
+    sys.stdout.write(report.dump())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+"""A run in Mininet: real processes, sockets and switches give every step the bits that the virtual fabric gives it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from rich.console import Console
+
+from experiments import report
+from experiments.config import RunConfig
+from experiments.errors import ExperimentError
+from experiments.record import RunRecord
+from experiments.run import execute
+from tests.topologies.test_mininet import IN_ITS_OWN_NETWORK, WITHOUT_OBSTACLE, processes_with
+from topologies import leaf_spine
+from topologies.mininet_fabric import SwitchKind, obstacle
+
+ROOT = Path(__file__).parents[2]
+WEIR = [*IN_ITS_OWN_NETWORK, "-c", "from experiments.cli import main; main()"]
+
+RUN: dict[str, Any] = {
+    "name": "short",
+    "fabric": "fabric.yaml",
+    "job": {"workers": ["h1", "h2", "h3"], "server": "h4", "window": 8, "slots": 16},
+    "training": {"hidden": 32, "steps": 4},
+    "background": [{"source": "h4", "destination": "h1", "rate": "50Mbit", "stop": "21ms"}],
+    "control": {"warm_up": "10ms"},
+    "strategies": ["agg"],
+}
+
+
+@pytest.fixture
+def run_file(tmp_path: Path) -> Path:
+    leaf_spine(2, 1, 2, rate_bps=100_000_000).dump(tmp_path / "fabric.yaml")
+    path = tmp_path / "run.yaml"
+    path.write_text(yaml.safe_dump(RUN))
+    return path
+
+
+@pytest.mark.parametrize("kind", WITHOUT_OBSTACLE)
+def test_sums_and_weights_are_the_virtual_fabrics_bit_for_bit(kind: SwitchKind, run_file: Path) -> None:
+    command = [*WEIR, "run", str(run_file), "--fabric", "mininet", "--switch", kind, "--json"]
+    done = subprocess.run(
+        [*command, "--out", str(run_file.parent / "runs")],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr
+    values = json.loads(done.stdout)
+    record = RunRecord.load(Path(values.pop("folder")))
+    assert record.model_dump(mode="json") == values
+    (virtual,), (real,) = record.results, record.mininet
+    assert len(real.sums) == 4
+    assert (real.sums, real.weights) == (virtual.sums, virtual.weights)
+    assert real.weights == record.reference_weights
+    assert (real.strategy, real.switch, real.accuracy) == ("agg", kind, virtual.accuracy)
+    assert any("background traffic is scaled to" in note for note in real.notes)
+    holds, text = report.mininet_claims(record)[0]
+    assert holds
+    assert f"in Mininet with {kind} switches" in text
+    wrong = real.model_copy(update={"sums": [*real.sums[:-1], real.sums[0]]})
+    assert not report.mininet_claims(record.model_copy(update={"mininet": [wrong]}))[0][0]
+
+
+@pytest.mark.skipif(obstacle() is not None, reason=f"Mininet: {obstacle()}")
+def test_a_signal_ends_the_run_and_leaves_nothing(run_file: Path) -> None:
+    run_file.write_text(yaml.safe_dump({**RUN, "training": {"hidden": 4, "steps": 100_000}, "strategies": ["ps"]}))
+    mark = f"WEIR_TEST_MARK={run_file.parent}"
+    code = (
+        "import asyncio, sys; from pathlib import Path; from experiments.config import RunConfig;"
+        "from experiments.mininet_run import run_in_mininet; from experiments.record import StrategyResult;"
+        "from topologies.mininet_fabric import MininetFabric;"
+        "config = RunConfig.load(Path(sys.argv[1]));"
+        "virtual = StrategyResult.model_construct(strategy='ps', iteration_ns=[1] * config.training.steps)\n"
+        "with MininetFabric(config.topology) as fabric:\n"
+        "    asyncio.run(run_in_mininet(config, virtual, fabric, 1, lambda steps: print(steps, flush=True)))"
+    )
+    process = subprocess.Popen(
+        [*IN_ITS_OWN_NETWORK, "-c", code, str(run_file)],
+        cwd=ROOT,
+        env={**os.environ, "WEIR_TEST_MARK": str(run_file.parent)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    for line in process.stdout:
+        if int(line):  # the workers have completed a step
+            break
+    else:
+        raise AssertionError(process.stderr.read())
+    assert sum("experiments.worker_process" in command for command in processes_with(mark)) == 3
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 128 + signal.SIGTERM, process.stderr.read()
+    deadline = time.monotonic() + 10
+    while processes_with(mark) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert processes_with(mark) == []
+
+
+def test_without_root_it_says_so_before_it_begins(
+    run_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    config = RunConfig.load(run_file)
+    with pytest.raises(ExperimentError, match="--fabric mininet: Mininet needs root"):
+        execute(config, tmp_path / "runs", Console(quiet=True), SwitchKind.WEIR)
+    assert not (tmp_path / "runs").exists()

@@ -82,6 +82,7 @@ class DirectSession:
         self.device_id = switch.device_id
         self.reachable = True
         self.openings = 1
+        self.deposed = False
         self.packet_outs_sent = 0
         self.packet_ins_received = 0
         self._switch = switch

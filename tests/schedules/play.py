@@ -5,14 +5,15 @@ from __future__ import annotations
 import itertools
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from controller.placement import Placement, Problem
+from controller.placement import Placement, PlacementError, Problem
 from controller.plan import JobSpec
+from hosts import reference_sum
 from hosts.quantization import (
     block_exponents,
     chunk_count,
@@ -21,12 +22,14 @@ from hosts.quantization import (
     scale_table,
     to_chunks,
 )
-from hosts.tensors import Reduced, reference_sum
+from hosts.tensors import Reduced
 from hosts.worker import WorkerCore
-from tests.schedules.rig import MS, PACE, Chosen, Control, Rig
+from tests.schedules.rig import MS, OPTIONS, PACE, Chosen, Control, Rig
 from tests.schedules.schedule import (
+    Hang,
     Happening,
     Kill,
+    KillServer,
     LinkDown,
     MoveTo,
     Restart,
@@ -36,7 +39,9 @@ from tests.schedules.schedule import (
 )
 from wire.aggregation import LANES
 
-LIMIT_NS = 20_000 * MS
+REST_NS = 100 * MS
+"""Until all switches are back, and rid of a job that has ended."""
+LIMIT_NS = 3_000 * MS
 """Of virtual time: a job that takes longer is stuck."""
 Tensors = Sequence[Sequence[NDArray[np.float32]]]
 
@@ -48,6 +53,8 @@ class Seen:
     schedules: int = 0
     sums: int = 0
     generations: int = 0
+    longest_ns: int = 0
+    """Of virtual time."""
     hosts: Counter[str] = field(default_factory=Counter)
     switches: Counter[str] = field(default_factory=Counter)
     happenings: Counter[str] = field(default_factory=Counter)
@@ -56,6 +63,7 @@ class Seen:
         self.schedules += other.schedules
         self.sums += other.sums
         self.generations += other.generations
+        self.longest_ns = max(self.longest_ns, other.longest_ns)
         self.hosts += other.hosts
         self.switches += other.switches
         self.happenings += other.happenings
@@ -67,18 +75,19 @@ async def play(schedule: Schedule, worker_core: type[WorkerCore] = WorkerCore) -
     topology, routes = fabric_named(schedule.fabric)
     rng = random.Random(f"play {schedule.seed}")
 
-    def place(workers: Sequence[str], depth: int, server_root: bool) -> Placement:
-        server = schedule.server_name if server_root else None
-        return draw_tree(rng, topology, workers, server, max(depth, server is None))
-
     def choose(problem: Problem) -> Placement:
-        return place(problem.workers, schedule.depth, schedule.server_root)
+        server = problem.server if schedule.server_root else None
+        room = [switch.name for switch in topology.switches if problem.takes(switch.name)]
+        if not room and server is None:
+            raise PlacementError("no switch has room")
+        return draw_tree(rng, room, problem.workers, server, max(schedule.depth, server is None))
 
     rig = Rig(
         topology,
         Chosen(choose),
         seed=schedule.seed,
         routes=routes,
+        options=OPTIONS if schedule.may_stand_still else replace(OPTIONS, stuck_ns=None),
         control=Control(loss=schedule.control_loss),
         pace=replace(PACE, first_round=schedule.first_round),
         poll_ns=schedule.poll_ns,
@@ -91,16 +100,16 @@ async def play(schedule: Schedule, worker_core: type[WorkerCore] = WorkerCore) -
         worker_core=worker_core,
     )
     try:
-        return await _Play(schedule, rig, place).run()
+        return await _Play(schedule, rig, rng).run()
     finally:
         rig.close()
 
 
 class _Play:
-    def __init__(self, schedule: Schedule, rig: Rig, place: Callable[[Sequence[str], int, bool], Placement]) -> None:
+    def __init__(self, schedule: Schedule, rig: Rig, rng: random.Random) -> None:
         self.schedule = schedule
         self.rig = rig
-        self.place = place
+        self.rng = rng
         self.tensors = schedule.tensors()
         self.names = schedule.worker_names
         self.sums: dict[str, dict[int, Reduced]] = {name: {} for name in self.names}
@@ -113,17 +122,26 @@ class _Play:
             rig.controller.memory.allot(0, [s.name for s in rig.topology.switches], schedule.slots_before)
         await rig.controller.start()
         self._damage()
-        spec = JobSpec(schedule.job, self.names, schedule.server_name, schedule.slots, schedule.window)
+        spec = JobSpec(
+            schedule.job,
+            self.names,
+            schedule.server_name,
+            schedule.slots,
+            schedule.window,
+            spares=schedule.spares,
+        )
         await rig.admit(spec)
         for name in self.names:
             rig.after(0, lambda name=name: self._submit(name, 0))  # type: ignore[misc]
         await rig.run(self._finished, LIMIT_NS, repr(schedule), self._look)
+        self.seen.longest_ns = rig.now_ns
         survivors = rig.workers(schedule.job)
         check_sums(self.tensors, self.names, {name: self.sums[name] for name in survivors})
         self._note(survivors)
         await rig.finish(schedule.job)
         rig.controller.memory.retain(0)
-        await rig.run(lambda: rig.settled, LIMIT_NS, f"after the end of {schedule!r}")
+        rest_ns = rig.now_ns + REST_NS
+        await rig.run(lambda: rig.now_ns >= rest_ns, LIMIT_NS, f"after the end of {schedule!r}")
         await rig.check_empty()
         return self.seen
 
@@ -162,6 +180,8 @@ class _Play:
             self.sums[name][handle] = reduced
 
     def _finished(self) -> bool:
+        job = self.schedule.job
+        assert job not in self.rig.controller.aborted, self.rig.controller.aborted[job]
         return all(len(self.sums[name]) == len(self.tensors) for name in self.rig.workers(self.schedule.job))
 
     def _look(self) -> None:
@@ -181,8 +201,16 @@ class _Play:
         self.seen.happenings[type(happening).__name__] += 1
         match happening:
             case MoveTo(depth=depth, server_root=server_root):
-                workers = tuple(rig.controller.jobs[job].workers)
-                rig.controller.move(job, rig.now_ns, self.place(workers, depth, server_root))
+                plan = rig.controller.jobs[job]
+                server = plan.spec.server if server_root else None
+                names = [switch.name for switch in rig.topology.switches]
+                tree = draw_tree(self.rng, names, tuple(plan.workers), server, max(depth, server is None))
+                rig.controller.move(job, rig.now_ns, tree)
+            case KillServer():
+                if (server := rig.controller.jobs[job].spec.server) is not None:
+                    rig.kill(server)
+            case Hang(rank=rank, for_ns=for_ns):
+                rig.hang(self.names[rank], for_ns)
             case Kill(rank=rank):
                 rig.kill(self.names[rank])
             case Restart(switch=switch, boot_ns=boot_ns):

@@ -16,18 +16,16 @@ import heapq
 import inspect
 import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final, cast
 
 from controller.controller import Controller, Message, Options
-from controller.errors import SwitchUnreachable
 from controller.placement import Placement, Problem
 from controller.plan import JobSpec
 from controller.session import SwitchSession
 from controller.strategies import Strategy
 from controller.tables import DROP_REASONS, DROPS
-from emulator.fabric import Fabric
+from emulator.fabric import Fabric, Wake
 from emulator.switch import Switch
 from experiments.agents import HostAgent
 from hosts.server import ParameterServerCore
@@ -35,7 +33,7 @@ from hosts.worker import WorkerCore, WorkerOptions
 from tests.schedules.direct import DirectSession, StatePool, fabric_program
 from topologies.model import Endpoint, Topology
 from topologies.routing import Routes
-from wire.control import Pause, Resume, ServerPlan, WorkerPlan
+from wire.control import Abort, Pause, Resume, ServerPlan, WorkerPlan
 
 US: Final = 1_000
 MS: Final = 1_000_000
@@ -66,7 +64,12 @@ class Control:
 
 
 OPTIONS: Final = Options(
-    probe_period_ns=10 * MS, solve_period_ns=0, patience_ns=30 * MS, retry_ns=2 * MS, stuck_ns=60 * MS
+    probe_period_ns=10 * MS,
+    solve_period_ns=0,
+    lease_ns=40 * MS,
+    patience_ns=40 * MS,
+    retry_ns=2 * MS,
+    stuck_ns=60 * MS,
 )
 PACE: Final = WorkerOptions(initial_timeout_ns=MS, least_timeout_ns=300 * US, most_timeout_ns=10 * MS)
 
@@ -97,12 +100,13 @@ class Rig:
         self.agents: dict[str, Agent] = {}
         self.job_of: dict[str, int] = {}
         self.dead: set[str] = set()
+        """Hosts that died, or were told that the job goes on without them."""
+        self.hung: dict[str, list[Callable[[], None]]] = {}
+        """Hosts that do nothing, with what awaits them."""
         self._control = control
         self._worker_core = worker_core
         self._due: list[tuple[int, int, Action]] = []
         self._sequence = 0
-        self._booted: list[str] = []  # switches that the controller has not been told of yet
-        self._retry_ns = 0  # after an error, the controller is left alone until then
         for node in topology.switches:
             switch = Switch(node.device_id)
             switch.start(fabric_program(), _STATES.take())
@@ -136,26 +140,32 @@ class Rig:
     async def admit(self, spec: JobSpec) -> None:
         """Start a job, and the agents of its hosts."""
         for message in await self.controller.admit(spec, self.now_ns):
-            host, content = self.topology.host(message.host), message.content
-            core: WorkerCore | ParameterServerCore
-            match content:
-                case WorkerPlan():
-                    core = self._worker_core(content, self.pace)
-                case ServerPlan():
-                    core = ParameterServerCore(replace(content, first_round=self.pace.first_round))
-                case other:
-                    raise TypeError(f"a job begins with plans, not with {type(other).__name__}")
-            self.agents[host.name] = cast(Agent, HostAgent(self.fabric, self.topology, host, core))
-            self.job_of[host.name] = spec.job
-            self.dead.discard(host.name)
-            self.after(self._control.heartbeat_ns, lambda name=host.name: self._beat(name, spec.job))  # type: ignore[misc]
+            assert not isinstance(message.content, Pause | Resume | Abort)
+            self._start(message.host, message.content, self.pace.first_round)
+        for name in (*spec.workers, *([spec.server] if spec.server is not None else ()), *spec.spares):
+            self.job_of[name] = spec.job
+            self.dead.discard(name)
+            self._beat(name, spec.job)
+
+    def _start(self, name: str, plan: WorkerPlan | ServerPlan, first_round: int) -> None:
+        core: WorkerCore | ParameterServerCore
+        if isinstance(plan, WorkerPlan):
+            core = self._worker_core(plan, self.pace)
+        else:
+            core = ParameterServerCore(replace(plan, first_round=first_round))
+        self.agents[name] = cast(Agent, HostAgent(self.fabric, self.topology, self.topology.host(name), core))
 
     async def finish(self, job: int) -> None:
         """End a job; its hosts are free."""
-        with suppress(SwitchUnreachable):  # it is put right when it is back
-            await self.controller.finish(job)
+        await self.controller.finish(job, self.now_ns)
+        self.dismiss(job)
+
+    def dismiss(self, job: int) -> None:
+        """The hosts of a job that has ended are free."""
         for name in [name for name, of in self.job_of.items() if of == job]:
-            del self.agents[name], self.job_of[name]
+            del self.job_of[name]
+            self.agents.pop(name, None)
+            self.hung.pop(name, None)
 
     def worker(self, name: str) -> WorkerCore:
         core = self.agents[name].core
@@ -163,12 +173,9 @@ class Rig:
         return core
 
     def workers(self, job: int) -> list[str]:
-        """The job's workers that live."""
-        return [
-            name
-            for name, of in self.job_of.items()
-            if of == job and name not in self.dead and isinstance(self.agents[name].core, WorkerCore)
-        ]
+        """The job's workers that live, and are in its plan still."""
+        plan = self.controller.jobs[job]
+        return [name for name in plan.workers if name not in self.dead]
 
     def flush(self, names: Iterable[str]) -> None:
         for name in names:
@@ -180,23 +187,28 @@ class Rig:
         """The host stops for good; what it has sent is still on its way."""
         self.dead.add(host)
 
+    def hang(self, host: str, for_ns: int) -> None:
+        """The host does nothing for a while; then it takes what has come meanwhile."""
+        if host in self.agents and host not in self.hung:
+            self.hung[host] = []
+            self.after(for_ns, lambda: self._go_on(host))
+
+    def _go_on(self, host: str) -> None:
+        for action in self.hung.pop(host, ()):
+            if host in self.agents and host not in self.dead:
+                action()
+
     def restart(self, switch: str, boot_ns: int) -> None:
-        """A switch loses all it holds, and cannot be spoken to for a while. Then the controller is told to start
-        anew.
-        """
+        """A switch loses all it holds, and cannot be spoken to for a while."""
         session = self.sessions[switch]
         session.restart()
         session.reachable = False
         self.after(boot_ns, lambda: self._boot(session))
 
     def _boot(self, session: DirectSession) -> None:
-        session.reachable = True
-        session.openings += 1
-        self._booted.append(session.name)
-
-    @property
-    def now_ns(self) -> int:
-        return self.fabric.now_ns
+        if not session.reachable:
+            session.reachable = True
+            session.openings += 1
 
     def take_down(self, end: Endpoint, noticed_ns: int, for_ns: int) -> None:
         """A link fails, is routed around when that is noticed, and comes back."""
@@ -210,12 +222,13 @@ class Rig:
         self.after(noticed_ns + for_ns, up)
 
     async def _reroute(self, down: list[Endpoint]) -> None:
-        try:
-            await self.controller.reroute(Routes(self.topology, down))
-        except SwitchUnreachable:
-            self.after(MS, lambda: self._reroute(down))
+        await self.controller.reroute(Routes(self.topology, down), self.now_ns)
 
     # --- time ---
+
+    @property
+    def now_ns(self) -> int:
+        return self.fabric.now_ns
 
     def after(self, delay_ns: int, action: Action) -> None:
         """Do something when virtual time has gone on by so much."""
@@ -232,16 +245,24 @@ class Rig:
         end_ns = self.now_ns + limit_ns
         while not done():
             for wake in self.fabric.run(min(self._next_ns(), end_ns)):
-                if wake.host in self.agents and wake.host not in self.dead:
-                    self.agents[wake.host].handle(wake)
+                self._wake(wake)
             look()
             if self.now_ns >= self._next_ns():
                 await self._act()
             assert self.now_ns < end_ns, f"{what}: not done in {limit_ns / MS:g} ms of virtual time; {self.waiting()}"
 
+    def _wake(self, wake: Wake) -> None:
+        agent = self.agents.get(wake.host)
+        if agent is None or wake.host in self.dead:
+            return
+        if wake.host in self.hung:
+            self.hung[wake.host].append(lambda: agent.handle(wake))
+        else:
+            agent.handle(wake)
+
     def _next_ns(self) -> int:
         """When something is due between hosts and controller, never before now."""
-        due = max(self.controller.deadline_ns, self._retry_ns)
+        due = self.controller.deadline_ns
         return max(self.now_ns, min(due, self._due[0][0]) if self._due else due)
 
     async def _act(self) -> None:
@@ -249,18 +270,9 @@ class Rig:
             result = heapq.heappop(self._due)[2]()
             if inspect.isawaitable(result):
                 await result
-        if max(self.controller.deadline_ns, self._retry_ns) > self.now_ns:
-            return
-        try:
-            if self._booted:
-                await self.controller.start()
-                self._booted.clear()
-            messages = await self.controller.tick(self.now_ns)
-        except SwitchUnreachable:
-            self._retry_ns = self.now_ns + MS
-            return
-        for message in messages:
-            self._carry(lambda message=message: self._tell(message))  # type: ignore[misc]
+        if self.controller.deadline_ns <= self.now_ns:
+            for message in await self.controller.tick(self.now_ns):
+                self._carry(lambda message=message: self._tell(message))  # type: ignore[misc]
 
     def _carry(self, delivery: Callable[[], None]) -> None:
         """Put a message between controller and host on its way."""
@@ -270,52 +282,57 @@ class Rig:
     def _tell(self, message: Message) -> None:
         """A message of the controller reaches its host; the answer sets out."""
         name = message.host
-        if name in self.dead or name not in self.agents:
+        if name in self.dead or name not in self.job_of:
             return
-        agent = self.agents[name]
+        if name in self.hung:
+            self.hung[name].append(lambda: self._tell(message))
+            return
         match message.content:
             case Pause(job):
-                if (held := agent.pause(message.content)) is not None:
-                    self._carry(lambda: self._answer(job, lambda: self.controller.held(job, name, held)))
+                if (held := self.agents[name].pause(message.content)) is not None:
+                    self._answer(job, lambda: self.controller.held(job, name, held))
             case Resume(plan):
-                agent.resume(message.content)
-                self._carry(
-                    lambda: self._answer(plan.job, lambda: self.controller.resumed(plan.job, name, plan.generation))
-                )
+                self.agents[name].resume(message.content)
+                self._answer(plan.job, lambda: self.controller.resumed(plan.job, name, plan.generation))
+            case ServerPlan() as plan:
+                if name not in self.agents:
+                    self._start(name, plan, plan.first_round)
+                self._answer(plan.job, lambda: self.controller.resumed(plan.job, name, plan.generation))
+            case Abort():
+                self.dead.add(name)
             case other:
                 raise TypeError(f"a running job is not told {type(other).__name__}")
 
     def _answer(self, job: int, give: Callable[[], None]) -> None:
-        if job in self.controller.jobs:
-            give()
+        """A host's message to the controller sets out; it is for nobody if the job has ended meanwhile."""
+
+        def arrive() -> None:
+            if job in self.controller.jobs:
+                give()
+
+        self._carry(arrive)
 
     def _beat(self, name: str, job: int) -> None:
         """A host's heartbeat, and the next one."""
         if self.job_of.get(name) != job or name in self.dead:
             return
-        core = self.agents[name].core
+        if name in self.hung:
+            self.hung[name].append(lambda: self._beat(name, job))
+            return
+        core = self.agents[name].core if name in self.agents else None
         rounds, waiting = (core.rounds_complete, not core.idle) if isinstance(core, WorkerCore) else (0, False)
-        self._carry(lambda: self._answer(job, lambda: self._heard(job, name, rounds, waiting)))
+        self._answer(job, lambda: self.controller.heartbeat(job, name, rounds, self.now_ns, waiting=waiting))
         self.after(self._control.heartbeat_ns, lambda: self._beat(name, job))
-
-    def _heard(self, job: int, name: str, rounds: int, waiting: bool) -> None:
-        self.controller.heartbeat(job, name, rounds, self.now_ns, waiting=waiting)
 
     # --- what can be seen ---
 
     def waiting(self) -> str:
-        """What every worker that is not idle waits for."""
-        return "; ".join(
-            self.worker(name).waiting_for(self.now_ns)
-            for job in self.controller.jobs
-            for name in self.workers(job)
-            if not self.worker(name).idle
-        )
-
-    @property
-    def settled(self) -> bool:
-        """Whether every switch can be spoken to, and the controller has spoken to all that were restarted."""
-        return not self._booted and all(session.reachable for session in self.sessions.values())
+        """What the jobs and every worker that is not idle wait for."""
+        lines = [self.controller.waiting_for(job, self.now_ns) for job in self.controller.jobs]
+        for job in self.controller.jobs:
+            workers = map(self.worker, self.workers(job))
+            lines += [core.waiting_for(self.now_ns) for core in workers if not core.idle]
+        return "; ".join(lines)
 
     def drops(self, switch: str) -> dict[str, int]:
         """By reason, since the switch started (docs/design.md §4.3)."""

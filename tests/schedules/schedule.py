@@ -60,6 +60,18 @@ class Kill(Happening):
 
 
 @dataclass(frozen=True)
+class KillServer(Happening):
+    """The parameter server dies, root or not."""
+
+
+@dataclass(frozen=True)
+class Hang(Happening):
+    rank: int
+    for_ns: int
+    """Longer than a lease: the others go on without it."""
+
+
+@dataclass(frozen=True)
 class Restart(Happening):
     switch: str
     boot_ns: int
@@ -96,6 +108,8 @@ class Schedule:
     depth: int
     server: bool
     """Whether the job has a parameter server."""
+    spare: bool
+    """Whether another host can take its place."""
     server_root: bool
     sizes: tuple[int, ...]
     gap_ns: int
@@ -118,7 +132,7 @@ class Schedule:
         rng = random.Random(seed)
         fabric = rng.choices(list(FABRICS), (25, 25, 30, 18, 2))[0]
         topology, _ = fabric_named(fabric)
-        workers = min(rng.choice((1, 2, 2, 3, 4, 5, 6, 8)), len(topology.hosts) - 1)
+        workers = min(rng.choice((1, 2, 2, 3, 4, 5, 6, 8)), len(topology.hosts) - 2)
         slots = rng.choice((2, 4, 8, 16, 64))
         window = rng.choice((slots // 2, slots // 2, rng.randint(1, slots // 2)))
         sizes = tuple(rng.choice(SIZES) for _ in range(rng.randint(1, 4)))
@@ -138,6 +152,7 @@ class Schedule:
             window=window,
             depth=rng.choice((0, 1, 1, 2, 3) if server else (1, 1, 2, 3)),
             server=server,
+            spare=server and rng.random() < 0.5,
             server_root=server and rng.random() < 0.7,
             sizes=sizes,
             gap_ns=rng.choice((0, 0, rng.randint(1, 300) * US)),
@@ -155,12 +170,23 @@ class Schedule:
         return cls(**{**schedule.__dict__, "happenings": happenings})
 
     @property
+    def may_stand_still(self) -> bool:
+        """Whether a round may need a new generation, and not only the workers' resends."""
+        return any(not isinstance(one, MoveTo) for one in self.happenings) or (
+            self.damage is not None and self.damage.way == "up"
+        )
+
+    @property
     def worker_names(self) -> tuple[str, ...]:
         return self._hosts()[: self.workers]
 
     @property
     def server_name(self) -> str | None:
         return self._hosts()[self.workers] if self.server else None
+
+    @property
+    def spares(self) -> tuple[str, ...]:
+        return self._hosts()[self.workers + 1 : self.workers + 2] if self.spare else ()
 
     def _hosts(self) -> tuple[str, ...]:
         topology, _ = fabric_named(self.fabric)
@@ -195,6 +221,10 @@ def _draw_happenings(rng: random.Random, schedule: Schedule, rounds: int, faults
         return tuple(drawn)
     for rank in rng.sample(range(schedule.workers), rng.choice((0, 0, 0, 1, 1, 2))) if schedule.workers > 2 else ():
         drawn.append(Kill(*when(), rank))
+    if schedule.server and rng.random() < 0.15:
+        drawn.append(KillServer(*when()))
+    if schedule.workers > 2 and rng.random() < 0.15:
+        drawn.append(Hang(*when(), rng.randrange(schedule.workers), rng.randint(1, 100) * 1000 * US))
     if rng.random() < 0.25:
         drawn.append(Restart(*when(), rng.choice(topology.switches).name, rng.randint(1, 20_000) * US))
     uplinks = [link.a for link in topology.links if topology.is_switch(link.a.node)]
@@ -206,11 +236,10 @@ def _draw_happenings(rng: random.Random, schedule: Schedule, rounds: int, faults
 
 
 def draw_tree(
-    rng: random.Random, topology: Topology, workers: Sequence[str], server: str | None, depth: int
+    rng: random.Random, switches: Sequence[str], workers: Sequence[str], server: str | None, depth: int
 ) -> Placement:
     """Any tree of at most `depth` levels of switches over these workers; with a server, that is the root."""
-    switches = [switch.name for switch in topology.switches]
-    rng.shuffle(switches)
+    switches = rng.sample(switches, len(switches))
     if server is not None:
         root, level = server, {server: 0}
     else:

@@ -9,8 +9,11 @@ import os
 import sys
 import time
 
+import numpy as np
 import pytest
 
+from controller.errors import ControllerError
+from tests.schedules.mutants import MUTANTS, Mutant, mutated
 from tests.schedules.play import Seen, play
 from tests.schedules.schedule import Schedule
 
@@ -42,6 +45,20 @@ async def play_seeds(seeds: range) -> Seen:
 @pytest.mark.parametrize("part", range(4))
 async def test_every_sum_is_exact_whatever_happens(part: int) -> None:
     await play_seeds(range(part * QUICK // 4, (part + 1) * QUICK // 4))
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+async def test_a_broken_rule_is_found(mutant: Mutant) -> None:
+    found = ""
+    with mutated(mutant), np.errstate(all="ignore"):
+        for seed in range(QUICK):
+            try:
+                await play(Schedule.draw(seed))
+            except (AssertionError, ControllerError) as error:
+                found = f"{mutant.name}: WEIR_SEED={seed}: {str(error)[-300:]}"
+                break
+    assert found, f"{mutant.name}: none of {QUICK} schedules finds it"
+    sys.stdout.write(f"{found}\n")
 
 
 @pytest.mark.long

@@ -192,6 +192,7 @@ class Fabric:
         """Change the link at one of its ends; what is not given stays. `both=False`: only the way out of `end`.
 
         `up` always concerns both directions; frames in flight when a link goes down, or sent into it, are lost.
+        The switches at its ends see that at once, and selectors choose no member that watches such a port.
         The frame being sent keeps the time it was given. Queues are the switch's: `Switch.set_port`.
         """
         faults = {
@@ -216,8 +217,9 @@ class Fabric:
                 else:
                     self._engine.ports.data[port]["rate_bps"] = _rate(name, rate_bps)
         if not isinstance(up, EllipsisType):
-            self._engine.ports.data[index]["up"] = up
-            self._engine.ports.data[peer]["up"] = up
+            for port in (index, peer):
+                self._engine.ports.data[port]["up"] = up
+                self._tell_links(self._names[port][0])
 
     def add_flow(
         self,
@@ -395,6 +397,12 @@ class Fabric:
         if number not in host.ports:
             raise FabricError(f"host {name} has no port {number}: add a link to it first")
         return host.ports[number]
+
+    def _tell_links(self, name: str) -> None:
+        """Let a switch know which of its links are down."""
+        if name in self._switches:
+            switch, ports = self._switches[name], self._engine.ports.data
+            switch.set_ports_down([n for n in switch.ports if not ports[switch.port_index(n)]["up"]])
 
     def _set_direction(self, end: Endpoint, index: int, **settings: Any) -> None:
         port = self._engine.ports.data[index]

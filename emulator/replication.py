@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -37,9 +38,15 @@ class ReplicationEngine:
     A replica whose port is down goes to the first of its backups whose port is up; to its own port where none is.
     """
 
-    def __init__(self, publish: Callable[[ReplicationTables], None]) -> None:
-        """`publish` is given the native tables after every change; it must keep them alive as long as it uses them."""
+    def __init__(
+        self, publish: Callable[[ReplicationTables], None], paused: Callable[[], AbstractContextManager[object]]
+    ) -> None:
+        """`publish` is given the native tables after every change; it must keep them alive as long as it uses them.
+
+        Changes are made within `paused()`: links go down while a control plane writes.
+        """
         self._install = publish
+        self._paused = paused
         self._groups: dict[int, tuple[Replica, ...]] = {}
         self._sessions: dict[int, CloneSession] = {}
         self._ports_down: frozenset[int] = frozenset()
@@ -58,14 +65,16 @@ class ReplicationEngine:
         if not 1 <= group_id <= MAX_GROUP_ID:
             raise InvalidEntry(f"multicast group {group_id}: ids are 1 … {MAX_GROUP_ID}")
         _check_replicas(f"multicast group {group_id}", replicas)
-        self._groups[group_id] = tuple(replicas)
-        self._publish()
+        with self._paused():
+            self._groups[group_id] = tuple(replicas)
+            self._publish()
 
     def delete_group(self, group_id: int) -> None:
         """Raises EntryNotFound."""
-        if self._groups.pop(group_id, None) is None:
-            raise EntryNotFound(f"multicast group {group_id} does not exist")
-        self._publish()
+        with self._paused():
+            if self._groups.pop(group_id, None) is None:
+                raise EntryNotFound(f"multicast group {group_id} does not exist")
+            self._publish()
 
     def set_session(self, session_id: int, session: CloneSession) -> None:
         """Make or replace a clone session. Its class of service is the priority that its clones queue with."""
@@ -81,24 +90,28 @@ class ReplicationEngine:
             raise InvalidEntry(
                 f"{name}: packet length {session.packet_length_bytes} is negative; 0 means no truncation"
             )
-        self._sessions[session_id] = session
-        self._publish()
+        with self._paused():
+            self._sessions[session_id] = session
+            self._publish()
 
     def delete_session(self, session_id: int) -> None:
         """Raises EntryNotFound."""
-        if self._sessions.pop(session_id, None) is None:
-            raise EntryNotFound(f"clone session {session_id} does not exist")
-        self._publish()
+        with self._paused():
+            if self._sessions.pop(session_id, None) is None:
+                raise EntryNotFound(f"clone session {session_id} does not exist")
+            self._publish()
 
     def clear(self) -> None:
-        self._groups.clear()
-        self._sessions.clear()
-        self._publish()
+        with self._paused():
+            self._groups.clear()
+            self._sessions.clear()
+            self._publish()
 
     def set_ports_down(self, ports: Collection[int]) -> None:
         """From now on these ports are down and all others up."""
-        self._ports_down = frozenset(ports)
-        self._publish()
+        with self._paused():
+            self._ports_down = frozenset(ports)
+            self._publish()
 
     def _places(self, replicas: tuple[Replica, ...]) -> list[tuple[int, int]]:
         return [self._place(replica) if replica.backups else (replica.port, replica.instance) for replica in replicas]

@@ -145,7 +145,7 @@ class Switch:
         self._index: dict[int, int] = {}
         self._config: dict[int, PortConfig] = {}
         self._ports_down: frozenset[int] = frozenset()
-        self.replication = ReplicationEngine(self._install)
+        self.replication = ReplicationEngine(self._install, self.paused)
         self._attach(self._engine)
         self._engine.world.capture_host = self._engine.add_host()
         self.add_port(cpu_port, PortConfig(queue_packets=None))
@@ -198,10 +198,11 @@ class Switch:
 
         Selectors choose no member that watches one that is down, and replicas go to their backups.
         """
-        self._ports_down = frozenset(ports)
-        if self.state is not None:
-            self.state.set_ports_down(self._ports_down)
-        self.replication.set_ports_down(self._ports_down)
+        with self._engine.lock:
+            self._ports_down = frozenset(ports)
+            if self.state is not None:
+                self.state.set_ports_down(self._ports_down)
+            self.replication.set_ports_down(self._ports_down)
 
     def add_port(self, number: int, config: PortConfig | None = None) -> None:
         """Raises SwitchError for a number out of range or one that is there already."""

@@ -12,5 +12,5 @@ through mailboxes in shared memory::
                                  wired ─► emulator.p4runtime
 
 `memory`, `calls`, `receive`, `capture`, `transmit`, `batch` and `loop` are native; `sockets` opens interfaces; `wired`
-owns the threads; `options` is the command line of `emulator.command`.
+owns the threads and `engine` the memory; `links` watches carriers; `options` is the command line of `emulator.command`.
 """

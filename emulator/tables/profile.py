@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import struct
+import threading
 from collections import Counter
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
@@ -91,6 +92,8 @@ class ActionProfile:
         self._spreads: dict[int, Spread] = {}
         """By the group's cell: all places, those of members whose port is down among them."""
         self._ports_down: frozenset[int] = frozenset()
+        self._lock = threading.RLock()
+        """Over what `set_ports_down` changes: links go down while a control plane writes."""
         self._sets: dict[int, list[int]] = {}
         """Cells of the members of one-shot sets, by the set's cell."""
         self._set_rows: dict[int, int] = {}
@@ -176,16 +179,15 @@ class ActionProfile:
             self._uses[MemberRef(member_id)] -= 1
             self._give_back_numbers(member_id)
         cell = self._group_cells.pop(group_id)
-        del self._spreads[cell]
-        self._graveyard.bury(self._blocks.pop(cell))
-        self._cells.give_back(cell)
+        self._unpoint(cell)
 
     def set_ports_down(self, ports: Collection[int]) -> None:
         """From now on choose no member that watches one of these ports, and all others."""
-        self._ports_down = frozenset(ports)
-        for cell, spread in self._spreads.items():
-            if any(port is not None for _, port in spread):
-                self._point(cell, spread)
+        with self._lock:
+            self._ports_down = frozenset(ports)
+            for cell, spread in self._spreads.items():
+                if any(port is not None for _, port in spread):
+                    self._point(cell, spread)
 
     def _fill_group(self, group_id: int, members: GroupMembers, watch: Mapping[int, int]) -> None:
         ids = [member_id for member_id, _ in members]
@@ -249,9 +251,7 @@ class ActionProfile:
         for member in self._sets.pop(cell):
             self._rows.give_back(self._set_rows.pop(member))
             self._cells.give_back(member)
-        del self._spreads[cell]
-        self._graveyard.bury(self._blocks.pop(cell))
-        self._cells.give_back(cell)
+        self._unpoint(cell)
 
     def _attach_set(self, action: ActionSet) -> int:
         if not self.schema.selector:
@@ -299,15 +299,23 @@ class ActionProfile:
 
     def _point(self, cell: int, spread: Spread) -> None:
         """Publish a group: the cells of its members' places, without those whose port is down."""
-        self._spreads[cell] = spread
-        members = [member for member, port in spread if port not in self._ports_down]
-        block = Block(8 * (len(members) + 1))
-        block.bytes.view(np.uint64)[:] = [len(members), *members]
-        write_word(cell, block.address + 1)
-        old = self._blocks.get(cell)
-        if old is not None:
-            self._graveyard.bury(old)
-        self._blocks[cell] = block
+        with self._lock:
+            self._spreads[cell] = spread
+            members = [member for member, port in spread if port not in self._ports_down]
+            block = Block(8 * (len(members) + 1))
+            block.bytes.view(np.uint64)[:] = [len(members), *members]
+            write_word(cell, block.address + 1)
+            old = self._blocks.get(cell)
+            if old is not None:
+                self._graveyard.bury(old)
+            self._blocks[cell] = block
+
+    def _unpoint(self, cell: int) -> None:
+        """A group's cell is free again."""
+        with self._lock:
+            del self._spreads[cell]
+            self._graveyard.bury(self._blocks.pop(cell))
+            self._cells.give_back(cell)
 
     def _need_member(self, member_id: int) -> None:
         if member_id not in self._members:

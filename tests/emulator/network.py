@@ -6,6 +6,7 @@ A namespace lasts as long as a process or socket in it, so nothing is left behin
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import shutil
 import socket
@@ -63,6 +64,9 @@ class Network:
                 frames.append(self.far[port].recv(65536))
             except TimeoutError:
                 break
+            except OSError as error:
+                if error.errno != errno.ENETDOWN:  # said once of an interface that has been down
+                    raise
         return frames
 
     @contextmanager

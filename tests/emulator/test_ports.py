@@ -309,6 +309,48 @@ def test_an_interface_that_goes_down_and_comes_back(net: Network, ring: bool) ->
         assert eventually(lambda: wired.counters()[2].unreachable == 2)
 
 
+def test_flows_avoid_a_port_whose_link_is_down(net: Network) -> None:
+    """Half of the flows leave each of two ports, until one loses its carrier, goes down, and comes back."""
+    switch = fabric()
+    state: Any = switch.state
+    paths = tuple(
+        WeightedAction(
+            ActionCall("FabricIngress.routing.forward", (port, 0x0200000000AA, 0x020000000000 + port)),
+            watch_port=bytes([port]),
+        )
+        for port in (2, 3)
+    )
+    state.tables["FabricIngress.routing.routes"].insert(TableEntry((Lpm(0x0A010000, 16),), ActionSet(paths)))
+    flows = [
+        bytes(
+            Ether(dst="02:00:00:00:00:0a")
+            / IP(src="10.0.0.9", dst=f"10.1.0.{i}")
+            / UDP(sport=1000 + i, dport=9, chksum=0)
+            / bytes(20)
+        )
+        for i in range(40)
+    ]
+
+    def leave_by(*ports: int) -> bool:
+        """Whether flows come to leave through these ports, all of them."""
+
+        def found() -> bool:
+            net.send(1, *flows)
+            counts = [len(net.receive(port, len(flows), 0.2)) for port in ports]
+            return sum(counts) == len(flows) and all(counts)
+
+        return eventually(found)
+
+    with WiredSwitch(switch, net.interfaces):
+        assert leave_by(2, 3)
+        ip("link set far2 down")  # s1-eth2 is up, without carrier
+        assert leave_by(3)
+        ip("link set far2 up")
+        assert leave_by(2, 3)
+        ip("link set s1-eth3 down")
+        assert leave_by(2)
+
+
 def test_captures_of_what_came_and_went(net: Network, tmp_path: Path) -> None:
     frames = [frame[: 60 + i] for i, frame in enumerate(numbered(50))]
     with WiredSwitch(pairs(), net.interfaces, capture=tmp_path):

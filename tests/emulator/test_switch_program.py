@@ -109,3 +109,36 @@ def test_a_class_of_its_own_overtakes_in_the_queue() -> None:
         ((5, 1000), [80_000, 168_000, 248_000, 328_000, 408_000]),
         ((1, 100), [88_000]),
     ]
+
+
+def test_flows_avoid_a_link_of_the_fabric_that_is_down() -> None:
+    switch = Switch(1)
+    switch.load(PROGRAM)
+    state: Any = switch.state
+    forward = "FabricIngress.routing.forward"
+    paths = tuple(WeightedAction(ActionCall(forward, (port, 1, port)), watch_port=bytes([port])) for port in (2, 3))
+    state.tables["FabricIngress.routing.routes"].insert(TableEntry((Lpm(0x0A010000, 16),), ActionSet(paths)))
+    fabric = Fabric()
+    fabric.add_switch("s1", switch)
+    for port in (1, 2, 3):
+        fabric.add_host(f"h{port}")
+        fabric.add_link((f"h{port}", 0), ("s1", port))
+
+    def through() -> dict[str, int]:
+        for i in range(40):
+            datagram = (
+                Ether(dst="02:00:00:00:00:0a")
+                / IP(src="10.0.0.9", dst=f"10.1.0.{i}")
+                / UDP(sport=i, chksum=0)
+                / bytes(20)
+            )
+            fabric.send("h1", bytes(datagram))
+        wakes = fabric.run(fabric.now_ns + 1_000_000)
+        return {wake.host: sum(len(frames) for frames in wake.frames) for wake in wakes}
+
+    both = through()
+    assert both.keys() == {"h2", "h3"}
+    fabric.set_link(("h3", 0), up=False)
+    assert through() == {"h2": 40}
+    fabric.set_link(("s1", 3), up=True)
+    assert through() == both

@@ -14,27 +14,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bench.fabric import write_job
 from bench.measure import Aim, Figure
-from controller.memory import FabricMemory
 from controller.placement import Placement
-from controller.plan import JobPlan, JobSpec, Marking, base_state, fabric_state, job_plan
-from controller.reconcile import reconcile_all
-from controller.session import Pipeline, SwitchSession
+from controller.plan import JobSpec, Marking
 from emulator.fabric import Fabric
 from emulator.p4runtime import P4RuntimeServer
 from emulator.switch import Switch
 from experiments.agents import HostAgent
 from hosts.server import ParameterServerCore
 from hosts.worker import WorkerCore
-from p4src import FABRIC_JSON, FABRIC_P4INFO
-from topologies import Routes, Topology
+from p4src import FABRIC_JSON
+from topologies import Topology
 from topologies.generators import leaf_spine
 from wire.aggregation import LANES, MESSAGE_BYTES
 from wire.frames import FRAME_HEADER_BYTES
@@ -138,7 +135,12 @@ async def _measure(
             queue_packets=link.queue_packets,
         )
     spec = JobSpec(1, tuple(scenario.workers), scenario.server, slots, slots // 2)
-    plan = await _write(topology, switches, spec, scenario.placement)
+    rpc = P4RuntimeServer(switches.values())
+    rpc.start()
+    try:
+        plan = await write_job(topology, dict.fromkeys(switches, rpc.address), spec, scenario.placement, Marking())
+    finally:
+        rpc.stop()
     workers = [
         HostAgent(fabric, topology, topology.host(name), WorkerCore(plan.workers[name])) for name in scenario.workers
     ]
@@ -172,26 +174,6 @@ def _switches(topology: Topology) -> Mapping[str, Switch]:
         switch = switches[node.name] = Switch(node.device_id)
         switch.load(FABRIC_JSON.read_bytes())
     return switches
-
-
-async def _write(topology: Topology, switches: Mapping[str, Switch], spec: JobSpec, placement: Placement) -> JobPlan:
-    """Write the job into the switches by P4Runtime, as a controller does."""
-    routes = Routes(topology)
-    nodes = {*placement.aggregators.values(), *placement.parents, placement.root} - {spec.server}
-    allotments = FabricMemory(topology).allot(spec.job, sorted(nodes), spec.slots)
-    plan = job_plan(topology, routes, spec, placement, 1, allotments)
-    bases = {name: base_state(topology, routes, name) for name in switches}
-    rpc = P4RuntimeServer(switches.values())
-    rpc.start()
-    async with AsyncExitStack() as stack:
-        stack.callback(rpc.stop)
-        pipeline = Pipeline(FABRIC_P4INFO, FABRIC_JSON)
-        sessions = {}
-        for name, switch in switches.items():
-            session = SwitchSession(name, rpc.address, device_id=switch.device_id, pipeline=pipeline)
-            sessions[name] = await stack.enter_async_context(session)
-        await reconcile_all(sessions, fabric_state(topology, bases, [plan], Marking()))
-    return plan
 
 
 def figures() -> Iterator[Figure]:

@@ -1,0 +1,101 @@
+"""One rank of a benchmark's all-reduce, a process in its host: `python -m bench.rank RANK`, by Weir or by Gloo.
+
+It reads a `Rank` from its command line, says "ready" on its standard output, and for every line on its standard input
+sums its tensor with the others' and answers in one line how many seconds that took.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hosts.udp import UdpWorker
+from hosts.worker import WorkerCore, WorkerOptions
+from wire.control import WorkerPlan
+
+OPTIONS: Final = WorkerOptions(initial_timeout_ns=100_000_000, least_timeout_ns=20_000_000)
+"""Many processes share few cores: what takes long is seldom lost."""
+_TIMEOUT_S: Final = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """What one process is to do."""
+
+    rank: int
+    ranks: int
+    values: int
+    """float32 values of the tensor."""
+    plan: WorkerPlan | None = None
+    """Weir's; None: Gloo."""
+    address: int = 0
+    """Of this rank's host, for Weir."""
+    port: int = 0
+    store: str = ""
+    """Where Gloo's ranks meet: HOST:PORT at rank 0."""
+
+    def dump(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def load(cls, text: str) -> Rank:
+        values = json.loads(text)
+        plan = None if values["plan"] is None else WorkerPlan(**values["plan"])
+        return cls(**{**values, "plan": plan})
+
+
+Allreduce = Callable[[NDArray[np.float32]], NDArray[np.float32]]
+
+
+@contextmanager
+def _weir(task: Rank, plan: WorkerPlan) -> Iterator[Allreduce]:
+    with UdpWorker(WorkerCore(plan, OPTIONS), task.address, task.port) as worker:
+        yield lambda tensor: worker.wait(worker.submit(tensor), _TIMEOUT_S).array
+
+
+@contextmanager
+def _gloo(task: Rank) -> Iterator[Allreduce]:
+    import torch
+    import torch.distributed
+
+    torch.set_num_threads(1)  # many processes share few cores
+    distributed: Any = torch.distributed
+    distributed.init_process_group("gloo", init_method=f"tcp://{task.store}", rank=task.rank, world_size=task.ranks)
+
+    def allreduce(tensor: NDArray[np.float32]) -> NDArray[np.float32]:
+        total = torch.from_numpy(tensor)
+        distributed.all_reduce(total)
+        result: NDArray[np.float32] = total.numpy()
+        return result
+
+    yield allreduce
+    distributed.destroy_process_group()
+
+
+def main() -> None:
+    """Serve the lines of the standard input."""
+    task = Rank.load(sys.argv[1])
+    tensor = np.full(task.values, task.rank + 1, np.float32)
+    expected = task.ranks * (task.ranks + 1) / 2
+    with _gloo(task) if task.plan is None else _weir(task, task.plan) as allreduce:
+        print("ready", flush=True)
+        for _ in sys.stdin:
+            mine = tensor.copy()
+            started = time.perf_counter()
+            total = allreduce(mine)
+            seconds = time.perf_counter() - started
+            if not (total == expected).all():
+                raise RuntimeError(f"rank {task.rank}: the sum is wrong")
+            print(seconds, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -2,27 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-
-import numpy as np
-from numpy.typing import NDArray
 
 from controller.placement import Placement, PlacementError, Problem
 from controller.plan import JobSpec
-from hosts import reference_sum
-from hosts.quantization import (
-    block_exponents,
-    chunk_count,
-    dequantize,
-    quantize,
-    scale_table,
-    to_chunks,
-)
-from hosts.tensors import Reduced
 from hosts.worker import WorkerCore
 from tests.schedules.rig import MS, OPTIONS, PACE, Chosen, Control, Rig
 from tests.schedules.schedule import (
@@ -37,13 +22,12 @@ from tests.schedules.schedule import (
     draw_tree,
     fabric_named,
 )
-from wire.aggregation import LANES
+from tests.schedules.sums import Summing, draw_tensors
 
 REST_NS = 100 * MS
 """Until all switches are back, and rid of a job that has ended."""
 LIMIT_NS = 3_000 * MS
 """Of virtual time: a job that takes longer is stuck."""
-Tensors = Sequence[Sequence[NDArray[np.float32]]]
 
 
 @dataclass
@@ -110,9 +94,16 @@ class _Play:
         self.schedule = schedule
         self.rig = rig
         self.rng = rng
-        self.tensors = schedule.tensors()
         self.names = schedule.worker_names
-        self.sums: dict[str, dict[int, Reduced]] = {name: {} for name in self.names}
+        self.spec = JobSpec(
+            schedule.job,
+            self.names,
+            schedule.server_name,
+            schedule.slots,
+            schedule.window,
+            spares=schedule.spares,
+        )
+        self.summing = Summing(rig, self.spec, draw_tensors(schedule.seed, schedule.sizes, schedule.workers))
         self.waiting = sorted(schedule.happenings, key=lambda h: h.rounds)
         self.seen = Seen(schedules=1)
 
@@ -122,26 +113,16 @@ class _Play:
             rig.controller.memory.allot(0, [s.name for s in rig.topology.switches], schedule.slots_before)
         await rig.controller.start()
         self._damage()
-        spec = JobSpec(
-            schedule.job,
-            self.names,
-            schedule.server_name,
-            schedule.slots,
-            schedule.window,
-            spares=schedule.spares,
-        )
-        await rig.admit(spec)
+        await rig.admit(self.spec)
         for name in self.names:
-            rig.after(0, lambda name=name: self._submit(name, 0))  # type: ignore[misc]
-        await rig.run(self._finished, LIMIT_NS, repr(schedule), self._look)
+            self._submit(name, 0)
+        await rig.run(lambda: self.summing.finished, LIMIT_NS, repr(schedule), self._look)
         self.seen.longest_ns = rig.now_ns
-        survivors = rig.workers(schedule.job)
-        check_sums(self.tensors, self.names, {name: self.sums[name] for name in survivors})
-        self._note(survivors)
+        self.summing.check()
+        self._note()
         await rig.finish(schedule.job)
         rig.controller.memory.retain(0)
-        rest_ns = rig.now_ns + REST_NS
-        await rig.run(lambda: rig.now_ns >= rest_ns, LIMIT_NS, f"after the end of {schedule!r}")
+        await rig.rest(REST_NS)
         await rig.check_empty()
         return self.seen
 
@@ -158,35 +139,15 @@ class _Play:
                 if topology.is_host(topology.peer(end).node):
                     self.rig.fabric.set_link((end.node, end.port), corrupt=damage.rate, both=False)
 
-    def _submit(self, name: str, first: int) -> None:
+    def _submit(self, name: str, number: int) -> None:
         """Give a worker its next tensor, or all of them."""
-        if name in self.rig.dead:
-            return
-        gap_ns = self.schedule.gap_ns
-        rank = self.names.index(name)
-        for number in range(first, first + 1 if gap_ns else len(self.tensors)):
-            handle = self.rig.worker(name).submit(self.tensors[number][rank], name=f"t{number}", weight=1 << 4 * rank)
-            assert handle == number
-        self.rig.flush([name])
-        self._collect(name)
-        if gap_ns and first + 1 < len(self.tensors):
-            self.rig.after(gap_ns, lambda: self._submit(name, first + 1))
-
-    def _collect(self, name: str) -> None:
-        worker = self.rig.worker(name)
-        for handle in worker.pop_finished():
-            reduced = worker.take(handle)
-            assert reduced is not None
-            self.sums[name][handle] = reduced
-
-    def _finished(self) -> bool:
-        job = self.schedule.job
-        assert job not in self.rig.controller.aborted, self.rig.controller.aborted[job]
-        return all(len(self.sums[name]) == len(self.tensors) for name in self.rig.workers(self.schedule.job))
+        count, gap_ns = len(self.schedule.sizes), self.schedule.gap_ns
+        self.summing.submit(name, range(number, number + 1 if gap_ns else count))
+        if gap_ns and number + 1 < count:
+            self.rig.after(gap_ns, lambda: self._submit(name, number + 1))
 
     def _look(self) -> None:
-        for name in self.rig.workers(self.schedule.job):
-            self._collect(name)
+        self.summing.collect()
         if not self.waiting:
             return
         fastest = max(self.rig.worker(name).rounds_complete for name in self.rig.workers(self.schedule.job))
@@ -218,9 +179,9 @@ class _Play:
             case LinkDown(end=end, noticed_ns=noticed_ns, for_ns=for_ns):
                 rig.take_down(end, noticed_ns, for_ns)
 
-    def _note(self, survivors: Sequence[str]) -> None:
+    def _note(self) -> None:
         rig, seen = self.rig, self.seen
-        seen.sums += len(self.tensors) * len(survivors)
+        seen.sums += len(self.schedule.sizes) * len(rig.workers(self.schedule.job))
         seen.generations += rig.controller.jobs[self.schedule.job].generation
         for name, agent in rig.agents.items():
             counters = agent.core.counters
@@ -229,57 +190,3 @@ class _Play:
             seen.hosts["retransmitted"] += counters.retransmitted
         for name in rig.switches:
             seen.switches.update(rig.drops(name))
-
-
-def check_sums(tensors: Tensors, names: Sequence[str], sums: dict[str, dict[int, Reduced]]) -> None:
-    """All survivors hold the same bits, and these are the exact sum over the workers that the weights tell.
-
-    `sums` is by survivor and tensor. Worker i submitted with weight 16^i, so that the digits of a chunk's weight say
-    who is in its sum, and how often.
-    """
-    everyone = range(len(names))
-    alive = {names.index(name) for name in sums}
-    for number, arrays in enumerate(tensors):
-        one = sums[next(iter(sums))][number]
-        for name, mine in sums.items():
-            assert mine[number].array.tobytes() == one.array.tobytes(), f"tensor {number} differs at {name}"
-            assert mine[number].weights.tobytes() == one.weights.tobytes(), f"weights of tensor {number} differ"
-        assert one.array.shape == arrays[0].shape
-        assert len(one.weights) == chunk_count(arrays[0].size)
-        whole = sum(1 << 4 * rank for rank in everyone)
-        if (one.weights == whole).all():
-            assert one.array.tobytes() == reference_sum(arrays).tobytes(), f"tensor {number}: wrong sum"
-            continue
-        padded = np.zeros((len(one.weights), LANES), np.float32)
-        padded.reshape(-1)[: one.array.size] = one.array
-        for chunk, weight in enumerate(one.weights.tolist()):
-            digits = [weight >> 4 * rank & 15 for rank in everyone]
-            assert sum(digit << 4 * rank for rank, digit in enumerate(digits)) == weight
-            assert set(digits) <= {0, 1}, f"tensor {number}, chunk {chunk}: a worker is in the sum twice: {digits}"
-            adding = {rank for rank, digit in enumerate(digits) if digit}
-            assert alive <= adding, f"tensor {number}, chunk {chunk}: of {alive}, only {adding} are in the sum"
-            assert any(
-                padded[chunk].tobytes() == exact.tobytes() for exact in _chunk_sums(arrays, chunk, adding, len(names))
-            ), f"tensor {number}, chunk {chunk}: wrong sum over {adding}"
-
-
-def _chunk_sums(
-    arrays: Sequence[NDArray[np.float32]], chunk: int, adding: set[int], workers: int
-) -> Iterator[NDArray[np.float32]]:
-    """The exact sums of a chunk over `adding`.
-
-    There may be several, since the chunk's exponent was agreed some rounds before, perhaps with workers that were lost
-    in between; it sets the scale, hence the rounding.
-    """
-    scales = scale_table(workers)
-    cut = [to_chunks(array, "tensor")[chunk : chunk + 1] for array in arrays]
-    exponents = [block_exponents(one, "tensor", one.shape) for one in cut]
-    lost = set(range(workers)) - adding
-    for agreed in {
-        int(max(exponents[rank][0] for rank in adding | set(others)))
-        for count in range(len(lost) + 1)
-        for others in itertools.combinations(sorted(lost), count)
-    }:
-        agreed_exponents = np.array([agreed], np.uint8)
-        total = sum(quantize(cut[rank], agreed_exponents, scales) for rank in sorted(adding))
-        yield dequantize(np.asarray(total, np.int32), agreed_exponents, scales)[0]

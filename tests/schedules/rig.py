@@ -15,7 +15,7 @@ from __future__ import annotations
 import heapq
 import inspect
 import random
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, cast
 
@@ -177,10 +177,6 @@ class Rig:
         plan = self.controller.jobs[job]
         return [name for name in plan.workers if name not in self.dead]
 
-    def flush(self, names: Iterable[str]) -> None:
-        for name in names:
-            self.agents[name].flush()
-
     # --- faults ---
 
     def kill(self, host: str) -> None:
@@ -250,6 +246,11 @@ class Rig:
             if self.now_ns >= self._next_ns():
                 await self._act()
             assert self.now_ns < end_ns, f"{what}: not done in {limit_ns / MS:g} ms of virtual time; {self.waiting()}"
+
+    async def rest(self, for_ns: int) -> None:
+        """Let time go on for so long."""
+        end_ns = self.now_ns + for_ns
+        await self.run(lambda: self.now_ns >= end_ns, 2 * for_ns, "a rest")
 
     def _wake(self, wake: Wake) -> None:
         agent = self.agents.get(wake.host)

@@ -11,9 +11,6 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Final
 
-import numpy as np
-from numpy.typing import NDArray
-
 from controller.placement import Placement
 from topologies.generators import fat_tree, leaf_spine
 from topologies.model import Endpoint, Topology
@@ -194,14 +191,6 @@ class Schedule:
         random.Random(f"hosts {self.seed}").shuffle(names)
         return tuple(names)
 
-    def tensors(self) -> list[list[NDArray[np.float32]]]:
-        """By tensor and rank. Magnitudes differ, so that exponents do."""
-        rng = np.random.default_rng(self.seed)
-        return [
-            [(rng.standard_normal(size) * np.exp2(rng.integers(-8, 9))).astype(np.float32) for _ in range(self.workers)]
-            for size in self.sizes
-        ]
-
 
 def rounds_of(sizes: Sequence[int], window: int) -> int:
     chunks = [-(-size // 256) for size in sizes]
@@ -223,7 +212,8 @@ def _draw_happenings(rng: random.Random, schedule: Schedule, rounds: int, faults
         drawn.append(Kill(*when(), rank))
     if schedule.server and rng.random() < 0.15:
         drawn.append(KillServer(*when()))
-    if schedule.workers > 2 and rng.random() < 0.15:
+    deaths = sum(isinstance(one, Kill) for one in drawn)
+    if schedule.workers > deaths + 1 and rng.random() < 0.15:  # somebody is left
         drawn.append(Hang(*when(), rng.randrange(schedule.workers), rng.randint(1, 100) * 1000 * US))
     if rng.random() < 0.25:
         drawn.append(Restart(*when(), rng.choice(topology.switches).name, rng.randint(1, 20_000) * US))

@@ -1,0 +1,136 @@
+"""Tensors that one job sums on a rig, and what the sums must be: exact, and the same at every survivor."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from controller.plan import JobSpec
+from hosts import reference_sum
+from hosts.quantization import block_exponents, chunk_count, dequantize, quantize, scale_table, to_chunks
+from hosts.tensors import Reduced
+from tests.schedules.rig import Rig
+from wire.aggregation import LANES
+
+Tensors = Sequence[Sequence[NDArray[np.float32]]]
+"""By tensor and rank."""
+
+
+def draw_tensors(seed: int, sizes: Sequence[int], workers: int) -> Tensors:
+    """Magnitudes differ, so that exponents do."""
+    rng = np.random.default_rng(seed)
+    return [
+        [(rng.standard_normal(size) * np.exp2(rng.integers(-8, 9))).astype(np.float32) for _ in range(workers)]
+        for size in sizes
+    ]
+
+
+class Summing:
+    """A running job's tensors: submitted to its workers, and taken from them when they are summed."""
+
+    def __init__(self, rig: Rig, spec: JobSpec, tensors: Tensors) -> None:
+        self.job = spec.job
+        self.names = spec.workers
+        self.sums: dict[str, dict[int, Reduced]] = {name: {} for name in spec.workers}
+        self._rig = rig
+        self._tensors = tensors
+
+    def submit_all(self) -> None:
+        """All tensors to all workers, at once."""
+        for name in self.names:
+            self.submit(name, range(len(self._tensors)))
+
+    def submit(self, name: str, numbers: range) -> None:
+        """These tensors to a worker, unless it is dead."""
+        if name in self._rig.dead:
+            return
+        rank = self.names.index(name)
+        for number in numbers:
+            weight = 1 << 4 * rank if len(self.names) <= 8 else 1
+            handle = self._rig.worker(name).submit(self._tensors[number][rank], name=f"t{number}", weight=weight)
+            assert handle == number
+        self._rig.agents[name].flush()
+        self.collect()
+
+    def collect(self) -> None:
+        for name in self._rig.workers(self.job):
+            worker = self._rig.worker(name)
+            for handle in worker.pop_finished():
+                reduced = worker.take(handle)
+                assert reduced is not None
+                self.sums[name][handle] = reduced
+
+    @property
+    def finished(self) -> bool:
+        """Whether every worker that is left has every sum. AssertionError when the job was aborted."""
+        aborted = self._rig.controller.aborted
+        assert self.job not in aborted, aborted[self.job]
+        return all(len(self.sums[name]) == len(self._tensors) for name in self._rig.workers(self.job))
+
+    def check(self) -> None:
+        """Raises AssertionError unless every sum is exact."""
+        survivors = {name: self.sums[name] for name in self._rig.workers(self.job)}
+        if len(self.names) <= 8:
+            check_sums(self._tensors, self.names, survivors)
+        else:
+            for number, arrays in enumerate(self._tensors):
+                exact = reference_sum(arrays)
+                for name, mine in survivors.items():
+                    assert mine[number].array.tobytes() == exact.tobytes(), f"tensor {number}: wrong sum at {name}"
+
+
+def check_sums(tensors: Tensors, names: Sequence[str], sums: dict[str, dict[int, Reduced]]) -> None:
+    """All survivors hold the same bits, and these are the exact sum over the workers that the weights tell.
+
+    `sums` is by survivor and tensor. Worker i submitted with weight 16^i, so that the digits of a chunk's weight say
+    who is in its sum, and how often.
+    """
+    everyone = range(len(names))
+    alive = {names.index(name) for name in sums}
+    for number, arrays in enumerate(tensors):
+        one = sums[next(iter(sums))][number]
+        for name, mine in sums.items():
+            assert mine[number].array.tobytes() == one.array.tobytes(), f"tensor {number} differs at {name}"
+            assert mine[number].weights.tobytes() == one.weights.tobytes(), f"weights of tensor {number} differ"
+        assert one.array.shape == arrays[0].shape
+        assert len(one.weights) == chunk_count(arrays[0].size)
+        whole = sum(1 << 4 * rank for rank in everyone)
+        if (one.weights == whole).all():
+            assert one.array.tobytes() == reference_sum(arrays).tobytes(), f"tensor {number}: wrong sum"
+            continue
+        padded = np.zeros((len(one.weights), LANES), np.float32)
+        padded.reshape(-1)[: one.array.size] = one.array
+        for chunk, weight in enumerate(one.weights.tolist()):
+            digits = [weight >> 4 * rank & 15 for rank in everyone]
+            assert sum(digit << 4 * rank for rank, digit in enumerate(digits)) == weight
+            assert set(digits) <= {0, 1}, f"tensor {number}, chunk {chunk}: a worker is in the sum twice: {digits}"
+            adding = {rank for rank, digit in enumerate(digits) if digit}
+            assert alive <= adding, f"tensor {number}, chunk {chunk}: of {alive}, only {adding} are in the sum"
+            assert any(
+                padded[chunk].tobytes() == exact.tobytes() for exact in _chunk_sums(arrays, chunk, adding, len(names))
+            ), f"tensor {number}, chunk {chunk}: wrong sum over {adding}"
+
+
+def _chunk_sums(
+    arrays: Sequence[NDArray[np.float32]], chunk: int, adding: set[int], workers: int
+) -> Iterator[NDArray[np.float32]]:
+    """The exact sums of a chunk over `adding`.
+
+    There may be several, since the chunk's exponent was agreed some rounds before, perhaps with workers that were lost
+    in between; it sets the scale, hence the rounding.
+    """
+    scales = scale_table(workers)
+    cut = [to_chunks(array, "tensor")[chunk : chunk + 1] for array in arrays]
+    exponents = [block_exponents(one, "tensor", one.shape) for one in cut]
+    lost = set(range(workers)) - adding
+    for agreed in {
+        int(max(exponents[rank][0] for rank in adding | set(others)))
+        for count in range(len(lost) + 1)
+        for others in itertools.combinations(sorted(lost), count)
+    }:
+        agreed_exponents = np.array([agreed], np.uint8)
+        total = sum(quantize(cut[rank], agreed_exponents, scales) for rank in sorted(adding))
+        yield dequantize(np.asarray(total, np.int32), agreed_exponents, scales)[0]

@@ -250,6 +250,7 @@ class Rig:
     async def rest(self, for_ns: int) -> None:
         """Let time go on for so long."""
         end_ns = self.now_ns + for_ns
+        self.after(for_ns, lambda: None)  # or time would go on to the limit
         await self.run(lambda: self.now_ns >= end_ns, 2 * for_ns, "a rest")
 
     def _wake(self, wake: Wake) -> None:

@@ -300,7 +300,8 @@ def parse_frames(frames: Iterable[bytes]) -> tuple[list[Probes], int]:
 
 def _decode_hops(stack: NDArray[np.uint8], instructions: int, domain_instructions: int) -> NDArray[np.void]:
     """(n, hops, bytes per hop) uint8 → HOP (n, hops)."""
-    hops = np.full(stack.shape[:2], UNAVAILABLE, HOP)
+    # as numbers and not as records, which NumPy is slow to copy
+    hops: NDArray[np.void] = np.full((*stack.shape[:2], HOP.itemsize // 8), UNAVAILABLE, np.int64).view(HOP)[..., 0]
     offset = 0
 
     def take(width: int) -> NDArray[np.int64]:

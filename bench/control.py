@@ -1,0 +1,261 @@
+"""The controller's own work: telemetry collected, and a job placed
+
+Telemetry: the collector takes the finished probes of a large fabric, period by period, and is held against the plain
+way to do it: a Python loop over frames and hops with `struct`, and a dict for each link. Both come to the same rates. A
+report is one hop of one probe. The collector works in batches, whose fixed cost a small fabric does not repay.
+
+Placement: the strategy AGG (screening, then the LP) is held against one mixed-integer program for trees of one level,
+which HiGHS solves to the optimum; and its slowest link against that optimum, which a tree of more levels may beat.
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+import scipy.optimize  # type: ignore[import-untyped]
+import scipy.sparse  # type: ignore[import-untyped]
+
+from bench.measure import Figure, cpu_seconds
+from controller.placement import Costs, LinkLoad, Placement, Problem
+from controller.probes import Probe, ProbeFrames, plan_probes
+from controller.strategies import strategy
+from controller.telemetry import Telemetry
+from topologies import Endpoint, Routes, Topology, fat_tree, leaf_spine
+from wire.aggregation import FAN_IN
+from wire.frames import encapsulate
+from wire.int_md import INT_PORT, MD_WORDS
+
+RUNS: Final = 5
+PERIOD_NS: Final = 10_000_000
+PERIODS: Final = 8
+PROBLEMS: Final = 5
+GRADIENT_BYTES: Final = 100_000_000
+
+
+def figures() -> Iterator[Figure]:
+    """Run the benchmarks of this module."""
+    yield _collecting(fat_tree(8))
+    yield _collecting(fat_tree(16))
+    yield from _placing(leaf_spine(6, 2, 6))
+
+
+# --- telemetry --------------------------------------------------------------------------------------------------------
+
+_IP_AT: Final = 14
+_UDP_AT: Final = 34
+_SHIM_AT: Final = 42
+_STACK_AT: Final = 58
+_HOP: Final = struct.Struct("!IHHIIQQ")
+"""What the controller's probes ask of each hop: node, ports, latency, queue and depth, egress time, bytes sent."""
+
+
+def _collecting(topology: Topology) -> Figure:
+    probes = plan_probes(topology, Routes(topology))
+    periods = _finished(topology, probes, random.Random(1))
+    reports = sum(len(probe.certain) for probe in probes) * PERIODS
+    turns = []
+    for _ in range(RUNS):
+        collector = Telemetry(topology, probes, period_ns=PERIOD_NS)
+        plain = _PlainCollector()
+        turns.append(
+            (cpu_seconds(partial(_collect, collector, periods)), cpu_seconds(partial(plain.take_all, periods)))
+        )
+        rates = [plain.links[topology.switch(link.node).device_id, link.port]["rate"] for link in collector.links]
+        assert np.allclose(collector.state["rate"], rates), "both must come to the same rates"
+    mine, theirs = ([reports / taken for taken in column] for column in zip(*turns, strict=True))
+    name = f"telemetry of {len(topology.switches)} switches, {len(probes)} probes a period"
+    return Figure(name, "reports/s", tuple(mine), "Python loop", tuple(theirs))
+
+
+def _collect(collector: Telemetry, periods: Sequence[Sequence[bytes]]) -> None:
+    for number, frames in enumerate(periods):
+        collector.send_all(number * PERIOD_NS)
+        collector.receive(frames, number * PERIOD_NS + PERIOD_NS // 2)
+
+
+def _finished(topology: Topology, probes: Sequence[Probe], rng: random.Random) -> list[list[bytes]]:
+    """The frames of all probes as the last switches hand them to the controller, period by period."""
+    source = ProbeFrames(topology, probes)
+    sent = {link: 0 for probe in probes for link in probe.certain}
+    periods = []
+    for number in range(PERIODS):
+        for link in sent:
+            sent[link] += rng.randrange(1_000_000)
+        frames = []
+        for probe in probes:
+            frame = source.frame(probe.index, number)
+            stack = b"".join(
+                _HOP.pack(
+                    topology.switch(link.node).device_id, 1, link.port, 7, 3, (1 + number) * PERIOD_NS, sent[link]
+                )
+                for link in reversed(probe.certain)
+            )
+            body = bytearray(frame[_SHIM_AT:_STACK_AT] + stack + frame[_STACK_AT:])
+            body[1] += len(stack) // 4
+            whole = encapsulate(
+                np.frombuffer(bytes(body), np.uint8)[None],
+                source=int.from_bytes(frame[_IP_AT + 12 : _IP_AT + 16], "big"),
+                destination=int.from_bytes(frame[_IP_AT + 16 : _IP_AT + 20], "big"),
+                source_mac=1,
+                destination_mac=2,
+                source_port=INT_PORT,
+                destination_port=INT_PORT,
+            )
+            frames.append(whole.tobytes())
+        periods.append(frames)
+    return periods
+
+
+class _PlainCollector:
+    """The same averages by a loop over frames and hops."""
+
+    def __init__(self) -> None:
+        self.links: dict[tuple[int, int], dict[str, float]] = {}
+
+    def take_all(self, periods: Iterable[Iterable[bytes]]) -> None:
+        for frames in periods:
+            for frame in frames:
+                self._take_frame(frame)
+
+    def _take_frame(self, frame: bytes) -> None:
+        total = sum(struct.unpack_from("!10H", frame, _IP_AT))
+        ether_type, version, protocol = struct.unpack_from("!HB8xB", frame, _IP_AT - 2)
+        port, length = struct.unpack_from("!2xHH", frame, _UDP_AT)
+        words, hop_words = struct.unpack_from("!xB4xB", frame, _SHIM_AT)
+        if (ether_type, version, protocol, port) != (0x0800, 0x45, 17, INT_PORT) or total % 0xFFFF:
+            return
+        end = _STACK_AT + 4 * (words - MD_WORDS)
+        if length + _UDP_AT > len(frame) or end > len(frame) or 4 * hop_words != _HOP.size:
+            return
+        for at in range(end - _HOP.size, _STACK_AT - 1, -_HOP.size):
+            node, _, egress, latency, depth, at_ns, sent = _HOP.unpack_from(frame, at)
+            self._take_hop(node, egress, latency, depth & 0xFFFFFF, at_ns, sent)
+
+    def _take_hop(self, node: int, port: int, latency: int, depth: int, at_ns: int, sent: int) -> None:
+        link = self.links.get((node, port))
+        if link is None:
+            fresh = {"at_ns": at_ns, "sent": sent, "queue": depth, "latency": latency, "rate": 0.0, "rated": 0}
+            self.links[node, port] = fresh
+            return
+        elapsed = at_ns - link["at_ns"]
+        if elapsed < PERIOD_NS // 8:
+            return
+        weight = min(elapsed, 2 * PERIOD_NS) / (2 * PERIOD_NS)
+        rate = (sent - link["sent"]) / (elapsed * 1e-9)
+        link["rate"] = link["rate"] + weight * (rate - link["rate"]) if link["rated"] else rate
+        link["queue"] += weight * (depth - link["queue"])
+        link["latency"] += weight * (latency - link["latency"])
+        link["at_ns"], link["sent"], link["rated"] = at_ns, sent, 1
+
+
+# --- placement --------------------------------------------------------------------------------------------------------
+
+
+def _placing(topology: Topology) -> Iterator[Figure]:
+    rng = random.Random(1)
+    routes = Routes(topology)
+    hosts = [host.name for host in topology.hosts]
+    search = strategy("agg")
+    mine, theirs, found, optimal = [], [], [], []
+    for number in range(PROBLEMS + 1):
+        loads = {
+            link: LinkLoad(topology.link_at(link).rate_bps * rng.choice((0.0, 0.3, 0.6, 0.8)))
+            for link in topology.directed_links
+            if rng.random() < 0.5
+        }
+        problem = Problem(routes, tuple(hosts[1:]), hosts[0], GRADIENT_BYTES, loads)
+        started = time.perf_counter()
+        placement = search.place(problem, rng)
+        placed = time.perf_counter()
+        bound = _optimum(problem)
+        if number == 0:
+            continue  # the first compiles what later problems of the fabric share
+        mine.append(placed - started)
+        theirs.append(time.perf_counter() - placed)
+        found.append(_slowest_link(problem, placement))
+        optimal.append(bound)
+    name = f"{len(hosts) - 1} workers, {len(topology.switches)} switches"
+    peer = "mixed-integer program, HiGHS"
+    yield Figure(f"AGG places {name}", "s", tuple(mine), peer, tuple(theirs), less_is_better=True)
+    yield Figure(f"AGG's slowest link, {name}", "s", tuple(found), peer, tuple(optimal), less_is_better=True)
+
+
+def _slowest_link(problem: Problem, placement: Placement) -> float:
+    """The time of the slowest link (docs/design.md §5), without latencies."""
+    costs = Costs(problem)
+    streams = costs.streams((*placement.aggregators.items(), *placement.parents.items()))
+    return max(streams.load(link) * costs.seconds_per_stream(link) for link in streams.total)
+
+
+def _optimum(problem: Problem) -> float:
+    """The least time of the slowest link, of all trees in which every switch sends its sum to the server.
+
+    Variables: streams of each rack to each sink, whether a switch is used, whether a link carries a shared stream, and
+    the time. A link's load is Σ shares, and 1 − the least share more where any is below 1, as `Streams.load` has it.
+    """
+    costs, routes = Costs(problem), problem.routes
+    server = problem.server
+    assert server is not None
+    racks = {rack: len(workers) for rack, workers in problem.racks.items()}
+    switches = [switch.name for switch in problem.topology.switches]
+    streams = [(r, k) for r in racks for k in switches if routes.unique_path(r, k) is not None]
+    streams += [(rack, server) for rack in racks]
+    columns: dict[Any, int] = {}
+    for key in (*streams, *switches, "time"):
+        columns[key] = len(columns)
+    loads: dict[Endpoint, dict[int, float]] = {}
+    for key in (*streams, *switches):
+        source, sink = (key, server) if isinstance(key, str) else key
+        if source == sink:
+            continue
+        for link, share in (*routes.shares(source, sink).items(), *routes.shares(sink, source).items()):
+            loads.setdefault(link, {})[columns[key]] = share
+    rows: list[tuple[dict[int, float], float, float]] = []
+    for link, shares in loads.items():
+        load = dict(shares)
+        least = min(shares.values())
+        if least < 1:
+            shared = columns.setdefault(link, len(columns))
+            load[shared] = 1 - least
+            for column, share in shares.items():
+                if share < 1:
+                    rows.append(({column: 1.0, shared: -float(FAN_IN)}, -np.inf, 0.0))
+        each = costs.seconds_per_stream(link)
+        rows.append(({**{c: each * share for c, share in load.items()}, columns["time"]: -1.0}, -np.inf, 0.0))
+    for rack, count in racks.items():
+        rows.append(({columns[s]: 1.0 for s in streams if s[0] == rack}, count, count))
+    for switch in switches:
+        into = {columns[s]: 1.0 for s in streams if s[1] == switch}
+        rows.append((into | {columns[switch]: -float(FAN_IN)}, -np.inf, 0.0))
+    own = max(
+        costs.seconds_per_stream(link)
+        for worker in problem.workers
+        for link in (Endpoint(worker, 0), problem.topology.peer(Endpoint(worker, 0)))
+    )
+    lower, upper = np.zeros(len(columns)), np.full(len(columns), float(len(problem.workers)))
+    upper[[columns[key] for key in columns if isinstance(key, Endpoint) or key in switches]] = 1
+    lower[columns["time"]], upper[columns["time"]] = own, np.inf
+    integral = np.ones(len(columns))
+    integral[columns["time"]] = 0
+    matrix = scipy.sparse.lil_matrix((len(rows), len(columns)))
+    for at, (terms, _, _) in enumerate(rows):
+        for column, factor in terms.items():
+            matrix[at, column] = factor
+    objective = np.zeros(len(columns))
+    objective[columns["time"]] = 1
+    solved = scipy.optimize.milp(
+        objective,
+        integrality=integral,
+        bounds=scipy.optimize.Bounds(lower, upper),
+        constraints=scipy.optimize.LinearConstraint(
+            matrix.tocsr(), [low for _, low, _ in rows], [high for _, _, high in rows]
+        ),
+    )
+    assert solved.success, solved.message
+    return float(solved.x[columns["time"]])

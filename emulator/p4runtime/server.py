@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import grpc
 from finsy.proto import p4r
@@ -58,7 +58,7 @@ class P4RuntimeServer:
             self._devices[datapath.device_id] = Device(datapath)
         self._wanted_address = address
         self._tls = tls
-        self._server: grpc.Server | None = None
+        self._running: tuple[grpc.Server, ThreadPoolExecutor] | None = None
         self.port = 0
 
     @property
@@ -72,8 +72,9 @@ class P4RuntimeServer:
     def start(self) -> None:
         """Listen and serve, on threads of the server's own."""
         streams = 2 * MAX_CLIENTS * max(len(self._devices), 1)
+        threads = ThreadPoolExecutor(streams + _UNARY_THREADS, thread_name_prefix="p4runtime")
         server = grpc.server(
-            ThreadPoolExecutor(streams + _UNARY_THREADS, thread_name_prefix="p4runtime"),
+            threads,
             options=[
                 ("grpc.so_reuseport", 0),
                 ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
@@ -90,16 +91,18 @@ class P4RuntimeServer:
         for device in self._devices.values():
             device.attach()
         server.start()
-        self._server = server
+        self._running = server, threads
 
     def stop(self) -> None:
         """End all streams and stop listening; returns when that is done. Does nothing on a server that does not run."""
-        if self._server is None:
+        if self._running is None:
             return
+        server, threads = self._running
         for device in self._devices.values():
             device.detach()
-        self._server.stop(grace=None).wait()
-        self._server = None
+        server.stop(grace=None).wait()
+        threads.shutdown(wait=False)  # gRPC leaves them waiting for more
+        self._running = None
 
     def packet_outs(self, device_id: int) -> int:
         """Packet-outs received for a switch so far and done with: injected, or refused."""
@@ -222,7 +225,7 @@ class _Servicer:
         except EmulatorError as raised:
             refusal = refusal_of(raised)
             error.canonical_code, error.message = refusal.number, refusal.message
-            session.send(p4r.StreamMessageResponse(error=error))
+            session.offer(p4r.StreamMessageResponse(error=error))
 
     def _arbitrate(self, session: Session, message: p4r.MasterArbitrationUpdate) -> None:
         if session.role is not None:
@@ -257,39 +260,60 @@ class _Servicer:
 def _handlers(servicer: _Servicer) -> grpc.GenericRpcHandler:
     """The service as gRPC registers it.
 
-    Not by the generated `add_P4RuntimeServicer_to_server`: when gRPC itself fails to parse a stream's message and the
-    handler then returns, the call is never finished and stopping the server waits for ever. So a stream's message that
-    cannot be parsed reaches the handler, as a `Refusal`.
+    Not by the generated `add_P4RuntimeServicer_to_server`: where gRPC itself fails to parse a message it logs a
+    traceback, and when that was a stream's and the handler then returns, the call is never finished and stopping the
+    server waits for ever. So gRPC is given parsers that never fail: bytes that are no message become a `Refusal`.
     """
-    unary, streaming = grpc.unary_unary_rpc_method_handler, grpc.unary_stream_rpc_method_handler
+
+    def unary(method: Callable[[Any, grpc.ServicerContext], Message], kind: type[Message]) -> Any:
+        return grpc.unary_unary_rpc_method_handler(_unless_refused(method), _parser(kind), _serialized)
+
     return grpc.method_handlers_generic_handler(
         "p4.v1.P4Runtime",
         {
-            "Capabilities": unary(servicer.Capabilities, p4r.CapabilitiesRequest.FromString, _serialized),
-            "Write": unary(servicer.Write, p4r.WriteRequest.FromString, _serialized),
-            "Read": streaming(servicer.Read, p4r.ReadRequest.FromString, _serialized),
+            "Capabilities": unary(servicer.Capabilities, p4r.CapabilitiesRequest),
+            "Write": unary(servicer.Write, p4r.WriteRequest),
+            "Read": grpc.unary_stream_rpc_method_handler(
+                _unless_refused(servicer.Read), _parser(p4r.ReadRequest), _serialized
+            ),
             "SetForwardingPipelineConfig": unary(
-                servicer.SetForwardingPipelineConfig, p4r.SetForwardingPipelineConfigRequest.FromString, _serialized
+                servicer.SetForwardingPipelineConfig, p4r.SetForwardingPipelineConfigRequest
             ),
             "GetForwardingPipelineConfig": unary(
-                servicer.GetForwardingPipelineConfig, p4r.GetForwardingPipelineConfigRequest.FromString, _serialized
+                servicer.GetForwardingPipelineConfig, p4r.GetForwardingPipelineConfigRequest
             ),
             "StreamChannel": grpc.stream_stream_rpc_method_handler(
-                servicer.StreamChannel, _stream_request, _serialized
+                servicer.StreamChannel, _parser(p4r.StreamMessageRequest, Code.INVALID_ARGUMENT), _serialized
             ),
         },
     )
 
 
+def _parser(kind: type[Message], code: Code = Code.INTERNAL) -> Callable[[bytes], Message | Refusal]:
+    """Bytes to a message, or to a refusal with this code; gRPC's own for such bytes is INTERNAL."""
+
+    def parse(data: bytes) -> Message | Refusal:
+        try:
+            return kind.FromString(data)
+        except DecodeError:
+            return Refusal(code, f"the message of {len(data)} bytes is no {kind.DESCRIPTOR.name}")
+
+    return parse
+
+
+def _unless_refused(
+    method: Callable[[Any, grpc.ServicerContext], _Answer],
+) -> Callable[[Any, grpc.ServicerContext], _Answer]:
+    def run(request: object, context: grpc.ServicerContext) -> _Answer:
+        if isinstance(request, Refusal):
+            abort(context, request)
+        return method(request, context)
+
+    return run
+
+
 def _serialized(message: Message) -> bytes:
     return message.SerializeToString()
-
-
-def _stream_request(data: bytes) -> p4r.StreamMessageRequest | Refusal:
-    try:
-        return p4r.StreamMessageRequest.FromString(data)
-    except DecodeError:
-        return invalid(f"the stream message of {len(data)} bytes is no StreamMessageRequest")
 
 
 def _guard(context: grpc.ServicerContext, work: Callable[[], _Answer]) -> _Answer:

@@ -8,10 +8,11 @@ from typing import Final
 
 from finsy.proto import p4r
 
-from emulator.p4runtime.refusal import Refusal
+from emulator.p4runtime.refusal import Code, Refusal
 
 MAX_WAITING: Final = 65_536
-"""Packet-ins waiting for a slow controller; more are dropped, as a switch's CPU port does."""
+"""Messages waiting for a slow controller. More are dropped, as a switch's CPU port does; where that may not be, the
+stream ends."""
 
 
 class Session:
@@ -26,7 +27,11 @@ class Session:
         self._outbox: queue.SimpleQueue[p4r.StreamMessageResponse | None] = queue.SimpleQueue()
 
     def send(self, message: p4r.StreamMessageResponse) -> None:
-        self._outbox.put(message)
+        """Send; where that would be one too many, end the stream."""
+        if not self.offer(message):
+            self.close(
+                Refusal(Code.RESOURCE_EXHAUSTED, f"{MAX_WAITING} messages wait for this controller to read them")
+            )
 
     def offer(self, message: p4r.StreamMessageResponse) -> bool:
         """Send unless `MAX_WAITING` messages are waiting; whether it was sent."""

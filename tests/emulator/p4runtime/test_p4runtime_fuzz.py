@@ -1,0 +1,422 @@
+"""Valid, wrong and broken messages of every kind, by the hundred thousand: the right codes, whole state, no leak.
+
+Most go to the server's methods within this process; some thousands travel through gRPC, on streams that are cut.
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+import grpc
+import pytest
+from finsy.proto import U128, p4i, p4r, rpc_status
+
+from emulator.p4runtime import P4RuntimeServer
+from emulator.p4runtime.device import Device
+from emulator.p4runtime.server import _Servicer
+from emulator.p4runtime.session import Session
+from emulator.switch import Switch
+from tests.emulator.harness import seeded_random
+from tests.emulator.p4runtime.p4runtime_fuzz import Maker, damaged, ids_of, mutate, reparsed
+from tests.emulator.p4runtime.p4runtime_rig import (
+    DELETE,
+    EXTERNS,
+    STAGES,
+    Client,
+    entity,
+    externs_config,
+    grpc_code,
+    load_config,
+    load_info,
+    outcome,
+    stages_config,
+    wait_until,
+)
+
+CONFIGS: dict[str, tuple[p4i.P4Info, Callable[[], p4r.ForwardingPipelineConfig]]] = {
+    "every_entity": (load_info(), load_config),
+    "externs": (EXTERNS, externs_config),
+    "stages": (STAGES, stages_config),
+}
+OF_AN_UPDATE = {
+    *("INVALID_ARGUMENT", "NOT_FOUND", "ALREADY_EXISTS", "PERMISSION_DENIED", "FAILED_PRECONDITION"),
+    *("RESOURCE_EXHAUSTED", "OUT_OF_RANGE", "UNIMPLEMENTED"),
+}
+MEETS = {"OK", "NOT_FOUND", "ALREADY_EXISTS", "FAILED_PRECONDITION", "RESOURCE_EXHAUSTED"}
+"""What may become of an update that is well-formed, by what is there already."""
+MAY_NOT = ("cannot be mixed in", "no key", "needs an action", "was made with max_size")
+"""Why a well-formed update may be invalid: what is there already, or the little that `Maker` does not look at."""
+RESOURCES: dict[str, Any] = {
+    "counter_data": p4r.CounterData(),
+    "meter_config": p4r.MeterConfig(),
+    "meter_counter_data": p4r.MeterCounterData(),
+}
+WHOLE = (
+    p4r.TableEntry(**RESOURCES),
+    p4r.TableEntry(is_default_action=True, **RESOURCES),
+    *(p4r.ActionProfileMember(), p4r.ActionProfileGroup(), p4r.CounterEntry(), p4r.RegisterEntry()),
+    *(p4r.MeterEntry(counter_data=p4r.MeterCounterData()), p4r.ValueSetEntry(), p4r.DigestEntry()),
+    *(p4r.MulticastGroupEntry(), p4r.CloneSessionEntry()),
+)
+"""Queries for everything that there is."""
+
+
+class Ended(Exception):
+    """An RPC's end with an error."""
+
+
+class Context:
+    """What an RPC ends with: those parts of gRPC's context that the servicer uses."""
+
+    def __init__(self) -> None:
+        self.code, self.details_text, self.parts = "OK", "", list[p4r.Error]()
+
+    def set_trailing_metadata(self, trailing_metadata: tuple[tuple[str, bytes], ...]) -> None:
+        status = rpc_status.Status.FromString(trailing_metadata[0][1])
+        for packed in status.details:
+            part = p4r.Error()
+            assert packed.Unpack(part)
+            self.parts.append(part)
+
+    def abort(self, code: grpc.StatusCode, details: str) -> NoReturn:
+        self.code, self.details_text = code.name, details
+        raise Ended
+
+
+class Rig:
+    """One program on one switch, and its server's methods without gRPC in between."""
+
+    def __init__(self, program: str) -> None:
+        self.info, config = CONFIGS[program]
+        self.switch = Switch(1, ports=[0, 1, 2, 3])
+        self.device = Device(self.switch)
+        self.device.attach()
+        self.servicer = _Servicer({1: self.device}, 4)
+        self.session = Session()
+        request = p4r.StreamMessageRequest()
+        request.arbitration.device_id = 1
+        request.arbitration.election_id.low = 1
+        self.servicer._take(self.session, request)
+        set_config = p4r.SetForwardingPipelineConfigRequest
+        self.servicer.SetForwardingPipelineConfig(
+            set_config(device_id=1, election_id=U128.encode(1), action=set_config.VERIFY_AND_COMMIT, config=config()),
+            Context(),
+        )
+
+    def write(self, request: p4r.WriteRequest) -> tuple[str, list[str], list[str]]:
+        """The code of the RPC, and codes and messages of its parts."""
+        context = Context()
+        try:
+            self.servicer.Write(request, context)
+        except Ended:
+            codes = [grpc_code(part.canonical_code) for part in context.parts]
+            return context.code, codes, [part.message for part in context.parts] or [context.details_text]
+        return "OK", ["OK"] * len(request.updates), [""] * len(request.updates)
+
+    def read(self, request: p4r.ReadRequest) -> tuple[str, list[str], list[p4r.Entity]]:
+        context, found = Context(), list[p4r.Entity]()
+        try:
+            for response in self.servicer.Read(request, context):
+                found += response.entities
+        except Ended:
+            return context.code, [grpc_code(part.canonical_code) for part in context.parts], found
+        return "OK", ["OK"] * len(request.entities), found
+
+    def state(self) -> list[bytes]:
+        """All that can be read, in an order of its own."""
+        request = p4r.ReadRequest(device_id=1, entities=[entity(query) for query in WHOLE])
+        code, _, found = self.read(request)
+        assert code == "OK"
+        return sorted(each.SerializeToString(deterministic=True) for each in found)
+
+    def request(self, *updates: p4r.Update, atomicity: int = 0) -> p4r.WriteRequest:
+        request = p4r.WriteRequest(device_id=1, election_id=U128.encode(1), updates=updates)
+        request.atomicity = p4r.WriteRequest.Atomicity.ValueType(atomicity)
+        return request
+
+    def clear(self) -> None:
+        """Delete whatever can be deleted; what remains of the services' notes would be a leak."""
+        queries = (p4r.TableEntry(), p4r.ActionProfileGroup(), p4r.ActionProfileMember(), p4r.DigestEntry())
+        for query in (*queries, p4r.MulticastGroupEntry(), p4r.CloneSessionEntry()):
+            _, _, found = self.read(p4r.ReadRequest(device_id=1, entities=[entity(query)]))
+            updates = [p4r.Update(type=DELETE, entity=each) for each in found if not each.table_entry.is_const]
+            assert self.write(self.request(*updates))[0] == "OK"
+
+
+@pytest.fixture(params=list(CONFIGS))
+def rig(request: pytest.FixtureRequest) -> Iterator[Rig]:
+    rig = Rig(request.param)
+    yield rig
+    rig.device.detach()
+
+
+def fuzz_writes(rig: Rig, rng: random.Random, count: int, checked: float) -> Counter[str]:
+    """`count` updates in batches of every atomicity; of a share of the batches the whole state is compared."""
+    maker, ids, codes = Maker(rig.info, rng), ids_of(rig.info), Counter[str]()
+    done = 0
+    while done < count:
+        size = rng.choice((1, 1, 1, 4, 12))
+        head = rng.choice((maker.few(8) << 40, 1 << 40 | maker.few(16) << 16, maker.few(48)))  # one for each program
+        rig.switch.forward(head.to_bytes(6, "big") + bytes(10), rng.randrange(4))
+        done += size
+        updates, valid = [], []
+        for _ in range(size):
+            update = maker.update()
+            valid.append(rng.random() < 0.5)
+            if not valid[-1]:
+                for _ in range(rng.choice((1, 1, 2, 5))):
+                    mutate(update, rng, ids)
+                if rng.random() < 0.1:
+                    update = reparsed(update, rng)
+            updates.append(update)
+        request = rig.request(*updates, atomicity=rng.choice((0, 0, 1, 2)))
+        before = rig.state() if rng.random() < checked and (size == 1 or request.atomicity) else None
+        code, parts, messages = rig.write(request)
+        if code not in ("OK", "UNKNOWN"):
+            assert (code, request.atomicity) == ("UNIMPLEMENTED", p4r.WriteRequest.DATAPLANE_ATOMIC), (code, messages)
+            parts = []
+        else:
+            assert len(parts) == size
+        if request.atomicity and code == "UNKNOWN":
+            assert sum(part != "ABORTED" for part in parts) == 1, "one update is to blame, and all are taken back"
+        allowed = OF_AN_UPDATE | {"OK"} | ({"ABORTED"} if request.atomicity else set())
+        assert allowed.issuperset(parts), (parts, messages)
+        for part, message, well_formed, update in zip(parts, messages, valid, updates, strict=bool(parts)):
+            assert not well_formed or part in MEETS | {"ABORTED"} or _excused(rig.info, part, message, update), (
+                *(part, message, update),
+            )
+        if before is not None and code != "OK":
+            assert rig.state() == before, request
+        codes.update(parts)
+    return codes
+
+
+def _excused(info: p4i.P4Info, code: str, message: str, update: p4r.Update) -> bool:
+    """Whether a well-formed update may fail like that for what P4Info or the state says."""
+    entry = update.entity.table_entry
+    tables = {table.preamble.id: table for table in info.tables}
+    if code == "PERMISSION_DENIED":
+        scopes = {ref.id: ref.scope for ref in tables[entry.table_id].action_refs}
+        constant = tables[entry.table_id].is_const_table or tables[entry.table_id].const_default_action_id
+        return bool(constant) or scopes[entry.action.action.action_id] != p4i.ActionRef.TABLE_AND_DEFAULT
+    if code == "INVALID_ARGUMENT":
+        return any(reason in message for reason in MAY_NOT)
+    return code == "UNIMPLEMENTED" and "constant" in message
+
+
+def fuzz_reads(rig: Rig, rng: random.Random, count: int) -> Counter[str]:
+    maker, ids, codes = Maker(rig.info, rng), ids_of(rig.info), Counter[str]()
+    before = rig.state()
+    for _ in range(count // 5):
+        queries = [maker.update().entity for _ in range(5)]
+        for query in queries:
+            for _ in range(rng.randrange(3)):
+                mutate(query, rng, ids)
+        request = p4r.ReadRequest(device_id=1, entities=queries)
+        code, parts, _ = rig.read(request)
+        assert code in ("OK", "UNKNOWN")
+        assert len(parts) == 5
+        assert (OF_AN_UPDATE - {"ALREADY_EXISTS", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION"} | {"OK"}).issuperset(
+            parts
+        )
+        codes.update(parts)
+    assert rig.state() == before
+    return codes
+
+
+def test_updates_of_every_kind(rig: Rig) -> None:
+    rng = seeded_random()
+    codes = fuzz_writes(rig, rng, 32_000, 0.05)
+    assert {"OK", "INVALID_ARGUMENT", "NOT_FOUND", "ALREADY_EXISTS", "ABORTED"} <= set(codes)
+    codes = fuzz_reads(rig, rng, 2_000)
+    assert {"OK", "INVALID_ARGUMENT"} <= set(codes)
+    rig.clear()
+    _nothing_is_left(rig)
+
+
+def _nothing_is_left(rig: Rig) -> None:
+    """The services remember nothing of entries that are gone."""
+    pipeline = rig.device._pipeline
+    assert pipeline is not None
+    for table in pipeline._services.tables.values():
+        assert not table._metadata
+        assert not table.ages
+    for profile in pipeline._services.profiles.values():
+        assert not profile._references
+        assert not any(profile._users.values())
+        assert not profile._one_shots
+
+
+def test_p4infos_of_any_kind_are_verified_or_refused(rig: Rig) -> None:
+    rng, ids = seeded_random(), ids_of(rig.info)
+    state, before = rig.switch.state, rig.state()
+    request = p4r.SetForwardingPipelineConfigRequest(device_id=1, election_id=U128.encode(1))
+    codes = Counter[str]()
+    for _ in range(400):
+        request.config.p4info.CopyFrom(rig.info)
+        request.config.p4_device_config = CONFIGS_BYTES[rig.info.SerializeToString(deterministic=True)]
+        for _ in range(rng.randrange(1, 6)):
+            mutate(request.config.p4info, rng, ids)
+        request.action = p4r.SetForwardingPipelineConfigRequest.VERIFY
+        context = Context()
+        try:
+            rig.servicer.SetForwardingPipelineConfig(request, context)
+        except Ended:
+            assert context.code == "INVALID_ARGUMENT", context.details_text
+        codes[context.code] += 1
+    assert set(codes) == {"OK", "INVALID_ARGUMENT"}
+    assert rig.switch.state is state
+    assert rig.state() == before
+
+
+CONFIGS_BYTES = {
+    info.SerializeToString(deterministic=True): config().p4_device_config for info, config in CONFIGS.values()
+}
+
+
+def test_stream_messages_of_every_kind(rig: Rig) -> None:
+    rng, ids = seeded_random(), ids_of(rig.info)
+    metadata = next((h.metadata for h in rig.info.controller_packet_metadata if h.preamble.name == "packet_out"), ())
+    sent = 0
+    for _ in range(4_000):
+        request = p4r.StreamMessageRequest()
+        if rng.random() < 0.6:
+            request.packet.payload = rng.randbytes(rng.choice((0, 1, 14, 200, 9_000)))
+            for field in metadata:
+                request.packet.metadata.add(metadata_id=field.id, value=b"\x01")
+        elif rng.random() < 0.7:
+            digest_id = rng.choice((0, *ids, *(digest.preamble.id for digest in rig.info.digests)))
+            request.digest_ack.digest_id, request.digest_ack.list_id = digest_id, rng.randrange(5)
+        else:
+            request.other.type_url = "example.com/x"
+        if rng.random() < 0.5:
+            mutate(request, rng, ids)
+        if request.WhichOneof("update") == "arbitration":
+            continue
+        rig.servicer._take(rig.session, request)
+        sent += 1
+    rig.session.close()
+    answers = [answer for answer in rig.session.messages() if answer.WhichOneof("update") == "error"]
+    assert 0 < len(answers) < sent
+    for answer in answers:
+        assert grpc_code(answer.error.canonical_code) in ("INVALID_ARGUMENT", "UNIMPLEMENTED"), answer
+        assert answer.error.WhichOneof("details") is not None
+
+
+def test_memory_stays_flat() -> None:
+    rng, rig = seeded_random(), Rig("every_entity")
+
+    def round_of(count: int) -> int:
+        fuzz_writes(rig, rng, count, 0)
+        rig.clear()
+        gc.collect()
+        return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+    first = round_of(6_000)
+    grown = [round_of(4_000) - first for _ in range(3)]
+    rig.device.detach()
+    assert min(grown) < 12 << 20, grown
+
+
+# -- through gRPC
+
+
+@pytest.fixture
+def wire() -> Iterator[tuple[P4RuntimeServer, Client]]:
+    """A server with a program and its primary; when it has stopped, no thread of it may be left."""
+    before = {thread.ident for thread in threading.enumerate()}
+    server = P4RuntimeServer([Switch(1, ports=[0, 1, 2, 3])])
+    server.start()
+    client = Client(server.address)
+    stream = client.primary()
+    assert client.set_config(load_config()) == "OK"
+    yield server, client
+    stream.close()
+    client.channel.close()
+    server.stop()
+    wait_until(lambda: not [t for t in threading.enumerate() if t.ident not in before and "p4runtime" in t.name], 10)
+
+
+def test_broken_bytes_get_codes_and_harm_nothing(wire: tuple[P4RuntimeServer, Client]) -> None:
+    _, client = wire
+    rng = seeded_random()
+    maker, ids = Maker(load_info(), rng), ids_of(load_info())
+    codes = Counter[str]()
+    for _ in range(700):
+        write = client.write_request()
+        write.updates.extend(maker.update() for _ in range(rng.randrange(1, 4)))
+        read = p4r.ReadRequest(device_id=1, entities=[update.entity for update in write.updates])
+        get = p4r.GetForwardingPipelineConfigRequest(device_id=1)
+        capabilities = p4r.CapabilitiesRequest(device_id=1)
+        for method, message in (
+            *(("Write", write), ("Read", read), ("GetForwardingPipelineConfig", get)),
+            ("Capabilities", capabilities),
+        ):
+            if rng.random() < 0.5:
+                mutate(message, rng, ids)
+            content = damaged(message, rng) if rng.random() < 0.7 else message.SerializeToString()
+            path = f"/p4.v1.P4Runtime/{method}"
+            if method == "Read":
+                codes[outcome(lambda path=path, content=content: list(client.channel.unary_stream(path)(content)))] += 1
+            else:
+                codes[outcome(lambda path=path, content=content: client.channel.unary_unary(path)(content))] += 1
+    assert (
+        {"OK", "UNKNOWN", "INTERNAL", "NOT_FOUND"}
+        <= set(codes)
+        <= {*("OK", "UNKNOWN", "INTERNAL", "NOT_FOUND", "PERMISSION_DENIED", "INVALID_ARGUMENT", "UNIMPLEMENTED")}
+    ), codes
+    assert client.read_outcome(*WHOLE) == ["OK"] * len(WHOLE)
+
+
+def test_streams_that_are_cut_leave_nothing_behind(wire: tuple[P4RuntimeServer, Client]) -> None:
+    server, client = wire
+    rng, ids = seeded_random(), ids_of(load_info())
+    device = server._devices[1]
+    for number in range(250):
+        messages = []
+        for _ in range(rng.randrange(4)):
+            request = p4r.StreamMessageRequest()
+            if rng.random() < 0.6:
+                request.arbitration.device_id = 1
+                request.arbitration.role.name = rng.choice(("", "a", "b"))
+                if rng.random() < 0.5 and request.arbitration.role.name:
+                    request.arbitration.election_id.low = number
+            else:
+                request.packet.payload = b"payload"
+            if rng.random() < 0.3:
+                mutate(request, rng, ids)
+            if request.arbitration.role.name or not request.arbitration.HasField("election_id"):
+                messages.append(damaged(request, rng) if rng.random() < 0.2 else request.SerializeToString())
+        call = client.channel.stream_stream("/p4.v1.P4Runtime/StreamChannel")(iter(messages))
+        if rng.random() < 0.5:
+            call.cancel()
+        elif rng.random() < 0.5:
+            assert outcome(lambda call=call: list(call)) in (
+                *("OK", "INVALID_ARGUMENT", "NOT_FOUND", "FAILED_PRECONDITION", "RESOURCE_EXHAUSTED"),
+            )
+        else:
+            other = Client(server.address)
+            cut = other.channel.stream_stream("/p4.v1.P4Runtime/StreamChannel")(iter(messages))
+            other.channel.close()
+            del cut
+            call.cancel()
+    arbiters = device.clients._arbiters
+    wait_until(lambda: sum(len(arbiter.clients) for arbiter in arbiters.values()) == 1, 20)
+    assert arbiters[""].primary is not None, "the primary's stream has outlived them all"
+    assert client.read_outcome(*WHOLE) == ["OK"] * len(WHOLE)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_millions_of_updates(rig: Rig) -> None:
+    rng = seeded_random()
+    fuzz_writes(rig, rng, 700_000, 0.02)
+    fuzz_reads(rig, rng, 100_000)
+    rig.clear()
+    _nothing_is_left(rig)

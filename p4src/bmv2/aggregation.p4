@@ -141,7 +141,8 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
         freshness = verdict;
     }
 
-    /* Serial numbers: ahead is packet minus slot, and its top bit says that the packet is behind. */
+    /* Chunks are serial numbers: ahead is packet minus slot, and its top bit says that the packet is behind. Of a job's
+     * generations, jobs has the present one alone: a slot with another one has been left behind, however long ago. */
     table serial {
         key = {
             same_job:         exact;
@@ -155,8 +156,7 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
             (1, 0, 0):                   judge(Freshness.SAME);
             (1, 0, 0x800000 &&& 0x800000): judge(Freshness.OLDER); // an earlier chunk of this generation
             (1, 0, _):                   judge(Freshness.NEWER);   // a later chunk of this generation
-            (1, 0x80 &&& 0x80, _):       judge(Freshness.OLDER);   // an earlier generation
-            (1, _, _):                   judge(Freshness.NEWER);   // a later generation
+            (1, _, _):                   judge(Freshness.NEWER);   // a generation that is over
         }
     }
 

@@ -19,7 +19,6 @@ from wire.aggregation import (
     MESSAGE_BYTES,
     MessageType,
     chunk_distance,
-    generation_distance,
     has_valid_checksum,
     set_checksum,
     split_tag,
@@ -134,9 +133,9 @@ class SwitchModel:
     @staticmethod
     def _age(slot: Slot, job: int, generation: int, chunk: int) -> int:
         """Positive: the packet is newer than the slot."""
-        if slot.job != job:
+        if (slot.job, slot.generation) != (job, generation):  # of a job's generations, `jobs` has the present one alone
             return 1
-        return generation_distance(generation, slot.generation) or chunk_distance(chunk, slot.chunk)
+        return chunk_distance(chunk, slot.chunk)
 
     @staticmethod
     def _seen(held: int, bit: int) -> bool:

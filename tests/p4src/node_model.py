@@ -323,15 +323,9 @@ class NodeModel:
         index = job.slot_base + header.slot
         held = self.slots.get(index)
         age = "newer"
-        if held and held.job == header.job:
-            generations = (header.generation - held.generation) % 256
+        if held and (held.job, held.generation) == (header.job, header.generation):
             chunks = (header.chunk - held.chunk) % 2**24
-            if generations:
-                age = "newer" if generations < 128 else "older"
-            elif chunks:
-                age = "newer" if chunks < 2**23 else "older"
-            else:
-                age = "same"
+            age = "same" if not chunks else "newer" if chunks < 2**23 else "older"
         if age == "older":
             raise Dropped("late")
         if held is None or age == "newer":

@@ -170,7 +170,7 @@ def test_a_repeat_before_completion_is_a_duplicate_and_not_summed(node: Emulated
         ((GENERATION, 1), (GENERATION, 2**23 + 1), False),  # half the circle is behind
         ((GENERATION, 1), (GENERATION, 2**23 - 3), True),
         ((GENERATION, 5), (GENERATION + 1, 1), True),  # a later generation, whatever its chunk
-        ((GENERATION + 1, 1), (GENERATION, 5), False),
+        ((GENERATION + 3, 5), (GENERATION, 1), True),  # one that comes after all others have come and gone
     ],
 )
 def test_a_newer_round_takes_the_slot_and_an_older_one_is_late(

@@ -63,6 +63,10 @@ class Summing:
                 assert reduced is not None
                 self.sums[name][handle] = reduced
 
+    def has(self, number: int) -> bool:
+        """Whether every worker that is left has this tensor's sum."""
+        return all(number in self.sums[name] for name in self._rig.workers(self.job))
+
     @property
     def finished(self) -> bool:
         """Whether every worker that is left has every sum. AssertionError when the job was aborted."""

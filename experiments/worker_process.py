@@ -79,7 +79,9 @@ def train(task: WorkerTask) -> WorkerReport:
         for step in range(task.training.steps):
             gradient = job.gradient(task.rank, step)
             begun.append(time.monotonic_ns())
-            total = membership.communicator.reduce({"gradient": gradient}, weight=task.training.batch)["gradient"]
+            total = membership.communicator.allreduce_many({"gradient": gradient}, weight=task.training.batch)[
+                "gradient"
+            ]
             ended.append(time.monotonic_ns())
             sums.append(digest(total.array))
             job.apply_to(task.rank, total.mean())

@@ -1,14 +1,15 @@
 """The hosts' side of the aggregation protocol: workers that have gradients summed, and the parameter server.
 
-`quantization` turns float32 tensors into integers whose sum is exact, and back; `reference_sum` is what every fabric
-must return, bit for bit. `WorkerCore` and `ParameterServerCore` are the protocol as state machines without I/O, for
-whoever has a clock and a network: the emulated fabric, or `udp`'s sockets. `Communicator` is the face for training.
+`Communicator` is the face for training: all-reduce and other collectives of arrays of any type. `tensors`, `encodings`
+and `scalars` turn their numbers into integers whose sum is exact, and back; `reference_sum` is what every fabric must
+return, bit for bit. `WorkerCore` and `ParameterServerCore` are the protocol as state machines without I/O, for whoever
+has a clock and a network: the emulated fabric, or `udp`'s sockets.
 
 This room imports `wire` alone.
 """
 
 from hosts.client import Membership, join, serve
-from hosts.communicator import Communicator, Driver
+from hosts.communicator import Communicator, Driver, Handle, wait_all
 from hosts.control_client import ControlClient
 from hosts.counters import Counters
 from hosts.errors import (
@@ -22,11 +23,12 @@ from hosts.errors import (
     InvalidTensor,
     JoinRefused,
     JoinTimeout,
+    WorkerMissing,
 )
 from hosts.quantization import error_bound
 from hosts.server import ParameterServerCore
-from hosts.tensors import Reduced, reference_sum
-from hosts.udp import UdpEndpoint, UdpWorker
+from hosts.tensors import Reduced, Tensor, reference_sum
+from hosts.udp import UdpEndpoint, UdpHost, UdpWorker
 from hosts.worker import WorkerCore, WorkerOptions
 
 __all__ = [
@@ -39,6 +41,7 @@ __all__ = [
     "Counters",
     "Driver",
     "EndpointClosed",
+    "Handle",
     "HostError",
     "InvalidPlan",
     "InvalidTensor",
@@ -47,12 +50,16 @@ __all__ = [
     "Membership",
     "ParameterServerCore",
     "Reduced",
+    "Tensor",
     "UdpEndpoint",
+    "UdpHost",
     "UdpWorker",
     "WorkerCore",
+    "WorkerMissing",
     "WorkerOptions",
     "error_bound",
     "join",
     "reference_sum",
     "serve",
+    "wait_all",
 ]

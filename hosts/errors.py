@@ -15,6 +15,10 @@ class CallMismatch(HostError):
     """The job's workers do not make the same calls in the same order: no sum after this one can be trusted."""
 
 
+class WorkerMissing(HostError):
+    """A worker was lost whose own array was needed, not its part of a sum. Names it; the same at all survivors."""
+
+
 class InvalidPlan(HostError):
     """A plan or a resume does not fit the host that was given it. Names the field and what would be right."""
 

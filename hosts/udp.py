@@ -1,8 +1,9 @@
-"""The wall-clock driver: a protocol core behind a UDP socket, with a thread of its own.
+"""The wall-clock driver: protocol cores behind a UDP socket, with a thread of its own.
 
 A host is its IPv4 address, and every message goes to one port (docs/design.md §2.1), so on one machine each endpoint
-binds its own address of 127/8. Sockets are never relied on: what cannot be sent now is lost, and the workers' timers
-repair it.
+binds its own address of 127/8. A host that takes part in several jobs, such as groups and shards, has one socket for
+all of them, and datagrams go to their job's core. Sockets are never relied on: what cannot be sent now is lost, and the
+workers' timers repair it.
 """
 
 from __future__ import annotations
@@ -12,34 +13,41 @@ import selectors
 import socket
 import threading
 import time
+from collections.abc import Iterable
 from ipaddress import IPv4Address
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from hosts.datagram_socket import DatagramSocket
 from hosts.errors import AllreduceTimeout, EndpointClosed, HostError
 from hosts.server import ParameterServerCore
-from hosts.tensors import Reduced
+from hosts.tensors import Reduced, Tensor
 from hosts.worker import WorkerCore
 from wire.aggregation import AGGREGATION_PORT
 from wire.control import Held, Resume
+from wire.frames import Datagrams
+
+_JOB: Final = slice(2, 4)
+"""Where a message has its job's number, big-endian."""
+_JOB_PLACES: Final = np.array([256, 1])
 
 
-class UdpEndpoint:
-    """Runs one core, of a worker or a parameter server, until it is closed. Use it as a context manager."""
+class UdpHost:
+    """One address's socket and thread, for any number of jobs' cores. Use it as a context manager."""
 
-    def __init__(self, core: WorkerCore | ParameterServerCore, address: int, port: int = AGGREGATION_PORT) -> None:
+    def __init__(self, address: int, port: int = AGGREGATION_PORT) -> None:
         """Bind `address` (IPv4, as an integer) and start the thread. Raises OSError when it cannot be bound."""
-        self.core = core
+        self.address = address
         self.port = port
         self.changed = threading.Condition()
-        """Guards the core; notified whenever the core may have moved on."""
-        self._failure: BaseException | None = None
-        self._ended_by: HostError | None = None
-        self._closing = False
+        """Guards the cores; notified whenever one of them may have moved on."""
         self.socket = DatagramSocket(address, port)
+        self._endpoints: dict[int, UdpEndpoint] = {}
+        self._failure: BaseException | None = None
+        self._closing = False
         self._wake_reader, self._wake_writer = socket.socketpair()
         self._wake_reader.setblocking(False)
         self._thread = threading.Thread(target=self._run, name=f"udp {IPv4Address(address)}", daemon=True)
@@ -48,35 +56,37 @@ class UdpEndpoint:
     # --- from other threads ---
 
     def wake(self) -> None:
-        """Have the thread poll its core now."""
+        """Have the thread poll the cores now."""
         with contextlib.suppress(BlockingIOError):
             self._wake_writer.send(b"!")
 
-    def pause(self) -> Held:
-        """As the core's `pause`."""
+    def attach(self, endpoint: UdpEndpoint) -> None:
+        """Run a core as well. Raises HostError if its job has one here already."""
+        job = endpoint.core.plan.job
         with self.changed:
-            return self.core.pause()
-
-    def resume(self, resume: Resume) -> None:
-        """As the core's `resume`."""
-        with self.changed:
-            self.core.resume(resume)
+            self.check()
+            if job in self._endpoints:
+                raise HostError(f"{self._thread.name}: job {job} has a core here already; a host takes part in it once")
+            self._endpoints[job] = endpoint
         self.wake()
 
-    def fail(self, error: HostError) -> None:
-        """Nothing more will come of this endpoint: whoever waits, now or later, gets `error`."""
+    def detach(self, endpoint: UdpEndpoint) -> None:
+        """Run a core no more. May be repeated."""
         with self.changed:
-            self._ended_by = error
+            self._endpoints.pop(endpoint.core.plan.job, None)
             self.changed.notify_all()
 
     def check(self) -> None:
-        """Raise `EndpointClosed` if this endpoint does not run any more, or the error that it was failed with."""
-        if self._ended_by is not None:
-            raise self._ended_by
+        """Raise `EndpointClosed` if the thread does not run any more."""
         if self._failure is not None:
             raise EndpointClosed(f"{self._thread.name} ended by an error: {self._failure}") from self._failure
         if self._closing:
             raise EndpointClosed(f"{self._thread.name} is closed")
+
+    @property
+    def ended(self) -> bool:
+        """Whether `check` raises."""
+        return self._failure is not None or self._closing
 
     def close(self) -> None:
         """End the thread and close the socket. May be repeated."""
@@ -114,37 +124,154 @@ class UdpEndpoint:
 
     def _step(self, selector: selectors.BaseSelector) -> None:
         with self.changed:
-            deadline = self.core.deadline_ns
-        timeout = None if deadline is None else max(0, deadline - time.monotonic_ns()) / 1e9
+            deadlines = [
+                deadline for each in self._endpoints.values() if (deadline := each.core.deadline_ns) is not None
+            ]
+        timeout = max(0, min(deadlines) - time.monotonic_ns()) / 1e9 if deadlines else None
         ready = [key.fileobj for key, _ in selector.select(timeout)]
         if self._wake_reader in ready:
             self._wake_reader.recv(4096)
         received = self.socket.receive() if self.socket in ready else []
         now = time.monotonic_ns()
+        out = []
         with self.changed:
+            due = {
+                job: each.core
+                for job, each in self._endpoints.items()
+                if (deadline := each.core.deadline_ns) is not None and deadline <= now
+            }
             for datagrams in received:
-                self.core.receive(now, datagrams)
-            out = self.core.poll(now)
+                for job, part in self._by_job(datagrams):
+                    core = due[job] = self._endpoints[job].core
+                    core.receive(now, part)
+            for core in due.values():
+                out += core.poll(now)
             self.changed.notify_all()
         for datagrams in out:
             self.socket.send(datagrams)
+
+    def _by_job(self, datagrams: Datagrams) -> Iterable[tuple[int, Datagrams]]:
+        """Datagrams of one size, by the job whose core they are for; what is for none goes to one that counts it."""
+        jobs = list(self._endpoints)
+        if len(jobs) < 2 or datagrams.payload.shape[1] < _JOB.stop:
+            return [(job, datagrams) for job in jobs[:1]]
+        numbers = datagrams.payload[:, _JOB].astype(np.int64) @ _JOB_PLACES
+        numbers[~np.isin(numbers, jobs)] = jobs[0]
+        found = np.unique(numbers).tolist()
+        if len(found) == 1:
+            return [(found[0], datagrams)]
+        rows = [(job, numbers == job) for job in found]
+        return [(job, Datagrams(datagrams.addresses[row], datagrams.payload[row])) for job, row in rows]
+
+
+class UdpEndpoint:
+    """Runs one core, of a worker or a parameter server, until it is closed. Use it as a context manager."""
+
+    def __init__(
+        self, core: WorkerCore | ParameterServerCore, where: int | UdpHost, port: int = AGGREGATION_PORT
+    ) -> None:
+        """`where`: an address (IPv4, as an integer) to be bound for this core alone, or the host that runs it.
+
+        Raises OSError when the address cannot be bound, and HostError when the host has a core of this job.
+        """
+        self.core = core
+        self._owns_host = not isinstance(where, UdpHost)
+        self.host = where if isinstance(where, UdpHost) else UdpHost(where, port)
+        self.changed = self.host.changed
+        """Guards the core; notified whenever the core may have moved on."""
+        self._ended_by: HostError | None = None
+        self._closing = False
+        self.host.attach(self)
+
+    @property
+    def port(self) -> int:
+        return self.host.port
+
+    @property
+    def socket(self) -> DatagramSocket:
+        return self.host.socket
+
+    def wake(self) -> None:
+        """Have the thread poll the core now."""
+        self.host.wake()
+
+    def pause(self) -> Held:
+        """As the core's `pause`."""
+        with self.changed:
+            return self.core.pause()
+
+    def resume(self, resume: Resume) -> None:
+        """As the core's `resume`."""
+        with self.changed:
+            self.core.resume(resume)
+        self.wake()
+
+    def fail(self, error: HostError) -> None:
+        """Nothing more will come of this endpoint: whoever waits, now or later, gets `error`."""
+        with self.changed:
+            self._ended_by = error
+            self.changed.notify_all()
+
+    def check(self) -> None:
+        """Raise `EndpointClosed` if this endpoint does not run any more, or the error that it was failed with."""
+        if self._ended_by is not None:
+            raise self._ended_by
+        self.host.check()
+        if self._closing:
+            raise EndpointClosed(f"job {self.core.plan.job} is closed at {IPv4Address(self.host.address)}")
+
+    @property
+    def ended(self) -> bool:
+        """Whether `check` raises."""
+        return self._ended_by is not None or self._closing or self.host.ended
+
+    def close(self) -> None:
+        """End it, and the thread and the socket if they are its own. May be repeated."""
+        self._closing = True
+        self.host.detach(self)
+        if self._owns_host:
+            self.host.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
 
 
 class UdpWorker:
     """A worker on a UDP endpoint: the `Driver` of a `Communicator`. Use it as a context manager."""
 
-    def __init__(self, core: WorkerCore, address: int, port: int = AGGREGATION_PORT) -> None:
+    def __init__(self, core: WorkerCore, where: int | UdpHost, port: int = AGGREGATION_PORT) -> None:
         """As `UdpEndpoint`."""
         self.core = core
-        self.endpoint = UdpEndpoint(core, address, port)
+        self.endpoint = UdpEndpoint(core, where, port)
 
-    def submit(self, array: ArrayLike, *, name: str = "tensor", weight: int = 1) -> int:
+    @property
+    def rank(self) -> int:
+        return self.core.plan.rank
+
+    @property
+    def workers(self) -> int:
+        """The job's size at its start."""
+        return self.core.plan.workers
+
+    def submit(self, tensor: ArrayLike | Tensor, *, name: str = "tensor", weight: int = 1) -> int:
         """As `WorkerCore.submit`."""
+        if not isinstance(tensor, Tensor):  # made here, for it takes its time: the thread goes on meanwhile
+            tensor = Tensor(tensor, workers=self.workers, name=name, weight=weight)
         with self.endpoint.changed:
             self.endpoint.check()
-            handle = self.core.submit(array, name=name, weight=weight)
+            handle = self.core.submit(tensor)
         self.endpoint.wake()
         return handle
+
+    def done(self, handle: int) -> bool:
+        """As `WorkerCore.done`; also when the endpoint has ended."""
+        with self.endpoint.changed:
+            return self.core.done(handle) or self.endpoint.ended
 
     def wait(self, handle: int, timeout_s: float) -> Reduced:
         """The sum of a submitted tensor, handed out once.

@@ -72,7 +72,7 @@ class WorkerCore:
         self.counters = Counters()
         self.paused = False
         self.failure: HostError | None = None
-        """Why no more sums will come: the workers' calls differ. It sends nothing then but what others fetch."""
+        """Why no sums will come from some tensor on, nor any be taken: the workers' calls differ."""
         self.last_progress_ns: int | None = None
         """When a round was completed last; None before the first."""
         self._options = options
@@ -89,6 +89,7 @@ class WorkerCore:
         self._tensors: list[Tensor] = []  # in order; those wholly below the base are gone
         self._starts: list[int] = []
         self._next_handle = 0
+        self._failed_handle = 1 << 62  # of the first tensor whose sum will not come, beyond all while there is none
         self._results: dict[int, Reduced] = {}
         self._finished: deque[int] = deque()
         self._unsent = False  # poll may find rounds to send for the first time
@@ -137,16 +138,15 @@ class WorkerCore:
     def take(self, handle: int) -> Reduced | None:
         """The sum of a submitted tensor, handed out once; None while it is not complete.
 
-        Raises the `failure`, if there is one and the sum was not complete before.
+        Raises the `failure`, if that is why the sum will not come.
         """
-        reduced = self._results.pop(handle, None)
-        if reduced is None and self.failure is not None:
+        if self.failure is not None and handle >= self._failed_handle and handle not in self._results:
             raise self.failure
-        return reduced
+        return self._results.pop(handle, None)
 
     def done(self, handle: int) -> bool:
         """Whether `take` has something to say of a submitted tensor that was not handed out yet."""
-        return handle in self._results or self.failure is not None
+        return handle in self._results or handle >= self._failed_handle
 
     def pop_finished(self) -> list[int]:
         """Handles of the tensors that were completed since the last call, in that order."""
@@ -271,26 +271,43 @@ class WorkerCore:
                 self._window_round = newest
                 flights.obey(int(messages.window[row]))
         flights.land(places, now_ns)
+        failed: list[Tensor] = []
         for tensor, rows in self._split(rounds):
             local = rounds[rows] - tensor.start
             tensor.take(local, exponents[rows], weights[rows], None if lanes is None else lanes[rows])
             if tensor.failure is not None:
-                self.failure = tensor.failure
+                failed.append(tensor)
             elif not tensor.remaining:
                 self._finish(tensor)
         self.last_progress_ns = now_ns
         self._unsent = True
+        for tensor in failed:
+            self._fail_from(tensor, now_ns)
         if min(numbers) == self._base:
             self._advance()
-        if self.failure is not None:
-            self._new_flights()
 
     def _advance(self) -> None:
         """Move the base behind the rounds that are complete, and let go of the tensors below it."""
         ahead = np.arange(self._base, self._base + self._store.size)
-        self._base += int((self._store.round[ahead & self._store.mask] != ahead).argmax())
+        complete = int((self._store.round[ahead & self._store.mask] != ahead).argmax())
+        self._base = min(self._base + complete, self._end)
         while self._tensors and self._tensors[0].end <= self._base:
             del self._tensors[0], self._starts[0]
+
+    def _fail_from(self, tensor: Tensor, now_ns: int) -> None:
+        """End the stream in front of this tensor; what is before it goes on."""
+        if tensor.handle >= self._failed_handle:
+            return
+        self.failure = tensor.failure
+        self._failed_handle = tensor.handle
+        self._end = tensor.start
+        keep = bisect_right(self._starts, tensor.start) - 1
+        del self._tensors[keep:], self._starts[keep:]
+        self._next = min(self._next, self._end)
+        self._held_back = self._held_back[self._held_back < self._end]
+        beyond = np.flatnonzero(self._flights.round >= self._end)
+        if len(beyond):
+            self._flights.land(beyond, now_ns)
 
     # --- sending ---
 
@@ -299,8 +316,6 @@ class WorkerCore:
         if self.paused:
             return []
         out, self._answers = self._answers, []
-        if self.failure is not None:
-            return out
         flights = self._flights
         places = flights.to_repair(now_ns)
         if len(places):
@@ -323,11 +338,7 @@ class WorkerCore:
         """When `poll` must be called at the latest; None while no timer runs."""
         if self.paused:
             return None
-        if self._answers:
-            return 0
-        if self.failure is not None:
-            return None
-        return 0 if self._unsent else self._flights.deadline_ns
+        return 0 if self._unsent or self._answers else self._flights.deadline_ns
 
     def _sendable(self, room: int) -> IntArray:
         """At most `room` rounds of the span that are neither complete nor in flight, whose exponent is agreed."""

@@ -90,7 +90,9 @@ def test_many_arrays_are_in_flight_and_weights_are_summed(job: tuple[UdpEndpoint
     _, workers = job
     arrays = [{"w": gradient(rank, 0), "empty": np.zeros((0, 3), np.float32)} for rank in range(2)]
     with ThreadPoolExecutor(2) as pool:
-        results = list(pool.map(lambda r: Communicator(workers[r]).reduce(arrays[r], weight=10 * (r + 1)), range(2)))
+        results = list(
+            pool.map(lambda r: Communicator(workers[r]).allreduce_many(arrays[r], weight=10 * (r + 1)), range(2))
+        )
     for result in results:
         assert result["empty"].array.shape == (0, 3)
         assert result["w"].weights.tolist() == [30] * 10

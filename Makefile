@@ -12,7 +12,7 @@ CONFIG ?= p4src/build/fabric.p4info.txtpb,p4src/build/fabric.json
 SHELL_RUN = $(SHELL_VENV)/bin/python -m p4runtime_sh --device-id $(DEVICE) --election-id 0,1 $(if $(CONFIG),--config $(CONFIG))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long lint format doctor mininet p4 proto shell bench clean
+.PHONY: help demo test test-bmv2 test-long lint format doctor mininet p4 proto shell bench clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,6 +26,12 @@ test: $(READY) $(SHELL_VENV)/.ready  ## the test suite (as root it installs Debi
 			mininet iputils-ping ethtool net-tools iproute2; } >/dev/null 2>&1 || \
 		echo "weir: mininet could not be installed; its tests are skipped" >&2; fi
 	@$(BIN)/python -m pytest
+
+test-bmv2: $(READY)  ## the same packets through bmv2 and the emulated switch (needs simple_switch_grpc; root for all of it)
+	@if ! command -v simple_switch_grpc >/dev/null; then \
+		echo "weir: simple_switch_grpc (bmv2) is not on PATH, so there is nothing to compare with; build behavioral-model and" \
+			"its targets/simple_switch_grpc, or install the package p4lang-bmv2" >&2; exit 2; fi
+	@$(BIN)/python -m pytest tests/bmv2
 
 test-long: $(READY)  ## the long randomised runs
 	@$(BIN)/python -m pytest -m long --timeout 3600

@@ -24,13 +24,14 @@ HEADROOM: Final = 512
 """Bytes in front of a received frame: what a program may grow a packet by (simple_switch's own limit)."""
 
 DROP_PORT: Final = 511
+"""The port that means to drop, unless a switch is told another."""
 
 PACKET: Final = np.dtype(
     [
         ("start", "<u4"),
         ("length", "<u4"),  # of the frame, from `start`
         ("payload", "<u4"),  # first byte that no header covers; set by the parser
-        ("truncate", "<u4"),  # 0: no truncation; else the number of bytes to send
+        ("truncate", "<u4"),  # 0: no truncation; else one more than the number of bytes to send
         # standard_metadata
         ("ingress_global_timestamp", "<u8"),
         ("egress_global_timestamp", "<u8"),
@@ -58,7 +59,8 @@ PACKET: Final = np.dtype(
         ("digest", "<u4"),  # learn-list id; 0: none
         ("random_state", "<u8"),
         ("now", "<u8"),  # the switch's clock where the packet is; what meters and last hits go by
-        ("spare", "<u8", (2,)),
+        ("drop_port", "<u8"),  # the switch's, which `mark_to_drop` writes to egress_spec
+        ("spare", "<u8"),
     ],
     align=True,
 )

@@ -79,7 +79,9 @@ def _make_switch(options: Options) -> Switch:
 
     for port, name in options.interfaces.items():
         check_interface(name, port)
-    switch = Switch(options.device_id, cpu_port=options.cpu_port, max_passes=options.max_passes)
+    switch = Switch(
+        options.device_id, cpu_port=options.cpu_port, drop_port=options.drop_port, max_passes=options.max_passes
+    )
     for port in options.interfaces:
         switch.add_port(
             port,

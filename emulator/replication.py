@@ -131,7 +131,7 @@ class ReplicationEngine:
             sessions[session_id] = (
                 len(flat),
                 len(session.replicas),
-                session.packet_length_bytes,
+                session.packet_length_bytes + 1 if session.packet_length_bytes else 0,
                 session.class_of_service,
             )
             flat += self._places(session.replicas)

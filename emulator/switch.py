@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from emulator.abi import DROP_PORT
 from emulator.entries import EmulatorError
 from emulator.program import Program, ProgramState
 from emulator.replication import ReplicationEngine, ReplicationTables
@@ -119,8 +120,16 @@ class Switch:
         cpu_port: int = CPU_PORT,
         port: PortConfig | None = None,
         max_passes: int = MAX_PASSES,
+        drop_port: int = DROP_PORT,
     ) -> None:
-        """`port` configures every port of `ports`; `set_port` changes one. Raises SwitchError."""
+        """`port` configures every port of `ports`; `set_port` changes one. What is sent to `drop_port` is dropped.
+
+        Raises SwitchError.
+        """
+        if not 0 <= drop_port < PORT_NUMBERS or drop_port == cpu_port:
+            raise SwitchError(
+                f"switch {device_id}: drop port {drop_port} is not one of 0 … {PORT_NUMBERS - 1}, or the CPU port"
+            )
         if max_passes < 1:
             raise SwitchError(f"switch {device_id}: max_passes is {max_passes}; a packet passes once at least")
         self.device_id = device_id
@@ -139,6 +148,7 @@ class Switch:
         self._record = self._records[0]
         self._record["seed"] = device_id
         self._record["max_passes"] = max_passes
+        self._record["drop_port"] = drop_port
         self._max_replicas = 0
         self._engine = Engine(packets=64)
         self._alone = True

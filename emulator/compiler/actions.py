@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from emulator.abi import DROP_PORT
 from emulator.bmv2json import Action, Const, Expr, Field, Member, Primitive, Ref
+from emulator.compiler import headers
 from emulator.compiler.expressions import Expressions
-from emulator.compiler.frame import I8, I32, I64, Frame, IRValue, Place, const, describe, fit, int_type
+from emulator.compiler.frame import I64, Frame, IRValue, const, describe, fit, int_type
 from emulator.compiler.hashing import compute
-from emulator.compiler.layout import RegisterPlace, header_storage, uses
+from emulator.compiler.layout import RegisterPlace, uses
 from emulator.compiler.metering import meter_color
 from emulator.schema import UnsupportedProgram
 from emulator.tables.rows import METER_BYTES
@@ -140,7 +140,8 @@ class _Action:
             case (("assert" | "assume"), (condition,)):
                 self._assert(expressions, condition)
             case "truncate", (length,):
-                wanted, old, one = expressions.modulo(length, 32), frame.load_packet("truncate"), const(32, 1)
+                old, one = frame.load_packet("truncate"), const(32, 1)
+                wanted = builder.add(expressions.modulo(length, 32), one)
                 shorter = builder.icmp_unsigned("<", builder.sub(wanted, one), builder.sub(old, one))  # 0 is no limit
                 frame.store_packet("truncate", builder.select(shorter, wanted, old))
             case "modify_field_with_hash_based_offset", (Field() as target, base, Ref("calculation", name), size):
@@ -155,26 +156,34 @@ class _Action:
                 frame.store_in(element, name, expressions.modulo(source, describe(element.header, name)[1]))
                 self.rows.clear()
             case "assign_VL", (target, source):
-                self._assign_varbit(expressions, target, source)
+                headers.assign_varbit(frame, expressions, target, source)
+                self.rows.clear()
             case "add_header", (header,):
-                self._add_header(expressions.place(header))
+                headers.add_header(frame, expressions.place(header))
+                self.rows.clear()
             case "remove_header", (header,):
-                self._remove_header(expressions.place(header))
+                headers.remove_header(frame, expressions.place(header))
+                self.rows.clear()
             case "assign_header", (Ref("header", target_name), Ref("header", source_name)) if (
                 target_name in frame.metadata or source_name in frame.metadata
             ):
-                self._assign_fields(target_name, source_name)
+                headers.assign_fields(frame, target_name, source_name)
+                self.rows.clear()
             case "assign_header", (target_header, source_header):
-                self._assign_header(expressions.place(target_header), expressions.place(source_header))
+                headers.assign_header(frame, expressions.place(target_header), expressions.place(source_header))
+                self.rows.clear()
             case "assign_union", (Ref("header_union", target_name), Ref("header_union", source_name)):
-                self._assign_all(frame.document.unions[target_name], frame.document.unions[source_name])
+                headers.assign_all(frame, frame.document.unions[target_name], frame.document.unions[source_name])
+                self.rows.clear()
             case (
                 ("assign_header_stack" | "assign_union_stack"),
                 (Ref("stack", target_name), Ref("stack", source_name)),
             ):
-                self._assign_stack(target_name, source_name)
+                headers.assign_stack(frame, target_name, source_name)
+                self.rows.clear()
             case (("push" | "pop"), (Ref("stack", name), Const(count))):
-                self._shift_stack(name, count if primitive.op == "push" else -count)
+                headers.shift_stack(frame, name, count if primitive.op == "push" else -count)
+                self.rows.clear()
             case (("no_op" | "log_msg"), _):
                 pass
             case op, args:
@@ -248,109 +257,8 @@ class _Action:
         builder.position_at_end(after)
 
     def _drop(self) -> None:
-        self.frame.store_packet("egress_spec", const(16, DROP_PORT))
+        self.frame.store_packet("egress_spec", self.frame.load_packet("drop_port", 16))
         self.frame.store_packet("mcast_grp", const(16, 0))
-
-    def _add_header(self, place: Place) -> None:
-        """A header that was invalid becomes valid with all fields 0."""
-        frame = self.frame
-        fresh, after = frame.block("fresh_header"), frame.block("has_header")
-        frame.builder.cbranch(frame.is_valid_at(place), after, fresh)
-        frame.builder.position_at_end(fresh)
-        frame.zero(place.data, header_storage(place.header))
-        frame.set_valid(place, const(1, 1))
-        frame.add_to_length(fit(frame.builder, frame.header_bytes(place), 32))
-        frame.builder.branch(after)
-        frame.builder.position_at_end(after)
-        self.rows.clear()
-
-    def _remove_header(self, place: Place) -> None:
-        builder = self.frame.builder
-        gone = builder.neg(fit(builder, self.frame.header_bytes(place), 32))
-        self.frame.add_to_length(builder.select(self.frame.is_valid_at(place), gone, const(32, 0)))
-        self.frame.set_valid(place, const(1, 0))
-        self.rows.clear()
-
-    def _assign_header(self, target: Place, source: Place) -> None:
-        if self.frame.fixed_bytes(target.header) != self.frame.fixed_bytes(source.header):
-            raise UnsupportedProgram(
-                f"assignment of header {source.header.name} to {target.header.name}, which is of another size"
-            )
-        valid = self.frame.is_valid_at(source)
-        self.frame.copy_header(target, source)
-        self.frame.set_valid(target, valid)
-        self.rows.clear()
-
-    def _assign_all(self, targets: Sequence[str], sources: Sequence[str]) -> None:
-        """Copy a union or a stack header by header; of a union the members that become invalid come first."""
-        frame = self.frame
-        pairs = [(frame.place(target), frame.place(source)) for target, source in zip(targets, sources, strict=True)]
-        valid = [frame.is_valid_at(source) for _, source in pairs]
-        for target, source in pairs:
-            frame.copy_header(target, source)
-        for (target, _), is_valid in zip(pairs, valid, strict=True):
-            frame.builder.store(fit(frame.builder, is_valid, 8), target.valid)
-        self.rows.clear()
-
-    def _assign_stack(self, target: str, source: str) -> None:
-        frame, document = self.frame, self.frame.document
-        columns = zip(self._columns(target), self._columns(source), strict=True)
-        for to, of in columns:
-            self._assign_all(document.stacks[to].headers, document.stacks[of].headers)
-        frame.builder.store(frame.builder.load(frame.filled(source), typ=I8), frame.filled(target))
-
-    def _columns(self, stack: str) -> tuple[str, ...]:
-        return self.frame.document.union_stacks.get(stack, (stack,))
-
-    def _shift_stack(self, stack: str, count: int) -> None:
-        """P4's push_front (count > 0) and pop_front (count < 0): every element moves, new ones are invalid."""
-        frame, builder = self.frame, self.frame.builder
-        depth = 0
-        for column in self._columns(stack):
-            places = [frame.place(name) for name in frame.document.stacks[column].headers]
-            depth = len(places)
-            for index in range(depth) if count < 0 else reversed(range(depth)):
-                if 0 <= index - count < depth:
-                    frame.copy_header(places[index], places[index - count])
-                    builder.store(builder.load(places[index - count].valid, typ=I8), places[index].valid)
-                else:
-                    builder.store(const(8, 0), places[index].valid)
-        filled = builder.add(fit(builder, builder.load(frame.filled(stack), typ=I8), 32), const(32, count))
-        low, high = const(32, 0), const(32, depth)
-        filled = builder.select(builder.icmp_signed("<", filled, low), low, filled)
-        filled = builder.select(builder.icmp_signed(">", filled, high), high, filled)
-        builder.store(fit(builder, filled, 8), frame.filled(stack))
-        self.rows.clear()
-
-    def _assign_varbit(self, expressions: Expressions, target: Expr, source: Expr) -> None:
-        """Copy a varbit field: its bytes and how many they are."""
-        frame = self.frame
-        places = []
-        for side in (target, source):
-            if isinstance(side, Field):
-                places.append(frame.place(side.header))
-            else:
-                assert isinstance(side, Member)
-                places.append(expressions.place(side.header))
-        to, of = places
-        size = fit(frame.builder, frame.builder.load(of.varbit, typ=I32), 64)
-        most = min(to.header.varbit_bytes, of.header.varbit_bytes)
-        size = frame.builder.select(frame.builder.icmp_unsigned("<", size, const(64, most)), size, const(64, most))
-        behind = (frame.at(place.data, frame.fixed_bytes(place.header)) for place in places)
-        frame.copy(next(behind), next(behind), size)
-        frame.builder.store(fit(frame.builder, size, 32), to.varbit)
-        self.rows.clear()
-
-    def _assign_fields(self, target: str, source: str) -> None:
-        """Copy a struct of metadata, which lies in no one place."""
-        headers = self.frame.document.headers
-        pairs = zip(headers[target].fields, headers[source].fields, strict=True)
-        for (name, width, _), (source_name, _, _) in pairs:
-            value = self.frame.load(Field(source, source_name))
-            self.frame.store(Field(target, name), fit(self.frame.builder, value, width))
-        if target not in self.frame.metadata:
-            self.frame.set_valid(self.frame.place(target), self.frame.is_valid(source))
-        self.rows.clear()
 
     # ---- registers and counters
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import llvmlite.binding as llvm
 from llvmlite import ir
 
-from emulator.abi import DROP_PORT, PACKET, InstanceType
+from emulator.abi import PACKET, InstanceType
 from emulator.bmv2json import Checksum, Document
 from emulator.compiler.actions import emit_primitive
 from emulator.compiler.control import emit_control
@@ -75,7 +75,7 @@ def _egress(document: Document, layout: Layout, module: IRValue) -> None:
     emit_control(frame, document.egress)
     sent, dropped = frame.block("sent"), frame.block("dropped")
     spec = frame.load_packet("egress_spec")
-    frame.builder.cbranch(frame.builder.icmp_unsigned("==", spec, const(32, DROP_PORT)), dropped, sent)
+    frame.builder.cbranch(frame.builder.icmp_unsigned("==", spec, frame.load_packet("drop_port")), dropped, sent)
     frame.builder.position_at_end(dropped)
     frame.builder.ret_void()
     frame.builder.position_at_end(sent)

@@ -11,7 +11,6 @@ from typing import Final
 
 from llvmlite import ir
 
-from emulator.abi import DROP_PORT
 from emulator.bmv2json import Const, Expr, Field, Parser, ParseState, Primitive, Ref, Transition
 from emulator.compiler.actions import emit_primitive
 from emulator.compiler.expressions import Expressions
@@ -299,7 +298,7 @@ def emit_deparser(frame: Frame) -> None:
     fits, grown, done = frame.block("deparse"), frame.block("too_large"), frame.block("deparsed")
     builder.cbranch(builder.icmp_unsigned("<=", total, payload), fits, grown)
     builder.position_at_end(grown)
-    frame.store_packet("egress_spec", const(16, DROP_PORT))
+    frame.store_packet("egress_spec", frame.load_packet("drop_port", 16))
     builder.branch(done)
     builder.position_at_end(fits)
     position = start = builder.sub(payload, total)

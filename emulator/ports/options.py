@@ -82,6 +82,7 @@ class Options:
     interfaces: dict[int, str]
     device_id: int
     cpu_port: int
+    drop_port: int
     max_passes: int
     """Of ingress, for one packet."""
     rates_bps: dict[int, int]
@@ -129,6 +130,7 @@ def parse(arguments: Sequence[str]) -> Options:
         interfaces=interfaces,
         device_id=given.device_id,
         cpu_port=cpu_port,
+        drop_port=given.drop_port,
         max_passes=given.max_passes,
         rates_bps=_by_port("--port-rate", given.port_rate, interfaces),
         queue_packets=_by_port("--queue-depth", given.queue_depth, interfaces),
@@ -186,9 +188,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     add(
         "--drop-port",
-        type=_number(DROP_PORT, DROP_PORT),
+        type=_number(0, PORT_NUMBERS - 1),
+        default=DROP_PORT,
         metavar="PORT",
-        help=f"accepted with {DROP_PORT} alone, which it always is",
+        help=f"port that means to drop, which mark_to_drop() sends to (default {DROP_PORT})",
     )
     add(
         "--max-passes",

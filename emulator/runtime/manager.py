@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from emulator.abi import DROP_PORT, HEADROOM, InstanceType
+from emulator.abi import HEADROOM, InstanceType
 from emulator.runtime.memory import ALLOWANCE, LOOPBACK, NONE, PORT_NUMBERS, PRIORITIES
 from emulator.runtime.native import (
     call,
@@ -85,6 +85,7 @@ def fresh_record(world: Any, switch: Any, packet: Any, length: Any) -> Any:
     record.payload = HEADROOM
     record.length = length
     record.packet_length = length
+    record.drop_port = switch.drop_port
     switch.packet_id += 1
     record.random_state = draw(switch.seed, switch.packet_id)
     return record
@@ -237,7 +238,7 @@ def run_ingress(world: Any, switch: Any, packet: Any) -> None:
         come_again(world, switch, packet, RESUBMIT, record.resubmit, HEADROOM, meta_at(world.meta, packet).length)
     elif record.mcast_grp != 0:
         multicast(world, switch, packet, int(record.mcast_grp))
-    elif record.egress_spec == DROP_PORT:
+    elif record.egress_spec == switch.drop_port:
         switch.ingress_drops += 1
         release(world, packet)
     else:
@@ -297,20 +298,20 @@ def depart(world: Any, port: Any, port_index: Any, packet: Any) -> Any:
     record.deq_qdepth = queue_at(world.queues, port_index * PRIORITIES + meta.priority).depth_packets
     record.qid = meta.priority
     record.egress_port = port.number
-    record.egress_spec = 0
+    record.egress_spec = (switch.drop_port + 1) % PORT_NUMBERS
     switch.egress_packets += 1
     call(switch.egress, switch.state, record_address(world, switch, packet))
     if record.clone_session != 0:
         clone_egress(world, switch, packet, int(record.clone_session) - 1, record.clone_field_list)
         record.clone_session = 0
         record.clone_field_list = 0
-    if record.egress_spec == DROP_PORT:
+    if record.egress_spec == switch.drop_port:
         switch.egress_drops += 1
         release(world, packet)
         return False
     length = int(record.length)
-    if record.truncate != 0 and int(record.truncate) < length:
-        length = int(record.truncate)
+    if record.truncate != 0 and int(record.truncate) <= length:
+        length = int(record.truncate) - 1
     if record.recirculate != 0:
         come_again(world, switch, packet, RECIRC, record.recirculate, record.start, length)
         return False

@@ -167,12 +167,16 @@ SWITCH: Final = _record(
     "too_many_passes",
     "clones_refused",
     "max_passes",
+    "drop_port",
     "packet_id",  # of the last packet that got a fresh record
     unsigned=("seed",),
 )
 
 GROUP: Final = _record("first", "count", "truncate", "priority")
-"""A multicast group or clone session: `count` replicas from `first`; 0 if there is none of that id."""
+"""A multicast group or clone session: `count` replicas from `first`; 0 if there is none of that id.
+
+`truncate` is as in PACKET.
+"""
 REPLICA: Final = _record("port", "instance")
 
 HOST: Final = _record(

@@ -25,6 +25,7 @@ from emulator.entries import (
     Lpm,
     Match,
     MemberRef,
+    Optional,
     Range,
     Replica,
     TableAction,
@@ -180,6 +181,8 @@ def match(rng: random.Random, kind: str, width: int) -> Match:
     if kind == "ternary":
         mask = rng.choice((0, whole, whole, rng.getrandbits(width)))
         return Ternary(value & mask, mask)
+    if kind == "optional":
+        return Optional(rng.choice((value, value, None)))
     if kind == "range":
         other = number(rng, width)
         return Range(min(value, other), max(value, other))

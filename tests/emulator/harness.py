@@ -48,6 +48,7 @@ class Bench:
         self.data[HEADROOM : HEADROOM + len(frame)] = np.frombuffer(frame, np.uint8)
         self.record["start"], self.record["length"] = HEADROOM, len(frame)
         self.record["packet_length"] = len(frame)
+        self.record["drop_port"] = DROP_PORT
         for name, value in metadata.items():
             self.record[name] = value
 

@@ -108,7 +108,7 @@ def _egress(state: int, address: int) -> None:
             packet.egress_spec = DROP_PORT
             return
     if header.truncate != 0:
-        packet.truncate = header.truncate
+        packet.truncate = int(header.truncate) + 1
     end = int(packet.start) + int(packet.length)
     start = int(packet.payload) - HEADER_BYTES - int(header.grow)
     copy(address + _DATA + start + int(header.grow), address + _PHV, HEADER_BYTES)

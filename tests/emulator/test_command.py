@@ -64,6 +64,7 @@ def test_the_command_line_of_mininet_harnesses() -> None:
         interfaces={1: "s1-eth1", 2: "s1-eth2"},
         device_id=7,
         cpu_port=255,
+        drop_port=511,
         max_passes=1024,
         rates_bps={1: 10**9, 2: 2_500_000},
         queue_packets={1: 9},
@@ -94,7 +95,7 @@ def test_the_command_line_of_mininet_harnesses() -> None:
         ("--no-p4 -i 1@a -i 1@b", "port 1 is a already"),
         ("--no-p4 -i 510@a", "510 is the CPU port"),
         ("--no-p4 --cpu-port 0", "'0' is not one of 1 … 510"),
-        ("--no-p4 --drop-port 5", "'5' is not 511"),
+        ("--no-p4 --drop-port 512", "'512' is not one of 0 … 511"),
         ("--no-p4 --priority-queues 9", "'9' is not one of 1 … 8"),
         (
             "--no-p4 -i 1@a --port-rate 1=fast",

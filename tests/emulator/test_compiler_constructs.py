@@ -145,7 +145,7 @@ def test_counters_count_packets_and_bytes_within_their_size(bench: Bench) -> Non
 def test_clone_truncate_and_multicast_are_requests_in_the_record(bench: Bench) -> None:
     assert bench.send(frame(5, 0)).ingress["clone_session"] == 1
     assert bench.send(frame(5, 200)).ingress["clone_session"] == 201
-    assert bench.send(frame(6, 64)).ingress["truncate"] == 64
+    assert bench.send(frame(6, 64)).ingress["truncate"] == 65
     assert bench.send(frame(11)).ingress["mcast_grp"] == 7
     dropped = bench.send(frame(12)).ingress
     assert (dropped["mcast_grp"], dropped["egress_spec"]) == (0, 511)

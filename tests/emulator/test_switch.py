@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -124,6 +125,20 @@ def test_an_unknown_session_clones_nothing_and_lets_the_packet_go() -> None:
     s = switch()
     assert seen(s.forward(frame(1, clone=9, egress_clone=300), 0)) == [(1, NORMAL, 0, 1)]
     assert s.counters.no_session == 2
+
+
+def test_another_drop_port() -> None:
+    """What goes there is dropped, in ingress and egress, and port 511 means nothing any more."""
+    switch = Switch(1, ports=[1, 5], drop_port=5)
+    switch.load((Path(__file__).parent / "stf" / "replication.json").read_bytes())
+    switch.replication.set_group(1, (Replica(1, 0), Replica(5, 0)))
+    switch.replication.set_session(2, CloneSession((Replica(1, 0),)))
+    dropped_and_cloned = switch.forward(bytes([5, 2, 0, 0, 0, 0, 0]), 1)  # mark_to_drop
+    assert [port for port, _ in dropped_and_cloned] == [1]
+    assert switch.counters.ingress_drops == 1
+    assert [port for port, _ in switch.forward(bytes([3, 1, 0, 0, 0, 0, 0]), 1)] == [1, 5], "replicas are as they are"
+    with pytest.raises(SwitchError, match="drop port 510 is not one of 0 … 511, or the CPU port"):
+        Switch(1, drop_port=510)
 
 
 def test_truncate_and_growth() -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
+from controller.errors import ControllerError
 from controller.moves import Move, Phase
 from controller.placement import Placement
 from controller.plan import FailurePolicy, JobPlan, JobSpec
@@ -53,6 +55,12 @@ class RunningJob:
     """Hosts that are out for good, and why."""
     newcomer: str | None = None
     """The server, while it has not confirmed that it takes over in mid-job."""
+    first_round: int = 0
+    """Where that server begins."""
+    kept: Mapping[str, Any] = field(default_factory=dict)
+    """What the caller keeps with the job."""
+    joined: set[str] = field(default_factory=set)
+    """Hosts that have been heard of."""
     left: set[str] = field(default_factory=set)
     """Workers that are done. They are taken out of the tree once someone waits for them."""
     silent: dict[str, int] = field(default_factory=dict)
@@ -123,6 +131,14 @@ class RunningJob:
         others = [w for w in self.active if w in self.progress and w not in waits]
         behind = f"; {', '.join(others)} compute" if others else ""
         return f"{who}: {', '.join(waits)} wait in round {least.rounds} since {_s(now_ns - least.grown_ns)}{behind}"
+
+    def check_part(self, host: str) -> None:
+        """Raises ControllerError for a host that was never in the job."""
+        spec = self.spec
+        if host not in (*spec.workers, *self.hosts, *spec.spares) and host not in self.gone:
+            raise ControllerError(
+                f"job {spec.job}: {host} is none of its workers {', '.join(spec.workers)}, nor its server"
+            )
 
     def must_wait_for(self, host: str) -> bool:
         """Whether a worker that falls silent is waited for."""

@@ -51,6 +51,22 @@ class FabricMemory:
             raise
         return allotments
 
+    def take(self, job: int, allotments: Mapping[str, Allotment]) -> None:
+        """Give a job again what it held, by switch. Raises OutOfMemory where that is not free any more."""
+        for switch, held in allotments.items():
+            if switch not in self._slots:
+                raise OutOfMemory(f"job {job} held slots of {switch}, which this fabric does not have")
+            self._slots[switch].take(job, held.slot_base, held.slots)
+            self._rids[switch].take(job, held.first_rid, FAN_IN)
+
+    def held(self, job: int) -> Mapping[str, Allotment]:
+        """What a job holds, by switch."""
+        return {
+            switch: Allotment(*pool.allotments[job], job, self._rids[switch].allotments[job][0])
+            for switch, pool in self._slots.items()
+            if job in pool.allotments
+        }
+
     def retain(self, job: int, switches: Iterable[str] = ()) -> None:
         """Take back what the job holds in all other switches."""
         self._release(job, self._slots.keys() - set(switches))

@@ -164,6 +164,13 @@ class Move:
         return out
 
     @property
+    def resumes(self) -> Mapping[int, tuple[FinalRound, ...]]:
+        """Who may not have taken its Resume yet, and what that tells it to fetch."""
+        return {
+            address: resume.final if isinstance(resume, Resume) else () for address, resume in self._resumes.items()
+        }
+
+    @property
     def awaited(self) -> frozenset[int]:
         """Whose answer to Pause or Resume it waits for."""
         if self.phase is Phase.PAUSING:
@@ -226,6 +233,22 @@ class Move:
         self.phase = Phase.RESUMING
         self._give_up_ns = None if self._patience_ns is None else now_ns + self._patience_ns
         self._next_send_ns = now_ns
+
+    def take_up(
+        self,
+        resumes: Mapping[int, tuple[WorkerPlan | ServerPlan, tuple[FinalRound, ...]]],
+        joining: Collection[int],
+        now_ns: int,
+    ) -> None:
+        """Be at the Resumes of a move that somebody else began, who may have sent any of them: by host, its plan and
+        what it is to fetch. Their plans have the generation after the one that this move leaves.
+        """
+        self._resumes = {
+            address: plan if address in joining and isinstance(plan, ServerPlan) else Resume(plan, final)
+            for address, (plan, final) in resumes.items()
+        }
+        self._servers |= frozenset(joining)
+        self.phase = Phase.RESUMING
 
     def resumed(self, address: int, generation: int) -> None:
         """A host confirms its Resume. A copy from an earlier move changes nothing."""

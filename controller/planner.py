@@ -8,12 +8,13 @@ the strategy finds no place.
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from controller.errors import ControllerError, OutOfMemory, PlanError
-from controller.memory import FabricMemory
+from controller.generations import History
+from controller.memory import Allotment, FabricMemory
 from controller.placement import Placement, PlacementError, Problem, should_move
 from controller.plan import JobPlan, JobSpec, job_plan
 from controller.strategies import Agg, ParameterServer, Strategy
@@ -46,6 +47,8 @@ class Planner:
         self.memory = FabricMemory(topology)
         self.routes = routes
         self.strategy = strategy
+        self.histories: dict[int, History] = {}
+        """By job number, of jobs that run or have run."""
         self._lost: frozenset[str] = frozenset()
         self._rng = random.Random(seed)
 
@@ -106,14 +109,19 @@ class Planner:
     def problem(self, spec: JobSpec, workers: tuple[str, ...], links: Snapshot, everywhere: bool = False) -> Problem:
         """`everywhere`: as if all switches were empty."""
         room = self.memory.jobs_that_fit(spec.slots, own=spec.job)
+        barred = self._lost | {name for name in room if not self.history(spec.job).may_use(name)}
         return Problem(
             routes=self.routes,
             workers=workers,
             server=spec.server,
             gradient_bytes=spec.gradient_bytes,
             loads=links.loads,
-            room={name: 0 if name in self._lost else 1 if everywhere else count for name, count in room.items()},
+            room={name: 0 if name in barred else 1 if everywhere else count for name, count in room.items()},
         )
+
+    def history(self, job: int) -> History:
+        """Of this job's number."""
+        return self.histories.setdefault(job, History())
 
     def cut_off(self, spec: JobSpec, workers: Sequence[str]) -> tuple[str, ...]:
         """The workers that no route leads to from the server; without one, from the largest group of workers."""
@@ -141,7 +149,15 @@ class Planner:
         """
         used = {*placement.aggregators.values(), *placement.parents, placement.root}
         switches = [s.name for s in self.topology.switches if s.name in used]
-        allotments = self.memory.allot(spec.job, switches, spec.slots)
+        if old := [name for name in switches if not self.history(spec.job).may_use(name)]:
+            raise PlanError(
+                f"job {spec.job}: {', '.join(old)} may still hold rounds of so long ago that they would pass for newer "
+                "ones; use other switches"
+            )
+        return self.lay(spec, placement, generation, self.memory.allot(spec.job, switches, spec.slots))
+
+    def lay(self, spec: JobSpec, placement: Placement, generation: int, allotments: Mapping[str, Allotment]) -> JobPlan:
+        """Lay a job on the fabric in memory that it has. Raises PlanError where it cannot be."""
         try:
             return job_plan(self.topology, self.routes, spec, placement, generation, allotments)
         except TopologyError as error:

@@ -47,6 +47,15 @@ class Pool:
             f"the longest piece has {self.largest_gap}"
         )
 
+    def take(self, owner: Hashable, base: int, size: int) -> None:
+        """Give the owner this very range, as it had it before. Raises OutOfMemory where it is not free."""
+        at = bisect.bisect_left(self._ranges, base, key=lambda r: r[0])
+        end = self._ranges[at][0] if at < len(self._ranges) else self.first + self.size
+        start = sum(self._ranges[at - 1][:2]) if at else self.first
+        if owner in self._base_of or size < 1 or not start <= base <= base + size <= end:
+            raise OutOfMemory(f"{self.name}: {owner} had {size} at {base}, which is not free any more")
+        self._take(at, base, size, owner)
+
     def release(self, owner: Hashable) -> None:
         """Take the owner's range back; nothing happens if it has none."""
         held = self._base_of.pop(owner, None)

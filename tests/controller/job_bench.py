@@ -12,13 +12,16 @@ import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from controller.controller import Controller, Message, Options
+from controller.journal import Journal
 from controller.placement import Placement, Problem
 from controller.plan import JobSpec
+from controller.reconcile import Diff
 from controller.session import Pipeline, SwitchSession
 from controller.strategies import Strategy
 from emulator.fabric import Fabric
@@ -71,8 +74,11 @@ class Job:
 class Bench:
     """A fabric with its controller and its hosts."""
 
-    def __init__(self, topology: Topology) -> None:
+    def __init__(self, topology: Topology, pipeline: Pipeline, options: Options, journal: Path | None) -> None:
         self.topology = topology
+        self.pipeline = pipeline
+        self.options = options
+        self.journal = journal
         self.fabric = Fabric(seed=5)
         self.switches: dict[str, Switch] = {}
         self.rpc: dict[str, P4RuntimeServer] = {}
@@ -97,6 +103,35 @@ class Bench:
             self.rpc[name] = P4RuntimeServer([switch], f"127.0.0.1:{_free_port()}")
             self.rpc[name].start()
             self._seen[name] = (0, 0)
+
+    # --- the controller ---
+
+    async def start_controller(self, strategy: Strategy) -> Mapping[str, Diff]:
+        """With sessions of its own, and the journal if there is one; what it had to write."""
+        sessions = {}
+        for node in self.topology.switches:
+            address = self.rpc[node.name].address
+            session = SwitchSession(
+                node.name, address, device_id=node.device_id, pipeline=self.pipeline, timeout_s=60, standby=True
+            )
+            sessions[node.name] = await session.__aenter__()
+            await session.until_primary()
+            counted = self._counts(node.name)
+            self._seen[node.name] = -counted[0], -counted[1]
+        journal = None if self.journal is None else Journal(self.journal)
+        self._journal = journal
+        now_ns = self.fabric.now_ns
+        self.controller = Controller(
+            self.topology, Routes(self.topology), sessions, strategy, self.options, now_ns, journal=journal
+        )
+        return await self.controller.start(now_ns)
+
+    async def stop_controller(self) -> None:
+        """As if it died: nothing is said to anyone."""
+        for session in self.controller.sessions.values():
+            await session.__aexit__(None, None, None)
+        if self._journal is not None:
+            self._journal.close()
 
     # --- the job ---
 
@@ -224,32 +259,17 @@ class Bench:
 
 @asynccontextmanager
 async def make_bench(
-    topology: Topology, pipeline: Pipeline, strategy: Strategy, options: Options
+    topology: Topology, pipeline: Pipeline, strategy: Strategy, options: Options, journal: Path | None = None
 ) -> AsyncIterator[Bench]:
     """A fabric whose controller has begun."""
-    bench = Bench(topology)
-    sessions: dict[str, SwitchSession] = {}
+    bench = Bench(topology, pipeline, options, journal)
     try:
-        for node in topology.switches:
-            session = SwitchSession(
-                node.name, bench.rpc[node.name].address, device_id=node.device_id, pipeline=pipeline, timeout_s=60
-            )
-            sessions[node.name] = await session.__aenter__()
-        bench.controller = Controller(topology, Routes(topology), sessions, strategy, options)
-        await bench.controller.start()
+        await bench.start_controller(strategy)
         yield bench
     finally:
-        for session in sessions.values():
-            await session.__aexit__(None, None, None)
+        await bench.stop_controller()
         for rpc in bench.rpc.values():
             rpc.stop()
-
-
-def plans_told(bench: Bench, generation: int) -> Mapping[str, WorkerPlan]:
-    """The workers' plans of a generation, as they were told in a move."""
-    resumes = {m.host: m.content for _, m in bench.told if isinstance(m.content, Resume)}
-    plans = {host: resume.plan for host, resume in resumes.items()}
-    return {host: p for host, p in plans.items() if isinstance(p, WorkerPlan) and p.generation == generation}
 
 
 def _free_port() -> int:

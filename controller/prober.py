@@ -1,0 +1,62 @@
+"""Probes under way: which ones, when, and what they tell of the links."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Mapping
+
+from controller.errors import ControllerError
+from controller.probes import ProbeFrames, plan_probes
+from controller.session import SwitchSession
+from controller.telemetry import Telemetry
+from topologies.model import Topology
+from topologies.routing import Routes
+
+_log = logging.getLogger(__name__)
+
+
+class Prober:
+    """Sends a plan's probes through the sessions, and has the telemetry of what comes back."""
+
+    def __init__(
+        self, topology: Topology, routes: Routes, sessions: Mapping[str, SwitchSession], period_ns: int, now_ns: int
+    ) -> None:
+        self.period_ns = period_ns
+        self.deadline_ns = now_ns
+        """When the next probes are due."""
+        self._topology = topology
+        self._sessions = sessions
+        self.probes = plan_probes(topology, routes)
+        self.telemetry = Telemetry(topology, self.probes, period_ns=period_ns)
+        self._frames = ProbeFrames(topology, self.probes)
+
+    def follow(self, routes: Routes) -> None:
+        """Probe the links of these routes from now on."""
+        self.probes = plan_probes(self._topology, routes)
+        self._frames = ProbeFrames(self._topology, self.probes)
+        self.telemetry.follow(self.probes)
+
+    def collect(self, now_ns: int) -> None:
+        """Take what has come to the switches' CPU ports."""
+        frames = [packet.frame for session in self._sessions.values() for packet in session.take_packets()]
+        if frames:
+            self.telemetry.receive(frames, now_ns)
+
+    async def send(self, now_ns: int, lost: Collection[str]) -> None:
+        """Send every probe that does not start at a lost switch, if they are due."""
+        if now_ns < self.deadline_ns:
+            return
+        self.deadline_ns = now_ns + self.period_ns
+        sequence = self.telemetry.send_all(now_ns)
+        by_switch: dict[str, list[tuple[int, bytes]]] = {}
+        for probe in self.probes:
+            if probe.switch not in lost:
+                frame = self._frames.frame(probe.index, sequence)
+                by_switch.setdefault(probe.switch, []).append((probe.port, frame))
+        sending = (self._sessions[name].send(packets) for name, packets in by_switch.items())
+        for result in await asyncio.gather(*sending, return_exceptions=True):
+            if isinstance(result, ControllerError):  # its probes count as lost, its links become stale
+                _log.warning("no probes: %s", result)
+            elif isinstance(result, BaseException):
+                raise result

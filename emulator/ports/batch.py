@@ -3,7 +3,8 @@
 They go through a ring that the kernel shares with us (PACKET_TX_RING, TPACKET_V2), one system call for all; where there
 is no ring, by `sendmmsg`, which costs a quarter more. In front of each frame of the ring stands a `virtio_net_hdr` that
 claims the whole frame as its headers: so the kernel copies it at once, where it would otherwise lend the ring's pages
-to whoever receives the frame, and a veth pair would have to copy them into pages of their own.
+to whoever receives the frame, and a veth pair would have to copy them into pages of their own. Only of frames that a
+page cannot hold the rest is lent, since memory in one piece is hard to come by.
 """
 
 from __future__ import annotations
@@ -36,6 +37,9 @@ _NOT_TAKEN: Final = 1 | 4
 """Either asked for and not sent, or of a wrong format; 2 is on its way."""
 # linux/virtio_net.h
 _HEADER_LENGTH: Final = 2
+
+_LONGEST_COPY: Final = 3072
+"""With what the kernel keeps beside it, this still fits a page."""
 
 _PROTOCOL: Final = 12
 _VLAN: Final = 0x0081
@@ -77,7 +81,7 @@ def send_by_ring(loop: Any, world: Any, nic: Any, first: Any) -> Any:
         if load_status(slot) != _AVAILABLE:
             break
         content = slot + _CONTENT
-        store_u16(content + _HEADER_LENGTH, meta.length)
+        store_u16(content + _HEADER_LENGTH, min(meta.length, _LONGEST_COPY))
         copy_apart(content + VIRTIO_HEADER_BYTES, data, meta.length)
         store(slot, 0, _SEND_REQUEST | (VIRTIO_HEADER_BYTES + meta.length) << 32)
         offered += 1

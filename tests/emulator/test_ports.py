@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import socket
 import subprocess
@@ -111,6 +112,26 @@ def test_a_plain_program_keeps_frames_and_their_order(net: Network, ring: bool) 
             received[1] += net.receive(1, 100)
     assert received[2] == forth
     assert received[1] == back
+
+
+def test_jumbo_frames_pass_whole_and_vlan_tags_beside_the_mtu(net: Network, ring: bool) -> None:
+    """Frames that a page cannot hold reach the kernel in another way than the rest."""
+    for port in (1, 2, 3):
+        ip(f"link set far{port} mtu 9000")
+        ip(f"link set s1-eth{port} mtu 9000")
+    content = random.Random(7).randbytes(9014)
+    frames = [
+        frame[:18] + content[: size - 18] for size, frame in zip(range(100, 9015, 71), numbered(126), strict=True)
+    ]
+    tagged = frames[0][:12] + b"\x81\0\0\7" + content[:9002]
+    assert (len(frames[-1]), len(tagged)) == (8975, 9018)
+    with WiredSwitch(pairs(), net.interfaces, ring=ring) as wired:
+        for i in range(0, len(frames), 20):
+            net.send(1, *frames[i : i + 20])
+            assert net.receive(2, len(frames[i : i + 20])) == frames[i : i + 20]
+        assert wired.counters()[2].port.lost_packets == 0
+        net.send(1, tagged)
+        assert net.receive(2, 1) == [tagged[:12] + tagged[16:]]  # the kernel of the receiver takes the tag off
 
 
 def test_a_full_queue_drops_and_the_rest_leaves_at_the_rate(net: Network) -> None:

@@ -1,21 +1,23 @@
-"""Large tensors fill the links: the bounds of docs/design.md §3.4, in virtual time, so the same on every machine."""
+"""Large tensors fill the links and queues stay bound (docs/design.md §3.4); in virtual time, so the same everywhere."""
 
 from __future__ import annotations
 
 import pytest
 
-from bench.goodput import LOSS, SCENARIOS, gradients, measure
+from bench.goodput import LOSS, SCENARIOS, Scenario, gradients, measure
+from controller.plan import Marking
 from hosts import reference_sum
 
 CHUNKS = 4096
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
-def test_workers_send_at_line_rate(scenario: object) -> None:
+def test_workers_send_at_line_rate(scenario: Scenario) -> None:
     tensors = gradients(CHUNKS)
-    outcome = measure(scenario, tensors, loss=0)  # type: ignore[arg-type]
+    outcome = measure(scenario, tensors, loss=0)
     assert outcome.share >= 0.95
     assert outcome.resends == 0
+    assert outcome.largest_queue_packets <= Marking().queue_packets
     assert [total.tobytes() for total in outcome.sums] == [reference_sum(tensors).tobytes()] * len(tensors)
 
 

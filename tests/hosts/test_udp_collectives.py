@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -46,6 +47,7 @@ class Hosts:
         port = next(PORTS)
         self.workers = [stack.enter_context(UdpHost(address(rank), port)) for rank in range(workers)]
         self.server = stack.enter_context(UdpHost(SERVER, port))
+        self.servers: list[ParameterServerCore] = []
         self._jobs = itertools.count(WORLD)
         self._plans: dict[str, tuple[int, WorkerPlan]] = {}
 
@@ -54,7 +56,9 @@ class Hosts:
         if job > 90:
             raise HostError("the switches are full")
         children = tuple(Child(1 << i, address(rank)) for i, rank in enumerate(ranks))
-        UdpEndpoint(ParameterServerCore(ServerPlan(job, 1, SLOTS, children, len(ranks))), self.server)
+        core = ParameterServerCore(ServerPlan(job, 1, SLOTS, children, len(ranks)))
+        self.servers.append(core)
+        UdpEndpoint(core, self.server)
         tickets = []
         for i, rank in enumerate(ranks):
             tickets.append(f"{job}.{i}")
@@ -182,4 +186,6 @@ def test_what_is_for_no_job_is_counted(hosts: Hosts) -> None:
     for pair in workers:
         faces = [Communicator(worker, timeout_s=30) for worker in pair]
         assert [result.tolist() for result in at_each(faces, lambda c: c.allreduce(np.ones(3)))] == [[2, 2, 2]] * 2
+    while not any(core.counters.unknown_job for core in hosts.servers):  # it sends again and again
+        time.sleep(0.01)
     lonely.close()

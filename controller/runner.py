@@ -7,6 +7,7 @@
 
 What others want of the controller waits in the inbox while a tick talks to switches, so nothing changes under its
 feet; all of it is done, in order, before the next tick, so a heartbeat is never overtaken by the lease that it renews.
+For the same reason the controller's time stands still while this process does not run: nobody could be heard then.
 """
 
 from __future__ import annotations
@@ -20,11 +21,14 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 
 from controller.controller import Controller, Message
-from controller.errors import ControllerError
+from controller.errors import ControllerError, NotPrimary
 
 _log = logging.getLogger(__name__)
 
 _LONGEST_WAIT_S: Final = 1.0
+_TURN_NS: Final = 50_000_000
+_STALL_NS: Final = 100_000_000
+"""Later than this by so much, the loop has not run."""
 _AFTER_ERROR_S: Final = 0.2
 """A tick that failed, say for want of a switch, is tried again after this."""
 
@@ -46,8 +50,20 @@ class Runner:
         self.controller = controller
         self._tell = tell
         self._clock = clock
+        self._seen_ns = clock()
+        self._stalled_ns = 0
         self._inbox: deque[tuple[_Action, asyncio.Future[Any] | None]] = deque()
         self._wake = asyncio.Event()
+
+    def now_ns(self) -> int:
+        """The controller's time: the clock's, without the stretches in which the event loop did not run."""
+        now_ns = self._clock()
+        stall_ns = now_ns - self._seen_ns - _TURN_NS
+        if stall_ns > _STALL_NS:
+            self._stalled_ns += stall_ns
+            _log.warning("the controller did not run for %.1f s; nobody is lost by that", stall_ns / 1e9)
+        self._seen_ns = now_ns
+        return now_ns - self._stalled_ns
 
     def post(self, action: Callable[[int], Awaitable[object] | object]) -> None:
         """Have `action(now_ns)` done before the next tick. What it raises as ControllerError is logged."""
@@ -62,7 +78,10 @@ class Runner:
         return await future
 
     async def run(self) -> None:
-        """Never returns. An error of the controller is logged, and the tick tried again; any other one ends it."""
+        """Never returns. An error of the controller is logged, and the tick tried again; but NotPrimary, when another
+        controller has taken over, ends it, and so does any other error.
+        """
+        watch = asyncio.create_task(self._watch(), name="stalls")
         try:
             while True:
                 await self._empty_inbox()
@@ -70,15 +89,22 @@ class Runner:
                 if not self._inbox:
                     await self._sleep(pause_s)
         finally:
+            watch.cancel()
             while self._inbox:
                 if (future := self._inbox.popleft()[1]) is not None:
                     future.cancel()
+
+    async def _watch(self) -> None:
+        """Look at the clock in every turn."""
+        while True:
+            self.now_ns()
+            await asyncio.sleep(_TURN_NS / 1e9)
 
     async def _empty_inbox(self) -> None:
         while self._inbox:
             action, future = self._inbox.popleft()
             try:
-                result = action(self._clock())
+                result = action(self.now_ns())
                 if inspect.isawaitable(result):
                     result = await result
             except Exception as error:
@@ -95,17 +121,19 @@ class Runner:
 
     async def _tick(self) -> float:
         """Let the controller do what is due; for how long it has nothing to do then, in seconds."""
-        now_ns = self._clock()
+        now_ns = self.now_ns()
         if self.controller.deadline_ns > now_ns:
             return (self.controller.deadline_ns - now_ns) / 1e9
         try:
             messages = await self.controller.tick(now_ns)
+        except NotPrimary:
+            raise
         except ControllerError as error:
             _log.warning("%s", error)
             return _AFTER_ERROR_S
         for message in messages:
             self._tell(message)
-        return (self.controller.deadline_ns - self._clock()) / 1e9
+        return (self.controller.deadline_ns - self.now_ns()) / 1e9
 
     async def _sleep(self, seconds: float) -> None:
         """Until something comes into the inbox, at most so long; others of the loop get their turn in any case."""

@@ -100,7 +100,6 @@ class ControlService:
             )
         self._controller = controller
         self._tls = tls
-        self._clock = clock
         self._runner = Runner(controller, self._tell, clock=clock)
         self._jobs: dict[int, JobSeats] = {}
         self._ends: OrderedDict[int, pb.ToHost] = OrderedDict()
@@ -338,12 +337,18 @@ class ControlService:
         if seats.awaited:
             return stream
         if seats.plans:
-            plans, seats.plans = seats.plans, {}
-            for host, plan in plans.items():
-                seats.seats[host].tell(plan)
+            self._start(seats)
         elif generation == 0:
             self._seat_anew(seats, seat)
         return stream
+
+    def _start(self, seats: JobSeats) -> None:
+        """All are there: give them their plans. Their leases begin, for some may die before they say a word."""
+        plans, seats.plans = seats.plans, {}
+        job, beat = seats.job, self._controller.heartbeat
+        for host, plan in plans.items():
+            seats.seats[host].tell(plan)
+            self._post(job, lambda now_ns, host=host: beat(job, host, 0, now_ns, waiting=False))  # type: ignore[misc]
 
     def _seat_anew(self, seats: JobSeats, seat: Seat) -> None:
         """A host without a plan joins a job that runs: it has missed the plan of the start, or lost what it knew."""
@@ -380,13 +385,14 @@ class ControlService:
         match message.WhichOneof("content"):
             case "heartbeat":
                 rounds, waiting = message.heartbeat.rounds, message.heartbeat.waiting
-                seat.rounds, seat.heard_ns, seat.ran = rounds, self._clock(), True
+                seat.rounds, seat.heard_ns = rounds, self._runner.now_ns()
+                seat.ran |= not seat.spare
                 self._post(job, lambda now_ns: controller.heartbeat(job, host, rounds, now_ns, waiting=waiting))
             case "held":
                 held = read_held(message.held)
                 self._post(job, lambda _: controller.held(job, host, held))
             case "resumed":
-                generation = message.resumed.generation
+                generation, seat.ran = message.resumed.generation, True
                 self._post(job, lambda _: controller.resumed(job, host, generation))
             case "leave":
                 self._leave(seats, seat, message.leave.reason)

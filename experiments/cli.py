@@ -16,7 +16,9 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from experiments.controller_command import controller
 from experiments.doctor import doctor
+from experiments.jobs_command import app as jobs_app
 from experiments.mininet_command import mininet
 from experiments.stf_command import stf
 from topologies.mininet_fabric import SwitchKind
@@ -156,6 +158,8 @@ def fat_tree_command(
     fat_tree(k, rate_bps=parse_rate(rate)).dump(file)
 
 
+app.command()(controller)
+app.add_typer(jobs_app, name="jobs")
 app.command()(mininet)
 app.command()(stf)
 app.command()(doctor)

@@ -11,6 +11,7 @@ The sums need no controller: when it goes away they go on, and the stream is ope
 from __future__ import annotations
 
 import logging
+import math
 import queue
 import threading
 import time
@@ -181,23 +182,34 @@ class Attendance:
 
     def _requests(self, outbox: queue.SimpleQueue[pb.FromHost | None]) -> Iterator[pb.FromHost]:
         """What was put into the outbox, with heartbeats between, until None."""
-        next_beat = time.monotonic()
+        beaten = -math.inf  # a host that has just been given its plan says at once that it lives
         while True:
+            pause_s = self._heartbeat_s
+            lives = self.endpoint is not None or self._spare
+            if lives:
+                pause_s = max(0.0, beaten + self._heartbeat_s - time.monotonic())
             try:
-                message = outbox.get(timeout=max(0.0, next_beat - time.monotonic()))
+                message = outbox.get(timeout=pause_s)
             except queue.Empty:
-                next_beat = time.monotonic() + self._heartbeat_s
-                if self.endpoint is not None:
-                    try:
-                        self.endpoint.check()
-                        yield pb.FromHost(heartbeat=self._beat(self.endpoint))
-                    except EndpointClosed as error:
-                        yield pb.FromHost(leave=pb.Leave(reason=str(error)))
-                        return
+                if not lives:
+                    continue
+                beaten = time.monotonic()
+                try:
+                    yield pb.FromHost(heartbeat=self._heartbeat())
+                except EndpointClosed as error:
+                    yield pb.FromHost(leave=pb.Leave(reason=str(error)))
+                    return
                 continue
             if message is None:
                 return
             yield message
+
+    def _heartbeat(self) -> pb.Heartbeat:
+        """Raises EndpointClosed where the endpoint has ended by an error."""
+        if self.endpoint is None:
+            return pb.Heartbeat()
+        self.endpoint.check()
+        return self._beat(self.endpoint)
 
     def _hear(self, message: pb.ToHost, outbox: queue.SimpleQueue[pb.FromHost | None]) -> None:
         match message.WhichOneof("content"):

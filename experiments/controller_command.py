@@ -1,0 +1,159 @@
+"""`weir controller`: keeps the switches of a fabric, and serves jobs to hosts and operators."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from experiments.errors import ExperimentError
+from topologies import Routes, Topology
+from topologies.mininet_fabric import FIRST_GRPC_PORT
+from topologies.units import parse_delay
+from wire.control_channel import DEFAULT_ADDRESS, Tls
+
+if TYPE_CHECKING:
+    from controller.session import SwitchSession
+
+_ANSWER_S = 60.0
+"""A program's first start on a machine compiles it."""
+
+_STUCK_LEASES = 3
+"""A worker that lives and has waited without a round for so many leases gets its job a new generation."""
+
+_console = Console(stderr=True, highlight=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Times:
+    lease_ns: int
+    probe_ns: int
+    solve_ns: int
+
+
+def controller(
+    file: Annotated[Path, typer.Argument(metavar="TOPOLOGY.yaml", help="The fabric.")],
+    switch: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=HOST:PORT", help="Where a switch serves P4Runtime; may be repeated."),
+    ] = None,
+    grpc_port: Annotated[
+        int,
+        typer.Option(help="Switches that are not named serve on 127.0.0.1, from this port on, in the file's order."),
+    ] = FIRST_GRPC_PORT,
+    listen: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Where hosts and operators are served; or unix:PATH.")
+    ] = DEFAULT_ADDRESS,
+    allow_remote: Annotated[
+        bool, typer.Option("--allow-remote", help="Serve an address that others reach although there is no TLS.")
+    ] = False,
+    tls: Annotated[
+        tuple[Path, Path, Path] | None,
+        typer.Option(metavar="CERTIFICATE KEY AUTHORITY", help="PEM files; clients need certificates, too."),
+    ] = None,
+    strategy: Annotated[str, typer.Option(help="How jobs are placed.")] = "agg",
+    lease: Annotated[str, typer.Option(help="A host or switch that is silent for so long is lost.")] = "2s",
+    probe: Annotated[str, typer.Option(help="Between two rounds of probes.")] = "100ms",
+    solve: Annotated[str, typer.Option(help="Between two looks at whether jobs should move; 0ms: never.")] = "1s",
+    election_id: Annotated[int, typer.Option(help="Of two controllers the one with the higher id rules.")] = 10,
+) -> None:
+    """Keep the switches of a fabric as its jobs need them, and serve jobs to hosts and operators, until Ctrl-C."""
+    from controller.strategies import STRATEGIES
+
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
+    if strategy not in STRATEGIES:
+        raise ExperimentError(f'--strategy "{strategy}" is unknown; there are {", ".join(sorted(STRATEGIES))}')
+    topology = Topology.load(file)
+    addresses = switch_addresses(topology, switch or [], grpc_port)
+    times = _Times(parse_delay(lease), parse_delay(probe), parse_delay(solve))
+    if times.lease_ns == 0 or times.probe_ns == 0:
+        raise ExperimentError(f"--lease {lease}, --probe {probe}: neither can be 0; write them like 2s and 100ms")
+    secured = Tls(*tls) if tls is not None else None
+    try:
+        asyncio.run(_serve(topology, addresses, times, strategy, election_id, listen, secured, allow_remote))
+    except KeyboardInterrupt:
+        _say("stopped; the switches keep what they hold, and jobs go on")
+
+
+def switch_addresses(topology: Topology, named: Sequence[str], first_port: int) -> Mapping[str, str]:
+    """Where each switch serves P4Runtime. Raises ExperimentError for a name that the fabric has not."""
+    addresses = {node.name: f"127.0.0.1:{first_port + index}" for index, node in enumerate(topology.switches)}
+    for text in named:
+        name, equals, address = text.partition("=")
+        if not equals or name not in addresses:
+            raise ExperimentError(
+                f'--switch "{text}" names no switch of {topology.name}; write it like '
+                f"{topology.switches[0].name}=127.0.0.1:9559"
+            )
+        addresses[name] = address
+    return addresses
+
+
+async def _serve(
+    topology: Topology,
+    addresses: Mapping[str, str],
+    times: _Times,
+    strategy: str,
+    election_id: int,
+    listen: str,
+    tls: Tls | None,
+    allow_remote: bool,
+) -> None:
+    from controller.controller import Controller, Options
+    from controller.service import ControlService
+    from controller.session import Pipeline, SwitchSession
+    from controller.strategies import strategy as strategy_named
+    from p4src import FABRIC_JSON, FABRIC_P4INFO
+
+    pipeline = Pipeline(FABRIC_P4INFO, FABRIC_JSON)
+    options = Options(
+        probe_period_ns=times.probe_ns,
+        solve_period_ns=times.solve_ns,
+        dwell_ns=5 * times.solve_ns,
+        lease_ns=times.lease_ns,
+        stuck_ns=_STUCK_LEASES * times.lease_ns,
+    )
+    async with AsyncExitStack() as stack:
+        sessions: dict[str, SwitchSession] = {}
+        for node in topology.switches:
+            session = SwitchSession(
+                node.name,
+                addresses[node.name],
+                device_id=node.device_id,
+                pipeline=pipeline,
+                timeout_s=_ANSWER_S,
+                election_id=election_id,
+                standby=True,
+            )
+            sessions[node.name] = await stack.enter_async_context(session)
+        await _until_primary(sessions)
+        routes = Routes(topology)
+        keeper = Controller(topology, routes, sessions, strategy_named(strategy), options, time.monotonic_ns())
+        await keeper.start(time.monotonic_ns())
+        service = await stack.enter_async_context(
+            ControlService(keeper, address=listen, tls=tls, allow_remote=allow_remote)
+        )
+        _say(
+            f"{topology.name}: {len(sessions)} switches, {len(topology.hosts)} hosts; "
+            f"jobs are served at {service.address}"
+        )
+        await service.wait()
+
+
+async def _until_primary(sessions: Mapping[str, SwitchSession]) -> None:
+    """Wait for the turn: another controller may rule."""
+    if others := [name for name, session in sessions.items() if not session.is_primary]:
+        _say(f"another controller rules {', '.join(others)}; this one waits until that is gone")
+    await asyncio.gather(*(session.until_primary() for session in sessions.values()))
+
+
+def _say(text: str) -> None:
+    _console.print(text, markup=False, soft_wrap=True)

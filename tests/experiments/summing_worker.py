@@ -1,0 +1,56 @@
+"""A worker that sums the same tensor again and again, and says what it got: a JSON line for each step.
+
+`python -m tests.experiments.summing_worker CONTROL JOB STEPS TIMEOUT_S`, with the token on standard input.
+
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+import time
+
+import numpy as np
+
+from hosts import HostError, Membership
+
+SIZE = 20_000
+STEP_S = 0.02
+"""For each step to take a while, so that there is something to break."""
+
+
+def value(rank: int, step: int) -> float:
+    """What every element of a rank's tensor is: sums tell who was in them."""
+    return float(16**rank * (1 + step % 3))
+
+
+def main() -> int:
+    control, job, steps, timeout_s = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])
+    try:
+        with Membership(control, job, sys.stdin.readline().strip(), timeout_s=timeout_s) as membership:
+            rank = membership.worker.core.plan.rank
+            for step in range(steps):
+                tensor = np.full(SIZE, value(rank, step), np.float32)
+                total = membership.communicator.reduce({"tensor": tensor}, weight=1)["tensor"]
+                say(
+                    step=step,
+                    digest=hashlib.sha256(total.array.tobytes()).hexdigest(),
+                    sums=np.unique(total.array).tolist(),
+                    weights=np.unique(total.weights).tolist(),
+                    generation=membership.generation,
+                )
+                time.sleep(STEP_S)
+    except HostError as error:
+        say(error=type(error).__name__, text=str(error))
+        return 3
+    return 0
+
+
+def say(**values: object) -> None:
+    sys.stdout.write(json.dumps(values) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

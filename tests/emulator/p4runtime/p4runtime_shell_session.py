@@ -63,6 +63,39 @@ try:
     counter.modify()
     seen["counters"] = [found.packet_count for found in shell.CounterEntry("MainIngress.ports").read()]
 
+    default = shell.TableEntry("MainIngress.exact_table")(action="MainIngress.forward", is_default=True)
+    default.action["port"] = "4"
+    default.counter_data.packet_count = 5
+    default.modify()
+    query = shell.TableEntry("MainIngress.exact_table")(is_default=True)
+    query.counter_data  # noqa: B018  # asks for it
+    seen["default"] = [[found.action["port"].value.hex(), found.counter_data.packet_count] for found in query.read()]
+
+    group.delete()
+    member.delete()
+    balanced = shell.TableEntry("MainIngress.selector_table")
+    balanced.match["hdr.ethernet.dst"] = "02:00:00:00:00:09"
+    actions = shell.Oneshot("MainIngress.selector_table")
+    for port in ("1", "2"):
+        action = shell.Action("MainIngress.forward")
+        action["port"] = port
+        actions.add(action, weight=1, watch_port=bytes((int(port),)))
+    balanced.oneshot = actions
+    balanced.insert()
+    seen["one shot"] = [
+        [
+            [chosen.weight, chosen.watch_port.hex()]
+            for chosen in found.msg().action.action_profile_action_set.action_profile_actions
+        ]
+        for found in shell.TableEntry("MainIngress.selector_table").read()
+    ]
+
+    session = shell.CloneSessionEntry(9)
+    session.add(3, 1)
+    session.packet_length_bytes = 60
+    session.insert()
+    seen["clones"] = [[found.session_id, found.packet_length_bytes] for found in shell.CloneSessionEntry().read()]
+
     entry.delete()
     seen["left"] = [str(found) for found in shell.TableEntry("lpm_table").read()]
 finally:

@@ -7,11 +7,19 @@ from collections.abc import AsyncIterator
 
 import finsy as fy
 import pytest
-from finsy.p4entity import P4ValueSetMember
+from finsy.p4entity import P4BackupReplica, P4Replica, P4ValueSetMember
+from finsy.proto import stratum
 
 from emulator.p4runtime import P4RuntimeServer
 from emulator.switch import Switch
-from tests.emulator.p4runtime.p4runtime_rig import DEVICE_CONFIG, EXTERNS_P4INFO, EXTERNS_PROGRAM, P4INFO
+from tests.emulator.p4runtime.p4runtime_rig import (
+    DEVICE_CONFIG,
+    EXTERNS_P4INFO,
+    EXTERNS_PROGRAM,
+    P4INFO,
+    Names,
+    load_info,
+)
 
 OPTIONS = fy.SwitchOptions(p4info=P4INFO, p4blob=DEVICE_CONFIG, device_id=9)
 ETHERNET = bytes.fromhex("0200000000020200000000010800")
@@ -193,3 +201,46 @@ async def test_finsy_hears_digests_and_idle_entries_and_sets_meters(address: str
                 break
             await asyncio.sleep(0.01)
         assert len((await waiting).data) == 1
+
+
+async def test_finsys_role_is_held_to_its_config(address: str) -> None:
+    names = Names(load_info())
+    config = stratum.P4RoleConfig(exclusive_p4_ids=[names.table["lpm_table"]], can_push_pipeline=True)
+    limited = OPTIONS(role_name="limited", role_config=config)
+    entry = fy.P4TableEntry(
+        "lpm_table",
+        match=fy.P4TableMatch({"hdr.ethernet.dst": "02:00:00:00:00:00/40"}),
+        action=fy.P4TableAction("drop"),
+    )
+    other = fy.P4TableEntry("keyless_table", is_default_action=True, action=fy.P4TableAction("forward", port=1))
+    async with fy.Switch("all", address, OPTIONS) as everything, fy.Switch("some", address, limited) as sw:
+        assert (everything.is_primary, sw.is_primary) == (True, True)
+        await sw.insert([entry])
+        with pytest.raises(fy.P4ClientError) as error:
+            await sw.modify([other])
+        assert {detail.canonical_code for detail in error.value.details.values()} == {
+            fy.GRPCStatusCode.PERMISSION_DENIED
+        }
+        await everything.modify([other, entry])
+
+
+async def test_finsy_backs_up_replicas_watches_ports_and_reads_a_default_entrys_counter(
+    address: str, switch: Switch
+) -> None:
+    async with fy.Switch("sw", address, OPTIONS) as sw:
+        group = fy.P4MulticastGroupEntry(5, replicas=[P4Replica(1, backup_replicas=[P4BackupReplica(2, instance=3)])])
+        balanced = fy.P4TableEntry(
+            "selector_table",
+            match=fy.P4TableMatch({"hdr.ethernet.dst": 3}),
+            action=fy.P4IndirectAction(
+                [((1, 1), fy.P4TableAction("forward", port=1)), ((2, 2), fy.P4TableAction("forward", port=2))]
+            ),
+        )
+        await sw.insert([group, balanced])
+        found = await dump(sw, fy.P4MulticastGroupEntry(), fy.P4TableEntry("selector_table"))
+        assert found == {repr_of(sw, group), repr_of(sw, balanced)}
+        for _ in range(3):
+            await asyncio.to_thread(switch.forward, ETHERNET, 1)
+        default = fy.P4TableEntry("exact_table", is_default_action=True, counter_data=fy.P4CounterData())
+        [entry] = [entry async for entry in sw.read(default)]
+        assert entry.counter_data == fy.P4CounterData(packet_count=3, byte_count=3 * len(ETHERNET))

@@ -37,5 +37,8 @@ def test_the_shell_connects_writes_and_reads(server: P4RuntimeServer, datapath: 
         "groups": [[7, [[1, 2]]]],
         "multicast": [[5, 1, 2]],
         "counters": [0, 0, 9, 0, 0, 0],
+        "default": [["04", 5]],
+        "one shot": [[[1, "01"], [1, "02"]]],
+        "clones": [[9, 60]],
         "left": [],
     }

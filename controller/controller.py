@@ -83,7 +83,7 @@ class Controller:
         self._switches = Switches(sessions, options.lease_ns, options.retry_ns)
         self._fleet = Fleet(topology, self._planner, options, journal)
         self._down = routes.down
-        self._prober = Prober(topology, routes, sessions, options.probe_period_ns, now_ns)
+        self._prober = Prober(topology, routes, sessions, options.probe_period_ns, options.lease_ns, now_ns)
         self._bases = {s.name: base_state(topology, routes, s.name) for s in topology.switches}
         self._next_solve_ns = now_ns + options.solve_period_ns
         self._fleet.restore(now_ns)
@@ -129,6 +129,11 @@ class Controller:
     @property
     def lost_switches(self) -> frozenset[str]:
         return self._switches.lost
+
+    @property
+    def links_down(self) -> frozenset[Endpoint]:
+        """Both ends of every link between switches that lets no probe through."""
+        return self._prober.links.down
 
     @property
     def packet_outs_sent(self) -> Mapping[str, int]:
@@ -276,7 +281,8 @@ class Controller:
         """
         self._check_primary()
         self._prober.collect(now_ns)
-        if self._switches.look(now_ns):
+        links_changed = self._prober.links.look(now_ns)
+        if self._switches.look(now_ns) or links_changed:
             self._follow(now_ns)
         self._fleet.let_go(now_ns)
         self._fleet.end_leases(now_ns)
@@ -367,7 +373,7 @@ class Controller:
     def _follow(self, now_ns: int) -> None:
         """The fabric has changed: new routes for switches and probes; jobs stay if they can, else they move."""
         lost = self._switches.lost
-        self._planner.follow(self._down, lost)
+        self._planner.follow(self._down | self.links_down, lost)
         routes = self._planner.routes
         self._bases = {s.name: base_state(self.topology, routes, s.name) for s in self.topology.switches}
         self._prober.follow(routes)

@@ -94,9 +94,15 @@ class ProbeFrames:
             )
             self._bodies.append(frame[:-PAYLOAD_BYTES])
 
-    def frame(self, probe: int, sequence: int) -> bytes:
-        """The probe with this index, carrying its index and a sequence number."""
-        return self._bodies[probe] + _PAYLOAD.pack(probe, sequence)
+    def frame(self, probe: int, sequence: int, first: int = 0) -> bytes:
+        """The probe with this index, carrying its index (counted from `first`) and a sequence number."""
+        return self._bodies[probe] + _PAYLOAD.pack(first + probe, sequence & 0xFFFF_FFFF)
+
+
+def payload_of(frame: bytes) -> tuple[int, int]:
+    """(index, sequence) of one probe that has come back, of `PAYLOAD_BYTES` bytes or more."""
+    index, sequence = _PAYLOAD.unpack_from(frame, len(frame) - PAYLOAD_BYTES)
+    return index, sequence
 
 
 def identities(payload: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

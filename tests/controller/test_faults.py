@@ -15,6 +15,7 @@ from controller.session import Pipeline
 from controller.strategies import strategy
 from tests.controller.job_bench import MS, Bench, Fixed, make_bench
 from topologies.generators import leaf_spine
+from topologies.model import Endpoint
 from wire.control import Abort
 
 TOPOLOGY = leaf_spine(2, 2, 3, rate_bps=1_000_000_000)
@@ -232,6 +233,21 @@ async def test_a_job_that_waits_is_placed_again_when_the_way_to_its_worker_is_ba
     await bench.restart_switch("s2")
     await bench.run(bench.fabric.now_ns + 200 * MS, job)
     assert job.take() == dict.fromkeys(WORKERS, job.sum_of())
+
+
+async def test_a_link_that_goes_down_is_routed_around_in_the_middle_of_a_sum(bench: Bench) -> None:
+    bench.controller.strategy = Fixed(AT_SPINE)
+    job = await bench.admit(spec())
+    bench.submit(job, 12, chunks=60)
+    await bench.run(MS // 4)
+    bench.fabric.set_link(("s1", 4), up=False)  # to s3
+    await bench.run(400 * MS, job)
+    assert bench.controller.links_down == {Endpoint("s1", 4), TOPOLOGY.peer(Endpoint("s1", 4))}
+    assert job.take() == dict.fromkeys(WORKERS, job.sum_of())
+    bench.fabric.set_link(("s1", 4), up=True)
+    await bench.run(bench.fabric.now_ns + 100 * MS)
+    assert bench.controller.links_down == frozenset()
+    assert await bench.controller.verify() == {}
 
 
 async def test_hosts_leave_one_by_one_and_the_job_ends_with_the_last(bench: Bench) -> None:

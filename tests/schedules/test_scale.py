@@ -1,0 +1,59 @@
+"""A thousand workers on one fabric, placed by the exact LP, and trees as deep as there are levels."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+
+import pytest
+
+from controller.controller import Controller
+from controller.plan import JobSpec
+from controller.strategies import strategy
+from tests.schedules.rig import MS, OPTIONS, Control, Rig
+from tests.schedules.sums import Summing, draw_tensors
+from topologies.generators import leaf_spine
+from wire.aggregation import FAN_IN, LANES
+
+WORKERS = 1_000
+QUIET = replace(OPTIONS, probe_period_ns=1_000 * MS, lease_ns=None, patience_ns=None, stuck_ns=None)
+
+
+@pytest.mark.parametrize("with_server", [True, pytest.param(False, marks=pytest.mark.long)])
+async def test_a_thousand_workers_hold_the_same_exact_sum(with_server: bool) -> None:
+    topology = leaf_spine(32, 2, 32)
+    rig = Rig(
+        topology,
+        strategy("agg"),
+        options=QUIET,
+        control=Control(heartbeat_ns=1_000 * MS),
+        poll_ns=50_000,
+    )
+    await rig.controller.start()
+    workers = tuple(host.name for host in topology.hosts[:WORKERS])
+    spec = JobSpec(1, workers, topology.hosts[-1].name if with_server else None, 8, 4)
+    await rig.admit(spec)
+    plan = rig.controller.jobs[1]
+    fan_in = max(map(len, plan.placement.children.values()))
+    sys.stdout.write(f"{len(plan.switches)} switches, at most {fan_in} children, depth {depth_of(rig.controller, 1)}\n")
+    assert fan_in <= FAN_IN
+    assert depth_of(rig.controller, 1) >= 2
+    summing = Summing(rig, spec, draw_tensors(1, [2 * LANES], WORKERS))
+    summing.submit_all()
+    await rig.run(lambda: summing.finished, 1_000 * MS, "a thousand workers", summing.collect)
+    summing.check()
+    await rig.finish(1)
+    await rig.check_empty()
+    rig.close()
+
+
+def depth_of(controller: Controller, job: int) -> int:
+    """Nodes that sum on the longest way from a worker to the root, which counts."""
+    placement = controller.jobs[job].placement
+    deepest = 0
+    for node in set(placement.aggregators.values()):
+        depth = 1
+        while node != placement.root:
+            node, depth = placement.parents[node], depth + 1
+        deepest = max(deepest, depth)
+    return deepest

@@ -1,0 +1,45 @@
+"""Every strategy's trees, as the controller lays them on leaf-spine and fat-tree fabrics, with a server and without."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from controller.plan import JobSpec
+from controller.strategies import STRATEGIES, strategy
+from tests.schedules.rig import MS, Rig
+from tests.schedules.sums import Summing, draw_tensors
+from topologies.generators import fat_tree, leaf_spine
+from topologies.model import Topology
+from wire.aggregation import LANES
+
+FABRICS = {"leaf-spine": lambda: leaf_spine(4, 2, 4), "fat-tree": lambda: fat_tree(4)}
+WAYS = [(name, True) for name in STRATEGIES] + [("agg", False)]
+
+
+async def sum_exactly(topology: Topology, name: str, with_server: bool, seed: int) -> Rig:
+    """One lossy job; the rig, with the job still on it."""
+    rng = random.Random(seed)
+    hosts = rng.sample([host.name for host in topology.hosts], rng.randint(3, 9))
+    rig = Rig(topology, strategy(name), seed=seed, link={"loss": 0.01, "reorder": 0.1, "reorder_ns": 100_000})
+    await rig.controller.start()
+    spec = JobSpec(1, tuple(hosts[1:]), hosts[0] if with_server else None, 16, 8)
+    await rig.admit(spec)
+    summing = Summing(rig, spec, draw_tensors(seed, [12 * LANES, 5], len(spec.workers)))
+    summing.submit_all()
+    await rig.run(lambda: summing.finished, 1_000 * MS, f"{name}, seed {seed}", summing.collect)
+    summing.check()
+    return rig
+
+
+@pytest.mark.parametrize("fabric", FABRICS)
+@pytest.mark.parametrize(("name", "with_server"), WAYS)
+async def test_every_strategy_sums_exactly(fabric: str, name: str, with_server: bool) -> None:
+    for seed in range(2):
+        rig = await sum_exactly(FABRICS[fabric](), name, with_server, seed)
+        placement = rig.controller.jobs[1].placement
+        assert rig.topology.is_switch(placement.root) == (not with_server)
+        await rig.finish(1)
+        await rig.check_empty()
+        rig.close()

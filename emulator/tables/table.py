@@ -13,37 +13,22 @@ from emulator.entries import (
     EmulatorError,
     EntryExists,
     EntryNotFound,
-    Exact,
     InvalidEntry,
-    Lpm,
     Match,
-    Optional,
-    Range,
     TableAction,
     TableEntry,
     TableFull,
-    Ternary,
 )
 from emulator.schema import ActionSchema, TableSchema
 from emulator.tables.index import ExactIndex, Index, RangeIndex, TupleIndex
+from emulator.tables.keys import PackedKey, pack_key
 from emulator.tables.memory import Graveyard, Pool, write_word
 from emulator.tables.meters import ColorCounts, MeterCell, MeterRates, meter_content
 from emulator.tables.profile import ActionProfile, pack_params
 from emulator.tables.rows import HIT_AT, METER_AT, RowLayout
 
-MAX_PRIORITY: Final = (1 << 31) - 1
 _NO_ACTION_CODE: Final = (1 << 32) - 1
 _DEFAULT_ROW_AT: Final = 8
-
-
-@dataclass(frozen=True, slots=True)
-class _Key:
-    """What tells entries apart: packed key, mask, the bounds of ranges, and the rank."""
-
-    value: int
-    mask: int
-    bounds: tuple[int, ...]
-    order: int
 
 
 @dataclass(slots=True)
@@ -81,7 +66,7 @@ class Table:
         self._rows = Pool(layout.row_bytes)
         self._notes = Pool(max(16, layout.cell_bytes))
         self._clock = clock
-        self._entries: dict[_Key, _Stored] = {}
+        self._entries: dict[PackedKey, _Stored] = {}
         self._default_row = 0
         self._default_notes = 0
         self.constant = schema.const_entries
@@ -161,7 +146,7 @@ class Table:
     def modify(self, entry: TableEntry) -> None:
         """Give an entry another action; its direct counter goes on. Raises `EntryNotFound`, `InvalidEntry`."""
         self._refuse_constant()
-        key = self._key(entry.match, entry.priority)
+        key = pack_key(self.schema, self._layout, entry.match, entry.priority)
         stored = self._entries.get(key)
         if stored is None:
             raise EntryNotFound(f"{self.schema.name}: no entry {entry.match} with priority {entry.priority}")
@@ -177,20 +162,20 @@ class Table:
         """Raises `EntryNotFound`, `InvalidEntry`."""
         self._refuse_constant()
         stored = self._find(match, priority)
-        key = self._key(match, priority)
+        key = pack_key(self.schema, self._layout, match, priority)
         assert self._index is not None
-        self._index.remove(self._identity(key), key.mask, key.order)
+        self._index.remove(key.identity(self._layout.words), key.mask, key.order)
         del self._entries[key]
         self._release(stored)
 
     def _find(self, match: Sequence[Match], priority: int) -> _Stored:
-        stored = self._entries.get(self._key(match, priority))
+        stored = self._entries.get(pack_key(self.schema, self._layout, match, priority))
         if stored is None:
             raise EntryNotFound(f"{self.schema.name}: no entry {tuple(match)} with priority {priority}")
         return stored
 
     def _insert(self, entry: TableEntry, counts: tuple[int, int] = (0, 0), rates: MeterRates | None = None) -> None:
-        key = self._key(entry.match, entry.priority)
+        key = pack_key(self.schema, self._layout, entry.match, entry.priority)
         if key in self._entries:
             raise EntryExists(f"{self.schema.name}: an entry {entry.match} with priority {entry.priority} exists")
         if len(self._entries) >= self.schema.size:
@@ -217,9 +202,9 @@ class Table:
         self._notes.write(notes, content.ljust(self._layout.cell_bytes, b"\0"))
         return notes
 
-    def _put(self, key: _Key, row: int) -> None:
+    def _put(self, key: PackedKey, row: int) -> None:
         assert self._index is not None
-        self._index.put(self._identity(key), key.mask, key.order, row)
+        self._index.put(key.identity(self._layout.words), key.mask, key.order, row)
 
     def _release(self, stored: _Stored) -> None:
         self._rows.give_back(stored.row)
@@ -344,55 +329,6 @@ class Table:
 
     # ---- keys and rows
 
-    def _key(self, match: Sequence[Match], priority: int) -> _Key:
-        schema = self.schema
-        if len(match) != len(schema.key):
-            raise InvalidEntry(f"{schema.name}: {len(match)} match fields, its key has {len(schema.key)}")
-        if schema.needs_priority:
-            if not 0 <= priority <= MAX_PRIORITY:
-                raise InvalidEntry(f"{schema.name}: priority {priority} is not in 0 … {MAX_PRIORITY}")
-        elif priority:
-            raise InvalidEntry(f"{schema.name}: priority {priority}, but its key takes none")
-        value = mask = 0
-        prefix = 0
-        bounds: list[int] = []
-        for field, place, part in zip(schema.key, self._layout.keys, match, strict=True):
-            whole = (1 << place.width) - 1
-            match field.match_kind, part:
-                case "exact", Exact(wanted):
-                    own = whole
-                case "lpm", Lpm(wanted, prefix):
-                    if not 0 <= prefix <= place.width:
-                        raise InvalidEntry(f"{schema.name}: {field.name}: prefix length {prefix} of {place.width} bits")
-                    own = whole ^ (whole >> prefix)
-                case "ternary", Ternary(wanted, own):
-                    pass
-                case "ternary", Optional(None):
-                    wanted = own = 0
-                case "ternary", Optional(int() as wanted):
-                    own = whole
-                case "range", Range(low, high):
-                    if not 0 <= low <= high <= whole:
-                        raise InvalidEntry(
-                            f"{schema.name}: {field.name}: {low}…{high} is no range of {place.width} bits"
-                        )
-                    bounds += (low, high)
-                    continue
-                case kind, _:
-                    raise InvalidEntry(f"{schema.name}: {field.name} is {kind}, not {type(part).__name__.lower()}")
-            if not 0 <= wanted <= whole or not 0 <= own <= whole:
-                raise InvalidEntry(f"{schema.name}: {field.name}: {part} does not fit {place.width} bits")
-            value |= (wanted & own) << place.position
-            mask |= own << place.position
-        order = prefix if self._layout.strategy == "first" else priority
-        return _Key(value, mask, tuple(bounds), order)
-
-    def _identity(self, key: _Key) -> int:
-        identity = key.value
-        for number, bound in enumerate(key.bounds):
-            identity |= bound << 64 * (self._layout.words + number)
-        return identity
-
     def _params(self, call: ActionCall) -> bytes:
         if call.name not in self._codes:
             raise InvalidEntry(
@@ -400,7 +336,7 @@ class Table:
             )
         return pack_params(self._actions[call.name], call, self.schema.name)
 
-    def _make_row(self, key: _Key, entry: TableEntry, notes: int) -> tuple[int, int]:
+    def _make_row(self, key: PackedKey, entry: TableEntry, notes: int) -> tuple[int, int]:
         """(address of the row, cell of the action profile or 0)."""
         layout, cell, code = self._layout, 0, 0
         if entry.idle_timeout_ns < 0 or (entry.idle_timeout_ns and not self.schema.support_timeout):

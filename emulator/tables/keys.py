@@ -1,0 +1,72 @@
+"""What an entry matches, packed into the words that native lookups compare. Layouts in `emulator.tables.rows`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from emulator.entries import Exact, InvalidEntry, Lpm, Match, Optional, Range, Ternary
+from emulator.schema import TableSchema
+from emulator.tables.rows import RowLayout
+
+MAX_PRIORITY: Final = (1 << 31) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class PackedKey:
+    """What tells entries apart: packed key, mask, the bounds of ranges, and the rank."""
+
+    value: int
+    mask: int
+    bounds: tuple[int, ...]
+    order: int
+
+    def identity(self, words: int) -> int:
+        """The key's integer as an index takes it, the bounds of ranges above the `words` of the packed key."""
+        identity = self.value
+        for number, bound in enumerate(self.bounds):
+            identity |= bound << 64 * (words + number)
+        return identity
+
+
+def pack_key(schema: TableSchema, layout: RowLayout, match: Sequence[Match], priority: int) -> PackedKey:
+    """Raises `InvalidEntry` for a match or priority that does not fit the table."""
+    if len(match) != len(schema.key):
+        raise InvalidEntry(f"{schema.name}: {len(match)} match fields, its key has {len(schema.key)}")
+    if schema.needs_priority:
+        if not 0 <= priority <= MAX_PRIORITY:
+            raise InvalidEntry(f"{schema.name}: priority {priority} is not in 0 … {MAX_PRIORITY}")
+    elif priority:
+        raise InvalidEntry(f"{schema.name}: priority {priority}, but its key takes none")
+    value = mask = 0
+    prefix = 0
+    bounds: list[int] = []
+    for field, place, part in zip(schema.key, layout.keys, match, strict=True):
+        whole = (1 << place.width) - 1
+        match field.match_kind, part:
+            case "exact", Exact(wanted):
+                own = whole
+            case "lpm", Lpm(wanted, prefix):
+                if not 0 <= prefix <= place.width:
+                    raise InvalidEntry(f"{schema.name}: {field.name}: prefix length {prefix} of {place.width} bits")
+                own = whole ^ (whole >> prefix)
+            case "ternary", Ternary(wanted, own):
+                pass
+            case "ternary", Optional(None):
+                wanted = own = 0
+            case "ternary", Optional(int() as wanted):
+                own = whole
+            case "range", Range(low, high):
+                if not 0 <= low <= high <= whole:
+                    raise InvalidEntry(f"{schema.name}: {field.name}: {low}…{high} is no range of {place.width} bits")
+                bounds += (low, high)
+                continue
+            case kind, _:
+                raise InvalidEntry(f"{schema.name}: {field.name} is {kind}, not {type(part).__name__.lower()}")
+        if not 0 <= wanted <= whole or not 0 <= own <= whole:
+            raise InvalidEntry(f"{schema.name}: {field.name}: {part} does not fit {place.width} bits")
+        value |= (wanted & own) << place.position
+        mask |= own << place.position
+    order = prefix if layout.strategy == "first" else priority
+    return PackedKey(value, mask, tuple(bounds), order)

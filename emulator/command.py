@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from emulator.entries import EmulatorError
-from emulator.ports.options import QUEUE_PACKETS, Options, TlsFiles, UsageError, parse
+from emulator.ports.options import QUEUE_PACKETS, Options, TlsFiles, UsageError, parse, parse_control
 
 if TYPE_CHECKING:
     from emulator.p4runtime import P4RuntimeServer, Tls
+    from emulator.ports.control import ControlServer
     from emulator.ports.wired import InterfaceCounters, WiredSwitch
     from emulator.switch import Switch
 
@@ -29,11 +30,23 @@ log = logging.getLogger("weir-switch")
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command; exits with status 0, or with 2 and one line when something it was given does not serve."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        run(parse(sys.argv[1:] if arguments is None else arguments))
+        if words[:1] == ["ctl"]:
+            control(words[1:])
+        else:
+            run(parse(words))
     except (UsageError, EmulatorError, OSError) as error:
         sys.stderr.write(f"weir-switch: {error}\n")
         sys.exit(_USAGE)
+
+
+def control(arguments: Sequence[str]) -> None:
+    """`weir-switch ctl`: say something to a running switch and print its answer. Raises UsageError, EmulatorError."""
+    from emulator.ports.control import ask, default_socket
+
+    path, device_id, line = parse_control(arguments)
+    sys.stdout.write(ask(path or default_socket(device_id), line))
 
 
 def run(options: Options) -> None:
@@ -60,13 +73,17 @@ def run(options: Options) -> None:
         wired.on_failure = fail
         server = _make_server(options, switch)
         server.start()
+        control_server = None
         try:
+            control_server = _make_control(options, wired)
             if options.ring and wired.without_ring:
                 _say(f"ports {list(wired.without_ring)} go without rings, for there is no memory for them")
             ports = ", ".join(f"{port}@{name}" for port, name in options.interfaces.items()) or "none"
             _say(f"device {options.device_id}, ports {ports}; P4Runtime on {server.address}")
             ended.wait()
         finally:
+            if control_server is not None:
+                control_server.close()
             server.stop()
     _report(options, switch, wired)
     if failed.is_set():
@@ -101,6 +118,19 @@ def _make_switch(options: Options) -> Switch:
         except EmulatorError as error:
             raise UsageError(f"program {options.program}: {error}") from error
     return switch
+
+
+def _make_control(options: Options, wired: WiredSwitch) -> ControlServer | None:
+    """The control socket: where the command line says, or at its usual place if another switch does not have that."""
+    from emulator.ports.control import ControlError, ControlServer, default_socket
+
+    try:
+        return ControlServer(wired, options.interfaces, options.control or default_socket(options.device_id))
+    except ControlError as error:
+        if options.control is not None:
+            raise
+        _say(f"without control: {error}; name another socket with --control")
+        return None
 
 
 def _make_server(options: Options, switch: Switch) -> P4RuntimeServer:

@@ -235,7 +235,7 @@ class Switch:
         overhead_bytes: int | EllipsisType = ...,
         priority: int | None = None,
     ) -> None:
-        """Change a port at run time; what is not given stays. `priority` limits depths to that one's queue.
+        """Change a port at run time; what is not given stays. `priority` sets depths of that one's queue alone.
 
         Packets beyond a lowered depth stay; the frame being sent keeps the time it was given.
         """
@@ -250,11 +250,16 @@ class Switch:
         _check(self.device_id, number, config)
         if priority is None:
             self._config[number] = config
-            self._configure(number)
-            return
-        if not 0 <= priority < PRIORITIES:
+        elif not 0 <= priority < PRIORITIES:
             raise SwitchError(f"switch {self.device_id}: priority {priority} is not one of 0 … {PRIORITIES - 1}")
-        self._engine.limit_queue(index, priority, config.queue_packets, config.queue_bytes)
+        elif given["rate_bps"] is not ... or given["overhead_bytes"] is not ...:
+            raise SwitchError(f"switch {self.device_id}: a rate is the whole port {number}'s, not one priority's")
+        if self._alone:
+            return
+        with self._engine.lock:
+            self._serialise(index, self._config[number])
+            for one in range(PRIORITIES) if priority is None else (priority,):
+                self._engine.limit_queue(index, one, queue_packets, queue_bytes)
 
     def port_config(self, number: int) -> PortConfig:
         self.port_index(number)
@@ -397,11 +402,14 @@ class Switch:
         if self._alone:
             return
         with self._engine.lock:
-            port = self._engine.ports.data[index]
-            port["rate_bps"] = 0 if config.rate_bps is None else round(config.rate_bps)
-            port["overhead_bytes"] = config.overhead_bytes
+            self._serialise(index, config)
             for priority in range(PRIORITIES):
                 self._engine.limit_queue(index, priority, config.queue_packets, config.queue_bytes)
+
+    def _serialise(self, index: int, config: PortConfig) -> None:
+        port = self._engine.ports.data[index]
+        port["rate_bps"] = 0 if config.rate_bps is None else round(config.rate_bps)
+        port["overhead_bytes"] = config.overhead_bytes
 
     def _install(self, tables: ReplicationTables) -> None:
         """Give native code new replication tables, between two runs of it."""

@@ -32,7 +32,8 @@ example: a switch between two hosts, each in a network namespace of its own, wit
   ip netns add h2; ip link add s1-eth2 type veth peer name eth0 netns h2; ip link set s1-eth2 up
   weir-switch -i 1@s1-eth1 -i 2@s1-eth2 --port-rate 2=100Mbit --device-id 1 fabric.json
 
-It then waits for a P4Runtime controller on 127.0.0.1:9559. SIGTERM or Ctrl-C ends it, with its counters.
+It then waits for a P4Runtime controller on 127.0.0.1:9559. Meanwhile `weir-switch ctl set_queue_rate 200Mbit 2` changes
+the rate of port 2; `weir-switch ctl help` lists what else. SIGTERM or Ctrl-C ends it, with its counters.
 Exit status: 0, or 2 for a command line, program, interface or address that does not serve.
 """
 _RATE_BPS: Final = {"bit": 1, "kbit": 10**3, "Kbit": 10**3, "Mbit": 10**6, "Gbit": 10**9, "Tbit": 10**12}
@@ -91,6 +92,8 @@ class Options:
     """By port; a port that is not here has the default depth."""
     queue_bytes: dict[int, int]
     grpc_address: str
+    control: Path | None
+    """The control socket; None: the default one, if it can be had."""
     tls: TlsFiles | None
     capture: Path | None
     ring: bool
@@ -136,6 +139,7 @@ def parse(arguments: Sequence[str]) -> Options:
         queue_packets=_by_port("--queue-depth", given.queue_depth, interfaces),
         queue_bytes=_by_port("--queue-bytes", given.queue_bytes, interfaces),
         grpc_address=given.grpc_server_addr,
+        control=given.control,
         tls=_tls(given),
         capture=given.pcap,
         ring=not given.no_ring,
@@ -144,6 +148,20 @@ def parse(arguments: Sequence[str]) -> Options:
         log_level=LOG_LEVELS[given.log_level],
         notes=tuple(given.notes),
     )
+
+
+def parse_control(arguments: Sequence[str]) -> tuple[Path | None, int, str]:
+    """Read the command line of `weir-switch ctl`: socket, device id, and what to say. Raises UsageError."""
+    parser = _Parser(
+        prog="weir-switch ctl",
+        description="Change ports and queues of a running switch; `weir-switch ctl help` lists how.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--device-id", type=_number(0, 2**64 - 1), default=0, metavar="ID", help="which switch (0)")
+    parser.add_argument("--control", type=Path, metavar="SOCKET", help="its socket, if it was given one")
+    parser.add_argument("words", nargs="+", metavar="WORD", help="such as: set_queue_rate 200Mbit 2")
+    given = parser.parse_args(arguments)
+    return given.control, given.device_id, " ".join(given.words)
 
 
 def parse_rate(text: str) -> int:
@@ -236,6 +254,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="ADDRESS:PORT",
         help=f"where P4Runtime listens (default {GRPC_ADDRESS}, this machine alone)",
     )
+    add("--control", type=Path, metavar="SOCKET", help="socket for `weir-switch ctl` (default: one for the device id)")
     add("--grpc-server-ssl", action="store_true", help="P4Runtime over TLS")
     add("--grpc-server-key", type=Path, metavar="PEM", help="the server's private key")
     add("--grpc-server-cert", type=Path, metavar="PEM", help="the server's certificate")

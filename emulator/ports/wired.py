@@ -71,6 +71,8 @@ class WiredSwitch:
         self.switch = switch
         self.on_failure: Callable[[], None] | None = None
         """Called if the packet loop breaks down, for want of memory say; the log has the reason."""
+        self.links_down: frozenset[int] = frozenset()
+        """Ports whose interface is down, has no carrier, or is gone."""
         self._interfaces: dict[int, Interface] = {}
         self._resources = ExitStack()
         self._threads: list[threading.Thread] = []
@@ -104,7 +106,7 @@ class WiredSwitch:
                         self._engine.nics[i][f"capture_{direction}"] = descriptor
             self._links = LinkWatch({port: one.name for port, one in self._interfaces.items()})
             self._resources.callback(self._links.close)
-            switch.set_ports_down(self._links.down())
+            self._note_links()
         except BaseException:
             self._resources.close()
             raise
@@ -187,13 +189,17 @@ class WiredSwitch:
                 os.eventfd_read(self._engine.told_fd)
             if self._links.fileno() in ready:
                 self._links.drain()
-                self._tell(self.switch.set_ports_down, self._links.down())
+                self._tell(self._note_links)
             for at, frame in self._engine.packet_ins():
                 self.switch.packet_in_ns = at
                 receiver = self.switch.on_packet_in
                 if receiver is not None:
                     self._tell(receiver, frame)
             self._tell(self.switch.poll_digests)
+
+    def _note_links(self) -> None:
+        self.links_down = self._links.down()
+        self.switch.set_ports_down(self.links_down)
 
     def _tell(self, work: Callable[..., object], *arguments: object) -> None:
         """Call the control plane, whose failures are its own."""

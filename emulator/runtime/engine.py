@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from contextlib import AbstractContextManager
+from types import EllipsisType
 from typing import Any, ClassVar, Final, NamedTuple
 
 import numpy as np
@@ -134,10 +135,14 @@ class Engine:
         self.ports.data[a]["peer"] = b
         self.ports.data[b]["peer"] = a
 
-    def limit_queue(self, port: int, priority: int, packets: int | None, size: int | None) -> None:
+    def limit_queue(
+        self, port: int, priority: int, packets: int | EllipsisType | None, size: int | EllipsisType | None
+    ) -> None:
+        """None: unlimited; `...`: as it is."""
         queue = self.queues.data[port * PRIORITIES + priority]
-        queue["limit_packets"] = UNLIMITED if packets is None else packets
-        queue["limit_bytes"] = UNLIMITED if size is None else size
+        for name, limit in (("limit_packets", packets), ("limit_bytes", size)):
+            if not isinstance(limit, EllipsisType):
+                queue[name] = UNLIMITED if limit is None else limit
 
     def make_room_for(self, phv_bytes: int, packet_reserve: int) -> None:
         """Give every packet room for a PHV of this size, and keep this many packets free for one step of a switch."""

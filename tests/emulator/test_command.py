@@ -70,6 +70,7 @@ def test_the_command_line_of_mininet_harnesses() -> None:
         queue_packets={1: 9},
         queue_bytes={1: 9000, 2: 9000},
         grpc_address="0.0.0.0:50051",
+        control=None,
         tls=None,
         capture=Path(),
         ring=True,

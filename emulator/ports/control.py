@@ -1,0 +1,208 @@
+"""Ports and queues at run time: `weir-switch ctl` and the socket of a running switch that it talks to.
+
+The words are those of simple_switch_CLI where it has them. A client connects, sends one line, and gets an answer: a
+first line `ok` or `error`, then text. Access is by the rights on the socket's file: its owner's.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import tempfile
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from emulator.entries import EmulatorError
+from emulator.ports.options import ALL, parse_rate
+from emulator.runtime.memory import PRIORITIES
+
+if TYPE_CHECKING:
+    from emulator.ports.wired import WiredSwitch
+
+HELP: Final = f"""\
+set_queue_rate RATE [PORT]                  rate at which a port sends, such as 200Mbit; `none`: as fast as may be
+set_queue_depth PACKETS [PORT [PRIORITY]]   packets that each priority's queue holds; `none`: no limit
+set_queue_bytes BYTES [PORT [PRIORITY]]     bytes that each priority's queue holds; `none`: no limit
+show_ports                                  interfaces, links, rates, queues and counters
+help                                        this list
+Without PORT, or with `{ALL}`, all ports; priorities are 0 to {PRIORITIES - 1}, and share their port's rate.
+"""
+_MOST_BYTES: Final = 4096
+_PATIENCE_S: Final = 5.0
+_NOTHING: Final = "none"
+
+
+class ControlError(EmulatorError):
+    """A word that the control socket does not know, or a socket that cannot be had."""
+
+
+def default_socket(device_id: int) -> Path:
+    """Where the switch with this device id listens, unless told otherwise: in a folder that is this user's alone."""
+    base = os.environ.get("XDG_RUNTIME_DIR")
+    folder = Path(base) / "weir" if base else Path(tempfile.gettempdir()) / f"weir-{os.getuid()}"
+    return folder / f"switch-{device_id}"
+
+
+class ControlServer:
+    """Serves one switch's control socket on a thread of its own. Raises ControlError where it cannot listen."""
+
+    def __init__(self, wired: WiredSwitch, interfaces: Mapping[int, str], path: Path) -> None:
+        self.path = path
+        self._wired = wired
+        self._interfaces = interfaces
+        _make_folder(path.parent)
+        self._socket = _listen(path)
+        self._thread = threading.Thread(target=self._serve, name=f"control-{wired.switch.device_id}", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self.path.unlink(missing_ok=True)
+        self._socket.shutdown(socket.SHUT_RDWR)  # which wakes the thread
+        self._socket.close()
+        self._thread.join()
+
+    def execute(self, line: str) -> str:
+        """Do what a line says; the answer's text. Raises EmulatorError or ValueError for one that does not serve."""
+        word, *arguments = line.split() or ["help"]
+        match word, arguments:
+            case "set_queue_rate", [text, *where] if len(where) <= 2:
+                if _priority(where) is not None:
+                    raise ControlError("a rate is a port's, which its priorities share; leave the priority out")
+                return self._set("rate_bps", _or_none(text, parse_rate), where, None)
+            case "set_queue_depth", [text, *where] if len(where) <= 2:
+                return self._set("queue_packets", _or_none(text, _count), where, _priority(where))
+            case "set_queue_bytes", [text, *where] if len(where) <= 2:
+                return self._set("queue_bytes", _or_none(text, _count), where, _priority(where))
+            case "show_ports", []:
+                return "".join(f"{line}\n" for line in self._show())
+            case "help", []:
+                return HELP
+        raise ControlError(f"{line.strip()!r} is no command; there are:\n{HELP}")
+
+    def _set(self, name: str, value: int | None, where: list[str], priority: int | None) -> str:
+        switch = self._wired.switch
+        ports = switch.ports if not where or where[0] == ALL else (_port(where[0]),)
+        for port in ports:
+            switch.set_port(port, priority=priority, **{name: value})  # type: ignore[arg-type]
+        return ""
+
+    def _show(self) -> list[str]:
+        switch, down = self._wired.switch, self._wired.links_down
+        lines = []
+        for port, counters in self._wired.counters().items():
+            config, count = switch.port_config(port), counters.port
+            rate = "no rate" if config.rate_bps is None else f"{config.rate_bps:g} bit/s"
+            packets = "any number" if config.queue_packets is None else config.queue_packets
+            octets = "" if config.queue_bytes is None else f" or {config.queue_bytes} bytes"
+            lines.append(
+                f"{port} {self._interfaces[port]} {'down' if port in down else 'up'}: "
+                f"{rate}, queues of {packets} packets{octets}; "
+                f"holds {count.depth_packets} packets ({count.depth_bytes} bytes); "
+                f"received {count.rx_packets} ({count.rx_bytes} bytes), sent {count.tx_packets} ({count.tx_bytes} bytes), "
+                f"queue drops {sum(count.drops)}, lost {count.lost_packets}"
+            )
+        return lines
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                client, _ = self._socket.accept()
+            except OSError:
+                return  # closed
+            with client:
+                client.settimeout(_PATIENCE_S)
+                try:
+                    client.sendall(self._answer(_read_line(client)).encode())
+                except OSError:
+                    continue  # the client is gone, or says nothing
+
+    def _answer(self, line: str) -> str:
+        try:
+            return f"ok\n{self.execute(line)}"
+        except (EmulatorError, ValueError) as error:
+            return f"error\n{error}\n"
+
+
+def ask(path: Path, line: str) -> str:
+    """Send a line to a running switch; its answer. Raises ControlError when it refuses, or is not there."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        client.settimeout(_PATIENCE_S)
+        try:
+            client.connect(str(path))
+            client.sendall(f"{line}\n".encode())
+            parts = []
+            while part := client.recv(1 << 16):
+                parts.append(part)
+        except OSError as error:
+            reason = os.strerror(error.errno) if error.errno else "it does not answer"
+            raise ControlError(f"no switch answers at {path}: {reason} (--device-id or --control names one)") from None
+    verdict, _, text = b"".join(parts).decode().partition("\n")
+    if verdict != "ok":
+        raise ControlError(text.rstrip())
+    return text
+
+
+def _make_folder(folder: Path) -> None:
+    """A folder that belongs to this user alone, if it is not there."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = folder.stat()
+    except OSError as error:
+        raise ControlError(f"control socket in {folder}: {os.strerror(error.errno or 0)}") from None
+    if found.st_uid not in (os.getuid(), 0):
+        raise ControlError(f"control socket in {folder}: the folder is another user's; name one with --control")
+
+
+def _listen(path: Path) -> socket.socket:
+    """A listening socket; a file that a switch left behind when it was killed is replaced."""
+    server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        if path.exists() and stat.S_ISSOCK(path.stat().st_mode):
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+                try:
+                    probe.connect(str(path))
+                except OSError:
+                    path.unlink(missing_ok=True)
+        server.bind(str(path))
+        path.chmod(0o600)
+        server.listen()
+    except OSError as error:
+        server.close()
+        raise ControlError(
+            f"control socket {path}: {os.strerror(error.errno or 0) if error.errno else error}"
+        ) from None
+    return server
+
+
+def _read_line(client: socket.socket) -> str:
+    data = b""
+    while b"\n" not in data and len(data) < _MOST_BYTES and (part := client.recv(_MOST_BYTES)):
+        data += part
+    return data.partition(b"\n")[0].decode(errors="replace")
+
+
+def _or_none(text: str, parse: Callable[[str], int]) -> int | None:
+    return None if text == _NOTHING else parse(text)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise ControlError(f"{text!r} is not a number from 1, or `{_NOTHING}`")
+    return int(text)
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal():
+        raise ControlError(f"port {text!r} is not a number, or `{ALL}`")
+    return int(text)
+
+
+def _priority(where: list[str]) -> int | None:
+    if len(where) < 2:
+        return None
+    if not where[1].isdecimal() or int(where[1]) >= PRIORITIES:
+        raise ControlError(f"priority {where[1]!r} is not one of 0 … {PRIORITIES - 1}")
+    return int(where[1])

@@ -226,6 +226,11 @@ class ParameterServerCore:
         """When `poll` must be called at the latest: at once if there is something to send; no timer runs here."""
         return 0 if self._out else None
 
+    @property
+    def lull_ns(self) -> int:
+        """How long what arrives may wait for what comes next: not at all, for all children wait for the answer."""
+        return 0
+
     def pause(self) -> Held:
         """Send nothing and take nothing from now on; report the rounds whose results are held. May be repeated."""
         self.paused = True

@@ -37,6 +37,11 @@ class RetransmissionTimeout:
         self._samples.append(round_trip_ns)
         self.doublings = 0
 
+    @property
+    def round_trip_ns(self) -> int:
+        """The least of the last round trips; 0 before the first sample."""
+        return min(self._samples, default=0)
+
     def expired(self, attempts: int) -> None:
         """A timer of a round that had been sent `attempts` times expired."""
         self.doublings = min(max(self.doublings, attempts), MAX_SHARED_DOUBLINGS)

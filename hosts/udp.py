@@ -30,6 +30,8 @@ from wire.aggregation import AGGREGATION_PORT
 from wire.control import Held, Resume
 from wire.frames import Datagrams
 
+_LONGEST_LULL_NS: Final = 5_000_000
+"""What has arrived waits no longer than this for more."""
 _JOB: Final = slice(2, 4)
 """Where a message has its job's number, big-endian."""
 _JOB_PLACES: Final = np.array([256, 1])
@@ -112,17 +114,21 @@ class UdpHost:
 
     def _run(self) -> None:
         try:
-            with selectors.DefaultSelector() as selector:
+            with selectors.DefaultSelector() as selector, selectors.DefaultSelector() as lull:
                 selector.register(self.socket, selectors.EVENT_READ)
-                selector.register(self._wake_reader, selectors.EVENT_READ)
+                for each in (selector, lull):
+                    each.register(self._wake_reader, selectors.EVENT_READ)
                 while not self._closing:
-                    self._step(selector)
+                    lull_ns = self._step(selector)
+                    if lull_ns:
+                        lull.select(lull_ns / 1e9)
         except BaseException as failure:  # noqa: BLE001 (handed to whoever waits)
             with self.changed:
                 self._failure = failure
                 self.changed.notify_all()
 
-    def _step(self, selector: selectors.BaseSelector) -> None:
+    def _step(self, selector: selectors.BaseSelector) -> int:
+        """Take what has arrived, send what there is to send; how long not to look again unless woken, in ns."""
         with self.changed:
             deadlines = [
                 deadline for each in self._endpoints.values() if (deadline := each.core.deadline_ns) is not None
@@ -134,6 +140,7 @@ class UdpHost:
         received = self.socket.receive() if self.socket in ready else []
         now = time.monotonic_ns()
         out = []
+        lull_ns = _LONGEST_LULL_NS if received else 0
         with self.changed:
             due = {
                 job: each.core
@@ -144,11 +151,13 @@ class UdpHost:
                 for job, part in self._by_job(datagrams):
                     core = due[job] = self._endpoints[job].core
                     core.receive(now, part)
+                    lull_ns = min(lull_ns, core.lull_ns)
             for core in due.values():
                 out += core.poll(now)
             self.changed.notify_all()
         for datagrams in out:
             self.socket.send(datagrams)
+        return lull_ns
 
     def _by_job(self, datagrams: Datagrams) -> Iterable[tuple[int, Datagrams]]:
         """Datagrams of one size, by the job whose core they are for; what is for none goes to one that counts it."""

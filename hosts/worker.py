@@ -9,7 +9,6 @@ Whoever drives it calls `poll` after every `submit`, `receive` and `resume`, and
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import deque
 from dataclasses import dataclass
 from ipaddress import IPv4Address
@@ -22,14 +21,18 @@ from hosts.counters import Counters
 from hosts.errors import HostError, InvalidPlan
 from hosts.fetching import answer_fetches
 from hosts.flights import Flights
-from hosts.messages import BoolArray, IntArray, Messages, MessageWriter, open_messages, weight_check
+from hosts.messages import IntArray, Messages, MessageWriter, open_messages, weight_check
 from hosts.plans import check_worker_plan
 from hosts.rounds import NO_ROUND, RoundStore
+from hosts.stream import Stream
 from hosts.tensors import Reduced, Tensor
 from hosts.timers import RetransmissionTimeout
-from wire.aggregation import LANES, NO_WINDOW_LIMIT, MessageFlag, MessageType, linear_check, round_near
+from wire.aggregation import NO_WINDOW_LIMIT, MessageFlag, MessageType, linear_check, round_near
 from wire.control import Held, Resume, WorkerPlan
 from wire.frames import Datagrams
+
+LULLS: Final = 8
+"""In a round trip: how often a worker looks at what has arrived."""
 
 _RESULT: Final = int(MessageType.RESULT)  # plain integers: NumPy compares them faster
 _SCALE_RESULT: Final = int(MessageType.SCALE_RESULT)
@@ -81,13 +84,10 @@ class WorkerCore:
         self._timeout = RetransmissionTimeout(
             options.initial_timeout_ns, options.least_timeout_ns, options.most_timeout_ns
         )
-        self._base = options.first_round  # the lowest round that is not complete here
-        self._end = options.first_round  # behind the last round of the last tensor
+        self._stream = Stream(options.first_round)
         self._store = RoundStore(plan.slots)
         self._new_flights()
         self._final: dict[int, int] = {}  # final rounds that are to be fetched → holder
-        self._tensors: list[Tensor] = []  # in order; those wholly below the base are gone
-        self._starts: list[int] = []
         self._next_handle = 0
         self._failed_handle = 1 << 62  # of the first tensor whose sum will not come, beyond all while there is none
         self._results: dict[int, Reduced] = {}
@@ -109,8 +109,7 @@ class WorkerCore:
         self._window_round = NO_ROUND  # the newest round whose result's window was obeyed
         self._row_at = np.zeros(size, np.int64)  # scratch
         self._to_aggregator = np.full(size, self.plan.aggregator, np.uint32)
-        self._next = self._base  # no round from here on was looked at by `_sendable`
-        self._held_back: IntArray = np.empty(0, np.int64)  # rounds below `_next` that could not be sent when looked at
+        self._stream.restart()
 
     # --- tensors ---
 
@@ -124,12 +123,10 @@ class WorkerCore:
             raise self.failure
         if not isinstance(tensor, Tensor):
             tensor = Tensor(tensor, workers=self.plan.workers, name=name, weight=weight)
-        tensor.place(self._next_handle, self._end, self._lead)
+        tensor.place(self._next_handle, self._stream.end, self._lead)
         self._next_handle += 1
         if tensor.remaining:
-            self._tensors.append(tensor)
-            self._starts.append(tensor.start)
-            self._end = tensor.end
+            self._stream.append(tensor)
             self._unsent = True
         else:
             self._finish(tensor)
@@ -157,30 +154,16 @@ class WorkerCore:
     @property
     def rounds_complete(self) -> int:
         """How many rounds, from the job's first on, are complete here without a gap."""
-        return self._base - self._options.first_round
+        return self._stream.base - self._options.first_round
 
     @property
     def idle(self) -> bool:
         """Whether every submitted tensor is summed."""
-        return self._base == self._end
+        return self._stream.base == self._stream.end
 
     def _finish(self, tensor: Tensor) -> None:
         self._results[tensor.handle] = tensor.reduced()
         self._finished.append(tensor.handle)
-
-    def _split(self, rounds: IntArray) -> list[tuple[Tensor, IntArray | slice]]:
-        """The tensors that these submitted rounds belong to, each with the selection of its rounds."""
-        numbers = rounds.tolist()
-        highest = max(numbers)
-        first = bisect_right(self._starts, min(numbers)) - 1
-        if highest < self._tensors[first].end:
-            return [(self._tensors[first], slice(None))]
-        parts: list[tuple[Tensor, IntArray | slice]] = []
-        for tensor in self._tensors[first : bisect_right(self._starts, highest)]:
-            rows = np.flatnonzero((rounds >= tensor.start) & (rounds < tensor.end))
-            if len(rows):
-                parts.append((tensor, rows))
-        return parts
 
     # --- receiving ---
 
@@ -197,9 +180,9 @@ class WorkerCore:
             asking = messages.kinds == _FETCH
             if np.count_nonzero(asking):
                 asked = messages.only(asking)
-                self._answers += answer_fetches(asked, self._store, self._writer, self._base, self.counters)
+                self._answers += answer_fetches(asked, self._store, self._writer, self._stream.base, self.counters)
                 messages = messages.only(~asking)
-        rounds = round_near(messages.chunks, self._base)
+        rounds = round_near(messages.chunks, self._stream.base)
         messages, rounds = self._keep_awaited(messages, rounds)
         if len(rounds):
             self._complete(now_ns, messages, rounds)
@@ -217,7 +200,7 @@ class WorkerCore:
         good = awaited & asked & fitting & placed & intact
         if np.count_nonzero(good) < len(good):
             left = np.ones(len(rounds), np.bool_)
-            complete = (rounds < self._base) | self._store.holds(rounds)
+            complete = (rounds < self._stream.base) | self._store.holds(rounds)
             for reason, passed in (
                 ("duplicate", awaited | ~complete),
                 ("out_of_window", awaited),
@@ -272,7 +255,7 @@ class WorkerCore:
                 flights.obey(int(messages.window[row]))
         flights.land(places, now_ns)
         failed: list[Tensor] = []
-        for tensor, rows in self._split(rounds):
+        for tensor, rows in self._stream.split(rounds):
             local = rounds[rows] - tensor.start
             tensor.take(local, exponents[rows], weights[rows], None if lanes is None else lanes[rows])
             if tensor.failure is not None:
@@ -283,16 +266,8 @@ class WorkerCore:
         self._unsent = True
         for tensor in failed:
             self._fail_from(tensor, now_ns)
-        if min(numbers) == self._base:
-            self._advance()
-
-    def _advance(self) -> None:
-        """Move the base behind the rounds that are complete, and let go of the tensors below it."""
-        ahead = np.arange(self._base, self._base + self._store.size)
-        complete = int((self._store.round[ahead & self._store.mask] != ahead).argmax())
-        self._base = min(self._base + complete, self._end)
-        while self._tensors and self._tensors[0].end <= self._base:
-            del self._tensors[0], self._starts[0]
+        if min(numbers) == self._stream.base:
+            self._stream.advance(self._store)
 
     def _fail_from(self, tensor: Tensor, now_ns: int) -> None:
         """End the stream in front of this tensor; what is before it goes on."""
@@ -300,12 +275,8 @@ class WorkerCore:
             return
         self.failure = tensor.failure
         self._failed_handle = tensor.handle
-        self._end = tensor.start
-        keep = bisect_right(self._starts, tensor.start) - 1
-        del self._tensors[keep:], self._starts[keep:]
-        self._next = min(self._next, self._end)
-        self._held_back = self._held_back[self._held_back < self._end]
-        beyond = np.flatnonzero(self._flights.round >= self._end)
+        self._stream.cut_before(tensor)
+        beyond = np.flatnonzero(self._flights.round >= tensor.start)
         if len(beyond):
             self._flights.land(beyond, now_ns)
 
@@ -325,7 +296,7 @@ class WorkerCore:
             out += self._messages(rounds, MessageFlag.RETRANSMISSION)
         if self._unsent:
             self._unsent = False
-            rounds = self._sendable(flights.room)
+            rounds = self._stream.sendable(flights.room, self.plan.window, self._store)
             if len(rounds):
                 self._address(rounds)
                 rounds, places = self._in_sending_order(rounds)
@@ -340,52 +311,17 @@ class WorkerCore:
             return None
         return 0 if self._unsent or self._answers else self._flights.deadline_ns
 
-    def _sendable(self, room: int) -> IntArray:
-        """At most `room` rounds of the span that are neither complete nor in flight, whose exponent is agreed."""
-        held_back = self._held_back
-        sendable: list[IntArray] = []
-        if room and len(held_back):
-            ready = np.flatnonzero(self._exponents_known(held_back))[:room]
-            sendable.append(held_back[ready])
-            held_back = np.delete(held_back, ready)
-            room -= len(ready)
-        limit = min(self._base + self.plan.window, self._end)
-        while room and self._next < limit:
-            rounds: IntArray = np.arange(self._next, min(self._next + room, limit))
-            self._next += len(rounds)
-            complete = self._store.holds(rounds)
-            if np.count_nonzero(complete):
-                rounds = rounds[~complete]
-            if not len(rounds):
-                continue
-            known = self._exponents_known(rounds)
-            if np.count_nonzero(known) < len(rounds):
-                held_back = np.concatenate([held_back, rounds[~known]])
-                rounds = rounds[known]
-            sendable.append(rounds)
-            room -= len(rounds)
-        self._held_back = held_back
-        return np.concatenate(sendable) if sendable else held_back[:0]
-
-    def _exponents_known(self, rounds: IntArray) -> BoolArray:
-        """Whether each of these rounds (ascending) carries no lanes, or its chunk's exponent is agreed."""
-        known = np.ones(len(rounds), np.bool_)
-        for tensor, rows in self._split(rounds):
-            scale_rounds = rounds[rows] - tensor.scale_rounds
-            if scale_rounds[-1] >= self._base:
-                known[rows] = (
-                    (scale_rounds < tensor.start) | (scale_rounds < self._base) | self._store.holds(scale_rounds)
-                )
-        return known
+    @property
+    def lull_ns(self) -> int:
+        """How long what arrives may wait for what comes next: batches are larger, and round trips hardly longer."""
+        return self._timeout.round_trip_ns // LULLS
 
     def _address(self, rounds: IntArray) -> None:
         """Say whom rounds are sent to, and what answers them: the aggregator, or the holders of final ones."""
         flights = self._flights
         places = rounds & self._store.mask
         flights.peer[places] = self.plan.aggregator
-        for tensor, rows in self._split(rounds):
-            with_lanes = rounds[rows] >= tensor.start + tensor.scale_rounds
-            flights.answer[places[rows]] = _RESULT_KINDS[with_lanes.view(np.uint8)]
+        flights.answer[places] = _RESULT_KINDS[self._stream.have_lanes(rounds).view(np.uint8)]
         if self._final:
             for place, number in zip(places.tolist(), rounds.tolist(), strict=True):
                 holder = self._final.pop(number, None)
@@ -425,16 +361,7 @@ class WorkerCore:
         return Datagrams(self._flights.peer[rounds & self._store.mask], payload)
 
     def _contributions(self, kind: MessageType, rounds: IntArray, flags: int) -> Datagrams:
-        count = len(rounds)
-        exponents = np.empty(count, np.uint8)
-        weights = np.empty(count, np.uint32)
-        lanes = np.empty((count, LANES), np.int32) if kind is MessageType.CONTRIBUTION else None
-        for tensor, rows in self._split(rounds):
-            local = rounds[rows] - tensor.start
-            exponents[rows] = tensor.exponents(local)
-            weights[rows] = tensor.weights(local)
-            if lanes is not None:
-                lanes[rows] = tensor.lanes(local)
+        exponents, weights, lanes = self._stream.contents(rounds, kind is MessageType.CONTRIBUTION)
         payload = self._writer.write(
             kind,
             rounds,
@@ -446,7 +373,7 @@ class WorkerCore:
             window=NO_WINDOW_LIMIT,
             lanes=lanes,
         )
-        return Datagrams(self._to_aggregator[:count], payload)
+        return Datagrams(self._to_aggregator[: len(rounds)], payload)
 
     # --- moving to another generation ---
 
@@ -455,7 +382,7 @@ class WorkerCore:
         self.paused = True
         self._answers = []
         kept = self._store.round
-        return Held(self.plan.generation, self._base, frozenset(kept[kept > self._base].tolist()))
+        return Held(self.plan.generation, self._stream.base, frozenset(kept[kept > self._stream.base].tolist()))
 
     def resume(self, resume: Resume) -> None:
         """Go on with a new plan: fetch the final rounds that are missing here, sum the others again.
@@ -480,7 +407,7 @@ class WorkerCore:
         self._final = {
             final.round: final.holder
             for final in resume.final
-            if final.round >= self._base and not self._store.holds(np.array([final.round]))[0]
+            if final.round >= self._stream.base and not self._store.holds(np.array([final.round]))[0]
         }
         self._timeout.doublings = 0
         self._unsent = True
@@ -495,14 +422,14 @@ class WorkerCore:
             return f"{who}: paused; waits for a new plan"
         if self.idle:
             return f"{who}: waits for nothing"
-        tensor, place = self._tensors[0], self._base & self._store.mask
+        tensor, place = self._stream.tensors[0], self._stream.base & self._store.mask
         progress = f"tensor {tensor.name!r} lacks {tensor.remaining} of {tensor.end - tensor.start} rounds"
         flights = self._flights
-        if flights.round[place] != self._base:
-            return f"{who}: {progress}; round {self._base} was not sent yet"
+        if flights.round[place] != self._stream.base:
+            return f"{who}: {progress}; round {self._stream.base} was not sent yet"
         peer = IPv4Address(int(flights.peer[place]))
         since = (now_ns - int(flights.first_sent_ns[place])) / 1e9
         return (
-            f"{who}: {progress}; waits for round {self._base} from {peer}, "
+            f"{who}: {progress}; waits for round {self._stream.base} from {peer}, "
             f"sent {flights.attempts[place]} times in {since:.3f} s"
         )

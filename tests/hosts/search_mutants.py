@@ -66,10 +66,10 @@ def resume_and_recompute(core: WorkerCore, resume: Resume) -> None:
     """Give up the results that not all hold, and contribute to their rounds again."""
     for final in resume.final:
         place = final.round & core._store.mask
-        if core._store.round[place] == final.round and core._tensors:
+        if core._store.round[place] == final.round and core._stream.tensors:
             core._store.round[place] = NO_ROUND
-            core._base = min(core._base, final.round)
-            core._tensors[0].remaining += 1
+            core._stream.base = min(core._stream.base, final.round)
+            core._stream.tensors[0].remaining += 1
     _resume(core, Resume(resume.plan))
 
 

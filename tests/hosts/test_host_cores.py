@@ -551,3 +551,31 @@ def test_a_round_that_another_worker_resent_is_no_round_trip_sample() -> None:
     assert job.workers[0].deadline_ns is not None
     timeouts.append(job.workers[0].deadline_ns - job.now)
     assert timeouts[0] != timeouts[1] == timeouts[2]
+
+
+def test_what_arrives_may_wait_for_an_eighth_of_a_round_trip() -> None:
+    job = Job()
+    assert (job.workers[0].lull_ns, job.server.lull_ns) == (0, 0)
+    for worker in job.workers:
+        worker.submit(ones(20))
+    job.step(after_ns=8 * MS)
+    assert (job.workers[0].lull_ns, job.server.lull_ns) == (MS, 0)
+
+
+def test_rounds_go_on_beyond_the_window_while_a_lost_one_is_repaired() -> None:
+    """The window bounds what is in the network, the span what is open: a lost round leaves the one, not the other."""
+    job = Job(slots=64, window=32)
+    for worker in job.workers:
+        worker.submit(ones(100))
+    job.step(window=4)
+    first = job.workers[0].plan.window
+    sent: set[int] = set()
+    for _ in range(20):
+        mine, theirs = job.answer()
+        sent.update(number for d in mine for number in tags([d]))
+        rows = [np.array(tags([d])) != first for d in mine]
+        kept = [Datagrams(d.addresses[row], d.payload[row]) for d, row in zip(mine, rows, strict=True)]
+        job.deliver([kept, theirs], window=4)
+    assert max(sent) == first + 31  # the span is full
+    assert job.workers[0].rounds_complete == first
+    assert job.workers[0].counters.retransmitted > 0

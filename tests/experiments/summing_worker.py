@@ -32,7 +32,7 @@ def main() -> int:
             rank = membership.worker.core.plan.rank
             for step in range(steps):
                 tensor = np.full(SIZE, value(rank, step), np.float32)
-                total = membership.communicator.reduce({"tensor": tensor}, weight=1)["tensor"]
+                total = membership.communicator.allreduce_many({"tensor": tensor}, weight=1)["tensor"]
                 say(
                     step=step,
                     digest=hashlib.sha256(total.array.tobytes()).hexdigest(),

@@ -1,0 +1,103 @@
+"""Real processes that die, hang and come back: survivors have equal sums, and who cannot go on is told why."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.experiments.process_bench import SCENARIOS, WORKERS
+from tests.experiments.summing_worker import value
+from tests.topologies.test_mininet import IN_ITS_OWN_NETWORK
+
+ROOT = Path(__file__).parents[2]
+OBSTACLE = (
+    "a network namespace needs root"
+    if os.geteuid() != 0
+    else "the command ip is not on PATH"
+    if shutil.which("ip") is None
+    else None
+)
+pytestmark = pytest.mark.skipif(OBSTACLE is not None, reason=f"processes in a network of their own: {OBSTACLE}")
+
+ALL = range(len(WORKERS))
+
+
+@pytest.fixture(scope="module")
+def scenarios() -> Iterator[dict[str, Future[dict[str, Any]]]]:
+    """They wait for leases most of the time, so two run at once."""
+
+    def play(name: str) -> dict[str, Any]:
+        done = subprocess.run(
+            [*IN_ITS_OWN_NETWORK, "-m", "tests.experiments.process_bench", name],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=200,
+        )
+        assert done.returncode == 0, done.stderr
+        values: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return values
+
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        yield {name: pool.submit(play, name) for name in SCENARIOS}
+
+
+def check_steps(workers: list[list[dict[str, Any]]], *, lost: int | None = None, steps: int) -> list[int]:
+    """The survivors have the same bits in every step, and each chunk is the sum of all or of the survivors; generations
+    by step.
+    """
+    survivors = [lines for rank, lines in enumerate(workers) if rank != lost]
+    for step, lines in enumerate(zip(*survivors, strict=True)):
+        assert {line["step"] for line in lines} == {step}
+        assert len({line["digest"] for line in lines}) == 1
+        whole = sum(value(rank, step) for rank in ALL)
+        left = sum(value(rank, step) for rank in ALL if rank != lost)
+        assert set(lines[0]["sums"]) <= {whole, left}
+        assert set(lines[0]["weights"]) <= {len(ALL), len(survivors)}
+    assert len(survivors[0]) == steps
+    if lost is not None:
+        before = workers[lost]
+        assert [line["digest"] for line in before] == [line["digest"] for line in survivors[0][: len(before)]]
+        assert survivors[0][-1]["sums"] == [sum(value(rank, steps - 1) for rank in ALL if rank != lost)]
+    return [line["generation"] for line in survivors[0]]
+
+
+def test_the_others_go_on_without_a_worker_that_was_killed(scenarios: dict[str, Future[dict[str, Any]]]) -> None:
+    seen = scenarios["killed_worker_continue"].result()
+    assert seen["statuses"] == [0, 0]
+    generations = check_steps(seen["workers"], lost=2, steps=80)
+    assert (generations[0], generations[-1]) == (1, 2)
+
+
+def test_everyone_is_told_when_a_worker_that_hangs_ends_the_job(scenarios: dict[str, Future[dict[str, Any]]]) -> None:
+    seen = scenarios["stopped_worker_abort"].result()
+    assert seen["statuses"] == [3, 3, 3]
+    for last in seen["last"]:
+        assert last["error"] == "AllreduceAborted"
+        assert "h3 was silent for 2 s, and the job's policy is to abort" in last["text"]
+    assert seen["servers"] == [1]
+    assert seen["jobs"] == 0
+
+
+def test_a_job_waits_for_a_worker_that_hangs_and_says_so(scenarios: dict[str, Future[dict[str, Any]]]) -> None:
+    seen = scenarios["stopped_worker_wait"].result()
+    assert "waits for h3 (rank 2), silent for" in seen["said"]
+    assert seen["statuses"] == [0, 0, 0]
+    generations = check_steps(seen["workers"], steps=60)
+    assert generations[-1] > 1
+
+
+def test_a_spare_takes_over_from_a_server_that_was_killed(scenarios: dict[str, Future[dict[str, Any]]]) -> None:
+    seen = scenarios["killed_server"].result()
+    assert seen["statuses"] == [0, 0, 0]
+    generations = check_steps(seen["workers"], steps=80)
+    assert (generations[0], generations[-1]) == (1, 2)

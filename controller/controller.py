@@ -25,11 +25,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from controller.entries import SwitchState
 from controller.errors import ControllerError, NotPrimary, PlanError
-from controller.fleet import Fleet, server_plan
+from controller.fleet import Counts, Fleet, server_plan
 from controller.jobs import RunningJob
 from controller.journal import Journal
 from controller.memory import FabricMemory
@@ -103,6 +104,15 @@ class Controller:
     def jobs(self) -> Mapping[int, JobPlan]:
         """The plan in force of every job."""
         return {number: job.plan for number, job in self._fleet.jobs.items()}
+
+    @property
+    def states(self) -> Mapping[int, RunningJob]:
+        """All that is known of every job, to be read."""
+        return self._fleet.jobs
+
+    @property
+    def counts(self) -> Counts:
+        return replace(self._fleet.counts, leases=len(self._fleet.leases))
 
     @property
     def telemetry(self) -> Telemetry:
@@ -237,6 +247,7 @@ class Controller:
                 _log.warning("job %d is not admitted: %s", spec.job, error)
             self.memory.retain(spec.job)
             raise
+        self._fleet.counts.admitted += 1
         self._fleet.aborted.pop(spec.job, None)
         self._fleet.save(spec.job)
         if grant.note:

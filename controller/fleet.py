@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from controller.errors import ControllerError
@@ -38,6 +38,18 @@ again, and the fabric.
 """
 
 
+@dataclass(slots=True)
+class Counts:
+    """How often, since the controller began."""
+
+    admitted: int = 0
+    aborted: int = 0
+    moves: int = 0
+    leases_expired: int = 0
+    leases: int = 0
+    """In force now."""
+
+
 class Fleet:
     """The running jobs, by number."""
 
@@ -50,6 +62,7 @@ class Fleet:
         self.options = options
         self.ended = False
         """A job has ended that the switches may still hold."""
+        self.counts = Counts()
         self.leases = Leases[tuple[int, str]](options.lease_ns)
         """Of hosts, by job."""
         self._topology = topology
@@ -132,6 +145,7 @@ class Fleet:
 
     def end_leases(self, now_ns: int) -> None:
         for number, host in self.leases.expire(now_ns):
+            self.counts.leases_expired += 1
             job = self.jobs[number]
             lease_ns = self.options.lease_ns or 0
             if job.must_wait_for(host):
@@ -205,6 +219,7 @@ class Fleet:
         told = dict.fromkeys((*job.spec.workers, *job.hosts, *job.spec.spares))
         self.outbox += [Message(host, Abort(number, why)) for host in told if host not in job.left]
         self.aborted[number] = why
+        self.counts.aborted += 1
         self.remove(number)
 
     def remove(self, number: int) -> None:
@@ -223,6 +238,7 @@ class Fleet:
     def begin(self, number: int, job: RunningJob, why: str, now_ns: int, placement: Placement | None = None) -> None:
         _log.info("job %d leaves generation %d: %s", number, job.plan.generation, why)
         job.target, job.why, job.renew, job.retry_at_ns = placement, why, "", 0
+        self.counts.moves += 1
         job.move = self._move(number, job, job.plan.generation, now_ns)
         self.save(number)
 

@@ -59,6 +59,11 @@ class FabricMemory:
             self._slots[switch].take(job, held.slot_base, held.slots)
             self._rids[switch].take(job, held.first_rid, FAN_IN)
 
+    @property
+    def free_slots(self) -> Mapping[str, int]:
+        """By switch."""
+        return {switch: pool.free for switch, pool in self._slots.items()}
+
     def held(self, job: int) -> Mapping[str, Allotment]:
         """What a job holds, by switch."""
         return {

@@ -7,8 +7,9 @@ through::
     clients     the controllers of one switch: arbitration, roles, who is told what
     device      one switch: pipeline config, locks, packets
     batches     a Write's updates: each for itself, all or none, all at once
+    history     the way back from an update, and the whole state as updates
     pipeline    one config and what it serves, which `resolve` has checked against the program
-    tables, direct, profiles, arrays, meters, value_sets, digests, replication      one entity kind each
+    tables (keys, direct, aging), profiles, arrays, meters, value_sets, digests, replication      one entity kind each
     matches, actions, typespec, bytestring     their codecs
 
 and ends in `emulator.program.ProgramState` and the switch's replication engine, which hold the state; here is only

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from finsy.proto import p4r
 
 from emulator.entries import EmulatorError
+from emulator.p4runtime.history import stages, undo
 from emulator.p4runtime.pipeline import Pipeline
 from emulator.p4runtime.refusal import Code, Refusal, refusal_of, unimplemented
 
@@ -34,19 +35,19 @@ def write_each(pipeline: Pipeline, updates: Iterable[p4r.Update], guard: Guard) 
 
 def write_all_or_none(pipeline: Pipeline, updates: Sequence[p4r.Update], guard: Guard) -> Outcomes:
     """ROLLBACK_ON_ERROR: apply all, or take back those before the first that fails; the others are then ABORTED."""
-    undo: list[Callable[[], None]] = []
+    back: list[Callable[[], None]] = []
     with pipeline.held():
         for number, update in enumerate(updates):
             try:
                 guard(update)
-                take_back = pipeline.undo(update)
+                take_back = undo(pipeline, update)
                 pipeline.write(update)
             except EmulatorError as error:
-                for step in reversed(undo):
+                for step in reversed(back):
                     step()
                 aborted = Refusal(Code.ABORTED, f"update {number} of the batch failed: {error}")
                 return [refusal_of(error) if other == number else aborted for other in range(len(updates))]
-            undo.append(take_back)
+            back.append(take_back)
     return [None] * len(updates)
 
 
@@ -56,7 +57,7 @@ def write_at_once(pipeline: Pipeline, updates: Sequence[p4r.Update], guard: Guar
     A packet that waits in a queue has been through ingress and not through egress. So a batch that changes what both
     match would be seen in halves by it: that one is UNIMPLEMENTED.
     """
-    if {False, True} <= {stage for update in updates for stage in pipeline.stages(update.entity)}:
+    if {False, True} <= {stage for update in updates for stage in stages(pipeline, update.entity)}:
         raise unimplemented(
             "the batch changes both ingress and egress, and packets that wait in queues are in between: "
             "DATAPLANE_ATOMIC batches change one of them"

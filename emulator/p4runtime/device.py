@@ -17,6 +17,7 @@ from emulator.entries import CloneSession, EmulatorError, Replica
 from emulator.p4runtime.batches import write_all_or_none, write_at_once, write_each
 from emulator.p4runtime.clients import Clients
 from emulator.p4runtime.digests import Record
+from emulator.p4runtime.history import restore, snapshot
 from emulator.p4runtime.pipeline import Pipeline
 from emulator.p4runtime.refusal import BatchRefusal, Code, Refusal, invalid, refusal_of
 from emulator.p4runtime.replication import ReplicationService
@@ -164,13 +165,13 @@ class Device:
         if self._pipeline is None:
             self._commit(verified, ())
             return
-        updates = list(self._pipeline.snapshot())
+        updates = list(snapshot(self._pipeline))
         try:
-            verified.restore(updates)
+            restore(verified, updates)
         except EmulatorError as error:
             raise invalid(f"the forwarding state cannot be kept: {error}") from error
         self._commit(verified, ())
-        self._pipeline.restore(updates)
+        restore(self._pipeline, updates)
         self._watch()
 
     # -- entities

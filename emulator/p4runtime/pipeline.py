@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from typing import Any, Final, TypeVar
 
 from finsy.proto import p4i, p4r
@@ -40,7 +39,6 @@ _Service = TypeVar(
 )
 _Update = p4r.Update
 
-_INGRESS: Final = frozenset((False,))
 _SHARED: Final = frozenset(
     ("counter_entry", "register_entry", "meter_entry", "direct_counter_entry", "direct_meter_entry")
 )
@@ -61,12 +59,12 @@ class Pipeline:
         """Raises `Refusal` (INVALID_ARGUMENT) when the P4Info and the program do not belong together."""
         self.config = config
         self.program = program
-        self._replication = replication
+        self.replication = replication
         self._state = state
         self._datapath = datapath
         info = config.p4info
         self._info = info
-        services = self._services = resolve(info, program, state, self._is_port)
+        services = self.services = resolve(info, program, state, self._is_port)
         self._digest_named = {digest.name: digest for digest in services.digests.values()}
         self.owners = owners(_objects(info))
         """The role that an annotation gives an object to, by the object's id."""
@@ -94,10 +92,10 @@ class Pipeline:
             self._write(kind, update.entity)
 
     def _write(self, kind: p4r.Update.Type.ValueType, entity: p4r.Entity) -> None:
-        services = self._services
+        services = self.services
         match entity.WhichOneof("entity"):
             case "table_entry":
-                self._table(entity.table_entry.table_id).write(kind, entity.table_entry)
+                self.table(entity.table_entry.table_id).write(kind, entity.table_entry)
             case "action_profile_member":
                 member = entity.action_profile_member
                 self._profile(member.action_profile_id).write_member(kind, member)
@@ -109,13 +107,13 @@ class Pipeline:
                 _by_id(services.counters, "counter", counter.counter_id).write(kind, counter)
             case "direct_counter_entry":
                 direct = entity.direct_counter_entry
-                self._table(direct.table_entry.table_id).write_counter(kind, direct)
+                self.table(direct.table_entry.table_id).write_counter(kind, direct)
             case "meter_entry":
                 meter = entity.meter_entry
                 _by_id(services.meters, "meter", meter.meter_id).write(kind, meter)
             case "direct_meter_entry":
                 metered = entity.direct_meter_entry
-                self._table(metered.table_entry.table_id).write_meter(kind, metered)
+                self.table(metered.table_entry.table_id).write_meter(kind, metered)
             case "value_set_entry":
                 value_set = entity.value_set_entry
                 _by_id(services.value_sets, "value set", value_set.value_set_id).write(kind, value_set)
@@ -128,7 +126,7 @@ class Pipeline:
                 register = entity.register_entry
                 _by_id(services.registers, "register", register.register_id).write(kind, register)
             case "packet_replication_engine_entry":
-                self._replication.write(kind, entity.packet_replication_engine_entry)
+                self.replication.write(kind, entity.packet_replication_engine_entry)
             case None:
                 raise invalid("the update has no entity")
             case name:
@@ -139,7 +137,7 @@ class Pipeline:
 
         Raises `EmulatorError`, also while iterating.
         """
-        services = self._services
+        services = self.services
         match query.WhichOneof("entity"):
             case "table_entry":
                 entry = query.table_entry
@@ -189,122 +187,20 @@ class Pipeline:
                         found = list(register.read(query.register_entry))
                     yield from found
             case "packet_replication_engine_entry":
-                yield from self._replication.read(query.packet_replication_engine_entry)
+                yield from self.replication.read(query.packet_replication_engine_entry)
             case None:
                 raise invalid("a query needs an entity; an empty one does not select everything")
             case name:
                 if self._info.externs or query.extern_entry.extern_type_id or query.extern_entry.extern_id:
                     raise unimplemented(f"this switch has no {name.replace('_', ' ')}")
 
-    # -- batches and other programs
-
-    def stages(self, entity: p4r.Entity) -> frozenset[bool]:
-        """Whether packets match what the entity changes in ingress (False), in egress (True), or neither."""
-        tables: list[TableService] = []
-        match entity.WhichOneof("entity"):
-            case "table_entry":
-                tables += _found(self._services.tables, entity.table_entry.table_id)
-            case "direct_counter_entry":
-                tables += _found(self._services.tables, entity.direct_counter_entry.table_entry.table_id)
-            case "direct_meter_entry":
-                tables += _found(self._services.tables, entity.direct_meter_entry.table_entry.table_id)
-            case "action_profile_member" | "action_profile_group" as kind:
-                for profile in _found(self._services.profiles, getattr(entity, kind).action_profile_id):
-                    tables += (table for table in self._services.tables.values() if table.profile is profile)
-            case "value_set_entry" | "packet_replication_engine_entry":
-                return _INGRESS
-        return frozenset(table.egress for table in tables)
-
-    def undo(self, update: p4r.Update) -> Callable[[], None]:
-        """What takes this update back once it has been applied; to be asked before. Raises `EmulatorError`."""
-        if update.type == _Update.INSERT:
-            return partial(self.write, _Update(type=_Update.DELETE, entity=update.entity))
-        steps: list[Callable[[], None]] = [partial(self.write, step) for step in self._inverse(update)]
-        entity = update.entity
-        match entity.WhichOneof("entity"):
-            case "table_entry":
-                steps.append(self._table(entity.table_entry.table_id).remember(update.type, entity.table_entry))
-            case "direct_counter_entry":
-                direct = entity.direct_counter_entry
-                steps.append(self._table(direct.table_entry.table_id).remember(update.type, direct.table_entry))
-            case "direct_meter_entry":
-                metered = entity.direct_meter_entry
-                steps.append(self._table(metered.table_entry.table_id).remember(update.type, metered.table_entry))
-            case "meter_entry":
-                meter = _by_id(self._services.meters, "meter", entity.meter_entry.meter_id)
-                steps.append(meter.remember(entity.meter_entry))
-
-        def take_back() -> None:
-            for step in steps:
-                step()
-
-        return take_back
-
-    def _inverse(self, update: p4r.Update) -> Iterator[p4r.Update]:
-        kind = _Update.INSERT if update.type == _Update.DELETE else _Update.MODIFY
-        query = p4r.Entity()
-        query.CopyFrom(update.entity)
-        if query.HasField("table_entry"):
-            key = update.entity.table_entry
-            query.table_entry.CopyFrom(
-                p4r.TableEntry(
-                    table_id=key.table_id,
-                    match=key.match,
-                    priority=key.priority,
-                    is_default_action=key.is_default_action,
-                    meter_config=p4r.MeterConfig(),
-                )
-            )
-            if kind == _Update.INSERT or key.HasField("counter_data"):
-                query.table_entry.counter_data.SetInParent()
-        if query.HasField("meter_entry"):  # counts by color cannot be written
-            query.meter_entry.ClearField("counter_data")
-        if query.HasField("direct_meter_entry"):
-            query.direct_meter_entry.ClearField("counter_data")
-        wanted = _key_of(query)
-        found = [entity for entity in self.read(query) if wanted.match or not _key_of(entity).match]
-        for entity in found:
-            if entity.table_entry.is_const:  # only its direct resources can have changed
-                entity.table_entry.ClearField("is_const")
-                entity.table_entry.ClearField("action")
-        return _updates(kind, found)
-
-    def snapshot(self) -> Iterator[p4r.Update]:
-        """The updates that make a fresh switch with the same program equal to this one, in an order that works."""
-        services = self._services
-        for profile in services.profiles.values():
-            yield from _updates(_Update.INSERT, profile.read_members(0))
-            yield from _updates(_Update.INSERT, profile.read_groups(0))
-        for table in services.tables.values():
-            yield from table.entries_to_keep()
-            yield from table.default_to_keep()
-        yield from _updates(_Update.INSERT, self._replication.read_all())
-        for counter in services.counters.values():
-            yield from _updates(_Update.MODIFY, counter.counted())
-        for register in services.registers.values():
-            yield from _updates(_Update.MODIFY, register.written())
-        for meter in services.meters.values():
-            yield from _updates(_Update.MODIFY, meter.configured())
-        for value_set in services.value_sets.values():
-            yield from _updates(_Update.MODIFY, value_set.filled())
-        for digest in services.digests.values():
-            if digest.enabled:
-                yield from _updates(_Update.INSERT, (digest.read(),))
-
-    def restore(self, updates: Iterable[p4r.Update]) -> None:
-        """Apply a snapshot to a switch that has just loaded its program. Raises `EmulatorError`."""
-        for table in self._services.tables.values():
-            table.clear()
-        for update in updates:
-            self.write(update)
-
     # -- what the switch tells of itself
 
     @property
     def watches(self) -> bool:
         """Whether a controller waits for digests or idle entries."""
-        return any(digest.enabled for digest in self._services.digests.values()) or any(
-            table.ages for table in self._services.tables.values()
+        return any(digest.enabled for digest in self.services.digests.values()) or any(
+            table.ages for table in self.services.tables.values()
         )
 
     def learn(self, name: str, records: Iterable[Record]) -> list[p4r.DigestList]:
@@ -315,30 +211,35 @@ class Pipeline:
     def pass_time(self) -> tuple[list[p4r.DigestList], list[p4r.IdleTimeoutNotification]]:
         """What is due by now, in the switch's time: lists of digests, and tables' idle entries."""
         now_ns = self._now_ns
-        lists = [message for digest in self._services.digests.values() for message in digest.tick(now_ns)]
-        return lists, [message for table in self._services.tables.values() for message in table.idle(now_ns)]
+        lists = [message for digest in self.services.digests.values() for message in digest.tick(now_ns)]
+        return lists, [message for table in self.services.tables.values() for message in table.idle(now_ns)]
 
     def acknowledge(self, ack: p4r.DigestListAck) -> None:
         """Raises `Refusal` for a digest that is not there."""
-        _by_id(self._services.digests, "digest", ack.digest_id).acknowledge(ack.list_id)
+        _by_id(self.services.digests, "digest", ack.digest_id).acknowledge(ack.list_id)
 
     def forget_digests(self) -> None:
         """The primary has changed: tell everything anew."""
-        for digest in self._services.digests.values():
+        for digest in self.services.digests.values():
             digest.forget()
 
     @property
     def _now_ns(self) -> int:
         return self._state.clock() * 1000
 
-    def _table(self, table_id: int) -> TableService:
-        table = self._services.tables.get(table_id)
+    def table(self, table_id: int) -> TableService:
+        """Raises `Refusal` for an id that is not there."""
+        table = self.services.tables.get(table_id)
         if table is None:
             raise _unknown("table", table_id)
         return table
 
+    def meter(self, meter_id: int) -> MeterService:
+        """Raises `Refusal` for an id that is not there."""
+        return _by_id(self.services.meters, "meter", meter_id)
+
     def _profile(self, profile_id: int) -> ProfileService:
-        return _by_id(self._services.profiles, "action profile", profile_id)
+        return _by_id(self.services.profiles, "action profile", profile_id)
 
 
 def _unknown(what: str, given: int) -> Refusal:
@@ -352,10 +253,6 @@ def _by_id(services: Mapping[int, _Service], what: str, given: int) -> _Service:
     if service is None:
         raise _unknown(what, given)
     return service
-
-
-def _found(services: Mapping[int, _Service], given: int) -> list[_Service]:
-    return [services[given]] if given in services else []
 
 
 def _chosen(services: Mapping[int, _Service], what: str, given: int, wanted: Wanted) -> list[_Service]:
@@ -388,16 +285,3 @@ def _objects(info: p4i.P4Info) -> Iterator[Any]:
         *(info.digests, info.value_sets),
     ):
         yield from objects
-
-
-def _key_of(entity: p4r.Entity) -> p4r.TableEntry:
-    """The table entry that an entity is or belongs to; an empty one if there is none."""
-    if entity.HasField("direct_counter_entry"):
-        return entity.direct_counter_entry.table_entry
-    if entity.HasField("direct_meter_entry"):
-        return entity.direct_meter_entry.table_entry
-    return entity.table_entry
-
-
-def _updates(kind: p4r.Update.Type.ValueType, entities: Iterable[p4r.Entity]) -> Iterator[p4r.Update]:
-    return (p4r.Update(type=kind, entity=entity) for entity in entities)

@@ -8,18 +8,17 @@ program came with (a MODIFY of the default entry without an action goes back to 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
 from finsy.proto import p4i, p4r
 
-from emulator.entries import ActionCall, EntryNotFound, GroupRef, Match, MemberRef, TableAction, TableEntry
+from emulator.entries import ActionCall, GroupRef, MemberRef, TableAction, TableEntry
 from emulator.entries import ActionSet as OneShot
 from emulator.p4runtime.actions import ActionSet
 from emulator.p4runtime.aging import Aging, Key
 from emulator.p4runtime.direct import DirectResources
-from emulator.p4runtime.matches import MatchKey
+from emulator.p4runtime.keys import EntryKeys
 from emulator.p4runtime.profiles import ProfileService
 from emulator.p4runtime.refusal import Code, Refusal, invalid, unimplemented
 from emulator.program import Table
@@ -54,7 +53,7 @@ class TableService:
         self.id = info.preamble.id
         self.name = info.preamble.name
         self._state = state
-        self._key = MatchKey(self.name, info.match_fields, schema.key)
+        self._keys = EntryKeys(info, state)
         self._actions = actions
         self.egress = schema.egress
         self.profile = profile
@@ -83,12 +82,12 @@ class TableService:
             self._upsert(kind, entry)
 
     def _upsert(self, kind: p4r.Update.Type.ValueType, entry: p4r.TableEntry) -> None:
-        match, priority = key = self._decode_key(entry)
+        match, priority = key = self._keys.decode(entry)
         self._check_attributes(entry)
         counts, rates = wanted = self.direct.decode(entry)
         idle = entry.idle_timeout_ns
         if kind == INSERT:
-            if not len(self._key):
+            if not len(self._keys):
                 raise invalid(f"{self.name} has no key: only its default entry can be written")
             if not entry.HasField("action"):
                 raise invalid(f"{self.name}: an INSERT needs an action")
@@ -115,7 +114,7 @@ class TableService:
     def _delete(self, entry: p4r.TableEntry) -> None:
         if self._const:
             raise self._const_refusal()
-        match, priority = key = self._decode_key(entry)
+        match, priority = key = self._keys.decode(entry)
         self._state.delete(match, priority)
         self._metadata.pop(key, None)
         self._aging.forget(key)
@@ -125,7 +124,7 @@ class TableService:
     def _write_const(self, kind: p4r.Update.Type.ValueType, entry: p4r.TableEntry) -> None:
         if kind != MODIFY or entry.HasField("action"):
             raise self._const_refusal()
-        match, priority = self._decode_key(entry)
+        match, priority = self._keys.decode(entry)
         self._check_attributes(entry)
         wanted = self.direct.decode(entry)
         if entry.idle_timeout_ns:
@@ -136,7 +135,7 @@ class TableService:
     def _write_default(self, kind: p4r.Update.Type.ValueType, entry: p4r.TableEntry) -> None:
         if kind != MODIFY:
             raise invalid(f"{self.name}: the default entry is always there; only MODIFY applies to it")
-        self._check_default_key(entry)
+        self._keys.check_default(entry)
         if self._const_default or self.profile is not None:
             raise Refusal(Code.PERMISSION_DENIED, f"{self.name}: the default entry is constant")
         self._check_attributes(entry)
@@ -173,15 +172,6 @@ class TableService:
                 "no idle timeouts are supported there"
             )
 
-    def _decode_key(self, entry: p4r.TableEntry) -> Key:
-        priority = entry.priority
-        if self._key.needs_priority:
-            if priority <= 0:
-                raise invalid(f"{self.name}: its entries need a priority above 0, not {priority}")
-        elif priority:
-            raise invalid(f"{self.name}: priority {priority} given, but no field is ternary, range or optional")
-        return self._key.decode(entry.match), priority
-
     def _decode_action(self, message: p4r.TableAction) -> TableAction:
         kind = message.WhichOneof("type")
         if self.profile is not None:
@@ -198,32 +188,21 @@ class TableService:
         if kind != MODIFY:
             raise invalid(f"{self.name}: a direct counter lives and dies with its entry; only MODIFY applies to it")
         self.direct.check_counter()
-        self.direct.write_counter(*self._decode_target(entry.table_entry), entry)
+        self.direct.write_counter(*self._keys.decode_target(entry.table_entry), entry)
 
     def write_meter(self, kind: p4r.Update.Type.ValueType, entry: p4r.DirectMeterEntry) -> None:
         """A DirectMeterEntry: MODIFY only. Raises `EmulatorError`."""
         if kind != MODIFY:
             raise invalid(f"{self.name}: a direct meter lives and dies with its entry; only MODIFY applies to it")
         self.direct.check_meter()
-        self.direct.write_meter(*self._decode_target(entry.table_entry), entry)
-
-    def _decode_target(self, entry: p4r.TableEntry) -> tuple[tuple[Match, ...] | None, int]:
-        """Match and priority of the entry that a direct resource belongs to; None for the default entry."""
-        if entry.is_default_action:
-            self._check_default_key(entry)
-            return None, 0
-        return self._decode_key(entry)
-
-    def _check_default_key(self, entry: p4r.TableEntry) -> None:
-        if entry.match or entry.priority:
-            raise invalid(f"{self.name}: the default entry has neither match fields nor a priority")
+        self.direct.write_meter(*self._keys.decode_target(entry.table_entry), entry)
 
     def remember(self, kind: p4r.Update.Type.ValueType, entry: p4r.TableEntry) -> Callable[[], None]:
         """What brings the direct resources of an entry back to what they are now, after a MODIFY or DELETE of it.
 
         Raises `EmulatorError`.
         """
-        match, priority = self._decode_target(entry)
+        match, priority = self._keys.decode_target(entry)
         content = self._state.notes(match, priority)
         gone = kind == DELETE
         counts = gone or entry.HasField("counter_data")
@@ -234,14 +213,14 @@ class TableService:
     def read(self, query: p4r.TableEntry) -> Iterator[p4r.Entity]:
         """The entries that a query selects. Raises `Refusal` for one that makes no sense."""
         if query.is_default_action:
-            self._check_default_key(query)
+            self._keys.check_default(query)
             if query.HasField("time_since_last_hit"):
                 raise invalid(f"{self.name}: no time since the last hit is told of the default entry")
             yield self._encode_default(query)
             return
         wanted_action = self._wanted_action(query)
         self._check_query(query)
-        for entry in self._select(query):
+        for entry in self._keys.select(query):
             if wanted_action is not None and not (
                 isinstance(entry.action, ActionCall) and entry.action.name == wanted_action
             ):
@@ -257,31 +236,20 @@ class TableService:
     def read_counters(self, query: p4r.DirectCounterEntry) -> Iterator[p4r.Entity]:
         """Direct counters of the entries that a query names; NOT_FOUND when it names one that is not there."""
         self.direct.check_counter()
-        for match, priority in self._targets(query.table_entry):
+        for match, priority in self._keys.targets(query.table_entry):
             entity = p4r.Entity()
-            self._encode_target(match, priority, entity.direct_counter_entry.table_entry)
+            self._keys.encode(match, priority, entity.direct_counter_entry.table_entry)
             self.direct.encode_counter(match, priority, entity.direct_counter_entry.data)
             yield entity
 
     def read_meters(self, query: p4r.DirectMeterEntry) -> Iterator[p4r.Entity]:
         """Direct meters of the entries that a query names; NOT_FOUND when it names one that is not there."""
         self.direct.check_meter()
-        for match, priority in self._targets(query.table_entry):
+        for match, priority in self._keys.targets(query.table_entry):
             entity = p4r.Entity()
-            self._encode_target(match, priority, entity.direct_meter_entry.table_entry)
+            self._keys.encode(match, priority, entity.direct_meter_entry.table_entry)
             self.direct.encode_meter(match, priority, query, entity.direct_meter_entry)
             yield entity
-
-    def _targets(self, query: p4r.TableEntry) -> list[tuple[tuple[Match, ...] | None, int]]:
-        """Which direct resources a query means; None is the default entry's. Raises `Refusal`."""
-        if query.is_default_action:
-            self._check_default_key(query)
-            return [(None, 0)]
-        targets: list[tuple[tuple[Match, ...] | None, int]] = []
-        targets += ((entry.match, entry.priority) for entry in self._select(query))
-        if query.match and not targets:
-            raise Refusal(Code.NOT_FOUND, f"{self.name} has no such entry")
-        return targets
 
     @property
     def ages(self) -> bool:
@@ -340,19 +308,6 @@ class TableService:
             for entry in list(self._state.entries()):
                 self._state.delete(entry.match, entry.priority)
 
-    def _select(self, query: p4r.TableEntry) -> Iterator[TableEntry]:
-        if not query.match:
-            for entry in self._state.entries():
-                if not query.priority or entry.priority == query.priority:
-                    yield entry
-            return
-        match = self._key.decode(query.match)
-        if self._key.needs_priority and not query.priority:
-            yield from (entry for entry in self._state.entries() if entry.match == match)
-            return
-        with suppress(EntryNotFound):
-            yield self._state.get(match, query.priority)
-
     def _wanted_action(self, query: p4r.TableEntry) -> str | None:
         if not query.HasField("action"):
             return None
@@ -369,7 +324,7 @@ class TableService:
         """An entry with the direct resources that a query has set."""
         entity = p4r.Entity()
         message = entity.table_entry
-        self._encode_target(entry.match, entry.priority, message)
+        self._keys.encode(entry.match, entry.priority, message)
         self._encode_action(entry.action, message)
         message.is_const = self._const
         kept = self._metadata.get((entry.match, entry.priority))
@@ -392,14 +347,6 @@ class TableService:
         self._encode_action(self._state.default, message)
         self.direct.encode(None, 0, query, message)
         return entity
-
-    def _encode_target(self, match: tuple[Match, ...] | None, priority: int, message: p4r.TableEntry) -> None:
-        message.table_id = self.id
-        if match is None:
-            message.is_default_action = True
-        else:
-            message.priority = priority
-            self._key.encode(match, message)
 
     def _encode_action(self, action: TableAction, message: p4r.TableEntry) -> None:
         match action:

@@ -244,10 +244,10 @@ def _nothing_is_left(rig: Rig) -> None:
     """The services remember nothing of entries that are gone."""
     pipeline = rig.device._pipeline
     assert pipeline is not None
-    for table in pipeline._services.tables.values():
+    for table in pipeline.services.tables.values():
         assert not table._metadata
         assert not table.ages
-    for profile in pipeline._services.profiles.values():
+    for profile in pipeline.services.profiles.values():
         assert not profile._references
         assert not any(profile._users.values())
         assert not profile._one_shots

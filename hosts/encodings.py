@@ -21,12 +21,13 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from hosts.datatypes import DataType, widen
+from hosts.datatypes import DataType
 from hosts.quantization import Int32Array
 from hosts.scalars import LARGEST_EXPONENT, Exponents, Scalars, scalars_of
 from wire.aggregation import LANES
 
 _LANE_BITS: Final = 32
+_NOBODY: Final = np.zeros(1, np.uint32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ class Encoding:
             return _padded(self.scalars.encode(values, exponents, factor))
         finite, positive, negative = _split(values, self.kind)
         lanes = _padded(self.scalars.encode(finite, exponents, factor))
-        if factor and (positive.any() or negative.any()):
+        if factor and finite is not values:
             used = self.scalars.limbs * self.values
             per_lane = self._numbers_per_flag_lane
             codes = np.zeros((len(values), -(-self.values // per_lane), per_lane), np.uint32)
@@ -111,25 +112,27 @@ def encoding_of(kind: DataType, workers: int, *, mean: bool = False, propagate: 
 def is_finite(values: NDArray[Any], kind: DataType) -> NDArray[np.bool_]:
     """Whether each number is neither a NaN nor an infinity."""
     if kind is DataType.BFLOAT16:
-        values = widen(values, kind)
+        bits: NDArray[np.bool_] = values & np.uint16(0x7F80) != 0x7F80
+        return bits
     finite: NDArray[np.bool_] = np.isfinite(values)
     return finite
 
 
 def _split(values: NDArray[Any], kind: DataType) -> tuple[NDArray[Any], NDArray[np.uint32], NDArray[np.uint32]]:
-    """The finite numbers, with 0 for the others, and who adds to the counters of +∞ and −∞: 1 or 0."""
+    """The finite numbers, with 0 for the others, and what is added to the counters of +∞ and −∞: 1 or 0.
+
+    The numbers themselves where all are finite.
+    """
     odd = ~is_finite(values, kind)
-    positive = np.zeros(values.shape, np.uint32)
-    negative = np.zeros(values.shape, np.uint32)
-    if odd.any():
-        if kind is DataType.BFLOAT16:
-            nan, below = odd & (values & np.uint16(0x7F) != 0), values >> np.uint16(15) == 1
-        else:
-            nan, below = np.isnan(values), np.signbit(values)
-        positive[odd & (nan | ~below)] = 1
-        negative[odd & (nan | below)] = 1
-        values = np.where(odd, values.dtype.type(0), values)
-    return values, positive, negative
+    if not odd.any():
+        return values, _NOBODY, _NOBODY
+    if kind is DataType.BFLOAT16:
+        nan, below = odd & (values & np.uint16(0x7F) != 0), values >> np.uint16(15) == 1
+    else:
+        nan, below = np.isnan(values), np.signbit(values)
+    positive = (odd & (nan | ~below)).astype(np.uint32)
+    negative = (odd & (nan | below)).astype(np.uint32)
+    return np.where(odd, values.dtype.type(0), values), positive, negative
 
 
 def _special(kind: DataType, number: str) -> Any:

@@ -18,12 +18,13 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from hosts.datatypes import DataType, narrow, widen
+from hosts.datatypes import DataType, narrow, narrow_odd, widen
 from hosts.errors import InvalidTensor
 from hosts.quantization import (
     EXPONENT_BIAS,
     HEADROOM_BITS,
     INFINITY_BITS,
+    LEAST_FOR_FLOAT32,
     Int32Array,
     biased_exponents,
     dequantize,
@@ -36,10 +37,16 @@ from hosts.quantization import (
 LARGEST_EXPONENT: Final = 255
 
 _STEP: Final = 8
+_LARGEST_SHIFT: Final = 1000
 _LEAST_EXPONENT: Final = -1016
 """A float64 chunk's biased exponent b stands for |x| < 2^(8b − 1016), up to 2¹⁰²⁴."""
+_PART_BITS: Final = 31
+_PART: Final = (1 << _PART_BITS) - 1
 _LEAST_SUBNORMAL: Final = -1074
 _LEAST_NORMAL: Final = -1022
+_FLOAT32_DIGITS: Final = 1 << 24
+_BEYOND_FLOAT32: Final = (1 << 7) - 1
+"""The digits that a sum of 31 has more than a float32, which is exact up to 2²⁴."""
 _LIMB_BITS: Final = 16
 _LIMB: Final = np.uint64((1 << _LIMB_BITS) - 1)
 _MOST_WORKERS: Final = 1 << _LIMB_BITS
@@ -96,10 +103,16 @@ class ShortFloats:
     def decode(
         self, sums: Int32Array, exponents: NDArray[np.uint8], divisors: NDArray[np.int64] | None
     ) -> NDArray[Any]:
+        totals = sums[:, 0]
         if divisors is None and self._kind is DataType.FLOAT32:
-            return dequantize(sums[:, 0], exponents, self._scales)
-        unit = 1.0 / self._scales[exponents]
-        exact = sums[:, 0] * unit[:, None]
+            return dequantize(totals, exponents, self._scales)
+        if divisors is None and not np.count_nonzero(exponents < LEAST_FOR_FLOAT32):
+            cut = totals & _BEYOND_FLOAT32
+            odd = (totals - cut) | (cut != 0) * np.int32(_BEYOND_FLOAT32 + 1)
+            single = np.where(np.abs(totals) < _FLOAT32_DIGITS, totals, odd).astype(np.float32)
+            single *= (1.0 / self._scales[exponents]).astype(np.float32)[:, None]
+            return narrow_odd(single, self._kind)
+        exact = totals * (1.0 / self._scales[exponents])[:, None]
         if divisors is not None:
             exact /= divisors[:, None]
         return narrow(exact, self._kind)
@@ -130,9 +143,11 @@ class LongFloats:
 
     def encode(self, values: NDArray[Any], exponents: NDArray[np.uint8], weight: int) -> Int32Array:
         shift = HEADROOM_BITS - self._reserved - self._bound(exponents)
-        half = shift >> 1  # in two steps: 2^shift alone may be beyond float64
-        rest = (values if weight == 1 else values * float(weight)) * np.ldexp(1.0, half)[:, None]
-        rest *= np.ldexp(1.0, shift - half)[:, None]
+        rest = values if weight == 1 else values * float(weight)
+        first = np.minimum(shift, _LARGEST_SHIFT)
+        rest = rest * np.ldexp(1.0, first)[:, None]
+        if np.count_nonzero(first < shift):  # 2^shift alone is beyond float64
+            rest *= np.ldexp(1.0, shift - first)[:, None]
         limbs = np.empty((len(values), 3, values.shape[1]), np.int32)
         for place in range(3):
             limb = np.rint(rest)
@@ -145,27 +160,30 @@ class LongFloats:
     def decode(
         self, sums: Int32Array, exponents: NDArray[np.uint8], divisors: NDArray[np.int64] | None
     ) -> NDArray[Any]:
-        low_bits = self._limb_bits
-        high = (sums[:, 0].astype(np.int64) << low_bits) + sums[:, 1] + (sums[:, 2] >> low_bits)
-        low = sums[:, 2].astype(np.int64) & ((1 << low_bits) - 1)
-        # The sum is high · 2^bits + low, of up to 93 bits. Keep its highest 60, and in the last of them whether there
-        # was more: that is two bits at least behind those of a float64, so to round this is to round the sum itself.
-        _, length = np.frexp(high.astype(np.float64))
-        kept = np.clip(60 - length, 0, low_bits).astype(np.int64)
-        dropped = low_bits - kept
-        integers = (high << kept) | (low >> dropped)
-        integers |= low & ((1 << dropped) - 1) != 0
-        unit = (self._bound(exponents) - HEADROOM_BITS + self._reserved - 2 * low_bits)[:, None] + dropped
+        unit = self._bound(exponents) - HEADROOM_BITS + self._reserved - 2 * self._limb_bits
+        # As high · 2^(31 + bits) + middle · 2^bits + low, each of 31 digits and the last two not negative: the error of
+        # the first sum is exact (Dekker's fast two-sum), so is what is added to it, and the second sum rounds once.
+        high, low = self._carried(sums)
+        top = np.ldexp((high >> _PART_BITS).astype(np.float64), _PART_BITS + self._limb_bits)
+        middle = np.ldexp((high & _PART).astype(np.float64), self._limb_bits)
+        values = top + middle
+        top -= values
+        top += middle
+        top += low
+        values += top
         with np.errstate(over="ignore"):
-            values: NDArray[np.float64] = np.ldexp(integers.astype(np.float64), unit)
-        finer = unit < _LEAST_SUBNORMAL
-        if finer.any():
-            subnormal = finer & (np.abs(values) < np.ldexp(1.0, _LEAST_NORMAL)) & (integers != 0)
-            excess = _LEAST_SUBNORMAL - unit[subnormal]
-            values[subnormal] = np.ldexp(_shifted(integers[subnormal], excess).astype(np.float64), _LEAST_SUBNORMAL)
+            values *= np.ldexp(1.0, np.maximum(unit, _LEAST_SUBNORMAL))[:, None]
+        fine = unit < _LEAST_SUBNORMAL  # quanta that no float64 has: what is subnormal would be rounded twice
+        if np.count_nonzero(fine):
+            values[fine] = _scaled(high[fine], low[fine], self._limb_bits, unit[fine])
         if divisors is not None:
             values /= divisors[:, None]
         return values
+
+    def _carried(self, sums: Int32Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Σ of the limbs as high · 2^bits + low, 0 ≤ low < 2^bits."""
+        high = (sums[:, 0].astype(np.int64) << self._limb_bits) + sums[:, 1] + (sums[:, 2] >> self._limb_bits)
+        return high, sums[:, 2].astype(np.int64) & ((1 << self._limb_bits) - 1)
 
     def _bound(self, exponents: NDArray[np.uint8]) -> NDArray[np.int64]:
         """The e of |x| < 2^e."""
@@ -278,6 +296,25 @@ _PRECISION: Final = {DataType.FLOAT32: (24, -149), DataType.FLOAT16: (11, -24), 
 def _weight_bits(weight: int) -> int:
     """The least k with weight ≤ 2^k."""
     return max(weight - 1, 0).bit_length()
+
+
+def _scaled(
+    high: NDArray[np.int64], low: NDArray[np.int64], low_bits: int, unit: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """(high · 2^low_bits + low) · 2^unit, rounded once also where it is subnormal; `unit` (k,) is below −1074."""
+    # Keep the highest 60 bits, and in the last of them whether there was more: two at least behind those of a float64,
+    # so that to round this is to round the sum itself.
+    _, length = np.frexp(high.astype(np.float64))
+    kept = np.clip(60 - length, 0, low_bits).astype(np.int64)
+    dropped = low_bits - kept
+    integers = (high << kept) | (low >> dropped)
+    integers |= low & ((1 << dropped) - 1) != 0
+    finer = unit[:, None] + dropped
+    values: NDArray[np.float64] = np.ldexp(integers.astype(np.float64), finer)
+    subnormal = (finer < _LEAST_SUBNORMAL) & (np.abs(values) < np.ldexp(1.0, _LEAST_NORMAL))
+    excess = _LEAST_SUBNORMAL - finer[subnormal]
+    values[subnormal] = np.ldexp(_shifted(integers[subnormal], excess).astype(np.float64), _LEAST_SUBNORMAL)
+    return values
 
 
 def _shifted(integers: NDArray[np.int64], bits: NDArray[np.int64]) -> NDArray[np.int64]:

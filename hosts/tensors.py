@@ -158,7 +158,7 @@ class Tensor:
 
     def lanes(self, local: IntArray) -> Int32Array:
         """What this worker adds in local rounds ≥ P whose exponent was agreed P rounds earlier: int32 (k, LANES)."""
-        chunks = local - self.scale_rounds
+        chunks = _run(local - self.scale_rounds)
         return self._encoding.encode(self._values[chunks], self._agreed[chunks], self.weight)
 
     # --- what comes back ---
@@ -170,7 +170,7 @@ class Tensor:
         carries = local < len(self._agreed)
         self._agreed[local[carries]] = exponents[carries]
         if lanes is not None:
-            chunks = local - self.scale_rounds
+            chunks = _run(local - self.scale_rounds)
             self._values[chunks] = self._encoding.decode(lanes, self._agreed[chunks], weights)
             self._weights[chunks] = weights
         self.remaining -= len(local)
@@ -213,6 +213,14 @@ class Tensor:
             f"tensor {self.name!r}: element {flat} (index {index_of(flat, self._shape)}) is {value}, which times its "
             f"weight {self.weight} is too large for a mean of {kind.value} over {self._workers} workers"
         )
+
+
+def _run(numbers: IntArray) -> IntArray | slice:
+    """Numbers as a slice, which copies nothing, where they are a run."""
+    first, count = int(numbers[0]), len(numbers)
+    if count > 1 and (int(numbers[-1]) - first != count - 1 or np.count_nonzero(np.diff(numbers) != 1)):
+        return numbers
+    return slice(first, first + count)
 
 
 def number_at(values: NDArray[Any], at: int, kind: DataType) -> object:

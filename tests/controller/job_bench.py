@@ -85,6 +85,8 @@ class Bench:
         self.jobs: dict[int, Job] = {}
         self.silent: set[str] = set()
         """Hosts that do nothing, and that nothing reaches."""
+        self.first_round = 0
+        """Where workers begin to count."""
         self.told: list[tuple[int, Message]] = []
         """When, and what."""
         self.aborted: dict[str, str] = {}
@@ -201,7 +203,7 @@ class Bench:
         agent = job.agents.get(message.host)
         match message.content:
             case WorkerPlan() as plan:
-                core = WorkerCore(plan, WorkerOptions(most_timeout_ns=20 * MS))
+                core = WorkerCore(plan, WorkerOptions(most_timeout_ns=20 * MS, first_round=self.first_round))
                 job.agents[host.name] = HostAgent(self.fabric, self.topology, host, core)
             case ServerPlan() as plan:
                 if agent is None:

@@ -101,8 +101,8 @@ class ControlServer:
                 f"{port} {self._interfaces[port]} {'down' if port in down else 'up'}: "
                 f"{rate}, queues of {packets} packets{octets}; "
                 f"holds {count.depth_packets} packets ({count.depth_bytes} bytes); "
-                f"received {count.rx_packets} ({count.rx_bytes} bytes), sent {count.tx_packets} ({count.tx_bytes} bytes), "
-                f"queue drops {sum(count.drops)}, lost {count.lost_packets}"
+                f"received {count.rx_packets} ({count.rx_bytes} bytes), "
+                f"sent {count.tx_packets} ({count.tx_bytes} bytes), queue drops {sum(count.drops)}, lost {count.lost_packets}"
             )
         return lines
 

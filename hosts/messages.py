@@ -45,8 +45,8 @@ class Messages:
 
     words: IntArray
     """The headers' 32-bit words, (n, 7), from which the properties below take columns (n,)."""
-    lanes: NDArray[Any] | None
-    """Big-endian int32 (n, LANES); None for messages without lanes."""
+    lanes: NDArray[np.int32] | None
+    """(n, LANES); None for messages without lanes."""
     addresses: NDArray[np.uint32]
     kinds: IntArray
 
@@ -120,9 +120,9 @@ def open_messages(datagrams: Datagrams, job: int, generation: int, counters: Cou
     if well_formed is None or not total:
         counters.malformed += total
         return None
-    lanes: NDArray[Any] | None = None
+    lanes: NDArray[np.int32] | None = None
     if payload.shape[1] == MESSAGE_BYTES:
-        lanes = payload[:, HEADER_BYTES:].view(">i4")
+        lanes = payload[:, HEADER_BYTES:].view(">i4").astype(np.int32)
     words = payload[:, :HEADER_BYTES].view(">u4").astype(np.int64)
     first, checksums = words[:, 0], words[:, 4] & 0xFFFF
     formed = well_formed[first >> 24]

@@ -133,11 +133,19 @@ class Stream:
         count = len(rounds)
         exponents = np.empty(count, np.uint8)
         weights = np.empty(count, np.uint32)
-        lanes = np.empty((count, LANES), np.int32) if with_lanes else None
-        for tensor, rows in self.split(rounds):
+        lanes: list[NDArray[np.int32]] = []
+        parts = self.split(rounds)
+        for tensor, rows in parts:
             local = rounds[rows] - tensor.start
             exponents[rows] = tensor.exponents(local)
             weights[rows] = tensor.weights(local)
-            if lanes is not None:
-                lanes[rows] = tensor.lanes(local)
-        return exponents, weights, lanes
+            if with_lanes:
+                lanes.append(tensor.lanes(local))
+        if not with_lanes:
+            return exponents, weights, None
+        if len(parts) == 1:
+            return exponents, weights, lanes[0]
+        together = np.empty((count, LANES), np.int32)
+        for (_, rows), part in zip(parts, lanes, strict=True):
+            together[rows] = part
+        return exponents, weights, together

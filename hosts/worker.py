@@ -236,9 +236,8 @@ class WorkerCore:
         store.exponent[places] = exponents
         store.weight[places] = weights
         store.check[places] = messages.check
-        lanes = None
-        if messages.lanes is not None:
-            lanes = messages.lanes.astype(np.int32)
+        lanes = messages.lanes
+        if lanes is not None:
             store.lanes[places] = lanes
 
         flights = self._flights

@@ -142,7 +142,7 @@ def linear_check(lanes: NDArray[Any], weight: NDArray[Any]) -> NDArray[np.uint32
 
     lanes: integers (n, 256) of any byte order; weight: integers (n,). Returns uint32 (n,).
     """
-    values = lanes.astype(np.uint32)
+    values = lanes.view(np.uint32) if lanes.dtype == np.int32 else lanes.astype(np.uint32)
     check: NDArray[np.uint32] = np.einsum("ij,j->i", values, LANE_COEFFICIENTS[:LANES])
     check += LANE_COEFFICIENTS[LANES] * np.asarray(weight).astype(np.uint32)
     return check

@@ -56,7 +56,8 @@ def main(words: Sequence[str] | None = None) -> None:
             continue
         report[name] = {"figures": [as_json(figure) for figure in figures]}
         if not options.json:
-            tables.print(terminal_table(_title(module), figures))
+            tables.print(_title(module), style="bold", soft_wrap=True)
+            tables.print(terminal_table(figures))
         if options.write is not None:
             write_table(options.write, name, markdown_table(figures, machine))
     if options.json:

@@ -66,11 +66,25 @@ def own_namespace() -> Iterator[None]:
             _libc.setns(home.fileno(), _CLONE_NEWNET)
 
 
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A process that has started."""
+
+    process_id: int
+    address: str = ""
+    """Of a switch's P4Runtime server."""
+
+    def cpu_seconds(self) -> float:
+        """The processor's time that all its threads have taken so far, in the kernel too."""
+        tasks = Path(f"/proc/{self.process_id}/task").glob("*/schedstat")
+        return sum(int(task.read_text().split()[0]) for task in tasks) * 1e-9
+
+
 @contextmanager
-def running_switch(command: Sequence[str], folder: Path, interfaces: Sequence[str] = ()) -> Iterator[str]:
+def running_switch(command: Sequence[str], folder: Path, interfaces: Sequence[str] = ()) -> Iterator[Running]:
     """A switch without a program that takes simple_switch_grpc's command line, with interfaces as ports 1 and on.
 
-    Yields the address of its P4Runtime server, a socket in `folder`, as soon as it is there.
+    It is there as soon as its P4Runtime server is, which listens on a socket in `folder`.
     """
     ports = [word for port, name in enumerate(interfaces, 1) for word in ("-i", f"{port}@{name}")]
     address = folder / f"{Path(command[0]).name}.sock"
@@ -87,14 +101,14 @@ def running_switch(command: Sequence[str], folder: Path, interfaces: Sequence[st
             if process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"{command[0]} did not start; its status is {process.poll()}")
             time.sleep(0.01)
-        yield f"unix:{address}"
+        yield Running(process.pid, f"unix:{address}")
     finally:
         process.terminate()
         process.wait()
 
 
 @contextmanager
-def running_relay(compiler: str, folder: Path, interfaces: Sequence[str]) -> Iterator[None]:
+def running_relay(compiler: str, folder: Path, interfaces: Sequence[str]) -> Iterator[Running]:
     """The C program `relay.c`, from all interfaces but the last to the last."""
     program = folder / "relay"
     source = Path(__file__).with_name("relay.c")
@@ -103,7 +117,7 @@ def running_relay(compiler: str, folder: Path, interfaces: Sequence[str]) -> Ite
     try:
         assert process.stdout is not None
         process.stdout.readline()
-        yield
+        yield Running(process.pid)
     finally:
         process.terminate()
         process.communicate()

@@ -3,6 +3,9 @@
 Three jobs: `fabric.p4` forwarding small packets, `fabric.p4` summing 256-lane contributions, and a plain router
 (`programs/l3.p4`). The peers are bmv2 with its logging off, running the same program with the same entries, and a C
 program that moves the same frames with recvmmsg and sendmmsg and does nothing else (`relay.c`).
+
+Each is measured in two ways: packets a second, for which device and driver share the machine; and the processor time
+that the device itself takes for a packet, kernel included, which hardly changes with what else the machine does.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from bench.devices import (
     BMV2,
     WEIR,
     P4Files,
+    Running,
     load,
     make_interfaces,
     obstacle,
@@ -31,7 +35,7 @@ from bench.devices import (
     running_switch,
 )
 from bench.driver import Device, Driver
-from bench.measure import Aim, Contender, Figure, compare
+from bench.measure import RUNS, Aim, Figure, seconds
 from bench.traffic import contributions, fabric_entries, router_entries, small_packets
 from p4src import FABRIC_JSON
 
@@ -70,24 +74,41 @@ def _measure(program: P4Files, entries: list[fy.P4TableEntry], jobs: tuple[_Job,
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="weir-bench-")))
         stack.enter_context(own_namespace())
-        load(stack.enter_context(running_switch(WEIR, folder, make_interfaces("w"))), program, entries)
-        weir = Device("w", PACKETS, WINDOW, sums=True)
+        switch = stack.enter_context(running_switch(WEIR, folder, make_interfaces("w")))
+        load(switch.address, program, entries)
+        weir = _Contender(switch, Device("w", PACKETS, WINDOW, sums=True))
         peers = {}
         if shutil.which(BMV2) is not None:
-            load(
-                stack.enter_context(running_switch((BMV2, "-L", "off"), folder, make_interfaces("b"))), program, entries
-            )
-            peers[BMV2] = Device("b", BMV2_PACKETS, BMV2_WINDOW, sums=True)
+            switch = stack.enter_context(running_switch((BMV2, "-L", "off"), folder, make_interfaces("b")))
+            load(switch.address, program, entries)
+            peers[BMV2] = _Contender(switch, Device("b", BMV2_PACKETS, BMV2_WINDOW, sums=True))
         if (compiler := shutil.which("cc")) is not None:
-            stack.enter_context(running_relay(compiler, folder, make_interfaces("c")))
-            peers[RELAY] = Device("c", PACKETS, WINDOW, sums=False)
+            relay = stack.enter_context(running_relay(compiler, folder, make_interfaces("c")))
+            peers[RELAY] = _Contender(relay, Device("c", PACKETS, WINDOW, sums=False))
         for job in jobs:
-            for peer, device in peers.items():
-                with Driver(weir, job.traffic) as mine, Driver(device, job.traffic) as theirs:
-                    yield compare(
-                        job.name,
-                        "packets/s",
-                        Contender("weir", weir.packets, mine.push),
-                        Contender(peer, device.packets, theirs.push),
-                        aim=Aim(job.aims[peer], of_ratio=True) if peer in job.aims else None,
-                    )
+            for name, peer in peers.items():
+                yield from _compare(job, weir, name, peer)
+
+
+def _compare(job: _Job, weir: _Contender, name: str, peer: _Contender) -> Iterator[Figure]:
+    """Packets a second of time, and the processor's time for each, of two devices that take turns."""
+    with Driver(weir.device, job.traffic) as mine, Driver(peer.device, job.traffic) as theirs:
+        mine.push()
+        theirs.push()
+        turns = [(weir.run(mine), peer.run(theirs)) for _ in range(RUNS)]
+    rates, costs = (tuple(tuple(turn[side][which] for turn in turns) for side in (0, 1)) for which in (0, 1))
+    aim = Aim(job.aims[name], of_ratio=True) if name in job.aims else None
+    yield Figure(job.name, "packets/s", rates[0], name, rates[1], aim=aim)
+    yield Figure(f"{job.name}, processor time of each", "s", costs[0], name, costs[1], less_is_better=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Contender:
+    running: Running
+    device: Device
+
+    def run(self, driver: Driver) -> tuple[float, float]:
+        """(packets per second, seconds of the processor per packet) of one turn."""
+        before = self.running.cpu_seconds()
+        taken = seconds(driver.push)
+        return self.device.packets / taken, (self.running.cpu_seconds() - before) / self.device.packets

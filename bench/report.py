@@ -16,9 +16,9 @@ from bench.measure import Figure
 COLUMNS = ("what", "weir", "spread", "peer", "peer's", "ratio", "aim", "")
 
 
-def terminal_table(title: str, figures: Sequence[Figure]) -> Table:
+def terminal_table(figures: Sequence[Figure]) -> Table:
     """A table with units, medians, spreads, ratios and aims."""
-    table = Table(title=title, title_justify="left")
+    table = Table()
     for column in COLUMNS:
         table.add_column(column, justify="left" if column in ("what", "peer") else "right")
     for figure in figures:

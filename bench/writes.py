@@ -40,9 +40,9 @@ def figures() -> Iterator[Figure]:
             commands[BMV2] = (BMV2, "-L", "off")
         clients = {}
         for name, command in commands.items():
-            address = stack.enter_context(running_switch(command, folder))
-            load(address, PROGRAM, ())
-            clients[name] = stack.enter_context(_client(address))
+            switch = stack.enter_context(running_switch(command, folder))
+            load(switch.address, PROGRAM, ())
+            clients[name] = stack.enter_context(_client(switch.address))
         for table, kind in TABLES.items():
             messages = {update: _messages(table, kind, update) for update in (p4r.Update.INSERT, p4r.Update.DELETE)}
             turns: dict[str, list[float]] = {name: [] for name in clients}

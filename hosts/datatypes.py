@@ -75,33 +75,23 @@ def narrow(values: NDArray[np.float64], kind: DataType) -> NDArray[Any]:
     with np.errstate(over="ignore"):
         if kind is not DataType.BFLOAT16:
             return values.astype(kind.storage)
+        # By way of float32, rounded to odd: cut off, and the last digit set where something was cut off. As that has
+        # two digits more than bfloat16, to round it to nearest is to round the original (Boldo, Melquiond, "Emulation
+        # of FMA and correctly rounded sums: proved algorithms using rounding to odd", 2008).
         bits = values.view(np.uint64)
         odd = (bits & ~_BEYOND_FLOAT32) | (bits & _BEYOND_FLOAT32 != 0).astype(np.uint64) << np.uint64(29)
         small = (np.abs(values) < _LEAST_NORMAL) & (values != 0)
-        if small.any():  # float32 has fewer digits for them: keep those that the least of its numbers stands for
+        if small.any():  # float32 has fewer digits for them
             units = np.abs(values[small]) * 2.0**149
-            down = np.floor(units)
-            odd_units = down + ((down % 2 == 0) & (units != down))
-            odd[small] = np.copysign(odd_units * 2.0**-149, values[small]).view(np.uint64)
-        single = odd.view(np.float64).astype(np.float32)
-    return np.where(np.isnan(values), _NAN, narrow_odd(single, kind))
-
-
-def narrow_odd(values: NDArray[np.float32], kind: DataType) -> NDArray[Any]:
-    """float32 numbers, which are no NaN and have been rounded to odd, as float16 or bfloat16, as if rounded once.
-
-    To round to odd is to cut off, and to set the last digit where something was cut off. As float32 has two digits more
-    than either type, to round that to nearest is to round the original (Boldo, Melquiond, "Emulation of FMA and
-    correctly rounded sums: proved algorithms using rounding to odd", 2008).
-    """
-    if kind is DataType.FLOAT16:
-        with np.errstate(over="ignore"):
-            return values.astype(np.float16)
-    bits = values.view(np.uint32)
-    return ((bits + (bits >> np.uint32(16) & np.uint32(1)) + np.uint32(0x7FFF)) >> np.uint32(16)).astype(np.uint16)
+            whole = np.floor(units)
+            whole += (whole % 2 == 0) & (units != whole)
+            odd[small] = np.copysign(whole * 2.0**-149, values[small]).view(np.uint64)
+        single = odd.view(np.float64).astype(np.float32).view(np.uint32)
+    rounded = single + (single >> np.uint32(16) & np.uint32(1)) + np.uint32(0x7FFF) >> np.uint32(16)
+    return np.where(np.isnan(values), _NAN, rounded).astype(np.uint16)
 
 
 _BEYOND_FLOAT32: Final = np.uint64((1 << 29) - 1)
 """The digits of a float64 that a float32 has not."""
 _LEAST_NORMAL: Final = 2.0**-126
-_NAN: Final = np.uint16(0x7FC0)
+_NAN: Final = np.uint32(0x7FC0)

@@ -18,13 +18,12 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from hosts.datatypes import DataType, narrow, narrow_odd, widen
+from hosts.datatypes import DataType, narrow, widen
 from hosts.errors import InvalidTensor
 from hosts.quantization import (
     EXPONENT_BIAS,
     HEADROOM_BITS,
     INFINITY_BITS,
-    LEAST_FOR_FLOAT32,
     Int32Array,
     biased_exponents,
     dequantize,
@@ -44,9 +43,6 @@ _PART_BITS: Final = 31
 _PART: Final = (1 << _PART_BITS) - 1
 _LEAST_SUBNORMAL: Final = -1074
 _LEAST_NORMAL: Final = -1022
-_FLOAT32_DIGITS: Final = 1 << 24
-_BEYOND_FLOAT32: Final = (1 << 7) - 1
-"""The digits that a sum of 31 has more than a float32, which is exact up to 2²⁴."""
 _LIMB_BITS: Final = 16
 _LIMB: Final = np.uint64((1 << _LIMB_BITS) - 1)
 _MOST_WORKERS: Final = 1 << _LIMB_BITS
@@ -106,12 +102,6 @@ class ShortFloats:
         totals = sums[:, 0]
         if divisors is None and self._kind is DataType.FLOAT32:
             return dequantize(totals, exponents, self._scales)
-        if divisors is None and not np.count_nonzero(exponents < LEAST_FOR_FLOAT32):
-            cut = totals & _BEYOND_FLOAT32
-            odd = (totals - cut) | (cut != 0) * np.int32(_BEYOND_FLOAT32 + 1)
-            single = np.where(np.abs(totals) < _FLOAT32_DIGITS, totals, odd).astype(np.float32)
-            single *= (1.0 / self._scales[exponents]).astype(np.float32)[:, None]
-            return narrow_odd(single, self._kind)
         exact = totals * (1.0 / self._scales[exponents])[:, None]
         if divisors is not None:
             exact /= divisors[:, None]

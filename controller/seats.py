@@ -7,7 +7,7 @@ import hmac
 import secrets
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import grpc
 
@@ -98,26 +98,32 @@ class JobSeats:
     """What its hosts were told last that it waits for."""
 
     @classmethod
-    def assign(cls, spec: JobSpec, tokens: Mapping[str, str] | None = None) -> JobSeats:
-        """Seats for a job's hosts, with new tokens or those that were given out before, by host."""
+    def assign(cls, spec: JobSpec) -> JobSeats:
+        """Seats for a job's hosts, with new tokens."""
         ranks: list[tuple[str, int | None]] = [(host, rank) for rank, host in enumerate(spec.workers)]
         ranks += [(host, None) for host in (spec.server, *spec.spares) if host is not None]
         return cls(
             spec.job,
             {
-                host: Seat(
-                    host,
-                    rank,
-                    tokens[host] if tokens is not None else secrets.token_urlsafe(_TOKEN_BYTES),
-                    spare=host in spec.spares,
-                )
+                host: Seat(host, rank, secrets.token_urlsafe(_TOKEN_BYTES), spare=host in spec.spares)
                 for host, rank in ranks
             },
         )
 
-    @property
-    def tokens(self) -> dict[str, str]:
-        return {seat.host: seat.token for seat in self.seats.values()}
+    def as_json(self) -> dict[str, Any]:
+        """What must outlive the controller."""
+        seats = [[seat.host, seat.rank, seat.token, seat.spare] for seat in self.seats.values()]
+        return {"seats": seats, "started": not self.plans}
+
+    @classmethod
+    def from_json(cls, job: int, values: Mapping[str, Any], plans: Mapping[str, pb.ToHost]) -> JobSeats:
+        """As another controller has left it; `plans` are handed out where the job has not started yet."""
+        started = bool(values["started"])
+        seats = {
+            host: Seat(host, rank, token, spare=spare, joined=started, ran=started and not spare)
+            for host, rank, token, spare in values["seats"]
+        }
+        return cls(job, seats, {} if started else dict(plans))
 
     @property
     def awaited(self) -> list[Seat]:

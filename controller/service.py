@@ -20,6 +20,7 @@ import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
@@ -27,8 +28,9 @@ import grpc
 
 from controller.controller import Controller, Message
 from controller.errors import ControllerError, OutOfMemory, PlanError, SwitchUnreachable
+from controller.fleet import server_plan
 from controller.placement import PlacementError
-from controller.plan import FailurePolicy, JobSpec
+from controller.plan import FailurePolicy, JobPlan, JobSpec
 from controller.runner import Runner
 from controller.seats import HostStream, JobSeats, Seat, WrongToken, list_seats
 from topologies.errors import TopologyError
@@ -102,6 +104,11 @@ class ControlService:
         self._tls = tls
         self._runner = Runner(controller, self._tell, clock=clock)
         self._jobs: dict[int, JobSeats] = {}
+        for job, plan in controller.jobs.items():
+            if kept := controller.kept(job):
+                self._jobs[job] = JobSeats.from_json(job, kept, _plans(plan))
+            else:  # whoever registered it was never told its tokens
+                self._runner.post(partial(controller.finish, job))
         self._ends: OrderedDict[int, pb.ToHost] = OrderedDict()
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -155,6 +162,10 @@ class ControlService:
             },
         )
 
+    def now_ns(self) -> int:
+        """The controller's time."""
+        return self._runner.now_ns()
+
     # --- jobs ---
 
     async def register(self, request: pb.RegisterRequest, context: Context) -> pb.Registration:
@@ -177,6 +188,7 @@ class ControlService:
             raise ControllerError(f"job {spec.job}: given up, for nobody waits for its registration any more")
         seats = JobSeats.assign(spec)
         seats.plans = {message.host: to_host(message.content) for message in plans}
+        self._controller.keep(spec.job, seats.as_json())
         self._jobs[spec.job] = seats
         self._ends.pop(spec.job, None)
         return seats
@@ -345,6 +357,7 @@ class ControlService:
     def _start(self, seats: JobSeats) -> None:
         """All are there: give them their plans. Their leases begin, for some may die before they say a word."""
         plans, seats.plans = seats.plans, {}
+        self._post(seats.job, lambda _: self._controller.keep(seats.job, seats.as_json()))
         job, beat = seats.job, self._controller.heartbeat
         for host, plan in plans.items():
             seats.seats[host].tell(plan)
@@ -459,3 +472,11 @@ class ControlService:
         except (ControllerError, TopologyError) as error:
             code = next(code for kind, code in _CODES if isinstance(error, kind))
             await context.abort(code, str(error))
+
+
+def _plans(plan: JobPlan) -> dict[str, pb.ToHost]:
+    """What a job's hosts are told at its start."""
+    plans = {host: to_host(worker) for host, worker in plan.workers.items()}
+    if plan.spec.server is not None:
+        plans[plan.spec.server] = to_host(server_plan(plan))
+    return plans

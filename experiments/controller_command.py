@@ -33,10 +33,21 @@ _console = Console(stderr=True, highlight=False)
 
 
 @dataclass(frozen=True, slots=True)
-class _Times:
+class _Settings:
+    """What the command line asks for."""
+
+    topology: Topology
+    addresses: Mapping[str, str]
+    strategy: str
     lease_ns: int
     probe_ns: int
     solve_ns: int
+    election_id: int
+    listen: str
+    tls: Tls | None
+    allow_remote: bool
+    journal: Path | None
+    metrics_port: int | None
 
 
 def controller(
@@ -63,6 +74,13 @@ def controller(
     lease: Annotated[str, typer.Option(help="A host or switch that is silent for so long is lost.")] = "2s",
     probe: Annotated[str, typer.Option(help="Between two rounds of probes.")] = "100ms",
     solve: Annotated[str, typer.Option(help="Between two looks at whether jobs should move; 0ms: never.")] = "1s",
+    journal: Annotated[
+        Path | None,
+        typer.Option(help="Keep the jobs in this file, so that they go on when the controller starts anew."),
+    ] = None,
+    metrics_port: Annotated[
+        int | None, typer.Option(help="Serve Prometheus metrics on 127.0.0.1 at this port.")
+    ] = None,
     election_id: Annotated[int, typer.Option(help="Of two controllers the one with the higher id rules.")] = 10,
 ) -> None:
     """Keep the switches of a fabric as its jobs need them, and serve jobs to hosts and operators, until Ctrl-C."""
@@ -72,13 +90,24 @@ def controller(
     if strategy not in STRATEGIES:
         raise ExperimentError(f'--strategy "{strategy}" is unknown; there are {", ".join(sorted(STRATEGIES))}')
     topology = Topology.load(file)
-    addresses = switch_addresses(topology, switch or [], grpc_port)
-    times = _Times(parse_delay(lease), parse_delay(probe), parse_delay(solve))
-    if times.lease_ns == 0 or times.probe_ns == 0:
+    settings = _Settings(
+        topology=topology,
+        addresses=switch_addresses(topology, switch or [], grpc_port),
+        strategy=strategy,
+        lease_ns=parse_delay(lease),
+        probe_ns=parse_delay(probe),
+        solve_ns=parse_delay(solve),
+        election_id=election_id,
+        listen=listen,
+        tls=Tls(*tls) if tls is not None else None,
+        allow_remote=allow_remote,
+        journal=journal,
+        metrics_port=metrics_port,
+    )
+    if settings.lease_ns == 0 or settings.probe_ns == 0:
         raise ExperimentError(f"--lease {lease}, --probe {probe}: neither can be 0; write them like 2s and 100ms")
-    secured = Tls(*tls) if tls is not None else None
     try:
-        asyncio.run(_serve(topology, addresses, times, strategy, election_id, listen, secured, allow_remote))
+        asyncio.run(_serve(settings))
     except KeyboardInterrupt:
         _say("stopped; the switches keep what they hold, and jobs go on")
 
@@ -97,53 +126,57 @@ def switch_addresses(topology: Topology, named: Sequence[str], first_port: int) 
     return addresses
 
 
-async def _serve(
-    topology: Topology,
-    addresses: Mapping[str, str],
-    times: _Times,
-    strategy: str,
-    election_id: int,
-    listen: str,
-    tls: Tls | None,
-    allow_remote: bool,
-) -> None:
+async def _serve(settings: _Settings) -> None:
     from controller.controller import Controller, Options
+    from controller.journal import Journal
+    from controller.metrics import serve as serve_metrics
     from controller.service import ControlService
     from controller.session import Pipeline, SwitchSession
     from controller.strategies import strategy as strategy_named
     from p4src import FABRIC_JSON, FABRIC_P4INFO
 
-    pipeline = Pipeline(FABRIC_P4INFO, FABRIC_JSON)
+    topology, pipeline = settings.topology, Pipeline(FABRIC_P4INFO, FABRIC_JSON)
     options = Options(
-        probe_period_ns=times.probe_ns,
-        solve_period_ns=times.solve_ns,
-        dwell_ns=5 * times.solve_ns,
-        lease_ns=times.lease_ns,
-        stuck_ns=_STUCK_LEASES * times.lease_ns,
+        probe_period_ns=settings.probe_ns,
+        solve_period_ns=settings.solve_ns,
+        dwell_ns=5 * settings.solve_ns,
+        lease_ns=settings.lease_ns,
+        stuck_ns=_STUCK_LEASES * settings.lease_ns,
     )
     async with AsyncExitStack() as stack:
         sessions: dict[str, SwitchSession] = {}
         for node in topology.switches:
             session = SwitchSession(
                 node.name,
-                addresses[node.name],
+                settings.addresses[node.name],
                 device_id=node.device_id,
                 pipeline=pipeline,
                 timeout_s=_ANSWER_S,
-                election_id=election_id,
+                election_id=settings.election_id,
                 standby=True,
             )
             sessions[node.name] = await stack.enter_async_context(session)
         await _until_primary(sessions)
-        routes = Routes(topology)
-        keeper = Controller(topology, routes, sessions, strategy_named(strategy), options, time.monotonic_ns())
+        keeper = Controller(
+            topology,
+            Routes(topology),
+            sessions,
+            strategy_named(settings.strategy),
+            options,
+            time.monotonic_ns(),
+            journal=stack.enter_context(Journal(settings.journal)) if settings.journal is not None else None,
+        )
         await keeper.start(time.monotonic_ns())
         service = await stack.enter_async_context(
-            ControlService(keeper, address=listen, tls=tls, allow_remote=allow_remote)
+            ControlService(keeper, address=settings.listen, tls=settings.tls, allow_remote=settings.allow_remote)
         )
+        if settings.metrics_port is not None:
+            port = await stack.enter_async_context(serve_metrics(keeper, service.now_ns, settings.metrics_port))
+            _say(f"metrics: http://127.0.0.1:{port}/metrics")
+        running = f"; {len(keeper.jobs)} jobs go on" if keeper.jobs else ""
         _say(
             f"{topology.name}: {len(sessions)} switches, {len(topology.hosts)} hosts; "
-            f"jobs are served at {service.address}"
+            f"jobs are served at {service.address}{running}"
         )
         await service.wait()
 

@@ -75,15 +75,14 @@ def wait(done: Callable[[], bool], what: str) -> None:
 class Job:
     """A registered job with all its processes."""
 
-    def __init__(
-        self, stack: ExitStack, folder: Path, switches: str, steps: int, timeout_s: float, **fields: Any
-    ) -> None:
+    def __init__(self, stack: ExitStack, folder: Path, switches: str, timeout_s: float, **fields: Any) -> None:
         self.said: list[str] = []
         """By the controllers, in their logs."""
         self._stack = stack
         self._switches = switches
         self._folder = folder
         self.control = f"unix:{folder}/control"
+        self._stop = folder / "stop"
         self.start_controller()
         self.client = stack.enter_context(ControlClient(self.control))
         spares = fields.pop("spares", ())
@@ -93,7 +92,13 @@ class Job:
         self.servers: list[subprocess.Popen[str]] = []
         for seat in registration.seats:
             if seat.HasField("rank"):
-                words = ["tests.experiments.summing_worker", self.control, str(self.number), str(steps), str(timeout_s)]
+                words = [
+                    "tests.experiments.summing_worker",
+                    self.control,
+                    str(self.number),
+                    str(self._stop),
+                    str(timeout_s),
+                ]
                 self.workers.append(Worker(self._start(words), seat.token))
             else:
                 server = self._start(["hosts.agent", self.control, str(self.number)])
@@ -107,7 +112,7 @@ class Job:
         code = "from experiments.cli import main; main()"
         options = ["--strategy", "ps", "--lease", f"{LEASE_S}s", "--probe", "1000s", "--solve", "0ms"]
         options += [word for node in TOPOLOGY.switches for word in ("--switch", f"{node.name}={self._switches}")]
-        options += ["--listen", self.control]
+        options += ["--listen", self.control, "--journal", str(self._folder / "journal")]
         command = [sys.executable, "-c", code, "controller", str(self._folder / "fabric.yaml"), *options]
         self.controller = self._popen(command, stderr=subprocess.PIPE)
         assert self.controller.stderr is not None
@@ -122,6 +127,17 @@ class Job:
 
     def _listen(self, stream: IO[str]) -> None:
         self.said += stream
+
+    def stop(self, *ranks: int) -> list[int]:
+        """Have all stop after the same step, a few steps from now; how these end."""
+        first = self.workers[ranks[0]]
+        first.until(len(first.steps) + 5)
+        self._stop.touch()
+        return [self.workers[rank].end() for rank in ranks]
+
+    def until_generation(self, rank: int, generation: int) -> None:
+        """A step of this worker was in that generation."""
+        wait(lambda: self.workers[rank].steps[-1]["generation"] >= generation, f"generation {generation}")
 
     def state(self) -> Any:
         (state,) = self.client.jobs()
@@ -142,7 +158,7 @@ class Job:
 
 
 @contextmanager
-def job(*, steps: int, timeout_s: float = PATIENCE_S, **fields: Any) -> Iterator[Job]:
+def job(*, timeout_s: float = PATIENCE_S, **fields: Any) -> Iterator[Job]:
     """`fields` are those of `ControlClient.register`."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="weir-test-")))
@@ -157,7 +173,7 @@ def job(*, steps: int, timeout_s: float = PATIENCE_S, **fields: Any) -> Iterator
         rpc = P4RuntimeServer(switches)
         rpc.start()
         stack.callback(rpc.stop)
-        running = Job(stack, folder, rpc.address, steps, timeout_s, **fields)
+        running = Job(stack, folder, rpc.address, timeout_s, **fields)
         try:
             yield running
         except Exception:
@@ -166,15 +182,16 @@ def job(*, steps: int, timeout_s: float = PATIENCE_S, **fields: Any) -> Iterator
 
 
 def killed_worker_continue() -> dict[str, Any]:
-    with job(steps=80) as running:
+    with job() as running:
         running.workers[2].until(10)
         running.workers[2].process.kill()
-        statuses = [worker.end() for worker in running.workers[:2]]
+        running.until_generation(0, 2)
+        statuses = running.stop(0, 1)
         return {"statuses": statuses, "workers": [worker.lines for worker in running.workers]}
 
 
 def stopped_worker_abort() -> dict[str, Any]:
-    with job(steps=100_000, policy="abort") as running:
+    with job(policy="abort") as running:
         running.workers[2].until(10)
         os.kill(running.workers[2].process.pid, signal.SIGSTOP)
         statuses = [worker.end() for worker in running.workers[:2]]
@@ -186,26 +203,50 @@ def stopped_worker_abort() -> dict[str, Any]:
 
 
 def stopped_worker_wait() -> dict[str, Any]:
-    with job(steps=60, policy="wait") as running:
+    with job(policy="wait") as running:
         running.workers[2].until(10)
         os.kill(running.workers[2].process.pid, signal.SIGSTOP)
         wait(lambda: "silent" in running.state().waiting_for, "the job to wait for the silent one")
         said = running.state().waiting_for
         os.kill(running.workers[2].process.pid, signal.SIGCONT)
-        statuses = [worker.end() for worker in running.workers]
+        running.until_generation(0, 2)
+        statuses = running.stop(0, 1, 2)
         return {"statuses": statuses, "workers": [worker.lines for worker in running.workers], "said": said}
 
 
 def killed_server() -> dict[str, Any]:
-    with job(steps=80, spares=[SPARE]) as running:
+    with job(spares=[SPARE]) as running:
         running.workers[0].until(10)
         running.servers[0].kill()
-        statuses = [worker.end() for worker in running.workers]
+        running.until_generation(0, 2)
+        statuses = running.stop(0, 1, 2)
         return {"statuses": statuses, "workers": [worker.lines for worker in running.workers]}
 
 
+def restarted_controller() -> dict[str, Any]:
+    with job() as running:
+        running.workers[0].until(10)
+        running.controller.kill()
+        running.controller.wait()
+        running.workers[0].until(len(running.workers[0].steps) + 20)  # nobody needs a controller meanwhile
+        running.start_controller()
+        wait(lambda: all(host.attending for host in running.state().hosts), "all to come back")
+        generation = running.state().generation
+        after_restart = len(running.workers[0].steps)
+        running.workers[2].process.kill()  # and it rules again: the others go on without this one
+        running.until_generation(0, 2)
+        statuses = running.stop(0, 1)
+        return {
+            "statuses": statuses,
+            "workers": [worker.lines for worker in running.workers],
+            "generation": generation,
+            "after_restart": after_restart,
+        }
+
+
 SCENARIOS: Final = {
-    each.__name__: each for each in (killed_worker_continue, stopped_worker_abort, stopped_worker_wait, killed_server)
+    each.__name__: each
+    for each in (killed_worker_continue, stopped_worker_abort, stopped_worker_wait, killed_server, restarted_controller)
 }
 
 if __name__ == "__main__":

@@ -1,21 +1,25 @@
 """A worker that sums the same tensor again and again, and says what it got: a JSON line for each step.
 
-`python -m tests.experiments.summing_worker CONTROL JOB STEPS TIMEOUT_S`, with the token on standard input.
-
+`python -m tests.experiments.summing_worker CONTROL JOB STOP TIMEOUT_S`, with the token on standard input. All stop after
+the step in which one of them found the file STOP, which they tell each other by that step's weights.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 
 from hosts import HostError, Membership
 
 SIZE = 20_000
+STOP = 1_000
+"""The weight that says so."""
 STEP_S = 0.02
 """For each step to take a while, so that there is something to break."""
 
@@ -26,13 +30,14 @@ def value(rank: int, step: int) -> float:
 
 
 def main() -> int:
-    control, job, steps, timeout_s = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])
+    control, job, stop, timeout_s = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]), float(sys.argv[4])
     try:
         with Membership(control, job, sys.stdin.readline().strip(), timeout_s=timeout_s) as membership:
             rank = membership.worker.core.plan.rank
-            for step in range(steps):
+            for step in itertools.count():
+                weight = STOP if stop.exists() else 1
                 tensor = np.full(SIZE, value(rank, step), np.float32)
-                total = membership.communicator.allreduce_many({"tensor": tensor}, weight=1)["tensor"]
+                total = membership.communicator.allreduce_many({"tensor": tensor}, weight=weight)["tensor"]
                 say(
                     step=step,
                     digest=hashlib.sha256(total.array.tobytes()).hexdigest(),
@@ -40,6 +45,8 @@ def main() -> int:
                     weights=np.unique(total.weights).tolist(),
                     generation=membership.generation,
                 )
+                if total.weights.max() >= STOP:
+                    break
                 time.sleep(STEP_S)
     except HostError as error:
         say(error=type(error).__name__, text=str(error))

@@ -1,6 +1,6 @@
 """A worker that sums the same tensor again and again, and says what it got: a JSON line for each step.
 
-`python -m tests.experiments.summing_worker CONTROL JOB STOP TIMEOUT_S`, with the token on standard input. All stop after
+`python -m tests.experiments.summing_worker CONTROL JOB STOP TIMEOUT_S`, the token on standard input. All stop after
 the step in which one of them found the file STOP, which they tell each other by that step's weights.
 """
 

@@ -49,7 +49,10 @@ LONG = [
         Setup(kind, slots=4, window=2, chunks=3, moves=1, restarts=restarts, lost=(FIRST,))
         for kind, restarts in (("server", 0), ("root", 1), ("inner", 0))
     ),
-    *(Setup(kind, workers=3, moves=2, lost=(FIRST, LAST_OF_3), dies_in_moves=True) for kind in ("server", "root")),
+    *(
+        Setup(kind, workers=3, chunks=2, moves=1, lost=(FIRST, LAST_OF_3), dies_in_moves=True)
+        for kind in ("server", "root")
+    ),
     *(Setup(kind, workers=3, moves=2, lost=(FIRST, LAST_OF_3)) for kind in ("server", "root", "inner")),
     *(
         Setup(kind, workers=3, slots=4, window=2, chunks=2, moves=1, lost=(LAST_OF_3,))

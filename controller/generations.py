@@ -1,8 +1,9 @@
 """How often a job has changed its generation, and when it last used which switch: what its old tags may still match.
 
-A slot keeps its last round until somebody else writes it, and a switch compares generations by 8-bit serial number
-(docs/design.md §3.2): what is 127 generations or more behind would pass for newer. So a job that has not used a switch
-for so long must not use it again; and a number that is given to a new job goes on counting where the last one ended.
+A slot keeps its last round until somebody else writes it. A switch takes any generation but the slot's own for a newer
+one (docs/design.md §3.2), and there are 255: after so many, what was left behind would pass for the present. So a job
+that has not used a switch for so long must not use it again; and a number that is given to a new job goes on counting
+where the last one ended.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from typing import Final
 
 from wire.aggregation import FIRST_GENERATION, GENERATIONS
 
-LONGEST_ABSENCE: Final = 120
-"""Generations; below 127, for a move that loses hosts takes several at once."""
+LONGEST_ABSENCE: Final = 240
+"""Generations; below 255, for a move that loses hosts takes several at once."""
 
 
 @dataclass(slots=True)

@@ -6,6 +6,8 @@ In all methods `match` None is the default entry.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from finsy.proto import p4i, p4r
 
 from emulator.entries import Match
@@ -104,6 +106,17 @@ class DirectResources:
         self._state.set_meter(match, rates, priority)
         if entry.HasField("counter_data"):
             self._state.reset_meter_counts(match, priority)
+
+    def to_keep(self, match: tuple[Match, ...] | None, priority: int, key: p4r.TableEntry) -> Iterator[p4r.Update]:
+        """What brings a counter that has counted and a meter that is configured to a fresh entry with this key."""
+        if self.has_counter and self._state.counter(match, priority) != (0, 0):
+            counter = p4r.DirectCounterEntry(table_entry=key)
+            self.encode_counter(match, priority, counter.data)
+            yield p4r.Update(type=p4r.Update.MODIFY, entity=p4r.Entity(direct_counter_entry=counter))
+        if self.has_meter and self._state.meter(match, priority) is not None:
+            meter = p4r.DirectMeterEntry(table_entry=key)
+            self.encode_meter(match, priority, p4r.DirectMeterEntry(), meter)
+            yield p4r.Update(type=p4r.Update.MODIFY, entity=p4r.Entity(direct_meter_entry=meter))
 
     def encode_counter(self, match: tuple[Match, ...] | None, priority: int, data: p4r.CounterData) -> None:
         packets, octets = self._state.counter(match, priority)

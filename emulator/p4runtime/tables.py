@@ -13,7 +13,7 @@ from typing import Final
 
 from finsy.proto import p4i, p4r
 
-from emulator.entries import ActionCall, GroupRef, MemberRef, TableAction, TableEntry
+from emulator.entries import ActionCall, GroupRef, Match, MemberRef, TableAction, TableEntry
 from emulator.entries import ActionSet as OneShot
 from emulator.p4runtime.actions import ActionSet
 from emulator.p4runtime.aging import Aging, Key
@@ -275,32 +275,22 @@ class TableService:
 
         Of constant entries only the direct resources may differ.
         """
-        if not self._const:
-            for entry in self._state.entries():
+        for entry in self._state.entries():
+            if self._const:
+                yield from self._direct_to_keep(entry.match, entry.priority)
+            else:
                 yield p4r.Update(type=INSERT, entity=self._encode(entry, _WITH_RESOURCES))
-        elif self.direct.has_counter or self.direct.has_meter:
-            for entry in self._state.entries():
-                entity = self._encode(entry, _WITH_RESOURCES)
-                entity.table_entry.ClearField("is_const")
-                entity.table_entry.ClearField("action")
-                yield p4r.Update(type=MODIFY, entity=entity)
 
     def default_to_keep(self) -> Iterator[p4r.Update]:
-        """What makes the default entry of a fresh table equal to this one's."""
-        entity = self._encode_default(_WITH_RESOURCES)
-        entry = entity.table_entry
-        if self.profile is None and not self._const_default:
-            if self._state.default == self._initial_default and self._default_metadata == (0, b""):
-                entry.ClearField("action")
-            yield p4r.Update(type=MODIFY, entity=entity)
-        else:
-            key = p4r.TableEntry(table_id=self.id, is_default_action=True)
-            if self.direct.has_counter:
-                counter = p4r.DirectCounterEntry(table_entry=key, data=entry.counter_data)
-                yield p4r.Update(type=MODIFY, entity=p4r.Entity(direct_counter_entry=counter))
-            if entry.HasField("meter_config"):
-                meter = p4r.DirectMeterEntry(table_entry=key, config=entry.meter_config)
-                yield p4r.Update(type=MODIFY, entity=p4r.Entity(direct_meter_entry=meter))
+        """What makes the default entry of a fresh table equal to this one's, if it is another one."""
+        if self._state.default != self._initial_default or self._default_metadata != (0, b""):
+            yield p4r.Update(type=MODIFY, entity=self._encode_default(p4r.TableEntry()))
+        yield from self._direct_to_keep(None, 0)
+
+    def _direct_to_keep(self, match: tuple[Match, ...] | None, priority: int) -> Iterator[p4r.Update]:
+        entity = p4r.Entity()
+        self._keys.encode(match, priority, entity.table_entry)
+        yield from self.direct.to_keep(match, priority, entity.table_entry)
 
     def clear(self) -> None:
         """Remove every entry that is not constant."""

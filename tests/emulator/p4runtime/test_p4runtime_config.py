@@ -155,6 +155,18 @@ def test_reconcile_refuses_what_it_cannot_keep(loaded: Client, names: Names, dat
     assert len(loaded.read(p4r.TableEntry(table_id=names.table["exact_table"]))) == 1
 
 
+def test_reconcile_takes_a_program_without_what_holds_nothing(loaded: Client, names: Names) -> None:
+    """A table that the new P4Info does not have is no obstacle while nothing was written to it."""
+    config = load_config()
+    gone = {"exact_table", "const_table", "keyless_table"}
+    kept = [table for table in config.p4info.tables if table.preamble.alias not in gone]
+    del config.p4info.tables[:]
+    config.p4info.tables.extend(kept)
+    del config.p4info.direct_counters[:]
+    assert loaded.set_config(config, Set.RECONCILE_AND_COMMIT) == "OK"
+    assert loaded.read_outcome(p4r.TableEntry(table_id=names.table["exact_table"])) == ["INVALID_ARGUMENT"]
+
+
 def _rename_table(info: p4i.P4Info) -> None:
     info.tables[0].preamble.name = "MainIngress.elsewhere"
 

@@ -12,7 +12,7 @@ from finsy.proto import p4r
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
-from emulator.p4runtime import P4RuntimeServer
+from emulator.p4runtime import P4RuntimeServer, session
 from tests.emulator.p4runtime.p4runtime_rig import (
     INSERT,
     Client,
@@ -222,3 +222,16 @@ def test_more_streams_than_there_is_room_for(client: Client) -> None:
     assert "RESOURCE_EXHAUSTED" in {stream.ended() for stream in crowd[-8:]}
     for stream in (*streams, *crowd):
         stream.close()
+
+
+def test_a_controller_that_does_not_read_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Packet-ins beyond the limit are dropped; what may not be dropped ends the stream, after what was waiting."""
+    monkeypatch.setattr(session, "MAX_WAITING", 3)
+    slow = session.Session()
+    message = p4r.StreamMessageResponse()
+    assert [slow.offer(message) for _ in range(5)] == [True, True, True, False, False]
+    assert slow.refusal is None
+    slow.send(message)
+    assert slow.refusal is not None
+    assert slow.refusal.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert list(slow.messages()) == [message] * 3

@@ -188,6 +188,19 @@ def _value_and_mask(where: str, match: Match, width: int) -> tuple[int, int]:
     return pair
 
 
+class Clock:
+    """Tells the time in microseconds, by whatever `read` is.
+
+    Tables hold it, and so need not hold the state that they belong to: one that a switch gives up is free at once.
+    """
+
+    def __init__(self) -> None:
+        self.read: Callable[[], int] = lambda: 0
+
+    def __call__(self) -> int:
+        return self.read()
+
+
 class ProgramState:
     """Made by `Program.new_state`. One control plane at a time may write; packets may run meanwhile."""
 
@@ -203,7 +216,7 @@ class ProgramState:
         self._graveyard = Graveyard()
         roots = (*layout.table_root.values(), *layout.value_set_root.values())
         self._roots_end = max(roots, default=-ROOT_BYTES) + ROOT_BYTES
-        self.clock: Callable[[], int] = lambda: 0
+        self.clock = Clock()
         """The switch's time in microseconds, which `Switch.start` sets; idle entries go by it."""
         memory = self._memory.bytes
         self.address: int = self._memory.address
@@ -246,7 +259,7 @@ class ProgramState:
                         self.action_profiles[node.profile] if node.profile is not None else None,
                         const_entries(document, node),
                         self._graveyard,
-                        lambda: self.clock(),
+                        self.clock,
                     )
         self.tables: Mapping[str, Table] = self._all
 

@@ -188,7 +188,7 @@ class Switch:
             self._record["preserve"] = program.entry_points.preserve
             self._record["state"] = state.address
             self.program, self.state = program, state
-            state.clock = self._clock_us
+            state.clock.read = self._clock_us
             state.set_ports_down(self._ports_down)
         self.replication.clear()
 

@@ -102,7 +102,8 @@ class ControlServer:
                 f"{rate}, queues of {packets} packets{octets}; "
                 f"holds {count.depth_packets} packets ({count.depth_bytes} bytes); "
                 f"received {count.rx_packets} ({count.rx_bytes} bytes), "
-                f"sent {count.tx_packets} ({count.tx_bytes} bytes), queue drops {sum(count.drops)}, lost {count.lost_packets}"
+                f"sent {count.tx_packets} ({count.tx_bytes} bytes), "
+                f"queue drops {sum(count.drops)}, lost {count.lost_packets}"
             )
         return lines
 

@@ -37,6 +37,8 @@ DEFAULT_ONLY: Final = 2
 APART: Final = {
     "loops": "its packets go round without end, and keep bmv2 busy for ever",
     "externs": "its assertions end bmv2, and it draws random numbers",
+    "metadata": "it answers with instants",
+    "statements": "its assertions end bmv2, and it draws random numbers",
     "meters": "colours depend on the instant at which a packet comes",
     "constructs": "reads beyond a register and clones without end are undefined (test_bmv2_programs has its packets)",
     "every_entity": "colours and idle times depend on the instant at which a packet comes",

@@ -15,6 +15,7 @@ from numba import cfunc, njit, types
 
 from emulator.abi import DROP_PORT, PACKET
 from emulator.runtime.native import copy, load, packet_at, store, view
+from emulator.state import Clock
 from emulator.switch import Switch
 
 HEADER = np.dtype(
@@ -134,6 +135,7 @@ def program() -> Any:
 class State:
     def __init__(self) -> None:
         self.counts = np.zeros(4, np.int64)
+        self.clock = Clock()
         self.address = int(self.counts.ctypes.data)
 
     def set_ports_down(self, ports: Any) -> None:

@@ -81,11 +81,13 @@ class Controller:
         self.topology = topology
         self.sessions = sessions
         self._planner = Planner(topology, routes, strategy, seed)
-        self._switches = Switches(sessions, options.lease_ns, options.retry_ns)
+        self._switches = Switches(sessions, options.lease_ns, options.retry_ns, now_ns)
         self._fleet = Fleet(topology, self._planner, options, journal)
         self._down = routes.down
         self._prober = Prober(topology, routes, sessions, options.probe_period_ns, options.lease_ns, now_ns)
         self._bases = {s.name: base_state(topology, routes, s.name) for s in topology.switches}
+        self._made_of: list[object] = []
+        self._made: Mapping[str, SwitchState] = {}
         self._next_solve_ns = now_ns + options.solve_period_ns
         self._fleet.restore(now_ns)
 
@@ -190,11 +192,13 @@ class Controller:
 
     async def start(self, now_ns: int = 0) -> Mapping[str, Diff]:
         """Bring every switch to what it should hold, whatever it holds; what that took. Raises ControllerError where
-        one cannot be brought there.
+        one cannot be brought there; with leases, one that does not answer is tried again until its lease runs out.
         """
         self._switches.forget()
+        self._switches.look(now_ns)
         diffs = await self._write(now_ns)
-        self._switches.raise_trouble()
+        answering = [n for n, session in self.sessions.items() if session.is_up or self.options.lease_ns is None]
+        self._switches.raise_trouble(answering)
         return diffs
 
     async def drain(self, packet_ins: Mapping[str, int], timeout_s: float = 5.0) -> None:
@@ -407,8 +411,13 @@ class Controller:
                     job.renew = f"{name} has started anew"
 
     def _desired(self) -> Mapping[str, SwitchState]:
+        """What every switch should hold; made anew only when some plan has changed."""
         plans = [job.plan for job in self._fleet.jobs.values()]
-        return fabric_state(self.topology, self._bases, plans, self.options.marking)
+        made_of = [self._bases, self.options.marking, *plans]
+        if len(made_of) != len(self._made_of) or any(a is not b for a, b in zip(made_of, self._made_of, strict=True)):
+            self._made = fabric_state(self.topology, self._bases, plans, self.options.marking)
+            self._made_of = made_of
+        return self._made
 
     async def _write(self, now_ns: int, again: Iterable[str] = ()) -> Mapping[str, Diff]:
         """Bring the switches to what they should hold; those in `again` even if they have just refused."""

@@ -151,8 +151,8 @@ class Planner:
         switches = [s.name for s in self.topology.switches if s.name in used]
         if old := [name for name in switches if not self.history(spec.job).may_use(name)]:
             raise PlanError(
-                f"job {spec.job}: {', '.join(old)} may still hold rounds of so long ago that they would pass for present "
-                "ones; use other switches"
+                f"job {spec.job}: {', '.join(old)} may still hold rounds of so long ago that they would pass for "
+                "present ones; use other switches"
             )
         return self.lay(spec, placement, generation, self.memory.allot(spec.job, switches, spec.slots))
 

@@ -101,9 +101,11 @@ class SwitchSession:
         timeout_s: float = 5.0,
         election_id: int = ELECTION_ID,
         standby: bool = False,
+        patient: bool = False,
     ) -> None:
         """`address` is host:port; every request, and the connection itself, ends within `timeout_s` seconds. With
-        `standby` the session also opens while another controller is primary; without, that is an error.
+        `standby` the session also opens while another controller is primary; with `patient` while the switch does not
+        answer, and its stream stands once it does. Without, either is an error.
 
         Raises SwitchUnreachable for an address that cannot be one, ControllerError for a missing pipeline file or an
         election id that is not in 1…2¹²⁸ − 1.
@@ -129,6 +131,7 @@ class SwitchSession:
         self._pipeline = pipeline
         self._election_id = election_id
         self._standby = standby
+        self._patient = patient
         self._packets: list[PacketIn] = []
         self._changed = asyncio.Event()
         self._broken = asyncio.Event()
@@ -182,7 +185,13 @@ class SwitchSession:
 
     async def __aenter__(self) -> SwitchSession:
         _speak_for_finsy()
-        await self._open()
+        try:
+            await self._open()
+        except SwitchUnreachable as error:
+            if not self._patient:
+                raise
+            _log.warning("%s; it is tried again", error)
+            self._broken.set()
         self._keeper = asyncio.create_task(self._keep_open(), name=f"session with {self.name}")
         return self
 
@@ -231,7 +240,8 @@ class SwitchSession:
         """Open the stream again whenever it breaks."""
         while True:
             await self._broken.wait()
-            _log.warning("%s at %s: the stream broke; it is opened again as soon as the switch answers", *self._who)
+            if self._reader is not None:
+                _log.warning("%s at %s: the stream broke; it is opened again when the switch answers", *self._who)
             await self._close()
             self._standby = True  # whoever took over meanwhile is not to be disturbed
             pause_s = _FIRST_PAUSE_S
@@ -368,6 +378,8 @@ class SwitchSession:
             async with asyncio.timeout(self._timeout_s):
                 return await work
         except TimeoutError:
+            if what != "connect":  # the stream may look whole for long where packets get lost: begin it anew
+                self._broken.set()
             raise SwitchUnreachable(f"{where}: cannot {what}: no answer within {self._timeout_s:g} s") from None
         except P4ClientError as error:
             if keep_details and error.details:

@@ -35,12 +35,14 @@ class Change:
 class Switches:
     """All switches of one fabric, by name. `sessions` are open; whoever opened them closes them."""
 
-    def __init__(self, sessions: Mapping[str, SwitchSession], lease_ns: int | None, retry_ns: int) -> None:
+    def __init__(self, sessions: Mapping[str, SwitchSession], lease_ns: int | None, retry_ns: int, now_ns: int) -> None:
         self.sessions = sessions
         self.lost: frozenset[str] = frozenset()
         self.troubles: dict[str, ControllerError] = {}
         """Why a switch does not hold what it should."""
         self._leases = Leases[str](lease_ns)
+        for name in sessions:
+            self._leases.renew(name, now_ns)
         self._retry_ns = retry_ns
         self._retry_at_ns: dict[str, int] = {}
         self._written: dict[str, SwitchState] = {}

@@ -28,6 +28,9 @@ class FakeSwitch(p4r_grpc.P4RuntimeServicer):
         self.packets_out: list[p4r.PacketOut] = []
         self.refuse: Callable[[p4r.Update], bool] = lambda update: False
         self.silent = False
+        self.mute = asyncio.Event()
+        """Cleared: writes are not answered."""
+        self.mute.set()
         self.primary = 0
         self.address = ""
         self._to_stream: asyncio.Queue[p4r.StreamMessageResponse] = asyncio.Queue()
@@ -95,6 +98,7 @@ class FakeSwitch(p4r_grpc.P4RuntimeServicer):
             yield p4r.ReadResponse(entities=found[start : start + READ_BACK])
 
     async def Write(self, request: p4r.WriteRequest, context: Any) -> p4r.WriteResponse:
+        await self.mute.wait()
         self.writes.append(request)
         details = [self._write(update) for update in request.updates]
         if any(code for code, _ in details):

@@ -188,6 +188,32 @@ async def test_a_broken_stream_is_opened_again_by_itself(fake: FakeSwitch, pipel
         assert not session.deposed
 
 
+async def test_a_patient_session_begins_when_the_switch_does(fake: FakeSwitch, pipeline: Pipeline) -> None:
+    await fake.stop()
+    async with SwitchSession("s1", fake.address, device_id=1, pipeline=pipeline, patient=True) as session:
+        assert (session.is_up, session.openings) == (False, 0)
+        with pytest.raises(SwitchUnreachable, match="cannot read its state"):
+            await session.read()
+        await fake.start(fake.address)
+        async with asyncio.timeout(10):
+            await session.until_primary()
+        await session.write(inserts=EVERYTHING)
+        assert (await session.read()).lines() == LINES
+
+
+async def test_a_switch_that_falls_silent_has_its_stream_begun_anew(fake: FakeSwitch, pipeline: Pipeline) -> None:
+    async with open_session(fake, pipeline, timeout_s=0.3) as session:
+        await session.write(inserts=EVERYTHING)
+        fake.mute.clear()
+        with pytest.raises(SwitchUnreachable, match=r"cannot write: no answer within 0.3 s"):
+            await session.write(deletes=EVERYTHING[:1])
+        fake.mute.set()
+        async with asyncio.timeout(10):
+            while session.openings < 2:
+                await asyncio.sleep(0.01)
+        await session.write(deletes=EVERYTHING[1:2])
+
+
 async def test_an_election_id_that_cannot_be_is_refused(pipeline: Pipeline) -> None:
     for bad in (0, -1, 1 << 128):
         with pytest.raises(ControllerError, match=f"s1: election id {bad} is not in 1"):

@@ -15,7 +15,18 @@ from rich.console import Console
 from bench.machine import this_machine
 from bench.report import amount, as_json, check_places, markdown_table, terminal_table, write_table
 
-BENCHMARKS: Final = ("emulator", "ports", "writes", "lookups", "start", "goodput", "endpoint", "control", "mininet")
+BENCHMARKS: Final = (
+    "emulator",
+    "ports",
+    "writes",
+    "lookups",
+    "start",
+    "goodput",
+    "endpoint",
+    "control",
+    "recovery",
+    "mininet",
+)
 """Modules of this package, in the order in which they run."""
 
 _PAGE_COLUMNS: Final = 160

@@ -156,8 +156,9 @@ class Device:
         assert state is not None, "a data path that has loaded a program shows no state"
         self._pipeline = Pipeline(verified.config, program, state, self._replication, self._datapath)
         self._saved, self._since_saved = None, []
-        for update in updates:
-            self._pipeline.write(update)
+        with self._pipeline.held():
+            for update in updates:
+                self._pipeline.write(update)
         self._watch()
 
     def _reconcile(self, verified: Pipeline) -> None:

@@ -117,10 +117,11 @@ def snapshot(pipeline: Pipeline) -> Iterator[p4r.Update]:
 
 def restore(pipeline: Pipeline, updates: Iterable[p4r.Update]) -> None:
     """Apply a snapshot to a switch that has just loaded its program. Raises `EmulatorError`."""
-    for table in pipeline.services.tables.values():
-        table.clear()
-    for update in updates:
-        pipeline.write(update)
+    with pipeline.held():
+        for table in pipeline.services.tables.values():
+            table.clear()
+        for update in updates:
+            pipeline.write(update)
 
 
 def _found(services: Mapping[int, _Service], given: int) -> list[_Service]:

@@ -111,7 +111,7 @@ class Flights:
         due = self._deadline <= now_ns
         self._earliest_is_stale = True
         if np.count_nonzero(due):
-            self._timeout.expired(int(self.attempts[due].max()))
+            self._timeout.expired()
             self._travelling[due] = False
             self._wanted[due] = True
             self._deadline[due] = NEVER  # while they wait for room, something is in the network and has a deadline

@@ -10,8 +10,10 @@ REMEMBERED: Final = 16
 """Round trips that the least is taken of."""
 MULTIPLE: Final = 3
 """Queues on the way make a round trip longer than the least one; marking bounds them."""
+ROUND_TRIPS: Final = 2
+"""As many of the newest one fit a time-out that has expired before."""
 MAX_DOUBLINGS: Final = 16
-MAX_SHARED_DOUBLINGS: Final = 3
+MAX_SHARED_DOUBLINGS: Final = 6
 """Of the back-off that new rounds take over: a lost packet must not cost later rounds more than this."""
 
 
@@ -22,7 +24,8 @@ class RetransmissionTimeout:
     A round trip here ends with the slowest worker: when that one waits for its own time-out in an earlier round, all
     others see a long round trip in this one. An average of them (RFC 6298) would let the workers' time-outs drive each
     other up without end; the least of the last few is the network's own. Who waits for a slow worker resends in vain,
-    less and less often. As in RFC 6298, a back-off stays for new rounds until a valid sample comes.
+    less and less often. As in RFC 6298, each expiry doubles the time-out for new rounds too, until a valid sample
+    comes, and here until that one fits: where round trips vary much, the least alone would expire again and again.
     """
 
     initial_ns: int
@@ -35,16 +38,17 @@ class RetransmissionTimeout:
     def sample(self, round_trip_ns: int) -> None:
         """Take the round-trip time of rounds that every worker sent once only (Karn's rule is the caller's)."""
         self._samples.append(round_trip_ns)
-        self.doublings = 0
+        while self.doublings and self.unscaled_ns << self.doublings - 1 >= ROUND_TRIPS * round_trip_ns:
+            self.doublings -= 1
 
     @property
     def round_trip_ns(self) -> int:
         """The least of the last round trips; 0 before the first sample."""
         return min(self._samples, default=0)
 
-    def expired(self, attempts: int) -> None:
-        """A timer of a round that had been sent `attempts` times expired."""
-        self.doublings = min(max(self.doublings, attempts), MAX_SHARED_DOUBLINGS)
+    def expired(self) -> None:
+        """Timers of rounds expired."""
+        self.doublings = min(self.doublings + 1, MAX_SHARED_DOUBLINGS)
 
     @property
     def first_ns(self) -> int:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hosts.flights import REORDERING, TURNS, Flights
-from hosts.timers import RetransmissionTimeout
+from hosts.timers import MAX_SHARED_DOUBLINGS, RetransmissionTimeout
 from wire.aggregation import MessageType
 
 SIZE, SPAN = 1024, 512
@@ -144,3 +144,20 @@ def test_every_round_lands_whatever_is_lost(seed: int, window: int, span: int, w
             assert base == total or one.deadline_ns is not None, f"seed {seed}: forgotten"
             now = max(now + 1, one.deadline_ns or 0)
     assert base == total, f"seed {seed}: round {base} does not land"
+
+
+def test_a_timeout_that_has_expired_stays_long_enough_for_the_round_trips_that_come() -> None:
+    timeout = RetransmissionTimeout(10 * MS, MS, 1000 * MS)
+    timeout.sample(2 * MS)
+    assert timeout.first_ns == 6 * MS
+    for doubled in (12, 24, 48):
+        timeout.expired()
+        assert timeout.first_ns == doubled * MS
+    timeout.sample(9 * MS)
+    assert timeout.first_ns == 24 * MS  # twice 9 ms fit, twice 9 ms would not fit half of it
+    timeout.sample(2 * MS)
+    assert timeout.first_ns == 6 * MS
+    for _ in range(20):
+        timeout.expired()
+    assert timeout.first_ns == (6 << MAX_SHARED_DOUBLINGS) * MS
+    assert timeout.unscaled_ns == 6 * MS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
@@ -335,3 +336,47 @@ def test_allreduce_many_gives_weights() -> None:
     assert result["b"].mean().tolist() == [[2.0]] * 3
     assert result["a"].weights.tolist() == [4]
     assert Fraction(float(result["a"].array[0])) == 1
+
+
+def memory_of_a_sum(arrays: list[Numbers], dtype: str) -> tuple[float, Numbers]:
+    """The most that summing takes beside a worker's array, as a multiple of it; and the sum."""
+    _, faces = communicators(len(arrays), lead=1024, batch=256)
+    tracemalloc.start()
+    try:
+        results = wait_all([face.allreduce_async(arrays[face.rank], dtype=dtype) for face in faces])
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert all(np.array_equal(result.view(np.uint8), results[0].view(np.uint8)) for result in results[1:])
+    return peak / (len(arrays) * arrays[0].nbytes), results[0]
+
+
+@pytest.mark.parametrize("kind", list(DataType))
+def test_a_sum_takes_the_memory_of_one_copy(kind: DataType) -> None:
+    size = (16 << 20) // kind.storage.itemsize
+    arrays = [np.random.default_rng(rank).integers(0, 1 << 14, size).astype(kind.storage) for rank in range(2)]
+    copies, _ = memory_of_a_sum(arrays, kind.value)
+    assert 1 <= copies < 1.25
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("kind", "megabytes"), [(DataType.FLOAT32, 1024), (DataType.BFLOAT16, 256), (DataType.INT64, 256)]
+)
+def test_large_tensors(kind: DataType, megabytes: int) -> None:
+    """Up to a gigabyte; the reference is computed by blocks, which are whole chunks."""
+    size = (megabytes << 20) // kind.storage.itemsize
+    rng = np.random.default_rng(megabytes)
+    block = 255 * 256 * 16
+    arrays = [np.empty(size, kind.storage) for _ in range(2)]
+    for start in range(0, size, block):
+        for array in arrays:
+            part = array[start : start + block]
+            values = rng.standard_normal(len(part))
+            part[...] = narrow(values, kind) if kind.is_float else (values * 1e18).astype(kind.storage)
+    copies, result = memory_of_a_sum(arrays, kind.value)
+    assert copies < 1.05
+    for start in range(0, size, block):
+        part = slice(start, start + block)
+        expected = reference_sum([array[part] for array in arrays], dtype=kind.value)
+        assert result[part].tobytes() == expected.tobytes()

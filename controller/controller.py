@@ -30,7 +30,7 @@ from typing import Any
 
 from controller.entries import SwitchState
 from controller.errors import ControllerError, NotPrimary, PlanError
-from controller.fleet import Counts, Fleet, server_plan
+from controller.fleet import FABRIC, Counts, Fleet, server_plan
 from controller.jobs import RunningJob
 from controller.journal import Journal
 from controller.memory import FabricMemory
@@ -89,7 +89,14 @@ class Controller:
         self._made_of: list[object] = []
         self._made: Mapping[str, SwitchState] = {}
         self._next_solve_ns = now_ns + options.solve_period_ns
-        self._fleet.restore(now_ns)
+        self._journal = journal
+        if journal is not None:
+            fabric = journal.all(FABRIC)
+            self._prober.links.take_for_down({Endpoint(*end) for end in fabric.get("down", ())}, now_ns)
+            self._switches.take_for_lost(fabric.get("lost", ()))
+            self._fleet.restore(now_ns)
+            if self.links_down or self._switches.lost:
+                self._follow(now_ns)
 
     # --- what is ---
 
@@ -237,6 +244,7 @@ class Controller:
             raise PlanError(f"job {spec.job} runs already; give every job its own number")
         self._check_primary()
         self._prober.collect(now_ns)
+        self._planner.out_of_reach = self._switches.out_of_reach
         try:
             grant = self._planner.grant(spec, self.snapshot(now_ns))
             history = self._planner.history(spec.job)
@@ -296,6 +304,7 @@ class Controller:
         """
         self._check_primary()
         self._prober.collect(now_ns)
+        self._planner.out_of_reach = self._switches.out_of_reach
         links_changed = self._prober.links.look(now_ns)
         if self._switches.look(now_ns) or links_changed:
             self._follow(now_ns)
@@ -392,6 +401,9 @@ class Controller:
         routes = self._planner.routes
         self._bases = {s.name: base_state(self.topology, routes, s.name) for s in self.topology.switches}
         self._prober.follow(routes)
+        if self._journal is not None:
+            self._journal.put(FABRIC, "down", sorted([end.node, end.port] for end in self.links_down))
+            self._journal.put(FABRIC, "lost", sorted(lost))
         for number, job in self._fleet.jobs.items():
             plan = job.plan
             if self._planner.stands(plan.placement, plan.spec, plan.placement.aggregators):

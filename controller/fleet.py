@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from controller.errors import ControllerError
 from controller.generations import History, previous_generation
@@ -36,6 +36,10 @@ JOB, KEPT, NUMBER, FABRIC = "job", "kept", "number", "fabric"
 """Kinds of records in the journal: running jobs, what others keep with them, the generations of numbers that are free
 again, and the fabric.
 """
+
+
+MOST_ABORTED: Final = 1_000
+"""So many are remembered, with the reason; then the oldest is forgotten."""
 
 
 @dataclass(slots=True)
@@ -219,6 +223,8 @@ class Fleet:
         told = dict.fromkeys((*job.spec.workers, *job.hosts, *job.spec.spares))
         self.outbox += [Message(host, Abort(number, why)) for host in told if host not in job.left]
         self.aborted[number] = why
+        if len(self.aborted) > MOST_ABORTED:
+            del self.aborted[next(iter(self.aborted))]
         self.counts.aborted += 1
         self.remove(number)
 
@@ -382,7 +388,10 @@ class Fleet:
         planner = self._planner
         planner.histories[number] = record.history
         planner.memory.take(number, record.allotments)
-        plan = planner.lay(record.spec, record.placement, record.generation, record.allotments)
+        spec, root = record.spec, record.placement.root
+        if not self._topology.is_switch(root) and root != spec.server:  # it was lost, and the move goes on without it
+            spec = replace(spec, server=root, spares=())
+        plan = replace(planner.lay(spec, record.placement, record.generation, record.allotments), spec=record.spec)
         job = self.jobs[number] = RunningJob(plan, now_ns, record.note)
         job.gone, job.left, job.joined = dict(record.gone), set(record.left), set(record.joined)
         job.kept = kept

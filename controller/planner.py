@@ -49,6 +49,8 @@ class Planner:
         self.strategy = strategy
         self.histories: dict[int, History] = {}
         """By job number, of jobs that run or have run."""
+        self.out_of_reach: frozenset[str] = frozenset()
+        """Switches that cannot be written to now: jobs that are placed do not use them, those that do stay."""
         self._lost: frozenset[str] = frozenset()
         self._rng = random.Random(seed)
 
@@ -109,7 +111,7 @@ class Planner:
     def problem(self, spec: JobSpec, workers: tuple[str, ...], links: Snapshot, everywhere: bool = False) -> Problem:
         """`everywhere`: as if all switches were empty."""
         room = self.memory.jobs_that_fit(spec.slots, own=spec.job)
-        barred = self._lost | {name for name in room if not self.history(spec.job).may_use(name)}
+        barred = self._lost | self.out_of_reach | {name for name in room if not self.history(spec.job).may_use(name)}
         return Problem(
             routes=self.routes,
             workers=workers,

@@ -50,6 +50,12 @@ class Switches:
         self._reopened: set[str] = set()
         self._restarted: set[str] = set()
 
+    def take_for_lost(self, names: Iterable[str]) -> None:
+        """These were lost when the controller died: they are until their session stands."""
+        self.lost = frozenset(name for name in names if name in self.sessions and not self.sessions[name].is_up)
+        for name in self.lost:
+            self._leases.end(name)
+
     def look(self, now_ns: int) -> Change:
         """Renew the leases of those whose session is up, and see whose have run out."""
         back = set()
@@ -97,6 +103,11 @@ class Switches:
                 diffs[name] = result
                 self._take(name, desired[name], result)
         return diffs
+
+    @property
+    def out_of_reach(self) -> frozenset[str]:
+        """Those whose session is broken."""
+        return frozenset(name for name, session in self.sessions.items() if not session.is_up)
 
     def trouble(self, names: Iterable[str]) -> str:
         """Why some of these do not hold what they should; empty when all do."""

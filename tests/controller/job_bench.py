@@ -85,6 +85,8 @@ class Bench:
         self.jobs: dict[int, Job] = {}
         self.silent: set[str] = set()
         """Hosts that do nothing, and that nothing reaches."""
+        self.dead: set[str] = set()
+        """Switches whose P4Runtime server is gone."""
         self.first_round = 0
         """Where workers begin to count."""
         self.told: list[tuple[int, Message]] = []
@@ -114,10 +116,17 @@ class Bench:
         for node in self.topology.switches:
             address = self.rpc[node.name].address
             session = SwitchSession(
-                node.name, address, device_id=node.device_id, pipeline=self.pipeline, timeout_s=60, standby=True
+                node.name,
+                address,
+                device_id=node.device_id,
+                pipeline=self.pipeline,
+                timeout_s=60,
+                standby=True,
+                patient=True,
             )
             sessions[node.name] = await session.__aenter__()
-            await session.until_primary()
+            if node.name not in self.dead:
+                await session.until_primary()
             counted = self._counts(node.name)
             self._seen[node.name] = -counted[0], -counted[1]
         journal = None if self.journal is None else Journal(self.journal)
@@ -245,6 +254,7 @@ class Bench:
         session = self.controller.sessions[name]
         before, ins, outs = session.openings, session.packet_ins_received, session.packet_outs_sent
         self.rpc[name] = rpc
+        self.dead.discard(name)
         rpc.start()
         counted = self._counts(name)
         self._seen[name] = ins - counted[0], outs - counted[1]
@@ -253,6 +263,7 @@ class Bench:
                 await asyncio.sleep(0.005)
 
     async def _break_session(self, name: str) -> None:
+        self.dead.add(name)
         await asyncio.to_thread(self.rpc[name].stop)
         async with asyncio.timeout(20):
             while self.controller.sessions[name].is_up:

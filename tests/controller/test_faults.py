@@ -9,6 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from controller.controller import Options
+from controller.errors import ControllerError
 from controller.placement import Placement
 from controller.plan import FailurePolicy, JobSpec
 from controller.session import Pipeline
@@ -16,7 +17,7 @@ from controller.strategies import strategy
 from tests.controller.job_bench import MS, Bench, Fixed, make_bench
 from topologies.generators import leaf_spine
 from topologies.model import Endpoint
-from wire.control import Abort
+from wire.control import Abort, Held
 
 TOPOLOGY = leaf_spine(2, 2, 3, rate_bps=1_000_000_000)
 """h1…h3 at s1, h4…h6 at s2; spines s3 and s4."""
@@ -274,3 +275,16 @@ async def test_hosts_leave_one_by_one_and_the_job_ends_with_the_last(bench: Benc
 def _floats(data: bytes | None) -> NDArray[np.float32]:
     assert data is not None
     return np.frombuffer(data, np.float32)
+
+
+async def test_answers_that_cannot_be_true_end_the_job_and_not_the_controller(bench: Bench) -> None:
+    bench.controller.strategy = Fixed(AT_SPINE)
+    await bench.admit(spec())
+    bench.controller.move(1, 0)
+    for host, first in zip(WORKERS, (900, 900, 3), strict=True):
+        bench.controller.held(1, host, Held(1, first))
+    await bench.run(5 * MS)
+    assert set(bench.aborted) == set(WORKERS)
+    assert "round 3 is final but no host keeps its result any more" in bench.controller.aborted[1]
+    with pytest.raises(ControllerError, match="no job 1"):
+        bench.controller.held(1, "h1", Held(1, 0))

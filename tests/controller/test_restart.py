@@ -15,6 +15,7 @@ from controller.session import Pipeline, SwitchSession
 from controller.strategies import strategy
 from tests.controller.job_bench import MS, Bench, Fixed, make_bench
 from topologies.generators import leaf_spine
+from topologies.model import Endpoint
 from topologies.routing import Routes
 from wire.control import Pause, Resume
 
@@ -136,6 +137,50 @@ async def test_a_job_that_waits_still_waits_after_a_restart(bench: Bench) -> Non
     bench.silent.clear()
     await bench.run(500 * MS, job)
     assert job.take() == dict.fromkeys(WORKERS, job.sum_of())
+
+
+@pytest.mark.parametrize("fails", ["link", "switch", "both"])
+async def test_what_was_down_when_the_controller_died_is_so_until_it_answers(bench: Bench, fails: str) -> None:
+    job = await bench.admit(spec())
+    await bench.run(6 * MS)
+    if fails != "switch":
+        bench.fabric.set_link(("s1", 4), up=False)
+    if fails != "link":
+        await bench.kill_switch("s4")
+    bench.submit(job, 5)
+    await bench.run(200 * MS)
+    down, lost = bench.controller.links_down, bench.controller.lost_switches
+    assert (Endpoint("s1", 4) in down, lost) == (fails != "switch", {"s4"} if fails != "link" else set())
+    before = bench.controller.jobs[1]
+    diffs = await restart(bench)
+    assert (bench.controller.links_down, bench.controller.lost_switches) == (down, lost)
+    assert [diff for diff in diffs.values() if diff] == []
+    assert bench.controller.jobs[1] == before
+    bench.fabric.set_link(("s1", 4), up=True)
+    if fails != "link":
+        await bench.restart_switch("s4")
+    await bench.run(bench.fabric.now_ns + 100 * MS)
+    assert (bench.controller.links_down, bench.controller.lost_switches) == (frozenset(), frozenset())
+    bench.submit(job, 6)
+    await bench.run(bench.fabric.now_ns + 300 * MS)
+    sums = job.take(1)
+    if fails == "both":  # s1 was alone: its workers went on without those behind s2
+        assert set(bench.controller.jobs[1].workers) == {"h1", "h2"}
+        assert sums["h1"] == sums["h2"] is not None
+    else:
+        assert sums == dict.fromkeys(WORKERS, job.sum_of())
+
+
+async def test_a_controller_begins_without_a_switch_that_does_not_answer(bench: Bench) -> None:
+    await bench.kill_switch("s3")
+    await restart(bench)
+    job = await bench.admit(spec(server=None))
+    bench.submit(job, 6)
+    await bench.run(bench.fabric.now_ns + 200 * MS, job)
+    assert job.take() == dict.fromkeys(WORKERS, job.sum_of())
+    assert "s3" not in bench.controller.jobs[1].switches
+    await bench.run(bench.fabric.now_ns + 2 * LEASE)
+    assert bench.controller.lost_switches == {"s3"}
 
 
 @pytest.mark.parametrize(

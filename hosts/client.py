@@ -20,7 +20,7 @@ from hosts.communicator import Communicator
 from hosts.counters import Counters
 from hosts.errors import JoinRefused
 from hosts.server import ParameterServerCore
-from hosts.udp import UdpEndpoint, UdpWorker
+from hosts.udp import UdpEndpoint, UdpHost, UdpWorker
 from hosts.worker import WorkerCore, WorkerOptions
 from wire import control_pb2 as pb
 from wire.aggregation import AGGREGATION_PORT
@@ -44,6 +44,7 @@ class Membership:
         linger_s: float = _LINGER_S,
         bind: str | None = None,
         port: int = AGGREGATION_PORT,
+        host: UdpHost | None = None,
         options: WorkerOptions = _OPTIONS,
         tls: Tls | None = None,
     ) -> None:
@@ -51,9 +52,10 @@ class Membership:
 
         `timeout_s` is how long the beginning may take, which waits for all of the job, and each call after it. A worker
         that is done stays `linger_s` for the others at most, for it may hold what they lack. `bind` is the address to
-        listen on, where it is not the host's own in the fabric.
+        listen on, where it is not the host's own in the fabric; or `host`: where another job of this host listens.
         """
         self._where = (bind, port)
+        self._host = host
         self._options = options
         self._timeout_s = timeout_s
         self._linger_s = linger_s
@@ -103,7 +105,7 @@ class Membership:
         if not isinstance(plan, WorkerPlan):
             raise JoinRefused(f"job {self._job}: the token is the parameter server's, not a worker's")
         bind, port = self._where
-        self._worker = UdpWorker(WorkerCore(plan, self._options), _local(bind, address), port)
+        self._worker = UdpWorker(WorkerCore(plan, self._options), self._host or _local(bind, address), port)
         return self._worker.endpoint
 
 
@@ -125,6 +127,7 @@ def serve(
     timeout_s: float = 60.0,
     bind: str | None = None,
     port: int = AGGREGATION_PORT,
+    host: UdpHost | None = None,
     tls: Tls | None = None,
 ) -> None:
     """Be a job's parameter server until the job ends. Arguments and errors are those of `Membership`."""
@@ -132,7 +135,7 @@ def serve(
     def begin(plan: Plan, address: int) -> UdpEndpoint:
         if not isinstance(plan, ServerPlan):
             raise JoinRefused(f"job {job}: the token is a worker's, not the parameter server's")
-        return UdpEndpoint(ParameterServerCore(plan), _local(bind, address), port)
+        return UdpEndpoint(ParameterServerCore(plan), host or _local(bind, address), port)
 
     attendance = Attendance(control, job, token, begin, _server_beat, tls)
     try:

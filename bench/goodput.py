@@ -181,7 +181,7 @@ def figures() -> Iterator[Figure]:
     tensors = gradients(CHUNKS)
     for scenario in SCENARIOS:
         for loss, aim in AIMS.items():
-            outcomes = [measure(scenario, tensors, loss=loss, seed=seed) for seed in ((1, 2, 3) if loss else (1,))]
+            outcomes = [measure(scenario, tensors, loss=loss, seed=seed) for seed in ((1, 2) if loss else (1,))]
             yield Figure(
                 f"goodput of each of {WORKERS} workers, {100 * loss:g} % loss: {scenario.name}",
                 "B/s",

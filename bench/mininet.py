@@ -36,8 +36,8 @@ RATE_BPS: Final = 40_000_000
 VALUES: Final = 16 << 20
 """64 MiB."""
 SLOTS: Final = 1024
-QUEUE_PACKETS: Final = 256
-MARKED_PACKETS: Final = 64
+QUEUE_PACKETS: Final = 512
+MARKED_PACKETS: Final = 192
 """Bound of the switch's queues: processes that share cores answer late, so more must be on the way."""
 RUNS: Final = 3
 LINE_AIM: Final = 0.9

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, TypeVar, cast
+from typing import Final, TypeVar, cast
 
 import finsy as fy
 from finsy.p4client import P4ClientError
@@ -35,7 +35,8 @@ from finsy.p4schema import P4Schema, P4SchemaCache
 from finsy.proto import p4i, p4r
 from google.protobuf import text_format
 
-from controller.entries import Call, CloneSession, Entry, FieldValue, Group, Item, SwitchState
+from controller.entities import as_entity, as_item
+from controller.entries import Item, SwitchState
 from controller.errors import ControllerError, NotPrimary, SwitchUnreachable, WriteRefused
 
 BATCH_UPDATES: Final = 1000
@@ -285,7 +286,7 @@ class SwitchSession:
 
         async def collect() -> None:
             async for entity in cast(AsyncIterator[P4Entity], self._switch.read(wanted)):
-                if (item := self._decode(entity)) is not None:
+                if (item := as_item(entity, self.schema)) is not None:
                     items.append(item)
 
         await self._guard(collect(), "read its state")
@@ -397,87 +398,9 @@ class SwitchSession:
 
     def _encode(self, item: Item) -> p4r.Entity:
         try:
-            return self._entity(item).encode(self.schema)
+            return as_entity(item, self.schema).encode(self.schema)
         except (ValueError, KeyError) as error:
             raise ControllerError(f"{self.name}: {item}: does not fit the switch program: {error}") from None
-
-    def _entity(self, item: Item) -> fy.P4TableEntry | fy.P4MulticastGroupEntry | fy.P4CloneSessionEntry:
-        match item:
-            case Group(group_id, replicas):
-                return fy.P4MulticastGroupEntry(group_id, replicas=replicas)
-            case CloneSession(session_id, replicas):
-                return fy.P4CloneSessionEntry(session_id, replicas=replicas)
-            case Entry(table, fields, calls, default):
-                actions = [fy.P4TableAction(call.action, **dict(call.args)) for call in calls]
-                selector = self.schema.tables[table].action_profile is not None
-                if not selector and len(actions) != 1:
-                    raise ValueError(f"{len(actions)} actions for a table without selector")
-                return fy.P4TableEntry(
-                    table,
-                    match=None if default else fy.P4TableMatch(dict(fields)),
-                    action=fy.P4IndirectAction([(1, action) for action in actions]) if selector else actions[0],
-                    is_default_action=default,
-                )
-
-    def _decode(self, entity: P4Entity) -> Item | None:
-        """None for constant entries and those that are not the plan's matter."""
-        match entity:
-            case fy.P4MulticastGroupEntry():
-                return Group(entity.multicast_group_id, _replicas(entity.replicas))
-            case fy.P4CloneSessionEntry():
-                return CloneSession(entity.session_id, _replicas(entity.replicas))
-            case fy.P4TableEntry():
-                table = self.schema.tables[entity.table_id]
-                if table.is_const or entity.is_const:
-                    return None
-                fields = tuple(sorted((name, _plain(value)) for name, value in (entity.match or {}).items()))
-                return Entry(table.name, fields, _calls(entity.action), entity.is_default_action)
-            case _:
-                return None
-
-
-def _calls(action: fy.P4TableAction | fy.P4IndirectAction | None) -> tuple[Call, ...]:
-    """An action set as calls, each as often as its weight says; a reference as a call named after what it refers
-    to.
-    """
-    if action is None:
-        return ()
-    if isinstance(action, fy.P4TableAction):
-        return (_call(action),)
-    if action.action_set is None:
-        return (
-            Call(
-                "member" if action.member_id is not None else "group",
-                (("id", action.member_id or action.group_id or 0),),
-            ),
-        )
-    calls: list[Call] = []
-    for weight, member in action.action_set:
-        calls += [_call(member)] * (weight if isinstance(weight, int) else weight[0])
-    return tuple(sorted(calls, key=lambda c: (c.action, c.args)))
-
-
-def _call(action: fy.P4TableAction) -> Call:
-    args = ((name, _plain(value)) for name, value in action.args.items())
-    return Call(action.name.rsplit(".", 1)[-1], tuple(sorted((n, v) for n, v in args if isinstance(v, int))))
-
-
-def _replicas(replicas: Iterable[Any]) -> tuple[tuple[int, int], ...]:
-    plain = [(r, 0) if isinstance(r, int) else (r.port, r.instance) for r in replicas]
-    return tuple(sorted(plain))
-
-
-def _plain(value: Any) -> FieldValue:
-    """finsy's decoded value as integers: it gives address objects where P4Info has a format annotation."""
-    match value:
-        case tuple():
-            return int(value[0]), int(value[1])
-        case str():
-            return int(value.replace(":", ""), 16)
-        case _ if hasattr(value, "network_address"):
-            return int(value.network_address), int(value.prefixlen)
-        case _:
-            return int(value)
 
 
 def _discard(work: Awaitable[object]) -> None:

@@ -9,6 +9,7 @@ import random
 import pytest
 from finsy.proto import p4r
 
+from controller.entities import as_item
 from controller.entries import CloneSession, Entry, Group, Item, SwitchState, call, default_action, entry
 from controller.errors import ControllerError, WriteRefused
 from controller.reconcile import difference, reconcile, reconcile_all, verify
@@ -99,7 +100,7 @@ async def test_at_no_moment_does_an_entry_lead_to_one_that_is_not_there(
             """
             fresh = []
             for update in request.updates:
-                item = session._decode(_decoded(update, schema))
+                item = as_item(_decoded(update, schema), schema)
                 assert item is not None
                 if update.type == p4r.Update.DELETE:
                     key = next(k for k in state if k == item.key)

@@ -23,6 +23,7 @@ BENCHMARKS: Final = (
     "start",
     "goodput",
     "endpoint",
+    "tensors",
     "control",
     "recovery",
     "mininet",

@@ -288,3 +288,39 @@ async def test_answers_that_cannot_be_true_end_the_job_and_not_the_controller(be
     assert "round 3 is final but no host keeps its result any more" in bench.controller.aborted[1]
     with pytest.raises(ControllerError, match="no job 1"):
         bench.controller.held(1, "h1", Held(1, 0))
+
+
+async def test_a_job_that_waits_outlives_the_loss_of_every_switch(bench: Bench) -> None:
+    job = await bench.admit(spec(SERVER, WAIT))
+    bench.submit(job, 15)
+    await bench.run(MS // 4)
+    names = [node.name for node in TOPOLOGY.switches]
+    for name in names:
+        await bench.kill_switch(name)
+    await bench.run(150 * MS)
+    assert bench.controller.lost_switches == set(names)
+    assert "no way to h1, h2, h4" in bench.controller.waiting_for(1, bench.fabric.now_ns)
+    for name in names:
+        await bench.restart_switch(name)
+    await bench.run(bench.fabric.now_ns + 300 * MS, job)
+    assert job.take() == dict.fromkeys(WORKERS, job.sum_of())
+    assert await bench.controller.verify() == {}
+
+
+async def test_two_workers_and_the_server_die_one_after_the_other(bench: Bench) -> None:
+    bench.controller.strategy = Fixed(AT_SERVER)
+    job = await bench.admit(spec(SERVER))
+    bench.submit(job, 16, chunks=60)
+    await bench.run(6 * MS)
+    bench.controller.strategy = strategy("agg")
+    bench.submit(job, 17, chunks=60)
+    for host in ("h2", SERVER, "h1"):
+        bench.silent.add(host)
+        await bench.run(bench.fabric.now_ns + LEASE // 2)  # the next one dies before this one is lost, or in its move
+    await bench.run(bench.fabric.now_ns + 300 * MS, job)
+    assert set(bench.controller.jobs[1].workers) == {"h4"}
+    assert job.take(1)["h4"] is not None
+    bench.silent.add("h4")
+    await bench.run(bench.fabric.now_ns + 3 * LEASE)
+    assert bench.controller.aborted == {1: "h4 was silent for 0.03 s; no worker is left"}
+    assert await bench.controller.verify() == {}

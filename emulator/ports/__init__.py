@@ -11,6 +11,7 @@ through mailboxes in shared memory::
                                    │ ▼
                                  wired ─► emulator.p4runtime
 
-`memory`, `calls`, `receive`, `capture`, `transmit`, `batch` and `loop` are native; `sockets` opens interfaces; `wired`
-owns the threads and `engine` the memory; `links` watches carriers; `options` is the command line of `emulator.command`.
+`memory`, `calls`, `receive`, `capture`, `transmit`, `batch`, `trace` and `loop` are native; `reasons` puts the notes
+of `trace` into words; `sockets` opens interfaces; `wired` owns the threads and `engine` the memory; `links` watches
+carriers; `options` is the command line of `emulator.command`.
 """

@@ -17,13 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emulator.ports import memory
+from emulator.ports.reasons import REASONS
 from emulator.ports.sockets import Interface
 from emulator.runtime.build import EntryFunction, native_entry, runtime_sources
 from emulator.runtime.engine import Engine
 from emulator.runtime.memory import NONE, PORT_NUMBERS
 from emulator.switch import SwitchError
 
-_MODULES: Final = ("memory", "calls", "receive", "capture", "batch", "transmit", "loop")
+_MODULES: Final = ("memory", "calls", "receive", "capture", "batch", "reasons", "trace", "transmit", "loop")
 _FUNCTIONS: Final = ("clock_gettime", "ppoll", "send", "sendmmsg", "recvmmsg", "getsockopt", "read", "write", "writev")
 _PACKETS: Final = 1024
 _HEADER: Final = 14
@@ -195,6 +196,21 @@ class WireEngine(Engine):
             frames.append((at, slot[memory.SLOT_HEADER : memory.SLOT_HEADER + length].tobytes()))
         self._shared_words[memory.SHARED_IN_TAIL] = head
         return frames
+
+    def note_packets(self) -> None:
+        """From now on note what happens to packets, for `notes`."""
+        self._notes = np.zeros((memory.TRACE_NOTES, memory.TRACE_WORDS), np.int64)
+        self.loop.trace_seen = self._zeros(8 * len(REASONS))
+        self.loop.trace = self._notes.ctypes.data
+
+    def notes(self) -> list[list[int]]:
+        """Take the notes so far, in order: (time in ns, what, and two numbers), as `emulator.ports.trace` has them."""
+        if not self.loop.trace:
+            return []
+        tail, head = self._shared_words[memory.SHARED_LOG_TAIL], self._shared_words[memory.SHARED_LOG_HEAD]
+        found: list[list[int]] = self._notes[np.arange(tail, head) % memory.TRACE_NOTES].tolist()
+        self._shared_words[memory.SHARED_LOG_TAIL] = head
+        return found
 
     @property
     def now_ns(self) -> int:

@@ -28,7 +28,9 @@ from emulator.ports.memory import (
     SHARED_OUT_TAIL,
     SLOT_HEADER,
 )
+from emulator.ports.reasons import RECEIVED
 from emulator.ports.receive import receive_batch
+from emulator.ports.trace import note, note_drops
 from emulator.ports.transmit import flush_all, serve_ports
 from emulator.runtime.events import pop
 from emulator.runtime.manager import receive
@@ -71,7 +73,11 @@ def take_packet_outs(loop: Any, world: Any) -> Any:
         store_shared(loop.shared, SHARED_OUT_TAIL, tail + done + 1)
         port.rx_packets += 1
         port.rx_bytes += length
+        if loop.trace != 0:
+            note(loop, world, RECEIVED, port.number, length)
         receive(world, switch_at(loop.switch, 0), port.number, packet)
+        if loop.trace != 0:
+            note_drops(loop, world, switch_at(loop.switch, 0))
         serve_ports(loop, world)
     return count
 

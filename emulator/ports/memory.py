@@ -12,6 +12,8 @@ import numpy as np
 BATCH: Final = 32
 """Frames that a system call sends, or that one turn takes from one interface."""
 MAILBOX_SLOTS: Final = 1024
+TRACE_NOTES: Final = 4096
+TRACE_WORDS: Final = 4
 SLOT_HEADER: Final = 16
 """Of a mailbox's slot: the frame's length and its instant (ns), in front of its bytes."""
 
@@ -36,6 +38,9 @@ LOOP: Final = _record(
     "packet_outs",  # address of MAILBOX_SLOTS slots
     "packet_ins",
     "slot_bytes",
+    "trace",  # address of TRACE_NOTES notes of what happens to packets; 0: nobody wants them
+    "trace_seen",  # address of int64 per reason of drops: counted when last noted
+    "trace_lost",  # notes that found no room
     "packet_in_drops",  # found the mailbox full
     "realtime_ns",  # CLOCK_REALTIME - CLOCK_MONOTONIC, for capture files
     "turns",
@@ -96,6 +101,8 @@ SHARED_OUT_HEAD: Final = 1  # packet-outs put down so far (Python)
 SHARED_OUT_TAIL: Final = 2  # and taken up (native code)
 SHARED_IN_HEAD: Final = 3  # packet-ins put down so far (native code)
 SHARED_IN_TAIL: Final = 4  # and taken up (Python)
+SHARED_LOG_HEAD: Final = 5  # notes for the log put down so far (native code)
+SHARED_LOG_TAIL: Final = 6  # and taken up (Python)
 
 SCRATCH_BYTES: Final = 256
 

@@ -53,7 +53,7 @@ _POINTLESS: Final = {
     "--debugger-addr": (True, _NO_DEBUGGER),
     "--use-files": (True, "it reads no packets from files"),
     "--restore-state": (True, "it saves no state to restore"),
-    "--dump-packet-data": (True, "it logs no packets; use --pcap"),
+    "--dump-packet-data": (True, "its log has lengths, not contents; use --pcap"),
     "--log-flush": (False, "its log is always flushed"),
     "--log-file-max-size": (True, "its log does not rotate"),
     "--log-file-max-files": (True, "its log does not rotate"),

@@ -13,10 +13,12 @@ from emulator.ports.memory import (
     SHARED_IN_TAIL,
     SLOT_HEADER,
 )
+from emulator.ports.reasons import SENT
+from emulator.ports.trace import note, note_drops
 from emulator.runtime.events import push
 from emulator.runtime.manager import depart
 from emulator.runtime.memory import ALLOWANCE, EVENT_PORT, NONE
-from emulator.runtime.native import highest_bit, load, meta_at, native, port_at, store
+from emulator.runtime.native import highest_bit, load, meta_at, native, port_at, store, switch_at
 from emulator.runtime.packets import data_of, dequeue, mark_ready, release
 
 _CATCH_UP_NS: Final = 10_000_000
@@ -95,7 +97,12 @@ def serve_ports(loop: Any, world: Any) -> None:
             budget -= 1
             quantum -= 1
             packet = dequeue(world, port, index, highest_bit(port.backlog))
-            if depart(world, port, index, packet):
+            leaves = depart(world, port, index, packet)
+            if loop.trace != 0:
+                if leaves:
+                    note(loop, world, SENT, port.number, meta_at(world.meta, packet).length)
+                note_drops(loop, world, switch_at(loop.switch, 0))
+            if leaves:
                 if index == loop.cpu_port:
                     to_controller(loop, world, port, packet)
                 elif nic_index < 0:

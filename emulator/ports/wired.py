@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 from emulator.ports.engine import WireEngine
 from emulator.ports.links import LinkWatch
+from emulator.ports.reasons import tell
 from emulator.ports.sockets import Interface, PortError, open_interface
 from emulator.runtime.engine import MAX_FRAME
 from emulator.runtime.memory import NONE
@@ -29,6 +30,8 @@ _PCAP_SNAPLEN: Final = 65535
 _PCAP_ETHERNET: Final = 1
 
 log = logging.getLogger(__name__)
+packets = logging.getLogger("packets")
+"""Its level decides whether each packet is logged: DEBUG when a switch is made, and it is."""
 
 
 class InterfaceCounters(NamedTuple):
@@ -77,6 +80,7 @@ class WiredSwitch:
         self._resources = ExitStack()
         self._threads: list[threading.Thread] = []
         self._stopping = False
+        self._notes_lost = 0
         self._last_counters: dict[int, InterfaceCounters] | None = None
         try:
             taken: dict[str, int] = {}
@@ -104,6 +108,8 @@ class WiredSwitch:
                         descriptor = _open_capture(capture / f"{one.name}_{direction}.pcap")
                         self._resources.callback(os.close, descriptor)
                         self._engine.nics[i][f"capture_{direction}"] = descriptor
+            if packets.isEnabledFor(logging.DEBUG):
+                self._engine.note_packets()
             self._links = LinkWatch({port: one.name for port, one in self._interfaces.items()})
             self._resources.callback(self._links.close)
             self._note_links()
@@ -134,6 +140,7 @@ class WiredSwitch:
             os.eventfd_write(self._engine.told_fd, 1)
         for thread in self._threads:
             thread.join()
+        self._log_packets()
         self._last_counters = self.counters()
         self._resources.close()
 
@@ -190,6 +197,7 @@ class WiredSwitch:
             if self._links.fileno() in ready:
                 self._links.drain()
                 self._tell(self._note_links)
+            self._log_packets()
             for at, frame in self._engine.packet_ins():
                 self.switch.packet_in_ns = at
                 receiver = self.switch.on_packet_in
@@ -200,6 +208,16 @@ class WiredSwitch:
     def _note_links(self) -> None:
         self.links_down = self._links.down()
         self.switch.set_ports_down(self.links_down)
+
+    def _log_packets(self) -> None:
+        for note in self._engine.notes():
+            packets.debug("[%d.%06d] %s", note[0] // 10**9, note[0] // 1000 % 10**6, tell(note))
+        lost = int(self._engine.loop.trace_lost)
+        if lost > self._notes_lost:
+            packets.warning(
+                "%d lines about packets are missing: they came faster than the log", lost - self._notes_lost
+            )
+            self._notes_lost = lost
 
     def _tell(self, work: Callable[..., object], *arguments: object) -> None:
         """Call the control plane, whose failures are its own."""

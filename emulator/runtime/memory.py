@@ -164,6 +164,7 @@ SWITCH: Final = _record(
     "ingress_packets",
     "egress_packets",
     "copied_packets",
+    "queue_full",
     "too_many_passes",
     "clones_refused",
     "max_passes",

@@ -72,6 +72,8 @@ def enqueue(world: Any, port_index: Any, packet: Any, priority: Any) -> None:
     if queue.depth_packets >= queue.limit_packets or queue.depth_bytes + size > queue.limit_bytes:
         queue.drops += 1
         queue.dropped_bytes += size
+        if port.kind == NODE_SWITCH:
+            switch_at(port.node, 0).queue_full += 1
         release(world, packet)
         return
     if port.kind == NODE_SWITCH:

@@ -372,6 +372,30 @@ def test_flows_avoid_a_port_whose_link_is_down(net: Network) -> None:
         assert leave_by(2)
 
 
+def test_a_log_of_packets(net: Network, caplog: pytest.LogCaptureFixture) -> None:
+    """What came, what left, and what was dropped why, in order; nothing where nobody logs."""
+    made = fabric(rate_bps=1e5, queue_packets=1)
+    with caplog.at_level("DEBUG", logger="packets"), WiredSwitch(made, net.interfaces) as wired:
+        net.send(1, packet(2, size=100), packet(9, size=90))
+        assert len(net.receive(2, 1)) == 1
+        net.send(1, *(packet(3, size=1000) for _ in range(3)))
+        assert eventually(lambda: wired.counters()[1].port.rx_packets == 5)
+    said = [record.getMessage().split("] ")[1] for record in caplog.records if record.name == "packets"]
+    assert said[:5] == [
+        "packet of 100 bytes received on port 1",
+        "packet of 100 bytes leaves through port 2",
+        "packet of 90 bytes received on port 1",
+        "packet dropped for the program's wish, in ingress",
+        "packet of 1000 bytes received on port 1",
+    ]
+    assert said.count("packet dropped for a full queue") == 1
+    caplog.clear()
+    with WiredSwitch(pairs(), net.interfaces):
+        net.send(1, *numbered(3))
+        assert len(net.receive(2, 3)) == 3
+    assert not caplog.records
+
+
 def test_captures_of_what_came_and_went(net: Network, tmp_path: Path) -> None:
     frames = [frame[: 60 + i] for i, frame in enumerate(numbered(50))]
     with WiredSwitch(pairs(), net.interfaces, capture=tmp_path):

@@ -1,0 +1,34 @@
+"""What a note of `emulator.ports.trace` means. Apart from native code, which a start from the cache does not import."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+RECEIVED: Final = 0
+SENT: Final = 1
+DROPPED: Final = 2
+
+REASONS: Final = (
+    "the program's wish, in ingress",
+    "the program's wish, in egress",
+    "a full queue",
+    "want of a program",
+    "want of a port with that number",
+    "want of a multicast group",
+    "want of a clone session, so no clone was made",
+    "being longer than any frame may be",
+    "having passed too often",
+    "having been cloned too often, so no clone was made",
+)
+"""Why packets are dropped, in the order of `emulator.ports.trace.note_drops`."""
+
+
+def tell(words: Sequence[int]) -> str:
+    """A note without its time, in words."""
+    _, what, first, second = words
+    if what == RECEIVED:
+        return f"packet of {second} bytes received on port {first}"
+    if what == SENT:
+        return f"packet of {second} bytes leaves through port {first}"
+    return f"{'packet' if second == 1 else f'{second} packets'} dropped for {REASONS[first]}"

@@ -12,6 +12,7 @@ from hosts.client import Membership, join, serve
 from hosts.communicator import Communicator, Driver, Handle, wait_all
 from hosts.control_client import ControlClient
 from hosts.counters import Counters
+from hosts.datatypes import DataType
 from hosts.errors import (
     AllreduceAborted,
     AllreduceTimeout,
@@ -25,7 +26,7 @@ from hosts.errors import (
     JoinTimeout,
     WorkerMissing,
 )
-from hosts.quantization import error_bound
+from hosts.scalars import error_bound
 from hosts.server import ParameterServerCore
 from hosts.tensors import Reduced, Tensor, reference_sum
 from hosts.udp import UdpEndpoint, UdpHost, UdpWorker
@@ -39,6 +40,7 @@ __all__ = [
     "ControlClient",
     "ControlRefused",
     "Counters",
+    "DataType",
     "Driver",
     "EndpointClosed",
     "Handle",

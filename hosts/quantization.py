@@ -121,9 +121,9 @@ def quantize(chunks: Float32Array, exponents: NDArray[np.uint8], scales: NDArray
 def dequantize(sums: Int32Array, exponents: NDArray[np.uint8], scales: NDArray[np.float64]) -> Float32Array:
     """Σq / scale, int32 (k, n) with the agreed biased exponents (k,) → float32 (k, n), rounded once.
 
-    Its distance from the exact sum of the workers' float32 values is at most `error_bound`: n · 2^(e + ⌈log₂ n⌉ − 31),
-    which is half a quantum per worker, and half an ulp of the result. A sum beyond float32's range becomes an infinity,
-    as it would in a float32 sum. To make it a float32 rounds it; scaling it then is exact where no result is subnormal.
+    `scalars.error_bound` says how far it is from the exact sum of the workers' numbers. A sum beyond float32's range
+    becomes an infinity, as it would in a float32 sum. Making it a float32 rounds it; scaling it then is exact where no
+    result is subnormal.
     """
     with np.errstate(over="ignore"):
         values = sums.astype(np.float32)
@@ -132,16 +132,3 @@ def dequantize(sums: Int32Array, exponents: NDArray[np.uint8], scales: NDArray[n
         if np.count_nonzero(low):
             values[low] = (sums[low] / scales[exponents[low]][:, None]).astype(np.float32)
     return values
-
-
-def error_bound(result: ArrayLike, exponents: ArrayLike, workers: int) -> NDArray[np.float64]:
-    """Largest |x̂ − Σx| for chunks of a finite result: n · 2^(e + ⌈log₂ n⌉ − 31) + half an ulp of x̂.
-
-    `result` is float32 (C, LANES), `exponents` the agreed biased ones (C,); returns float64 (C, LANES).
-    (docs/design.md §3.3)
-    """
-    e = np.asarray(exponents, np.int64) - EXPONENT_BIAS
-    quanta = np.ldexp(float(workers), e + reserved_bits(workers) - (HEADROOM_BITS + 1))
-    half_ulp = 0.5 * np.spacing(np.abs(np.asarray(result, np.float32))).astype(np.float64)
-    bound: NDArray[np.float64] = quanta[:, None] + half_ulp
-    return bound

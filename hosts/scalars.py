@@ -256,7 +256,7 @@ def scalars_of(kind: DataType, workers: int, *, mean: bool) -> Scalars:
             return ShortFloats(kind, workers)
 
 
-def float_bound(
+def error_bound(
     kind: DataType, result: NDArray[Any], exponents: NDArray[np.uint8], workers: int
 ) -> NDArray[np.float64]:
     """Largest |x̂ − Σx| for a finite sum of floating numbers (k, v) with agreed biased exponents (k,), float64 (k, v).

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hosts.datatypes import DataType, narrow, widen
 from hosts.encodings import encoding_of
 from hosts.errors import InvalidTensor
-from hosts.scalars import float_bound
+from hosts.scalars import error_bound
 from hosts.tensors import Reduced, Tensor, reference_sum
 from wire.aggregation import LANES
 
@@ -63,7 +63,7 @@ def test_a_sum_is_within_its_bound_of_the_exact_one(kind: DataType, workers: int
     values = random_values(rng, kind, (workers, 5))
     result = reference_sum(list(values), dtype=kind.value)
     agreed = exponents([tensor(row, kind, workers=workers) for row in values])
-    bound = float_bound(kind, result[None, :], agreed, workers)[0]
+    bound = error_bound(kind, result[None, :], agreed, workers)[0]
     for lane in range(5):
         total = sum(exact(values[:, lane], kind))
         got = exact(result[lane : lane + 1], kind)[0]

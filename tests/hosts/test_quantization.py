@@ -11,17 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from hosts.datatypes import DataType
 from hosts.errors import InvalidTensor
 from hosts.quantization import (
     EXPONENT_BIAS,
     block_exponents,
     chunk_count,
     dequantize,
-    error_bound,
     quantize,
     scale_table,
     to_chunks,
 )
+from hosts.scalars import error_bound
 from hosts.tensors import reference_sum
 from wire.aggregation import LANES
 
@@ -73,7 +74,7 @@ def test_the_sum_is_within_the_bound_of_the_exact_sum(values: np.ndarray) -> Non
     workers = len(values)
     result = reference_sum(list(values))
     exponents = np.max([block_exponents(to_chunks(v, "t"), "t", (3,)) for v in values], axis=0)
-    bound = error_bound(to_chunks(result, "t"), exponents, workers)[0]
+    bound = error_bound(DataType.FLOAT32, to_chunks(result, "t"), exponents, workers)[0]
     for lane in range(3):
         exact = sum(Fraction(float(v)) for v in values[:, lane])
         assert abs(Fraction(float(result[lane])) - exact) <= Fraction(bound[lane])

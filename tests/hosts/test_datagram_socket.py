@@ -111,3 +111,9 @@ def test_no_udp_checksum_is_sent() -> None:
     with_checksum = DatagramSocket(HERE, PORT)
     assert socket.socket(fileno=os.dup(with_checksum.fileno())).getsockopt(socket.SOL_SOCKET, 11) == 1
     with_checksum.close()
+
+
+def test_another_system_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.platform", "darwin")
+    with pytest.raises(OSError, match="need 64-bit Linux; this is darwin"):
+        DatagramSocket(HERE, PORT)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from emulator.entries import EmulatorError
-from emulator.ports.options import QUEUE_PACKETS, Options, TlsFiles, UsageError, parse, parse_control
+from emulator.ports.options import LOG_LEVELS, QUEUE_PACKETS, Options, TlsFiles, UsageError, parse, parse_control
 
 if TYPE_CHECKING:
     from emulator.p4runtime import P4RuntimeServer, Tls
@@ -163,8 +163,11 @@ def _start_log(options: Options) -> None:
         handler = logging.StreamHandler(sys.stdout)
     else:
         handler = logging.NullHandler()
+    nowhere = isinstance(handler, logging.NullHandler)
     logging.basicConfig(
-        level=options.log_level, format="[%(asctime)s] [%(levelname)s] [%(name)s] %(message)s", handlers=[handler]
+        level=LOG_LEVELS["off"] if nowhere else options.log_level,
+        format="[%(asctime)s] [%(levelname)s] [%(name)s] %(message)s",
+        handlers=[handler],
     )
 
 

@@ -190,6 +190,20 @@ def test_a_signal_ends_it_with_its_counters(net: Network, number: signal.Signals
 
 
 @needs_namespaces
+def test_a_log_file_has_a_line_for_each_packet(net: Network, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    address = ["--grpc-server-addr", "127.0.0.1:0"]
+    with running(*attached(net), *address, "--log-file", str(log), "-L", "debug", str(PAIRS)):
+        net.send(1, FRAME)
+        assert net.receive(2, 1) == [FRAME]
+    lines = [line.partition("[packets] ")[2].partition("] ")[2] for line in log.read_text().splitlines()]
+    assert [line for line in lines if line] == [
+        "packet of 100 bytes received on port 1",
+        "packet of 100 bytes leaves through port 2",
+    ]
+
+
+@needs_namespaces
 def test_two_in_a_row_on_the_same_interfaces_and_address(net: Network, tmp_path: Path) -> None:
     arguments = [*attached(net), "--grpc-server-addr", "127.0.0.1:9559", "--pcap", str(tmp_path), str(PAIRS)]
     for _ in range(2):

@@ -88,7 +88,10 @@ class Pipeline:
         kind = update.type
         if not _Update.INSERT <= kind <= _Update.DELETE:
             raise invalid(f"update type {kind} is none of INSERT, MODIFY, DELETE")
-        with self.paused() if _is_shared(update) else nullcontext():
+        if _is_shared(update):
+            with self.paused():
+                self._write(kind, update.entity)
+        else:
             self._write(kind, update.entity)
 
     def _write(self, kind: p4r.Update.Type.ValueType, entity: p4r.Entity) -> None:

@@ -30,6 +30,7 @@ REORDERING: Final = 2
 """A round is overtaken when one that was sent more than this many rounds later is complete: paths keep their order."""
 TURNS: Final = 8
 """Nobody knows whose packet was lost, and one resend repairs what was lost above a switch: workers take turns."""
+_GOLDEN: Final = (5**0.5 - 1) / 2
 
 _RESULT: Final = int(MessageType.RESULT)
 _FETCH: Final = int(MessageType.FETCH)
@@ -54,6 +55,9 @@ class Flights:
         self._span = span
         self._window = window
         self._rank = rank
+        # Resends of many workers at once would find the same queue full each time, and lose the same packets: no two
+        # workers wait alike, and each up to half as long again.
+        self._apart = rank * _GOLDEN % 1 / 2
         self._workers = workers
         self._mask = size - 1
         self._travelling = np.zeros(size, np.bool_)
@@ -131,10 +135,10 @@ class Flights:
         self._first_order[places] = self._send(places)
 
     def relaunch(self, places: NDArray[np.intp], now_ns: int) -> None:
-        """Rounds are sent again, in this order; their time-outs double each time."""
+        """Rounds are sent again, in this order; their time-outs double each time, and differ from those of others."""
         attempts = self.attempts[places]
-        waits = self._timeout.unscaled_ns << np.minimum(attempts, MAX_DOUBLINGS)
-        self._deadline[places] = now_ns + np.minimum(waits, self._timeout.most_ns)
+        waits = np.minimum(self._timeout.unscaled_ns << np.minimum(attempts, MAX_DOUBLINGS), self._timeout.most_ns)
+        self._deadline[places] = now_ns + waits + (waits * self._apart).astype(np.int64)
         self._earliest_is_stale = True
         self.attempts[places] = attempts + 1
         self._turn[places] = np.where(attempts == 1, TURNS - self._turn[places], 0)  # others' turns come first

@@ -163,13 +163,29 @@ def test_a_resent_round_is_no_sample_and_new_rounds_keep_the_back_off() -> None:
         worker.poll(0)
         worker.poll(10 * MS)  # resent: whichever copy the answer is to, its round trip is unknown
     for worker, address in zip(job.workers, (WORKER, OTHER), strict=True):
-        for datagrams in worker.poll(30 * MS):
+        for datagrams in worker.poll(40 * MS):
             job.server.receive(0, sources(datagrams, address))
     for datagrams in job.server.poll(0):
         mine = datagrams.addresses == WORKER
-        job.workers[0].receive(31 * MS, Datagrams(np.full(int(mine.sum()), SERVER, np.uint32), datagrams.payload[mine]))
-    job.workers[0].poll(31 * MS)
-    assert job.workers[0].deadline_ns == 31 * MS + 40 * MS  # 10 ms twice doubled, and not "1 ms"
+        job.workers[0].receive(41 * MS, Datagrams(np.full(int(mine.sum()), SERVER, np.uint32), datagrams.payload[mine]))
+    job.workers[0].poll(41 * MS)
+    assert job.workers[0].deadline_ns == 41 * MS + 40 * MS  # 10 ms twice doubled, and not "1 ms"
+
+
+def test_no_two_workers_resend_in_step() -> None:
+    """In step they would find the same queue full each time, and lose the same packets for ever."""
+    job = Job()
+    waits = set()
+    for worker in job.workers:
+        worker.submit(ones(1))
+        worker.poll(0)
+        first = worker.deadline_ns
+        assert first is not None
+        worker.poll(first)
+        assert worker.deadline_ns is not None
+        waits.add(worker.deadline_ns - first)
+    assert len(waits) == len(job.workers)
+    assert max(waits) < 2 * min(waits)
 
 
 def test_a_worker_starts_every_generation_with_few_rounds_until_a_result_tells_the_window() -> None:

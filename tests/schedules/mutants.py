@@ -22,8 +22,6 @@ from hosts.messages import BoolArray, Messages
 from hosts.worker import WorkerCore, WorkerOptions
 from tests.hosts.search_mutants import (
     accept_plan,
-    recompute,
-    resume_and_recompute,
     settle_without_fetches,
 )
 from tests.p4src.emulated_node import AGGREGATION
@@ -66,10 +64,6 @@ MUTANTS: Final = (
         changes=((hosts.worker, "check_worker_plan", accept_plan), (WorkerCore, "__init__", begin_with_all_slots)),
     ),
     Mutant("no linear check in the hosts", changes=((Messages, "pass_check", pass_any_check),)),
-    Mutant(
-        "a completed round is summed again after a death",
-        changes=((controller.moves, "settle", recompute), (WorkerCore, "resume", resume_and_recompute)),
-    ),
     Mutant("final rounds are not fetched", changes=((controller.moves, "settle", settle_without_fetches),)),
 )
 

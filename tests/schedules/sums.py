@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from controller.plan import JobSpec
 from hosts import reference_sum
-from hosts.quantization import block_exponents, chunk_count, dequantize, quantize, scale_table, to_chunks
+from hosts.quantization import chunk_count, dequantize, quantize, scale_table
 from hosts.tensors import Reduced
+from tests.hosts.chunks import block_exponents, to_chunks
 from tests.schedules.rig import Rig
 from wire.aggregation import LANES
 
@@ -127,8 +128,8 @@ def _chunk_sums(
     in between; it sets the scale, hence the rounding.
     """
     scales = scale_table(workers)
-    cut = [to_chunks(array, "tensor")[chunk : chunk + 1] for array in arrays]
-    exponents = [block_exponents(one, "tensor", one.shape) for one in cut]
+    cut = [to_chunks(array)[chunk : chunk + 1] for array in arrays]
+    exponents = [block_exponents(one) for one in cut]
     lost = set(range(workers)) - adding
     for agreed in {
         int(max(exponents[rank][0] for rank in adding | set(others)))

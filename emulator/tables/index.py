@@ -89,10 +89,10 @@ class Slots:
         return place
 
     def _grow(self) -> None:
-        """Move to slots without deleted ones, at most a quarter full."""
+        """Move to slots without deleted ones, at most a third full: small ones stay in the processor's caches."""
         self._graveyard.bury(self._block)
         capacity = _SMALLEST
-        while capacity < 4 * (len(self.rows) + 1):
+        while capacity < 3 * (len(self.rows) + 1):
             capacity *= 2
         self._allocate(capacity)
         for key, row in self.rows.items():

@@ -5,7 +5,8 @@ from __future__ import annotations
 import p4src
 from emulator.entries import ActionCall, ActionSet, CloneSession, Exact, Lpm, Replica, TableEntry, WeightedAction
 from emulator.switch import Switch
-from tests.p4src.node_model import CPU_PORT, DROP_REASONS, Tables
+from tests.p4src.node_model import CPU_PORT, DROP_REASONS, Slot, Tables
+from wire.aggregation import LANES
 
 PORTS = 16
 AGGREGATION = "FabricIngress.aggregation"
@@ -67,6 +68,18 @@ class EmulatedNode:
     def drops(self) -> dict[str, int]:
         counts = self.state.counters["FabricIngress.drops"].packets.tolist()
         return dict(zip(DROP_REASONS, counts, strict=True))
+
+    def slot(self, index: int) -> Slot:
+        """What the registers hold of one slot."""
+        values = {name: register.values for name, register in self.state.registers.items()}
+
+        def at(register: str) -> int:
+            return int(values[f"{AGGREGATION}.{register}"][index])
+
+        sums = (at(f"header_sums.{name}") for name in ("flags", "window", "exponent", "weight", "check"))
+        lanes = tuple(at(f"lane_sums.lane_{lane}") for lane in range(LANES))
+        tag = at("slot_tag")
+        return Slot(at("slot_job"), tag >> 24, tag & 0xFFFFFF, at("slot_contributors"), *sums, lanes)
 
     @property
     def bytes_sent(self) -> dict[int, int]:

@@ -197,6 +197,11 @@ def run(seed: int, packets: int) -> dict[str, int]:
         assert sorted(got) == sorted(expected), f"seed {seed}, packet {number} at port {port}: {frame.hex()}"
     assert node.drops == model.drops, f"seed {seed}"
     assert node.bytes_sent == model.bytes_sent, f"seed {seed}"
+    for index, held in model.slots.items():
+        slot = node.slot(index)
+        if not any(held.lanes):  # a round without lanes: what the slot's have been before is nobody's matter
+            slot = slot._replace(lanes=held.lanes)
+        assert slot == held, f"seed {seed}, slot {index}"
     return model.drops
 
 

@@ -69,6 +69,9 @@ def settle(workers: Mapping[int, Held], servers: Mapping[int, Held], slots: int)
     everyone = {**servers, **workers}
     below = max((held.first_incomplete for held in everyone.values()), default=0)
     beyond = frozenset(r for held in everyone.values() for r in held.complete if r >= below)
+    first = min((held.first_incomplete for held in workers.values()), default=below)
+    if below - first > slots:  # before sets are made of what may be a lie
+        raise _nobody_keeps(first, slots)
     lacking = {
         address: sorted({*range(held.first_incomplete, below), *beyond} - held.complete)
         for address, held in workers.items()
@@ -83,10 +86,7 @@ def settle(workers: Mapping[int, Held], servers: Mapping[int, Held], slots: int)
             if round_ >= kept_from[address] and (round_ < held.first_incomplete or round_ in held.complete)
         )
         if not having:
-            raise MoveError(
-                f"round {round_} is final but no host keeps its result any more: a worker is more than {slots} rounds "
-                "behind; the window must be at most half the slots"
-            )
+            raise _nobody_keeps(round_, slots)
         holders[round_] = having[round_ % len(having)]
     fetches = {address: tuple(FinalRound(r, holders[r]) for r in rounds) for address, rounds in lacking.items()}
     return Settlement(
@@ -95,6 +95,13 @@ def settle(workers: Mapping[int, Held], servers: Mapping[int, Held], slots: int)
         final_beyond=beyond,
         fetches=fetches,
         newest=() if newest < 0 else (FinalRound(newest, holders[newest]),),
+    )
+
+
+def _nobody_keeps(round_: int, slots: int) -> MoveError:
+    return MoveError(
+        f"round {round_} is final but no host keeps its result any more: a worker is more than {slots} rounds behind; "
+        "the window must be at most half the slots"
     )
 
 

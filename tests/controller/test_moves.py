@@ -220,3 +220,10 @@ def test_steps_out_of_order_and_plans_that_do_not_fit_are_refused() -> None:
     move.settled({1: worker_plan(0, 1, 4, generation=1)}, 0)  # generation 0 is skipped
     with pytest.raises(MoveError, match="no worker answered"):
         Move(job=3, generation=1, workers=[1], slots=4, now_ns=0, patience_ns=1).poll(5)
+
+
+def test_a_host_that_lies_about_what_it_holds_costs_no_memory() -> None:
+    with pytest.raises(MoveError, match="round 5 is final but no host keeps its result"):
+        settle({1: Held(1, 1 << 63), 2: Held(1, 5)}, {}, 64)
+    with pytest.raises(MoveError, match="round 5 is final but no host keeps its result"):
+        settle({1: Held(1, 5)}, {2: Held(1, 1 << 63)}, 64)

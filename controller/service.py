@@ -28,9 +28,8 @@ import grpc
 
 from controller.controller import Controller, Message
 from controller.errors import ControllerError, OutOfMemory, PlanError, SwitchUnreachable
-from controller.fleet import server_plan
 from controller.placement import PlacementError
-from controller.plan import FailurePolicy, JobPlan, JobSpec
+from controller.requests import first_messages, job_spec, job_state, registration
 from controller.runner import Runner
 from controller.seats import HostStream, JobSeats, Seat, WrongToken, list_seats
 from topologies.errors import TopologyError
@@ -52,15 +51,7 @@ _HEARTBEAT_WITHOUT_LEASE_NS: Final = 1_000_000_000
 _LAST_ENDS: Final = 1_000
 """So many jobs' ends are remembered for hosts that come back too late."""
 _GRACE_S: Final = 0.5
-_DEFAULT_SLOTS: Final = 64
-_DEFAULT_GRADIENT_BYTES: Final = 1 << 20
 
-_POLICIES: Final = {
-    pb.CONTINUE: FailurePolicy.CONTINUE,
-    pb.WAIT: FailurePolicy.WAIT,
-    pb.ABORT: FailurePolicy.ABORT,
-}
-_POLICY_NUMBERS: Final = {policy: number for number, policy in _POLICIES.items()}
 _CODES: Final = (
     (OutOfMemory, grpc.StatusCode.RESOURCE_EXHAUSTED),
     (SwitchUnreachable, grpc.StatusCode.UNAVAILABLE),
@@ -106,7 +97,7 @@ class ControlService:
         self._jobs: dict[int, JobSeats] = {}
         for job, plan in controller.jobs.items():
             if kept := controller.kept(job):
-                self._jobs[job] = JobSeats.from_json(job, kept, _plans(plan))
+                self._jobs[job] = JobSeats.from_json(job, kept, first_messages(plan))
             else:  # whoever registered it was never told its tokens
                 self._runner.post(partial(controller.finish, job))
         self._ends: OrderedDict[int, pb.ToHost] = OrderedDict()
@@ -172,16 +163,10 @@ class ControlService:
         """Admit a job: INVALID_ARGUMENT, RESOURCE_EXHAUSTED or UNAVAILABLE where that cannot be."""
         seats = await self._do(context, lambda now_ns: self._admit(request, context, now_ns))
         plan = self._controller.jobs[seats.job]
-        return pb.Registration(
-            job=seats.job,
-            note=self._controller.note(seats.job),
-            seats=[pb.Seat(host=seat.host, rank=seat.rank, token=seat.token) for seat in seats.seats.values()],
-            slots=plan.spec.slots,
-            window=plan.spec.window,
-        )
+        return registration(plan, seats, self._controller.note(seats.job))
 
     async def _admit(self, request: pb.RegisterRequest, context: Context, now_ns: int) -> JobSeats:
-        spec = self._spec(request)
+        spec = job_spec(request, request.job or self._new_number(), self._controller.topology)
         plans = await self._controller.admit(spec, now_ns)
         if context.done():  # whoever asked is gone, and with him the tokens
             await self._controller.finish(spec.job, now_ns)
@@ -192,27 +177,6 @@ class ControlService:
         self._jobs[spec.job] = seats
         self._ends.pop(spec.job, None)
         return seats
-
-    def _spec(self, request: pb.RegisterRequest) -> JobSpec:
-        number = request.job
-        if number == 0:
-            number = self._new_number()
-        slots = request.slots or _DEFAULT_SLOTS
-        if request.policy not in _POLICIES:
-            raise PlanError(f"job {number}: policy {request.policy} is none; there are {', '.join(pb.Policy.keys())}")
-        for host in [*request.workers, *([request.server] if request.server else []), *request.spares]:
-            self._controller.topology.host(host)
-        return JobSpec(
-            number,
-            tuple(request.workers),
-            request.server or None,
-            slots,
-            request.window or slots // 2,
-            request.gradient_bytes or _DEFAULT_GRADIENT_BYTES,
-            policy=_POLICIES[request.policy],
-            least_workers=request.least_workers or 1,
-            spares=tuple(request.spares),
-        )
 
     def _new_number(self) -> int:
         """One that no job has had for long, by all odds: the switches' slots still hold the rounds of the last ones."""
@@ -226,31 +190,11 @@ class ControlService:
 
     async def _states(self, now_ns: int) -> pb.JobList:
         self._sweep()
-        return pb.JobList(jobs=[self._state(number, now_ns) for number in self._jobs])
-
-    def _state(self, number: int, now_ns: int) -> pb.JobState:
-        plan = self._controller.jobs[number]
-        seats = self._jobs[number]
-        hosts = [
-            pb.HostState(
-                host=seat.host,
-                rank=seat.rank,
-                attending=seat.stream is not None,
-                rounds=seat.rounds,
-                silent_seconds=-1.0 if seat.heard_ns is None else (now_ns - seat.heard_ns) / 1e9,
-            )
-            for seat in seats.seats.values()
-        ]
-        return pb.JobState(
-            job=number,
-            generation=plan.generation,
-            hosts=hosts,
-            switches=sorted(plan.switches),
-            slots=plan.spec.slots,
-            window=plan.spec.window,
-            policy=_POLICY_NUMBERS[plan.spec.policy],
-            rounds=min((seats.seats[host].rounds for host in plan.workers), default=0),
-            waiting_for=self._waits_for(number, now_ns),
+        return pb.JobList(
+            jobs=[
+                job_state(self._controller.jobs[number], seats, self._waits_for(number, now_ns), now_ns)
+                for number, seats in self._jobs.items()
+            ]
         )
 
     def _waits_for(self, number: int, now_ns: int) -> str:
@@ -472,11 +416,3 @@ class ControlService:
         except (ControllerError, TopologyError) as error:
             code = next(code for kind, code in _CODES if isinstance(error, kind))
             await context.abort(code, str(error))
-
-
-def _plans(plan: JobPlan) -> dict[str, pb.ToHost]:
-    """What a job's hosts are told at its start."""
-    plans = {host: to_host(worker) for host, worker in plan.workers.items()}
-    if plan.spec.server is not None:
-        plans[plan.spec.server] = to_host(server_plan(plan))
-    return plans

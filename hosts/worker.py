@@ -51,7 +51,7 @@ class WorkerOptions:
 
     initial_timeout_ns: int = 10_000_000
     """Retransmission time-out before the first round-trip is measured."""
-    least_timeout_ns: int = 1_000_000
+    least_timeout_ns: int = 400_000
     most_timeout_ns: int = 1_000_000_000
     initial_window: int = 2
     """Rounds in the network, in each generation, until its first result tells what the queues on the way allow.

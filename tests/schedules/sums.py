@@ -10,9 +10,7 @@ from numpy.typing import NDArray
 
 from controller.plan import JobSpec
 from hosts import reference_sum
-from hosts.quantization import chunk_count, dequantize, quantize, scale_table
 from hosts.tensors import Reduced
-from tests.hosts.chunks import block_exponents, to_chunks
 from tests.schedules.rig import Rig
 from wire.aggregation import LANES
 
@@ -101,7 +99,7 @@ def check_sums(tensors: Tensors, names: Sequence[str], sums: dict[str, dict[int,
             assert mine[number].array.tobytes() == one.array.tobytes(), f"tensor {number} differs at {name}"
             assert mine[number].weights.tobytes() == one.weights.tobytes(), f"weights of tensor {number} differ"
         assert one.array.shape == arrays[0].shape
-        assert len(one.weights) == chunk_count(arrays[0].size)
+        assert len(one.weights) == -(-arrays[0].size // LANES)
         whole = sum(1 << 4 * rank for rank in everyone)
         if (one.weights == whole).all():
             assert one.array.tobytes() == reference_sum(arrays).tobytes(), f"tensor {number}: wrong sum"
@@ -127,15 +125,15 @@ def _chunk_sums(
     There may be several, since the chunk's exponent was agreed some rounds before, perhaps with workers that were lost
     in between; it sets the scale, hence the rounding.
     """
-    scales = scale_table(workers)
-    cut = [to_chunks(array)[chunk : chunk + 1] for array in arrays]
-    exponents = [block_exponents(one) for one in cut]
+    cut = [array.reshape(-1)[chunk * LANES : (chunk + 1) * LANES].astype(np.float64) for array in arrays]
+    exponents = [int(np.frexp(np.abs(one).max())[1]) for one in cut]  # the least e with |x| < 2^e
     lost = set(range(workers)) - adding
     for agreed in {
-        int(max(exponents[rank][0] for rank in adding | set(others)))
+        max(exponents[rank] for rank in adding | set(others))
         for count in range(len(lost) + 1)
         for others in itertools.combinations(sorted(lost), count)
     }:
-        agreed_exponents = np.array([agreed], np.uint8)
-        total = sum(quantize(cut[rank], agreed_exponents, scales) for rank in sorted(adding))
-        yield dequantize(np.asarray(total, np.int32), agreed_exponents, scales)[0]
+        scale = 2.0 ** (30 - (workers - 1).bit_length() - agreed)
+        exact = np.zeros(LANES, np.float32)
+        exact[: len(cut[0])] = sum(np.rint(cut[rank] * scale) for rank in sorted(adding)) / scale
+        yield exact

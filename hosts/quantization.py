@@ -1,8 +1,8 @@
-"""From float32 gradients to int32 lanes and back: block exponents, scaling, the error bound (docs/design.md §3.3).
+"""From float32 gradients to int32 lanes and back: block exponents and scaling (docs/design.md §3.3).
 
 A tensor of any shape is cut, in C order, into C chunks of `LANES` values; the last chunk is padded with zeros. A
 chunk's block exponent e is the least integer with |x| < 2^e for all of its values, kept biased in 8 bits. The workers
-of a job agree on the largest one by a max-reduction, scale by a power of two (exactly, in float64), round once, and sum
+of a job agree on the largest one by a max-reduction, scale by a power of two (exactly), round once, and sum
 integers. As |q| ≤ 2^(30 − ⌈log₂ n⌉) for each of n workers, |Σq| ≤ 2³⁰: no sum of any subset of the workers can
 overflow, in any order or tree.
 """
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from hosts.errors import InvalidTensor
 from wire.aggregation import LANES
@@ -36,34 +36,6 @@ Int32Array = NDArray[np.int32]
 def chunk_count(size: int) -> int:
     """Number of chunks that a tensor of `size` values takes; 0 for an empty one."""
     return -(-size // LANES)
-
-
-def to_chunks(array: ArrayLike, name: str) -> Float32Array:
-    """A private copy of a float32 tensor as chunks, float32 (C, LANES), the last one padded with zeros.
-
-    Raises `InvalidTensor` for another dtype: silently narrowing float64 would lose what the error bound promises.
-    """
-    values = np.asarray(array)
-    if values.dtype != np.float32:
-        raise InvalidTensor(
-            f"tensor {name!r}: dtype {values.dtype} is not float32; convert it with .astype(np.float32)"
-        )
-    chunks = np.zeros((chunk_count(values.size), LANES), np.float32)
-    chunks.reshape(-1)[: values.size] = values.reshape(-1)
-    return chunks
-
-
-def block_exponents(chunks: Float32Array, name: str, shape: Sequence[int]) -> NDArray[np.uint8]:
-    """Biased block exponents (e + 127) of chunks, float32 (C, LANES) → uint8 (C,).
-
-    e is the least integer ≥ −127 with |x| < 2^e, at most 128; a chunk of zeros has −127. `shape` is the tensor's own,
-    for the error: raises `InvalidTensor`, naming tensor and element, at the first NaN or infinity.
-    """
-    bits = magnitude_bits(chunks)
-    if (bits >= INFINITY_BITS).any():
-        flat = int(np.flatnonzero(~np.isfinite(chunks.reshape(-1)))[0])
-        raise not_finite(name, flat, shape, chunks.reshape(-1)[flat])
-    return biased_exponents(bits)
 
 
 def not_finite(name: str, flat: int, shape: Sequence[int], value: object) -> InvalidTensor:

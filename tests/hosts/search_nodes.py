@@ -20,7 +20,8 @@ import numpy as np
 
 from hosts import Counters, ParameterServerCore, WorkerCore, WorkerOptions
 from hosts.messages import weight_check
-from hosts.quantization import block_exponents, dequantize, quantize, scale_table, to_chunks
+from hosts.quantization import dequantize, quantize, scale_table
+from tests.hosts.chunks import block_exponents, to_chunks
 from tests.hosts.network_model import JOB, SERVER, Tree, make_tree, worker_address
 from tests.hosts.node_model import JobEntry, SwitchModel
 from wire.aggregation import HEADER, HEADER_BYTES, LANES, MessageType, linear_check, set_checksum, split_tag
@@ -159,8 +160,8 @@ class Gradients:
         """(round, content of its result) → the ranks that are in it."""
         everyone = tuple(range(len(self.weights)))
         groups = [group for size in everyone for group in combinations(everyone, size + 1)]
-        chunks = [to_chunks(array, "") for array in self.arrays]
-        exponents = np.array([block_exponents(chunk, "", chunk.shape) for chunk in chunks])
+        chunks = [to_chunks(array) for array in self.arrays]
+        exponents = np.array([block_exponents(chunk) for chunk in chunks])
         result: dict[tuple[int, Hashable], tuple[int, ...]] = {}
         for group in groups:
             ranks = list(group)

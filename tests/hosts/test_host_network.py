@@ -7,15 +7,9 @@ import random
 import numpy as np
 import pytest
 
-from hosts.quantization import (
-    block_exponents,
-    chunk_count,
-    dequantize,
-    quantize,
-    scale_table,
-    to_chunks,
-)
+from hosts.quantization import chunk_count, dequantize, quantize, scale_table
 from hosts.tensors import reference_sum
+from tests.hosts.chunks import block_exponents, to_chunks
 from tests.hosts.network_model import KINDS, US, Fabric, Faults, reordering, switch_address
 from tests.hosts.node_model import Packet
 from wire.aggregation import CHUNKS, LANES, MESSAGE_BYTES
@@ -112,7 +106,7 @@ def run_losing_a_worker(seed: int) -> None:
     start = 0
     for index, per_worker in enumerate(arrays):
         chunks = chunk_count(per_worker[0].size)
-        padded = [to_chunks(array, "t") for array in per_worker]
+        padded = [to_chunks(array) for array in per_worker]
         lead = min(4, chunks)
         scales = scale_table(workers)
         for chunk in range(chunks):
@@ -121,7 +115,7 @@ def run_losing_a_worker(seed: int) -> None:
                 return everyone if not fabric.final_rounds or number in fabric.final_rounds[0] else survivors
 
             rows = [padded[rank][chunk : chunk + 1] for rank in everyone]
-            agreed = np.max([block_exponents(rows[r], "t", (LANES,)) for r in taking_part(start + chunk)], axis=0)
+            agreed = np.max([block_exponents(rows[r]) for r in taking_part(start + chunk)], axis=0)
             members = taking_part(start + lead + chunk)
             total = sum(quantize(rows[r], agreed, scales) for r in members)
             expected = dequantize(np.asarray(total), agreed, scales)[0]

@@ -125,17 +125,18 @@ def test_other_packets_go_on_while_some_go_round(net: Network, what: int) -> Non
 
 @needs_namespaces
 def test_a_signal_ends_a_switch_that_is_busy_with_packets_that_go_round(net: Network) -> None:
-    command = [sys.executable, "-m", "emulator.command", "-i", "1@s1-eth1", "--grpc-server-addr", "127.0.0.1:0"]
+    command = [sys.executable, "-m", "emulator.command", "--grpc-server-addr", "127.0.0.1:0"]
+    command += ["-i", "1@s1-eth1", "-i", "2@s1-eth2"]
     command += ["--max-passes", str(1 << 60), str(LOOPS)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
         assert process.stdout is not None
-        assert "P4Runtime on" in process.stdout.readline()
-        net.send(1, *[order(RECIRCULATE)] * 8)
-        net.send(1, *[order(RESUBMIT)] * 8)
+        assert any("P4Runtime on" in line for line in process.stdout)
+        net.send(1, *[order(RECIRCULATE)] * 8, *[order(RESUBMIT)] * 8, order(ONCE))
+        assert len(net.receive(2, 1, 20)) == 1  # so the others go round already
         process.send_signal(signal.SIGTERM)
         said = process.communicate(timeout=20)[0]
     finally:
         process.kill()
     assert process.returncode == 0
-    assert "received 16 packets" in said
+    assert "received 17 packets" in said

@@ -66,8 +66,8 @@ else
 	trap "kill $$!" EXIT; sleep 2; $(SHELL_RUN) --grpc-addr 127.0.0.1:9559
 endif
 
-bench: $(READY)  ## benchmarks, each beside a peer in the same run
-	@$(BIN)/python -m bench
+bench: $(READY)  ## benchmarks, each beside a peer in the same run (ONLY="ports lookups" for some)
+	@$(BIN)/python -m bench $(foreach name,$(ONLY),--only $(name))
 
 clean:  ## remove the environments, caches and run records
 	rm -rf $(VENV) $(SHELL_VENV) runs build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

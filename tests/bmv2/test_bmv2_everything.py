@@ -79,7 +79,7 @@ def cases() -> Iterable[Any]:
             yield pytest.param(path, seed, MANY_PACKETS, id=f"{name}-{seed}", marks=pytest.mark.long)
 
 
-@pytest.mark.parametrize(("path", "seed", "count"), cases())
+@pytest.mark.parametrize(("path", "seed", "count"), list(cases()))
 def test_random_packets_and_entries(path: Path, seed: int, count: int) -> None:
     rng = random.Random(seed)
     document = Program.load(path)._document

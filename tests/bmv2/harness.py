@@ -146,23 +146,36 @@ class Bmv2:
 
     def packet_out(self, payload: bytes, metadata: Iterable[tuple[int, int]], *, expected: int) -> list[Output]:
         """Send a packet-out; what left the ports within 2 s or until `expected` frames, 0.2 s if none is expected."""
-        seen = threading.Event()
+        while (outputs := self._packet_out(payload, list(metadata), expected)) is None:
+            pass  # the switch took a stream that asked who listens for the listener, and refused ours
+        return sorted(outputs)
+
+    def _packet_out(self, payload: bytes, metadata: list[tuple[int, int]], expected: int) -> list[Output] | None:
+        """As `packet_out`; None when nothing was sent, for the switch had a listener already."""
+        seen, refused = threading.Event(), threading.Event()
 
         def while_listening() -> Iterator[Any]:
             self._wait_until_listening()  # what leaves before the switch knows its listener is lost
-            self.client.packet_out(payload, metadata)
-            seen.wait(0.2 if expected == 0 else 2.0)
+            if not refused.is_set():
+                self.client.packet_out(payload, metadata)
+                seen.wait(0.2 if expected == 0 else 2.0)
             yield from ()
 
-        outputs = []
-        for response in self._packet_stream(while_listening(), timeout=30):
-            outputs += [Output(response.port, response.packet)] if response.port in self._ports else []
-            if len(outputs) >= expected > 0:
-                seen.set()
-        return sorted(outputs)
+        outputs: list[Output] = []
+        try:
+            for response in self._packet_stream(while_listening(), timeout=30):
+                outputs += [Output(response.port, response.packet)] if response.port in self._ports else []
+                if len(outputs) >= expected > 0:
+                    seen.set()
+        except grpc.RpcError as error:
+            if error.code() is not grpc.StatusCode.RESOURCE_EXHAUSTED:
+                raise
+            refused.set()
+            return None
+        return outputs
 
     def _wait_until_listening(self) -> None:
-        """Wait until the stream just opened is the switch's listener: it then refuses every other one."""
+        """Wait until the switch has a listener, which the stream just opened should be: it then refuses all others."""
         deadline = time.monotonic() + 10
         while time.monotonic() < deadline:
             try:

@@ -1,7 +1,7 @@
-"""Host agents in virtual time: one protocol core on one host of the emulated fabric.
+"""Host agents in virtual time: protocol cores on the hosts of the emulated fabric.
 
-fabric ──frames──▶ decapsulate ──Datagrams──▶ core ──Datagrams──▶ FrameWriter ──frames──▶ fabric
-                                               └── deadline ──▶ the host's timer
+fabric ──frames──▶ decapsulate ──Datagrams, by job──▶ core ──Datagrams──▶ FrameWriter ──frames──▶ fabric
+                                                       └── deadline ──▶ the host's timer
 """
 
 from __future__ import annotations
@@ -9,6 +9,10 @@ from __future__ import annotations
 from typing import Generic, Protocol, TypeVar
 
 from emulator.fabric import Fabric, Wake
+from hosts.errors import AllreduceTimeout, HostError
+from hosts.messages import by_job
+from hosts.tensors import Reduced, Tensor
+from hosts.worker import WorkerCore
 from topologies import Host, Topology
 from wire.aggregation import AGGREGATION_PORT, generation_distance
 from wire.control import Held, Pause, Resume, ServerPlan, WorkerPlan
@@ -31,13 +35,13 @@ class Core(Protocol):
 AnyCore = TypeVar("AnyCore", bound=Core)
 
 
-class HostAgent(Generic[AnyCore]):
-    """Feeds a core with what arrives at its host, and sends what it wants to send."""
+class VirtualHost:
+    """One host's NIC and timer, for any number of jobs' cores."""
 
-    def __init__(self, fabric: Fabric, topology: Topology, host: Host, core: AnyCore) -> None:
+    def __init__(self, fabric: Fabric, topology: Topology, host: Host) -> None:
         self.name = host.name
-        self.core = core
         self.rejects = Rejects()
+        """Frames that no core was given."""
         self._fabric = fabric
         self._address = int(host.address)
         self._writer = FrameWriter(
@@ -45,11 +49,23 @@ class HostAgent(Generic[AnyCore]):
             source_mac=int(host.mac.replace(":", ""), 16),
             destination_mac=int(topology.attached_switch(host.name).mac.replace(":", ""), 16),
         )
+        self._cores: dict[int, Core] = {}
         self._timer_ns: int | None = None
+
+    @property
+    def now_ns(self) -> int:
+        return self._fabric.now_ns
+
+    def attach(self, core: Core) -> None:
+        """Run a core as well. Raises HostError if its job has one here already."""
+        job = core.plan.job
+        if job in self._cores:
+            raise HostError(f"{self.name}: job {job} has a core here already; a host takes part in it once")
+        self._cores[job] = core
 
     def handle(self, wake: Wake) -> None:
         """Frames have arrived, or the timer has fired."""
-        now_ns = self._fabric.now_ns
+        now_ns = self.now_ns
         if wake.timer:
             self._timer_ns = None
         for frames in wake.frames:
@@ -57,8 +73,45 @@ class HostAgent(Generic[AnyCore]):
             if rejects.total:
                 self.rejects += rejects
             if len(datagrams):
-                self.core.receive(now_ns, datagrams)
+                for job, part in by_job(datagrams, list(self._cores)):
+                    self._cores[job].receive(now_ns, part)
         self.flush()
+
+    def flush(self) -> None:
+        """Send what the cores have to send, and set the timer to the first of their deadlines."""
+        now_ns = self.now_ns
+        for core in self._cores.values():
+            for datagrams in core.poll(now_ns):
+                self._fabric.send(self.name, self._writer.encapsulate(datagrams))
+        deadlines = [deadline for core in self._cores.values() if (deadline := core.deadline_ns) is not None]
+        if deadlines and min(deadlines) != self._timer_ns:
+            self._timer_ns = max(min(deadlines), now_ns)
+            self._fabric.wake(self.name, self._timer_ns)
+
+
+class HostAgent(Generic[AnyCore]):
+    """Feeds a core with what arrives at its host, and sends what it wants to send."""
+
+    def __init__(self, fabric: Fabric, topology: Topology, where: Host | VirtualHost, core: AnyCore) -> None:
+        """`where`: a host for this core alone, or the one that runs it. Raises HostError when that has a core of this
+        job.
+        """
+        self.host = where if isinstance(where, VirtualHost) else VirtualHost(fabric, topology, where)
+        self.name = self.host.name
+        self.core = core
+        self.host.attach(core)
+
+    @property
+    def rejects(self) -> Rejects:
+        return self.host.rejects
+
+    def handle(self, wake: Wake) -> None:
+        """As `VirtualHost.handle`."""
+        self.host.handle(wake)
+
+    def flush(self) -> None:
+        """As `VirtualHost.flush`."""
+        self.host.flush()
 
     def pause(self, pause: Pause) -> Held | None:
         """Stop the core; what it holds. None, and nothing happens, for a late copy from another generation."""
@@ -70,12 +123,32 @@ class HostAgent(Generic[AnyCore]):
             self.core.resume(resume)
             self.flush()
 
-    def flush(self) -> None:
-        """Send what the core has to send, and set the timer to its deadline."""
-        now_ns = self._fabric.now_ns
-        for datagrams in self.core.poll(now_ns):
-            self._fabric.send(self.name, self._writer.encapsulate(datagrams))
-        deadline_ns = self.core.deadline_ns
-        if deadline_ns is not None and deadline_ns != self._timer_ns:
-            self._timer_ns = max(deadline_ns, now_ns)
-            self._fabric.wake(self.name, self._timer_ns)
+
+class VirtualWorker(HostAgent[WorkerCore]):
+    """A worker in virtual time as a `Driver`. Who waits lets the time pass before."""
+
+    @property
+    def rank(self) -> int:
+        return self.core.plan.rank
+
+    @property
+    def workers(self) -> int:
+        """The job's size at its start."""
+        return self.core.plan.workers
+
+    def submit(self, tensor: Tensor, /) -> int:
+        """As `WorkerCore.submit`."""
+        handle = self.core.submit(tensor)
+        self.flush()
+        return handle
+
+    def done(self, handle: int) -> bool:
+        """As `WorkerCore.done`."""
+        return self.core.done(handle)
+
+    def wait(self, handle: int, timeout_s: float) -> Reduced:
+        """The sum, handed out once. Raises `AllreduceTimeout` where it is not there: no time passes here."""
+        reduced = self.core.take(handle)
+        if reduced is None:
+            raise AllreduceTimeout(self.core.waiting_for(self.host.now_ns))
+        return reduced

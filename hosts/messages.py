@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -28,6 +29,9 @@ Column = int | NDArray[np.integer[Any]]
 """One value for all rows, or one per row."""
 
 TYPE_MASK: Final = 0x0F
+_JOB: Final = slice(2, 4)
+"""Where a message has its job's number, big-endian."""
+_JOB_PLACES: Final = np.array([256, 1])
 
 
 def _well_formed_table(size: int) -> BoolArray:
@@ -184,3 +188,18 @@ class MessageWriter:
         payload[:, :HEADER_BYTES] = header
         payload[:, HEADER_BYTES:].view(">i4")[...] = lanes
         return payload
+
+
+def by_job(datagrams: Datagrams, jobs: Sequence[int]) -> list[tuple[int, Datagrams]]:
+    """Datagrams of one size, by the job of this host that they are for; what is for none goes to the first, whose core
+    counts it. Nowhere, where the host has no job.
+    """
+    if len(jobs) < 2 or datagrams.payload.shape[1] < _JOB.stop:
+        return [(job, datagrams) for job in jobs[:1]]
+    numbers = datagrams.payload[:, _JOB].astype(np.int64) @ _JOB_PLACES
+    numbers[~np.isin(numbers, jobs)] = jobs[0]
+    found = np.unique(numbers).tolist()
+    if len(found) == 1:
+        return [(found[0], datagrams)]
+    rows = [(job, numbers == job) for job in found]
+    return [(job, Datagrams(datagrams.addresses[row], datagrams.payload[row])) for job, row in rows]

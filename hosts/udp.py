@@ -13,28 +13,23 @@ import selectors
 import socket
 import threading
 import time
-from collections.abc import Iterable
 from ipaddress import IPv4Address
 from types import TracebackType
 from typing import Final, Self
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from hosts.datagram_socket import DatagramSocket
 from hosts.errors import AllreduceTimeout, EndpointClosed, HostError
+from hosts.messages import by_job
 from hosts.server import ParameterServerCore
 from hosts.tensors import Reduced, Tensor
 from hosts.worker import WorkerCore
 from wire.aggregation import AGGREGATION_PORT
 from wire.control import Held, Resume
-from wire.frames import Datagrams
 
 _LONGEST_LULL_NS: Final = 5_000_000
 """What has arrived waits no longer than this for more."""
-_JOB: Final = slice(2, 4)
-"""Where a message has its job's number, big-endian."""
-_JOB_PLACES: Final = np.array([256, 1])
 
 
 class UdpHost:
@@ -148,7 +143,7 @@ class UdpHost:
                 if (deadline := each.core.deadline_ns) is not None and deadline <= now
             }
             for datagrams in received:
-                for job, part in self._by_job(datagrams):
+                for job, part in by_job(datagrams, list(self._endpoints)):
                     core = due[job] = self._endpoints[job].core
                     core.receive(now, part)
                     lull_ns = min(lull_ns, core.lull_ns)
@@ -158,19 +153,6 @@ class UdpHost:
         for datagrams in out:
             self.socket.send(datagrams)
         return lull_ns
-
-    def _by_job(self, datagrams: Datagrams) -> Iterable[tuple[int, Datagrams]]:
-        """Datagrams of one size, by the job whose core they are for; what is for none goes to one that counts it."""
-        jobs = list(self._endpoints)
-        if len(jobs) < 2 or datagrams.payload.shape[1] < _JOB.stop:
-            return [(job, datagrams) for job in jobs[:1]]
-        numbers = datagrams.payload[:, _JOB].astype(np.int64) @ _JOB_PLACES
-        numbers[~np.isin(numbers, jobs)] = jobs[0]
-        found = np.unique(numbers).tolist()
-        if len(found) == 1:
-            return [(found[0], datagrams)]
-        rows = [(job, numbers == job) for job in found]
-        return [(job, Datagrams(datagrams.addresses[row], datagrams.payload[row])) for job, row in rows]
 
 
 class UdpEndpoint:

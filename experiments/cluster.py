@@ -2,7 +2,7 @@
 
 ::
 
-    Fabric (native event loop) ◀─frames─▶ HostAgent ◀─▶ worker and server cores
+    Fabric (native event loop) ◀─frames─▶ VirtualHost ◀─▶ worker and server cores, one for each shard
        │ packet-in/out
     P4RuntimeServer ◀──── gRPC on loopback ────▶ Controller
 
@@ -32,13 +32,14 @@ from controller.tables import DROP_REASONS, DROPS
 from emulator.fabric import Fabric
 from emulator.p4runtime import P4RuntimeServer
 from emulator.switch import Switch
-from experiments.agents import HostAgent
+from experiments.agents import HostAgent, VirtualHost, VirtualWorker
 from experiments.config import RunConfig
 from experiments.errors import ExperimentError
 from experiments.training import Floats
 from hosts.quantization import chunk_count
 from hosts.server import ParameterServerCore
-from hosts.tensors import Reduced
+from hosts.sharding import ShardedDriver
+from hosts.tensors import Reduced, Tensor
 from hosts.worker import WorkerCore, WorkerOptions
 from p4src import FABRIC_JSON, FABRIC_P4INFO
 from topologies import Endpoint, Routes
@@ -46,7 +47,8 @@ from wire.aggregation import HEADER_BYTES, MESSAGE_BYTES
 from wire.control import Pause, Resume, ServerPlan, WorkerPlan
 from wire.frames import FRAME_HEADER_BYTES, encapsulate
 
-JOB: Final = 1
+FIRST_JOB: Final = 1
+"""Number of the first shard's job; the others' follow."""
 BACKGROUND_PAYLOAD_BYTES: Final = 1_000
 DISCARD_PORT: Final = 9
 """UDP port of the background traffic's receivers (RFC 863)."""
@@ -67,10 +69,11 @@ _LOOK_S: Final = 2e-4
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """The job began to be summed elsewhere."""
+    """A shard of the job began to be summed elsewhere."""
 
     time_ns: int
     switches: tuple[str, ...]
+    shard: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +90,17 @@ class LinkFigures:
     queue_drops: int
 
 
-def gradient_bytes(config: RunConfig) -> int:
-    """What one worker's stream brings onto a link in a step, headers included."""
-    chunks = chunk_count(config.training.options.parameters)
-    return chunks * (MESSAGE_BYTES + FRAME_HEADER_BYTES) + min(chunks, config.job.window) * (
-        HEADER_BYTES + FRAME_HEADER_BYTES
-    )
+def gradient_rounds(config: RunConfig, shard: int) -> tuple[int, int]:
+    """How many rounds with lanes, and how many scale rounds, one of the job's shards has in a step."""
+    whole, shards = chunk_count(config.training.options.parameters), len(config.job.roots)
+    chunks = whole * (shard + 1) // shards - whole * shard // shards  # as `Tensor.cut` shares them out
+    return chunks, min(chunks, config.job.window)
+
+
+def gradient_bytes(config: RunConfig, shard: int) -> int:
+    """What one worker's stream of one shard brings onto a link in a step, headers included."""
+    chunks, scales = gradient_rounds(config, shard)
+    return chunks * (MESSAGE_BYTES + FRAME_HEADER_BYTES) + scales * (HEADER_BYTES + FRAME_HEADER_BYTES)
 
 
 class TimedStrategy:
@@ -122,12 +130,18 @@ class Cluster:
         self._routes = Routes(self.topology)
         self._fabric = Fabric(seed=config.seed)
         self._switches: dict[str, Switch] = {}
-        self._workers: list[HostAgent[WorkerCore]] = []
-        self._server: HostAgent[ParameterServerCore] | None = None
-        self._agents: dict[str, HostAgent[WorkerCore] | HostAgent[ParameterServerCore]] = {}
+        self._jobs = range(FIRST_JOB, FIRST_JOB + len(config.job.roots))
+        self._hosts: dict[str, VirtualHost] = {}
+        self._workers: list[VirtualWorker] = []
+        """Of all shards."""
+        self._drivers: list[ShardedDriver] = []
+        """By rank."""
+        self._agents: dict[tuple[int, str], VirtualWorker | HostAgent[ParameterServerCore]] = {}
+        """By job and host."""
         self._due: list[tuple[int, int, Callable[[], None]]] = []
         self._sequence = 0
-        self._generation = 0
+        self._generations: dict[int, int] = {}
+        """By job, as noted last."""
         self._progress_ns = 0
         self._stack = AsyncExitStack()
 
@@ -174,17 +188,21 @@ class Cluster:
         await self._controller.start()
         await self._warm_up()
         job = self.config.job
-        spec = JobSpec(
-            JOB,
-            tuple(job.workers),
-            job.server,
-            job.slots,
-            job.window,
-            gradient_bytes=gradient_bytes(self.config),
-        )
-        for message in await self._controller.admit(spec, self._fabric.now_ns):
-            self._start_host(message)
-        self._note_placement()
+        for shard, (number, server) in enumerate(zip(self._jobs, job.roots, strict=True)):
+            spec = JobSpec(
+                number,
+                tuple(job.workers),
+                server,
+                job.slots,
+                job.window,
+                gradient_bytes=gradient_bytes(self.config, shard),
+            )
+            for message in await self._controller.admit(spec, self._fabric.now_ns):
+                self._start_host(number, message)
+            self._generations[number] = self._controller.jobs[number].generation
+        for name in job.workers:
+            shards = [worker for worker in self._workers if worker.name == name]
+            self._drivers.append(ShardedDriver(shards))
 
     def _build_fabric(self) -> None:
         topology, fabric = self.topology, self._fabric
@@ -194,7 +212,7 @@ class Cluster:
             switch.load(program)
             self._switches[node.name] = switch
             fabric.add_switch(node.name, switch)
-        participants = {*self.config.job.workers, self.config.job.server}
+        participants = {*self.config.job.workers, *self.config.job.roots}
         for host in topology.hosts:
             fabric.add_host(host.name, poll_ns=self.config.host_poll, sink=host.name not in participants)
         for link in topology.links:
@@ -226,16 +244,18 @@ class Cluster:
         """Let probes see the fabric before the first placement."""
         await self._run(lambda: self._fabric.now_ns >= self.config.control.warm_up, "the warm-up")
 
-    def _start_host(self, message: Message) -> None:
-        host = self.topology.host(message.host)
+    def _start_host(self, job: int, message: Message) -> None:
+        name = message.host
+        if name not in self._hosts:
+            self._hosts[name] = VirtualHost(self._fabric, self.topology, self.topology.host(name))
+        where = self._hosts[name]
         match message.content:
             case WorkerPlan() as plan:
-                worker = HostAgent(self._fabric, self.topology, host, WorkerCore(plan, WorkerOptions()))
+                worker = VirtualWorker(self._fabric, self.topology, where, WorkerCore(plan, WorkerOptions()))
                 self._workers.append(worker)
-                self._agents[host.name] = worker
+                self._agents[job, name] = worker
             case ServerPlan() as plan:
-                self._server = HostAgent(self._fabric, self.topology, host, ParameterServerCore(plan))
-                self._agents[host.name] = self._server
+                self._agents[job, name] = HostAgent(self._fabric, self.topology, where, ParameterServerCore(plan))
             case other:
                 raise ExperimentError(f"{message.host}: a job starts with plans, not with {type(other).__name__}")
 
@@ -248,16 +268,12 @@ class Cluster:
     async def allreduce(self, gradients: Sequence[Floats], weight: int) -> tuple[list[Reduced], int]:
         """Sum one tensor per worker in the fabric; what reached each worker, and how long it took in virtual time."""
         started_ns = self._fabric.now_ns
-        handles = []
-        for worker, gradient in zip(self._workers, gradients, strict=True):
-            handles.append(worker.core.submit(gradient, name="gradient", weight=weight))
-            worker.flush()
+        handles = [
+            driver.submit(Tensor(gradient, workers=driver.workers, name="gradient", weight=weight))
+            for driver, gradient in zip(self._drivers, gradients, strict=True)
+        ]
         await self._run(lambda: all(worker.core.idle for worker in self._workers), "the workers' sums")
-        totals = []
-        for worker, handle in zip(self._workers, handles, strict=True):
-            total = worker.core.take(handle)
-            assert total is not None
-            totals.append(total)
+        totals = [driver.wait(handle, 0) for driver, handle in zip(self._drivers, handles, strict=True)]
         return totals, self._fabric.now_ns - started_ns
 
     async def compute(self, duration_ns: int) -> None:
@@ -273,7 +289,7 @@ class Cluster:
             control_ns = max(self._next_control_ns(), self._fabric.now_ns)
             target_ns = min(control_ns, limit_ns, until_ns if until_ns is not None else limit_ns)
             for wake in self._fabric.run(target_ns):
-                self._agents[wake.host].handle(wake)
+                self._hosts[wake.host].handle(wake)
             if self._fabric.now_ns >= control_ns:
                 await self._control()
             if self._fabric.now_ns >= limit_ns:
@@ -300,8 +316,7 @@ class Cluster:
         await self._packet_outs_arrived()
         for message in messages:
             self._after_latency(lambda message=message: self._tell(message))  # type: ignore[misc]
-        if JOB in self._controller.jobs:
-            self._note_placement()
+        self._note_placements()
 
     def _report_progress(self, now_ns: int) -> None:
         """Tell the controller how far the workers are, so that it knows the job's own traffic, and when it is stuck."""
@@ -310,7 +325,7 @@ class Cluster:
         self._progress_ns = now_ns
         for worker in self._workers:
             core = worker.core
-            self._controller.heartbeat(JOB, worker.name, core.rounds_complete, now_ns, waiting=not core.idle)
+            self._controller.heartbeat(core.plan.job, worker.name, core.rounds_complete, now_ns, waiting=not core.idle)
 
     async def _packet_outs_arrived(self) -> None:
         """Packet-outs are not acknowledged: wait until the switches have them all, or time would go on without them."""
@@ -325,33 +340,36 @@ class Cluster:
 
     def _tell(self, message: Message) -> None:
         """A message of the controller reaches its host; the answer sets out."""
-        agent = self._agents[message.host]
+        host = message.host
         match message.content:
-            case Pause() as pause:
-                if (held := agent.pause(pause)) is not None:
-                    self._after_latency(lambda: self._controller.held(JOB, agent.name, held))
-            case Resume() as resume:
-                agent.resume(resume)
-                self._after_latency(lambda: self._controller.resumed(JOB, agent.name, resume.plan.generation))
+            case Pause(job) as pause:
+                if (held := self._agents[job, host].pause(pause)) is not None:
+                    self._after_latency(lambda: self._controller.held(job, host, held))
+            case Resume(plan) as resume:
+                self._agents[plan.job, host].resume(resume)
+                self._after_latency(lambda: self._controller.resumed(plan.job, host, plan.generation))
             case other:
-                raise ExperimentError(f"{message.host}: a running job is not told {type(other).__name__}")
+                raise ExperimentError(f"{host}: a running job is not told {type(other).__name__}")
 
-    def _note_placement(self) -> None:
-        """Record where the job is summed, when that has changed."""
-        plan = self._controller.jobs[JOB]
-        if plan.generation != self._generation:
-            self._generation = plan.generation
-            self._moves.append(Moved(self._fabric.now_ns, tuple(sorted(plan.placement.switches))))
+    def _note_placements(self) -> None:
+        """Record where the shards are summed, when that has changed."""
+        plans = self._controller.jobs
+        for shard, job in enumerate(self._generations):
+            plan = plans[job]
+            if plan.generation != self._generations[job]:
+                self._generations[job] = plan.generation
+                root = {plan.placement.root} - {plan.spec.server}
+                self._moves.append(Moved(self._fabric.now_ns, tuple(sorted(plan.placement.switches | root)), shard))
 
     def _state(self) -> str:
         """What the user of a stuck run should see."""
-        waiting = [worker.name for worker in self._workers if not worker.core.idle]
+        waiting = sorted({worker.name for worker in self._workers if not worker.core.idle})
         return f"waiting are {', '.join(waiting) or 'none of the workers'}"
 
     # --- figures ---
 
     def take_moves(self) -> list[Moved]:
-        """Placements since the last call; the first one is the job's start."""
+        """What moved since the last call."""
         moves, self._moves = self._moves, []
         return moves
 
@@ -361,10 +379,10 @@ class Cluster:
         return self._strategy.decisions_ms
 
     @property
-    def tree(self) -> dict[str, str]:
-        """Every worker and summing switch → the node that it sends to."""
-        placement = self._controller.jobs[JOB].placement
-        return {**placement.aggregators, **placement.parents}
+    def trees(self) -> list[dict[str, str]]:
+        """By shard: every worker and summing switch → the node that it sends to."""
+        placements = [self._controller.jobs[job].placement for job in self._jobs]
+        return [{**placement.aggregators, **placement.parents} for placement in placements]
 
     @property
     def resends(self) -> int:
@@ -405,8 +423,8 @@ class Cluster:
         figures = list(self.links())
         drops["link loss"] = sum(figure.lost_packets for figure in figures)
         drops["queue full"] = sum(figure.queue_drops for figure in figures)
+        drops["host: not a datagram"] = sum(host.rejects.total for host in self._hosts.values())
         for agent in self._agents.values():
             for reason, count in agent.core.counters.drops.items():
                 drops[f"host: {reason}"] = drops.get(f"host: {reason}", 0) + count
-            drops["host: not a datagram"] = drops.get("host: not a datagram", 0) + agent.rejects.total
         return {reason: count for reason, count in drops.items() if count}

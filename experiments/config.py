@@ -11,15 +11,28 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Self
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from controller.strategies import STRATEGIES
 from experiments.errors import ExperimentError
 from experiments.training import TrainingOptions
+from hosts.quantization import chunk_count
 from topologies import Topology, TopologyError
 from topologies.units import parse_delay, parse_rate
 
 LARGEST_WINDOW: Final = 512
+
+NEED_SERVER: Final = frozenset({"ps"})
+"""Strategies that cannot do with a switch as the root."""
 
 
 def _quantity(parse: Callable[[object], int]) -> BeforeValidator:
@@ -50,7 +63,10 @@ class JobConfig(_Section):
     """Who takes part in the job."""
 
     workers: list[str] = Field(min_length=1)
-    server: str
+    server: str | None = None
+    """The parameter server's host; without this and `servers` the root is a switch."""
+    servers: list[str] | None = Field(None, min_length=1)
+    """Hosts of several parameter servers, which share every tensor's chunks."""
     window: int = Field(16, ge=1, le=LARGEST_WINDOW)
     """W: most rounds in flight."""
     slots: int = Field(32, ge=2, le=2 * LARGEST_WINDOW)
@@ -64,9 +80,20 @@ class JobConfig(_Section):
             raise ValueError(f"window {self.window} needs at least {2 * self.window} slots, not {self.slots}")
         if len(set(self.workers)) < len(self.workers):
             raise ValueError("a host is named twice among the workers; each host runs one worker")
-        if self.server in self.workers:
-            raise ValueError(f"server {self.server} is a worker too; give the parameter server a host of its own")
+        if self.server is not None and self.servers is not None:
+            raise ValueError(f"server {self.server} and servers {', '.join(self.servers)} are both given; keep one")
+        hosts = [host for host in self.roots if host is not None]
+        for host in hosts:
+            if host in self.workers:
+                raise ValueError(f"server {host} is a worker too; give the parameter server a host of its own")
+            if hosts.count(host) > 1:
+                raise ValueError(f"{host} is named twice among the servers; each host runs one")
         return self
+
+    @property
+    def roots(self) -> tuple[str | None, ...]:
+        """The server of each shard; None: a switch is its root."""
+        return (self.server,) if self.servers is None else tuple(self.servers)
 
 
 class TrainingConfig(_Section):
@@ -139,14 +166,41 @@ class RunConfig(_Section):
     marking: MarkingConfig = MarkingConfig()
     strategies: list[str] = Field(["ps", "rack", "random", "agg"], min_length=1)
 
+    @model_validator(mode="after")
+    def _share_out(self) -> Self:
+        chunks = chunk_count(self.training.options.parameters)
+        if len(self.job.roots) > chunks:
+            raise ValueError(
+                f"job.servers: {len(self.job.roots)} servers share the chunks of a gradient, which has {chunks}; "
+                "name no more than that"
+            )
+        return self
+
+    @model_validator(mode="before")
+    @classmethod
+    def _those_that_go(cls, data: Any) -> Any:
+        """Without a server, and where the file names no strategies: those that need none."""
+        if not isinstance(data, dict) or "strategies" in data or not isinstance(job := data.get("job"), dict):
+            return data
+        if job.get("server") is not None or job.get("servers") is not None:
+            return data
+        usual: list[str] = cls.model_fields["strategies"].default
+        return {**data, "strategies": [name for name in usual if name not in NEED_SERVER]}
+
     @field_validator("strategies")
     @classmethod
-    def _known(cls, names: list[str]) -> list[str]:
+    def _known(cls, names: list[str], others: ValidationInfo) -> list[str]:
         for name in names:
             if name not in STRATEGIES:
                 raise ValueError(f'strategy "{name}" is unknown; there are {", ".join(sorted(STRATEGIES))}')
         if len(set(names)) < len(names):
             raise ValueError("a strategy is named twice; name each once")
+        job: JobConfig | None = others.data.get("job")  # there is none where it is wrong itself
+        if job is not None and None in job.roots and (needing := [name for name in names if name in NEED_SERVER]):
+            raise ValueError(
+                f"{', '.join(needing)} needs a parameter server and the job has none; "
+                f"without one go {', '.join(sorted(STRATEGIES.keys() - NEED_SERVER))}"
+            )
         return names
 
     @classmethod
@@ -187,7 +241,8 @@ class RunConfig(_Section):
         """Every host that the run names is one of the fabric's. Raises `ExperimentError`."""
         topology = self.topology
         named = [("job.workers", name) for name in self.job.workers]
-        named.append(("job.server", self.job.server))
+        key = "job.server" if self.job.servers is None else "job.servers"
+        named += [(key, name) for name in self.job.roots if name is not None]
         for index, flow in enumerate(self.background):
             named += [
                 (f"background.{index}.source", flow.source),

@@ -3,7 +3,7 @@
 ::
 
     this process: MininetFabric, Controller ◀─P4Runtime─▶ weir-switch or simple_switch_grpc, one each
-                  ControlService on a unix socket ◀─gRPC─▶ worker processes, parameter server (in the hosts' namespaces)
+                  ControlService on a unix socket ◀─gRPC─▶ workers, parameter servers: processes in their namespaces
 
 The sums are the virtual fabric's, bit for bit; times are the machine's.
 """
@@ -30,14 +30,13 @@ from controller.service import ControlService
 from controller.session import Pipeline, SwitchSession
 from controller.strategies import strategy as strategy_named
 from controller.tables import DROP_REASONS, DROPS
-from experiments.cluster import ADAPTIVE, gradient_bytes
+from experiments.cluster import ADAPTIVE, gradient_bytes, gradient_rounds
 from experiments.config import FlowConfig, RunConfig
 from experiments.errors import ExperimentError
 from experiments.record import MininetResult, StrategyResult
 from experiments.training import load_digits
 from experiments.worker_process import WorkerReport, WorkerTask
 from hosts import ControlClient
-from hosts.quantization import chunk_count
 from p4src import FABRIC_JSON, FABRIC_P4INFO
 from topologies import Routes
 from topologies.mininet_fabric import MininetFabric, SwitchKind
@@ -61,12 +60,13 @@ async def run_in_mininet(
     config: RunConfig,
     virtual: StrategyResult,
     fabric: MininetFabric,
-    job: int,
+    first_job: int,
     advance: Callable[[int], object] = lambda _: None,
 ) -> MininetResult:
     """Train the job once in a running fabric, under the strategy of `virtual`, the same run in virtual time.
 
-    `job` is its number, which no job has had in this fabric: the switches' slots still hold the rounds of those.
+    `first_job` is its number, or its first shard's, which the others' follow. No job has had them in this fabric: the
+    switches' slots still hold the rounds of those.
     `advance` is called now and then with the number of steps that all workers have completed. Raises ExperimentError,
     and the other rooms' errors, where the job does not finish.
     """
@@ -80,32 +80,37 @@ async def run_in_mininet(
         service = await stack.enter_async_context(ControlService(controller, address=f"unix:{folder}/control"))
         await asyncio.sleep(config.control.warm_up * SLOWER / 1e9)
         client = stack.enter_context(ControlClient(service.address))
-        registration = await asyncio.to_thread(
-            client.register,
-            config.job.workers,
-            config.job.server,
-            job=job,
-            slots=config.job.slots,
-            window=config.job.window,
-            gradient_bytes=gradient_bytes(config),
-            policy="abort",
-        )
-        processes = stack.enter_context(_Processes(config, fabric, service.address, registration, folder))
+        registrations = [
+            await asyncio.to_thread(
+                client.register,
+                config.job.workers,
+                server,
+                job=first_job + shard,
+                slots=config.job.slots,
+                window=config.job.window,
+                gradient_bytes=gradient_bytes(config, shard),
+                policy="abort",
+            )
+            for shard, server in enumerate(config.job.roots)
+        ]
+        processes = stack.enter_context(_Processes(config, fabric, service.address, registrations, folder))
         other = stack.enter_context(_OtherTraffic(config, virtual, fabric))
         reports = asyncio.ensure_future(processes.reports())
-        tree: dict[str, str] = {}
+        trees: list[dict[str, str]] = [{} for _ in registrations]
         generation = 0
         while not reports.done():
             await asyncio.wait([reports], timeout=_LOOK_S)
-            for state in await asyncio.to_thread(client.jobs):
-                steps = state.rounds // _rounds_of_a_step(config)
+            states = await asyncio.to_thread(client.jobs)
+            if states:
+                steps = min(state.rounds // sum(gradient_rounds(config, state.job - first_job)) for state in states)
                 advance(steps)
                 other.at_step(steps)
-                placement = controller.jobs[state.job].placement
-                tree, generation = {**placement.aggregators, **placement.parents}, state.generation
+            for number, plan in controller.jobs.items():
+                placement, generation = plan.placement, max(generation, plan.generation)
+                trees[number - first_job] = {**placement.aggregators, **placement.parents}
         by_rank = await reports
         drops = {reason: count - drops_before[reason] for reason, count in (await _switch_drops(sessions)).items()}
-        return _result(virtual.strategy, fabric, by_rank, drops, tree, generation, other.notes, started)
+        return _result(virtual.strategy, fabric, by_rank, drops, trees, generation, other.notes, started)
 
 
 async def _open_sessions(stack: AsyncExitStack, fabric: MininetFabric) -> dict[str, SwitchSession]:
@@ -148,17 +153,12 @@ async def _switch_drops(sessions: Mapping[str, SwitchSession]) -> dict[str, int]
     return drops
 
 
-def _rounds_of_a_step(config: RunConfig) -> int:
-    chunks = chunk_count(config.training.options.parameters)
-    return chunks + min(chunks, config.job.window)
-
-
 def _result(
     strategy: str,
     fabric: MininetFabric,
     reports: Sequence[WorkerReport],
     drops: dict[str, int],
-    tree: dict[str, str],
+    trees: list[dict[str, str]],
     generation: int,
     notes: Sequence[str],
     started: float,
@@ -182,7 +182,7 @@ def _result(
         resends=sum(report.resends for report in reports),
         drops={reason: count for reason, count in drops.items() if count},
         generation=generation,
-        tree=tree,
+        trees=trees,
         notes=[*fabric.notes, *notes],
         wall_s=time.perf_counter() - started,
     )
@@ -192,18 +192,23 @@ class _Processes:
     """The job's processes in the hosts' namespaces; all are ended with it."""
 
     def __init__(
-        self, config: RunConfig, fabric: MininetFabric, control: str, registration: pb.Registration, folder: Path
+        self,
+        config: RunConfig,
+        fabric: MininetFabric,
+        control: str,
+        registrations: Sequence[pb.Registration],
+        folder: Path,
     ) -> None:
         self._config = config
         self._fabric = fabric
         self._control = control
-        self._registration = registration
+        self._registrations = registrations
         self._digits = folder / "digits.npz"
         load_digits(config.seed).save(self._digits)
         self._started: list[Popen[str]] = []
 
     def __enter__(self) -> _Processes:
-        self._pool = ThreadPoolExecutor(max_workers=len(self._registration.seats))
+        self._pool = ThreadPoolExecutor(max_workers=sum(len(each.seats) for each in self._registrations))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -213,38 +218,44 @@ class _Processes:
 
     async def reports(self) -> list[WorkerReport]:
         """Start all, wait until all have ended; by rank. Raises ExperimentError when one fails, with its last words."""
-        config, job = self._config, self._registration.job
-        loop = asyncio.get_running_loop()
+        config = self._config
+        seats: list[list[tuple[int, str]]] = [[] for _ in config.job.workers]
         ends = []
-        for seat in self._registration.seats:
-            if seat.HasField("rank"):
-                task = WorkerTask(
-                    control=self._control,
-                    job=job,
-                    token=seat.token,
-                    rank=seat.rank,
-                    workers=len(config.job.workers),
-                    seed=config.seed,
-                    training=config.training.options,
-                    digits=str(self._digits),
-                    timeout_s=_STEP_S,
-                )
-                command, words = ["experiments.worker_process"], task.dump()
-            else:
-                command, words = ["hosts.agent", self._control, str(job)], seat.token + "\n"
-            process = self._fabric.popen(
-                seat.host,
-                [sys.executable, "-m", *command],
-                stdin=PIPE,
-                stdout=PIPE,
-                stderr=PIPE,
-                text=True,
-                env={**os.environ, **_ONE_THREAD},
+        for registration in self._registrations:
+            for seat in registration.seats:
+                if seat.HasField("rank"):
+                    seats[seat.rank].append((registration.job, seat.token))
+                else:
+                    command = ["hosts.agent", self._control, str(registration.job)]
+                    ends.append(self._start(seat.host, command, seat.token + "\n"))
+        for rank, host in enumerate(config.job.workers):
+            task = WorkerTask(
+                control=self._control,
+                seats=seats[rank],
+                rank=rank,
+                workers=len(config.job.workers),
+                seed=config.seed,
+                training=config.training.options,
+                digits=str(self._digits),
+                timeout_s=_STEP_S,
             )
-            self._started.append(process)
-            ends.append(loop.run_in_executor(self._pool, _outcome, f"{seat.host}", process, words))
+            ends.append(self._start(host, ["experiments.worker_process"], task.dump()))
         said = await asyncio.gather(*ends)
         return [WorkerReport.load(text) for text in said if text]
+
+    def _start(self, host: str, command: Sequence[str], words: str) -> asyncio.Future[str]:
+        """Run a module on a host, with these words as its input; what it says."""
+        process = self._fabric.popen(
+            host,
+            [sys.executable, "-m", *command],
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=PIPE,
+            text=True,
+            env={**os.environ, **_ONE_THREAD},
+        )
+        self._started.append(process)
+        return asyncio.get_running_loop().run_in_executor(self._pool, _outcome, host, process, words)
 
 
 def _outcome(host: str, process: Popen[str], words: str) -> str:

@@ -46,6 +46,8 @@ class MoveRecord(_Record):
     time_ns: int
     switches: list[str]
     """The switches that sum from now on."""
+    shard: int = 0
+    """Which of the job's servers it is about, by its place among them."""
 
 
 class StrategyResult(_Record):
@@ -69,8 +71,9 @@ class StrategyResult(_Record):
     """SHA-256 of the final weights, the same at every worker."""
     fabric: str
     """Digest of every frame that the fabric carried, with its time and port."""
-    tree: dict[str, str]
-    """At the end of the run: every worker and summing switch → the node that it sends to; the root is no key."""
+    trees: list[dict[str, str]]
+    """At the end of the run, for each of the job's servers (one without): every worker and summing switch → the node
+    that it sends to; the root is no key."""
     moves: list[MoveRecord]
     link_load: dict[str, float]
     """Load of each directed link (named by its sending endpoint) over the run, 0…1."""
@@ -109,8 +112,8 @@ class MininetResult(_Record):
     drops: dict[str, int]
     """Packets dropped, by reason, over all switches and workers; reasons that never occurred are left out."""
     generation: int
-    """Of the job at its end; it began in generation 1."""
-    tree: dict[str, str]
+    """Of the job at its end, the highest among its shards; it began in generation 1."""
+    trees: list[dict[str, str]]
     """At the end, as in the virtual fabric."""
     notes: list[str]
     """What the machine or the switches could not do of what the run asks for."""

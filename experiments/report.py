@@ -172,10 +172,12 @@ def _html_list(lines: list[str]) -> str:
 
 
 def _html_moves(record: RunRecord) -> str:
+    sharded = len(record.config.job.roots) > 1
     lines = [
         html.escape(
             f"{LABELS.get(result.strategy, result.strategy)}: step {move.step}, {move.time_ns / 1e6:.1f} ms: "
-            f"now summed at {', '.join(move.switches) or 'the parameter server'}"
+            + (f"part of {record.config.job.roots[move.shard]} " if sharded else "")
+            + f"now summed at {', '.join(move.switches) or 'the parameter server'}"
         )
         for result in record.results
         for move in result.moves

@@ -70,14 +70,15 @@ def _run_in_mininet(
     results = []
     with MininetFabric(config.topology, kind) as fabric:
         progress.update(task, completed=1)
-        for number, result in enumerate(virtual, start=1):
+        for index, result in enumerate(virtual):
             label = f"{report.LABELS.get(result.strategy, result.strategy)}, Mininet"
             task = progress.add_task(label, total=config.training.steps)
 
             def advance(steps: int, task: TaskID = task) -> None:
                 progress.update(task, completed=steps)
 
-            results.append(asyncio.run(run_in_mininet(config, result, fabric, number, advance)))
+            first_job = 1 + index * len(config.job.roots)
+            results.append(asyncio.run(run_in_mininet(config, result, fabric, first_job, advance)))
             advance(config.training.steps)
     return results
 
@@ -97,7 +98,7 @@ async def run_strategy(config: RunConfig, strategy: str, advance: Callable[[], o
             sums.append(_digest_of_all(strategy, step, totals))
             job.apply([total.mean() for total in totals])
             moves += [
-                MoveRecord(step=step, time_ns=moved.time_ns, switches=list(moved.switches))
+                MoveRecord(step=step, time_ns=moved.time_ns, switches=list(moved.switches), shard=moved.shard)
                 for moved in cluster.take_moves()
             ]
             if advance is not None:
@@ -124,8 +125,8 @@ async def run_strategy(config: RunConfig, strategy: str, advance: Callable[[], o
             accuracy=job.accuracy(),
             weights=digests.pop(),
             fabric=cluster.digest(),
-            tree=cluster.tree,
-            moves=moves[1:],
+            trees=cluster.trees,
+            moves=moves,
             link_load={str(link.end): round(link.load, 6) for link in links},
             queues=[QueueTrace(port=str(longest.end), time_ns=times, depth_packets=depths)],
             solver_ms=cluster.decisions_ms,

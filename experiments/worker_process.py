@@ -10,12 +10,15 @@ import json
 import logging
 import sys
 import time
+from collections import Counter
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
 from experiments.training import Digits, TrainingJob, TrainingOptions, digest
-from hosts import HostError, Membership, WorkerOptions
+from hosts import Communicator, HostError, Membership, UdpHost, WorkerOptions
+from hosts.sharding import ShardedDriver
 
 PATIENT: Final = WorkerOptions(initial_timeout_ns=100_000_000, least_timeout_ns=20_000_000)
 """Many processes share few cores: what takes long is seldom lost."""
@@ -27,8 +30,8 @@ class WorkerTask:
 
     control: str
     """Where the control service listens."""
-    job: int
-    token: str
+    seats: list[tuple[int, str]]
+    """Number and token of each job that shares the gradients, in the order of the servers."""
     rank: int
     workers: int
     seed: int
@@ -44,7 +47,8 @@ class WorkerTask:
     @classmethod
     def load(cls, text: str) -> WorkerTask:
         values = json.loads(text)
-        return cls(**{**values, "training": TrainingOptions(**values["training"])})
+        seats = [(job, token) for job, token in values["seats"]]
+        return cls(**{**values, "seats": seats, "training": TrainingOptions(**values["training"])})
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,26 +79,42 @@ def train(task: WorkerTask) -> WorkerReport:
     """Raises HostError where the job cannot go on."""
     job = TrainingJob(task.training, task.workers, task.seed, Digits.load(Path(task.digits)))
     begun, ended, sums = [], [], []
-    with Membership(task.control, task.job, task.token, timeout_s=task.timeout_s, options=PATIENT) as membership:
+    with ExitStack() as stack:
+        memberships = _join(task, stack)
+        communicator = Communicator(
+            ShardedDriver([membership.worker for membership in memberships]), timeout_s=task.timeout_s
+        )
         for step in range(task.training.steps):
             gradient = job.gradient(task.rank, step)
             begun.append(time.monotonic_ns())
-            total = membership.communicator.allreduce_many({"gradient": gradient}, weight=task.training.batch)[
-                "gradient"
-            ]
+            total = communicator.allreduce_many({"gradient": gradient}, weight=task.training.batch)["gradient"]
             ended.append(time.monotonic_ns())
             sums.append(digest(total.array))
             job.apply_to(task.rank, total.mean())
-        counters = membership.counters
+        counters = [membership.counters for membership in memberships]
+    drops: Counter[str] = Counter()
+    for each in counters:
+        drops.update(each.drops)
     return WorkerReport(
         begun_ns=begun,
         ended_ns=ended,
         sums=sums,
         weights=job.digests()[task.rank],
         accuracy=job.accuracy(task.rank),
-        resends=counters.retransmitted,
-        drops={reason: count for reason, count in counters.drops.items() if count},
+        resends=sum(each.retransmitted for each in counters),
+        drops={reason: count for reason, count in drops.items() if count},
     )
+
+
+def _join(task: WorkerTask, stack: ExitStack) -> list[Membership]:
+    """Take the rank in all of the task's jobs, one after the other as all workers do, over the first one's socket."""
+    memberships: list[Membership] = []
+    host: UdpHost | None = None
+    for number, token in task.seats:
+        membership = Membership(task.control, number, token, timeout_s=task.timeout_s, host=host, options=PATIENT)
+        memberships.append(stack.enter_context(membership))
+        host = membership.worker.endpoint.host
+    return memberships
 
 
 def main() -> None:

@@ -66,6 +66,19 @@ def test_errors_reach_the_user_as_one_line(content: dict[str, Any], tmp_path: Pa
         ({"job": {"workers": ["h1"], "server": "h1"}}, "server h1 is a worker too"),
         ({"job": {"workers": ["h1"], "server": "h2", "slots": 48}}, "slots 48 is not a power of two; use 64"),
         ({"job": {"workers": ["h1"], "server": "h2", "window": 32}}, "window 32 needs at least 64 slots, not 32"),
+        ({"job": {"workers": ["h1"], "servers": []}}, "job.servers: List should have at least 1 item"),
+        ({"job": {"workers": ["h1"], "servers": ["h2", "h2"]}}, "h2 is named twice among the servers"),
+        ({"job": {"workers": ["h1"], "servers": ["h2", "h1"]}}, "server h1 is a worker too"),
+        ({"job": {"workers": ["h1"], "servers": ["h2", "h99"]}}, 'job.servers: fabric leaf-spine has no host "h99"'),
+        ({"job": {"workers": ["h1"], "server": "h2", "servers": ["h3"]}}, "server h2 and servers h3 are both given"),
+        (
+            {"job": {"workers": ["h1"], "servers": ["h2", "h3"]}, "training": {"hidden": 1}},
+            "job.servers: 2 servers share the chunks of a gradient, which has 1",
+        ),
+        (
+            {"job": {"workers": ["h1", "h2"], "server": None}, "strategies": ["agg", "ps"]},
+            "strategies: ps needs a parameter server and the job has none; without one go agg",
+        ),
         ({"fabric": {"name": "x", "switches": {"s1": {}}, "links": 3}}, "links"),
     ],
 )
@@ -142,3 +155,18 @@ def test_the_command_finds_its_files_from_any_folder(tmp_path: Path) -> None:
         check=True,
     )
     assert done.stdout == "True\n"
+
+
+@pytest.mark.parametrize("job", [{}, {"server": None}])
+def test_without_a_server_the_strategies_are_those_that_need_none(
+    content: dict[str, Any], tmp_path: Path, job: dict[str, Any]
+) -> None:
+    del content["strategies"]
+    assert "ps" in RunConfig.load(write(tmp_path, content)).strategies
+    content["job"] = {"workers": ["h1", "h2"], **job}
+    config = RunConfig.load(write(tmp_path, content))
+    assert config.job.roots == (None,)
+    assert "agg" in config.strategies
+    assert "ps" not in config.strategies
+    with pytest.raises(ExperimentError, match="--strategy: strategies: ps needs a parameter server"):
+        config.with_strategies(["ps"])

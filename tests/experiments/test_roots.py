@@ -1,0 +1,107 @@
+"""Training gives the same bits whoever is the root of a job's trees: a parameter server, several, or a switch."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from experiments import report
+from experiments.config import RunConfig
+from experiments.record import RunRecord, StrategyResult
+from experiments.run import execute, run_strategy
+from experiments.training import TrainingJob, train_without_network
+from hosts import reference_sum
+from topologies.drawing import ROLES
+
+SERVERS = ["h12", "h9", "h6"]
+ROOTS: Mapping[str, dict[str, Any]] = {
+    "server": {"server": "h12"},
+    "switch": {"server": None},
+    "servers": {"servers": SERVERS},
+}
+
+
+def rooted(config: RunConfig, kind: str, strategies: list[str], **job: Any) -> RunConfig:
+    """A few steps of the demo's job, with such a root, as a run file would say it."""
+    data = config.model_dump()
+    data["job"] = {**{k: v for k, v in data["job"].items() if k not in ("server", "servers")}, **ROOTS[kind], **job}
+    data["training"] = {**data["training"], "steps": 6}
+    return RunConfig.model_validate({**data, "strategies": strategies})
+
+
+@pytest.fixture(scope="module")
+def executed(short: RunConfig, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[RunRecord, Path]]:
+    out, quiet = tmp_path_factory.mktemp("runs"), Console(quiet=True)
+    strategies = {"server": ["agg"], "switch": ["agg"], "servers": ["ps", "agg"]}
+    return {kind: execute(rooted(short, kind, strategies[kind]), out, quiet) for kind in ROOTS}
+
+
+@pytest.fixture(scope="module")
+def agg(executed: dict[str, tuple[RunRecord, Path]]) -> dict[str, StrategyResult]:
+    return {kind: record.results[-1] for kind, (record, _) in executed.items()}
+
+
+def test_sums_and_weights_are_the_same_bits_under_every_root(
+    short: RunConfig, executed: dict[str, tuple[RunRecord, Path]], agg: dict[str, StrategyResult]
+) -> None:
+    config = rooted(short, "switch", ["agg"])
+    alone = TrainingJob(config.training.options, len(config.job.workers), config.seed)
+    train_without_network(alone, reference_sum)
+    assert {result.weights for record, _ in executed.values() for result in record.results} == {alone.digests()[0]}
+    assert agg["switch"].sums == agg["servers"].sums == agg["server"].sums
+    assert all(report.claims(record)[0][0] for record, _ in executed.values())
+
+
+def test_without_a_server_a_switch_is_the_root_of_all_workers(short: RunConfig, agg: dict[str, StrategyResult]) -> None:
+    (tree,) = agg["switch"].trees
+    assert set(short.job.workers) <= tree.keys()
+    (root,) = set(tree.values()) - tree.keys()
+    assert short.topology.is_switch(root)
+
+
+def test_servers_have_a_tree_each_and_part_of_the_load(
+    short: RunConfig, executed: dict[str, tuple[RunRecord, Path]]
+) -> None:
+    for result in executed["servers"][0].results:
+        assert [set(tree.values()) - tree.keys() for tree in result.trees] == [{server} for server in SERVERS]
+    quiet = short.model_copy(update={"background": []})  # which ends at the hosts of two of the servers
+    at_three, at_one = (asyncio.run(run_strategy(rooted(quiet, kind, ["ps"]), "ps")) for kind in ("servers", "server"))
+    assert at_three.busiest_link_bytes < 0.4 * at_one.busiest_link_bytes
+    assert at_three.mean_ms < 0.6 * at_one.mean_ms
+
+
+@pytest.mark.parametrize("kind", ["switch", "servers"])
+def test_a_lossy_run_is_exact_and_its_replay_reproduces_every_figure(short: RunConfig, kind: str) -> None:
+    config = rooted(short, kind, ["agg"]).model_copy(update={"loss": 0.01})
+    first, again = (asyncio.run(run_strategy(config, "agg")) for _ in range(2))
+    clean = TrainingJob(config.training.options, len(config.job.workers), config.seed)
+    train_without_network(clean, reference_sum)
+    assert first.weights == clean.digests()[0]
+    assert first.resends > 0
+    assert again.reproducible() == first.reproducible()
+
+
+def test_records_load_and_pictures_show_every_server(executed: dict[str, tuple[RunRecord, Path]]) -> None:
+    marks = {}
+    for kind, (record, folder) in executed.items():
+        assert RunRecord.load(folder) == record
+        marks[kind] = (folder / "fabric-agg.svg").read_text().count(ROLES["server"])
+    assert marks["switch"] == 0 < marks["server"] < marks["servers"]
+
+
+@pytest.mark.parametrize("kind", ["switch", "servers"])
+def test_a_job_moves_under_every_root_and_training_does_not_notice(short: RunConfig, kind: str) -> None:
+    config = rooted(short, kind, ["agg"])
+    config = config.model_copy(update={"training": short.training})
+    result = asyncio.run(run_strategy(config, "agg"))
+    assert result.moves
+    assert {move.shard for move in result.moves} <= set(range(len(config.job.roots)))
+    assert all(move.switches for move in result.moves)
+    alone = TrainingJob(config.training.options, len(config.job.workers), config.seed)
+    train_without_network(alone, reference_sum)
+    assert result.weights == alone.digests()[0]

@@ -2,7 +2,8 @@
 the strategy finds no place.
 
     asked for ─▶ the strategy's placement ─┬─▶ taken
-                                           └─ no room ─▶ fewer slots ─▶ the server alone, or any switch as root
+                                           └─ no room ─▶ fewer slots ─▶ the server with as few switches as its
+                                                           fan-in allows, or any switch as root
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from typing import Final
 from controller.errors import ControllerError, OutOfMemory, PlanError
 from controller.generations import History
 from controller.memory import Allotment, FabricMemory
-from controller.placement import Placement, PlacementError, Problem, should_move
+from controller.placement import Placement, PlacementError, Problem, fitted, should_move
 from controller.plan import JobPlan, JobSpec, job_plan
-from controller.strategies import Agg, ParameterServer, Strategy
+from controller.strategies import Agg, Strategy
 from controller.telemetry import Snapshot
 from topologies.errors import TopologyError
 from topologies.model import Endpoint, Topology
 from topologies.routing import Routes
+from wire.aggregation import FAN_IN
 
 LEAST_SHARE: Final = 8
 """A job may be given this fraction of the slots that it asked for, and no less."""
@@ -191,16 +193,23 @@ class Planner:
         return any(not room[s.name] for s in self.topology.switches if s.slots and s.name not in self._lost)
 
     def _fall_back(self, spec: JobSpec, workers: tuple[str, ...], links: Snapshot, tight: str) -> tuple[Placement, str]:
-        other: Strategy = Agg() if spec.server is None else ParameterServer()
         try:
             if self.cut_off(spec, workers):
                 raise PlacementError(tight)
-            placement = other.place(self.problem(spec, workers, links), self._rng)
-        except ControllerError:
-            raise PlacementError(tight) from None
+            problem = self.problem(spec, workers, links)
+            placement = Agg().place(problem, self._rng) if spec.server is None else fitted(problem, {})
+        except ControllerError as error:
+            raise PlacementError(tight if str(error) in tight else f"{tight}; and otherwise {error}") from None
         except TopologyError as error:
             raise PlacementError(f"job {spec.job}: {error}") from None
-        where = f"at its server {spec.server} alone" if spec.server is not None else f"with {placement.root} as root"
+        if spec.server is None:
+            where = f"with {placement.root} as root"
+        elif placement.parents:
+            where = (
+                f"at its server {spec.server} and in {', '.join(placement.parents)}, since it takes {FAN_IN} children"
+            )
+        else:
+            where = f"at its server {spec.server} alone"
         return placement, f"summed {where}: {tight}"
 
 

@@ -1,9 +1,12 @@
 """The ways to place a job, by name, behind one interface.
 
 ps      every worker sends to the parameter server
-rack    a rack with two workers or more sums on its own leaf, the others send to the server
+rack    a rack with two workers or more sums on its own leaf, the others send to the root
 random  every worker takes one of the nodes that it may send to, at random
 agg     the exact LP, over telemetry
+
+The root is the parameter server, or, for all but ps, a switch where there is none. With rack and random the sums go
+straight there, unless a node would get more children than it takes: then some workers or sums go by further switches.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from controller.placement import Placement, PlacementError, Problem
+from controller.placement import Placement, PlacementError, Problem, fitted
 from controller.placement.search import AggSearch
 from wire.aggregation import FAN_IN
 
@@ -29,28 +32,35 @@ class ParameterServer:
     """No switch sums anything."""
 
     def place(self, problem: Problem, rng: random.Random) -> Placement:
-        return _checked("ps", problem, dict.fromkeys(problem.workers, _server("ps", problem)))
+        if problem.server is None:
+            raise PlacementError("strategy ps needs a parameter server and the job has none; name one, or use agg")
+        if len(problem.workers) > FAN_IN:
+            raise PlacementError(
+                f"strategy ps sums at {problem.server} alone, which takes at most {FAN_IN} children, and the job has "
+                f"{len(problem.workers)} workers; use rack, random or agg, which put switches in between"
+            )
+        placement = Placement(dict.fromkeys(problem.workers, problem.server), {}, problem.server)
+        placement.check(problem)
+        return placement
 
 
 class RackOnly:
-    """As SwitchML and ATP do within a rack: leaves sum, and each sends one stream to the server."""
+    """As SwitchML and ATP do within a rack: leaves sum, and each sends one stream to the root."""
 
     def place(self, problem: Problem, rng: random.Random) -> Placement:
-        server = _server("rack", problem)
-        aggregators: dict[str, str] = {}
+        wanted: dict[str, str] = {}
         for rack, workers in problem.racks.items():
-            sums = len(workers) > 1 and problem.takes(rack)
-            aggregators.update(dict.fromkeys(workers, rack if sums else server))
-        return _checked("rack", problem, aggregators)
+            if len(workers) > 1 and problem.takes(rack):
+                wanted.update(dict.fromkeys(workers, rack))
+        return _nearest(problem, wanted)
 
 
 class RandomSwitch:
     """A switch for every worker by lot, among those that it has one shortest path to and that have room."""
 
     def place(self, problem: Problem, rng: random.Random) -> Placement:
-        server = _server("random", problem)
         taken: dict[str, int] = {}
-        aggregators: dict[str, str] = {}
+        wanted: dict[str, str] = {}
         for worker in problem.workers:
             eligible = [
                 switch.name
@@ -59,9 +69,10 @@ class RandomSwitch:
                 and problem.routes.unique_path(worker, switch.name) is not None
                 and taken.get(switch.name, 0) < FAN_IN
             ]
-            aggregators[worker] = rng.choice(eligible) if eligible else server
-            taken[aggregators[worker]] = taken.get(aggregators[worker], 0) + 1
-        return _checked("random", problem, aggregators)
+            if eligible:
+                wanted[worker] = rng.choice(eligible)
+                taken[wanted[worker]] = taken.get(wanted[worker], 0) + 1
+        return _nearest(problem, wanted)
 
 
 @dataclass
@@ -91,16 +102,8 @@ def strategy(name: str) -> Strategy:
     return STRATEGIES[name]()
 
 
-def _server(name: str, problem: Problem) -> str:
-    if problem.server is None:
-        raise PlacementError(f"strategy {name} needs a parameter server and the job has none; name one, or use agg")
-    return problem.server
-
-
-def _checked(name: str, problem: Problem, aggregators: dict[str, str]) -> Placement:
-    """Every switch in use sends its sum to the server."""
-    server = _server(name, problem)
-    parents = dict.fromkeys(sorted(set(aggregators.values()) - {server}), server)
-    placement = Placement(aggregators, parents, server)
+def _nearest(problem: Problem, wanted: Mapping[str, str]) -> Placement:
+    """The placement with fan-in kept that is nearest to the wanted one."""
+    placement = fitted(problem, wanted)
     placement.check(problem)
     return placement

@@ -1,10 +1,12 @@
 """Placement: which switches sum which workers' gradients, from fabric, job and what telemetry says of the links.
 
 `problem` has the question and the answer, `cost` the predicted completion time, `network` the streams' choices as a
-flow network, `lp` its exact linear program, `search` the sets of switches tried around it. Pure: no I/O, no clock.
+flow network, `lp` its exact linear program, `search` the sets of switches tried around it, `fan_in` the tree nearest to
+a wanted one in which no node has too many children. Pure: no I/O, no clock.
 """
 
 from controller.placement.cost import Costs, predicted_completion_time, should_move
+from controller.placement.fan_in import fitted
 from controller.placement.problem import LinkLoad, Placement, PlacementError, Problem
 
 __all__ = [
@@ -13,6 +15,7 @@ __all__ = [
     "Placement",
     "PlacementError",
     "Problem",
+    "fitted",
     "predicted_completion_time",
     "should_move",
 ]

@@ -21,9 +21,10 @@ from itertools import combinations
 from typing import Final
 
 from controller.placement.cost import Costs, Streams
+from controller.placement.fan_in import fitted
 from controller.placement.lp import Effort, FlowProgram
 from controller.placement.network import Network, build
-from controller.placement.problem import Placement, PlacementError, Problem
+from controller.placement.problem import Placement, Problem
 from topologies.routing import Routes
 from wire.aggregation import FAN_IN
 
@@ -60,10 +61,10 @@ class AggSearch:
         fillers = {root: _Filler(problem, costs, root, self) for root in roots}
         for filler in fillers.values():
             _Screen(filler, screened).run()
-        if not screened:
-            raise PlacementError(
-                f"no switch has room for the job of {', '.join(problem.workers)}; free slots, or give it a server"
-            )
+        if not screened:  # no set tried is wide enough
+            narrow = fitted(problem, {})
+            chosen = frozenset(narrow.parents) | ({narrow.root} - {problem.server})
+            screened[narrow.root, chosen] = _key(costs, narrow), narrow
         best = sorted(screened.items(), key=lambda item: item[1][0])[:FILLED_BY_LP]
         found = [placement for _, (_, placement) in best]
         for (root, chosen), _ in best:

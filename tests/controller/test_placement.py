@@ -7,9 +7,18 @@ import random
 from collections.abc import Iterator, Mapping
 from ipaddress import IPv4Address
 
+import networkx
 import pytest
 
-from controller.placement import Costs, LinkLoad, Placement, PlacementError, Problem, predicted_completion_time
+from controller.placement import (
+    Costs,
+    LinkLoad,
+    Placement,
+    PlacementError,
+    Problem,
+    fitted,
+    predicted_completion_time,
+)
 from controller.placement.cost import Streams
 from controller.placement.lp import FlowProgram
 from controller.placement.network import SINK, Network, build
@@ -205,6 +214,60 @@ def gap(seed: int) -> float:
     found.check(problem)
     assert costs.completion_seconds(found) >= best - 1e-12, f"seed {seed}: found is not among all placements"
     return costs.completion_seconds(found) / best
+
+
+def has_tree(problem: Problem, fan_in: int) -> bool:
+    """Whether any set of switches and any root makes a tree of parents nearer to the root, by a flow for each."""
+    switches = [switch.name for switch in problem.topology.switches if problem.takes(switch.name)]
+    return any(
+        _flows(problem, fan_in, root, frozenset(chosen) - {root})
+        for root in ([problem.server] if problem.server is not None else switches)
+        for size in range(len(switches) + 1)
+        for chosen in itertools.combinations(switches, size)
+    )
+
+
+def _flows(problem: Problem, fan_in: int, root: str, chosen: frozenset[str]) -> bool:
+    routes, graph = problem.routes, networkx.DiGraph()
+    for parent in (root, *chosen):
+        graph.add_edge(("into", parent), "end", capacity=fan_in)
+    for child in (*problem.workers, *chosen):
+        graph.add_edge("start", child, capacity=1)
+        for parent in (root, *chosen):
+            nearer = child in problem.workers or routes.hops(parent, root) < routes.hops(child, root)
+            single = parent == problem.server or routes.unique_path(child, parent) is not None
+            if child != parent and nearer and single:
+                graph.add_edge(child, ("into", parent), capacity=1)
+    flow: float = networkx.maximum_flow_value(graph, "start", "end")
+    return flow == len(problem.workers) + len(chosen)
+
+
+def test_a_tree_is_found_wherever_one_exists(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With nodes that take 2 or 3 children, so that small fabrics are narrow, against all sets of switches."""
+    found = {True: 0, False: 0}
+    for seed in range(60):
+        rng = random.Random(seed)
+        fan_in = rng.choice((2, 3))
+        for module in ("fan_in", "problem", "search", "network"):
+            monkeypatch.setattr(f"controller.placement.{module}.FAN_IN", fan_in)
+        topology = rng.choice((leaf_spine(3, 2, 3), leaf_spine(3, 1, 3), random_fabric(rng)))
+        server, *workers = rng.sample([host.name for host in topology.hosts], rng.randint(4, len(topology.hosts)))
+        room = {switch.name: int(rng.random() < 0.8) for switch in topology.switches}
+        with_server = rng.random() < 0.6
+        problem = Problem(Routes(topology), tuple(workers), server if with_server else None, 1_000, room=room)
+        wanted = {worker: name for worker in workers if rng.random() < 0.8 for name in [rng.choice(list(room))]}
+        exists = has_tree(problem, fan_in)
+        found[exists] += 1
+        for place in (lambda: fitted(problem, wanted), lambda: AggSearch().place(problem)):  # noqa: B023
+            if not exists:
+                with pytest.raises(PlacementError, match=r"no tree sums|no switch has room|no switch with room is one"):
+                    place()
+                continue
+            placement = place()
+            placement.check(problem)
+            for child, parent in (*placement.aggregators.items(), *placement.parents.items()):
+                assert parent == problem.server or problem.routes.unique_path(child, parent) is not None, f"seed {seed}"
+    assert min(found.values()) >= 5, found
 
 
 def test_fat_tree_has_a_tree_of_three_levels() -> None:

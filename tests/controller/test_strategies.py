@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import random
+import re
 
 import pytest
 
-from controller.placement import LinkLoad, Placement, PlacementError, Problem, predicted_completion_time, should_move
+from controller.placement import (
+    LinkLoad,
+    Placement,
+    PlacementError,
+    Problem,
+    fitted,
+    predicted_completion_time,
+    should_move,
+)
 from controller.strategies import STRATEGIES, strategy
-from topologies import Endpoint, Routes, Topology, leaf_spine
+from topologies import Endpoint, Routes, Topology, fat_tree, leaf_spine
+from wire.aggregation import FAN_IN
 
 GBIT = 1_000_000_000
 WORKERS = tuple(f"h{i}" for i in range(1, 9))
@@ -98,15 +108,81 @@ def test_agg_keeps_to_switches_with_room() -> None:
         place("agg", Problem(problem.routes, ("h1", "h2"), None, 1, room={}))
 
 
+def fits(problem: Problem, placement: Placement) -> None:
+    """A tree over the workers, fan-in kept, all streams on paths that no hash decides, but for those to the server."""
+    placement.check(problem)
+    assert max(map(len, placement.children.values())) <= FAN_IN
+    for child, parent in (*placement.aggregators.items(), *placement.parents.items()):
+        assert parent == problem.server or problem.routes.unique_path(child, parent) is not None, (child, parent)
+
+
 def test_more_workers_than_one_node_takes_become_a_tree() -> None:
     fabric = leaf_spine(2, 1, 40)
     workers = tuple(f"h{i}" for i in range(1, 71))
     problem = Problem(Routes(fabric), workers, "h80", 1_000_000)
-    with pytest.raises(PlacementError, match="h80 70 children; a node takes at most 32"):
+    with pytest.raises(
+        PlacementError, match=r"ps sums at h80 alone, which takes at most 32 children, and .* 70 workers"
+    ):
         place("ps", problem)
-    placement = place("agg", problem)
-    placement.check(problem)
-    assert max(map(len, placement.children.values())) <= 32
+    for name in ("rack", "random", "agg"):
+        fits(problem, place(name, problem))
+    rack = place("rack", problem)
+    off = [worker for worker in workers if rack.aggregators[worker] != fabric.attached_switch(worker).name]
+    assert (len(off), rack.parents) == (8, {"s1": "h80", "s2": "h80"})  # 8 of s1's 40, for whom the server has places
+
+
+def test_rack_sends_the_sums_that_the_server_cannot_take_by_a_spine() -> None:
+    problem = Problem(Routes(leaf_spine(40, 2, 3)), tuple(f"h{i}" for i in range(1, 118)), "h120", 1_000_000)
+    placement = place("rack", problem)
+    fits(problem, placement)
+    assert placement.aggregators == {w: problem.topology.attached_switch(w).name for w in problem.workers}
+    assert len(placement.parents) == 40, "39 racks, and no more than one spine"
+    assert len(placement.children["h120"]) <= FAN_IN
+
+
+@pytest.mark.parametrize("name", ["rack", "random"])
+@pytest.mark.parametrize("server", [True, False])
+def test_a_fat_tree_of_more_racks_than_one_node_takes(name: str, server: bool) -> None:
+    fabric = fat_tree(10)  # 50 racks of 5
+    hosts = [host.name for host in fabric.hosts]
+    problem = Problem(Routes(fabric), tuple(hosts[:-1]), hosts[-1] if server else None, 1_000_000)
+    fits(problem, place(name, problem))
+
+
+@pytest.mark.parametrize("name", ["rack", "random", "agg"])
+def test_random_fabrics_get_a_tree_or_the_reason_why_not(name: str) -> None:
+    """All ways agree on whether there is a tree."""
+    placed = 0
+    for seed in range(8 if name == "agg" else 40):
+        rng = random.Random(seed)
+        fabric = leaf_spine(rng.randint(2, 5), rng.randint(1, 3), rng.randint(20, 40))
+        server, *workers = rng.sample([host.name for host in fabric.hosts], rng.randint(34, len(fabric.hosts)))
+        room = {switch.name: int(rng.random() < 0.7) for switch in fabric.switches}
+        with_server = rng.random() < 0.7
+        problem = Problem(Routes(fabric), tuple(workers), server if with_server else None, 1_000_000, room=room)
+        try:
+            fitted(problem, {})
+        except PlacementError as refused:
+            with pytest.raises(PlacementError, match=re.escape(str(refused))):
+                place(name, problem, seed)
+        else:
+            placed += 1
+            fits(problem, place(name, problem, seed))
+    assert placed
+
+
+def test_why_nothing_fits_is_said() -> None:
+    routes = Routes(leaf_spine(2, 1, 40))
+    workers = tuple(f"h{i}" for i in range(1, 71))
+    for name in ("rack", "random", "agg"):
+        with pytest.raises(PlacementError, match="server h80 and the 1 switches with room at most 63 workers"):
+            place(name, Problem(routes, workers, "h80", 1, room={"s3": 1}))
+        with pytest.raises(PlacementError, match="no switch has room for the job of h1, h2; free slots"):
+            place(name, Problem(routes, ("h1", "h2"), None, 1, room={}))
+    # with two spines, only s1 has room, which racks 2 and 3 reach by two ways each
+    two_ways = Problem(Routes(leaf_spine(3, 2, 2)), ("h1", "h3", "h5"), None, 1, room={"s1": 1})
+    with pytest.raises(PlacementError, match="no switch with room is one that h1, h3, h5 can be summed at: paths must"):
+        place("rack", two_ways)
 
 
 def test_unknown_strategy_is_answered_with_the_right_ones() -> None:

@@ -1,0 +1,189 @@
+"""Trees in which no node has more children than it can take, as near as may be to what a strategy wants.
+
+A strategy says which switch each worker's stream is to be summed by. Where every such switch can send its sum straight
+to the root, and nobody gets more than FAN_IN children, that is the tree. Else a mixed-integer program decides:
+
+    y_s   whether switch s sums                       x_{a,p}   streams of rack or switch a that go to p
+
+    Σ_p x_{r,p} = workers of rack r       Σ_p x_{s,p} = y_s       Σ_a x_{a,s} ≤ FAN_IN · y_s,  Σ_a x_{a,root} ≤ FAN_IN
+
+with an arc from a to p where the shortest path is the only one, or p is the server, and p is nearer to the root than a
+switch a is, so that no circle can be. It moves the fewest workers from where they are wanted, and then takes the fewest
+switches.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import scipy.optimize  # type: ignore[import-untyped]
+import scipy.sparse  # type: ignore[import-untyped]
+
+from controller.placement.problem import Placement, PlacementError, Problem
+from wire.aggregation import FAN_IN
+
+_INFEASIBLE: Final = 2
+"""`scipy.optimize.milp`'s status."""
+
+
+def fitted(problem: Problem, wanted: Mapping[str, str]) -> Placement:
+    """The tree with the most workers where they are `wanted` (a switch; the root for those not in it).
+
+    Without a server, the root is the switch nearest to all racks for which there is such a tree. Raises PlacementError,
+    which names the cause, when no root has one.
+    """
+    roots = [problem.server] if problem.server is not None else _central_first(problem)
+    for root in roots:
+        placement = _plain(problem, root, wanted) or _Program(problem, root, FAN_IN).solve(wanted)
+        if placement is not None:
+            return placement
+    raise PlacementError(_cause(problem, roots))
+
+
+def _central_first(problem: Problem) -> list[str]:
+    """The switches with room that all racks have a way to, by their distance from the workers."""
+    routes = problem.routes
+    usable = [
+        switch.name
+        for switch in problem.topology.switches
+        if problem.takes(switch.name) and all(routes.reaches(rack, switch.name) for rack in problem.racks)
+    ]
+    return sorted(usable, key=lambda name: sum(routes.hops(worker, name) for worker in problem.workers))
+
+
+def _plain(problem: Problem, root: str, wanted: Mapping[str, str]) -> Placement | None:
+    """Everyone where wanted, and every switch's sum straight to the root; None where that is no tree."""
+    aggregators = {worker: wanted.get(worker, root) for worker in problem.workers}
+    switches = sorted(set(aggregators.values()) - {root})
+    placement = Placement(aggregators, dict.fromkeys(switches, root), root)
+    fits = all(len(mine) <= FAN_IN for mine in placement.children.values())
+    edges = (*aggregators.items(), *placement.parents.items())
+    return placement if fits and all(_may_send(problem, *edge) for edge in edges) else None
+
+
+def _may_send(problem: Problem, child: str, parent: str) -> bool:
+    if parent == problem.server:
+        return problem.routes.reaches(child, parent)
+    return problem.takes(parent) and problem.routes.unique_path(child, parent) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class _Arc:
+    """Streams from a rack's workers, or from a switch that sums."""
+
+    source: str
+    sink: str
+    most: int
+    cost: int
+    summed: bool
+    """Whether the stream is a switch's sum."""
+    moved: bool = False
+    """Whether these are workers who are wanted elsewhere."""
+
+
+class _Program:
+    """The mixed-integer program for one root."""
+
+    def __init__(self, problem: Problem, root: str, fan_in: int) -> None:
+        self._problem, self._root, self._fan_in = problem, root, fan_in
+        routes = problem.routes
+        self._distance = {
+            switch.name: routes.hops(switch.name, root)
+            for switch in problem.topology.switches
+            if switch.name != root and problem.takes(switch.name) and routes.reaches(switch.name, root)
+        }
+
+    def solve(self, wanted: Mapping[str, str]) -> Placement | None:
+        """None where there is no tree."""
+        arcs = [*self._rack_arcs(wanted), *self._switch_arcs()]
+        switches = list(self._distance)
+        columns = {name: index for index, name in enumerate(switches)}
+        racks = self._problem.racks
+        if racks.keys() - {arc.source for arc in arcs if not arc.summed}:
+            return None
+        leaving = {(rack, False): row for row, rack in enumerate(racks)}
+        leaving |= {(name, True): len(racks) + index for name, index in columns.items()}
+        entering = {name: len(leaving) + index for index, name in enumerate((*switches, self._root))}
+        cells = [(leaving[name, True], column, -1) for name, column in columns.items()]
+        cells += [(entering[name], column, -self._fan_in) for name, column in columns.items()]
+        for column, arc in enumerate(arcs, start=len(switches)):
+            cells += [(leaving[arc.source, arc.summed], column, 1), (entering[arc.sink], column, 1)]
+        rows, places, values = zip(*cells, strict=True)
+        shape = len(leaving) + len(entering), len(switches) + len(arcs)
+        supply = [len(workers) for workers in racks.values()] + [0] * len(switches)
+        solved = scipy.optimize.milp(
+            np.array([1] * len(switches) + [arc.cost for arc in arcs]),
+            integrality=np.ones(shape[1]),
+            bounds=scipy.optimize.Bounds(0, np.array([1] * len(switches) + [arc.most for arc in arcs])),
+            constraints=scipy.optimize.LinearConstraint(
+                scipy.sparse.csr_array((values, (rows, places)), shape=shape),
+                np.array(supply + [-np.inf] * len(entering)),
+                np.array(supply + [0] * len(switches) + [self._fan_in]),
+            ),
+            options={"mip_rel_gap": 0.0},
+        )
+        if solved.status == _INFEASIBLE:
+            return None
+        if solved.x is None:
+            raise PlacementError(f"HiGHS ended the fan-in program with: {solved.message}; it should be optimal")
+        flows = np.round(solved.x[len(switches) :]).astype(np.int64)
+        return self._placement(wanted, {arc: int(flow) for arc, flow in zip(arcs, flows, strict=True) if flow})
+
+    def _rack_arcs(self, wanted: Mapping[str, str]) -> Iterable[_Arc]:
+        dear = len(self._distance) + 1
+        for rack, workers in self._problem.racks.items():
+            wishes = Counter(wanted.get(worker, self._root) for worker in workers)
+            for sink in (*self._distance, self._root):
+                if _may_send(self._problem, rack, sink):
+                    if wishes[sink]:
+                        yield _Arc(rack, sink, wishes[sink], 0, summed=False)
+                    if wishes[sink] < len(workers):
+                        yield _Arc(rack, sink, len(workers) - wishes[sink], dear, summed=False, moved=True)
+
+    def _switch_arcs(self) -> Iterable[_Arc]:
+        for source, distance in self._distance.items():
+            nearer = [name for name, other in self._distance.items() if other < distance]
+            for sink in (*nearer, self._root):
+                if _may_send(self._problem, source, sink):
+                    yield _Arc(source, sink, 1, 0, summed=True)
+
+    def _placement(self, wanted: Mapping[str, str], flows: Mapping[_Arc, int]) -> Placement:
+        stay = {(arc.source, arc.sink): flow for arc, flow in flows.items() if not arc.summed and not arc.moved}
+        leave: dict[str, list[str]] = {}
+        for arc, flow in flows.items():
+            if arc.moved:
+                leave.setdefault(arc.source, []).extend([arc.sink] * flow)
+        aggregators: dict[str, str] = {}
+        for worker in self._problem.workers:
+            rack, sink = self._problem.topology.attached_switch(worker).name, wanted.get(worker, self._root)
+            if stay.get((rack, sink), 0):
+                stay[rack, sink] -= 1
+            else:
+                sink = leave[rack].pop()
+            aggregators[worker] = sink
+        parents = {arc.source: arc.sink for arc in flows if arc.summed}
+        return Placement(aggregators, {name: parents[name] for name in sorted(parents)}, self._root)
+
+
+def _cause(problem: Problem, roots: list[str]) -> str:
+    """Why there is no tree, and what would help."""
+    names, count = ", ".join(problem.workers), len(problem.workers)
+    room = sum(problem.takes(switch.name) for switch in problem.topology.switches)
+    if problem.server is None:
+        if not room:
+            return f"no switch has room for the job of {names}; free slots, or give it a server"
+        if not any(_Program(problem, root, count + room).solve({}) for root in roots):
+            return f"no switch with room is one that {names} can be summed at: paths must be single; give it a server"
+        nodes, who = room, f"the {room} switches with room"
+    else:
+        nodes, who = room + 1, f"server {problem.server} and the {room} switches with room"
+    most = FAN_IN * nodes - (nodes - 1)
+    limit = f"at most {most} workers" if count > most else "have too few single paths between them"
+    return (
+        f"no tree sums {count} workers: a node takes at most {FAN_IN} children, and {who} {limit}; "
+        "free slots in more switches, or take fewer workers"
+    )

@@ -74,6 +74,36 @@ def test_sums_and_weights_are_the_virtual_fabrics_bit_for_bit(kind: SwitchKind, 
 
 
 @pytest.mark.skipif(obstacle() is not None, reason=f"Mininet: {obstacle()}")
+@pytest.mark.parametrize(
+    ("job", "strategies", "roots"),
+    [
+        ({"workers": ["h1", "h2", "h3"]}, ["agg"], [{"s1", "s2", "s3"}]),
+        ({"workers": ["h1", "h3"], "servers": ["h2", "h4"]}, ["ps", "agg"], [{"h2"}, {"h4"}]),
+    ],
+    ids=["switch", "servers"],
+)
+def test_other_roots_than_one_server_give_the_same_bits(
+    job: dict[str, Any], strategies: list[str], roots: list[set[str]], run_file: Path
+) -> None:
+    job = {**job, "window": 8, "slots": 16}
+    run_file.write_text(yaml.safe_dump({**RUN, "job": job, "background": [], "strategies": strategies}))
+    command = [*WEIR, "run", str(run_file), "--fabric", "mininet", "--out", str(run_file.parent / "runs"), "--json"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=240)
+    assert done.returncode == 0, done.stderr
+    record = RunRecord.load(Path(json.loads(done.stdout)["folder"]))
+    assert [real.strategy for real in record.mininet] == strategies
+    for virtual, real in zip(record.results, record.mininet, strict=True):
+        assert len(real.sums) == 4
+        assert (real.sums, real.weights) == (virtual.sums, virtual.weights)
+        assert real.weights == record.reference_weights
+        for result in (virtual, real):
+            for tree, possible in zip(result.trees, roots, strict=True):
+                (root,) = set(tree.values()) - tree.keys()
+                assert root in possible
+                assert set(job["workers"]) <= tree.keys()
+
+
+@pytest.mark.skipif(obstacle() is not None, reason=f"Mininet: {obstacle()}")
 def test_a_signal_ends_the_run_and_leaves_nothing(run_file: Path) -> None:
     run_file.write_text(yaml.safe_dump({**RUN, "training": {"hidden": 4, "steps": 100_000}, "strategies": ["ps"]}))
     mark = f"WEIR_TEST_MARK={run_file.parent}"

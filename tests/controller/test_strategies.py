@@ -16,7 +16,10 @@ from controller.placement import (
     predicted_completion_time,
     should_move,
 )
+from controller.plan import JobSpec
+from controller.planner import Planner
 from controller.strategies import STRATEGIES, strategy
+from controller.telemetry import Snapshot
 from topologies import Endpoint, Routes, Topology, fat_tree, leaf_spine
 from wire.aggregation import FAN_IN
 
@@ -183,6 +186,27 @@ def test_why_nothing_fits_is_said() -> None:
     two_ways = Problem(Routes(leaf_spine(3, 2, 2)), ("h1", "h3", "h5"), None, 1, room={"s1": 1})
     with pytest.raises(PlacementError, match="no switch with room is one that h1, h3, h5 can be summed at: paths must"):
         place("rack", two_ways)
+
+
+def test_the_controller_falls_back_on_the_server_with_no_more_switches_than_its_fan_in_needs() -> None:
+    topology = leaf_spine(2, 1, 40)
+    planner = Planner(topology, Routes(topology), strategy("ps"), 0)
+    links = Snapshot({}, frozenset(), frozenset())
+    spec = JobSpec(1, tuple(f"h{i}" for i in range(1, 71)), "h80")
+    grant = planner.grant(spec, links)
+    fits(planner.problem(spec, spec.workers, links), grant.placement)
+    assert len(grant.placement.parents) == 2
+    assert re.match(
+        r"summed at its server h80 and in s\d, s\d, since it takes 32 children: strategy ps sums at h80 alone",
+        grant.note,
+    )
+    few = planner.grant(JobSpec(2, spec.workers[:FAN_IN], "h80"), links)
+    assert (few.placement.parents, few.note) == ({}, "")
+    planner.out_of_reach = frozenset(("s1", "s2"))
+    with pytest.raises(
+        PlacementError, match=r"ps sums at h80 alone.*; and otherwise no tree sums 70 .* at most 63 workers"
+    ):
+        planner.grant(spec, links)
 
 
 def test_unknown_strategy_is_answered_with_the_right_ones() -> None:

@@ -1,4 +1,5 @@
-"""A thousand workers on one fabric: summed rack by rack, and (long) where the exact LP puts them."""
+"""A thousand workers on one fabric: summed rack by rack, and (long) by further switches and where the exact LP puts
+them."""
 
 from __future__ import annotations
 
@@ -20,15 +21,19 @@ QUIET = replace(OPTIONS, probe_period_ns=1_000 * MS, lease_ns=None, patience_ns=
 
 
 @pytest.mark.parametrize(
-    ("name", "with_server"),
+    ("name", "with_server", "racks"),
     [
-        ("rack", True),
-        pytest.param("agg", True, marks=pytest.mark.long),
-        pytest.param("agg", False, marks=pytest.mark.long),
+        ("rack", True, 32),
+        pytest.param("rack", True, 40, marks=pytest.mark.long),
+        pytest.param("rack", False, 40, marks=pytest.mark.long),
+        pytest.param("random", True, 40, marks=pytest.mark.long),
+        pytest.param("agg", True, 32, marks=pytest.mark.long),
+        pytest.param("agg", False, 32, marks=pytest.mark.long),
     ],
 )
-async def test_a_thousand_workers_hold_the_same_exact_sum(name: str, with_server: bool) -> None:
-    topology = leaf_spine(32, 1 if name == "rack" else 2, 32)
+async def test_a_thousand_workers_hold_the_same_exact_sum(name: str, with_server: bool, racks: int) -> None:
+    """On more racks than the root takes children, their sums go by a spine too."""
+    topology = leaf_spine(racks, 1 if (name, racks) == ("rack", 32) else 2, -(-1024 // racks))
     rig = Rig(
         topology,
         strategy(name),

@@ -15,7 +15,7 @@ from topologies.model import Topology
 from wire.aggregation import LANES
 
 FABRICS = {"leaf-spine": lambda: leaf_spine(4, 2, 4), "fat-tree": lambda: fat_tree(4)}
-WAYS = [(name, True) for name in STRATEGIES] + [("agg", False)]
+WAYS = [(name, True) for name in STRATEGIES] + [(name, False) for name in STRATEGIES if name != "ps"]
 
 
 async def sum_exactly(topology: Topology, name: str, with_server: bool, seed: int) -> Rig:

@@ -37,7 +37,7 @@ def rooted(config: RunConfig, kind: str, strategies: list[str], **job: Any) -> R
 @pytest.fixture(scope="module")
 def executed(short: RunConfig, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[RunRecord, Path]]:
     out, quiet = tmp_path_factory.mktemp("runs"), Console(quiet=True)
-    strategies = {"server": ["agg"], "switch": ["agg"], "servers": ["ps", "agg"]}
+    strategies = {"server": ["agg"], "switch": ["rack", "random", "agg"], "servers": ["ps", "agg"]}
     return {kind: execute(rooted(short, kind, strategies[kind]), out, quiet) for kind in ROOTS}
 
 
@@ -57,11 +57,14 @@ def test_sums_and_weights_are_the_same_bits_under_every_root(
     assert all(report.claims(record)[0][0] for record, _ in executed.values())
 
 
-def test_without_a_server_a_switch_is_the_root_of_all_workers(short: RunConfig, agg: dict[str, StrategyResult]) -> None:
-    (tree,) = agg["switch"].trees
-    assert set(short.job.workers) <= tree.keys()
-    (root,) = set(tree.values()) - tree.keys()
-    assert short.topology.is_switch(root)
+def test_without_a_server_a_switch_is_the_root_of_all_workers(
+    short: RunConfig, executed: dict[str, tuple[RunRecord, Path]]
+) -> None:
+    for result in executed["switch"][0].results:
+        (tree,) = result.trees
+        assert set(short.job.workers) <= tree.keys()
+        (root,) = set(tree.values()) - tree.keys()
+        assert short.topology.is_switch(root)
 
 
 def test_servers_have_a_tree_each_and_part_of_the_load(

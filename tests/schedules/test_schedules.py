@@ -12,7 +12,6 @@ import time
 import numpy as np
 import pytest
 
-from controller.errors import ControllerError
 from tests.schedules.mutants import MUTANTS, Mutant, mutated
 from tests.schedules.play import Seen, play
 from tests.schedules.schedule import Schedule
@@ -54,7 +53,7 @@ async def test_a_broken_rule_is_found(mutant: Mutant) -> None:
         for seed in range(QUICK):
             try:
                 await play(Schedule.draw(seed))
-            except (AssertionError, ControllerError) as error:
+            except Exception as error:  # noqa: BLE001 (a broken rule may break whatever relies on it)
                 found = f"{mutant.name}: WEIR_SEED={seed}: {str(error)[-300:]}"
                 break
     assert found, f"{mutant.name}: none of {QUICK} schedules finds it"

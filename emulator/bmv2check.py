@@ -158,12 +158,12 @@ def _check_parser(document: Document) -> None:
 def _check_action(document: Document, action: Action) -> None:
     for name, width in action.params:
         _check_range(width, 1, MOST_BITS, action.name, f"width of the parameter {name}")
-    for index, primitive in enumerate(action.body):
+    for primitive in action.body:
         _check_values(document, primitive.args, len(action.params), primitive.where)
         if primitive.op in _JUMPS:
             target = primitive.args[-1] if primitive.args else None
-            if not isinstance(target, Const) or not index < target.value <= len(action.body):
-                raise UnsupportedProgram(f"{primitive.where}: a jump in an action that does not lead forward")
+            if not isinstance(target, Const) or not 0 <= target.value <= len(action.body):
+                raise UnsupportedProgram(f"{primitive.where}: a jump in an action that leads out of it")
 
 
 def _check_values(document: Document, item: Any, params: int, where: str) -> None:

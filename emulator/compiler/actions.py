@@ -1,4 +1,4 @@
-"""Actions: primitives in a row, with jumps, as straight native code.
+"""Actions: primitives in a row, with jumps, as straight native code. Loops end after `MAX_TURNS`.
 
 A register access picks the register's row (`emulator.compiler.layout`). The row of an index is worked out once and
 kept until a field that the index is made of changes, so that hundreds of accesses at one index are loads and stores
@@ -10,16 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from emulator.bmv2json import Action, Const, Expr, Field, Member, Primitive, Ref
 from emulator.compiler import headers
 from emulator.compiler.expressions import Expressions
-from emulator.compiler.frame import I64, Frame, IRValue, const, describe, fit, int_type
+from emulator.compiler.frame import I32, I64, Frame, IRValue, const, describe, fit, int_type
 from emulator.compiler.hashing import compute
 from emulator.compiler.layout import RegisterPlace, uses
 from emulator.compiler.metering import meter_color
 from emulator.schema import UnsupportedProgram
 from emulator.tables.rows import METER_BYTES
+
+MAX_TURNS: Final = 1 << 20
+"""Jumps back that one packet may take in an action, which then ends, so that no loop holds the switch for ever."""
 
 
 def emit_action(frame: Frame, action: Action, params: Sequence[IRValue], exit_block: IRValue) -> None:
@@ -47,6 +51,8 @@ class _Action:
         self.rows: dict[tuple[int, Expr], _Row] = {}
         self.exit_block: IRValue = None
         """Where a packet goes that ends its control here; None outside controls."""
+        self.turns: IRValue = None
+        """Counts the jumps back; None for an action that has none so far."""
 
     def emit(self, exit_block: IRValue) -> None:
         frame, body = self.frame, self.action.body
@@ -58,6 +64,12 @@ class _Action:
         exited = frame.alloca(int_type(1)) if exits else None
         if exited is not None:
             frame.builder.store(const(1, 0), exited)
+
+        def way(index: int, primitive: Primitive) -> IRValue:
+            target = self._target(primitive)
+            there = blocks.get(target, end)
+            return there if target > index else self._back(there, end)
+
         for index, primitive in enumerate(body):
             if index in blocks:
                 if not frame.builder.block.is_terminated:
@@ -70,12 +82,12 @@ class _Action:
                 assert exited is not None
                 frame.builder.store(const(1, 1), exited)
             elif primitive.op == "_jump":
-                frame.builder.branch(blocks.get(self._target(primitive), end))
+                frame.builder.branch(way(index, primitive))
             elif primitive.op == "_jump_if_zero":
                 value = self._expressions(primitive).number(primitive.args[0]).value
                 zero = frame.builder.icmp_unsigned("==", value, const(value.type.width, 0))
                 following = frame.block(f"{self.action.name}.then")
-                frame.builder.cbranch(zero, blocks.get(self._target(primitive), end), following)
+                frame.builder.cbranch(zero, way(index, primitive), following)
                 frame.builder.position_at_end(following)
             else:
                 self.perform(primitive)
@@ -86,6 +98,18 @@ class _Action:
             following = frame.block(f"{self.action.name}.on")
             frame.builder.cbranch(frame.builder.load(exited, typ=int_type(1)), exit_block, following)
             frame.builder.position_at_end(following)
+
+    def _back(self, target: IRValue, end: IRValue) -> IRValue:
+        """A block that leads back to `target`, or to `end` after too many turns."""
+        frame = self.frame
+        if self.turns is None:
+            self.turns = frame.alloca(I32, name="turns")
+        block = frame.block(f"{self.action.name}.back")
+        with frame.builder.goto_block(block):
+            count = frame.builder.add(frame.builder.load(self.turns, typ=I32), const(32, 1))
+            frame.builder.store(count, self.turns)
+            frame.builder.cbranch(frame.builder.icmp_unsigned("<=", count, const(32, MAX_TURNS)), target, end)
+        return block
 
     def _target(self, primitive: Primitive) -> int:
         target = primitive.args[-1]

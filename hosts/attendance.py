@@ -111,7 +111,7 @@ class Attendance:
                 self.changed.wait_for(lambda: self.endpoint is not None or self.over)
             if self.failure is not None:
                 raise self.failure
-            if self.ended:
+            if self.endpoint is None and self.ended:
                 raise AllreduceAborted(f"job {self.job} was ended before it began")
             if self.endpoint is None:
                 raise JoinTimeout(f"job {self.job}: no plan after {timeout_s:g} s: {self.state()}")

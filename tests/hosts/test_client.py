@@ -85,6 +85,7 @@ class StandIn:
 
     def _attend(self, requests: Iterator[pb.FromHost], context: grpc.ServicerContext) -> Iterator[pb.ToHost]:
         stand = Stand(requests)
+        context.add_callback(lambda: stand.tell(None))  # a stream that its host left needs no thread
         self.stands.put(stand)
         while (message := stand.to_tell.get()) is not None:
             if isinstance(message, grpc.StatusCode):
@@ -133,25 +134,27 @@ def test_a_worker_joins_sums_and_leaves(service: StandIn, server: UdpEndpoint) -
 
 
 def test_a_worker_moves_to_a_new_generation(service: StandIn, server: UdpEndpoint) -> None:
-    with_results = threading.Event()
+    summed, paused = threading.Event(), threading.Event()
 
     def work() -> Any:
         with Membership(service.address, 7, "secret", **HERE) as membership:
             first = membership.communicator.allreduce(np.ones(300, np.float32))
-            with_results.set()
+            summed.set()
+            paused.wait(ANSWER_S)
             second = membership.communicator.allreduce(np.full(300, 2, np.float32))
             return first[0], second[0], membership.generation
 
     sums = in_background(work)
     stand = service.stand()
     stand.tell(JOINED, to_host(PLAN))
-    assert with_results.wait(ANSWER_S)
-    while not stand.hear("heartbeat").waiting and server.core.counters.accepted < 8:
-        pass
+    assert summed.wait(ANSWER_S)
     stand.tell(to_host(Pause(7, 3)))  # of another generation: nobody's
     stand.tell(to_host(Pause(7, 1)))
     held = read_held(stand.hear("held"))
     assert held.generation == 1
+    paused.set()
+    while not stand.hear("heartbeat").waiting:
+        pass
     server.pause()
     again = replace(SERVER_PLAN, generation=2)
     server.resume(Resume(again))

@@ -30,7 +30,12 @@ def stf(
     ] = None,
     tests: Annotated[list[Path] | None, typer.Argument(metavar="TEST.stf", help="STF tests of that program.")] = None,
     p4c: Annotated[
-        Path | None, typer.Option("--p4c", metavar="FOLDER", help="Compile and run every FOLDER/*.stf instead.")
+        Path | None,
+        typer.Option(
+            "--p4c",
+            metavar="FOLDER",
+            help="Compile and run every FOLDER/*.stf instead. p4c's source tree will do.",
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON instead of a table.")] = False,
 ) -> None:

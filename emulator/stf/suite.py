@@ -26,6 +26,8 @@ from emulator.stf.reader import read_test
 from emulator.stf.statements import StfError
 
 P4C: Final = "p4c-bm2-ss"
+SAMPLES: Final = Path("testdata", "p4_16_samples")
+"""Where p4c's source tree has its tests."""
 _INCLUDE: Final = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)', re.MULTILINE)
 
 
@@ -51,10 +53,13 @@ class CompileError(StfError):
 
 
 def tests_in(folder: Path) -> list[Path]:
-    """All `*.stf` of a folder, by name. Raises `StfError` for a folder without any, or a machine without p4c."""
-    tests = sorted(folder.glob("*.stf"))
+    """All `*.stf` of a folder, or of `SAMPLES` in it, by name.
+
+    Raises `StfError` for a folder without any, or a machine without p4c.
+    """
+    tests = sorted(folder.glob("*.stf")) or sorted((folder / SAMPLES).glob("*.stf"))
     if not tests:
-        raise StfError(f"{folder}: no *.stf in this folder")
+        raise StfError(f"{folder}: no *.stf in this folder, nor in {SAMPLES} in it, where p4c's source tree has them")
     _need_p4c(folder)
     return tests
 

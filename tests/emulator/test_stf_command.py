@@ -54,7 +54,7 @@ def test_one_of_two_tests_fails(tmp_path: Path) -> None:
         (["nothing.p4", str(FOLDER / "tables.stf")], "nothing.p4: cannot be read as a program: No such file"),
         (["nothing.json", str(FOLDER / "tables.stf")], "nothing.json: cannot be read as a program"),
         ([str(FOLDER / "tables.json"), "nothing.stf"], "nothing.stf: cannot be read as an STF test"),
-        (["--p4c", "nowhere"], "nowhere: no *.stf in this folder"),
+        (["--p4c", "nowhere"], "nowhere: no *.stf in this folder, nor in testdata/p4_16_samples"),
     ],
 )
 def test_usage_errors(arguments: list[str], complaint: str) -> None:
@@ -123,3 +123,15 @@ def test_a_folder_with_every_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert table.exit_code == 1
     assert "6 tests: 1 passed, 1 failed, 1 refused, 1 not v1model, 2 does not compile" in table.stdout
     assert [path.stat().st_mtime_ns for path in kept] == before
+
+
+@pytest.mark.p4c
+@needs_p4c
+def test_the_root_of_a_source_tree_stands_for_its_tests(tmp_path: Path) -> None:
+    tests = tmp_path / "testdata" / "p4_16_samples"
+    tests.mkdir(parents=True)
+    (tests / "alone.stf").write_text("wait\n")
+    result = RUNNER.invoke(app, ["--p4c", str(tmp_path), "--json"])
+    assert result.exit_code == 0
+    printed = json.loads(result.stdout)
+    assert [(result["test"], result["detail"]) for result in printed["results"]] == [("alone", "alone.p4 is not there")]

@@ -22,7 +22,7 @@ import scipy.optimize  # type: ignore[import-untyped]
 import scipy.sparse  # type: ignore[import-untyped]
 
 from bench.measure import Figure, cpu_seconds
-from controller.placement import Costs, LinkLoad, Placement, Problem
+from controller.placement import Costs, LinkLoad, Problem
 from controller.probes import Probe, ProbeFrames, plan_probes
 from controller.strategies import strategy
 from controller.telemetry import Telemetry
@@ -178,19 +178,12 @@ def _placing(topology: Topology) -> Iterator[Figure]:
             continue  # the first compiles what later problems of the fabric share
         mine.append(placed - started)
         theirs.append(time.perf_counter() - placed)
-        found.append(_slowest_link(problem, placement))
+        found.append(Costs(problem).slowest_link_seconds(placement))
         optimal.append(bound)
     name = f"{len(hosts) - 1} workers, {len(topology.switches)} switches"
     peer = "mixed-integer program, HiGHS"
     yield Figure(f"AGG places {name}", "s", tuple(mine), peer, tuple(theirs), less_is_better=True)
     yield Figure(f"AGG's slowest link, {name}", "s", tuple(found), peer, tuple(optimal), less_is_better=True)
-
-
-def _slowest_link(problem: Problem, placement: Placement) -> float:
-    """The time of the slowest link (docs/design.md §5), without latencies."""
-    costs = Costs(problem)
-    streams = costs.streams((*placement.aggregators.items(), *placement.parents.items()))
-    return max(streams.load(link) * costs.seconds_per_stream(link) for link in streams.total)
 
 
 def _optimum(problem: Problem) -> float:

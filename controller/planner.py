@@ -138,12 +138,11 @@ class Planner:
     def stands(self, placement: Placement, spec: JobSpec, workers: Collection[str]) -> bool:
         """Whether a placement can still be used, by these workers."""
         nodes = {*placement.aggregators.values(), *placement.parents, placement.root}
-        ways = [*placement.aggregators.items(), *placement.parents.items()]
         return (
             placement.aggregators.keys() == set(workers)
             and (placement.root == spec.server or self.topology.is_switch(placement.root))
             and not nodes & self._lost
-            and all(self.routes.reaches(a, b) and self.routes.reaches(b, a) for a, b in ways)
+            and all(self.routes.reaches(a, b) and self.routes.reaches(b, a) for a, b in placement.edges)
         )
 
     def plan(self, spec: JobSpec, placement: Placement, generation: int) -> JobPlan:

@@ -61,8 +61,7 @@ def _plain(problem: Problem, root: str, wanted: Mapping[str, str]) -> Placement 
     switches = sorted(set(aggregators.values()) - {root})
     placement = Placement(aggregators, dict.fromkeys(switches, root), root)
     fits = all(len(mine) <= FAN_IN for mine in placement.children.values())
-    edges = (*aggregators.items(), *placement.parents.items())
-    return placement if fits and all(_may_send(problem, *edge) for edge in edges) else None
+    return placement if fits and all(_may_send(problem, *edge) for edge in placement.edges) else None
 
 
 def _may_send(problem: Problem, child: str, parent: str) -> bool:

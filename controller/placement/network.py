@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from controller.placement.cost import Costs, Streams
+from controller.placement.cost import Costs, Step, Streams
 from topologies.model import Endpoint
 from topologies.routing import Routes
 from wire.aggregation import FAN_IN
@@ -35,8 +35,8 @@ class Arc:
 
     tail: str
     head: str
-    links: tuple[tuple[Endpoint, float], ...] = ()
-    """The directed links, up and down, that one unit here puts a stream on, each with its probability."""
+    links: tuple[Step, ...] = ()
+    """What one unit here puts a stream on, up and down."""
 
 
 Path = tuple[Arc, ...]
@@ -60,6 +60,23 @@ class Network:
 
     def sinks(self, source: str) -> tuple[str, ...]:
         return self._sinks[source]
+
+    @cached_property
+    def steps(self) -> Mapping[tuple[str, str], tuple[Step, ...]]:
+        """The links of every path."""
+        return {pair: tuple(step for arc in path for step in arc.links) for pair, path in self.paths.items()}
+
+    @cached_property
+    def sharing(self) -> Mapping[tuple[str, str], tuple[str, ...]]:
+        """By (source, sink): the sinks whose paths from there have a link in common with its own, itself among them."""
+        by_link: dict[tuple[str, int], list[str]] = {}
+        for (source, sink), steps in self.steps.items():
+            for link, _ in steps:
+                by_link.setdefault((source, link), []).append(sink)
+        return {
+            (source, sink): tuple(dict.fromkeys(other for link, _ in steps for other in by_link[source, link]))
+            for (source, sink), steps in self.steps.items()
+        }
 
     def times(self, costs: Costs, streams: Streams) -> list[list[list[float]]]:
         """By arc, by directed link on it: T_e in seconds with 1 … units streams more than the given ones."""
@@ -100,24 +117,26 @@ class Network:
 def build(routes: Routes, supply: Mapping[str, int], sinks: Iterable[str], server: str | None) -> Network:
     """The network from these switches to these switches, and to the server where there is one."""
     topology = routes.topology
+    number = {link: number for number, link in enumerate(topology.directed_links)}
     paths: dict[tuple[str, str], Path] = {}
     if server is not None:
         entry = topology.attached_switch(server).name
-        access = (topology.peer(Endpoint(server, 0)), 1.0), (Endpoint(server, 0), 1.0)
+        port = Endpoint(server, 0)
+        access = (number[topology.peer(port)], 1.0), (number[port], 1.0)
         for source in supply:
             path = routes.unique_path(source, entry)
             if path is not None:
-                steps = (*_steps(routes, path), Arc(entry, server))
+                steps = (*_steps(routes, path, number), Arc(entry, server))
             else:
                 shares = (*routes.shares(source, entry).items(), *routes.shares(entry, source).items())
-                steps = (Arc(source, server, shares),)
+                steps = (Arc(source, server, tuple((number[link], share) for link, share in shares)),)
             paths[source, server] = (*steps, Arc(server, SINK, access))
     more: dict[tuple[str, str], Path] = {}
     for source in supply:
         for sink in sinks:
             path = routes.unique_path(source, sink)
             if path is not None:
-                more[source, sink] = (*_steps(routes, path), Arc(sink, SINK))
+                more[source, sink] = (*_steps(routes, path, number), Arc(sink, SINK))
     if _is_routed(paths | more):
         paths |= more
     else:
@@ -134,9 +153,9 @@ def build(routes: Routes, supply: Mapping[str, int], sinks: Iterable[str], serve
     return Network(dict(supply), ordered, tuple(reach), capped)
 
 
-def _steps(routes: Routes, path: Sequence[Endpoint]) -> Path:
-    peer = routes.topology.peer
-    return tuple(Arc(end.node, peer(end).node, ((end, 1.0), (peer(end), 1.0))) for end in path)
+def _steps(routes: Routes, path: Sequence[Endpoint], number: Mapping[Endpoint, int]) -> Path:
+    ends = [(end, routes.topology.peer(end)) for end in path]
+    return tuple(Arc(end.node, peer.node, ((number[end], 1.0), (number[peer], 1.0))) for end, peer in ends)
 
 
 def _is_routed(paths: Mapping[tuple[str, str], Path]) -> bool:

@@ -90,10 +90,15 @@ class Placement:
     """The server, or a switch."""
 
     @property
+    def edges(self) -> tuple[tuple[str, str], ...]:
+        """Whom every worker and every switch but the root sends to: (child, parent)."""
+        return (*self.aggregators.items(), *self.parents.items())
+
+    @property
     def children(self) -> Mapping[str, tuple[str, ...]]:
         """Of each node that aggregates, whom it waits for."""
         children: dict[str, list[str]] = {self.root: []}
-        for child, node in (*self.aggregators.items(), *self.parents.items()):
+        for child, node in self.edges:
             children.setdefault(node, []).append(child)
         return {node: tuple(mine) for node, mine in children.items()}
 

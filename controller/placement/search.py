@@ -97,11 +97,7 @@ class _Filler:
             here = {name: 1 for name in usable if self._distance[name] == distance}
             nearer = [name for name in usable if self._distance[name] < distance]
             self._summers[distance] = search.program(problem, here, nearer)
-        self._access = Streams()
-        for rack, workers in problem.racks.items():
-            for worker in workers:
-                self._access.add(routes.shares(worker, rack))
-                self._access.add(routes.shares(rack, worker))
+        self._access = costs.streams((worker, rack) for rack, workers in problem.racks.items() for worker in workers)
         into = {sink for _, sink in self._workers.network.paths}
         for program in self._summers.values():
             into |= {sink for _, sink in program.network.paths}
@@ -125,7 +121,8 @@ class _Filler:
                 return None
             for source, sink in assigned:
                 parents[source] = sink
-                self._carry(source, sink, 1, streams, room)
+                streams.add(self.costs.steps(source, sink))
+                room[sink] -= 1
         assigned = _assign(self._workers, self._workers.network.supply, room, streams, self.costs, exact)
         if assigned is None:
             return None
@@ -150,12 +147,6 @@ class _Filler:
         else:
             hub_and_last = {hub, self.root}
         return frozenset(hub_and_last | {end.node for path in paths for end in path})
-
-    def _carry(self, source: str, sink: str, count: int, streams: Streams, room: dict[str, int]) -> None:
-        for _ in range(count):
-            streams.add(self.problem.routes.shares(source, sink))
-            streams.add(self.problem.routes.shares(sink, source))
-        room[sink] -= count
 
 
 class _Screen:
@@ -238,23 +229,21 @@ def _greedy(
     streams, left = streams.copy(), dict(room)
     assigned: dict[tuple[str, str], int] = {}
     for source, count in supply.items():
-        paths = {
-            sink: [step for arc in network.paths[source, sink] for step in arc.links]
-            for sink in _open(network, source, room)
-        }
+        stale: Iterable[str] = _open(network, source, left)
+        offers: dict[str, tuple[float, float, str]] = dict.fromkeys(stale, (0.0, 0.0, ""))
         for _ in range(count):
-            best: tuple[float, float, str] | None = None
-            for sink, steps in paths.items():
-                if left[sink]:
-                    seconds = [costs.link_seconds(link, streams.load(link, 1, share)) for link, share in steps]
-                    offer = max(seconds, default=0.0), sum(seconds), sink
-                    best = offer if best is None else min(best, offer)
-            if best is None:
+            for sink in stale:
+                if sink in offers:
+                    offers[sink] = (*costs.offer(streams, network.steps[source, sink]), sink)
+            if not offers:
                 return None
-            sink = best[2]
-            left[sink] -= 1
-            streams.add_steps(paths[sink])
+            sink = min(offers.values())[2]
+            streams.add(network.steps[source, sink])
             assigned[source, sink] = assigned.get((source, sink), 0) + 1
+            left[sink] -= 1
+            if not left[sink]:
+                del offers[sink]
+            stale = network.sharing[source, sink]
     return assigned
 
 
@@ -268,7 +257,6 @@ def _root_switches(problem: Problem) -> list[str]:
 
 def _key(costs: Costs, placement: Placement) -> Key:
     """Rounded, so that sums in another order are no difference."""
-    streams = costs.streams((*placement.aggregators.items(), *placement.parents.items()))
-    work = sum(total * costs.seconds_per_stream(link) for link, total in streams.total.items())
+    completion, work = costs.weigh(placement)
     names = (*placement.parents, placement.root)
-    return float(f"{costs.completion_seconds(placement):.9g}"), float(f"{work:.9g}"), len(names), tuple(sorted(names))
+    return float(f"{completion:.9g}"), float(f"{work:.9g}"), len(names), tuple(sorted(names))

@@ -115,7 +115,7 @@ def fits(problem: Problem, placement: Placement) -> None:
     """A tree over the workers, fan-in kept, all streams on paths that no hash decides, but for those to the server."""
     placement.check(problem)
     assert max(map(len, placement.children.values())) <= FAN_IN
-    for child, parent in (*placement.aggregators.items(), *placement.parents.items()):
+    for child, parent in placement.edges:
         assert parent == problem.server or problem.routes.unique_path(child, parent) is not None, (child, parent)
 
 

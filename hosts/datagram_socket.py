@@ -32,8 +32,10 @@ _SO_NO_CHECK: Final = 11
 """Send UDP with checksum 0, for switches rewrite what it would cover."""
 _FORCED: Final = {socket.SO_RCVBUF: 33, socket.SO_SNDBUF: 32}
 """Buffer sizes beyond the system's limit, for root: SO_RCVBUFFORCE and SO_SNDBUFFORCE."""
-_LOST: Final = frozenset({errno.EAGAIN, errno.ENOBUFS, errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH})
-"""What sending a datagram may fail with in passing: as good as lost on the way."""
+_PASSING: Final = frozenset({errno.EAGAIN, errno.ENOBUFS, errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH})
+"""What sending a datagram may fail with in passing, or receiving the next one: as good as lost on the way."""
+_REFUSED: Final = frozenset({errno.EACCES, errno.EPERM, errno.EINVAL, errno.ENETDOWN, errno.ENOMEM})
+"""What this datagram alone cannot be sent for. Its destination may be what a stranger gave for a source."""
 
 _SOCKADDR: Final = np.dtype([("family", "u2"), ("port", ">u2"), ("address", ">u4"), ("zero", "u8")])
 _IOVEC: Final = np.dtype([("base", "u8"), ("length", "u8")])
@@ -93,7 +95,7 @@ class DatagramSocket:
         count = self._recvmmsg(self.fileno(), self._in_at, BATCH, socket.MSG_DONTWAIT, None)
         if count < 0:
             number = ctypes.get_errno()
-            if number in (errno.EAGAIN, errno.EINTR, *_LOST):  # a neighbour's ICMP complaint comes this way too
+            if number == errno.EINTR or number in _PASSING:  # a neighbour's ICMP complaint comes this way too
                 return []
             raise OSError(number, f"receiving failed: {os.strerror(number)}")
         sizes = self._in["length"][:count]
@@ -108,7 +110,9 @@ class DatagramSocket:
         return batches
 
     def send(self, datagrams: Datagrams) -> None:
-        """Send a batch. What cannot be sent now is lost and counted; raises OSError where it never can be."""
+        """Send a batch. What cannot be sent is lost and counted, each by itself; raises OSError if the socket is at
+        fault.
+        """
         payload = np.ascontiguousarray(datagrams.payload)
         total, size = payload.shape
         for start in range(0, total, BATCH):
@@ -131,7 +135,7 @@ class DatagramSocket:
             if number == errno.EINTR:
                 continue
             error = OSError(number, os.strerror(number))
-            if number not in _LOST:
+            if number not in _PASSING | _REFUSED:
                 raise error
             self.send_failures += 1
             self.last_send_failure = error

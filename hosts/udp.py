@@ -46,7 +46,8 @@ class UdpHost:
         self._failure: BaseException | None = None
         self._closing = False
         self._wake_reader, self._wake_writer = socket.socketpair()
-        self._wake_reader.setblocking(False)
+        for end in (self._wake_reader, self._wake_writer):
+            end.setblocking(False)
         self._thread = threading.Thread(target=self._run, name=f"udp {IPv4Address(address)}", daemon=True)
         self._thread.start()
 
@@ -54,7 +55,7 @@ class UdpHost:
 
     def wake(self) -> None:
         """Have the thread poll the cores now."""
-        with contextlib.suppress(BlockingIOError):
+        with contextlib.suppress(BlockingIOError):  # it has been woken often enough
             self._wake_writer.send(b"!")
 
     def attach(self, endpoint: UdpEndpoint) -> None:
@@ -68,9 +69,11 @@ class UdpHost:
         self.wake()
 
     def detach(self, endpoint: UdpEndpoint) -> None:
-        """Run a core no more. May be repeated."""
+        """Run a core no more. May be repeated, also when another core of its job runs here by then."""
+        job = endpoint.core.plan.job
         with self.changed:
-            self._endpoints.pop(endpoint.core.plan.job, None)
+            if self._endpoints.get(job) is endpoint:
+                del self._endpoints[job]
             self.changed.notify_all()
 
     def check(self) -> None:
@@ -195,7 +198,7 @@ class UdpEndpoint:
         """As the core's `resume`."""
         with self.changed:
             self.core.resume(resume)
-        self.wake()
+            self.wake()
 
     def fail(self, error: HostError) -> None:
         """Nothing more will come of this endpoint: whoever waits, now or later, gets `error`."""
@@ -256,7 +259,7 @@ class UdpWorker:
         with self.endpoint.changed:
             self.endpoint.check()
             handle = self.core.submit(tensor)
-        self.endpoint.wake()
+            self.endpoint.wake()
         return handle
 
     def done(self, handle: int) -> bool:

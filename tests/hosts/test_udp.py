@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import multiprocessing
 import os
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -15,7 +16,7 @@ import pytest
 
 from hosts import AllreduceTimeout, EndpointClosed, ParameterServerCore, WorkerCore, WorkerOptions, reference_sum
 from hosts.communicator import Communicator
-from hosts.udp import UdpEndpoint, UdpWorker
+from hosts.udp import UdpEndpoint, UdpHost, UdpWorker
 from wire.control import Child, FinalRound, Resume, ServerPlan, WorkerPlan
 
 JOB, SLOTS, WINDOW = 3, 64, 32
@@ -140,6 +141,25 @@ def test_a_timeout_says_what_is_missing(job: tuple[UdpEndpoint, list[UdpWorker]]
         AllreduceTimeout, match=r"0\.05 s.*worker 0.*'fc1.weight' lacks 20 of 20.*round 0 from 127\.0\.10"
     ):
         workers[0].wait(handle, 0.05)
+
+
+def test_what_cannot_be_sent_is_said_by_the_timeout_and_stops_nobody(port: int) -> None:
+    plan = replace(worker_plan(0, 1), aggregator=0x7FFF_FFFF)  # the broadcast address of loopback
+    with UdpWorker(WorkerCore(plan), address(0), port) as worker:
+        handle = worker.submit(gradient(0, 0))
+        with pytest.raises(AllreduceTimeout, match=r"round 0 from 127\.255\.255\.255.*sends failed, the last: \[Errno"):
+            worker.wait(handle, 0.05)
+        worker.endpoint.check()
+
+
+def test_waking_never_waits(port: int) -> None:
+    """Not even while the thread that is woken waits for whoever wakes it."""
+    with UdpHost(address(0), port) as host, host.changed:
+        host.wake()
+        woken = threading.Thread(target=lambda: [host.wake() for _ in range(5_000)], daemon=True)
+        woken.start()
+        woken.join(60)
+        assert not woken.is_alive()
 
 
 def test_waiting_on_a_closed_endpoint_is_an_error(job: tuple[UdpEndpoint, list[UdpWorker]]) -> None:

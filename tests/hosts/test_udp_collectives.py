@@ -171,6 +171,9 @@ def test_a_host_is_in_a_job_once_and_jobs_end_alone(hosts: Hosts) -> None:
     with pytest.raises(EndpointClosed, match=r"job 1 is closed at 127\.0\.12\.1"):
         faces[0].barrier()
     assert faces[1].allreduce(np.ones(3)).tolist() == [1, 1, 1]
+    again = Communicator(hosts.join(first[0]), timeout_s=30)
+    workers[0].close()  # once more: it is not this one that runs
+    assert again.allreduce(np.ones(3)).tolist() == [1, 1, 1]
     hosts.workers[0].close()
     with pytest.raises(EndpointClosed):
         faces[1].barrier()

@@ -21,7 +21,7 @@ from typing import Final
 import grpc
 
 from hosts.control_client import open_channel
-from hosts.errors import AllreduceAborted, EndpointClosed, HostError, JoinRefused, JoinTimeout
+from hosts.errors import AllreduceAborted, HostError, JoinRefused, JoinTimeout
 from hosts.udp import UdpEndpoint
 from wire import control_pb2 as pb
 from wire.aggregation import generation_distance
@@ -147,6 +147,8 @@ class Attendance:
         pause_s = _FIRST_PAUSE_S
         while not self._closing.is_set() and not self.over:
             try:
+                if self.endpoint is not None:
+                    self.endpoint.check()  # a host that has ended has nothing to attend with
                 self._attend_once()
                 pause_s = _FIRST_PAUSE_S
             except grpc.RpcError as error:
@@ -196,7 +198,7 @@ class Attendance:
                 beaten = time.monotonic()
                 try:
                     yield pb.FromHost(heartbeat=self._heartbeat())
-                except EndpointClosed as error:
+                except HostError as error:
                     yield pb.FromHost(leave=pb.Leave(reason=str(error)))
                     return
                 continue
@@ -205,7 +207,7 @@ class Attendance:
             yield message
 
     def _heartbeat(self) -> pb.Heartbeat:
-        """Raises EndpointClosed where the endpoint has ended by an error."""
+        """Raises what the endpoint has ended by."""
         if self.endpoint is None:
             return pb.Heartbeat()
         self.endpoint.check()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import threading
@@ -20,11 +21,13 @@ from hosts import (
     AllreduceTimeout,
     ControlClient,
     ControlRefused,
+    EndpointClosed,
     JoinRefused,
     JoinTimeout,
     Membership,
     ParameterServerCore,
     UdpEndpoint,
+    UdpHost,
     WorkerOptions,
     join,
     serve,
@@ -52,11 +55,10 @@ class Stand:
         threading.Thread(target=self._read, args=[requests], daemon=True).start()
 
     def _read(self, requests: Iterator[pb.FromHost]) -> None:
-        try:
+        with contextlib.suppress(grpc.RpcError):
             for message in requests:
                 self._said.put(message)
-        except grpc.RpcError:
-            pass
+        self.tell(None)  # as the service does: a stream that its host has ended, or broken, ends
 
     def tell(self, *messages: pb.ToHost | grpc.StatusCode | None) -> None:
         """A status code breaks the stream by it, None ends it."""
@@ -85,7 +87,6 @@ class StandIn:
 
     def _attend(self, requests: Iterator[pb.FromHost], context: grpc.ServicerContext) -> Iterator[pb.ToHost]:
         stand = Stand(requests)
-        context.add_callback(lambda: stand.tell(None))  # a stream that its host left needs no thread
         self.stands.put(stand)
         while (message := stand.to_tell.get()) is not None:
             if isinstance(message, grpc.StatusCode):
@@ -282,6 +283,19 @@ def test_a_spare_server_lives_and_waits_for_its_turn(service: StandIn) -> None:
     assert stand.hear("held") == from_host(Held(2, 40)).held
     stand.tell(pb.ToHost(ended=pb.Ended(job=7)))
     spare.result(ANSWER_S)
+
+
+def test_a_server_whose_socket_is_gone_says_so_and_ends(service: StandIn) -> None:
+    with UdpHost(SERVER, PORT) as host:
+        serving = in_background(lambda: serve(service.address, 7, "secret", host=host))
+        stand = service.stand()
+        stand.tell(pb.ToHost(joined=pb.Joined(host="h2", address=SERVER, heartbeat_ns=10_000_000)))
+        stand.tell(to_host(SERVER_PLAN))
+        assert stand.hear("resumed").generation == 1
+    gone = rf"udp {IPv4Address(SERVER)} is closed"
+    assert stand.hear("leave").reason == gone
+    with pytest.raises(EndpointClosed, match=gone):
+        serving.result(ANSWER_S)
 
 
 def test_addresses_and_policies_that_are_none() -> None:

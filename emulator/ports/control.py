@@ -11,7 +11,9 @@ import socket
 import stat
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -55,14 +57,23 @@ class ControlServer:
         self._interfaces = interfaces
         _make_folder(path.parent)
         self._socket = _listen(path)
+        self._lock = threading.Lock()
+        self._closing = False
+        self._client: socket.socket | None = None
         self._thread = threading.Thread(target=self._serve, name=f"control-{wired.switch.device_id}", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
+        """Stop listening, and cut off whoever is connected."""
         self.path.unlink(missing_ok=True)
-        self._socket.shutdown(socket.SHUT_RDWR)  # which wakes the thread
-        self._socket.close()
+        with self._lock:
+            self._closing = True
+            for one in (self._socket, self._client):
+                if one is not None:
+                    with suppress(OSError):  # the client is gone already
+                        one.shutdown(socket.SHUT_RDWR)  # which wakes the thread
         self._thread.join()
+        self._socket.close()
 
     def execute(self, line: str) -> str:
         """Do what a line says; the answer's text. Raises EmulatorError or ValueError for one that does not serve."""
@@ -114,11 +125,16 @@ class ControlServer:
             except OSError:
                 return  # closed
             with client:
-                client.settimeout(_PATIENCE_S)
-                try:
-                    client.sendall(self._answer(_read_line(client)).encode())
-                except OSError:
-                    continue  # the client is gone, or says nothing
+                if self._serves(client):
+                    with suppress(OSError):  # the client is gone, or says nothing
+                        client.sendall(self._answer(_read_line(client)).encode())
+                self._serves(None)
+
+    def _serves(self, client: socket.socket | None) -> bool:
+        """Note whom the thread serves, which `close` may cut off. Whether it should: False once it is closing."""
+        with self._lock:
+            self._client = client
+            return not self._closing
 
     def _answer(self, line: str) -> str:
         try:
@@ -179,8 +195,15 @@ def _listen(path: Path) -> socket.socket:
 
 
 def _read_line(client: socket.socket) -> str:
+    """What a client says, for which it has `_PATIENCE_S` in all. Raises TimeoutError."""
+    deadline = time.monotonic() + _PATIENCE_S
     data = b""
-    while b"\n" not in data and len(data) < _MOST_BYTES and (part := client.recv(_MOST_BYTES)):
+    while b"\n" not in data and len(data) < _MOST_BYTES:
+        if (left := deadline - time.monotonic()) <= 0:
+            raise TimeoutError
+        client.settimeout(left)
+        if not (part := client.recv(_MOST_BYTES)):
+            break
         data += part
     return data.partition(b"\n")[0].decode(errors="replace")
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -118,6 +121,29 @@ def test_the_command_talks_to_a_running_switch(net: Network, tmp_path: Path) -> 
         assert "has no port 9" in fails("ctl", "--control", path, "set_queue_depth", "1", "9")
         assert f"control socket {path}: Address already in use" in fails(*arguments[6:])
     assert f"no switch answers at {path}: No such file or directory" in fails("ctl", "--control", path, "help")
+
+
+@needs_namespaces
+def test_a_client_that_never_ends_its_line_is_cut_off(net: Network, tmp_path: Path) -> None:
+    """One that says a byte now and then kept the switch from ending."""
+    with WiredSwitch(pairs(), net.interfaces) as made, socket.socket(socket.AF_UNIX) as client:
+        server = ControlServer(made, net.interfaces, tmp_path / "control")
+        client.connect(str(tmp_path / "control"))
+        client.sendall(b"show")
+        ended = threading.Event()
+
+        def trickle() -> None:
+            with suppress(ConnectionError):
+                while not ended.wait(0.01):
+                    client.sendall(b" ")
+
+        threads = [threading.Thread(target=trickle), threading.Thread(target=server.close)]
+        for thread in threads:
+            thread.start()
+        threads[1].join(60)
+        ended.set()
+        threads[0].join()
+        assert not threads[1].is_alive(), "the control socket waits for its client"
 
 
 def test_where_a_switch_listens(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ class Planner:
         """
         placement = self._attempt(spec, spec.workers, links)
         if isinstance(placement, Placement) and (_switches(placement, spec) or not self._is_full(spec.slots)):
-            return Grant(spec, placement)
+            return Grant(spec, placement, placement.note)
         tight = (
             str(placement)
             if isinstance(placement, ControllerError)
@@ -79,14 +79,14 @@ class Planner:
         )
         ideal = self._attempt(spec, spec.workers, links, everywhere=True)
         if isinstance(ideal, Placement) and not _switches(ideal, spec):
-            return Grant(spec, ideal)
+            return Grant(spec, ideal, ideal.note)
         slots = spec.slots // 2
         while slots >= max(2, spec.slots // LEAST_SHARE):
             smaller = replace(spec, slots=slots, window=min(spec.window, slots // 2))
             placement = self._attempt(smaller, spec.workers, links)
             if isinstance(placement, Placement) and _switches(placement, spec):
                 short = f"{slots} slots and a window of {smaller.window} instead of {spec.slots} and {spec.window}"
-                return Grant(smaller, placement, f"{short}: {tight}")
+                return Grant(smaller, placement, _also(f"{short}: {tight}", placement))
             slots //= 2
         placement, note = self._fall_back(spec, spec.workers, links, tight)
         return Grant(spec, placement, note)
@@ -98,7 +98,7 @@ class Planner:
         """
         placement = self._attempt(spec, workers, links)
         if isinstance(placement, Placement):
-            return placement, ""
+            return placement, placement.note
         return self._fall_back(spec, workers, links, str(placement))
 
     def better(self, plan: JobPlan, workers: tuple[str, ...], links: Snapshot, gain: float) -> Placement | None:
@@ -209,9 +209,13 @@ class Planner:
             )
         else:
             where = f"at its server {spec.server} alone"
-        return placement, f"summed {where}: {tight}"
+        return placement, _also(f"summed {where}: {tight}", placement)
 
 
 def _switches(placement: Placement, spec: JobSpec) -> bool:
     """Whether any switch sums."""
     return placement.root != spec.server or bool(placement.parents)
+
+
+def _also(note: str, placement: Placement) -> str:
+    return f"{note}; {placement.note}" if placement.note else note

@@ -10,13 +10,17 @@ to the root, and nobody gets more than FAN_IN children, that is the tree. Else a
 with an arc from a to p where the shortest path is the only one, or p is the server, and p is nearer to the root than a
 switch a is, so that no circle can be. It moves the fewest workers from where they are wanted, and then takes the fewest
 switches.
+
+Whoever asks must go on, so the program has a limit of time. Where it ends there, the best tree that it has found is
+taken, or else one by first fit, and the placement's note says so.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from time import perf_counter
 from typing import Final
 
 import numpy as np
@@ -26,22 +30,41 @@ import scipy.sparse  # type: ignore[import-untyped]
 from controller.placement.problem import Placement, PlacementError, Problem
 from wire.aggregation import FAN_IN
 
-_INFEASIBLE: Final = 2
+LONGEST_SECONDS: Final = 2.0
+"""For all roots together. 1,000 workers in a fat tree of 320 switches take about one."""
+_STOPPED, _INFEASIBLE = 1, 2
 """`scipy.optimize.milp`'s status."""
 
 
-def fitted(problem: Problem, wanted: Mapping[str, str]) -> Placement:
-    """The tree with the most workers where they are `wanted` (a switch; the root for those not in it).
+def fitted(problem: Problem, wanted: Mapping[str, str], seconds: float = LONGEST_SECONDS) -> Placement:
+    """The tree with the most workers where they are `wanted` (a switch; the root for those not in it); after so many
+    seconds, any tree.
 
     Without a server, the root is the switch nearest to all racks for which there is such a tree. Raises PlacementError,
-    which names the cause, when no root has one.
+    which names the cause, when no root has one, or none was found in that time.
     """
+    until = perf_counter() + seconds
     roots = [problem.server] if problem.server is not None else _central_first(problem)
+    stopped = False
     for root in roots:
-        placement = _plain(problem, root, wanted) or _Program(problem, root, FAN_IN).solve(wanted)
-        if placement is not None:
+        if (placement := _plain(problem, root, wanted)) is not None:
             return placement
-    raise PlacementError(_cause(problem, roots))
+        program = _Program(problem, root, FAN_IN)
+        placement, proven = program.solve(wanted, max(until - perf_counter(), 0.0))
+        if proven and placement is not None:
+            return placement
+        if not proven:
+            stopped = True
+            if (any_tree := placement or program.first_fit(wanted) or program.first_fit({})) is not None:
+                how = "the best one seen" if placement is not None else "one by first fit"
+                note = f"its tree is {how}, for the search for the nearest to the strategy's ended after {seconds:g} s"
+                return replace(any_tree, note=note)
+    if stopped:
+        raise PlacementError(
+            f"no tree for {len(problem.workers)} workers was found in {seconds:g} s, though there may be one; take "
+            "fewer workers, or another strategy"
+        )
+    raise PlacementError(_cause(problem, roots, until))
 
 
 def _central_first(problem: Problem) -> list[str]:
@@ -96,14 +119,14 @@ class _Program:
             if switch.name != root and problem.takes(switch.name) and routes.reaches(switch.name, root)
         }
 
-    def solve(self, wanted: Mapping[str, str]) -> Placement | None:
-        """None where there is no tree."""
+    def solve(self, wanted: Mapping[str, str], seconds: float) -> tuple[Placement | None, bool]:
+        """The best tree found in this time, or None; and whether that is proven, the best one or that there is none."""
         arcs = [*self._rack_arcs(wanted), *self._switch_arcs()]
         switches = list(self._distance)
         columns = {name: index for index, name in enumerate(switches)}
         racks = self._problem.racks
         if racks.keys() - {arc.source for arc in arcs if not arc.summed}:
-            return None
+            return None, True
         leaving = {(rack, False): row for row, rack in enumerate(racks)}
         leaving |= {(name, True): len(racks) + index for name, index in columns.items()}
         entering = {name: len(leaving) + index for index, name in enumerate((*switches, self._root))}
@@ -123,14 +146,42 @@ class _Program:
                 np.array(supply + [-np.inf] * len(entering)),
                 np.array(supply + [0] * len(switches) + [self._fan_in]),
             ),
-            options={"mip_rel_gap": 0.0},
+            options={"mip_rel_gap": 0.0, "time_limit": seconds},
         )
-        if solved.status == _INFEASIBLE:
-            return None
+        if solved.x is None and solved.status in (_STOPPED, _INFEASIBLE):
+            return None, solved.status == _INFEASIBLE
         if solved.x is None:
             raise PlacementError(f"HiGHS ended the fan-in program with: {solved.message}; it should be optimal")
         flows = np.round(solved.x[len(switches) :]).astype(np.int64)
-        return self._placement(wanted, {arc: int(flow) for arc, flow in zip(arcs, flows, strict=True) if flow})
+        placement = self._placement(wanted, {arc: int(flow) for arc, flow in zip(arcs, flows, strict=True) if flow})
+        return placement, solved.status != _STOPPED
+
+    def first_fit(self, wanted: Mapping[str, str]) -> Placement | None:
+        """Some tree: workers first, then sums from the farthest on, each go to the farthest node that they may send to,
+        rather to one in use, for places are fewest near the root. None where that leads nowhere, though there may be a
+        tree.
+        """
+        distance = {**self._distance, self._root: -1}
+        places = dict.fromkeys(distance, self._fan_in)
+        parents: dict[str, str] = {}
+
+        def sink_of(child: str, wish: str = "", nearer_than: float = float("inf")) -> str:
+            """Empty where there is none."""
+            for sink in sorted(distance, key=lambda name: (name != wish, -distance[name], name not in parents)):
+                if distance[sink] < nearer_than and places[sink] and _may_send(self._problem, child, sink):
+                    places[sink] -= 1
+                    if sink != self._root:
+                        parents.setdefault(sink, "")
+                    return sink
+            return ""
+
+        aggregators = {worker: sink_of(worker, wanted.get(worker, "")) for worker in self._problem.workers}
+        for switch in sorted(self._distance, key=lambda name: -distance[name]):
+            if switch in parents:
+                parents[switch] = sink_of(switch, nearer_than=distance[switch])
+        if not all((*aggregators.values(), *parents.values())):
+            return None
+        return Placement.trimmed(aggregators, parents, self._root)
 
     def _rack_arcs(self, wanted: Mapping[str, str]) -> Iterable[_Arc]:
         dear = len(self._distance) + 1
@@ -165,17 +216,18 @@ class _Program:
                 sink = leave[rack].pop()
             aggregators[worker] = sink
         parents = {arc.source: arc.sink for arc in flows if arc.summed}
-        return Placement(aggregators, {name: parents[name] for name in sorted(parents)}, self._root)
+        return Placement.trimmed(aggregators, parents, self._root)
 
 
-def _cause(problem: Problem, roots: list[str]) -> str:
+def _cause(problem: Problem, roots: list[str], until: float) -> str:
     """Why there is no tree, and what would help."""
     names, count = ", ".join(problem.workers), len(problem.workers)
     room = sum(problem.takes(switch.name) for switch in problem.topology.switches)
     if problem.server is None:
         if not room:
             return f"no switch has room for the job of {names}; free slots, or give it a server"
-        if not any(_Program(problem, root, count + room).solve({}) for root in roots):
+        wide = (_Program(problem, root, count + room).solve({}, max(until - perf_counter(), 0.0)) for root in roots)
+        if all(proven and placement is None for placement, proven in wide):
             return f"no switch with room is one that {names} can be summed at: paths must be single; give it a server"
         nodes, who = room, f"the {room} switches with room"
     else:

@@ -88,6 +88,18 @@ class Placement:
     """Of each switch in use but the root, the node that it sends its sum to."""
     root: str
     """The server, or a switch."""
+    note: str = field(default="", compare=False)
+    """For people: how it falls short of what the strategy looked for; mostly empty."""
+
+    @classmethod
+    def trimmed(cls, aggregators: Mapping[str, str], parents: Mapping[str, str], root: str) -> Placement:
+        """Without the switches in `parents` that nobody sends to."""
+        used: set[str] = set()
+        for node in aggregators.values():
+            while node in parents and node not in used:
+                used.add(node)
+                node = parents[node]
+        return cls(aggregators, {name: parents[name] for name in sorted(used)}, root)
 
     @property
     def edges(self) -> tuple[tuple[str, str], ...]:

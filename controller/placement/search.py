@@ -130,12 +130,7 @@ class _Filler:
         waiting = {rack: iter(workers) for rack, workers in problem.racks.items()}
         for (rack, sink), count in assigned.items():
             aggregators.update((next(waiting[rack]), sink) for _ in range(count))
-        used = set(aggregators.values())
-        for switch in sorted(parents, key=lambda name: -self._distance[name]):
-            if switch in used:
-                used.add(parents[switch])
-        ordered = {worker: aggregators[worker] for worker in problem.workers}
-        return Placement(ordered, {name: parents[name] for name in sorted(parents) if name in used}, self.root)
+        return Placement.trimmed({worker: aggregators[worker] for worker in problem.workers}, parents, self.root)
 
     def tree(self, hub: str) -> frozenset[str]:
         """The switches on the unique paths from the racks to a switch, and from it to the root."""

@@ -7,9 +7,11 @@ import itertools
 import random
 from collections.abc import Iterator, Mapping
 from ipaddress import IPv4Address
+from typing import Any
 
 import networkx
 import pytest
+import scipy.optimize  # type: ignore[import-untyped]
 
 from controller.placement import (
     Costs,
@@ -290,6 +292,58 @@ def test_a_tree_is_found_wherever_one_exists(monkeypatch: pytest.MonkeyPatch) ->
             for child, parent in placement.edges:
                 assert parent == problem.server or problem.routes.unique_path(child, parent) is not None, f"seed {seed}"
     assert min(found.values()) >= 5, found
+
+
+def tree_or_reason(problem: Problem, wanted: Mapping[str, str], seconds: float) -> Placement | str:
+    try:
+        return fitted(problem, wanted, seconds)
+    except PlacementError as error:
+        return str(error)
+
+
+def test_where_time_is_up_the_tree_is_any_that_fits_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a program that ends with nothing, with its best tree so far, and with one that has idle switches."""
+    program = scipy.optimize.milp
+
+    def nothing(*how: Any, **more: Any) -> Any:
+        assert more["options"]["time_limit"] <= 0.5
+        return scipy.optimize.OptimizeResult(status=1, x=None, message="time limit reached")
+
+    def unproven(cost: Any, **more: Any) -> Any:
+        return scipy.optimize.OptimizeResult({**program(cost, **more), "status": 1})
+
+    def idle(cost: Any, **more: Any) -> Any:
+        return unproven(-cost, **more)  # takes as many switches as it can
+
+    found = dict.fromkeys((nothing, unproven, idle), 0)
+    for seed in range(40):
+        rng = random.Random(seed)
+        topology = rng.choice((leaf_spine(9, 2, 10), leaf_spine(5, 3, 30), fat_tree(6), random_fabric(rng)))
+        hosts = [host.name for host in topology.hosts]
+        server, *workers = rng.sample(hosts, rng.randint(len(hosts) // 2, len(hosts)))
+        room = {switch.name: int(rng.random() < 0.8) for switch in topology.switches}
+        problem = Problem(Routes(topology), tuple(workers), rng.choice((server, None)), 1_000, room=room)
+        wanted = {worker: rng.choice(list(room)) for worker in workers}
+        monkeypatch.setattr(scipy.optimize, "milp", program)
+        best = tree_or_reason(problem, wanted, 600.0)
+        for ends in found:
+            monkeypatch.setattr(scipy.optimize, "milp", ends)
+            placement = tree_or_reason(problem, wanted, 0.5)
+            if isinstance(placement, str):
+                assert isinstance(best, str) or "was found in 0.5 s, though there may be one" in placement, (
+                    f"seed {seed}"
+                )
+                assert isinstance(best, str) or ends is nothing, f"seed {seed}"
+                continue
+            assert isinstance(best, Placement), f"seed {seed}"
+            placement.check(problem)
+            for child, parent in placement.edges:
+                assert parent == problem.server or problem.routes.unique_path(child, parent) is not None, f"seed {seed}"
+            if placement != best or placement.note:
+                found[ends] += 1
+                how = "one by first fit" if ends is nothing else "the best one seen"
+                assert placement.note.startswith(f"its tree is {how}, for the search for the nearest"), f"seed {seed}"
+    assert all(count >= 15 for count in found.values()), found
 
 
 def test_fat_tree_has_a_tree_of_three_levels() -> None:

@@ -6,6 +6,7 @@ import random
 import re
 
 import pytest
+import scipy.optimize  # type: ignore[import-untyped]
 
 from controller.placement import (
     LinkLoad,
@@ -207,6 +208,25 @@ def test_the_controller_falls_back_on_the_server_with_no_more_switches_than_its_
         PlacementError, match=r"ps sums at h80 alone.*; and otherwise no tree sums 70 .* at most 63 workers"
     ):
         planner.grant(spec, links)
+
+
+def test_a_job_is_told_that_time_was_up_before_its_tree_was_the_nearest(monkeypatch: pytest.MonkeyPatch) -> None:
+    topology = leaf_spine(2, 1, 40)
+    planner = Planner(topology, Routes(topology), strategy("rack"), 0)
+    links = Snapshot({}, frozenset(), frozenset())
+    spec = JobSpec(1, tuple(f"h{i}" for i in range(1, 71)), "h80")
+    assert planner.grant(spec, links).note == ""
+    stopped = scipy.optimize.OptimizeResult(status=1, x=None, message="time limit reached")
+    monkeypatch.setattr(scipy.optimize, "milp", lambda *how, **more: stopped)
+    grant = planner.grant(spec, links)
+    fits(planner.problem(spec, spec.workers, links), grant.placement)
+    told = "its tree is one by first fit, for the search for the nearest to the strategy's ended after 2 s"
+    assert grant.note == told
+    assert planner.place(spec, spec.workers, links) == (grant.placement, told)
+    planner.strategy = strategy("ps")
+    assert re.fullmatch(
+        f"summed at its server h80 and in .*: strategy ps sums .*; {told}", planner.grant(spec, links).note
+    )
 
 
 def test_unknown_strategy_is_answered_with_the_right_ones() -> None:

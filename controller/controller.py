@@ -341,6 +341,12 @@ class Controller:
         """
         self._fleet.leave(job, host)
 
+    def fail(self, job: int, host: str, why: str, now_ns: int) -> None:
+        """A host gives up, and cannot come back: the others go on without it, or are told why they cannot, as the
+        job's policy has it. Raises ControllerError for a host that was never in it.
+        """
+        self._fleet.fail(job, host, why, now_ns)
+
     def held(self, job: int, host: str, held: Held) -> None:
         """A host's answer to Pause. Raises ControllerError for a host that was never in the job."""
         self._fleet.held(job, host, held)

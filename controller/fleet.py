@@ -4,7 +4,7 @@ switches must be written for is the caller's matter, between `poll` and `settle`
 ::
 
     heartbeat, leave, held, resumed ─▶ RunningJob ─▶ end_leases, let_go, repair ─▶ begin ─▶ poll ─▶ outbox
-                                          │                                          └─ settling: the caller writes
+    fail ─────────────────▶ lose ────────▶│                                          └─ settling: the caller writes
                                           └─▶ journal
 """
 
@@ -159,6 +159,11 @@ class Fleet:
             else:
                 self.lose(number, job, {host: f"{host} was silent for {lease_ns / 1e9:g} s"}, now_ns)
 
+    def fail(self, job: int, host: str, why: str, now_ns: int) -> None:
+        running = self.job(job)
+        running.check_part(host)
+        self.lose(job, running, {host: f"{host} failed: {why}"}, now_ns)
+
     def lose(self, number: int, job: RunningJob, hosts: Mapping[str, str], now_ns: int) -> None:
         """These hosts failed and are out for good: go on without them as the job's policy has it."""
         lost = {host: why for host, why in hosts.items() if host not in job.gone}
@@ -172,6 +177,8 @@ class Fleet:
             self.abort(number, f"{why}; no worker is left")
         elif workers and job.spec.policy is FailurePolicy.ABORT:
             self.abort(number, f"{why}, and the job's policy is to abort")
+        elif workers and job.spec.policy is FailurePolicy.WAIT:
+            self.abort(number, f"{why}; it cannot come back, for which the job's policy would wait")
         elif workers and len(job.active) < job.spec.least_workers:
             self.abort(number, f"{why}; {len(job.active)} workers are left, and it needs {job.spec.least_workers}")
         else:

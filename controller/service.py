@@ -315,10 +315,9 @@ class ControlService:
         if own is not None and not seat.ran:
             seat.stream.put(to_host(own))
         elif seat.ran:
-            reason = (
-                f"job {seats.job}: {seat} ran already, and has lost the sums that it had; the job goes on without it"
-            )
-            seat.stream.end((grpc.StatusCode.FAILED_PRECONDITION, reason))
+            lost = "was started anew, and has lost the sums that it had"
+            self._fail(seats, seat, lost)
+            seat.stream.end((grpc.StatusCode.FAILED_PRECONDITION, f"job {seats.job}: {seat} ran already: it {lost}"))
 
     async def _read(
         self, seats: JobSeats, seat: Seat, stream: HostStream, requests: AsyncIterator[pb.FromHost]
@@ -357,15 +356,21 @@ class ControlService:
                 raise ValueError(f"{other or 'an empty message'} has no place in a stream that has begun")
 
     def _leave(self, seats: JobSeats, seat: Seat, reason: str) -> None:
-        """Who is done stays until all are: it may hold what others lack. Who fails is silent from now on."""
+        """Who is done stays until all are: it may hold what others lack. Who fails is lost at once."""
         if reason:
-            _log.warning("job %d: %s fails: %s", seats.job, seat, reason)
+            self._fail(seats, seat, reason)
             if seat.stream is not None:
                 seat.stream.end()
             return
         seat.left = True
-        if all(seats.seats[host].left for host in self._controller.jobs[seats.job].workers):
+        plan = self._controller.jobs.get(seats.job)
+        if plan is not None and all(seats.seats[host].left for host in plan.workers):
             self._post(seats.job, lambda now_ns: self._end(seats.job, "all workers have left", now_ns))
+
+    def _fail(self, seats: JobSeats, seat: Seat, why: str) -> None:
+        """Whoever had a plan is lost to the job at once; a plan that nobody had is kept for who comes next."""
+        if seat.ran:
+            self._post(seats.job, lambda now_ns: self._controller.fail(seats.job, seat.host, why, now_ns))
 
     def _post(self, job: int, action: Callable[[int], object]) -> None:
         """Of a job that may have ended before its turn comes."""

@@ -16,7 +16,7 @@ from controller.errors import ControllerError
 from controller.service import ControlService
 from tests.controller.control_bench import TOPOLOGY, Bench, bench, certificates
 from wire import control_pb2 as pb
-from wire.control import WorkerPlan
+from wire.control import Resume, WorkerPlan
 from wire.control_messages import ATTEND, REGISTER, told
 
 WORKERS = ["h1", "h2"]
@@ -209,6 +209,56 @@ async def test_the_others_hear_of_a_silent_worker() -> None:
         while await service.jobs():
             await asyncio.sleep(0.01)
         assert service.controller.jobs == {}
+
+
+NAN = "InvalidTensor: tensor 'loss': element 3 is nan"
+
+
+@pytest.mark.parametrize(
+    ("policy", "least", "says"),
+    [
+        (pb.ABORT, 1, f"h2 failed: {NAN}, and the job's policy is to abort"),
+        (pb.WAIT, 1, f"h2 failed: {NAN}; it cannot come back, for which the job's policy would wait"),
+        (pb.CONTINUE, 2, f"h2 failed: {NAN}; 1 workers are left, and it needs 2"),
+    ],
+)
+async def test_the_others_are_told_at_once_what_a_worker_failed_by(
+    service: Bench, policy: int, least: int, says: str
+) -> None:
+    """No lease is in force here: but for what it says they would wait for ever."""
+    registration = await service.register(workers=WORKERS, server=SERVER, policy=policy, least_workers=least)
+    hosts = [await service.joined(registration, seat) for seat in range(3)]
+    for host, plan in zip(hosts, ("worker_plan", "worker_plan", "server_plan"), strict=True):
+        await host.hear(plan)
+        await host.say(resumed=pb.Resumed(generation=1))
+    await hosts[1].say(leave=pb.Leave(reason=NAN))
+    for host in (hosts[0], hosts[2]):
+        assert (await host.hear("abort")).reason == says
+        assert await host.end() == (grpc.StatusCode.OK, "")
+    assert service.controller.jobs == {}
+
+
+@pytest.mark.parametrize("again", [False, True])
+async def test_the_others_go_on_at_once_without_a_worker_that_fails(service: Bench, again: bool) -> None:
+    """Or one that comes back without what it knew."""
+    registration = await service.register(workers=WORKERS)
+    hosts = [await service.joined(registration, rank) for rank in range(2)]
+    for host in hosts:
+        await host.hear("worker_plan")
+        await host.say(resumed=pb.Resumed(generation=1))
+        await host.say(heartbeat=pb.Heartbeat(rounds=1, waiting=True))
+    while not all(host.rounds for host in (await service.jobs())[0].hosts):
+        await asyncio.sleep(0.01)
+    if again:
+        code, details = await (await service.joined(registration, 1)).end()
+        assert (code, "h2 (rank 1) ran already" in details) == (grpc.StatusCode.FAILED_PRECONDITION, True)
+    else:
+        await hosts[1].say(leave=pb.Leave(reason=NAN))
+    assert (await hosts[0].hear("pause")).generation == 1
+    await hosts[0].say(held=pb.Held(generation=1, first_incomplete=1))
+    resume = told(pb.ToHost(resume=await hosts[0].hear("resume")))
+    assert isinstance(resume, Resume)
+    assert (resume.plan.generation, list(service.controller.jobs[registration.job].workers)) == (2, ["h1"])
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:9561", "10.1.2.3:9561", "[::]:9561", "example.org:9561"])

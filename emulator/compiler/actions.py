@@ -147,8 +147,10 @@ class _Action:
                 builder.store(value, frame.at(row.pointer, place.offset), align=_align(place))
             case "count", (Ref("counter_array", name), index):
                 self._count(primitive, name, index)
-            case (("mark_to_drop" | "drop"), _):
-                self._drop()
+            case (("mark_to_drop" | "drop"), ()):
+                self._drop(expressions, "standard_metadata")
+            case "mark_to_drop", (Ref("header", name),):
+                self._drop(expressions, name)
             case (("clone_ingress_pkt_to_egress" | "clone_egress_pkt_to_egress"), (session, fields)):
                 one_up = builder.add(expressions.modulo(session, 32), const(32, 1))
                 frame.store_packet("clone_session", one_up)
@@ -274,15 +276,16 @@ class _Action:
         failed, after = frame.block("assertion_failed"), frame.block("assertion_held")
         builder.cbranch(builder.icmp_unsigned("==", value, const(value.type.width, 0)), failed, after)
         builder.position_at_end(failed)
-        self._drop()
+        self._drop(expressions, "standard_metadata")
         frame.store_packet("resubmit", const(32, 0))
         frame.store_packet("recirculate", const(32, 0))
         builder.branch(self.exit_block or after)
         builder.position_at_end(after)
 
-    def _drop(self) -> None:
-        self.frame.store_packet("egress_spec", self.frame.load_packet("drop_port", 16))
-        self.frame.store_packet("mcast_grp", const(16, 0))
+    def _drop(self, expressions: Expressions, metadata: str) -> None:
+        """In the standard metadata, or in the copy of them that an action or control was given."""
+        self._store(expressions, Field(metadata, "egress_spec"), self.frame.load_packet("drop_port", 16))
+        self._store(expressions, Field(metadata, "mcast_grp"), const(16, 0))
 
     # ---- registers and counters
 

@@ -20,13 +20,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
-from typing import Final, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 import finsy as fy
 from finsy.p4client import P4ClientError
@@ -89,6 +89,24 @@ class PacketIn:
     frame: bytes
 
 
+class _Switch(fy.Switch):  # type: ignore[misc]  # final, but nothing else tells why it failed
+    """finsy's. When one of its tasks fails, it cancels whatever waits for it; this one also keeps the reason."""
+
+    failure: BaseException | None = None
+    """The first one."""
+
+    def create_task(
+        self, coro: Coroutine[Any, Any, _T], *, background: bool = False, name: str | None = None
+    ) -> asyncio.Task[_T]:
+        task = super().create_task(coro, background=background, name=name)
+        task.add_done_callback(self._note)
+        return task
+
+    def _note(self, task: asyncio.Task[Any]) -> None:
+        if not task.cancelled() and self.failure is None:
+            self.failure = task.exception()
+
+
 class SwitchSession:
     """A session with one switch; an async context manager."""
 
@@ -140,9 +158,9 @@ class SwitchSession:
         self._keeper: asyncio.Task[None] | None = None
         self._switch = self._new_switch()
 
-    def _new_switch(self) -> fy.Switch:
+    def _new_switch(self) -> _Switch:
         with nullcontext() if P4SchemaCache.current() else _SCHEMAS:
-            switch = fy.Switch(
+            switch = _Switch(
                 self.name,
                 self.address,
                 fy.SwitchOptions(
@@ -193,7 +211,7 @@ class SwitchSession:
                 raise
             _log.warning("%s; it is tried again", error)
             self._broken.set()
-        self._keeper = asyncio.create_task(self._keep_open(), name=f"session with {self.name}")
+        self._keeper = self._watched(self._keep_open(), f"session with {self.name}")
         return self
 
     async def __aexit__(
@@ -224,7 +242,7 @@ class SwitchSession:
                     "a higher election id"
                 )
             self.deposed |= self.openings > 0 and not self._switch.is_primary
-            self._reader = asyncio.create_task(self._receive(), name=f"packet-ins of {self.name}")
+            self._reader = self._watched(self._receive(), f"packet-ins of {self.name}")
             await asyncio.sleep(0)  # lets the reader open its queue before the first packet
         except BaseException:
             await self._switch.__aexit__(None, None, None)
@@ -245,17 +263,33 @@ class SwitchSession:
                 _log.warning("%s at %s: the stream broke; it is opened again when the switch answers", *self._who)
             await self._close()
             self._standby = True  # whoever took over meanwhile is not to be disturbed
-            pause_s = _FIRST_PAUSE_S
+            pause_s, said = _FIRST_PAUSE_S, ""
             while True:
                 self._switch = self._new_switch()
                 try:
                     await self._open()
                     break
-                except ControllerError as error:
+                except SwitchUnreachable as error:
                     _log.debug("%s", error)
+                except ControllerError as error:
+                    if str(error) != said:
+                        _log.warning("%s; it is tried again", error)
+                    said = str(error)
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
             _log.info("%s at %s: the stream stands again", *self._who)
+
+    def _watched(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        """A task for `work`, which never ends by itself; should it fail, that is said, and the stream begun anew."""
+
+        def at_end(task: asyncio.Task[None]) -> None:
+            if not task.cancelled() and (error := task.exception()) is not None:
+                _log.error("%s at %s: %s failed", *self._who, name, exc_info=error)
+                self._broken.set()
+
+        task = asyncio.create_task(work, name=name)
+        task.add_done_callback(at_end)
+        return task
 
     @property
     def _who(self) -> tuple[str, str]:
@@ -365,7 +399,7 @@ class SwitchSession:
 
     async def _guard(self, work: Awaitable[_T], what: str, *, keep_details: bool = False) -> _T:
         """Bound the time of `work` and turn what it raises into one ControllerError."""
-        where = f"{self.name} at {self.address}"
+        where, switch = f"{self.name} at {self.address}", self._switch
         try:
             if what != "connect" and not self._switch.is_up:
                 _discard(work)
@@ -382,25 +416,37 @@ class SwitchSession:
             if what != "connect":  # the stream may look whole for long where packets get lost: begin it anew
                 self._broken.set()
             raise SwitchUnreachable(f"{where}: cannot {what}: no answer within {self._timeout_s:g} s") from None
+        except asyncio.CancelledError:
+            if (task := asyncio.current_task()) is None or task.cancelling():
+                raise
+            broken = None if what != "connect" else switch.failure
+            raise _in_words(broken, f"{where}: cannot {what}") from None
         except P4ClientError as error:
             if keep_details and error.details:
                 raise
-            if error.code == fy.GRPCStatusCode.UNAVAILABLE:
-                raise SwitchUnreachable(
-                    f"{where}: cannot {what}: nobody answers there; check address and port, and that the switch runs"
-                ) from None
-            if error.code == fy.GRPCStatusCode.DEADLINE_EXCEEDED:
-                raise SwitchUnreachable(f"{where}: cannot {what}: no answer in time") from None
-            raise ControllerError(f"{where}: cannot {what}: {error.code.name}: {error.message}") from None
+            raise _in_words(error, f"{where}: cannot {what}") from None
         except (ValueError, AssertionError, RuntimeError) as error:
             # finsy's own for a stream at its end, an unknown table, or an exhausted election
-            raise ControllerError(f"{where}: cannot {what}: {error or type(error).__name__}") from None
+            raise _in_words(error, f"{where}: cannot {what}") from None
 
     def _encode(self, item: Item) -> p4r.Entity:
         try:
             return as_entity(item, self.schema).encode(self.schema)
         except (ValueError, KeyError) as error:
             raise ControllerError(f"{self.name}: {item}: does not fit the switch program: {error}") from None
+
+
+def _in_words(error: BaseException | None, where: str) -> ControllerError:
+    """What stopped finsy, for people."""
+    if error is None:
+        return SwitchUnreachable(f"{where}: the stream broke; is the switch still running?")
+    if not isinstance(error, P4ClientError):
+        return ControllerError(f"{where}: {error or type(error).__name__}")
+    if error.code == fy.GRPCStatusCode.UNAVAILABLE:
+        return SwitchUnreachable(f"{where}: nobody answers there; check address and port, and that the switch runs")
+    if error.code == fy.GRPCStatusCode.DEADLINE_EXCEEDED:
+        return SwitchUnreachable(f"{where}: no answer in time")
+    return ControllerError(f"{where}: {error.code.name}: {error.message}")
 
 
 def _discard(work: Awaitable[object]) -> None:

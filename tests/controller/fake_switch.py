@@ -27,12 +27,17 @@ class FakeSwitch(p4r_grpc.P4RuntimeServicer):
         self.writes: list[p4r.WriteRequest] = []
         self.packets_out: list[p4r.PacketOut] = []
         self.refuse: Callable[[p4r.Update], bool] = lambda update: False
+        self.refuse_pipeline = ""
+        """Why no pipeline is taken; empty: they are."""
         self.silent = False
         self.mute = asyncio.Event()
         """Cleared: writes are not answered."""
         self.mute.set()
+        self.asked = asyncio.Event()
+        """A write has come."""
         self.primary = 0
         self.address = ""
+        self._stream: asyncio.Task[None] | None = None
         self._to_stream: asyncio.Queue[p4r.StreamMessageResponse] = asyncio.Queue()
         self._server: grpc.aio.Server | None = None
 
@@ -47,6 +52,11 @@ class FakeSwitch(p4r_grpc.P4RuntimeServicer):
         assert self._server is not None
         await self._server.stop(None)
 
+    def break_stream(self) -> None:
+        """The newest one; the rest goes on."""
+        assert self._stream is not None
+        self._stream.cancel()
+
     def send(self, frame: bytes, ingress_port: int = 1) -> None:
         metadata = [p4r.PacketMetadata(metadata_id=1, value=ingress_port.to_bytes(2, "big"))]
         self._to_stream.put_nowait(p4r.StreamMessageResponse(packet=p4r.PacketIn(payload=frame, metadata=metadata)))
@@ -57,20 +67,25 @@ class FakeSwitch(p4r_grpc.P4RuntimeServicer):
                 await context.write(await self._to_stream.get())
 
         answering = asyncio.create_task(answer())
+        self._stream = hearing = asyncio.create_task(self._hear(requests))
         try:
-            async for request in requests:
-                if request.WhichOneof("update") == "packet":
-                    self.packets_out.append(request.packet)
-                elif not self.silent:
-                    update = request.arbitration
-                    self.primary = max(self.primary, update.election_id.low)
-                    won = update.election_id.low == self.primary
-                    status = rpc_status.Status(code=rpc_code.OK if won else rpc_code.ALREADY_EXISTS)
-                    reply = p4r.MasterArbitrationUpdate(device_id=update.device_id, status=status)
-                    reply.election_id.low = self.primary
-                    self._to_stream.put_nowait(p4r.StreamMessageResponse(arbitration=reply))
+            await asyncio.wait([hearing])
         finally:
             answering.cancel()
+            hearing.cancel()
+
+    async def _hear(self, requests: AsyncIterator[p4r.StreamMessageRequest]) -> None:
+        async for request in requests:
+            if request.WhichOneof("update") == "packet":
+                self.packets_out.append(request.packet)
+            elif not self.silent:
+                update = request.arbitration
+                self.primary = max(self.primary, update.election_id.low)
+                won = update.election_id.low == self.primary
+                status = rpc_status.Status(code=rpc_code.OK if won else rpc_code.ALREADY_EXISTS)
+                reply = p4r.MasterArbitrationUpdate(device_id=update.device_id, status=status)
+                reply.election_id.low = self.primary
+                self._to_stream.put_nowait(p4r.StreamMessageResponse(arbitration=reply))
 
     async def Capabilities(self, request: Any, context: Any) -> p4r.CapabilitiesResponse:
         return p4r.CapabilitiesResponse(p4runtime_api_version="1.5.0")
@@ -81,6 +96,8 @@ class FakeSwitch(p4r_grpc.P4RuntimeServicer):
         return p4r.GetForwardingPipelineConfigResponse(config=self.config)
 
     async def SetForwardingPipelineConfig(self, request: Any, context: Any) -> Any:
+        if self.refuse_pipeline:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, self.refuse_pipeline)
         self.config = request.config
         self.configs_set += 1
         self.entities.clear()
@@ -98,6 +115,7 @@ class FakeSwitch(p4r_grpc.P4RuntimeServicer):
             yield p4r.ReadResponse(entities=found[start : start + READ_BACK])
 
     async def Write(self, request: p4r.WriteRequest, context: Any) -> p4r.WriteResponse:
+        self.asked.set()
         await self.mute.wait()
         self.writes.append(request)
         details = [self._write(update) for update in request.updates]

@@ -214,6 +214,52 @@ async def test_a_switch_that_falls_silent_has_its_stream_begun_anew(fake: FakeSw
         await session.write(deletes=EVERYTHING[1:2])
 
 
+async def test_a_pipeline_that_is_refused_is_an_error_that_says_why(fake: FakeSwitch, pipeline: Pipeline) -> None:
+    fake.refuse_pipeline = "no such table"
+    with pytest.raises(ControllerError, match=r"s1 at .*: cannot connect: INVALID_ARGUMENT: no such table"):
+        await open_session(fake, pipeline).__aenter__()
+
+
+async def test_what_is_under_way_when_the_stream_breaks_is_an_error_and_nobody_is_cancelled(
+    fake: FakeSwitch, pipeline: Pipeline
+) -> None:
+    async with open_session(fake, pipeline) as session:
+        fake.mute.clear()
+        writing = asyncio.create_task(session.write(inserts=EVERYTHING))
+        await asyncio.wait_for(fake.asked.wait(), 10)
+        fake.break_stream()
+        with pytest.raises(SwitchUnreachable, match=r"cannot write: the stream broke; is the switch still running\?"):
+            await writing
+        fake.mute.set()
+        async with asyncio.timeout(10):
+            while session.openings < 2:
+                await asyncio.sleep(0.01)
+        fake.mute.clear()
+        writing = asyncio.create_task(session.write(inserts=EVERYTHING))
+        await asyncio.sleep(0)
+        writing.cancel()  # by whoever asked
+        with pytest.raises(asyncio.CancelledError):
+            await writing
+        fake.mute.set()
+
+
+async def test_it_is_opened_again_though_the_switch_would_not_have_it_for_a_while_and_says_why(
+    fake: FakeSwitch, pipeline: Pipeline, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_session(fake, pipeline) as session:
+        fake.config, fake.refuse_pipeline = None, "busy"
+        fake.break_stream()
+        async with asyncio.timeout(10):
+            while "cannot connect: INVALID_ARGUMENT: busy; it is tried again" not in caplog.text:
+                await asyncio.sleep(0.01)
+        fake.refuse_pipeline = ""
+        async with asyncio.timeout(10):
+            while session.openings < 2:
+                await asyncio.sleep(0.01)
+        assert caplog.text.count("busy") == 1
+        await session.write(inserts=EVERYTHING)
+
+
 async def test_an_election_id_that_cannot_be_is_refused(pipeline: Pipeline) -> None:
     for bad in (0, -1, 1 << 128):
         with pytest.raises(ControllerError, match=f"s1: election id {bad} is not in 1"):

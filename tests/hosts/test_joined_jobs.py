@@ -1,0 +1,66 @@
+"""Jobs of a real control service that hosts join: real sockets, in a network namespace of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.hosts.joined_bench import GROUPS, REFUSED
+from tests.topologies.test_mininet import IN_ITS_OWN_NETWORK
+
+ROOT = Path(__file__).parents[2]
+pytestmark = [
+    pytest.mark.skipif(os.geteuid() != 0, reason="a network namespace needs root"),
+    pytest.mark.skipif(shutil.which("ip") is None, reason="the command ip is not on PATH"),
+]
+
+
+def play(scenario: str) -> dict[str, Any]:
+    done = subprocess.run(
+        [*IN_ITS_OWN_NETWORK, "-m", "tests.hosts.joined_bench", scenario],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=200,
+    )
+    assert done.returncode == 0, done.stderr
+    said: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    assert said["jobs"] == 0
+    return said
+
+
+def test_groups_of_a_job() -> None:
+    said = play("groups")
+    assert said["failures"] == []
+    for rank, (gathered, mean) in enumerate(said["results"]):
+        assert gathered == [[[member, i] for i, member in enumerate(ranks)] for ranks in GROUPS if rank in ranks]
+        assert mean == [1]
+
+
+def test_a_tensor_that_one_worker_refuses_is_told_to_the_others_or_summed_without_it() -> None:
+    said = play("refused_tensor")
+    refusal = "tensor 'second': element 7 (index (7,)) is nan; only finite values can be summed"
+    ends = {
+        "continue": [0, 11],
+        "abort": f"h3 failed: InvalidTensor: {refusal}, and the job's policy is to abort",
+        "wait": f"h3 failed: InvalidTensor: {refusal}; it cannot come back, for which the job's policy would wait",
+    }
+    assert said["results"].keys() == ends.keys()
+    told = set()
+    for policy, outcomes in said["results"].items():
+        assert outcomes.pop(REFUSED) == ["InvalidTensor", refusal]
+        if policy == "continue":
+            assert outcomes == [ends[policy]] * 2
+            continue
+        for kind, text in outcomes:
+            assert kind == "AllreduceAborted"
+            assert text.endswith(f" was aborted: {ends[policy]}")
+            told.add(text)
+    assert sorted(said["failures"]) == sorted(told)  # the servers are told, too

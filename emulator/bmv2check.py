@@ -231,17 +231,18 @@ def _check_table(document: Document, pipeline: Pipeline, table: Table) -> None:
             raise UnsupportedProgram(f"{table.where}: meter {table.meter} of table {table.name} is not a direct one")
     for key in table.key:
         _check_key(document, table, key.target, key.mask)
-    calls: list[tuple[int, tuple[int, ...] | None]] = [(number, None) for number in table.action_ids]
+    calls: list[tuple[int, tuple[int, ...] | None, str]] = [(number, None, table.where) for number in table.action_ids]
     if table.default_action is not None:
-        calls.append((table.default_action, table.default_params))
+        calls.append((table.default_action, table.default_params, table.where))
+    _check_range(len(table.entries or ()), 0, table.size, table.where, f"number of entries of table {table.name}")
     for entry in table.entries or ():
-        calls.append((entry.action_id, entry.params))
+        calls.append((entry.action_id, entry.params, entry.where))
         kinds = [kind for kind, _, _ in entry.match]
         if kinds != [key.match_kind for key in table.key]:
-            raise UnsupportedProgram(f"{table.where}: an entry of table {table.name} does not fit its key")
-    for number, params in calls:
-        _need(number in document.actions, table.where, f"action of number {number}")
-        _check_call(table, document.actions[number], params)
+            raise UnsupportedProgram(f"{entry.where}: an entry of table {table.name} does not fit its key")
+    for number, params, where in calls:
+        _need(number in document.actions, where, f"action of number {number}")
+        _check_call(table, document.actions[number], params, where)
 
 
 def _check_key(document: Document, table: Table, target: Field, mask: int | None) -> None:
@@ -252,16 +253,15 @@ def _check_key(document: Document, table: Table, target: Field, mask: int | None
         _check_range(mask, 0, (1 << width) - 1, table.where, f"mask of {target.header}.{target.name}")
 
 
-def _check_call(table: Table, action: Action, params: tuple[int, ...] | None) -> None:
+def _check_call(table: Table, action: Action, params: tuple[int, ...] | None, where: str) -> None:
     if params is None:
         return
     if len(params) != len(action.params):
         raise UnsupportedProgram(
-            f"{table.where}: table {table.name} calls {action.name} with {len(params)} parameters, not "
-            f"{len(action.params)}"
+            f"{where}: table {table.name} calls {action.name} with {len(params)} parameters, not {len(action.params)}"
         )
     for value, (name, width) in zip(params, action.params, strict=True):
-        _check_range(value, 0, (1 << width) - 1, table.where, f"parameter {name} of {action.name}")
+        _check_range(value, 0, (1 << width) - 1, where, f"parameter {name} of {action.name}")
 
 
 def _following(node: Table | Conditional) -> Iterator[str]:

@@ -179,6 +179,7 @@ class ConstEntry:
     params: tuple[int, ...]
     priority: int
     """BMv2's: the smallest number wins."""
+    where: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -236,7 +236,7 @@ class _Reader:
             default_action=default["action_id"] if default else None,
             default_params=tuple(int(v, 16) for v in default.get("action_data", ())) if default else (),
             const_default=bool(default and default.get("action_const", False)),
-            entries=tuple(self._entry(e, keys) for e in entries) if entries is not None else None,
+            entries=tuple(self._entry(e, where) for e in entries) if entries is not None else None,
             next_by_action=tuple(nexts.get(name, item.get("base_default_next")) for name in item["actions"]),
             next_on_hit=nexts.get("__HIT__"),
             next_on_miss=nexts.get("__MISS__"),
@@ -254,7 +254,7 @@ class _Reader:
         mask = int(key["mask"], 16) if key.get("mask") else None
         return TableKey(key.get("name", ".".join(target)), kind, self.names.field(target, where), mask)
 
-    def _entry(self, item: JsonObject, keys: tuple[TableKey, ...]) -> ConstEntry:
+    def _entry(self, item: JsonObject, table: str) -> ConstEntry:
         match: list[tuple[str, int, int]] = []
         for part in item["match_key"]:
             kind = part["match_type"]
@@ -267,7 +267,8 @@ class _Reader:
             match.append(("exact" if kind == "valid" else kind, value, int(other or 0)))
         entry = item["action_entry"]
         params = tuple(int(v, 16) for v in entry["action_data"])
-        return ConstEntry(tuple(match), entry["action_id"], params, int(item.get("priority", 0)))
+        priority = int(item.get("priority", 0))
+        return ConstEntry(tuple(match), entry["action_id"], params, priority, where_of(item, table))
 
     # ---- calculations
 

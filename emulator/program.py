@@ -18,6 +18,7 @@ from emulator.bmv2json import Table as TableNode
 from emulator.bmv2reader import MALFORMED, read
 from emulator.compiler.layout import is_static, plan
 from emulator.compiler.link import link
+from emulator.entries import InvalidEntry
 from emulator.schema import (
     ActionProfileSchema,
     ActionSchema,
@@ -30,9 +31,10 @@ from emulator.schema import (
     UnsupportedProgram,
     ValueSetSchema,
 )
-from emulator.state import ActionProfile, Counter, Digest, ProgramState, Register, Table, ValueSet
+from emulator.state import ActionProfile, Counter, Digest, ProgramState, Register, Table, ValueSet, const_entries
+from emulator.tables.keys import pack_key
 from emulator.tables.meters import ColorCounts, MeterArray, MeterRates
-from emulator.tables.rows import action_codes, profile_actions
+from emulator.tables.rows import action_codes, profile_actions, row_layout
 
 __all__ = [
     "ActionProfile",
@@ -131,6 +133,7 @@ class Program:
         program = cls._loaded.get(key)
         if program is None:
             document = read(text)
+            _check_entries(document)
             code = cache.fetch(key)
             if code is None:
                 from emulator.compiler.module import compile_program  # heavy, and not needed for cached programs
@@ -164,6 +167,20 @@ def _tables(document: Document) -> Iterator[TableNode]:
         for node in pipeline.nodes.values():
             if isinstance(node, TableNode):
                 yield node
+
+
+def _check_entries(document: Document) -> None:
+    """Raises `UnsupportedProgram` for an entry of the program's own that its table would refuse."""
+    for node in _tables(document):
+        schema, layout, keys = _table_schema(document, node), row_layout(document, node), set()
+        for source, entry in zip(node.entries or (), const_entries(document, node), strict=True):
+            try:
+                key = pack_key(schema, layout, entry.match, entry.priority)
+            except InvalidEntry as error:
+                raise UnsupportedProgram(f"{source.where}: {error}") from None
+            if key in keys:
+                raise UnsupportedProgram(f"{source.where}: an entry of {node.name} matches the same as one before it")
+            keys.add(key)
 
 
 def _table_schema(document: Document, node: TableNode) -> TableSchema:

@@ -1,7 +1,7 @@
 """Damaged BMv2 JSON into the loader: `python -m tests.emulator.fuzz_loader SEED COUNT COMPILED PROGRAM.json...`.
 
-Programs are damaged in bytes and in structure. Each is either refused by an `EmulatorError` or read; of those that are
-read, so many are compiled and get random packets, which must not crash either. In a process of its own, with its
+Programs are damaged in bytes and in structure. Each is either refused by an `UnsupportedProgram` or read; of those that
+are read, so many are compiled and get random packets, which must not crash either. In a process of its own, with its
 own cache of native code.
 """
 
@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from emulator.bmv2reader import read
-from emulator.entries import EmulatorError
-from emulator.program import Program
+from emulator.program import Program, UnsupportedProgram
 from tests.emulator.fuzz import fuzz
 
 FRAMES = 500
@@ -95,7 +94,7 @@ def main(arguments: Sequence[str]) -> None:
                 sys.stdout.flush()
                 fuzz(Program.load(text), number, FRAMES)
                 ran += 1
-        except EmulatorError:
+        except UnsupportedProgram:
             refused += 1
         except BaseException:
             Path("program.json").write_bytes(text)

@@ -1,4 +1,4 @@
-"""A damaged program is refused by an `EmulatorError`, whatever is wrong with it; one that loads all the same runs.
+"""A damaged program is refused by an `UnsupportedProgram`, whatever is wrong with it; one that loads all the same runs.
 
 `WEIR_SEED=…` replays a run.
 """
@@ -95,9 +95,36 @@ def test_sizes_that_cannot_be() -> None:
     assert "which is not a number from 1 to 8192" in refusal(root)
 
 
+def with_entries() -> tuple[Any, Any]:
+    """A program, and the entries of a table of its own that it has."""
+    root = tables()
+    return root, next(table for table in root["pipelines"][0]["tables"] if table.get("entries"))["entries"]
+
+
 def test_a_constant_entry_that_does_not_fit_its_action() -> None:
+    root, entries = with_entries()
+    entries[0]["action_entry"]["action_data"] = ["0x10000"]
+    assert f"tables.p4:{entries[0]['source_info']['line']}: parameter" in refusal(root)
+    assert "which is not a number from 0 to 65535" in refusal(root)
+
+
+def test_a_constant_entry_on_a_negative_number_as_p4c_writes_them_for_signed_keys() -> None:
+    root, entries = with_entries()
+    entries[-1]["match_key"][0]["key"] = "-0x01"
+    said = refusal(root)
+    assert f"tables.p4:{entries[-1]['source_info']['line']}: Forward." in said
+    assert "(value=-1" in said
+
+
+def test_two_constant_entries_that_match_the_same() -> None:
+    root, entries = with_entries()
+    entries[1] |= {name: entries[0][name] for name in ("match_key", "priority")}
+    assert f"tables.p4:{entries[1]['source_info']['line']}: an entry of Forward." in refusal(root)
+    assert refusal(root).endswith("matches the same as one before it")
+
+
+def test_more_constant_entries_than_the_table_holds() -> None:
     root = tables()
     table = next(table for table in root["pipelines"][0]["tables"] if table.get("entries"))
-    table["entries"][0]["action_entry"]["action_data"] = ["0x10000"]
-    assert "tables.p4:" in refusal(root)
-    assert "which is not a number from 0 to 65535" in refusal(root)
+    table["max_size"] = len(table["entries"]) - 1
+    assert f"number of entries of table {table['name']} is {len(table['entries'])}" in refusal(root)

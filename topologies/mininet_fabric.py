@@ -29,7 +29,18 @@ from typing import Any, Final
 
 from topologies.errors import TopologyError
 from topologies.model import Endpoint, Host, Link, Switch, Topology
-from topologies.processes import LOOK_S, answers, check_free, ignore_end_signals, orderly_end, stop, stop_beside
+from topologies.processes import (
+    LOOK_S,
+    answers,
+    check_free,
+    ends_with_us,
+    ignore_end_signals,
+    orderly_end,
+    own,
+    remove_orphans,
+    stop,
+    stop_beside,
+)
 from topologies.units import format_rate
 
 FIRST_GRPC_PORT: Final = 50_051
@@ -180,7 +191,7 @@ class MininetFabric:
     def popen(self, host: str, command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
         """Start a command in a host's namespace, with the options of subprocess.Popen; it ends with the fabric."""
         pid = str(self.net[self.topology.host(host).name].pid)
-        process = subprocess.Popen(["mnexec", "-a", pid, *command], **options)
+        process = subprocess.Popen([*ends_with_us("KILL"), "mnexec", "-a", pid, *command], **options)
         self._commands.append(process)
         return process
 
@@ -217,6 +228,7 @@ class MininetFabric:
             self.net.addHost(host.name, ip=f"{host.address}/32")
         for switch in self.topology.switches:
             self.net.addSwitch(switch.name, dpid=f"{switch.device_id:x}", inNamespace=False)
+        remove_orphans([interface(end) for end in self.topology.directed_links])
         for link in self.topology.links:
             self._add_link(link)
         self.net.build()
@@ -241,6 +253,7 @@ class MininetFabric:
             raise TopologyError(
                 f"{link}: its interfaces cannot be made; is another Mininet running? {reason}"
             ) from None
+        own(next(interface(end) for end in link.ends if self.topology.is_switch(end.node)))
 
     def _configure_host(self, host: Host) -> None:
         """The attached switch is the gateway; nobody asks for its MAC."""
@@ -288,9 +301,9 @@ class MininetFabric:
         for switch in self.topology.switches:
             command = switch_command(self.topology, switch, self.kind, self.addresses[switch.name])
             with self._log(switch.name).open("wb") as log:
-                # its own session: Ctrl-C is for Mininet's command line; and none outlives who started it
+                # its own session: Ctrl-C is for Mininet's command line
                 self._processes[switch.name] = subprocess.Popen(
-                    ["setpriv", "--pdeathsig", "TERM", executable, *command[1:]],
+                    [*ends_with_us("TERM"), executable, *command[1:]],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,

@@ -1,7 +1,8 @@
-"""Processes, ports and signals of a fabric that runs for real: what it takes to end all of them, whatever happens."""
+"""Processes, ports, interfaces and signals of a real fabric: what it takes to end all of them, whatever happens."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -18,6 +19,8 @@ LOOK_S: Final = 0.05
 """Between two looks at what is waited for."""
 
 _STOP_S: Final = 10.0
+_OWNER: Final = "weir-mininet-"
+"""Begins the alias of an interface; the process that made it follows."""
 _END_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -42,6 +45,26 @@ def answers(address: str) -> bool:
             return True
     except OSError:
         return False
+
+
+def ends_with_us(signal_name: str) -> list[str]:
+    """Words in front of a command: it gets this signal when the thread that starts it ends, even by SIGKILL."""
+    return ["setpriv", "--pdeathsig", signal_name]
+
+
+def own(interface: str) -> None:
+    """Note at a network interface that this process has made it. The note ends with the interface."""
+    subprocess.run(["ip", "link", "set", "dev", interface, "alias", f"{_OWNER}{os.getpid()}"], check=True)
+
+
+def remove_orphans(interfaces: Collection[str]) -> None:
+    """Remove those of these interfaces, with their peers, whose maker was killed before it could; no others."""
+    listed = subprocess.run(["ip", "-json", "link", "show"], capture_output=True, text=True, check=True)
+    for link in json.loads(listed.stdout):
+        name, alias = link["ifname"], link.get("ifalias", "")
+        if name in interfaces and alias.startswith(_OWNER) and not os.path.exists(f"/proc/{alias[len(_OWNER) :]}"):
+            # a host's namespace, which ends by itself, may take it away meanwhile
+            subprocess.run(["ip", "link", "delete", name], capture_output=True, check=False)
 
 
 def stop(processes: Sequence[subprocess.Popen[Any]]) -> None:

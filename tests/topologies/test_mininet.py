@@ -9,7 +9,9 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,6 +23,8 @@ from topologies.units import parse_rate
 ROOT = Path(__file__).parents[2]
 IN_ITS_OWN_NETWORK = ["unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh", sys.executable]
 """So neither the machine's interfaces nor another fabric's are touched, whatever a test does."""
+
+PIPES: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
 
 WITHOUT_OBSTACLE = [
     pytest.param(kind, marks=pytest.mark.skipif(reason is not None, reason=f"{kind} in Mininet: {reason}"))
@@ -92,6 +96,38 @@ def test_a_signal_ends_all_that_was_started(number: signal.Signals, tmp_path: Pa
     process.send_signal(number)
     assert process.wait(30) == 128 + number
     assert processes_with(mark) == []
+
+
+@pytest.mark.skipif(obstacle() is not None, reason=f"Mininet: {obstacle()}")
+def test_a_kill_ends_all_that_was_started_and_the_next_fabric_can_be_built(tmp_path: Path) -> None:
+    """The links between switches outlive a SIGKILL, which nobody can handle; the next one removes them."""
+    leaf_spine(1, 1, 1).dump(tmp_path / "fabric.yaml")
+    code = "import typer; from experiments.mininet_command import mininet; typer.run(mininet)"
+    with subprocess.Popen(["unshare", "--net", "sh", "-c", "ip link set lo up && echo up && cat"], **PIPES) as network:
+        assert network.stdout is not None
+        assert network.stdout.readline() == "up\n"
+        weir = ["nsenter", f"--net=/proc/{network.pid}/ns/net", sys.executable, "-c", code, tmp_path / "fabric.yaml"]
+        killed = subprocess.Popen(
+            [*weir, "--exec", "h1 sh -c 'echo begun; exec sleep 1000'"],
+            cwd=ROOT,
+            env={**os.environ, "WEIR_TEST_MARK": str(tmp_path)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert killed.stdout is not None
+        assert "begun\n" in killed.stdout
+        killed.kill()
+        killed.wait()
+        killed.stdout.close()
+        deadline = time.monotonic() + 60
+        while alive := processes_with(f"WEIR_TEST_MARK={tmp_path}"):
+            assert time.monotonic() < deadline, alive
+            time.sleep(0.05)
+        done = subprocess.run(
+            [*weir, "--exec", "h1 true"], cwd=ROOT, capture_output=True, text=True, check=False, timeout=200
+        )
+        assert done.returncode == 0, done.stderr
+        network.communicate()
 
 
 def test_command_lines_of_the_switches() -> None:

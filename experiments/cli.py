@@ -62,14 +62,18 @@ def demo(
 
     with resources.as_file(resources.files("experiments") / "demo.yaml") as path:
         config = RunConfig.load(path)
-    _run(config.model_copy(update={"loss": loss}) if loss else config, out, as_json)
+    _run(config.replaced("--loss", loss=loss), out, as_json)
 
 
 @app.command()
 def run(
-    file: Annotated[Path, typer.Argument(help="The run: fabric, job, training, background, strategies (YAML).")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="The run: fabric, job, training, background, strategies (YAML).")
+    ],
     out: OutOption = Path("runs"),
-    strategy: Annotated[list[str] | None, typer.Option(help="Run only this strategy; may be repeated.")] = None,
+    strategy: Annotated[
+        list[str] | None, typer.Option(help="Run only this one: ps, rack, random or agg; may be repeated.")
+    ] = None,
     seed: SeedOption = None,
     fabric: Annotated[
         FabricKind, typer.Option(help="Where: in virtual time, or in Mininet as well (root), compared with that.")
@@ -82,15 +86,15 @@ def run(
 
     config = RunConfig.load(file)
     if strategy:
-        config = config.with_strategies(strategy)
+        config = config.replaced("--strategy", strategies=strategy)
     if seed is not None:
-        config = config.model_copy(update={"seed": seed})
+        config = config.replaced("--seed", seed=seed)
     _run(config, out, as_json, switch if fabric is FabricKind.MININET else None)
 
 
 @app.command()
 def replay(
-    record: Annotated[Path, typer.Argument(help="A run record: its folder or its record.json.")],
+    record: Annotated[Path, typer.Argument(metavar="RECORD", help="A run record: its folder or its record.json.")],
     out: OutOption = Path("runs"),
 ) -> None:
     """Run a record's configuration again and compare every figure; exit status 1 when one differs."""
@@ -107,7 +111,7 @@ def replay(
 
 
 @topology_app.command()
-def check(file: Annotated[Path, typer.Argument(help="A fabric (YAML).")]) -> None:
+def check(file: Annotated[Path, typer.Argument(metavar="FILE", help="A fabric (YAML).")]) -> None:
     """Validate FILE and say what it is."""
     from topologies import Topology
 
@@ -119,8 +123,8 @@ def check(file: Annotated[Path, typer.Argument(help="A fabric (YAML).")]) -> Non
 
 @topology_app.command()
 def draw(
-    file: Annotated[Path, typer.Argument(help="A fabric (YAML).")],
-    picture: Annotated[Path, typer.Argument(help="Where to draw it: NAME.svg or NAME.png.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A fabric (YAML).")],
+    picture: Annotated[Path, typer.Argument(metavar="PICTURE", help="Where to draw it: NAME.svg or NAME.png.")],
 ) -> None:
     """Draw the fabric in FILE, tier by tier."""
     from topologies import Topology
@@ -132,7 +136,7 @@ def draw(
 
 @topology_app.command("leaf-spine")
 def leaf_spine_command(
-    file: Annotated[Path, typer.Argument(help="Where to write the fabric (YAML).")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write the fabric (YAML).")],
     leaves: Annotated[int, typer.Option(help="Leaf switches.")] = 4,
     spines: Annotated[int, typer.Option(help="Spine switches; every leaf has a link to each.")] = 2,
     hosts_per_leaf: Annotated[int, typer.Option(help="Hosts on every leaf.")] = 3,
@@ -147,7 +151,7 @@ def leaf_spine_command(
 
 @topology_app.command("fat-tree")
 def fat_tree_command(
-    file: Annotated[Path, typer.Argument(help="Where to write the fabric (YAML).")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write the fabric (YAML).")],
     k: Annotated[int, typer.Option(help="Ports of every switch, even: k^3 / 4 hosts.")] = 4,
     rate: Annotated[str, typer.Option(help="Rate of every link, such as 10Gbit.")] = "1Gbit",
 ) -> None:

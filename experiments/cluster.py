@@ -221,7 +221,7 @@ class Cluster:
                 (link.b.node, link.b.port),
                 rate_bps=link.rate_bps,
                 delay_ns=link.delay_ns,
-                loss=1 - (1 - link.loss) * (1 - self.config.loss),
+                loss=link.loss,
                 queue_packets=link.queue_packets,
             )
             for end in link.ends:

@@ -5,7 +5,8 @@ Every error names the file, the key and the value, and says what would be right.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Final, Self
@@ -152,7 +153,7 @@ class RunConfig(_Section):
     """One run."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
-    seed: int = Field(1, ge=0)
+    seed: int = Field(1, ge=0, lt=1 << 32)
     fabric: dict[str, Any]
     """The fabric, spelled out as in topologies/*.yaml (a file may name another one: `fabric: leaf_spine.yaml`)."""
     job: JobConfig
@@ -227,15 +228,18 @@ class RunConfig(_Section):
         config.check_names(str(path))
         return config
 
-    def with_strategies(self, names: Sequence[str]) -> RunConfig:
-        """The same run for other strategies. Raises `ExperimentError` for an unknown one."""
-        return self._validated("--strategy", {**self.model_dump(), "strategies": list(names)})
+    def replaced(self, option: str, **values: object) -> RunConfig:
+        """The same run but for some keys. Raises `ExperimentError`, in the name of `option`, for what no run can be."""
+        return self._validated(option, {**self.model_dump(), **values})
 
     @property
     def topology(self) -> Topology:
+        """The fabric; its links lose frames as it says and, besides, as `loss` does."""
         from topologies import schema
 
-        return schema.parse(self.fabric, f"run {self.name}: fabric")
+        topology = schema.parse(self.fabric, f"run {self.name}: fabric")
+        links = tuple(replace(link, loss=1 - (1 - link.loss) * (1 - self.loss)) for link in topology.links)
+        return replace(topology, links=links)
 
     def check_names(self, where: str) -> None:
         """Every host that the run names is one of the fabric's. Raises `ExperimentError`."""

@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 
 from experiments.errors import ExperimentError
-from topologies import Routes, Topology
+from topologies import Routes, Topology, TopologyError
 from topologies.mininet_fabric import FIRST_GRPC_PORT
 from topologies.units import parse_delay
 from wire.control_channel import DEFAULT_ADDRESS, Tls
@@ -70,7 +70,7 @@ def controller(
         tuple[Path, Path, Path] | None,
         typer.Option(metavar="CERTIFICATE KEY AUTHORITY", help="PEM files; clients need certificates, too."),
     ] = None,
-    strategy: Annotated[str, typer.Option(help="How jobs are placed.")] = "agg",
+    strategy: Annotated[str, typer.Option(help="How jobs are placed: agg, ps, rack or random.")] = "agg",
     lease: Annotated[str, typer.Option(help="A host or switch that is silent for so long is lost.")] = "2s",
     probe: Annotated[str, typer.Option(help="Between two rounds of probes.")] = "100ms",
     solve: Annotated[str, typer.Option(help="Between two looks at whether jobs should move; 0ms: never.")] = "1s",
@@ -94,9 +94,9 @@ def controller(
         topology=topology,
         addresses=switch_addresses(topology, switch or [], grpc_port),
         strategy=strategy,
-        lease_ns=parse_delay(lease),
-        probe_ns=parse_delay(probe),
-        solve_ns=parse_delay(solve),
+        lease_ns=_nanoseconds("--lease", lease),
+        probe_ns=_nanoseconds("--probe", probe),
+        solve_ns=_nanoseconds("--solve", solve),
         election_id=election_id,
         listen=listen,
         tls=Tls(*tls) if tls is not None else None,
@@ -124,6 +124,13 @@ def switch_addresses(topology: Topology, named: Sequence[str], first_port: int) 
             )
         addresses[name] = address
     return addresses
+
+
+def _nanoseconds(option: str, text: str) -> int:
+    try:
+        return parse_delay(text)
+    except TopologyError as error:
+        raise error.within(option) from None
 
 
 async def _serve(settings: _Settings) -> None:

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from wire.control_channel import DEFAULT_ADDRESS, Tls
 
-app = typer.Typer(help="Jobs of a running controller: list them, register one, end one.")
+app = typer.Typer(help="Jobs of a running controller: list them (no command), register one, end one.")
 
 ControlOption = Annotated[str, typer.Option("--control", metavar="HOST:PORT", help="Where the controller serves.")]
 TlsOption = Annotated[
@@ -111,7 +111,7 @@ def register(
 
 @app.command()
 def end(
-    job: Annotated[int, typer.Argument(help="The job's number.")],
+    job: Annotated[int, typer.Argument(metavar="JOB", help="The job's number.")],
     reason: Annotated[str, typer.Option(help="What its hosts are told.")] = "",
     control: ControlOption = DEFAULT_ADDRESS,
     tls: TlsOption = None,

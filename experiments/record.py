@@ -178,8 +178,8 @@ class RunRecord(_Record):
             raise ExperimentError(f"{path}: no run record there ({error.strerror})") from None
         except ValidationError as error:
             first = error.errors()[0]
-            where = ".".join(map(str, first["loc"]))
-            raise ExperimentError(f"{path}: not a run record of this version: {where}: {first['msg']}") from None
+            reason = ": ".join(filter(None, [".".join(map(str, first["loc"])), first["msg"]]))
+            raise ExperimentError(f"{path}: not a run record of this version: {reason}") from None
 
     def differences(self, other: RunRecord) -> list[str]:
         """What a replay (`other`) did differently, a line each; empty when it reproduced every figure."""

@@ -10,11 +10,12 @@ import re
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Final
-
-import grpc
+from typing import TYPE_CHECKING, Final
 
 from wire.errors import WireError
+
+if TYPE_CHECKING:
+    import grpc
 
 DEFAULT_ADDRESS: Final = "127.0.0.1:9561"
 """Where the control service listens if nobody says otherwise."""
@@ -34,11 +35,15 @@ class Tls:
 
     def server_credentials(self) -> grpc.ServerCredentials:
         """Clients without a good certificate are refused. Raises WireError for a file that cannot be read."""
+        import grpc
+
         pair = (_read(self.key), _read(self.certificate))
         return grpc.ssl_server_credentials([pair], _read(self.authority), require_client_auth=True)
 
     def channel_credentials(self) -> grpc.ChannelCredentials:
         """Raises WireError for a file that cannot be read."""
+        import grpc
+
         return grpc.ssl_channel_credentials(_read(self.authority), _read(self.key), _read(self.certificate))
 
 

@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 import yaml
 
+from experiments.cli import main
 from experiments.config import RunConfig
 from experiments.errors import ExperimentError
-from topologies import TopologyError
+from topologies import TopologyError, leaf_spine
 
+ROOT = Path(__file__).parents[2]
 WEIR = Path(sys.executable).with_name("weir")
 
 
@@ -37,20 +39,32 @@ def content(short: RunConfig) -> dict[str, Any]:
     return {**short.model_dump(mode="json"), "fabric": "leaf_spine.yaml"}
 
 
-def test_errors_reach_the_user_as_one_line(content: dict[str, Any], tmp_path: Path) -> None:
+def test_errors_reach_the_user_as_one_line(
+    content: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The whole way through the command; the cases below ask what the line says."""
+    monkeypatch.setenv("GRPC_VERBOSITY", "ERROR")  # as the command would, but for this test alone
+    demo, fabric = ROOT / "experiments" / "demo.yaml", tmp_path / "fabric.yaml"
+    leaf_spine(1, 1, 1).dump(fabric)
     cases = [
         (["run", write(tmp_path, {**content, "job": {**content["job"], "server": "h99"}})], 'no host "h99"'),
         (["run", tmp_path / "absent.yaml"], "absent.yaml: cannot be read (No such file or directory)"),
+        (["run", demo, "--seed", -1], "--seed: seed: Input should be greater than or equal to 0 (given: -1)"),
+        (["run", demo, "--strategy", "fastest"], 'strategy "fastest" is unknown; there are agg, ps, rack, random'),
+        (["demo", "--loss", 1.5], "--loss: loss: Input should be less than 1 (given: 1.5)"),
         (["replay", tmp_path], "record.json: no run record there"),
+        (["replay", fabric], "fabric.yaml: not a run record of this version: Invalid JSON"),
+        (["controller", fabric, "--lease", "soon"], '--lease: delay "soon" is not a delay; write it like 10us'),
     ]
     for arguments, expected in cases:
-        done = weir(*arguments, cwd=tmp_path)
-        assert done.returncode == 2
-        assert done.stdout == ""
-        assert done.stderr.count("\n") == 1
-        assert done.stderr.startswith("weir: ")
-        assert expected in done.stderr
+        monkeypatch.setattr(sys, "argv", ["weir", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        printed = capsys.readouterr()
+        assert (ended.value.code, printed.out) == (2, "")
+        assert printed.err.count("\n") == 1
+        assert printed.err.startswith("weir: ")
+        assert expected in printed.err
 
 
 @pytest.mark.parametrize(
@@ -145,6 +159,14 @@ def test_every_command_explains_itself(command: list[str], tmp_path: Path) -> No
     assert "Usage: weir" in done.stdout
 
 
+def test_the_command_is_there_before_grpc_is() -> None:
+    """For it tells grpc to be quiet, which grpc asks for once, when it is imported."""
+    done = subprocess.run(
+        [sys.executable, "-c", "import sys, experiments.cli; sys.exit('grpc' in sys.modules)"], cwd=ROOT
+    )
+    assert done.returncode == 0
+
+
 def test_the_command_finds_its_files_from_any_folder(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", "import p4src; print(p4src.FABRIC_JSON.exists())"],
@@ -169,4 +191,4 @@ def test_without_a_server_the_strategies_are_those_that_need_none(
     assert "agg" in config.strategies
     assert "ps" not in config.strategies
     with pytest.raises(ExperimentError, match="--strategy: strategies: ps needs a parameter server"):
-        config.with_strategies(["ps"])
+        config.replaced("--strategy", strategies=["ps"])

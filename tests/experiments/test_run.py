@@ -76,6 +76,13 @@ def test_loss_costs_time_only(demo: RunConfig) -> None:
         assert result.resends > 0
 
 
+def test_loss_is_the_links_loss_in_every_fabric(demo: RunConfig) -> None:
+    fabric = {**demo.fabric, "generate": {**demo.fabric["generate"], "loss": 0.5}}
+    lossy = demo.replaced("a test", fabric=fabric, loss=0.1)
+    assert [link.loss for link in lossy.topology.links] == [pytest.approx(0.55)] * len(demo.topology.links)
+    assert {link.loss for link in demo.topology.links} == {0.0}
+
+
 @pytest.mark.long
 def test_loss_costs_time_only_for_every_strategy_and_the_whole_job(demo: RunConfig) -> None:
     expected = reference(demo).digests()[0]

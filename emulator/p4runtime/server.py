@@ -44,7 +44,7 @@ class Tls:
 
 
 class P4RuntimeServer:
-    """A P4Runtime server for these switches.
+    """A P4Runtime server for these switches. A context manager: started on entry, stopped on exit.
 
     `address` is `host:port` or `unix:path`; port 0 takes a free one, which `port` tells after `start`. Raises
     `EmulatorError` when two switches have the same device id, and in `start` when the address cannot be had.
@@ -69,6 +69,13 @@ class P4RuntimeServer:
         host, _, port = self._wanted_address.rpartition(":")
         return f"{host}:{self.port or port}"
 
+    def __enter__(self) -> P4RuntimeServer:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
     def start(self) -> None:
         """Listen and serve, on threads of the server's own."""
         streams = 2 * MAX_CLIENTS * max(len(self._devices), 1)
@@ -82,26 +89,25 @@ class P4RuntimeServer:
             ],
         )
         server.add_generic_rpc_handlers((_handlers(_Servicer(self._devices, streams)),))
-        try:
-            self.port = self._bind(server)
-        except RuntimeError as error:
-            raise EmulatorError(
-                f"P4Runtime: cannot listen on {self._wanted_address}: the port is in use or the address is not ours"
-            ) from error
+        self.port = self._bind(server)
         for device in self._devices.values():
             device.attach()
         server.start()
         self._running = server, threads
 
     def stop(self) -> None:
-        """End all streams and stop listening; returns when that is done. Does nothing on a server that does not run."""
+        """End all streams, stop listening and leave the switches alone; returns when that is done.
+
+        What a request does just now is done to its end, such as a program's compilation. Does nothing on a server that
+        does not run.
+        """
         if self._running is None:
             return
         server, threads = self._running
+        server.stop(grace=None).wait()
+        threads.shutdown()
         for device in self._devices.values():
             device.detach()
-        server.stop(grace=None).wait()
-        threads.shutdown(wait=False)  # gRPC leaves them waiting for more
         self._running = None
 
     def packet_outs(self, device_id: int) -> int:
@@ -118,18 +124,24 @@ class P4RuntimeServer:
         return self._devices[device_id]
 
     def _bind(self, server: grpc.Server) -> int:
-        if self._tls is None:
-            port = server.add_insecure_port(self._wanted_address)
-        else:
+        """Listen; the port. Raises EmulatorError."""
+        wanted = self._wanted_address
+        port = wanted.rpartition(":")[2]
+        if not wanted.startswith("unix:") and not (port.isdecimal() and wanted != port and int(port) < 1 << 16):
+            raise EmulatorError(f"P4Runtime: {wanted!r} is not ADDRESS:PORT with a port up to 65535, nor unix:PATH")
+        why = "the port is in use or the address is not ours"
+        try:
+            if self._tls is None:
+                return server.add_insecure_port(wanted)
+            why += ", or key and certificates are no PEM files that belong together"
             credentials = grpc.ssl_server_credentials(
                 [(self._tls.private_key, self._tls.certificate)],
                 root_certificates=self._tls.client_roots,
                 require_client_auth=self._tls.client_roots is not None,
             )
-            port = server.add_secure_port(self._wanted_address, credentials)
-        if not port:
-            raise RuntimeError(f"no port for {self._wanted_address}")
-        return port
+            return server.add_secure_port(wanted, credentials)
+        except RuntimeError as error:
+            raise EmulatorError(f"P4Runtime: cannot listen on {wanted}: {why}") from error
 
 
 class _Servicer:

@@ -28,10 +28,8 @@ def datapath() -> RecordingDatapath:
 @pytest.fixture
 def server(datapath: RecordingDatapath) -> Iterator[P4RuntimeServer]:
     """A server for one switch without a program."""
-    server = P4RuntimeServer([datapath])
-    server.start()
-    yield server
-    server.stop()
+    with P4RuntimeServer([datapath]) as server:
+        yield server
 
 
 @pytest.fixture
@@ -70,10 +68,8 @@ def switch() -> Switch:
 
 @pytest.fixture
 def externs_server(switch: Switch) -> Iterator[P4RuntimeServer]:
-    server = P4RuntimeServer([switch])
-    server.start()
-    yield server
-    server.stop()
+    with P4RuntimeServer([switch]) as server:
+        yield server
 
 
 @pytest.fixture

@@ -229,9 +229,7 @@ def test_a_new_primary_waits_for_what_the_old_one_started(
 
 def test_two_switches_behind_one_server() -> None:
     switches = [RecordingDatapath(3), RecordingDatapath(4)]
-    server = P4RuntimeServer(switches)
-    server.start()
-    try:
+    with P4RuntimeServer(switches) as server:
         first, second = Client(server.address, 3), Client(server.address, 4)
         streams = [first.primary(), second.primary()]
         assert first.set_config(load_config()) == "OK"
@@ -240,5 +238,3 @@ def test_two_switches_behind_one_server() -> None:
         assert first.read_outcome(p4r.TableEntry()) == ["OK"]
         for stream in streams:
             stream.close()
-    finally:
-        server.stop()

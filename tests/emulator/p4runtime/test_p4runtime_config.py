@@ -273,30 +273,30 @@ def test_a_port_in_use_is_an_error_that_names_it(server: P4RuntimeServer) -> Non
         second.start()
 
 
+@pytest.mark.parametrize("address", ["127.0.0.1", "9559", "127.0.0.1:99999", "127.0.0.1:http"])
+def test_an_address_without_a_port_is_an_error_that_names_it(address: str) -> None:
+    with pytest.raises(EmulatorError, match=f"'{address}' is not ADDRESS:PORT with a port up to 65535"):
+        P4RuntimeServer([], address).start()
+
+
 def test_two_switches_with_one_id_are_an_error() -> None:
     with pytest.raises(EmulatorError, match="device id 4"):
         P4RuntimeServer([RecordingDatapath(4), RecordingDatapath(4)])
 
 
 def test_a_stopped_server_can_be_replaced(datapath: RecordingDatapath) -> None:
-    first = P4RuntimeServer([datapath])
-    first.start()
-    stream = Client(first.address).primary()
-    first.stop()
-    first.stop()
+    with P4RuntimeServer([datapath]) as first:
+        stream = Client(first.address).primary()
+        first.stop()
     assert stream.ended() in ("CANCELLED", "UNAVAILABLE")
-    second = P4RuntimeServer([datapath], first.address)
-    second.start()
-    assert second.address == first.address
-    assert second.port == first.port
-    second.stop()
+    with P4RuntimeServer([datapath], first.address) as second:
+        assert second.address == first.address
+        assert second.port == first.port
 
 
 def test_a_unix_socket(datapath: RecordingDatapath, tmp_path: Path) -> None:
-    server = P4RuntimeServer([datapath], f"unix:{tmp_path}/p4runtime.sock")
-    server.start()
-    assert Client(server.address).set_config(load_config()) == "PERMISSION_DENIED"
-    server.stop()
+    with P4RuntimeServer([datapath], f"unix:{tmp_path}/p4runtime.sock") as server:
+        assert Client(server.address).set_config(load_config()) == "PERMISSION_DENIED"
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl, which makes the certificate, is not installed")
@@ -306,11 +306,11 @@ def test_tls(datapath: RecordingDatapath, tmp_path: Path) -> None:
     files = ["-addext", "subjectAltName=DNS:localhost", "-keyout", str(key), "-out", str(certificate)]
     subprocess.run([*command.split(), *files], check=True, capture_output=True)
     roots = certificate.read_bytes()
-    server = P4RuntimeServer([datapath], tls=Tls(key.read_bytes(), roots))
-    server.start()
-    with grpc.secure_channel(f"localhost:{server.port}", grpc.ssl_channel_credentials(roots)) as channel:
-        answer = p4r_grpc.P4RuntimeStub(channel).Capabilities(p4r.CapabilitiesRequest(), timeout=10)
-    assert answer.p4runtime_api_version == API_VERSION
-    plain = Client(server.address)
-    assert outcome(lambda: plain.stub.Capabilities(p4r.CapabilitiesRequest(), timeout=10)) == "UNAVAILABLE"
-    server.stop()
+    with P4RuntimeServer([datapath], tls=Tls(key.read_bytes(), roots)) as server:
+        with grpc.secure_channel(f"localhost:{server.port}", grpc.ssl_channel_credentials(roots)) as channel:
+            answer = p4r_grpc.P4RuntimeStub(channel).Capabilities(p4r.CapabilitiesRequest(), timeout=60)
+        assert answer.p4runtime_api_version == API_VERSION
+        plain = Client(server.address)
+        assert outcome(lambda: plain.stub.Capabilities(p4r.CapabilitiesRequest(), timeout=60)) == "UNAVAILABLE"
+    with pytest.raises(EmulatorError, match="or key and certificates are no PEM files that belong together"):
+        P4RuntimeServer([datapath], tls=Tls(b"key", roots)).start()

@@ -349,15 +349,13 @@ def test_memory_stays_flat() -> None:
 def wire() -> Iterator[tuple[P4RuntimeServer, Client]]:
     """A server with a program and its primary; when it has stopped, no thread of it may be left."""
     before = {thread.ident for thread in threading.enumerate()}
-    server = P4RuntimeServer([Switch(1, ports=[0, 1, 2, 3])])
-    server.start()
-    client = Client(server.address)
-    stream = client.primary()
-    assert client.set_config(load_config()) == "OK"
-    yield server, client
-    stream.close()
-    client.channel.close()
-    server.stop()
+    with P4RuntimeServer([Switch(1, ports=[0, 1, 2, 3])]) as server:
+        client = Client(server.address)
+        stream = client.primary()
+        assert client.set_config(load_config()) == "OK"
+        yield server, client
+        stream.close()
+        client.channel.close()
     wait_until(lambda: not [t for t in threading.enumerate() if t.ident not in before and "p4runtime" in t.name], 10)
 
 

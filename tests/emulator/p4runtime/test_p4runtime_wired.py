@@ -30,8 +30,7 @@ pytestmark = needs_namespaces
 def test_a_switch_on_interfaces_tells_digests_and_idle_entries(tmp_path: Path) -> None:
     switch = Switch(1, ports=[1, 2])
     server = P4RuntimeServer([switch], f"unix:{tmp_path}/grpc")
-    server.start()
-    with network([1, 2]) as net, WiredSwitch(switch, net.interfaces):
+    with server, network([1, 2]) as net, WiredSwitch(switch, net.interfaces):
         client = Client(server.address)
         stream = client.primary()
         assert client.set_config(externs_config()) == "OK"
@@ -49,15 +48,13 @@ def test_a_switch_on_interfaces_tells_digests_and_idle_entries(tmp_path: Path) -
         assert second.timestamp - first.timestamp >= entry.idle_timeout_ns
         stream.close()
         client.channel.close()
-    server.stop()
 
 
 def test_atomic_batches_are_whole_for_packets_on_interfaces(tmp_path: Path) -> None:
     """Two tables give each packet one number each; a packet that finds them different is counted as torn."""
     switch = Switch(1, ports=[1, 2])
     server = P4RuntimeServer([switch], f"unix:{tmp_path}/grpc")
-    server.start()
-    with network([1, 2]) as net, WiredSwitch(switch, net.interfaces), ThreadPoolExecutor(1) as pool:
+    with server, network([1, 2]) as net, WiredSwitch(switch, net.interfaces), ThreadPoolExecutor(1) as pool:
         client = Client(server.address)
         stream = client.primary()
         assert client.set_config(stages_config()) == "OK"
@@ -74,18 +71,19 @@ def test_atomic_batches_are_whole_for_packets_on_interfaces(tmp_path: Path) -> N
             return sent
 
         sending = pool.submit(traffic)
-        for value in range(1, 30):
-            request = client.write_request()
-            request.atomicity = p4r.WriteRequest.DATAPLANE_ATOMIC
-            for entry in entries:
-                entry.action.action.params[0].value = bytes((value,))
-                request.updates.add(type=MODIFY).entity.table_entry.CopyFrom(entry)
-            client.stub.Write(request)
-        stop.set()
-        assert sending.result(10) > 0
+        try:
+            for value in range(1, 30):
+                request = client.write_request()
+                request.atomicity = p4r.WriteRequest.DATAPLANE_ATOMIC
+                for entry in entries:
+                    entry.action.action.params[0].value = bytes((value,))
+                    request.updates.add(type=MODIFY).entity.table_entry.CopyFrom(entry)
+                client.stub.Write(request)
+        finally:
+            stop.set()
+        assert sending.result() > 0
         [torn] = client.read(p4r.CounterEntry(counter_id=stage("torn")))
         assert torn.counter_entry.data.packet_count == 0
         assert switch.counters.ingress_packets > 0
         stream.close()
         client.channel.close()
-    server.stop()

@@ -1,0 +1,117 @@
+"""Clients that stall, vanish and crowd: the server outlives them, and ends whatever they are doing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+from finsy.proto import p4r
+
+from emulator.p4runtime import P4RuntimeServer
+from tests.emulator.p4runtime.p4runtime_rig import (
+    EXTERNS,
+    INSERT,
+    Client,
+    RecordingDatapath,
+    SetConfig,
+    externs_config,
+    wait_until,
+)
+from tests.emulator.test_command import running
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+
+
+def server_threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("p4runtime")]
+
+
+@contextmanager
+def bad_client(address: str) -> Iterator[subprocess.Popen[str]]:
+    """A process of `bad_client` that is at work."""
+    root = Path(__file__).parents[3]
+    command = [sys.executable, "-m", "tests.emulator.p4runtime.bad_client", address]
+    with subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None
+        try:
+            assert process.stdout.readline() == "busy\n"
+            yield process
+        finally:
+            process.kill()
+
+
+@contextmanager
+def knocking(port: int) -> Iterator[None]:
+    """Connections that say nothing, half of something or nonsense, some of them half closed."""
+    with ExitStack() as stack:
+        for words in (b"", PREFACE, PREFACE[:10], os.urandom(50), bytes.fromhex("160301")):
+            for half_closed in (False, True):
+                client = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+                client.sendall(words)
+                if half_closed:
+                    client.shutdown(socket.SHUT_WR)
+        yield
+
+
+def test_a_server_goes_on_after_a_client_was_killed_and_stops_while_one_is_stalled() -> None:
+    with P4RuntimeServer([RecordingDatapath()]) as server:
+        streams = server._devices[1].clients._arbiters[""].clients
+        with bad_client(server.address), knocking(server.port):
+            assert streams
+        wait_until(lambda: not streams, 60)
+        with bad_client(server.address) as process, knocking(server.port):
+            process.send_signal(signal.SIGSTOP)
+            server.stop()
+        wait_until(lambda: not server_threads(), 60)
+
+
+def test_weir_switch_ends_while_a_client_writes(tmp_path: Path) -> None:
+    address = f"unix:{tmp_path}/p4runtime"
+    with (
+        running("--no-p4", "--device-id", "1", "--grpc-server-addr", address) as switch,
+        bad_client(address),
+    ):
+        switch.send_signal(signal.SIGTERM)
+        switch.communicate(timeout=60)
+    assert switch.returncode == 0
+
+
+def test_a_stopped_server_leaves_the_switch_alone_whatever_was_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here the switch loads a program, with a digest that a controller has asked for."""
+    datapath = RecordingDatapath()
+    loading, go_on = threading.Event(), threading.Event()
+    load = datapath.load
+
+    def slowly(json: bytes) -> None:
+        loading.set()
+        assert go_on.wait(60)
+        load(json)
+
+    with P4RuntimeServer([datapath]) as server, ThreadPoolExecutor(2) as pool:
+        client = Client(server.address)
+        stream = client.primary()
+        assert client.set_config(externs_config()) == "OK"
+        assert client.write((INSERT, p4r.DigestEntry(digest_id=EXTERNS.digests[0].preamble.id))) == ["OK"]
+        assert datapath.on_digest is not None
+        monkeypatch.setattr(datapath, "load", slowly)
+        asked = pool.submit(client.set_config, externs_config(), SetConfig.RECONCILE_AND_COMMIT)
+        try:
+            assert loading.wait(60)
+            stopped = pool.submit(server.stop)
+            assert stream.ended() in ("CANCELLED", "UNAVAILABLE")
+        finally:
+            go_on.set()
+        stopped.result(60)
+        assert asked.result(60) in ("CANCELLED", "UNAVAILABLE")
+        wait_until(lambda: not server_threads(), 60)
+        assert (datapath.on_packet_in, datapath.on_digest, datapath.on_poll) == (None, None, None)
+        client.channel.close()

@@ -17,6 +17,10 @@ class NotPrimary(ControllerError):
     """Another controller, with a higher election id, is the switch's primary: only that one may write."""
 
 
+class ControllerEnded(ControllerError):
+    """The controller does nothing any more; why is in the message."""
+
+
 class WriteRefused(ControllerError):
     """A switch refused updates: each is named with its table and entry."""
 

@@ -21,7 +21,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 
 from controller.controller import Controller, Message
-from controller.errors import ControllerError, NotPrimary
+from controller.errors import ControllerEnded, ControllerError, NotPrimary
 
 _log = logging.getLogger(__name__)
 
@@ -54,6 +54,8 @@ class Runner:
         self._stalled_ns = 0
         self._inbox: deque[tuple[_Action, asyncio.Future[Any] | None]] = deque()
         self._wake = asyncio.Event()
+        self._ended = ""
+        """Why; empty while it runs, or before."""
 
     def now_ns(self) -> int:
         """The controller's time: the clock's, without the stretches in which the event loop did not run."""
@@ -71,7 +73,11 @@ class Runner:
         self._wake.set()
 
     async def call(self, action: Callable[[int], Awaitable[T]]) -> T:
-        """What `action(now_ns)` gives, done before the next tick. Raises what it raises."""
+        """What `action(now_ns)` gives, done before the next tick. Raises what it raises, or ControllerEnded where `run`
+        has ended, or ends before it is done.
+        """
+        if self._ended:
+            raise ControllerEnded(self._ended)
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._inbox.append((action, future))
         self._wake.set()
@@ -84,15 +90,21 @@ class Runner:
         watch = asyncio.create_task(self._watch(), name="stalls")
         try:
             while True:
-                await self._empty_inbox()
+                while self._inbox:
+                    await self._do(*self._inbox[0])
+                    self._inbox.popleft()
                 pause_s = await self._tick()
                 if not self._inbox:
                     await self._sleep(pause_s)
+        except BaseException as error:
+            self._ended = f"the controller has ended: {str(error) or 'it was stopped'}"
+            for _, future in self._inbox:
+                if future is not None and not future.done():
+                    future.set_exception(ControllerEnded(self._ended))
+            self._inbox.clear()
+            raise
         finally:
             watch.cancel()
-            while self._inbox:
-                if (future := self._inbox.popleft()[1]) is not None:
-                    future.cancel()
 
     async def _watch(self) -> None:
         """Look at the clock in every turn."""
@@ -100,24 +112,22 @@ class Runner:
             self.now_ns()
             await asyncio.sleep(_TURN_NS / 1e9)
 
-    async def _empty_inbox(self) -> None:
-        while self._inbox:
-            action, future = self._inbox.popleft()
-            try:
-                result = action(self.now_ns())
-                if inspect.isawaitable(result):
-                    result = await result
-            except Exception as error:
-                if future is not None:
-                    if not future.done():
-                        future.set_exception(error)
-                elif isinstance(error, ControllerError):
-                    _log.warning("%s", error)
-                else:
-                    raise
+    async def _do(self, action: _Action, future: asyncio.Future[Any] | None) -> None:
+        try:
+            result = action(self.now_ns())
+            if inspect.isawaitable(result):
+                result = await result
+        except Exception as error:
+            if future is not None:
+                if not future.done():
+                    future.set_exception(error)
+            elif isinstance(error, ControllerError):
+                _log.warning("%s", error)
             else:
-                if future is not None and not future.done():
-                    future.set_result(result)
+                raise
+        else:
+            if future is not None and not future.done():
+                future.set_result(result)
 
     async def _tick(self) -> float:
         """Let the controller do what is due; for how long it has nothing to do then, in seconds."""

@@ -27,7 +27,7 @@ from typing import Any, Final, Self, TypeVar
 import grpc
 
 from controller.controller import Controller, Message
-from controller.errors import ControllerError, OutOfMemory, PlanError, SwitchUnreachable
+from controller.errors import ControllerEnded, ControllerError, OutOfMemory, PlanError, SwitchUnreachable
 from controller.placement import PlacementError
 from controller.requests import first_messages, job_spec, job_state, registration
 from controller.runner import Runner
@@ -44,8 +44,9 @@ _log = logging.getLogger(__name__)
 _JOIN_S: Final = 10.0
 """A stream whose first message takes longer is closed."""
 _ANNOUNCE_S: Final = 0.5
-_DURATION: Final = re.compile(r"\d+(\.\d+)? s\b")
 """Between two looks at what a job waits for, which its hosts are told when it changes."""
+_DURATION: Final = re.compile(r"\d+(\.\d+)? s\b")
+"""How long it has waited already is no change."""
 _HEARTBEATS_IN_A_LEASE: Final = 4
 _HEARTBEAT_WITHOUT_LEASE_NS: Final = 1_000_000_000
 _LAST_ENDS: Final = 1_000
@@ -55,6 +56,7 @@ _GRACE_S: Final = 0.5
 _CODES: Final = (
     (OutOfMemory, grpc.StatusCode.RESOURCE_EXHAUSTED),
     (SwitchUnreachable, grpc.StatusCode.UNAVAILABLE),
+    (ControllerEnded, grpc.StatusCode.UNAVAILABLE),
     (WrongToken, grpc.StatusCode.PERMISSION_DENIED),
     (PlanError, grpc.StatusCode.INVALID_ARGUMENT),
     (PlacementError, grpc.StatusCode.INVALID_ARGUMENT),
@@ -128,10 +130,12 @@ class ControlService:
         await self._server.stop(_GRACE_S)
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for failure in await asyncio.gather(*self._tasks, return_exceptions=True):
+            if isinstance(failure, Exception) and failure is not error and not isinstance(failure, ControllerEnded):
+                _log.error("the controller has ended: %s", failure, exc_info=failure)
 
     async def wait(self) -> None:
-        """Never returns; raises what ends the controller."""
+        """Never returns; raises what ends the controller. Whoever does not wait finds it in the log."""
         await asyncio.gather(*self._tasks)
 
     def _handlers(self) -> grpc.GenericRpcHandler:
@@ -161,11 +165,9 @@ class ControlService:
 
     async def register(self, request: pb.RegisterRequest, context: Context) -> pb.Registration:
         """Admit a job: INVALID_ARGUMENT, RESOURCE_EXHAUSTED or UNAVAILABLE where that cannot be."""
-        seats = await self._do(context, lambda now_ns: self._admit(request, context, now_ns))
-        plan = self._controller.jobs[seats.job]
-        return registration(plan, seats, self._controller.note(seats.job))
+        return await self._do(context, lambda now_ns: self._admit(request, context, now_ns))
 
-    async def _admit(self, request: pb.RegisterRequest, context: Context, now_ns: int) -> JobSeats:
+    async def _admit(self, request: pb.RegisterRequest, context: Context, now_ns: int) -> pb.Registration:
         spec = job_spec(request, request.job or self._new_number(), self._controller.topology)
         plans = await self._controller.admit(spec, now_ns)
         if context.done():  # whoever asked is gone, and with him the tokens
@@ -173,14 +175,18 @@ class ControlService:
             raise ControllerError(f"job {spec.job}: given up, for nobody waits for its registration any more")
         seats = JobSeats.assign(spec)
         seats.plans = {message.host: to_host(message.content) for message in plans}
-        self._controller.keep(spec.job, seats.as_json())
+        try:
+            self._controller.keep(spec.job, seats.as_json())
+        except ControllerError:
+            await self._controller.finish(spec.job, now_ns)
+            raise
         self._jobs[spec.job] = seats
         self._ends.pop(spec.job, None)
-        return seats
+        return registration(self._controller.states[spec.job].plan, seats, self._controller.note(spec.job))
 
     def _new_number(self) -> int:
         """One that no job has had for long, by all odds: the switches' slots still hold the rounds of the last ones."""
-        while (number := 1 + secrets.randbelow(0xFFFF)) in self._controller.jobs or number in self._ends:
+        while (number := 1 + secrets.randbelow(0xFFFF)) in self._controller.states or number in self._ends:
             pass
         return number
 
@@ -192,7 +198,7 @@ class ControlService:
         self._sweep()
         return pb.JobList(
             jobs=[
-                job_state(self._controller.jobs[number], seats, self._waits_for(number, now_ns), now_ns)
+                job_state(self._controller.states[number].plan, seats, self._waits_for(number, now_ns), now_ns)
                 for number, seats in self._jobs.items()
             ]
         )
@@ -215,7 +221,7 @@ class ControlService:
         """Take a job from the switches and tell its hosts."""
         if job in self._jobs:
             self._over(job, pb.ToHost(ended=pb.Ended(job=job, reason=reason)))
-        if job in self._controller.jobs:
+        if job in self._controller.states:
             await self._controller.finish(job, now_ns)
 
     def _over(self, job: int, last: pb.ToHost) -> None:
@@ -310,7 +316,7 @@ class ControlService:
     def _seat_anew(self, seats: JobSeats, seat: Seat) -> None:
         """A host without a plan joins a job that runs: it has missed the plan of the start, or lost what it knew."""
         assert seat.stream is not None
-        plan = self._controller.jobs[seats.job]
+        plan = self._controller.states[seats.job].plan
         own = plan.server if seat.host == plan.spec.server else plan.workers.get(seat.host)
         if own is not None and not seat.ran:
             seat.stream.put(to_host(own))
@@ -363,8 +369,8 @@ class ControlService:
                 seat.stream.end()
             return
         seat.left = True
-        plan = self._controller.jobs.get(seats.job)
-        if plan is not None and all(seats.seats[host].left for host in plan.workers):
+        running = self._controller.states.get(seats.job)
+        if running is not None and all(seats.seats[host].left for host in running.plan.workers):
             self._post(seats.job, lambda now_ns: self._end(seats.job, "all workers have left", now_ns))
 
     def _fail(self, seats: JobSeats, seat: Seat, why: str) -> None:
@@ -374,7 +380,7 @@ class ControlService:
 
     def _post(self, job: int, action: Callable[[int], object]) -> None:
         """Of a job that may have ended before its turn comes."""
-        self._runner.post(lambda now_ns: action(now_ns) if job in self._controller.jobs else None)
+        self._runner.post(lambda now_ns: action(now_ns) if job in self._controller.states else None)
 
     def _tell(self, message: Message) -> None:
         """From the controller to a host."""
@@ -406,7 +412,7 @@ class ControlService:
 
     def _sweep(self) -> None:
         """Let go of the jobs that the controller has ended by itself."""
-        for job in [job for job in self._jobs if job not in self._controller.jobs]:
+        for job in [job for job in self._jobs if job not in self._controller.states]:
             if (reason := self._controller.aborted.get(job)) is not None:
                 self._over(job, to_host(Abort(job, reason)))
             else:

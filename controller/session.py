@@ -441,7 +441,7 @@ def _in_words(error: BaseException | None, where: str) -> ControllerError:
     if error is None:
         return SwitchUnreachable(f"{where}: the stream broke; is the switch still running?")
     if not isinstance(error, P4ClientError):
-        return ControllerError(f"{where}: {error or type(error).__name__}")
+        return ControllerError(f"{where}: {str(error) or type(error).__name__}")
     if error.code == fy.GRPCStatusCode.UNAVAILABLE:
         return SwitchUnreachable(f"{where}: nobody answers there; check address and port, and that the switch runs")
     if error.code == fy.GRPCStatusCode.DEADLINE_EXCEEDED:

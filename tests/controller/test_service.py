@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ from typing import Any
 import grpc
 import pytest
 
-from controller.errors import ControllerError
+from controller.controller import Controller
+from controller.errors import ControllerError, NotPrimary
 from controller.service import ControlService
 from tests.controller.control_bench import TOPOLOGY, Bench, bench, certificates
 from wire import control_pb2 as pb
@@ -117,6 +119,33 @@ async def test_what_cannot_be_a_job_is_refused(service: Bench, fields: Any, code
     assert given.name == code
     assert words in details
     assert service.controller.jobs == {}
+
+
+async def test_a_job_whose_seats_cannot_be_kept_is_not_there(service: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(job: int, data: Any) -> None:
+        raise ControllerError("journal: no space left on device")
+
+    monkeypatch.setattr(service.controller, "keep", full)
+    given, details = await refusal(service.register(workers=WORKERS, job=9))
+    assert (given, details) == (grpc.StatusCode.INTERNAL, "journal: no space left on device")
+    assert service.controller.jobs == {}
+    assert await service.controller.verify() == {}
+
+
+async def test_once_the_controller_has_ended_everyone_is_told(
+    service: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def taken_over(now_ns: int) -> list[Any]:
+        raise NotPrimary("another controller has taken over s1")
+
+    monkeypatch.setattr(service.controller, "tick", taken_over)
+    monkeypatch.setattr(Controller, "deadline_ns", 0)
+    refused = (grpc.StatusCode.UNAVAILABLE, "the controller has ended: another controller has taken over s1")
+    with suppress(NotPrimary):
+        await asyncio.wait_for(service.service.wait(), 10)
+    assert await refusal(service.register(workers=WORKERS)) == refused
+    await service.service.__aexit__(None, None, None)
+    assert "the controller has ended: another controller has taken over s1" in caplog.text
 
 
 async def test_numbers_are_given_once(service: Bench) -> None:

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from controller.controller import Controller
-from controller.errors import ControllerError, NotPrimary, SwitchUnreachable
+from controller.errors import ControllerEnded, ControllerError, NotPrimary, SwitchUnreachable
 from controller.runner import Runner
 
 S = 1_000_000_000
@@ -99,6 +99,30 @@ async def test_errors_reach_who_asked_and_stop_nobody() -> None:
     runner.post(lambda now_ns: None)
     with pytest.raises(NotPrimary):
         await asyncio.wait_for(task, 10)
+    with pytest.raises(ControllerEnded, match="the controller has ended: another controller has taken over"):
+        await asyncio.wait_for(runner.call(refuse), 10)
+
+
+async def test_nobody_waits_for_a_controller_that_has_ended() -> None:
+    controller = Ticking()
+    runner, _ = runner_of(controller)
+    task = asyncio.create_task(runner.run())
+    begun = asyncio.Event()
+
+    async def endless(now_ns: int) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    under_way = asyncio.create_task(runner.call(endless))
+    await asyncio.wait_for(begun.wait(), 10)
+    behind = asyncio.create_task(runner.call(endless))
+    await asyncio.sleep(0)
+    task.cancel()
+    for answer in (under_way, behind, asyncio.create_task(runner.call(endless))):
+        with pytest.raises(ControllerEnded, match="the controller has ended: it was stopped"):
+            await asyncio.wait_for(answer, 10)
+    with pytest.raises(asyncio.CancelledError):
+        await task
 
 
 def test_time_stands_still_while_the_process_does_not_run() -> None:

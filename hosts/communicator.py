@@ -52,17 +52,21 @@ class Handle:
         self._number = number
         self._timeout_s = timeout_s
         self._finish = finish
+        self._reduced: Reduced | None = None
+        """What the driver has handed out, while no result was made of it."""
         self._results: list[Any] = []
 
     def done(self) -> bool:
         """Whether `wait` would return, or raise, at once."""
-        return bool(self._results) or self._driver.done(self._number)
+        return bool(self._results) or self._reduced is not None or self._driver.done(self._number)
 
     def wait(self, timeout_s: float | None = None) -> Any:
         """The call's result; the same one if asked again. Raises what the call raises."""
         if not self._results:
-            reduced = self._driver.wait(self._number, self._timeout_s if timeout_s is None else timeout_s)
-            self._results.append(self._finish(reduced))
+            if self._reduced is None:
+                self._reduced = self._driver.wait(self._number, self._timeout_s if timeout_s is None else timeout_s)
+            self._results.append(self._finish(self._reduced))
+            self._reduced = None
         return self._results[0]
 
 

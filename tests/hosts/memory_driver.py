@@ -84,6 +84,7 @@ class MemoryDriver:
         self.failure: HostError | None = None
         self._job = job
         self._end = 0
+        self._handed_out: set[int] = set()
 
     @property
     def workers(self) -> int:
@@ -104,6 +105,8 @@ class MemoryDriver:
     def wait(self, handle: int, timeout_s: float) -> Reduced:
         tensor = self.tensors[handle]
         if not tensor.remaining and tensor.failure is None:
+            assert handle not in self._handed_out, f"tensor {tensor.name!r} was handed out already"
+            self._handed_out.add(handle)
             return tensor.reduced()
         if self.failure is not None:
             raise self.failure

@@ -33,28 +33,29 @@ class ShardedDriver:
                     f"{self.workers}, which it is in shard 0"
                 )
         self._drivers = list(drivers)
-        self._tensors: list[Tensor | None] = []
-        self._waiting: list[list[tuple[Driver, int]]] = []
+        self._next_handle = 0
+        self._shared: dict[int, tuple[Tensor, list[tuple[Driver, int]]]] = {}
+        """Tensors whose sums were not handed out, and their parts that were not."""
 
     def submit(self, tensor: Tensor, /) -> int:
         """As `WorkerCore.submit`."""
         parts = tensor.cut(len(self._drivers))
-        self._waiting.append([(driver, driver.submit(part)) for driver, part in zip(self._drivers, parts, strict=True)])
-        self._tensors.append(tensor)
-        return len(self._tensors) - 1
+        waiting = [(driver, driver.submit(part)) for driver, part in zip(self._drivers, parts, strict=True)]
+        handle, self._next_handle = self._next_handle, self._next_handle + 1
+        self._shared[handle] = tensor, waiting
+        return handle
 
     def done(self, handle: int) -> bool:
         """Whether `wait` has something to say at once."""
-        return all(driver.done(part) for driver, part in self._waiting[handle])
+        return all(driver.done(part) for driver, part in self._shared[handle][1])
 
     def wait(self, handle: int, timeout_s: float) -> Reduced:
         """The sum, handed out once. Raises what a shard's driver raises: `AllreduceTimeout` names the job."""
         deadline = time.monotonic() + timeout_s
-        waiting = self._waiting[handle]
+        tensor, waiting = self._shared[handle]
         while waiting:
             driver, part = waiting[0]
             driver.wait(part, max(0.0, deadline - time.monotonic()))
             del waiting[0]  # only now: after a time-out the rest can be waited for again
-        tensor, self._tensors[handle] = self._tensors[handle], None
-        assert tensor is not None, "a sum is handed out once"
+        del self._shared[handle]
         return tensor.reduced()

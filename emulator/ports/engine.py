@@ -27,7 +27,6 @@ from emulator.switch import SwitchError
 _MODULES: Final = ("memory", "calls", "receive", "capture", "batch", "reasons", "trace", "transmit", "loop")
 _FUNCTIONS: Final = ("clock_gettime", "ppoll", "send", "sendmmsg", "recvmmsg", "getsockopt", "read", "write", "writev")
 _PACKETS: Final = 1024
-_HEADER: Final = 14
 _POLL_IN: Final = 1
 _PATIENCE_S: Final = 1.0
 
@@ -131,7 +130,7 @@ class WireEngine(Engine):
             nic["ring"] = interface.ring_address
             nic["ring_frames"], nic["ring_frame_bytes"] = interface.frames, interface.frame_bytes
             nic["send_ring"], nic["send_frames"] = interface.send_ring_address, interface.send_frames
-            nic["longest"] = interface.mtu + _HEADER
+            nic["longest"] = interface.longest
             nic["packets"] = self._zeros(memory.BATCH * 8)
             nic["vectors"] = self._zeros(memory.BATCH * 16)
             nic["messages"] = self._messages(int(nic["vectors"]), 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import socket
 import struct
@@ -16,7 +17,7 @@ _CHUNK_BYTES: Final = 1 << 16
 
 
 class LinkWatch:
-    """Watches interfaces, given by port. Its descriptor becomes readable when the link of any interface changes."""
+    """Watches interfaces, given by port. Its descriptor becomes readable when the link or MTU of any one changes."""
 
     def __init__(self, interfaces: Mapping[int, str]) -> None:
         self._interfaces = {port: (name, socket.if_nametoindex(name)) for port, name in interfaces.items()}
@@ -35,8 +36,9 @@ class LinkWatch:
                 self._changes.recv(_CHUNK_BYTES)
             except BlockingIOError:
                 return
-            except OSError:  # more changes than its buffer holds: they were worth one look as well
-                continue
+            except OSError as error:
+                if error.errno != errno.ENOBUFS:  # more changes than its buffer holds: they were worth one look as well
+                    raise
 
     def down(self) -> frozenset[int]:
         """The ports whose interface is down, has no carrier, or is gone."""

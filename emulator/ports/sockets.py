@@ -8,6 +8,7 @@ import mmap
 import os
 import socket
 import struct
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -32,6 +33,9 @@ _RING_FRAMES: Final = 2048
 _BLOCK_BYTES: Final = 1 << 16
 _FRAME_OVERHEAD: Final = 256
 """Room in a ring's frame for the kernel's headers, Ethernet's and a tag: 96 bytes and some."""
+_SEND_HEADERS: Final = 32 + 10 + 4
+"""In front of what is sent in a ring's frame: the kernel's header and virtio's; and room for a VLAN tag."""
+_ETHERNET: Final = 14
 _FEWEST_FRAMES: Final = 256
 _SEND_FRAMES: Final = 512
 _FEWEST_SEND_FRAMES: Final = 32
@@ -71,6 +75,22 @@ class Interface:
     def send_ring_address(self) -> int:
         """0 without a ring."""
         return _address(self.send_ring)
+
+    @property
+    def longest(self) -> int:
+        """Bytes of the longest frame that can be sent, but for a VLAN tag.
+
+        That is the MTU, and where that has grown since the ring was made, what the ring's frames hold.
+        """
+        longest = self.mtu + _ETHERNET
+        return longest if self.send_ring is None else min(longest, self.frame_bytes - _SEND_HEADERS)
+
+    def ask_mtu(self) -> bool:
+        """Ask the kernel for the MTU; whether it is another one. An interface that is gone keeps what it had."""
+        before = self.mtu
+        with suppress(OSError):
+            self.mtu = _mtu(self.sender, self.name)
+        return self.mtu != before
 
     def count_missed(self) -> int:
         """Frames that found the ring full, since it was opened."""

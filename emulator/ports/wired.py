@@ -208,6 +208,14 @@ class WiredSwitch:
     def _note_links(self) -> None:
         self.links_down = self._links.down()
         self.switch.set_ports_down(self.links_down)
+        for nic, (port, interface) in zip(self._engine.nics, self._interfaces.items(), strict=True):
+            if interface.ask_mtu():
+                with self._engine.lock:
+                    nic["longest"] = interface.longest
+                log.info(
+                    "port %d: interface %s has an MTU of %d now; frames of up to %d bytes can be sent",
+                    *(port, interface.name, interface.mtu, interface.longest),
+                )
 
     def _log_packets(self) -> None:
         for note in self._engine.notes():

@@ -280,6 +280,29 @@ def test_frames_beyond_the_mtu_are_counted(net: Network, ring: bool) -> None:
         assert (wired.counters()[2].too_long, wired.counters()[2].port.lost_packets) == (1, 1)
 
 
+def test_an_mtu_that_changes_while_the_switch_runs(net: Network, ring: bool) -> None:
+    """What the interface does not take any more is counted; what it takes now is sent, as far as the ring holds it."""
+    switch = fabric()
+    with WiredSwitch(switch, net.interfaces, ring=ring) as wired:
+
+        def send(mtu: int, size: int) -> bool:
+            """Whether a frame of this size leaves through port 2 at this MTU."""
+            ip(f"link set far2 mtu {mtu}")
+            ip(f"link set s1-eth2 mtu {mtu}")
+            assert eventually(lambda: wired._interfaces[2].mtu == mtu)
+            lost = wired.counters()[2].too_long
+            frame = numbered(1, size)[0]
+            switch.packet_out((2 << 7).to_bytes(2, "big") + frame)
+            assert eventually(lambda: wired.counters()[2].too_long > lost or net.receive(2, 1, 0.01) == [frame])
+            return wired.counters()[2].too_long == lost
+
+        assert send(1500, 1514)
+        assert not send(1000, 1015)
+        assert send(1000, 1014)
+        assert send(1900, 1914)
+        assert send(9000, 2040) != ring
+
+
 def test_a_long_queue_outgrows_the_pool_and_nothing_is_lost(net: Network) -> None:
     frames = numbered(3000)
     with WiredSwitch(pairs(rate_bps=1e4, queue_packets=None), net.interfaces) as wired:

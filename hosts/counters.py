@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
+import numpy as np
+from numpy.typing import NDArray
+
 
 @dataclass(slots=True)
 class Counters:
@@ -44,6 +47,13 @@ class Counters:
     unknown_round: int = 0
     """A fetch of a round that is not kept here."""
     paused: int = 0
+
+    def drop_failing(self, *tests: tuple[str, NDArray[np.bool_]]) -> None:
+        """Count each row that fails a test, by the first one; a test is a drop reason and which rows pass it."""
+        left = np.ones(len(tests[0][1]), np.bool_)
+        for reason, passed in tests:
+            setattr(self, reason, getattr(self, reason) + int(np.count_nonzero(left & ~passed)))
+            left &= passed
 
     @property
     def drops(self) -> dict[str, int]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from hosts.counters import Counters
@@ -10,11 +12,18 @@ from hosts.rounds import RoundStore
 from wire.aggregation import MessageType, round_near
 from wire.frames import Datagrams
 
+_FETCH: Final = int(MessageType.FETCH)  # a plain integer: NumPy compares it faster
+
 
 def answer_fetches(
-    asked: Messages, store: RoundStore, writer: MessageWriter, reference: int, counters: Counters
-) -> list[Datagrams]:
-    """FETCHED and SCALE_FETCHED for the rounds that are kept; `reference` is a round near those asked for."""
+    messages: Messages, store: RoundStore, writer: MessageWriter, reference: int, counters: Counters
+) -> tuple[Messages, list[Datagrams]]:
+    """The messages that ask for no round, and for those that do FETCHED and SCALE_FETCHED of the rounds that are kept;
+    `reference` is a round near those asked for.
+    """
+    if messages.lanes is not None or not np.count_nonzero(asking := messages.kinds == _FETCH):
+        return messages, []
+    asked = messages.only(asking)
     rounds = round_near(asked.chunks, reference)
     kept = store.holds(rounds)
     counters.unknown_round += len(rounds) - int(np.count_nonzero(kept))
@@ -26,4 +35,4 @@ def answer_fetches(
             answers.append(Datagrams(askers[rows], store.write(writer, kind, places[rows], 0)))
     counters.answered += len(places)
     counters.sent += len(places)
-    return answers
+    return messages.only(~asking), answers

@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
+from typing import Final, TypeVar
+
 from hosts.errors import InvalidPlan
 from wire.aggregation import FAN_IN, GENERATIONS
-from wire.control import ServerPlan, WorkerPlan
+from wire.control import Resume, ServerPlan, WorkerPlan
 
-_MOST_SLOTS = 1 << 16
-_MOST_JOBS = 1 << 16
-_MOST_ADDRESSES = 1 << 32
+_MOST_SLOTS: Final = 1 << 16
+_MOST_JOBS: Final = 1 << 16
+_MOST_ADDRESSES: Final = 1 << 32
+
+Plan = TypeVar("Plan", WorkerPlan, ServerPlan)
+
+
+def next_plan(who: str, resume: Resume, running: Plan, *, paused: bool) -> Plan | None:
+    """The plan that a host is to go on by, still to be checked; None where it is the one that already runs, so that a
+    repeated message does no harm. Raises `InvalidPlan` for a host that is not paused, or not of this kind.
+    """
+    plan = resume.plan
+    if not paused and plan == running:
+        return None
+    if not isinstance(plan, type(running)):
+        raise InvalidPlan(f"job {running.job}: {who} was given a {type(plan).__name__}")
+    if not paused:
+        raise InvalidPlan(f"job {plan.job}: {who} is not paused; pause it before generation {plan.generation}")
+    return plan
 
 
 def check_worker_plan(plan: WorkerPlan, previous: WorkerPlan | None = None) -> None:

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from hosts.messages import BoolArray, IntArray, MessageWriter
+from hosts.messages import BoolArray, IntArray, Messages, MessageWriter
 from wire.aggregation import LANES, NO_WINDOW_LIMIT, MessageType
 
 NO_ROUND: Final = np.iinfo(np.int64).min // 2
@@ -45,6 +45,16 @@ class RoundStore:
         """Whether each round's complete result is kept."""
         kept: BoolArray = self.round[rounds & self.mask] == rounds
         return kept
+
+    def put(self, places: IntArray, rounds: IntArray | int, messages: Messages) -> None:
+        """Keep what these messages carry as the results of rounds, or, of NO_ROUND, as sums that are being made."""
+        self.round[places] = rounds
+        self.has_lanes[places] = messages.lanes is not None
+        self.exponent[places] = messages.exponent
+        self.weight[places] = messages.weight
+        self.check[places] = messages.check
+        if messages.lanes is not None:
+            self.lanes[places] = messages.lanes
 
     def write(
         self,

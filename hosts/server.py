@@ -14,10 +14,9 @@ from typing import Final
 import numpy as np
 
 from hosts.counters import Counters
-from hosts.errors import InvalidPlan
 from hosts.fetching import answer_fetches
 from hosts.messages import IntArray, Messages, MessageWriter, open_messages
-from hosts.plans import check_server_plan
+from hosts.plans import check_server_plan, next_plan
 from hosts.rounds import NO_ROUND, RoundStore
 from wire.aggregation import MessageType, round_near
 from wire.control import Held, Resume, ServerPlan
@@ -27,7 +26,6 @@ _RESULT_OF: Final = {
     MessageType.CONTRIBUTION: MessageType.RESULT,
     MessageType.SCALE: MessageType.SCALE_RESULT,
 }
-_FETCH: Final = int(MessageType.FETCH)
 _BIT_HASH: Final = 37
 """Powers of two below 2³⁶ are distinct modulo 37, and none is 0: a perfect hash of child bits."""
 
@@ -76,14 +74,9 @@ class ParameterServerCore:
         messages = open_messages(datagrams, self.plan.job, self.plan.generation, self.counters)
         if messages is None:
             return
-        kind = MessageType.CONTRIBUTION
-        if messages.lanes is None:
-            kind = MessageType.SCALE
-            asking = messages.kinds == _FETCH
-            if np.count_nonzero(asking):
-                asked = messages.only(asking)
-                self._out += answer_fetches(asked, self._store, self._writer, self._newest, self.counters)
-                messages = messages.only(~asking)
+        kind = MessageType.SCALE if messages.lanes is None else MessageType.CONTRIBUTION
+        messages, answers = answer_fetches(messages, self._store, self._writer, self._newest, self.counters)
+        self._out += answers
         messages, rounds = self._keep_fitting(messages, kind)
         places = rounds & self._store.mask
         while len(places):  # each pass takes one message per place, so that it can be vectorised
@@ -101,7 +94,6 @@ class ParameterServerCore:
 
     def _keep_fitting(self, messages: Messages, kind: MessageType) -> tuple[Messages, IntArray]:
         """Drop and count what no child of this server may send now, or what fails a check."""
-        counters = self.counters
         rounds = round_near(messages.chunks, self._newest)
         fitting = messages.kinds == kind
         bits = messages.contributors
@@ -113,17 +105,13 @@ class ParameterServerCore:
         intact = messages.pass_check()
         good = fitting & member & placed & near & intact
         if np.count_nonzero(good) < len(good):
-            left = np.ones(len(rounds), np.bool_)
-            for reason, passed in (
+            self.counters.drop_failing(
                 ("unexpected_type", fitting),
                 ("foreign", member),
                 ("bad_slot", placed),
                 ("out_of_window", near),
                 ("bad_check", intact),
-            ):
-                dropped = int(np.count_nonzero(left & ~passed))
-                setattr(counters, reason, getattr(counters, reason) + dropped)
-                left &= passed
+            )
             messages, rounds = messages.only(good), rounds[good]
         return messages, rounds
 
@@ -135,10 +123,10 @@ class ParameterServerCore:
         newer = rounds > live
         restarting = np.count_nonzero(newer)
         if restarting == len(rounds):
-            self._restart(kind, messages, rounds, places, bits)
+            self._restart(messages, rounds, places, bits)
         else:
             if restarting:
-                self._restart(kind, messages.only(newer), rounds[newer], places[newer], bits[newer])
+                self._restart(messages.only(newer), rounds[newer], places[newer], bits[newer])
             same = rounds == live
             fitting = same & (store.has_lanes[places] == (messages.lanes is not None))
             stale = len(rounds) - restarting - np.count_nonzero(same)
@@ -162,21 +150,13 @@ class ParameterServerCore:
         if np.count_nonzero(complete):
             self._emit(kind, rounds[complete], places[complete])
 
-    def _restart(
-        self, kind: MessageType, messages: Messages, rounds: IntArray, places: IntArray, bits: IntArray
-    ) -> None:
+    def _restart(self, messages: Messages, rounds: IntArray, places: IntArray, bits: IntArray) -> None:
         store = self._store
         self._live[places] = rounds
         self._bits[places] = bits
-        store.round[places] = NO_ROUND
-        store.has_lanes[places] = kind.has_lanes
+        store.put(places, NO_ROUND, messages)
         store.flags[places] = messages.flags
         store.window[places] = messages.window
-        store.exponent[places] = messages.exponent
-        store.weight[places] = messages.weight
-        store.check[places] = messages.check
-        if messages.lanes is not None:
-            store.lanes[places] = messages.lanes
 
     def _sum(self, messages: Messages, places: IntArray, bits: IntArray) -> None:
         store = self._store
@@ -247,15 +227,9 @@ class ParameterServerCore:
         The plan that already runs changes nothing, so a repeated message does no harm. Raises `InvalidPlan`, and stays
         as it is, when it is not paused or the plan does not fit this server.
         """
-        plan = resume.plan
-        if not self.paused and plan == self.plan:
+        plan = next_plan("the parameter server", resume, self.plan, paused=self.paused)
+        if plan is None:
             return
-        if not isinstance(plan, ServerPlan):
-            raise InvalidPlan(f"job {self.plan.job}: the parameter server was given a {type(plan).__name__}")
-        if not self.paused:
-            raise InvalidPlan(
-                f"job {plan.job}: the parameter server is not paused; pause it before generation {plan.generation}"
-            )
         check_server_plan(plan, self.plan)
         self._newest = max([self._newest, *(final.round for final in resume.final)])
         self._adopt(plan)

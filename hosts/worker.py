@@ -9,7 +9,6 @@ Whoever drives it calls `poll` after every `submit`, `receive` and `resume`, and
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 from typing import Final
@@ -22,7 +21,7 @@ from hosts.errors import HostError, InvalidPlan
 from hosts.fetching import answer_fetches
 from hosts.flights import Flights
 from hosts.messages import IntArray, Messages, MessageWriter, open_messages, weight_check
-from hosts.plans import check_worker_plan
+from hosts.plans import check_worker_plan, next_plan
 from hosts.rounds import NO_ROUND, RoundStore
 from hosts.stream import Stream
 from hosts.tensors import Reduced, Tensor
@@ -91,7 +90,6 @@ class WorkerCore:
         self._next_handle = 0
         self._failed_handle = 1 << 62  # of the first tensor whose sum will not come, beyond all while there is none
         self._results: dict[int, Reduced] = {}
-        self._finished: deque[int] = deque()
         self._unsent = False  # poll may find rounds to send for the first time
         self._answers: list[Datagrams] = []
 
@@ -145,12 +143,6 @@ class WorkerCore:
         """Whether `take` has something to say of a submitted tensor that was not handed out yet."""
         return handle in self._results or handle >= self._failed_handle
 
-    def pop_finished(self) -> list[int]:
-        """Handles of the tensors that were completed since the last call, in that order."""
-        finished = list(self._finished)
-        self._finished.clear()
-        return finished
-
     @property
     def rounds_complete(self) -> int:
         """How many rounds, from the job's first on, are complete here without a gap."""
@@ -163,7 +155,6 @@ class WorkerCore:
 
     def _finish(self, tensor: Tensor) -> None:
         self._results[tensor.handle] = tensor.reduced()
-        self._finished.append(tensor.handle)
 
     # --- receiving ---
 
@@ -176,12 +167,8 @@ class WorkerCore:
         messages = open_messages(datagrams, self.plan.job, self.plan.generation, self.counters)
         if messages is None:
             return
-        if messages.lanes is None:
-            asking = messages.kinds == _FETCH
-            if np.count_nonzero(asking):
-                asked = messages.only(asking)
-                self._answers += answer_fetches(asked, self._store, self._writer, self._stream.base, self.counters)
-                messages = messages.only(~asking)
+        messages, answers = answer_fetches(messages, self._store, self._writer, self._stream.base, self.counters)
+        self._answers += answers
         rounds = round_near(messages.chunks, self._stream.base)
         messages, rounds = self._keep_awaited(messages, rounds)
         if len(rounds):
@@ -199,19 +186,15 @@ class WorkerCore:
         intact = messages.pass_check()
         good = awaited & asked & fitting & placed & intact
         if np.count_nonzero(good) < len(good):
-            left = np.ones(len(rounds), np.bool_)
             complete = (rounds < self._stream.base) | self._store.holds(rounds)
-            for reason, passed in (
+            counters.drop_failing(
                 ("duplicate", awaited | ~complete),
                 ("out_of_window", awaited),
                 ("foreign", asked),
                 ("unexpected_type", fitting),
                 ("bad_slot", placed),
                 ("bad_check", intact),
-            ):
-                dropped = int(np.count_nonzero(left & ~passed))
-                setattr(counters, reason, getattr(counters, reason) + dropped)
-                left &= passed
+            )
             messages, rounds = messages.only(good), rounds[good]
         if len(rounds) > 1:
             places = rounds & self._store.mask
@@ -229,17 +212,8 @@ class WorkerCore:
         """Keep the results of distinct rounds in flight, note them in their tensors, and move the window on."""
         store = self._store
         places = rounds & store.mask
-        exponents = messages.exponent
-        weights = messages.weight
-        store.round[places] = rounds
-        store.has_lanes[places] = messages.lanes is not None
-        store.exponent[places] = exponents
-        store.weight[places] = weights
-        store.check[places] = messages.check
-        lanes = messages.lanes
-        if lanes is not None:
-            store.lanes[places] = lanes
-
+        exponents, weights, lanes = messages.exponent, messages.weight, messages.lanes
+        store.put(places, rounds, messages)
         flights = self._flights
         clean = flights.once(places) & (messages.flags & MessageFlag.RETRANSMISSION == 0)
         once = flights.first_sent_ns[places][clean]
@@ -389,15 +363,9 @@ class WorkerCore:
         The plan that already runs changes nothing, so a repeated message does no harm. Raises `InvalidPlan`, and stays
         as it is, when it is not paused or the plan does not fit this worker.
         """
-        plan = resume.plan
-        if not self.paused and plan == self.plan:
+        plan = next_plan(f"worker {self.plan.rank}", resume, self.plan, paused=self.paused)
+        if plan is None:
             return
-        if not isinstance(plan, WorkerPlan):
-            raise InvalidPlan(f"job {self.plan.job}: worker {self.plan.rank} was given a {type(plan).__name__}")
-        if not self.paused:
-            raise InvalidPlan(
-                f"job {plan.job}: worker {plan.rank} is not paused; pause it before generation {plan.generation}"
-            )
         check_worker_plan(plan, self.plan)
         self.plan = plan
         self._writer = MessageWriter(plan.job, plan.generation, plan.slots)

@@ -6,6 +6,7 @@ nothing moves on, to any topology; it takes its time, so that packets of both ge
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import itertools
 import random
@@ -15,6 +16,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from hosts.errors import CallMismatch
 from hosts.server import ParameterServerCore
 from hosts.tensors import Reduced
 from hosts.worker import WorkerCore, WorkerOptions
@@ -208,10 +210,10 @@ class Fabric:
             )
 
         for rank, sums in self.sums.items():
-            for handle in self.worker(rank).pop_finished():
-                reduced = self.worker(rank).take(handle)
-                assert reduced is not None
-                sums[handle] = reduced
+            worker = self.worker(rank)
+            with contextlib.suppress(CallMismatch):  # which some tensor and all after it end in
+                while (reduced := worker.take(len(sums))) is not None:
+                    sums[len(sums)] = reduced
 
     # --- packets ---
 

@@ -56,11 +56,9 @@ class Summing:
 
     def collect(self) -> None:
         for name in self._rig.workers(self.job):
-            worker = self._rig.worker(name)
-            for handle in worker.pop_finished():
-                reduced = worker.take(handle)
-                assert reduced is not None
-                self.sums[name][handle] = reduced
+            worker, sums = self._rig.worker(name), self.sums[name]
+            while (reduced := worker.take(len(sums))) is not None:
+                sums[len(sums)] = reduced
 
     def has(self, number: int) -> bool:
         """Whether every worker that is left has this tensor's sum."""

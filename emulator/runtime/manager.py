@@ -310,11 +310,11 @@ def depart(world: Any, port: Any, port_index: Any, packet: Any) -> Any:
         release(world, packet)
         return False
     length = int(record.length)
-    if record.truncate != 0 and int(record.truncate) <= length:
-        length = int(record.truncate) - 1
-    if record.recirculate != 0:
+    if record.recirculate != 0:  # whole: simple_switch truncates what leaves
         come_again(world, switch, packet, RECIRC, record.recirculate, record.start, length)
         return False
+    if record.truncate != 0 and int(record.truncate) <= length:
+        length = int(record.truncate) - 1
     meta.start = record.start
     meta.length = length
     return True

@@ -33,6 +33,7 @@ control Leave(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
         hdr.order.after = (bit<8>) sm.instance_type;
         hdr.order.port = (bit<16>) sm.egress_port;
         if (hdr.order.what == 2 && hdr.order.steps == 1) { recirculate_preserving_field_list(1); }
+        if (hdr.order.what == 5 && hdr.order.steps == 1) { truncate(4); recirculate_preserving_field_list(1); }
         if (hdr.order.what == 4 && sm.instance_type == 0) { clone_preserving_field_list(CloneType.E2E, 5, 1); }
     }
 }

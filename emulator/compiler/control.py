@@ -179,7 +179,8 @@ class _Control:
             count = builder.load(block, typ=I64)
             builder.cbranch(builder.icmp_unsigned("==", count, const(64, 0)), null, select)
             builder.position_at_end(select)
-            number = builder.urem(compute(frame, profile.selector), count)
+            hashed = fit(builder, builder.trunc(compute(frame, profile.selector), I32), 64)  # 32 bits, as in bmv2
+            number = builder.urem(hashed, count)
             place = frame.at(block, builder.add(builder.shl(number, const(64, 3)), const(64, 8)))
             member_cell = builder.load(place, typ=PTR)
             incoming.append((builder.load_atomic(member_cell, "acquire", 8, typ=I64), builder.block))

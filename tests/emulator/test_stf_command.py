@@ -25,7 +25,7 @@ needs_p4c = pytest.mark.skipif(shutil.which("p4c-bm2-ss") is None, reason="p4c-b
 
 def test_a_test_that_passes() -> None:
     result = RUNNER.invoke(app, [str(FOLDER / "selector.json"), str(FOLDER / "selector.stf")])
-    assert (result.exit_code, result.stdout) == (0, "✓ selector.stf: 10 packets sent, 10 checks hold\n")
+    assert (result.exit_code, result.stdout) == (0, "✓ selector.stf: 11 packets sent, 11 checks hold\n")
 
 
 def test_one_of_two_tests_fails(tmp_path: Path) -> None:
@@ -40,7 +40,7 @@ def test_one_of_two_tests_fails(tmp_path: Path) -> None:
     ]
     printed = json.loads(RUNNER.invoke(app, [*arguments, "--json"]).stdout)
     assert [(result["passed"], result["packets"], result["checks"]) for result in printed["results"]] == [
-        (True, 10, 10),
+        (True, 11, 11),
         (False, 1, 1),
     ]
 
@@ -68,7 +68,7 @@ def test_usage_errors(arguments: list[str], complaint: str) -> None:
 def test_a_program_in_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEIR_CACHE", str(tmp_path / "cache"))
     result = RUNNER.invoke(app, [str(FOLDER / "selector.p4"), str(FOLDER / "selector.stf")])
-    assert (result.exit_code, result.stdout) == (0, "✓ selector.stf: 10 packets sent, 10 checks hold\n")
+    assert (result.exit_code, result.stdout) == (0, "✓ selector.stf: 11 packets sent, 11 checks hold\n")
     broken = tmp_path / "broken.p4"
     broken.write_text("header h_t { bit<8> x }\n")
     result = RUNNER.invoke(app, [str(broken), str(FOLDER / "selector.stf")])
@@ -115,7 +115,7 @@ def test_a_folder_with_every_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert details["fails"].startswith("fails.stf:2: port 7: packet 1 differs at byte 2: 01000000, expected 01000100")
     assert details["foreign"] == "written for psa.p4"
     assert details["passes"] == ""
-    assert details["refused"].startswith("refused.p4:23: range key hdr.flow.flow of 80 bits")
+    assert details["refused"].startswith("refused.p4:29: range key hdr.flow.flow of 80 bits")
     kept = sorted((tmp_path / "cache").glob("*.p4.json"))
     assert len(kept) == 3
     before = [path.stat().st_mtime_ns for path in kept]

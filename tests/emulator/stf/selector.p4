@@ -20,6 +20,12 @@ control Forward(inout headers_t hdr, inout metadata_t meta, inout standard_metad
         actions = { member; drop; }
         implementation = spread;
     }
+    action_selector(HashAlgorithm.identity, 32w64, 32w64) wide;
+    table spread_more {
+        key = { hdr.flow.group: exact; hdr.flow.flow: selector @name("a"); hdr.flow.member: selector; hdr.flow.flow: selector @name("b"); }
+        actions = { member; drop; }
+        implementation = wide;
+    }
     table share_actions {
         key = { hdr.flow.group: exact; }
         actions = { member; drop; }
@@ -27,7 +33,8 @@ control Forward(inout headers_t hdr, inout metadata_t meta, inout standard_metad
     }
     apply {
         sm.egress_spec = 7;
-        if (!spread_flows.apply().hit) { share_actions.apply(); }
+        if (hdr.flow.group == 0xc0) { spread_more.apply(); }
+        else if (!spread_flows.apply().hit) { share_actions.apply(); }
     }
 }
 control Deparse(packet_out packet, in headers_t hdr) { apply { packet.emit(hdr.flow); } }

@@ -96,6 +96,7 @@ async def run_in_mininet(
         processes = stack.enter_context(_Processes(config, fabric, service.address, registrations, folder))
         other = stack.enter_context(_OtherTraffic(config, virtual, fabric))
         reports = asyncio.ensure_future(processes.reports())
+        stack.callback(reports.cancel)
         trees: list[dict[str, str]] = [{} for _ in registrations]
         generation = 0
         while not reports.done():
@@ -245,9 +246,10 @@ class _Processes:
 
     def _start(self, host: str, command: Sequence[str], words: str) -> asyncio.Future[str]:
         """Run a module on a host, with these words as its input; what it says."""
-        process = self._fabric.popen(
+        process = _start(
+            self._fabric,
             host,
-            [sys.executable, "-m", *command],
+            *command,
             stdin=PIPE,
             stdout=PIPE,
             stderr=PIPE,
@@ -256,6 +258,11 @@ class _Processes:
         )
         self._started.append(process)
         return asyncio.get_running_loop().run_in_executor(self._pool, _outcome, host, process, words)
+
+
+def _start(fabric: MininetFabric, host: str, module: str, *words: str, **options: Any) -> Popen[Any]:
+    """Run a module on a host, in a session of its own: Ctrl-C is for this process, which then ends the others."""
+    return fabric.popen(host, [sys.executable, "-m", module, *words], start_new_session=True, **options)
 
 
 def _outcome(host: str, process: Popen[str], words: str) -> str:
@@ -322,4 +329,4 @@ class _OtherTraffic:
     def _start(self, flow: FlowConfig) -> Popen[Any]:
         address = str(self._fabric.topology.host(flow.destination).address)
         words = [address, str(flow.rate * self._scale), str(flow.port)]
-        return self._fabric.popen(flow.source, [sys.executable, "-m", "experiments.traffic_process", *words])
+        return _start(self._fabric, flow.source, "experiments.traffic_process", *words)

@@ -104,7 +104,9 @@ def test_other_roots_than_one_server_give_the_same_bits(
 
 
 @pytest.mark.skipif(obstacle() is not None, reason=f"Mininet: {obstacle()}")
-def test_a_signal_ends_the_run_and_leaves_nothing(run_file: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_run_and_leaves_nothing(number: signal.Signals, run_file: Path) -> None:
+    """A terminal sends Ctrl-C's SIGINT to the whole group; the job's processes are not to complain of it."""
     run_file.write_text(yaml.safe_dump({**RUN, "training": {"hidden": 4, "steps": 100_000}, "strategies": ["ps"]}))
     mark = f"WEIR_TEST_MARK={run_file.parent}"
     code = (
@@ -133,9 +135,12 @@ def test_a_signal_ends_the_run_and_leaves_nothing(run_file: Path) -> None:
     else:
         raise AssertionError(process.stderr.read())
     assert sum("experiments.worker_process" in command for command in processes_with(mark)) == 3
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(60) == 128 + signal.SIGTERM, process.stderr.read()
-    deadline = time.monotonic() + 10
+    os.killpg(process.pid, number)
+    _, complaints = process.communicate(timeout=120)
+    assert process.returncode == (128 + number if number == signal.SIGTERM else -number), complaints
+    assert "traffic_process" not in complaints
+    assert "never retrieved" not in complaints
+    deadline = time.monotonic() + 60
     while processes_with(mark) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert processes_with(mark) == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, Literal, Protocol, get_args
+from typing import Any, Final, Literal, Protocol, TypedDict, Unpack, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,25 @@ Operation = Literal["sum", "mean", "max", "min"]
 
 _OPERATIONS: Final = get_args(Operation)
 _POLICIES: Final = get_args(NonFinite)
+
+
+class Reduction(TypedDict, total=False):
+    """How arrays are reduced; every worker says the same, but for the weight."""
+
+    op: Operation
+    """By default "sum". "mean" is Σ weight · x / Σ weight, over those workers that are in it. "max" and "min" send
+    every worker's array to all: n times the traffic and n times the memory.
+    """
+    name: str
+    """By default "tensor"."""
+    weight: int
+    """By default 1: of this worker in a mean, such as the samples behind a gradient."""
+    dtype: str | None
+    """Names a type that the array's own cannot: "bfloat16" for uint16."""
+    nonfinite: NonFinite
+    """What to do with NaN and infinity: by default "error", to refuse them; "propagate", to sum them as IEEE addition
+    does.
+    """
 
 
 class Driver(Protocol):
@@ -97,36 +116,16 @@ class Communicator:
 
     # --- all-reduce ---
 
-    def allreduce(
-        self,
-        array: Any,
-        *,
-        op: Operation = "sum",
-        name: str = "tensor",
-        weight: int = 1,
-        dtype: str | None = None,
-        nonfinite: NonFinite = "error",
-    ) -> Any:
+    def allreduce(self, array: Any, **how: Unpack[Reduction]) -> Any:
         """The sum over all workers of an array, in its shape and type; or their mean, largest or least, by element.
 
-        `mean` is Σ weight · x / Σ weight, over those workers that are in it. `max` and `min` send every worker's array
-        to all: n times the traffic and n times the memory. `dtype` names a type that the array cannot ("bfloat16" for
-        uint16). `nonfinite`: refuse NaN and infinity, or sum them as IEEE addition does.
+        Options are those of `Reduction`, by name.
         """
-        return self.allreduce_async(array, op=op, name=name, weight=weight, dtype=dtype, nonfinite=nonfinite).wait()
+        return self.allreduce_async(array, **how).wait()
 
-    def allreduce_async(
-        self,
-        array: Any,
-        *,
-        op: Operation = "sum",
-        name: str = "tensor",
-        weight: int = 1,
-        dtype: str | None = None,
-        nonfinite: NonFinite = "error",
-    ) -> Handle:
+    def allreduce_async(self, array: Any, **how: Unpack[Reduction]) -> Handle:
         """As `allreduce`, without waiting. The array is copied."""
-        return self._reduce(array, ("allreduce", 0), op, name, weight, dtype, nonfinite)
+        return self._reduce(array, None, **how)
 
     def allreduce_many(self, arrays: Mapping[str, Any], *, weight: int = 1) -> dict[str, Reduced]:
         """Sum many named arrays, all in flight together; with their summed weights, for means (`Reduced.mean`)."""
@@ -138,27 +137,21 @@ class Communicator:
             handles.append(self._start(tensor, lambda reduced: reduced))
         return dict(zip(arrays, wait_all(handles), strict=True))
 
-    def reduce(
-        self,
-        array: Any,
-        root: int = 0,
-        *,
-        op: Operation = "sum",
-        name: str = "tensor",
-        weight: int = 1,
-        dtype: str | None = None,
-        nonfinite: NonFinite = "error",
-    ) -> Any:
+    def reduce(self, array: Any, root: int = 0, **how: Unpack[Reduction]) -> Any:
         """As `allreduce`, but for the worker with the rank `root` alone; the others get None.
 
         Results come to all in any case, so it costs what `allreduce` costs.
         """
-        return self.reduce_async(array, root, op=op, name=name, weight=weight, dtype=dtype, nonfinite=nonfinite).wait()
+        return self.reduce_async(array, root, **how).wait()
 
-    def reduce_async(
+    def reduce_async(self, array: Any, root: int = 0, **how: Unpack[Reduction]) -> Handle:
+        """As `reduce`, without waiting. The array is copied."""
+        return self._reduce(array, root, **how)
+
+    def _reduce(
         self,
         array: Any,
-        root: int = 0,
+        root: int | None,
         *,
         op: Operation = "sum",
         name: str = "tensor",
@@ -166,26 +159,16 @@ class Communicator:
         dtype: str | None = None,
         nonfinite: NonFinite = "error",
     ) -> Handle:
-        """As `reduce`, without waiting. The array is copied."""
-        self._check_root(root, name)
-        return self._reduce(array, ("reduce", root), op, name, weight, dtype, nonfinite)
-
-    def _reduce(
-        self,
-        array: Any,
-        what: tuple[str, int],
-        op: Operation,
-        name: str,
-        weight: int,
-        dtype: str | None,
-        nonfinite: NonFinite,
-    ) -> Handle:
+        """`root`: whom the result is for; None: all."""
+        collective = "allreduce" if root is None else "reduce"
+        if root is not None:
+            self._check_root(root, name)
         for value, known, called in ((op, _OPERATIONS, "operation"), (nonfinite, _POLICIES, "policy")):
             if value not in known:
                 raise InvalidTensor(f"tensor {name!r}: {called} {value!r} is none; there are {', '.join(known)}")
         values, dtype, restore = opened(array, name, dtype)
-        signature = _signature(*what, op, nonfinite, name, values, dtype)
-        wanted = what[0] == "allreduce" or what[1] == self.rank
+        signature = _signature(collective, root or 0, op, nonfinite, name, values, dtype)
+        wanted = root in (None, self.rank)
         if op in ("max", "min"):
             return self._extreme(values, op, name, dtype, nonfinite, signature, restore if wanted else lambda _: None)
 

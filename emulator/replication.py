@@ -25,15 +25,15 @@ class ReplicationTables(NamedTuple):
     groups: NDArray[np.void]
     sessions: NDArray[np.void]
     replicas: NDArray[np.void]
-
-    @property
-    def longest(self) -> int:
-        """Replicas of the largest group or session."""
-        return max(int(self.groups["count"].max()), int(self.sessions["count"].max()))
+    longest: int
+    """Replicas of the largest group or session that these tables have held."""
 
 
 class ReplicationEngine:
-    """Groups and sessions of one switch. Every change builds new native tables, which replace the old at once.
+    """Groups and sessions of one switch, and the native tables that packets go by.
+
+    A change writes to the native tables while no packet runs, and costs the same however many groups there are: new
+    replicas go behind those that there are, and where there is no more room the tables are built anew, twice as large.
 
     A replica whose port is down goes to the first of its backups whose port is up; to its own port where none is.
     """
@@ -41,16 +41,19 @@ class ReplicationEngine:
     def __init__(
         self, publish: Callable[[ReplicationTables], None], paused: Callable[[], AbstractContextManager[object]]
     ) -> None:
-        """`publish` is given the native tables after every change; it must keep them alive as long as it uses them.
+        """`publish` is given the native tables after every change, the same or new ones; it must keep them alive as
+        long as it uses them.
 
         Changes are made within `paused()`: links go down while a control plane writes.
         """
-        self._install = publish
+        self._publish = publish
         self._paused = paused
         self._groups: dict[int, tuple[Replica, ...]] = {}
         self._sessions: dict[int, CloneSession] = {}
         self._ports_down: frozenset[int] = frozenset()
-        self._publish()
+        self._tables: ReplicationTables
+        self._used = 0
+        self._build()
 
     @property
     def groups(self) -> Mapping[int, tuple[Replica, ...]]:
@@ -67,14 +70,15 @@ class ReplicationEngine:
         _check_replicas(f"multicast group {group_id}", replicas)
         with self._paused():
             self._groups[group_id] = tuple(replicas)
-            self._publish()
+            self._change(self._tables.groups, group_id, CloneSession(self._groups[group_id]))
 
     def delete_group(self, group_id: int) -> None:
         """Raises EntryNotFound."""
         with self._paused():
             if self._groups.pop(group_id, None) is None:
                 raise EntryNotFound(f"multicast group {group_id} does not exist")
-            self._publish()
+            self._tables.groups[group_id] = 0
+            self._publish(self._tables)
 
     def set_session(self, session_id: int, session: CloneSession) -> None:
         """Make or replace a clone session. Its class of service is the priority that its clones queue with."""
@@ -92,26 +96,27 @@ class ReplicationEngine:
             )
         with self._paused():
             self._sessions[session_id] = session
-            self._publish()
+            self._change(self._tables.sessions, session_id, session)
 
     def delete_session(self, session_id: int) -> None:
         """Raises EntryNotFound."""
         with self._paused():
             if self._sessions.pop(session_id, None) is None:
                 raise EntryNotFound(f"clone session {session_id} does not exist")
-            self._publish()
+            self._tables.sessions[session_id] = 0
+            self._publish(self._tables)
 
     def clear(self) -> None:
         with self._paused():
             self._groups.clear()
             self._sessions.clear()
-            self._publish()
+            self._build()
 
     def set_ports_down(self, ports: Collection[int]) -> None:
         """From now on these ports are down and all others up."""
         with self._paused():
             self._ports_down = frozenset(ports)
-            self._publish()
+            self._build()
 
     def _places(self, replicas: tuple[Replica, ...]) -> list[tuple[int, int]]:
         return [self._place(replica) if replica.backups else (replica.port, replica.instance) for replica in replicas]
@@ -120,23 +125,39 @@ class ReplicationEngine:
         first = (replica.port, replica.instance)
         return next((place for place in (first, *replica.backups) if place[0] not in self._ports_down), first)
 
-    def _publish(self) -> None:
-        groups = np.zeros(max(self._groups, default=0) + 1, memory.GROUP)
-        sessions = np.zeros(max(self._sessions, default=0) + 1, memory.GROUP)
-        flat: list[tuple[int, int]] = []
+    def _change(self, table: NDArray[np.void], given: int, session: CloneSession) -> None:
+        """Write one session, or one group as if it were one; into new tables where these have no room."""
+        count = len(session.replicas)
+        if given < len(table) and self._used + count <= len(self._tables.replicas):
+            self._put(table, given, session)
+            self._tables = self._tables._replace(longest=max(self._tables.longest, count))
+            self._publish(self._tables)
+        else:
+            self._build()
+
+    def _put(self, table: NDArray[np.void], given: int, session: CloneSession) -> None:
+        first, end = self._used, self._used + len(session.replicas)
+        if end > first:
+            self._tables.replicas[first:end] = self._places(session.replicas)
+        truncate = session.packet_length_bytes + 1 if session.packet_length_bytes else 0
+        table[given] = (first, end - first, truncate, session.class_of_service)
+        self._used = end
+
+    def _build(self) -> None:
+        """New tables for all that there is, with room for as much again."""
+        lists = [*self._groups.values(), *(session.replicas for session in self._sessions.values())]
+        tables = self._tables = ReplicationTables(
+            np.zeros(2 * max(self._groups, default=0) + 1, memory.GROUP),
+            np.zeros(2 * max(self._sessions, default=0) + 1, memory.GROUP),
+            np.zeros(2 * sum(map(len, lists)) + 64, memory.REPLICA),
+            max(map(len, lists), default=0),
+        )
+        self._used = 0
         for group_id, replicas in self._groups.items():
-            groups[group_id] = (len(flat), len(replicas), 0, 0)
-            flat += self._places(replicas)
+            self._put(tables.groups, group_id, CloneSession(replicas))
         for session_id, session in self._sessions.items():
-            sessions[session_id] = (
-                len(flat),
-                len(session.replicas),
-                session.packet_length_bytes + 1 if session.packet_length_bytes else 0,
-                session.class_of_service,
-            )
-            flat += self._places(session.replicas)
-        members = np.array(flat, memory.REPLICA) if flat else np.zeros(1, memory.REPLICA)
-        self._install(ReplicationTables(groups, sessions, members))
+            self._put(tables.sessions, session_id, session)
+        self._publish(tables)
 
 
 def _check_replicas(name: str, replicas: tuple[Replica, ...]) -> None:

@@ -8,12 +8,13 @@ take none of these.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from contextlib import nullcontext
 
 from finsy.proto import U128, p4r
 
 from emulator.datapath import Datapath
-from emulator.entries import CloneSession, EmulatorError, Replica
+from emulator.entries import EmulatorError
 from emulator.p4runtime.batches import write_all_or_none, write_at_once, write_each
 from emulator.p4runtime.clients import Clients
 from emulator.p4runtime.digests import Record
@@ -24,38 +25,11 @@ from emulator.p4runtime.replication import ReplicationService
 from emulator.p4runtime.roles import object_id
 from emulator.p4runtime.session import Session
 from emulator.program import Program
+from emulator.replication import ReplicationEngine
 
 _Config = p4r.ForwardingPipelineConfig
 _SetRequest = p4r.SetForwardingPipelineConfigRequest
 _GetRequest = p4r.GetForwardingPipelineConfigRequest
-
-
-class _Scratch:
-    """A replication engine of no switch: takes what is written between VERIFY_AND_SAVE and COMMIT."""
-
-    def __init__(self) -> None:
-        self._groups: dict[int, tuple[Replica, ...]] = {}
-        self._sessions: dict[int, CloneSession] = {}
-
-    def set_group(self, group_id: int, replicas: tuple[Replica, ...]) -> None:
-        self._groups[group_id] = replicas
-
-    def delete_group(self, group_id: int) -> None:
-        del self._groups[group_id]
-
-    @property
-    def groups(self) -> Mapping[int, tuple[Replica, ...]]:
-        return self._groups
-
-    def set_session(self, session_id: int, session: CloneSession) -> None:
-        self._sessions[session_id] = session
-
-    def delete_session(self, session_id: int) -> None:
-        del self._sessions[session_id]
-
-    @property
-    def sessions(self) -> Mapping[int, CloneSession]:
-        return self._sessions
 
 
 class Device:
@@ -146,7 +120,13 @@ class Device:
         program = Program.load(config.p4_device_config)
         kept = _Config()
         kept.CopyFrom(config)
-        return Pipeline(kept, program, program.new_state(), ReplicationService(_Scratch()), self._datapath)
+        return Pipeline(
+            kept,
+            program,
+            program.new_state(),
+            ReplicationService(ReplicationEngine(lambda _: None, nullcontext)),
+            self._datapath,
+        )
 
     def _commit(self, verified: Pipeline, updates: Iterable[p4r.Update]) -> None:
         self._datapath.load(verified.config.p4_device_config)

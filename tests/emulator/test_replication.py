@@ -32,6 +32,19 @@ def test_writing_again_replaces_and_deleting_removes() -> None:
     assert [port for port, _ in s.forward(frame(7, clone=5), 0)] == [7]
 
 
+def test_ten_thousand_groups() -> None:
+    """Each change costs the same however many there are."""
+    s = switch()
+    last = 10_000
+    for number in range(1, last + 1):
+        s.replication.set_group(number, (Replica(number % 3 + 1), Replica(5)))
+    for number in range(2, last):
+        s.replication.set_group(number, (Replica(number % 5, 1),))
+        s.replication.delete_group(number)
+    assert dict(s.replication.groups) == {1: (Replica(2), Replica(5)), last: (Replica(2), Replica(5))}
+    assert [[port for port, _ in s.forward(frame(group=number), 0)] for number in (1, 2, last)] == [[2, 5], [], [2, 5]]
+
+
 def test_deleting_what_is_not_there() -> None:
     engine = switch().replication
     with pytest.raises(EntryNotFound, match="group 4"):

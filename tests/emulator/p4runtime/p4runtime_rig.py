@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
@@ -12,8 +12,8 @@ import grpc
 from finsy.proto import U128, p4i, p4r, p4r_grpc, rpc_status
 from google.protobuf import text_format
 
-from emulator.entries import CloneSession, Replica
 from emulator.program import Program, ProgramState
+from emulator.replication import ReplicationEngine
 
 PROGRAMS = Path(__file__).parent / "programs"
 P4INFO = PROGRAMS / "every_entity.p4info.txtpb"
@@ -22,34 +22,6 @@ CONTROL = "MainIngress."
 
 SetConfig = p4r.SetForwardingPipelineConfigRequest
 INSERT, MODIFY, DELETE = p4r.Update.INSERT, p4r.Update.MODIFY, p4r.Update.DELETE
-
-
-class Replication:
-    """Multicast groups and clone sessions in two dictionaries."""
-
-    def __init__(self) -> None:
-        self._groups: dict[int, tuple[Replica, ...]] = {}
-        self._sessions: dict[int, CloneSession] = {}
-
-    def set_group(self, group_id: int, replicas: tuple[Replica, ...]) -> None:
-        self._groups[group_id] = replicas
-
-    def delete_group(self, group_id: int) -> None:
-        del self._groups[group_id]
-
-    @property
-    def groups(self) -> Mapping[int, tuple[Replica, ...]]:
-        return self._groups
-
-    def set_session(self, session_id: int, session: CloneSession) -> None:
-        self._sessions[session_id] = session
-
-    def delete_session(self, session_id: int) -> None:
-        del self._sessions[session_id]
-
-    @property
-    def sessions(self) -> Mapping[int, CloneSession]:
-        return self._sessions
 
 
 class RecordingDatapath:
@@ -64,7 +36,7 @@ class RecordingDatapath:
         self.on_digest: Callable[[str, list[tuple[int, ...]]], None] | None = None
         self.on_poll: Callable[[], None] | None = None
         self.ports = tuple(range(256))
-        self.replication = Replication()
+        self.replication = ReplicationEngine(lambda _: None, nullcontext)
         self.sent: list[bytes] = []
 
     def load(self, json: bytes) -> None:

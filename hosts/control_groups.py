@@ -10,7 +10,9 @@ from typing import Self
 
 from hosts.client import Membership
 from hosts.control_client import ControlClient
+from hosts.errors import ControlRefused, InvalidPlan
 from hosts.udp import UdpWorker
+from wire import control_pb2 as pb
 from wire.control_channel import Tls
 
 
@@ -33,8 +35,13 @@ class ControlGroups:
         """`hosts` are the fabric's names of the world's workers, by rank; `slots` and `policy` those of a registration.
 
         Groups have a switch as their root, or the parameter server on the host `server`: then `start_server` is given
-        each job and its server's token, such as to run `serve` on that host.
+        each job and its server's token, such as to run `serve` on that host. Raises InvalidPlan for one of these two
+        without the other.
         """
+        if (server is None) != (start_server is None):
+            raise InvalidPlan(
+                f"groups: server {server!r} and start_server {start_server!r}; give both, or neither for a switch's root"
+            )
         self._control = control
         self._world = world
         self._hosts = list(hosts)
@@ -46,19 +53,29 @@ class ControlGroups:
         self._tls = tls
         self._memberships = ExitStack()
 
-    def register(self, ranks: Sequence[int]) -> list[str]:
+    def register(self, groups: Sequence[Sequence[int]]) -> list[list[str]]:
         """As `Registrar.register`. Raises ControlRefused."""
+        made: list[pb.Registration] = []
         with ControlClient(self._control, self._tls) as client:
-            registration = client.register(
-                [self._hosts[rank] for rank in ranks], self._server, slots=self._slots, policy=self._policy
-            )
+            try:
+                for ranks in groups:
+                    workers = [self._hosts[rank] for rank in ranks]
+                    made.append(client.register(workers, self._server, slots=self._slots, policy=self._policy))
+            except ControlRefused:
+                for registration in made:
+                    client.end(registration.job, "another group beside it cannot be")
+                raise
+        return [self._tickets(registration) for registration in made]
+
+    def _tickets(self, registration: pb.Registration) -> list[str]:
+        """By rank; a job's server is started."""
         tickets = {}
         for seat in registration.seats:
             if seat.HasField("rank"):
                 tickets[seat.rank] = json.dumps([registration.job, seat.token])
             elif self._start_server is not None:
                 self._start_server(registration.job, seat.token)
-        return [tickets[rank] for rank in range(len(ranks))]
+        return [ticket for _, ticket in sorted(tickets.items())]
 
     def join(self, ticket: str) -> UdpWorker:
         """As `Registrar.join`. Raises what `Membership` raises."""

@@ -22,8 +22,10 @@ from hosts.errors import HostError, InvalidPlan
 class Registrar(Protocol):
     """Where jobs come from, such as the control service."""
 
-    def register(self, ranks: Sequence[int]) -> list[str]:
-        """Have a job made of these ranks of the world; a ticket for each. Raises HostError where there can be none."""
+    def register(self, groups: Sequence[Sequence[int]]) -> list[list[str]]:
+        """Have a job made of each group of ranks of the world; a ticket for each rank. Raises HostError where one of
+        them cannot be: then there is none.
+        """
 
     def join(self, ticket: str) -> Driver:
         """Take the ticket's seat in its job."""
@@ -46,7 +48,7 @@ def new_groups(
     answer = b""
     if world.rank == 0:
         try:
-            answer = json.dumps([registrar.register(ranks) for ranks in wanted]).encode()
+            answer = json.dumps(registrar.register(wanted)).encode()
         except HostError as error:
             answer = json.dumps(str(error)).encode()
     tickets = json.loads(world.broadcast_bytes(answer, name=f"{name} {wanted}"))

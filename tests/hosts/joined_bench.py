@@ -89,7 +89,30 @@ def groups(service: Service) -> Any:
             handles = [group.all_gather_async(np.array([rank, group.rank])) for group in reversed(members)]
             gathered = [handle.wait().tolist() for handle in reversed(handles)]
             total = world.communicator.allreduce(np.full(3000, float(rank)), op="mean")
-            return gathered, np.unique(total).tolist()
+        return gathered, np.unique(total).tolist()
+
+    return at_each(work)
+
+
+def groups_that_cannot_be(service: Service) -> Any:
+    """The second of them has a worker on a host that is not there: what each worker is told, and how many jobs there
+    are then.
+    """
+    job, tokens = service.register()
+    hosts = (*WORKERS[:2], "h9")
+
+    def work(rank: int) -> Any:
+        with (
+            Membership(service.control, job, tokens[rank]) as world,
+            ControlGroups(service.control, world, hosts, server=SERVER, start_server=service.serve) as registrar,
+        ):
+            try:
+                new_groups(world.communicator, [[0, 1], [0, 2]], registrar)
+            except HostError as error:
+                with ControlClient(service.control) as client:
+                    jobs = len(client.jobs())
+                world.communicator.barrier()  # nobody leaves before all have seen that
+                return str(error), jobs
 
     return at_each(work)
 
@@ -115,7 +138,7 @@ def refused_tensor(service: Service) -> Any:
     return {policy: under(policy) for policy in ("continue", "abort", "wait")}
 
 
-SCENARIOS: Final = {each.__name__: each for each in (groups, refused_tensor)}
+SCENARIOS: Final = {each.__name__: each for each in (groups, groups_that_cannot_be, refused_tensor)}
 
 
 async def main(scenario: str) -> dict[str, Any]:

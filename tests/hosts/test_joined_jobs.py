@@ -44,6 +44,13 @@ def test_groups_of_a_job() -> None:
         assert mean == [1]
 
 
+def test_where_one_group_cannot_be_there_is_none() -> None:
+    for error, jobs in play("groups_that_cannot_be")["results"]:
+        assert "no groups [[0, 1], [0, 2]]: " in error
+        assert 'no host "h9"' in error
+        assert jobs == 1  # the world's own
+
+
 def test_a_tensor_that_one_worker_refuses_is_told_to_the_others_or_summed_without_it() -> None:
     said = play("refused_tensor")
     refusal = "tensor 'second': element 7 (index (7,)) is nan; only finite values can be summed"

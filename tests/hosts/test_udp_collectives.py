@@ -51,7 +51,11 @@ class Hosts:
         self._jobs = itertools.count(WORLD)
         self._plans: dict[str, tuple[int, WorkerPlan]] = {}
 
-    def register(self, ranks: Sequence[int]) -> list[str]:
+    def register(self, groups: Sequence[Sequence[int]]) -> list[list[str]]:
+        return [self.add_job(ranks) for ranks in groups]
+
+    def add_job(self, ranks: Sequence[int]) -> list[str]:
+        """Its workers' tickets."""
         job = next(self._jobs)
         if job > 90:
             raise HostError("the switches are full")
@@ -78,7 +82,7 @@ def hosts() -> Iterator[Hosts]:
 
 
 def world(hosts: Hosts) -> list[Communicator]:
-    return [Communicator(hosts.join(ticket), timeout_s=30) for ticket in hosts.register(range(4))]
+    return [Communicator(hosts.join(ticket), timeout_s=30) for ticket in hosts.add_job(range(4))]
 
 
 def at_each(faces: Sequence[Communicator], call: Callable[[Communicator], Any]) -> list[Any]:
@@ -118,7 +122,7 @@ def test_every_collective(hosts: Hosts) -> None:
 
 def test_shards_share_a_socket(hosts: Hosts) -> None:
     arrays = [np.random.default_rng(rank).standard_normal(20_000).astype(np.float32) for rank in range(4)]
-    tickets = [hosts.register(range(4)) for _ in range(3)]
+    tickets = [hosts.add_job(range(4)) for _ in range(3)]
     drivers = [ShardedDriver([hosts.join(shard[rank]) for shard in tickets]) for rank in range(4)]
     faces = [Communicator(driver, timeout_s=30) for driver in drivers]
     results = at_each(faces, lambda c: c.allreduce(arrays[c.rank]))
@@ -162,7 +166,7 @@ def test_groups_that_are_not_the_same_are_told(hosts: Hosts) -> None:
 
 
 def test_a_host_is_in_a_job_once_and_jobs_end_alone(hosts: Hosts) -> None:
-    first, second = hosts.register([0]), hosts.register([0])
+    first, second = hosts.add_job([0]), hosts.add_job([0])
     workers = [hosts.join(first[0]), hosts.join(second[0])]
     with pytest.raises(HostError, match="job 1 has a core here already"):
         hosts.join(first[0])
@@ -181,7 +185,7 @@ def test_a_host_is_in_a_job_once_and_jobs_end_alone(hosts: Hosts) -> None:
 
 def test_what_is_for_no_job_is_counted(hosts: Hosts) -> None:
     """A worker of a job that is gone at the server goes on sending; the others' sums are not touched."""
-    tickets = [hosts.register([0, 1]) for _ in range(3)]
+    tickets = [hosts.add_job([0, 1]) for _ in range(3)]
     workers = [[hosts.join(ticket) for ticket in pair] for pair in tickets]
     stray = WorkerCore(WorkerPlan(77, 1, 0, 1, SERVER, 1, SLOTS, WINDOW))
     lonely = UdpWorker(stray, hosts.workers[0])

@@ -17,7 +17,8 @@ A host that gets a plan in mid-job (a server that takes over) confirms it as a R
 its clock during `tick`. What a tick has sent is in `packet_outs_sent`; once the fabric has sent packets to the
 controller, `drain` waits until they have all arrived.
 
-What goes wrong with one job or one switch stays there: `tick` logs it, tries again, and `waiting_for` says it.
+What goes wrong with one job or one switch stays there: `tick` logs it, tries again, and `waiting_for` says it. What
+cannot be written to the journal nobody is told: the next tick tries again.
 """
 
 from __future__ import annotations
@@ -229,7 +230,9 @@ class Controller:
         self._check_primary()
         self._down = routes.down
         self._follow(now_ns)
-        return await self._write(now_ns)
+        diffs = await self._write(now_ns)
+        self._save()
+        return diffs
 
     # --- jobs ---
 
@@ -237,8 +240,8 @@ class Controller:
         """Place a new job, write it to the switches, and return its hosts' plans. A job that does not fit gets fewer
         slots, or its server alone (`note` says so).
 
-        Raises PlanError or PlacementError where it cannot run at all, ControllerError where a switch refuses it; the
-        fabric then stays as it was.
+        Raises PlanError or PlacementError where it cannot run at all, ControllerError where a switch or the journal
+        refuses it; the fabric then stays as it was.
         """
         if spec.job in self._fleet.jobs:
             raise PlanError(f"job {spec.job} runs already; give every job its own number")
@@ -253,6 +256,8 @@ class Controller:
             self._fleet.jobs[spec.job] = RunningJob(plan, now_ns, grant.note)
             await self._write(now_ns, again=plan.switches)
             self._switches.raise_trouble(plan.switches)
+            self._fleet.save(spec.job)
+            self._save()
         except ControllerError as error:
             if self._fleet.jobs.pop(spec.job, None) is not None:
                 await self._write(now_ns, again=self.sessions)
@@ -261,17 +266,19 @@ class Controller:
             raise
         self._fleet.counts.admitted += 1
         self._fleet.aborted.pop(spec.job, None)
-        self._fleet.save(spec.job)
         if grant.note:
             _log.warning("job %d: %s", spec.job, grant.note)
         return self._plans(plan)
 
     async def finish(self, job: int, now_ns: int = 0) -> None:
-        """Take a job from the switches and free what it held."""
+        """Take a job from the switches and free what it held. Raises JournalError where that could not be written down;
+        the job is gone in any case.
+        """
         self._fleet.job(job)
         self._check_primary()
         self._fleet.remove(job)
         await self._write(now_ns)
+        self._save()
 
     def keep(self, job: int, data: Mapping[str, Any]) -> None:
         """Keep the caller's own data (JSON) with a job, also in the journal, in place of what was kept before."""
@@ -320,6 +327,7 @@ class Controller:
             if self._fleet.poll(number, now_ns):
                 await self._settle(number, now_ns)
         await self._prober.send(now_ns, self._switches.lost)
+        self._save()
         messages, self._fleet.outbox = self._fleet.outbox, []
         return messages
 
@@ -407,9 +415,6 @@ class Controller:
         routes = self._planner.routes
         self._bases = {s.name: base_state(self.topology, routes, s.name) for s in self.topology.switches}
         self._prober.follow(routes)
-        if self._journal is not None:
-            self._journal.put(FABRIC, "down", sorted([end.node, end.port] for end in self.links_down))
-            self._journal.put(FABRIC, "lost", sorted(lost))
         for number, job in self._fleet.jobs.items():
             plan = job.plan
             if self._planner.stands(plan.placement, plan.spec, plan.placement.aggregators):
@@ -441,6 +446,13 @@ class Controller:
         """Bring the switches to what they should hold; those in `again` even if they have just refused."""
         self._fleet.ended = False
         return await self._switches.write(self._desired(), now_ns, frozenset(again))
+
+    def _save(self) -> None:
+        """Write down what has changed, before anyone is told of it. Raises JournalError; the next call tries again."""
+        if self._journal is not None:
+            self._journal.put(FABRIC, "down", sorted([end.node, end.port] for end in self.links_down))
+            self._journal.put(FABRIC, "lost", sorted(self._switches.lost))
+        self._fleet.flush()
 
     # --- names ---
 

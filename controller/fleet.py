@@ -71,8 +71,9 @@ class Fleet:
         """Of hosts, by job."""
         self._topology = topology
         self._planner = planner
-        self.options = options
         self._journal = journal
+        self._unsaved: set[int] = set()
+        """Jobs that have changed since they were written to the journal."""
         self._host_at = {int(host.address): host.name for host in topology.hosts}
 
     def job(self, number: int) -> RunningJob:
@@ -84,7 +85,12 @@ class Fleet:
     @property
     def deadline_ns(self) -> int | None:
         """When a lease or a move has something to do; 0 while something waits for the next tick."""
-        if self.outbox or self.ended or any(job.move is None and job.renew for job in self.jobs.values()):
+        if (
+            self.outbox
+            or self.ended
+            or self._unsaved
+            or any(job.move is None and job.renew for job in self.jobs.values())
+        ):
             return 0
         deadlines = [self.leases.deadline_ns]
         for job in self.jobs.values():
@@ -241,10 +247,7 @@ class Fleet:
             self.leases.end((number, host))
         self._planner.memory.retain(number)
         self.ended = True
-        if self._journal is not None:
-            self._journal.put(NUMBER, str(number), asdict(self._planner.history(number)))
-            self._journal.put(JOB, str(number), None)
-            self._journal.put(KEPT, str(number), None)
+        self.save(number)
 
     # --- what moves ---
 
@@ -337,14 +340,29 @@ class Fleet:
     # --- what outlives the controller ---
 
     def save(self, number: int) -> None:
-        """Write a job to the journal, as it is now."""
-        if self._journal is None:
-            return
-        job = self.jobs[number]
+        """A job has changed: `flush` writes it."""
+        if self._journal is not None:
+            self._unsaved.add(number)
+
+    def flush(self) -> None:
+        """Write to the journal what has changed, before anyone is told of it.
+
+        Raises JournalError; what is not written then a later call writes.
+        """
+        while self._journal is not None and self._unsaved:
+            number = min(self._unsaved)
+            job = self.jobs.get(number)
+            if job is None:
+                self._journal.put(NUMBER, str(number), asdict(self._planner.history(number)))
+            self._journal.put(JOB, str(number), None if job is None else self._record(number, job).as_json())
+            self._journal.put(KEPT, str(number), None if job is None else job.kept or None)
+            self._unsaved.discard(number)
+
+    def _record(self, number: int, job: RunningJob) -> Record:
         held = self._planner.memory.held(number)
         move, plan = job.move, job.plan
         resumes = {} if move is None else move.resumes
-        record = Record(
+        return Record(
             spec=plan.spec,
             placement=plan.placement,
             generation=plan.generation if move is None or resumes else move.generation,
@@ -359,13 +377,11 @@ class Fleet:
             newcomer=job.newcomer,
             first_round=job.first_round,
         )
-        self._journal.put(JOB, str(number), record.as_json())
 
     def keep(self, number: int, data: Mapping[str, Any]) -> None:
-        job = self.job(number)
-        job.kept = data
-        if self._journal is not None:
-            self._journal.put(KEPT, str(number), data)
+        self.job(number).kept = data
+        self.save(number)
+        self.flush()
 
     def restore(self, now_ns: int) -> None:
         """Go on with the jobs of the journal, if there is one. All leases begin anew; a move that was under way is

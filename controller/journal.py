@@ -11,6 +11,7 @@ import fcntl
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
@@ -98,10 +99,16 @@ class Journal:
     def _compact(self) -> None:
         lines = [_line(kind, key, value) for kind, held in self._kinds.items() for key, value in held.items()]
         beside = self.path.with_name(f"{self.path.name}.new")
-        new = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        fcntl.flock(new, fcntl.LOCK_EX)
-        self._write(new, b"".join(lines))
-        beside.replace(self.path)
+        new = -1
+        try:
+            new = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            fcntl.flock(new, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._write(new, b"".join(lines))
+            beside.replace(self.path)
+        except (OSError, JournalError) as error:  # the old one stays in force
+            if new >= 0:
+                os.close(new)
+            raise JournalError(f"journal {self.path}: cannot be written anew as {beside}: {error}") from None
         folder = os.open(self.path.parent, os.O_RDONLY)
         try:
             os.fsync(folder)
@@ -111,11 +118,15 @@ class Journal:
         self._file, self._lines = new, len(lines)
 
     def _write(self, file: int, data: bytes) -> None:
+        """All of it or nothing: half a line would be damage once another one follows."""
+        size = os.fstat(file).st_size
         try:
             while data:
                 data = data[os.write(file, data) :]
             os.fsync(file)
         except OSError as error:
+            with suppress(OSError):
+                os.ftruncate(file, size)
             raise JournalError(f"journal {self.path}: {error.strerror}") from None
 
 

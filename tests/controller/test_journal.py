@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import random
 import stat
 from pathlib import Path
@@ -74,6 +76,38 @@ def test_it_is_written_anew_when_most_of_it_is_out_of_date(tmp_path: Path) -> No
     with Journal(path) as journal:
         assert journal.all("job") == {str(turn % 3): {"turn": turn} for turn in (697, 698, 699)}
     assert [file.name for file in tmp_path.iterdir()] == ["journal"]
+
+
+def put_often(journal: Journal) -> None:
+    for turn in range(700):
+        journal.put("job", "1", turn)
+
+
+def test_a_disk_that_is_full_for_a_while_leaves_no_half_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, write = tmp_path / "journal", os.write
+
+    def half(file: int, data: bytes) -> int:
+        if len(data) == 1:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(file, data[: len(data) // 2])
+
+    with Journal(path) as journal:
+        journal.put("job", "1", 1)
+        with monkeypatch.context() as full:
+            full.setattr(os, "write", half)
+            with pytest.raises(JournalError, match="journal: No space left on device"):
+                journal.put("job", "2", 2)
+        journal.put("job", "3", 3)
+        assert journal.all("job") == {"1": 1, "3": 3}
+    with Journal(path) as journal:
+        assert journal.all("job") == {"1": 1, "3": 3}
+        (tmp_path / "journal.new").mkdir()  # in the way of the one that is to be written anew
+        with pytest.raises(JournalError, match=r"cannot be written anew as .*journal.new"):
+            put_often(journal)
+        (tmp_path / "journal.new").rmdir()
+        put_often(journal)
+    with Journal(path) as journal:
+        assert journal.all("job") == {"1": 699, "3": 3}
 
 
 def test_damage_and_what_cannot_be_opened_are_named(tmp_path: Path) -> None:

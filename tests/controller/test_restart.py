@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,46 @@ async def test_running_jobs_are_not_disturbed(bench: Bench, monkeypatch: pytest.
     await restart(bench)
     assert bench.controller.jobs == {}
     assert await bench.controller.verify() == {}
+
+
+async def test_what_cannot_be_written_down_is_not_said_and_is_done_once_it_can(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk is full when a worker is lost; nobody would find it stuck."""
+    bench.controller.options = replace(OPTIONS, stuck_ns=None)
+    bench.controller.strategy = AGG
+    job = await bench.admit(spec())
+    bench.submit(job, 1)
+    await bench.run(6 * MS)
+    bench.silent.add("h2")
+    bench.submit(job, 2)
+    put, refusals = Journal.put, 5
+
+    def full(journal: Journal, kind: str, key: str, value: object) -> None:
+        nonlocal refusals
+        if kind == "job" and refusals:
+            refusals -= 1
+            raise JournalError("no space left on device")
+        put(journal, kind, key, value)
+
+    said = len(bench.told)
+    monkeypatch.setattr(Journal, "put", full)
+    while refusals:
+        with pytest.raises(JournalError):
+            await bench.run(300 * MS, job)
+        assert len(bench.told) == said
+    await bench.run(300 * MS, job)
+    assert set(bench.controller.jobs[1].workers) == {"h1", "h4"}
+    sums = job.take(1)
+    assert sums["h1"] == sums["h4"] is not None
+
+
+async def test_many_hosts_that_join_at_once_are_one_line(bench: Bench, tmp_path: Path) -> None:
+    await bench.admit(spec())
+    await bench.run(6 * MS)
+    lines = [line for line in (tmp_path / "journal").read_text().splitlines() if line.startswith('{"job"')]
+    assert len(lines) == 2
+    assert '"joined":["h1","h2","h4","h5"]' in lines[1]
 
 
 @pytest.mark.parametrize("messages", [0, 2, 4, 6, 8])

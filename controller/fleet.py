@@ -113,7 +113,7 @@ class Fleet:
             running.joined.add(host)
             self.save(job)
         running.silent.pop(host, None)
-        if host not in running.spec.workers:
+        if host not in running.ranks:
             return
         seen = running.progress.get(host)
         if seen is None:
@@ -177,7 +177,7 @@ class Fleet:
             return
         why = "; ".join(lost.values())
         _log.warning("job %d: %s", number, why)
-        workers = [host for host in lost if host in job.spec.workers]
+        workers = [host for host in lost if host in job.ranks]
         self._take_out(number, job, lost)
         if not job.active:
             self.abort(number, f"{why}; no worker is left")

@@ -65,6 +65,11 @@ class RunningJob:
     """Workers that are done. They are taken out of the tree once someone waits for them."""
     silent: dict[str, int] = field(default_factory=dict)
     """Workers whose lease ran out and that the job waits for, and since when."""
+    ranks: Mapping[str, int] = field(init=False)
+    """Of all workers, those that are gone among them."""
+
+    def __post_init__(self) -> None:
+        self.ranks = {worker: rank for rank, worker in enumerate(self.spec.workers)}
 
     @property
     def spec(self) -> JobSpec:
@@ -135,17 +140,17 @@ class RunningJob:
     def check_part(self, host: str) -> None:
         """Raises ControllerError for a host that was never in the job."""
         spec = self.spec
-        if host not in (*spec.workers, *self.hosts, *spec.spares) and host not in self.gone:
+        if host not in self.ranks and host not in (spec.server, *spec.spares) and host not in self.gone:
             raise ControllerError(
                 f"job {spec.job}: {host} is none of its workers {', '.join(spec.workers)}, nor its server"
             )
 
     def must_wait_for(self, host: str) -> bool:
         """Whether a worker that falls silent is waited for."""
-        return self.spec.policy is FailurePolicy.WAIT and host in self.spec.workers
+        return self.spec.policy is FailurePolicy.WAIT and host in self.ranks
 
     def _part(self, host: str) -> str:
-        return f"rank {self.spec.workers.index(host)}" if host in self.spec.workers else "server"
+        return f"rank {self.ranks[host]}" if host in self.ranks else "server"
 
 
 def _s(duration_ns: int) -> str:

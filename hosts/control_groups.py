@@ -39,9 +39,7 @@ class ControlGroups:
         without the other.
         """
         if (server is None) != (start_server is None):
-            raise InvalidPlan(
-                f"groups: server {server!r} and start_server {start_server!r}; give both, or neither for a switch's root"
-            )
+            raise InvalidPlan(f"groups: server {server!r} and start_server {start_server!r}; give both, or neither")
         self._control = control
         self._world = world
         self._hosts = list(hosts)

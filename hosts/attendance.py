@@ -77,7 +77,7 @@ class Attendance:
         self.waiting_for = ""
         """What the job waits for, as the controller said last."""
         self.changed = threading.Condition()
-        """Notified when one of these changes."""
+        """Notified when one of these changes, or `state`."""
         self._address = address
         self._token = token
         self._begin = begin
@@ -281,4 +281,6 @@ class Attendance:
             return
         if not self._last_error and self.endpoint is not None:
             _log.warning("job %d: no controller at %s; the sums go on without it", self.job, self._address)
-        self._last_error = f"no controller at {self._address}: {details}"
+        with self.changed:
+            self._last_error = f"no controller at {self._address}: {details}"
+            self.changed.notify_all()

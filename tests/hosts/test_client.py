@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import queue
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
 from dataclasses import replace
 from ipaddress import IPv4Address
 from typing import Any, Final
@@ -22,6 +22,7 @@ from hosts import (
     ControlClient,
     ControlRefused,
     EndpointClosed,
+    InvalidPlan,
     JoinRefused,
     JoinTimeout,
     Membership,
@@ -32,6 +33,8 @@ from hosts import (
     join,
     serve,
 )
+from hosts.attendance import Attendance
+from hosts.control_groups import ControlGroups
 from wire import control_pb2 as pb
 from wire.control import Abort, Child, Held, Pause, Resume, ServerPlan, WorkerPlan
 from wire.control_messages import SERVICE, from_host, read_held, to_host
@@ -42,6 +45,7 @@ PLAN: Final = WorkerPlan(job=7, generation=1, rank=0, workers=1, aggregator=SERV
 SERVER_PLAN: Final = ServerPlan(job=7, generation=1, slots=16, children=(Child(1, WORKER),), workers=1)
 PATIENT: Final = WorkerOptions(initial_timeout_ns=50_000_000, least_timeout_ns=5_000_000)
 JOINED: Final = pb.ToHost(joined=pb.Joined(host="h1", address=WORKER, heartbeat_ns=20_000_000))
+SPARE_JOINED: Final = pb.ToHost(joined=pb.Joined(host="h5", address=SERVER, heartbeat_ns=10_000_000, spare=True))
 ANSWER_S: Final = 20.0
 HERE: Final = {"port": PORT, "options": PATIENT}
 
@@ -55,7 +59,7 @@ class Stand:
         threading.Thread(target=self._read, args=[requests], daemon=True).start()
 
     def _read(self, requests: Iterator[pb.FromHost]) -> None:
-        with contextlib.suppress(grpc.RpcError):
+        with suppress(grpc.RpcError):
             for message in requests:
                 self._said.put(message)
         self.tell(None)  # as the service does: a stream that its host has ended, or broken, ends
@@ -232,23 +236,45 @@ def test_a_worker_that_fails_says_so(service: StandIn) -> None:
 
 def test_a_sum_that_does_not_come_says_what_it_waits_for(service: StandIn) -> None:
     def work() -> None:
-        with join(service.address, 7, "secret", timeout_s=0.3, **HERE) as communicator:
-            communicator.allreduce(np.ones(300, np.float32))
+        with Membership(service.address, 7, "secret", **HERE) as membership:
+            handle = membership.communicator.allreduce_async(np.ones(300, np.float32))
+            changed = membership.worker.endpoint.changed
+            with changed:
+                assert changed.wait_for(lambda: membership.counters.sent, ANSWER_S)
+            handle.wait(0.0)
 
     outcome = in_background(work)
     service.stand().tell(JOINED, to_host(PLAN))
-    with pytest.raises(AllreduceTimeout, match=f"waits for round 0 from {IPv4Address(SERVER)}"):
+    with pytest.raises(AllreduceTimeout, match=f"no sum after 0 s: .* waits for round 0 from {IPv4Address(SERVER)}"):
         outcome.result(ANSWER_S)
 
 
+def attendance(service: StandIn) -> Attendance:
+    """Of a server that was not told its plan yet."""
+    return Attendance(
+        service.address,
+        7,
+        "secret",
+        lambda plan, address: UdpEndpoint(ParameterServerCore(SERVER_PLAN), address, PORT),
+        lambda endpoint: pb.Heartbeat(),
+    )
+
+
+def until(attending: Attendance, words: str) -> None:
+    with attending.changed:
+        assert attending.changed.wait_for(lambda: words in attending.state(), ANSWER_S)
+
+
 def test_joining_says_what_it_waits_for(service: StandIn) -> None:
-    waiting = in_background(lambda: Membership(service.address, 7, "secret", timeout_s=0.5, **HERE).__enter__())
-    service.stand().tell(JOINED, pb.ToHost(waiting=pb.Waiting(reason="waits for h2 (rank 1) to join")))
-    with pytest.raises(JoinTimeout, match=r"job 7: no plan after 0.5 s: waits for h2 \(rank 1\) to join"):
-        waiting.result(ANSWER_S)
-    service.stop()
-    with pytest.raises(JoinTimeout, match=f"no plan after 0.2 s: no controller at {service.address}: "):
-        Membership(service.address, 7, "secret", timeout_s=0.2, **HERE).__enter__()
+    with closing(attendance(service)) as joining:
+        service.stand().tell(JOINED, pb.ToHost(waiting=pb.Waiting(reason="waits for h2 (rank 1) to join")))
+        until(joining, "waits for h2")
+        with pytest.raises(JoinTimeout, match=r"job 7: no plan after 0 s: waits for h2 \(rank 1\) to join"):
+            joining.wait_begun(0.0)
+        service.stop()
+        until(joining, "no controller")
+        with pytest.raises(JoinTimeout, match=f"no plan after 0 s: no controller at {service.address}: "):
+            joining.wait_begun(0.0)
 
 
 @pytest.mark.parametrize("code", [grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.NOT_FOUND])
@@ -271,10 +297,9 @@ def test_a_seat_of_the_other_kind(service: StandIn) -> None:
 
 
 def test_a_spare_server_lives_and_waits_for_its_turn(service: StandIn) -> None:
-    spare = in_background(lambda: serve(service.address, 7, "secret", timeout_s=0.1, port=PORT))
+    spare = in_background(lambda: serve(service.address, 7, "secret", port=PORT))
     stand = service.stand()
-    spare_joined = pb.Joined(host="h5", address=SERVER, heartbeat_ns=10_000_000, spare=True)
-    stand.tell(pb.ToHost(joined=spare_joined))
+    stand.tell(SPARE_JOINED)
     for _ in range(20):
         assert stand.hear("heartbeat") == pb.Heartbeat()
     stand.tell(to_host(replace(SERVER_PLAN, generation=2, first_round=40)))
@@ -283,6 +308,16 @@ def test_a_spare_server_lives_and_waits_for_its_turn(service: StandIn) -> None:
     assert stand.hear("held") == from_host(Held(2, 40)).held
     stand.tell(pb.ToHost(ended=pb.Ended(job=7)))
     spare.result(ANSWER_S)
+
+
+def test_a_spare_server_has_all_the_time_to_begin(service: StandIn) -> None:
+    with closing(attendance(service)) as spare:
+        stand = service.stand()
+        stand.tell(SPARE_JOINED)
+        stand.hear("heartbeat")  # it knows that it is one
+        begun = in_background(lambda: spare.wait_begun(0.0))
+        stand.tell(to_host(SERVER_PLAN))
+        assert begun.result(ANSWER_S) is spare.endpoint
 
 
 def test_a_server_whose_socket_is_gone_says_so_and_ends(service: StandIn) -> None:
@@ -313,3 +348,9 @@ def test_addresses_and_policies_that_are_none() -> None:
         pytest.raises(ControlRefused, match=r"no controller at 127\.0\.0\.1:1"),
     ):
         client.jobs()
+
+
+def test_a_server_that_nobody_starts_is_refused() -> None:
+    world = Membership("127.0.0.1:1", 7, "secret")
+    with pytest.raises(InvalidPlan, match="groups: server 'h4' and start_server None; give both, or neither"):
+        ControlGroups("127.0.0.1:1", world, ["h1"], server="h4")

@@ -137,6 +137,9 @@ def test_a_final_round_is_fetched_from_its_holder(job: tuple[UdpEndpoint, list[U
 def test_a_timeout_says_what_is_missing(job: tuple[UdpEndpoint, list[UdpWorker]]) -> None:
     _, workers = job
     handle = workers[0].submit(gradient(0, 0), name="fc1.weight")
+    changed = workers[0].endpoint.changed
+    with changed:
+        assert changed.wait_for(lambda: workers[0].core.counters.sent, 30)
     with pytest.raises(
         AllreduceTimeout, match=r"0\.05 s.*worker 0.*'fc1.weight' lacks 20 of 20.*round 0 from 127\.0\.10"
     ):
@@ -147,6 +150,8 @@ def test_what_cannot_be_sent_is_said_by_the_timeout_and_stops_nobody(port: int) 
     plan = replace(worker_plan(0, 1), aggregator=0x7FFF_FFFF)  # the broadcast address of loopback
     with UdpWorker(WorkerCore(plan), address(0), port) as worker:
         handle = worker.submit(gradient(0, 0))
+        with worker.endpoint.changed:
+            assert worker.endpoint.changed.wait_for(lambda: worker.endpoint.socket.send_failures, 30)
         with pytest.raises(AllreduceTimeout, match=r"round 0 from 127\.255\.255\.255.*sends failed, the last: \[Errno"):
             worker.wait(handle, 0.05)
         worker.endpoint.check()

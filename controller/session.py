@@ -21,7 +21,6 @@ import asyncio
 import logging
 import re
 from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -31,13 +30,14 @@ from typing import Any, Final, TypeVar, cast
 import finsy as fy
 from finsy.p4client import P4ClientError
 from finsy.p4entity import P4Entity
-from finsy.p4schema import P4Schema, P4SchemaCache
+from finsy.p4schema import P4Schema
 from finsy.proto import p4i, p4r
 from google.protobuf import text_format
 
 from controller.entities import as_entity, as_item
 from controller.entries import Item, SwitchState
 from controller.errors import ControllerError, NotPrimary, SwitchUnreachable, WriteRefused
+from controller.finsy_switch import FinsySwitch, in_words, new_switch
 
 BATCH_UPDATES: Final = 1000
 """Most updates in one WriteRequest: well below gRPC's 4 MiB."""
@@ -52,7 +52,6 @@ _FOR_PRIMARIES: Final = frozenset({"write", "send packets"})
 _FIRST_PAUSE_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 2.0
 _ADDRESS: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(\d{1,5})")
-_SCHEMAS: Final = P4SchemaCache()  # type: ignore[no-untyped-call]
 _T = TypeVar("_T")
 
 _log = logging.getLogger(__name__)
@@ -89,24 +88,6 @@ class PacketIn:
     frame: bytes
 
 
-class _Switch(fy.Switch):  # type: ignore[misc]  # final, but nothing else tells why it failed
-    """finsy's. When one of its tasks fails, it cancels whatever waits for it; this one also keeps the reason."""
-
-    failure: BaseException | None = None
-    """The first one."""
-
-    def create_task(
-        self, coro: Coroutine[Any, Any, _T], *, background: bool = False, name: str | None = None
-    ) -> asyncio.Task[_T]:
-        task = super().create_task(coro, background=background, name=name)
-        task.add_done_callback(self._note)
-        return task
-
-    def _note(self, task: asyncio.Task[Any]) -> None:
-        if not task.cancelled() and self.failure is None:
-            self.failure = task.exception()
-
-
 class SwitchSession:
     """A session with one switch; an async context manager."""
 
@@ -118,13 +99,16 @@ class SwitchSession:
         device_id: int,
         pipeline: Pipeline,
         timeout_s: float = 5.0,
+        answer_s: float | None = None,
         election_id: int = ELECTION_ID,
         standby: bool = False,
         patient: bool = False,
     ) -> None:
-        """`address` is host:port; every request, and the connection itself, ends within `timeout_s` seconds. With
-        `standby` the session also opens while another controller is primary; with `patient` while the switch does not
-        answer, and its stream stands once it does. Without, either is an error.
+        """`address` is host:port. The connection, with what the switch needs to compile its program, ends within
+        `timeout_s` seconds, every later request within `answer_s`, or as many: whoever works with several switches
+        waits so long for one that hangs. With `standby` the session also opens while another controller is primary;
+        with `patient` while the switch does not answer, and its stream stands once it does. Without, either is an
+        error.
 
         Raises SwitchUnreachable for an address that cannot be one, ControllerError for a missing pipeline file or an
         election id that is not in 1…2¹²⁸ − 1.
@@ -146,7 +130,8 @@ class SwitchSession:
         self.packet_outs_sent = 0
         self.packet_ins_received = 0
         self.packet_ins_dropped = 0
-        self._timeout_s = timeout_s
+        self._connect_s = timeout_s
+        self._answer_s = timeout_s if answer_s is None else answer_s
         self._pipeline = pipeline
         self._election_id = election_id
         self._standby = standby
@@ -158,18 +143,14 @@ class SwitchSession:
         self._keeper: asyncio.Task[None] | None = None
         self._switch = self._new_switch()
 
-    def _new_switch(self) -> _Switch:
-        with nullcontext() if P4SchemaCache.current() else _SCHEMAS:
-            switch = _Switch(
-                self.name,
-                self.address,
-                fy.SwitchOptions(
-                    p4info=self._pipeline.parsed,
-                    p4blob=self._pipeline.blob,
-                    device_id=self.device_id,
-                    initial_election_id=self._election_id,
-                ),
-            )
+    def _new_switch(self) -> FinsySwitch:
+        options = fy.SwitchOptions(
+            p4info=self._pipeline.parsed,
+            p4blob=self._pipeline.blob,
+            device_id=self.device_id,
+            initial_election_id=self._election_id,
+        )
+        switch = new_switch(self.name, self.address, options)
         switch.ee.on(fy.SwitchEvent.CHANNEL_READY, self._on_ready)
         switch.ee.on(fy.SwitchEvent.CHANNEL_DOWN, self._on_down)
         switch.ee.on(fy.SwitchEvent.BECOME_BACKUP, self._on_backup)
@@ -203,7 +184,6 @@ class SwitchSession:
         return self._switch.p4info
 
     async def __aenter__(self) -> SwitchSession:
-        _speak_for_finsy()
         try:
             await self._open()
         except SwitchUnreachable as error:
@@ -400,6 +380,7 @@ class SwitchSession:
     async def _guard(self, work: Awaitable[_T], what: str, *, keep_details: bool = False) -> _T:
         """Bound the time of `work` and turn what it raises into one ControllerError."""
         where, switch = f"{self.name} at {self.address}", self._switch
+        most_s = self._connect_s if what == "connect" else self._answer_s
         try:
             if what != "connect" and not self._switch.is_up:
                 _discard(work)
@@ -410,24 +391,24 @@ class SwitchSession:
                     f"{where}: cannot {what}: the controller with election id {self._switch.primary_id} has taken over "
                     f"from this one, which has {self._switch.election_id}"
                 )
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout(most_s):
                 return await work
         except TimeoutError:
             if what != "connect":  # the stream may look whole for long where packets get lost: begin it anew
                 self._broken.set()
-            raise SwitchUnreachable(f"{where}: cannot {what}: no answer within {self._timeout_s:g} s") from None
+            raise SwitchUnreachable(f"{where}: cannot {what}: no answer within {most_s:g} s") from None
         except asyncio.CancelledError:
             if (task := asyncio.current_task()) is None or task.cancelling():
                 raise
             broken = None if what != "connect" else switch.failure
-            raise _in_words(broken, f"{where}: cannot {what}") from None
+            raise in_words(broken, f"{where}: cannot {what}") from None
         except P4ClientError as error:
             if keep_details and error.details:
                 raise
-            raise _in_words(error, f"{where}: cannot {what}") from None
+            raise in_words(error, f"{where}: cannot {what}") from None
         except (ValueError, AssertionError, RuntimeError) as error:
             # finsy's own for a stream at its end, an unknown table, or an exhausted election
-            raise _in_words(error, f"{where}: cannot {what}") from None
+            raise in_words(error, f"{where}: cannot {what}") from None
 
     def _encode(self, item: Item) -> p4r.Entity:
         try:
@@ -436,36 +417,6 @@ class SwitchSession:
             raise ControllerError(f"{self.name}: {item}: does not fit the switch program: {error}") from None
 
 
-def _in_words(error: BaseException | None, where: str) -> ControllerError:
-    """What stopped finsy, for people."""
-    if error is None:
-        return SwitchUnreachable(f"{where}: the stream broke; is the switch still running?")
-    if not isinstance(error, P4ClientError):
-        return ControllerError(f"{where}: {str(error) or type(error).__name__}")
-    if error.code == fy.GRPCStatusCode.UNAVAILABLE:
-        return SwitchUnreachable(f"{where}: nobody answers there; check address and port, and that the switch runs")
-    if error.code == fy.GRPCStatusCode.DEADLINE_EXCEEDED:
-        return SwitchUnreachable(f"{where}: no answer in time")
-    return ControllerError(f"{where}: {error.code.name}: {error.message}")
-
-
 def _discard(work: Awaitable[object]) -> None:
     if asyncio.iscoroutine(work):
         work.close()
-
-
-class _SpokenFor(logging.Filter):
-    """Drops what finsy logs beside what it does: tracebacks of errors that it also raises, which this module
-    words, and that a switch has no gNMI, which nobody asked for.
-    """
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        traceback = record.levelno >= logging.CRITICAL and record.exc_info
-        return not (traceback or str(record.msg).endswith("gNMI is not implemented"))
-
-
-_SPOKEN_FOR: Final = _SpokenFor()
-
-
-def _speak_for_finsy() -> None:
-    logging.getLogger("finsy").addFilter(_SPOKEN_FOR)

@@ -2,7 +2,7 @@
 
 `problem` has the question and the answer, `cost` the predicted completion time, `network` the streams' choices as a
 flow network, `lp` its exact linear program, `search` the sets of switches tried around it, `fan_in` the tree nearest to
-a wanted one in which no node has too many children. Pure: no I/O, no clock.
+a wanted one in which no node has too many children. Pure, but for the clock that ends `fan_in`'s search.
 """
 
 from controller.placement.cost import Costs, predicted_completion_time, should_move

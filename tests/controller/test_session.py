@@ -46,8 +46,10 @@ LINES = {
 NODE = default_action("FabricEgress.telemetry.node", call("identify", node_id=77))
 
 
-def open_session(fake: FakeSwitch, pipeline: Pipeline, timeout_s: float = 3.0) -> SwitchSession:
-    return SwitchSession("s1", fake.address, device_id=1, pipeline=pipeline, timeout_s=timeout_s)
+def open_session(
+    fake: FakeSwitch, pipeline: Pipeline, timeout_s: float = 3.0, answer_s: float | None = None
+) -> SwitchSession:
+    return SwitchSession("s1", fake.address, device_id=1, pipeline=pipeline, timeout_s=timeout_s, answer_s=answer_s)
 
 
 async def test_what_is_written_is_read_back_whole(fake: FakeSwitch, pipeline: Pipeline) -> None:
@@ -202,7 +204,7 @@ async def test_a_patient_session_begins_when_the_switch_does(fake: FakeSwitch, p
 
 
 async def test_a_switch_that_falls_silent_has_its_stream_begun_anew(fake: FakeSwitch, pipeline: Pipeline) -> None:
-    async with open_session(fake, pipeline, timeout_s=0.3) as session:
+    async with open_session(fake, pipeline, timeout_s=60, answer_s=0.3) as session:
         await session.write(inserts=EVERYTHING)
         fake.mute.clear()
         with pytest.raises(SwitchUnreachable, match=r"cannot write: no answer within 0.3 s"):

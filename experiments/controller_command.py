@@ -23,8 +23,11 @@ from wire.control_channel import DEFAULT_ADDRESS, Tls
 if TYPE_CHECKING:
     from controller.session import SwitchSession
 
-_ANSWER_S = 60.0
+_CONNECT_S = 60.0
 """A program's first start on a machine compiles it."""
+
+_ANSWER_S = 5.0
+"""Everything else waits so long for a switch that hangs."""
 
 _STUCK_LEASES = 3
 """A worker that lives and has waited without a round for so many leases gets its job a new generation."""
@@ -158,7 +161,8 @@ async def _serve(settings: _Settings) -> None:
                 settings.addresses[node.name],
                 device_id=node.device_id,
                 pipeline=pipeline,
-                timeout_s=_ANSWER_S,
+                timeout_s=_CONNECT_S,
+                answer_s=_ANSWER_S,
                 election_id=settings.election_id,
                 standby=True,
             )

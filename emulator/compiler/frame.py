@@ -305,10 +305,14 @@ class Frame:
         self.builder.store(self.builder.add(old, size), self._length_change)
 
     def settle_length(self) -> None:
-        """Let egress see `packet_length` with the headers that ingress added or removed, as simple_switch does."""
+        """Let egress see in `packet_length` the frame with the headers that ingress added or removed.
+
+        As in simple_switch, what the program itself has written there is lost.
+        """
+        length = self.load_packet("length")
         if self._length_change is not None:
-            change = self.builder.load(self._length_change, typ=I32)
-            self.store_packet("packet_length", self.builder.add(self.load_packet("packet_length"), change))
+            length = self.builder.add(length, self.builder.load(self._length_change, typ=I32))
+        self.store_packet("packet_length", length)
 
     def fixed_bytes(self, header: Header) -> int:
         """Bytes of a header without its varbit field."""

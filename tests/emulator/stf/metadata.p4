@@ -24,11 +24,13 @@ control Forward(inout headers_t hdr, inout metadata_t meta, inout standard_metad
             if (sm.parser_error == error.NoError) { hdr.order.second = (bit<32>) sm.checksum_error; }
         }
         if (hdr.order.what == 8) { mark_to_drop(sm); sm.egress_spec = 3; }
+        if (hdr.order.what == 10) { sm.packet_length = 1000; }
         if (hdr.order.what == 9) { mark_to_drop(sm); hdr.order.first = (bit<32>) sm.egress_spec; }
     }
 }
 control Leave(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t sm) {
     apply {
+        if (hdr.order.what == 10) { hdr.order.first = sm.packet_length; }
         if (hdr.order.what == 2) { hdr.order.first = sm.packet_length; hdr.order.second = (bit<32>) sm.egress_port; }
         if (hdr.order.what == 3) {
             hdr.order.second = (sm.egress_global_timestamp - sm.ingress_global_timestamp)[31:0];

@@ -63,11 +63,13 @@ def compute(frame: Frame, calculation: Calculation) -> IRValue:
 
 
 def _payload(frame: Frame) -> tuple[IRValue, IRValue]:
-    """Address and length of what no header covers."""
+    """Address and length of what no header covers; of a packet to be truncated, at most so many bytes, as in bmv2."""
     builder = frame.builder
     start = frame.load_packet("payload", 64)
     end = builder.add(frame.load_packet("start", 64), frame.load_packet("length", 64))
     size = builder.select(builder.icmp_unsigned("<", start, end), builder.sub(end, start), const(64, 0))
+    most = builder.sub(frame.load_packet("truncate", 64), const(64, 1))  # 0 is no limit
+    size = builder.select(builder.icmp_unsigned("<", size, most), size, most)
     return frame.at(frame.data, start), size
 
 

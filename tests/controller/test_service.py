@@ -182,6 +182,23 @@ async def test_who_has_no_seat_is_turned_away(service: Bench) -> None:
     assert await refusal(service.end(8)) == (grpc.StatusCode.NOT_FOUND, "no job 8; there are 9")
 
 
+async def test_a_host_that_is_not_heard_any_more_is_told(
+    service: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*what: Any) -> None:
+        raise KeyError("of the controller's own making")
+
+    registration = await service.register(workers=WORKERS, job=9)
+    host = await service.joined(registration, 0)
+    await host.hear("joined")
+    monkeypatch.setattr(service.service, "_hear", fail)
+    await host.say(heartbeat=pb.Heartbeat())
+    code, details = await host.end()
+    assert code is grpc.StatusCode.INTERNAL
+    assert details.startswith("job 9: h1 (rank 0) is not heard any more, for the controller failed: KeyError(")
+    assert "of the controller's own making" in caplog.text
+
+
 async def test_bytes_that_are_no_message_harm_nobody(service: Bench) -> None:
     registration = await service.register(workers=WORKERS)
     host = await service.joined(registration, 0)

@@ -67,6 +67,11 @@ class Names:
             types[item["name"]] = tuple(fields), varbit
         headers = {}
         for item in self._root["headers"]:
+            if item["header_type"] not in types:
+                where = where_of(item, self._program)
+                raise UnsupportedProgram(
+                    f"{where}: {item['name']} is of type {item['header_type']}, which is no header"
+                )
             own, varbit = types[item["header_type"]]
             metadata = item["metadata"] and varbit is None  # a varbit field needs a header's storage
             headers[item["name"]] = Header(item["name"], own, metadata, varbit)
@@ -100,6 +105,8 @@ class Names:
         match kind:
             case "expression":
                 return self._op(value, where) if "op" in value else self.expr(value, where)
+            case "field" if isinstance(value[0], dict):  # whether a stack's element is valid
+                return self._member(self._access(value[0], where), value[1], where)
             case "field":
                 return self.field(value, where)
             case "hexstr":
@@ -123,8 +130,8 @@ class Names:
                 return Text(str(value))
             case "parameters_vector":
                 return Op("vector", tuple(self.expr(part, where) for part in value))
-        if kind in _REFERENCES:
-            return Ref("header_union" if value in self.unions else _SAME_KIND.get(kind, kind), str(value))
+        if kind in _REFERENCES and isinstance(value, str):
+            return Ref("header_union" if value in self.unions else _SAME_KIND.get(kind, kind), value)
         raise UnsupportedProgram(f"{where}: operand of type '{kind}' ({value}) is not supported")
 
     def field(self, value: list[str], where: str) -> Field:

@@ -247,6 +247,10 @@ class _Reader:
 
     def _table_key(self, key: JsonObject, where: str) -> TableKey:
         kind, target = key["match_type"], key["target"]
+        if isinstance(target, dict):
+            raise UnsupportedProgram(
+                f"{where}: the expression {key.get('name', target)} as a key field is not supported"
+            )
         if kind == "valid":
             kind, target = "exact", [target if isinstance(target, str) else target[0], "$valid$"]
         if kind not in MATCH_KINDS:
@@ -277,6 +281,8 @@ class _Reader:
         fields: list[tuple[Expr, int]] = []
         payload = False
         for part in inputs:
+            if not isinstance(part, dict) or part["type"] not in ("payload", "header", "hexstr", "field"):
+                raise UnsupportedProgram(f"{where}: {part} as input of the calculation {name} is not supported")
             if part["type"] == "payload":
                 payload = True
             elif part["type"] == "header":

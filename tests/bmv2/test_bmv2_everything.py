@@ -37,6 +37,7 @@ DEFAULT_ONLY: Final = 2
 APART: Final = {
     "loops": "its packets go round without end, and keep bmv2 busy for ever",
     "turns": "one of its actions goes round without end, and keeps bmv2 busy for ever",
+    "elements": "bmv2 does not load it",
     "externs": "its assertions end bmv2, and it draws random numbers",
     "metadata": "it answers with instants",
     "statements": "its assertions end bmv2, and it draws random numbers",

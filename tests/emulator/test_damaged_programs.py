@@ -86,6 +86,22 @@ def test_names_that_are_not_there() -> None:
     assert "there is no table or condition nowhere in the program" in refusal(root)
 
 
+def test_what_p4c_writes_and_no_switch_runs() -> None:
+    root = tables()
+    table = next(table for table in root["pipelines"][0]["tables"] if table["key"])
+    table["key"][0] |= {"name": "h[i].a", "target": {"type": "expression", "value": {"op": "access_field"}}}
+    assert (
+        refusal(root)
+        == f"tables.p4:{table['source_info']['line']}: the expression h[i].a as a key field is not supported"
+    )
+    root = tables()
+    root["calculations"] = [{"name": "calc", "algo": "crc16", "input": [{"type": "expression", "value": 1}]}]
+    assert "as input of the calculation calc is not supported" in refusal(root)
+    root = tables()
+    root["headers"].append({"name": "either", "id": 99, "header_type": "either_t", "metadata": False})
+    assert refusal(root) == "tables.p4: either is of type either_t, which is no header"
+
+
 def test_sizes_that_cannot_be() -> None:
     root = tables()
     root["register_arrays"] = [{"name": "huge", "id": 0, "size": 1 << 40, "bitwidth": 32}]

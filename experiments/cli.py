@@ -205,7 +205,8 @@ def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) ->
 
 def main() -> NoReturn:
     """Entry point: an error that a user can mend is one line on stderr and exit status 2, never a traceback."""
-    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # before grpc is imported: it would report every closed stream
+    # before grpc is imported: it would report every closed stream, and every address that cannot be had
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from controller.errors import ControllerError
     from emulator.entries import EmulatorError
     from experiments.errors import ExperimentError

@@ -82,7 +82,7 @@ def controller(
         typer.Option(help="Keep the jobs in this file, so that they go on when the controller starts anew."),
     ] = None,
     metrics_port: Annotated[
-        int | None, typer.Option(help="Serve Prometheus metrics on 127.0.0.1 at this port.")
+        int | None, typer.Option(min=1, max=65_535, help="Serve Prometheus metrics on 127.0.0.1 at this port.")
     ] = None,
     election_id: Annotated[int, typer.Option(help="Of two controllers the one with the higher id rules.")] = 10,
 ) -> None:

@@ -69,7 +69,8 @@ def doctor(
             _print(finding)
         missing = sum(not finding.ok for finding in findings)
         verdict = "everything that make demo and make test need is there" if healthy else "something needed is missing"
-        _console.print(verdict + (f"; {missing} of {len(findings)} things are missing" if missing else ""))
+        missed = f"; {missing} of {len(findings)} things are missing" if missing else ""
+        _console.print(verdict + missed, soft_wrap=True)
     if not healthy:
         raise typer.Exit(1)
 

@@ -43,7 +43,7 @@ def test_errors_reach_the_user_as_one_line(
     content: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The whole way through the command; the cases below ask what the line says."""
-    monkeypatch.setenv("GRPC_VERBOSITY", "ERROR")  # as the command would, but for this test alone
+    monkeypatch.setenv("GRPC_VERBOSITY", "NONE")  # as the command would, but for this test alone
     demo, fabric = ROOT / "experiments" / "demo.yaml", tmp_path / "fabric.yaml"
     leaf_spine(1, 1, 1).dump(fabric)
     cases = [

@@ -75,8 +75,6 @@ class WorkerCore:
         self.paused = False
         self.failure: HostError | None = None
         """Why no sums will come from some tensor on, nor any be taken: the workers' calls differ."""
-        self.last_progress_ns: int | None = None
-        """When a round was completed last; None before the first."""
         self._options = options
         self._lead = plan.window  # of every tensor: the workers must agree on it, so it outlives changes of the window
         self._writer = MessageWriter(plan.job, plan.generation, plan.slots)
@@ -235,7 +233,6 @@ class WorkerCore:
                 failed.append(tensor)
             elif not tensor.remaining:
                 self._finish(tensor)
-        self.last_progress_ns = now_ns
         self._unsent = True
         for tensor in failed:
             self._fail_from(tensor, now_ns)

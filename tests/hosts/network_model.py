@@ -287,7 +287,7 @@ class Fabric:
 
     def _watch(self) -> None:
         """A job that does not move on for `stall_ns` gets a new generation."""
-        progress = max((self.worker(rank).last_progress_ns or 0) for rank in self.ranks)
+        progress = sum(self.worker(rank).rounds_complete for rank in self.ranks)
         if progress == self._last_check and not self._moving:
             self.move("server", slots=8, window=4)
         self._last_check = progress

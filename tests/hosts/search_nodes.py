@@ -40,7 +40,7 @@ OPTIONS = WorkerOptions(initial_timeout_ns=1, least_timeout_ns=1, most_timeout_n
 
 _WITHOUT_MEANING = frozenset(
     [
-        *("counters", "drops", "_row_at", "last_progress_ns", "_timeout", "_deadline"),
+        *("counters", "drops", "_row_at", "_timeout", "_deadline"),
         *("attempts", "first_sent_ns", "_travelling", "_wanted", "_first_order", "_order", "_turn", "_sendings"),
         *("_newest_order", "_sifted", "_progress_ns", "_earliest_ns", "_earliest_is_stale", "_next_send_ns"),
         "_give_up_ns",

@@ -27,11 +27,11 @@ ODD_VALUES: tuple[Any, ...] = (
 )
 
 
-def damage(rng: random.Random, root: Any) -> Any:
-    """A copy with up to three nodes deleted, doubled, exchanged with others or replaced by something odd."""
-    root = copy.deepcopy(root)
+def damage(rng: random.Random, text: bytes) -> bytes:
+    """A program with up to three nodes deleted, doubled, exchanged with others or replaced by something odd."""
+    root = json.loads(text)
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
-        nodes = [(parent, key) for parent, key in _nodes(root)]
+        nodes = _nodes(root)
         parent, key = rng.choice(nodes)
         match rng.randrange(5):
             case 0:
@@ -45,7 +45,7 @@ def damage(rng: random.Random, root: Any) -> Any:
                 parent[key] += rng.choice((-1, 1, 2, 8, 1 << 20))
             case _:
                 parent[key] = copy.deepcopy(rng.choice(ODD_VALUES))
-    return root
+    return json.dumps(root).encode()
 
 
 def _nodes(root: Any) -> list[tuple[Any, Any]]:
@@ -80,12 +80,10 @@ def main(arguments: Sequence[str]) -> None:
     seed, count, compiled, *paths = arguments
     rng = random.Random(int(seed))
     texts = [Path(path).read_bytes() for path in paths]
-    roots = [json.loads(text) for text in texts]
     refused = ran = 0
     for number in range(int(count)):
         which = rng.randrange(len(paths))
-        in_bytes = rng.random() < 0.2
-        text = damage_bytes(rng, texts[which]) if in_bytes else json.dumps(damage(rng, roots[which])).encode()
+        text = (damage_bytes if rng.random() < 0.2 else damage)(rng, texts[which])
         try:
             read(text)
             if rng.random() * int(count) < 2 * int(compiled):

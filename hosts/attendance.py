@@ -21,7 +21,8 @@ from typing import Final
 import grpc
 
 from hosts.control_client import open_channel
-from hosts.errors import AllreduceAborted, HostError, JoinRefused, JoinTimeout
+from hosts.errors import AllreduceAborted, ControlRefused, HostError, JoinRefused, JoinTimeout
+from hosts.plans import JOBS
 from hosts.udp import UdpEndpoint
 from wire import control_pb2 as pb
 from wire.aggregation import generation_distance
@@ -66,8 +67,10 @@ class Attendance:
     ) -> None:
         """`begin` makes the endpoint of the first plan at the host's address in the fabric; `beat` says how far it is.
 
-        Raises ControlRefused for an address or TLS files that cannot be.
+        Raises ControlRefused for a number, an address or TLS files that cannot be.
         """
+        if not 0 < job < JOBS:
+            raise ControlRefused(f"job {job} is none; a job's number is in 1…{JOBS - 1}")
         self.job = job
         self.endpoint: UdpEndpoint | None = None
         self.failure: HostError | None = None
@@ -186,15 +189,11 @@ class Attendance:
         """What was put into the outbox, with heartbeats between, until None."""
         beaten = -math.inf  # a host that has just been given its plan says at once that it lives
         while True:
-            pause_s = self._heartbeat_s
             lives = self.endpoint is not None or self._spare
-            if lives:
-                pause_s = max(0.0, beaten + self._heartbeat_s - time.monotonic())
+            pause_s = max(0.0, beaten + self._heartbeat_s - time.monotonic()) if lives else None
             try:
                 message = outbox.get(timeout=pause_s)
             except queue.Empty:
-                if not lives:
-                    continue
                 beaten = time.monotonic()
                 try:
                     yield pb.FromHost(heartbeat=self._heartbeat())
@@ -221,6 +220,8 @@ class Attendance:
                     self._heartbeat_s = message.joined.heartbeat_ns / 1e9
                     self._spare = message.joined.spare
                     self.changed.notify_all()
+                if message.joined.spare:
+                    outbox.put(pb.FromHost(heartbeat=pb.Heartbeat()))  # it has no plan to answer, but lives from now on
             case "waiting":
                 with self.changed:
                     self.waiting_for = message.waiting.reason

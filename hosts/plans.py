@@ -9,7 +9,8 @@ from wire.aggregation import FAN_IN, GENERATIONS
 from wire.control import Resume, ServerPlan, WorkerPlan
 
 _MOST_SLOTS: Final = 1 << 16
-_MOST_JOBS: Final = 1 << 16
+JOBS: Final = 1 << 16
+"""A job's number is below it, and above 0."""
 _MOST_ADDRESSES: Final = 1 << 32
 
 Plan = TypeVar("Plan", WorkerPlan, ServerPlan)
@@ -58,8 +59,8 @@ def check_server_plan(plan: ServerPlan, previous: ServerPlan | None = None) -> N
 
 
 def _check_common(who: str, plan: WorkerPlan | ServerPlan, previous: WorkerPlan | ServerPlan | None) -> None:
-    if not 0 < plan.job < _MOST_JOBS:
-        raise InvalidPlan(f"{who}: job {plan.job} is not in 1…{_MOST_JOBS - 1}")
+    if not 0 < plan.job < JOBS:
+        raise InvalidPlan(f"{who}: job {plan.job} is not in 1…{JOBS - 1}")
     if not 0 < plan.generation < GENERATIONS:
         raise InvalidPlan(f"{who}: generation {plan.generation} is not in 1…{GENERATIONS - 1}")
     if plan.workers < 1:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import os
 import queue
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -30,6 +32,7 @@ from hosts import (
     UdpEndpoint,
     UdpHost,
     WorkerOptions,
+    agent,
     join,
     serve,
 )
@@ -331,6 +334,25 @@ def test_a_server_whose_socket_is_gone_says_so_and_ends(service: StandIn) -> Non
     assert stand.hear("leave").reason == gone
     with pytest.raises(EndpointClosed, match=gone):
         serving.result(ANSWER_S)
+
+
+@pytest.mark.parametrize(
+    ("words", "token", "says"),
+    [
+        (["nowhere", "7"], "x", 'control service: "nowhere" is no address; write it like 127.0.0.1:9561'),
+        (["127.0.0.1:1", "-3"], "x", "job -3 is none; a job's number is in 1…65535"),
+        (["127.0.0.1:1", "7"], "", "standard input has no token; registering the job gave one for its server"),
+        (["127.0.0.1:1", "7", "--timeout", "0"], "x", "job 7: no plan after 0 s: "),
+    ],
+)
+def test_a_server_process_says_what_is_wrong(
+    words: list[str], token: str, says: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(token))
+    with pytest.raises(SystemExit) as ended:
+        sys.exit(agent.main(words))
+    assert ended.value.code in (1, 2)
+    assert says in capsys.readouterr().err
 
 
 def test_addresses_and_policies_that_are_none() -> None:

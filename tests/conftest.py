@@ -1,4 +1,4 @@
-"""For every test: a run that is over ends."""
+"""For every test: a run that is over ends, and a slow machine is no failure."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ import os
 from typing import Final
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+settings.load_profile("any machine")
 
 _LAST_S: Final = 60.0
 """How long threads and processes that tests left may take to end."""

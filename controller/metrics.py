@@ -71,10 +71,11 @@ class _Reading(Collector):
         opened = CounterMetricFamily("weir_switch_session_openings", "Sessions begun with it", labels=names)
         outs = CounterMetricFamily("weir_switch_packet_outs", "Packets sent to it", labels=names)
         ins = CounterMetricFamily("weir_switch_packet_ins", "Packets received from it", labels=names)
+        free_slots = controller.memory.free_slots
         for name, session in controller.sessions.items():
             up.add_metric([name], float(session.is_primary))
             lost.add_metric([name], float(name in controller.lost_switches))
-            free.add_metric([name], controller.memory.free_slots[name])
+            free.add_metric([name], free_slots[name])
             opened.add_metric([name], session.openings)
             outs.add_metric([name], session.packet_outs_sent)
             ins.add_metric([name], session.packet_ins_received)

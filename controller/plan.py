@@ -236,11 +236,9 @@ def fabric_state(
     jobs = tuple(jobs)
     states: dict[str, SwitchState] = {}
     for switch, base in bases.items():
-        state = base | SwitchState.of(_marking_items(topology, switch, jobs, marking))
-        for job in jobs:
-            if (mine := job.switches.get(switch)) is not None:
-                state |= mine
-        states[switch] = state
+        parts = [base, *(job.switches[switch] for job in jobs if switch in job.switches)]
+        items = (item for part in parts for item in part.items.values())
+        states[switch] = SwitchState.of((*items, *_marking_items(topology, switch, jobs, marking)))
     return states
 
 

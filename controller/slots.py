@@ -77,8 +77,8 @@ class Pool:
 
     @property
     def allotments(self) -> Mapping[Hashable, tuple[int, int]]:
-        """(base, size) by owner."""
-        return dict(self._base_of)
+        """(base, size) by owner, to be read."""
+        return self._base_of
 
     def _gaps(self) -> list[int]:
         gaps, base = [], self.first

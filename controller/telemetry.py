@@ -4,11 +4,11 @@ Reports come in batches and stay arrays throughout. A switch's byte counter and 
 packet, so a rate is a difference of two reports of one switch by that switch's own clock; clocks of different
 switches are never compared. A report's age counts from when its probe was sent.
 
-* Average: time-aware, x ← x + w·(sample − x) with w = min(dt, T)/T (HPCC's, Li et al., SIGCOMM 2019, section 4). * A
-counter that goes backwards or jumps by more than the link can carry has wrapped or its switch has restarted: the
-report becomes the new base line, and gives no rate. * A link whose newest report is older than three periods is
-stale: `snapshot` then uses its last good value and says so; a link never measured gets the mean load of the fresh
-ones, and is named too.
+* Average: time-aware, x ← x + w·(sample − x) with w = min(dt, T)/T (HPCC's, Li et al., SIGCOMM 2019, section 4).
+* A counter that goes backwards or jumps by more than the link can carry has wrapped or its switch has restarted: the
+  report becomes the new base line, and gives no rate.
+* A link whose newest report is older than three periods is stale: `snapshot` then uses its last good value and says so;
+  a link never measured gets the mean load of the fresh ones, and is named too.
 """
 
 from __future__ import annotations

@@ -48,6 +48,35 @@ class Effort:
     """Farthest that any variable of any vertex was from an integer."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Ranks:
+    """Dense ranks of times, lowest first: that of one term of one arc, with one unit. An arc of k directed links has k
+    terms.
+    """
+
+    variable: NDArray[np.int64]
+    """(times,): the unit's."""
+    rank: NDArray[np.int64]
+    """(times,)."""
+    variables: int
+
+    @classmethod
+    def of(cls, variable: NDArray[np.int64], rank: NDArray[np.int64], variables: int) -> _Ranks:
+        order = np.argsort(rank, kind="stable")
+        return cls(variable[order], rank[order], variables)
+
+    def highest(self, among: NDArray[np.bool_]) -> int:
+        """Of these variables' times; −1 where there are none."""
+        return int(self.rank[among[self.variable]].max(initial=-1))
+
+    def digits(self, low: int, high: int, base: int) -> NDArray[np.int64]:
+        """(variables,): Σ over the times of each with low ≤ rank ≤ high of base^(rank − low)."""
+        start, end = np.searchsorted(self.rank, (low, high + 1))
+        weights = (base ** np.arange(high - low + 1))[self.rank[start:end] - low]
+        digits: NDArray[np.int64] = np.bincount(self.variable[start:end], weights, self.variables).astype(np.int64)
+        return digits
+
+
 @dataclass
 class FlowProgram:
     """The compiled program of one network; solved again and again with other loads, capacities and supplies."""
@@ -104,18 +133,19 @@ class FlowProgram:
             known = self._flows(vertex[0])
         solution = (np.arange(len(self._arc)) - self._first[self._arc] < np.array(known)[self._arc]).astype(np.float64)
         ranks, previous = self._ranks(times)
-        fixed = forbidden | (ranks > ranks[:, solution > 0].max(initial=-1)).any(axis=0)
+        fixed = forbidden.copy()
+        fixed[ranks.variable[ranks.rank > ranks.highest(solution > 0)]] = True
         value = np.zeros(len(self._arc))
         base = sum(len(links) for links in times) + 1
         window = max(1, int(np.log(_LARGEST_WEIGHT) / np.log(base)))
-        rank = int(ranks[:, ~fixed].max(initial=-1))
+        rank = ranks.highest(~fixed)
         while rank >= 0 and not fixed.all():
-            cost = _digits(ranks, rank, rank, base) - _digits(previous, rank, rank, base)
+            cost = ranks.digits(rank, rank, base) - previous.digits(rank, rank, base)
             if (cost[~fixed] @ solution[~fixed]) <= np.minimum(cost[~fixed], 0).sum():
                 settled = ~fixed & (cost != 0)
             else:
                 low = max(rank - window + 1, 0)
-                cost = _digits(ranks, low, rank, base) - _digits(previous, low, rank, base)
+                cost = ranks.digits(low, rank, base) - previous.digits(low, rank, base)
                 rank = low
                 solved = self._solve(np.where(fixed, 0, cost), fixed, value, supply)
                 assert solved is not None, "the flow at hand is feasible"
@@ -129,25 +159,21 @@ class FlowProgram:
     def _flows(self, units: NDArray[np.float64]) -> list[int]:
         return [int(flow) for flow in np.bincount(self._arc, np.round(units), len(self.network.arcs))]
 
-    def _ranks(self, times: Sequence[Sequence[Sequence[float]]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """(terms, variables) twice: the dense rank of the time that a term reaches with this unit, and with the units
-        before it; −1: no such term here, or no unit before.
-
-        An arc of k directed links has terms 0 … k − 1; terms of different arcs share a row, for they share no variable.
-        """
-        terms = max((len(links) for links in times), default=0)
-        seconds = np.full((terms, len(self._arc)), -1.0)
+    def _ranks(self, times: Sequence[Sequence[Sequence[float]]]) -> tuple[_Ranks, _Ranks]:
+        """The ranks of the times that the terms reach with each unit, and of those that they had before it."""
+        variables, seconds = [np.zeros(0, np.int64)], [np.zeros(0)]
         for first, links in zip(self._first, times, strict=True):
-            for term, by_unit in enumerate(links):
-                seconds[term, first : first + len(by_unit)] = by_unit
-        given = seconds >= 0
+            for by_unit in links:
+                variables.append(np.arange(first, first + len(by_unit)))
+                seconds.append(np.array(by_unit))
+        variable, reached = np.concatenate(variables), np.concatenate(seconds)
         # relative to the longest, so that rounding of sums makes no two ranks of one
-        known = np.round(seconds[given] / max(seconds.max(initial=0.0), 1e-300) * 1e12)
-        ranks = np.full(seconds.shape, -1)
-        ranks[given] = np.searchsorted(np.unique(known), known)
-        previous = np.roll(ranks, 1, axis=1)
-        previous[:, self._first] = -1
-        return ranks, previous
+        known = np.round(reached / max(reached.max(initial=0.0), 1e-300) * 1e12)
+        rank = np.searchsorted(np.unique(known), known)
+        later = ~np.isin(variable, self._first)
+        return _Ranks.of(variable, rank, len(self._arc)), _Ranks.of(
+            variable[later], rank[np.flatnonzero(later) - 1], len(self._arc)
+        )
 
     def _forbidden(self, capacity: Mapping[str, int]) -> NDArray[np.bool_]:
         forbidden = np.zeros(len(self._arc), np.bool_)
@@ -184,10 +210,3 @@ class FlowProgram:
             return None
         reduced = parameter.value + self._incidence.T @ program.constraints[0].dual_value
         return vertex, reduced
-
-
-def _digits(ranks: NDArray[np.int64], low: int, high: int, base: int) -> NDArray[np.int64]:
-    """(variables,): Σ over terms of base^(rank − low) where low ≤ rank ≤ high."""
-    within = (ranks >= low) & (ranks <= high)
-    digits: NDArray[np.int64] = np.where(within, base ** np.where(within, ranks - low, 0), 0).sum(axis=0)
-    return digits

@@ -10,10 +10,11 @@ from controller.plan import JobSpec, Marking
 from emulator.fabric import Fabric
 from emulator.p4runtime import P4RuntimeServer
 from emulator.switch import Switch
-from experiments.agents import HostAgent
-from hosts import AllreduceTimeout, Reduced, Tensor, WorkerCore
+from experiments.agents import VirtualWorker
+from hosts import Reduced, WorkerCore
 from p4src import FABRIC_JSON
 from topologies.generators import leaf_spine
+from topologies.model import Host, Topology
 
 _WORKERS = ("h1", "h2", "h3", "h4")
 _PLACEMENT = Placement({"h1": "s1", "h2": "s1", "h3": "s2", "h4": "s2"}, {"s1": "s3", "s2": "s3"}, "s3")
@@ -42,11 +43,11 @@ class FabricJob:
             plan = asyncio.run(write_job(topology, addresses, spec, _PLACEMENT, Marking()))
         finally:
             rpc.stop()
-        self._agents = {
-            name: HostAgent(self._fabric, topology, topology.host(name), WorkerCore(plan.workers[name]))
+        self._drivers = {
+            name: FabricDriver(self, self._fabric, topology, topology.host(name), WorkerCore(plan.workers[name]))
             for name in _WORKERS
         }
-        self.drivers = [FabricDriver(self, agent) for agent in self._agents.values()]
+        self.drivers = list(self._drivers.values())
 
     @property
     def now_ns(self) -> int:
@@ -55,36 +56,16 @@ class FabricJob:
     def run_until(self, core: WorkerCore, handle: int, limit_ns: int) -> None:
         while not core.done(handle) and self._fabric.now_ns < limit_ns:
             for wake in self._fabric.run(limit_ns):
-                self._agents[wake.host].handle(wake)
+                self._drivers[wake.host].handle(wake)
 
 
-class FabricDriver:
+class FabricDriver(VirtualWorker):
     """The driver of one worker: to wait is to run the fabric, so all workers make their calls first."""
 
-    def __init__(self, job: FabricJob, agent: HostAgent[WorkerCore]) -> None:
+    def __init__(self, job: FabricJob, fabric: Fabric, topology: Topology, host: Host, core: WorkerCore) -> None:
+        super().__init__(fabric, topology, host, core)
         self._job = job
-        self._agent = agent
-        self.core = agent.core
-
-    @property
-    def rank(self) -> int:
-        return self.core.plan.rank
-
-    @property
-    def workers(self) -> int:
-        return self.core.plan.workers
-
-    def submit(self, tensor: Tensor, /) -> int:
-        handle = self.core.submit(tensor)
-        self._agent.flush()
-        return handle
-
-    def done(self, handle: int) -> bool:
-        return self.core.done(handle)
 
     def wait(self, handle: int, timeout_s: float) -> Reduced:
         self._job.run_until(self.core, handle, self._job.now_ns + round(timeout_s * 1e9))
-        reduced = self.core.take(handle)
-        if reduced is None:
-            raise AllreduceTimeout(self.core.waiting_for(self._job.now_ns))
-        return reduced
+        return super().wait(handle, timeout_s)

@@ -16,8 +16,8 @@ from hosts.datagram_socket import BATCH, DatagramSocket
 from wire.aggregation import HEADER_BYTES, MESSAGE_BYTES
 from wire.frames import Datagrams
 
-HERE, THERE, NOBODY = 0x7F00_0C01, 0x7F00_0C02, 0x7F00_0C03
-PORT = 30_000 + os.getpid() % 10_000
+HERE, THERE, NOBODY = 0x7F00_0E01, 0x7F00_0E02, 0x7F00_0E03
+PORT = 20_000 + os.getpid() % 10_000
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ from hosts.sharding import ShardedDriver
 from hosts.tensors import reference_sum
 from wire.control import Child, ServerPlan, WorkerPlan
 
-PORTS = itertools.count(31_000 + os.getpid() % 10_000)
+PORTS = itertools.count(20_000 + os.getpid() % 10_000)
 SLOTS, WINDOW = 32, 16
 SERVER = 0x7F00_0C64
 WORLD = 1

@@ -15,7 +15,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from emulator.entries import EmulatorError
-from emulator.ports.options import LOG_LEVELS, QUEUE_PACKETS, Options, TlsFiles, UsageError, parse, parse_control
+from emulator.ports.options import (
+    LOG_LEVELS,
+    PACKET_LOG,
+    QUEUE_PACKETS,
+    Options,
+    TlsFiles,
+    UsageError,
+    parse,
+    parse_control,
+)
 
 if TYPE_CHECKING:
     from emulator.p4runtime import P4RuntimeServer, Tls
@@ -97,7 +106,11 @@ def _make_switch(options: Options) -> Switch:
     for port, name in options.interfaces.items():
         check_interface(name, port)
     switch = Switch(
-        options.device_id, cpu_port=options.cpu_port, drop_port=options.drop_port, max_passes=options.max_passes
+        options.device_id,
+        cpu_port=options.cpu_port,
+        drop_port=options.drop_port,
+        max_passes=options.max_passes,
+        traced=logging.getLogger(PACKET_LOG).isEnabledFor(logging.DEBUG),
     )
     for port in options.interfaces:
         switch.add_port(

@@ -47,6 +47,12 @@ class Datapath(Protocol):
     def paused(self) -> AbstractContextManager[object]:
         """While it is entered, no packet runs: what is changed meanwhile packets see as one change."""
 
+    def compile(self, json: bytes) -> Program:
+        """Compile (or take from the cache) a BMv2 JSON program as `load` does, without starting it.
+
+        Raises `emulator.program.UnsupportedProgram`.
+        """
+
     def load(self, json: bytes) -> None:
         """Compile (or take from the cache) and start a BMv2 JSON program; all tables and registers start anew.
 

@@ -16,8 +16,9 @@ from emulator import cache
 from emulator.bmv2json import Document, Profile
 from emulator.bmv2json import Table as TableNode
 from emulator.bmv2reader import MALFORMED, read
-from emulator.compiler.layout import is_static, plan
+from emulator.compiler.layout import Layout, is_static, plan
 from emulator.compiler.link import link
+from emulator.compiler.steps import with_steps
 from emulator.entries import InvalidEntry
 from emulator.schema import (
     ActionProfileSchema,
@@ -91,9 +92,9 @@ class Program:
 
     _loaded: ClassVar[dict[str, Program]] = {}
 
-    def __init__(self, document: Document, entry_points: EntryPoints, keep_alive: object) -> None:
+    def __init__(self, document: Document, layout: Layout, entry_points: EntryPoints, keep_alive: object) -> None:
         self._document = document
-        self._layout = plan(document)
+        self._layout = layout
         self._keep_alive = keep_alive
         self.name = document.name
         self.phv_bytes = self._layout.phv_bytes
@@ -122,29 +123,33 @@ class Program:
         }
 
     @classmethod
-    def load(cls, json: str | os.PathLike[str] | bytes) -> Program:
-        """Load BMv2 JSON from a path or from its bytes.
+    def load(cls, json: str | os.PathLike[str] | bytes, *, traced: bool = False) -> Program:
+        """Load BMv2 JSON from a path or from its bytes. `traced` code is slower, and notes what tables do
+        (`ProgramState.steps`).
 
         The same JSON gives the same `Program` within a process, and is compiled once per machine (`emulator.cache`).
         Raises `UnsupportedProgram`, and `OSError` for a path that cannot be read.
         """
         text = json if isinstance(json, bytes) else Path(json).read_bytes()
-        key = cache.key_of(text)
+        key = cache.key_of(text + b" traced" if traced else text)
         program = cls._loaded.get(key)
         if program is None:
             document = read(text)
+            layout = plan(document)
+            if traced:
+                layout = with_steps(layout, document)
             _check_entries(document)
             code = cache.fetch(key)
             if code is None:
                 from emulator.compiler.module import compile_program  # heavy, and not needed for cached programs
 
                 try:
-                    code = compile_program(document)
+                    code = compile_program(document, layout)
                 except MALFORMED as error:
                     raise UnsupportedProgram(f"{document.name}: cannot be compiled ({error!r})") from error
                 cache.keep(key, code)
             addresses, keep_alive = link(code, EntryPoints._fields)
-            program = cls._loaded[key] = cls(document, EntryPoints(*addresses), keep_alive)
+            program = cls._loaded[key] = cls(document, layout, EntryPoints(*addresses), keep_alive)
         return program
 
     def new_state(self) -> ProgramState:

@@ -26,6 +26,7 @@ from emulator.compiler.layout import (
     digest_slot_bytes,
     is_static,
 )
+from emulator.compiler.steps import Steps
 from emulator.entries import (
     ActionCall,
     Exact,
@@ -221,6 +222,8 @@ class ProgramState:
         memory = self._memory.bytes
         self.address: int = self._memory.address
         """What the entry points take as `state`."""
+        self.steps = None if layout.steps is None else Steps(document, self.address + layout.steps)
+        """What tables did to the last packet; None in a program that is not traced."""
         self.registers: Mapping[str, Register] = {
             name: Register(name, place, memory) for name, place in layout.registers.items()
         }

@@ -121,8 +121,10 @@ class Switch:
         port: PortConfig | None = None,
         max_passes: int = MAX_PASSES,
         drop_port: int = DROP_PORT,
+        traced: bool = False,
     ) -> None:
         """`port` configures every port of `ports`; `set_port` changes one. What is sent to `drop_port` is dropped.
+        With `traced` its programs note what tables do, for a log of packets, and are slower.
 
         Raises SwitchError.
         """
@@ -134,6 +136,7 @@ class Switch:
             raise SwitchError(f"switch {device_id}: max_passes is {max_passes}; a packet passes once at least")
         self.device_id = device_id
         self.cpu_port = cpu_port
+        self.traced = traced
         self.program: Program | None = None
         self.state: ProgramState | None = None
         self.on_packet_in: Callable[[bytes], None] | None = None
@@ -169,8 +172,15 @@ class Switch:
 
         Raises `emulator.program.UnsupportedProgram`, and leaves the running program as it was.
         """
-        program = Program.load(json)
+        program = self.compile(json)
         self.start(program, program.new_state())
+
+    def compile(self, json: bytes) -> Program:
+        """Compile (or take from the cache) a BMv2 JSON program as `load` does, without starting it.
+
+        Raises `emulator.program.UnsupportedProgram`.
+        """
+        return Program.load(json, traced=self.traced)
 
     def start(self, program: Program, state: ProgramState) -> None:
         """Run a program that is loaded already. Packets in the queues belong to the old program and are dropped."""
@@ -187,6 +197,7 @@ class Switch:
             self._record["reparse"] = program.entry_points.reparse
             self._record["preserve"] = program.entry_points.preserve
             self._record["state"] = state.address
+            self._record["steps"] = 0 if state.steps is None else state.steps.address
             self.program, self.state = program, state
             state.clock.read = self._clock_us
             state.set_ports_down(self._ports_down)

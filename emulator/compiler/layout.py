@@ -12,7 +12,7 @@ update) touches never reaches memory: it is a local of that function.
 
 State::
 
-    | table roots | value set roots | counters | meters | digests | register rows |
+    | table roots | value set roots | counters | meters | digests | register rows | [notes of what tables do] |
 
 A table root is two words: the published index and the default row (`emulator.tables`); a value set's root is one: the
 published block. A digest is a ring: words `head` (digests written), `tail` (read), `lost`, one unused, then
@@ -75,6 +75,8 @@ class Layout:
     digest_offset: dict[int, int]
     registers: dict[str, RegisterPlace]
     state_bytes: int
+    steps: int | None = None
+    """Offset of the notes of what tables do (`emulator.compiler.steps`); None in a program that is not traced."""
 
 
 def storage_bytes(width: int) -> int:

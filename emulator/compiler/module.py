@@ -13,18 +13,18 @@ from emulator.compiler.digests import emit_digests
 from emulator.compiler.expressions import Expressions
 from emulator.compiler.frame import PTR, VOID, Frame, IRValue, const, fit
 from emulator.compiler.hashing import compute
-from emulator.compiler.layout import Layout, plan
+from emulator.compiler.layout import Layout
 from emulator.compiler.parser import emit_deparser, emit_parser
 
 
-def compile_program(document: Document) -> bytes:
+def compile_program(document: Document, layout: Layout) -> bytes:
     """Object code with the entry points of `emulator.abi` for the host's processor.
 
     Raises `UnsupportedProgram`.
     """
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    module = build_module(document, plan(document))
+    module = build_module(document, layout)
     target = llvm.Target.from_default_triple()
     machine = target.create_target_machine(
         cpu=llvm.get_host_cpu_name(),

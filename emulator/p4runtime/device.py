@@ -24,7 +24,6 @@ from emulator.p4runtime.refusal import BatchRefusal, Code, Refusal, invalid, ref
 from emulator.p4runtime.replication import ReplicationService
 from emulator.p4runtime.roles import object_id
 from emulator.p4runtime.session import Session
-from emulator.program import Program
 from emulator.replication import ReplicationEngine
 
 _Config = p4r.ForwardingPipelineConfig
@@ -117,7 +116,7 @@ class Device:
         """The config on a state of its own, which no packet sees."""
         if config is None or not config.p4_device_config:
             raise invalid("the request needs a config with a p4_device_config: the BMv2 JSON of the program")
-        program = Program.load(config.p4_device_config)
+        program = self._datapath.compile(config.p4_device_config)
         kept = _Config()
         kept.CopyFrom(config)
         return Pipeline(

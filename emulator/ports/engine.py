@@ -203,7 +203,7 @@ class WireEngine(Engine):
         self.loop.trace = self._notes.ctypes.data
 
     def notes(self) -> list[list[int]]:
-        """Take the notes so far, in order: (time in ns, what, and two numbers), as `emulator.ports.trace` has them."""
+        """Take the notes so far, in order, as `emulator.ports.trace` has them."""
         if not self.loop.trace:
             return []
         tail, head = self._shared_words[memory.SHARED_LOG_TAIL], self._shared_words[memory.SHARED_LOG_HEAD]

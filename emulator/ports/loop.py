@@ -30,7 +30,7 @@ from emulator.ports.memory import (
 )
 from emulator.ports.reasons import RECEIVED
 from emulator.ports.receive import receive_batch
-from emulator.ports.trace import note, note_drops
+from emulator.ports.trace import note, note_pass
 from emulator.ports.transmit import flush_all, serve_ports
 from emulator.runtime.events import pop
 from emulator.runtime.manager import receive
@@ -77,7 +77,7 @@ def take_packet_outs(loop: Any, world: Any) -> Any:
             note(loop, world, RECEIVED, port.number, length)
         receive(world, switch_at(loop.switch, 0), port.number, packet)
         if loop.trace != 0:
-            note_drops(loop, world, switch_at(loop.switch, 0))
+            note_pass(loop, world, switch_at(loop.switch, 0))
         serve_ports(loop, world)
     return count
 

@@ -9,11 +9,15 @@ from typing import Final
 
 import numpy as np
 
+from emulator.compiler.steps import STEP_WORDS
+
 BATCH: Final = 32
 """Frames that a system call sends, or that one turn takes from one interface."""
 MAILBOX_SLOTS: Final = 1024
 TRACE_NOTES: Final = 4096
-TRACE_WORDS: Final = 4
+NOTE_WORDS: Final = 4
+"""Of a note in the log of packets; behind them, what a traced program has noted of a table."""
+TRACE_WORDS: Final = NOTE_WORDS + STEP_WORDS
 SLOT_HEADER: Final = 16
 """Of a mailbox's slot: the frame's length and its instant (ns), in front of its bytes."""
 

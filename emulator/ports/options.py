@@ -19,6 +19,8 @@ CPU_PORT: Final = 510
 QUEUE_PACKETS: Final = 64
 MAX_PASSES: Final = 1024
 LOG_LEVELS: Final = {"trace": 10, "debug": 10, "info": 20, "warn": 30, "error": 40, "off": 100}
+PACKET_LOG: Final = "packets"
+"""The logger that has a line for what happens to each packet, at DEBUG."""
 ALL: Final = "all"
 
 _DESCRIPTION: Final = """\

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from emulator.compiler.steps import Steps
+from emulator.ports.memory import NOTE_WORDS
+
 RECEIVED: Final = 0
 SENT: Final = 1
 DROPPED: Final = 2
+APPLIED: Final = 3
 
 REASONS: Final = (
     "the program's wish, in ingress",
@@ -24,9 +28,13 @@ REASONS: Final = (
 """Why packets are dropped, in the order of `emulator.ports.trace.note_drops`."""
 
 
-def tell(words: Sequence[int]) -> str:
-    """A note without its time, in words."""
-    _, what, first, second = words
+def tell(note: Sequence[int], steps: Steps | None) -> str:
+    """A note without its time, in words. `steps` are those of the program that runs now, if it is traced."""
+    _, what, first, second = note[:NOTE_WORDS]
+    if what == APPLIED:
+        if steps is None or steps.address != first:
+            return "a table of a program that has been replaced"
+        return steps.tell(note[NOTE_WORDS:])
     if what == RECEIVED:
         return f"packet of {second} bytes received on port {first}"
     if what == SENT:

@@ -23,7 +23,7 @@ from emulator.ports.calls import (
 from emulator.ports.capture import record_frame
 from emulator.ports.memory import BATCH, CONTROL_BYTES, HEADER_BYTES, MESSAGE_BYTES, VIRTIO_HEADER_BYTES
 from emulator.ports.reasons import RECEIVED
-from emulator.ports.trace import note, note_drops
+from emulator.ports.trace import note, note_pass
 from emulator.ports.transmit import serve_ports
 from emulator.runtime.manager import receive
 from emulator.runtime.native import copy, load, load_byte, meta_at, native, port_at, store, store_byte, switch_at
@@ -106,7 +106,7 @@ def enter(loop: Any, world: Any, nic: Any, packet: Any, length: Any) -> None:
         note(loop, world, RECEIVED, port.number, length)
     receive(world, switch_at(loop.switch, 0), port.number, packet)
     if loop.trace != 0:
-        note_drops(loop, world, switch_at(loop.switch, 0))
+        note_pass(loop, world, switch_at(loop.switch, 0))
 
 
 @native

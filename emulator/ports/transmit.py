@@ -14,7 +14,7 @@ from emulator.ports.memory import (
     SLOT_HEADER,
 )
 from emulator.ports.reasons import SENT
-from emulator.ports.trace import note, note_drops
+from emulator.ports.trace import note, note_pass
 from emulator.runtime.events import push
 from emulator.runtime.manager import depart
 from emulator.runtime.memory import ALLOWANCE, EVENT_PORT, NONE
@@ -99,9 +99,9 @@ def serve_ports(loop: Any, world: Any) -> None:
             packet = dequeue(world, port, index, highest_bit(port.backlog))
             leaves = depart(world, port, index, packet)
             if loop.trace != 0:
+                note_pass(loop, world, switch_at(loop.switch, 0))
                 if leaves:
                     note(loop, world, SENT, port.number, meta_at(world.meta, packet).length)
-                note_drops(loop, world, switch_at(loop.switch, 0))
             if leaves:
                 if index == loop.cpu_port:
                     to_controller(loop, world, port, packet)

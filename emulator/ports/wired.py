@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 from emulator.ports.engine import WireEngine
 from emulator.ports.links import LinkWatch
+from emulator.ports.options import PACKET_LOG
 from emulator.ports.reasons import tell
 from emulator.ports.sockets import Interface, PortError, open_interface
 from emulator.runtime.engine import MAX_FRAME
@@ -30,7 +31,7 @@ _PCAP_SNAPLEN: Final = 65535
 _PCAP_ETHERNET: Final = 1
 
 log = logging.getLogger(__name__)
-packets = logging.getLogger("packets")
+packets = logging.getLogger(PACKET_LOG)
 """Its level decides whether each packet is logged: DEBUG when a switch is made, and it is."""
 
 
@@ -218,8 +219,10 @@ class WiredSwitch:
                 )
 
     def _log_packets(self) -> None:
+        state = self.switch.state
+        steps = None if state is None else state.steps
         for note in self._engine.notes():
-            packets.debug("[%d.%06d] %s", note[0] // 10**9, note[0] // 1000 % 10**6, tell(note))
+            packets.debug("[%d.%06d] %s", note[0] // 10**9, note[0] // 1000 % 10**6, tell(note, steps))
         lost = int(self._engine.loop.trace_lost)
         if lost > self._notes_lost:
             packets.warning(

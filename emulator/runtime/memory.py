@@ -145,6 +145,7 @@ SWITCH: Final = _record(
     "reparse",
     "preserve",
     "state",
+    "steps",  # address of the notes of what tables do (`emulator.compiler.steps`); 0: the program is not traced
     "phv_bytes",
     "port_index",  # address of int64[PORT_NUMBERS]: index into ports, or -1
     "groups",  # address of GROUP[group_count], by group id

@@ -136,6 +136,7 @@ class State:
     def __init__(self) -> None:
         self.counts = np.zeros(4, np.int64)
         self.clock = Clock()
+        self.steps = None
         self.address = int(self.counts.ctypes.data)
 
     def set_ports_down(self, ports: Any) -> None:

@@ -18,7 +18,7 @@ from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 
 from emulator.ports.options import Options, UsageError, parse, parse_rate
-from tests.emulator.network import Network, needs_namespaces, network
+from tests.emulator.network import Network, eventually, needs_namespaces, network
 from wire.int_md import probe_frame
 
 PAIRS = Path(__file__).parent / "programs" / "pairs.json"
@@ -190,16 +190,19 @@ def test_a_signal_ends_it_with_its_counters(net: Network, number: signal.Signals
 
 
 @needs_namespaces
-def test_a_log_file_has_a_line_for_each_packet(net: Network, tmp_path: Path) -> None:
+def test_a_log_file_has_lines_for_each_packet_and_its_tables(net: Network, tmp_path: Path) -> None:
     log = tmp_path / "log"
     address = ["--grpc-server-addr", "127.0.0.1:0"]
-    with running(*attached(net), *address, "--log-file", str(log), "-L", "debug", str(PAIRS)):
-        net.send(1, FRAME)
-        assert net.receive(2, 1) == [FRAME]
+    datagram = Ether(dst="02:00:00:00:00:09") / IP(src="10.0.0.9", dst="10.0.0.2") / UDP(chksum=0) / bytes(58)
+    with running(*attached(net), *address, "--log-file", str(log), "-L", "debug", str(BUILD / "fabric.json")):
+        net.send(1, bytes(datagram))
+        assert eventually(lambda: "dropped" in log.read_text())
     lines = [line.partition("[packets] ")[2].partition("] ")[2] for line in log.read_text().splitlines()]
     assert [line for line in lines if line] == [
         "packet of 100 bytes received on port 1",
-        "packet of 100 bytes leaves through port 2",
+        "table FabricIngress.node_address: miss for hdr.ipv4.dst_addr=0xa000002: NoAction()",
+        "table FabricIngress.routing.routes: miss for hdr.ipv4.dst_addr=0xa000002: no action",
+        "packet dropped for the program's wish, in ingress",
     ]
 
 

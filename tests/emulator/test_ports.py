@@ -18,6 +18,7 @@ from scapy.layers.l2 import Dot1Q, Ether
 from scapy.utils import rdpcap
 
 from emulator.entries import ActionCall, ActionSet, Exact, Lpm, Replica, TableEntry, WeightedAction
+from emulator.ports.reasons import APPLIED, tell
 from emulator.ports.sockets import PortError
 from emulator.ports.wired import WiredSwitch
 from emulator.switch import PortConfig, Switch
@@ -47,9 +48,9 @@ def pairs(**config: Any) -> Switch:
     return switch
 
 
-def fabric(**config: Any) -> Switch:
+def fabric(*, traced: bool = False, **config: Any) -> Switch:
     """Routes 10.0.0.n to port n; the control class goes first."""
-    switch = Switch(1, ports=[1, 2, 3], port=PortConfig(**config))
+    switch = Switch(1, ports=[1, 2, 3], port=PortConfig(**config), traced=traced)
     switch.load(FABRIC.read_bytes())
     state: Any = switch.state
     for port in (1, 2, 3):
@@ -417,6 +418,32 @@ def test_a_log_of_packets(net: Network, caplog: pytest.LogCaptureFixture) -> Non
         net.send(1, *numbered(3))
         assert len(net.receive(2, 3)) == 3
     assert not caplog.records
+
+
+def test_a_log_of_what_tables_do(net: Network, caplog: pytest.LogCaptureFixture) -> None:
+    """Of a traced program. What was noted of one that has been replaced meanwhile nobody can tell any more."""
+    made = fabric(traced=True)
+    with caplog.at_level("DEBUG", logger="packets"), WiredSwitch(made, net.interfaces):
+        net.send(1, packet(2, size=100))
+        assert len(net.receive(2, 1)) == 1
+        net.send(1, packet(9, size=90))
+        assert eventually(lambda: made.counters.ingress_drops == 1)
+    said = [record.getMessage().split("] ")[1] for record in caplog.records if record.name == "packets"]
+    assert said == [
+        "packet of 100 bytes received on port 1",
+        "table FabricIngress.node_address: miss for hdr.ipv4.dst_addr=0xa000002: NoAction()",
+        "table FabricIngress.routing.routes: hit for hdr.ipv4.dst_addr=0xa000002: "
+        "FabricIngress.routing.forward(port=0x2, src_mac=0x200000000aa, dst_mac=0x20000000002)",
+        "table FabricIngress.traffic_class: miss for hdr.ipv4.dscp=0x0: NoAction()",
+        "table FabricEgress.marking: miss for standard_metadata.egress_port=0x2: NoAction()",
+        "packet of 100 bytes leaves through port 2",
+        "packet of 90 bytes received on port 1",
+        "table FabricIngress.node_address: miss for hdr.ipv4.dst_addr=0xa000009: NoAction()",
+        "table FabricIngress.routing.routes: miss for hdr.ipv4.dst_addr=0xa000009: no action",
+        "packet dropped for the program's wish, in ingress",
+    ]
+    note = [0, APPLIED, 1, 0, *[0] * 12]
+    assert tell(note, made.state.steps) == "a table of a program that has been replaced"  # type: ignore[union-attr]
 
 
 def test_captures_of_what_came_and_went(net: Network, tmp_path: Path) -> None:

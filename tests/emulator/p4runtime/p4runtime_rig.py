@@ -39,8 +39,11 @@ class RecordingDatapath:
         self.replication = ReplicationEngine(lambda _: None, nullcontext)
         self.sent: list[bytes] = []
 
+    def compile(self, json: bytes) -> Program:
+        return Program.load(json)
+
     def load(self, json: bytes) -> None:
-        self.program = Program.load(json)
+        self.program = self.compile(json)
         self.state = self.program.new_state()
 
     def paused(self) -> AbstractContextManager[object]:

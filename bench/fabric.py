@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import AsyncExitStack
 
 from controller.memory import FabricMemory
 from controller.placement import Placement
 from controller.plan import JobPlan, JobSpec, Marking, base_state, fabric_state, job_plan
 from controller.reconcile import reconcile_all
-from controller.session import Pipeline, SwitchSession
-from p4src import FABRIC_JSON, FABRIC_P4INFO
+from experiments.sessions import open_sessions
 from topologies import Routes, Topology
 
 
@@ -26,15 +24,6 @@ async def write_job(
     allotments = FabricMemory(topology).allot(spec.job, sorted(nodes), spec.slots)
     plan = job_plan(topology, routes, spec, placement, 1, allotments)
     bases = {switch.name: base_state(topology, routes, switch.name) for switch in topology.switches}
-    async with AsyncExitStack() as stack:
-        pipeline = Pipeline(FABRIC_P4INFO, FABRIC_JSON)
-        sessions = {
-            switch.name: await stack.enter_async_context(
-                SwitchSession(
-                    switch.name, addresses[switch.name], device_id=switch.device_id, pipeline=pipeline, timeout_s=60.0
-                )
-            )
-            for switch in topology.switches
-        }
+    async with open_sessions(topology, addresses) as sessions:
         await reconcile_all(sessions, fabric_state(topology, bases, [plan], marking))
     return plan

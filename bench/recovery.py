@@ -29,9 +29,8 @@ from bench.measure import Aim, Figure
 from controller.controller import Controller, Options
 from controller.placement import Placement, PlacementError, Problem
 from controller.service import ControlService
-from controller.session import Pipeline, SwitchSession
+from experiments.sessions import open_sessions
 from hosts import ControlClient
-from p4src import FABRIC_JSON, FABRIC_P4INFO
 from topologies import Endpoint, Host, Link, Routes, Switch, Topology, mininet_fabric
 from topologies.mininet_fabric import MininetFabric
 from wire import control_pb2 as pb
@@ -45,7 +44,6 @@ _SPINES: Final = ("rs3", "rs4")
 _STEPS: Final = 20
 """Sums before anything breaks."""
 _GRPC_PORT: Final = 50_971
-_ANSWER_S: Final = 60.0
 _LIMIT_S: Final = 60.0
 _LOOK_S: Final = 0.01
 
@@ -129,18 +127,7 @@ async def _run(first_port: int) -> tuple[float, float]:
     async with AsyncExitStack() as stack:
         network = stack.enter_context(MininetFabric(topology, first_grpc_port=first_port))
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="weir-bench-"))
-        sessions = {
-            node.name: await stack.enter_async_context(
-                SwitchSession(
-                    node.name,
-                    network.addresses[node.name],
-                    device_id=node.device_id,
-                    pipeline=Pipeline(FABRIC_P4INFO, FABRIC_JSON),
-                    timeout_s=_ANSWER_S,
-                )
-            )
-            for node in topology.switches
-        }
+        sessions = await stack.enter_async_context(open_sessions(topology, network.addresses))
         lease_ns = int(1e9 * LEASE_S)
         options = Options(probe_period_ns=lease_ns // 10, solve_period_ns=0, lease_ns=lease_ns, stuck_ns=3 * lease_ns)
         controller = Controller(topology, Routes(topology), sessions, _AtASpine(), options, time.monotonic_ns())

@@ -26,7 +26,6 @@ import numpy as np
 from controller.controller import Controller, Message, Options
 from controller.placement import Placement, Problem
 from controller.plan import JobSpec, Marking
-from controller.session import Pipeline, SwitchSession
 from controller.strategies import strategy
 from controller.tables import DROP_REASONS, DROPS
 from emulator.fabric import Fabric
@@ -35,13 +34,14 @@ from emulator.switch import Switch
 from experiments.agents import HostAgent, VirtualHost, VirtualWorker
 from experiments.config import RunConfig
 from experiments.errors import ExperimentError
+from experiments.sessions import open_sessions
 from experiments.training import Floats
 from hosts.quantization import chunk_count
 from hosts.server import ParameterServerCore
 from hosts.sharding import ShardedDriver
 from hosts.tensors import Reduced, Tensor
 from hosts.worker import WorkerCore, WorkerOptions
-from p4src import FABRIC_JSON, FABRIC_P4INFO
+from p4src import FABRIC_JSON
 from topologies import Endpoint, Routes
 from wire.aggregation import HEADER_BYTES, MESSAGE_BYTES
 from wire.control import Pause, Resume, ServerPlan, WorkerPlan
@@ -163,11 +163,8 @@ class Cluster:
         self._rpc = P4RuntimeServer(self._switches.values())
         self._rpc.start()
         self._stack.callback(self._rpc.stop)
-        sessions: dict[str, SwitchSession] = {}
-        pipeline = Pipeline(FABRIC_P4INFO, FABRIC_JSON)
-        for switch in self.topology.switches:
-            session = SwitchSession(switch.name, self._rpc.address, device_id=switch.device_id, pipeline=pipeline)
-            sessions[switch.name] = await self._stack.enter_async_context(session)
+        addresses = dict.fromkeys(self._switches, self._rpc.address)
+        sessions = await self._stack.enter_async_context(open_sessions(self.topology, addresses))
         control = self.config.control
         self._controller = Controller(
             self.topology,

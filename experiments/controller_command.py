@@ -23,11 +23,8 @@ from wire.control_channel import DEFAULT_ADDRESS, Tls
 if TYPE_CHECKING:
     from controller.session import SwitchSession
 
-_CONNECT_S = 60.0
-"""A program's first start on a machine compiles it."""
-
 _ANSWER_S = 5.0
-"""Everything else waits so long for a switch that hangs."""
+"""Whatever needs no program compiled waits so long for a switch that hangs."""
 
 _STUCK_LEASES = 3
 """A worker that lives and has waited without a round for so many leases gets its job a new generation."""
@@ -141,11 +138,10 @@ async def _serve(settings: _Settings) -> None:
     from controller.journal import Journal
     from controller.metrics import serve as serve_metrics
     from controller.service import ControlService
-    from controller.session import Pipeline, SwitchSession
     from controller.strategies import strategy as strategy_named
-    from p4src import FABRIC_JSON, FABRIC_P4INFO
+    from experiments.sessions import open_sessions
 
-    topology, pipeline = settings.topology, Pipeline(FABRIC_P4INFO, FABRIC_JSON)
+    topology = settings.topology
     options = Options(
         probe_period_ns=settings.probe_ns,
         solve_period_ns=settings.solve_ns,
@@ -154,19 +150,11 @@ async def _serve(settings: _Settings) -> None:
         stuck_ns=_STUCK_LEASES * settings.lease_ns,
     )
     async with AsyncExitStack() as stack:
-        sessions: dict[str, SwitchSession] = {}
-        for node in topology.switches:
-            session = SwitchSession(
-                node.name,
-                settings.addresses[node.name],
-                device_id=node.device_id,
-                pipeline=pipeline,
-                timeout_s=_CONNECT_S,
-                answer_s=_ANSWER_S,
-                election_id=settings.election_id,
-                standby=True,
+        sessions = await stack.enter_async_context(
+            open_sessions(
+                topology, settings.addresses, answer_s=_ANSWER_S, election_id=settings.election_id, standby=True
             )
-            sessions[node.name] = await stack.enter_async_context(session)
+        )
         await _until_primary(sessions)
         keeper = Controller(
             topology,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Mapping
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,9 +17,6 @@ from topologies.mininet_fabric import FIRST_GRPC_PORT, MininetFabric, SwitchKind
 
 if TYPE_CHECKING:
     from controller.entries import SwitchState
-
-_ANSWER_S = 60.0
-"""A program's first start on a machine compiles it."""
 
 _console = Console(stderr=True, highlight=False)
 
@@ -68,24 +64,11 @@ async def install_base_plan(topology: Topology, addresses: Mapping[str, str]) ->
     """
     from controller.plan import base_state
     from controller.reconcile import reconcile_all, verify
-    from controller.session import Pipeline, SwitchSession
-    from p4src import FABRIC_JSON, FABRIC_P4INFO
+    from experiments.sessions import open_sessions
 
-    routes, pipeline = Routes(topology), Pipeline(FABRIC_P4INFO, FABRIC_JSON)
+    routes = Routes(topology)
     states = {switch.name: base_state(topology, routes, switch.name) for switch in topology.switches}
-    async with AsyncExitStack() as stack:
-        sessions = {
-            switch.name: await stack.enter_async_context(
-                SwitchSession(
-                    switch.name,
-                    addresses[switch.name],
-                    device_id=switch.device_id,
-                    pipeline=pipeline,
-                    timeout_s=_ANSWER_S,
-                )
-            )
-            for switch in topology.switches
-        }
+    async with open_sessions(topology, addresses) as sessions:
         await reconcile_all(sessions, states)
         for name, session in sessions.items():
             if diff := await verify(session, states[name]):

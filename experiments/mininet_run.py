@@ -27,17 +27,17 @@ import numpy as np
 from controller.controller import Controller, Options
 from controller.plan import Marking
 from controller.service import ControlService
-from controller.session import Pipeline, SwitchSession
+from controller.session import SwitchSession
 from controller.strategies import strategy as strategy_named
 from controller.tables import DROP_REASONS, DROPS
 from experiments.cluster import ADAPTIVE, gradient_bytes, gradient_rounds
 from experiments.config import FlowConfig, RunConfig
 from experiments.errors import ExperimentError
 from experiments.record import MininetResult, StrategyResult
+from experiments.sessions import open_sessions
 from experiments.training import load_digits
 from experiments.worker_process import WorkerReport, WorkerTask
 from hosts import ControlClient
-from p4src import FABRIC_JSON, FABRIC_P4INFO
 from topologies import Routes
 from topologies.mininet_fabric import MininetFabric, SwitchKind
 from wire import control_pb2 as pb
@@ -50,7 +50,6 @@ OTHER_TRAFFIC_BPS: Final = {SwitchKind.WEIR: 20_000_000, SwitchKind.BMV2: 2_000_
 
 _LEASE_NS: Final = 20_000_000_000
 _STEP_S: Final = 120.0
-_ANSWER_S: Final = 60.0
 _LOOK_S: Final = 0.2
 _ONE_THREAD: Final = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 """Many processes share few cores."""
@@ -73,7 +72,7 @@ async def run_in_mininet(
     started = time.perf_counter()
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="weir-run-")))
-        sessions = await _open_sessions(stack, fabric)
+        sessions = await stack.enter_async_context(open_sessions(fabric.topology, fabric.addresses))
         controller = _controller(config, virtual.strategy, fabric, sessions)
         await controller.start()
         drops_before = await _switch_drops(sessions)
@@ -112,22 +111,6 @@ async def run_in_mininet(
         by_rank = await reports
         drops = {reason: count - drops_before[reason] for reason, count in (await _switch_drops(sessions)).items()}
         return _result(virtual.strategy, fabric, by_rank, drops, trees, generation, other.notes, started)
-
-
-async def _open_sessions(stack: AsyncExitStack, fabric: MininetFabric) -> dict[str, SwitchSession]:
-    pipeline = Pipeline(FABRIC_P4INFO, FABRIC_JSON)
-    return {
-        switch.name: await stack.enter_async_context(
-            SwitchSession(
-                switch.name,
-                fabric.addresses[switch.name],
-                device_id=switch.device_id,
-                pipeline=pipeline,
-                timeout_s=_ANSWER_S,
-            )
-        )
-        for switch in fabric.topology.switches
-    }
 
 
 def _controller(

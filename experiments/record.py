@@ -50,12 +50,25 @@ class MoveRecord(_Record):
     """Which of the job's servers it is about, by its place among them."""
 
 
-class StrategyResult(_Record):
-    """What one strategy did with the job."""
+class _Timed(_Record):
+    """What one strategy did with the job, somewhere."""
 
     strategy: str
     iteration_ns: list[int]
     """Completion time of each step's aggregation phase: gradients handed over until the last worker has the total."""
+
+    @property
+    def mean_ms(self) -> float:
+        return float(np.mean(self.iteration_ns)) / 1e6
+
+    @property
+    def p95_ms(self) -> float:
+        return float(np.percentile(self.iteration_ns, 95)) / 1e6
+
+
+class StrategyResult(_Timed):
+    """What one strategy did with the job in the virtual fabric."""
+
     sums: list[str]
     """SHA-256 of each step's sum, the same at every worker."""
     busiest_link: str
@@ -82,27 +95,18 @@ class StrategyResult(_Record):
     """Wall-clock time of each placement decision."""
     wall_s: float
 
-    @property
-    def mean_ms(self) -> float:
-        return float(np.mean(self.iteration_ns)) / 1e6
-
-    @property
-    def p95_ms(self) -> float:
-        return float(np.percentile(self.iteration_ns, 95)) / 1e6
-
     def reproducible(self) -> dict[str, object]:
         """The figures that a replay must reproduce."""
         return self.model_dump(exclude={"solver_ms", "wall_s"})
 
 
-class MininetResult(_Record):
-    """What one strategy did with the same job in Mininet: real processes and packets. Times are the machine's."""
+class MininetResult(_Timed):
+    """What one strategy did with the same job in Mininet: real processes and packets. Times are the machine's; they
+    begin when the last worker has handed its gradient over.
+    """
 
-    strategy: str
     switch: str
     """What every switch ran: weir or bmv2."""
-    iteration_ns: list[int]
-    """As in the virtual fabric: from the last gradient handed over to the last worker's total, wall-clock time."""
     sums: list[str]
     """SHA-256 of each step's sum, the same at every worker."""
     weights: str
@@ -118,14 +122,6 @@ class MininetResult(_Record):
     notes: list[str]
     """What the machine or the switches could not do of what the run asks for."""
     wall_s: float
-
-    @property
-    def mean_ms(self) -> float:
-        return float(np.mean(self.iteration_ns)) / 1e6
-
-    @property
-    def p95_ms(self) -> float:
-        return float(np.percentile(self.iteration_ns, 95)) / 1e6
 
 
 class RunRecord(_Record):

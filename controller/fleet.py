@@ -154,16 +154,19 @@ class Fleet:
     # --- who is lost ---
 
     def end_leases(self, now_ns: int) -> None:
+        lease_ns = self.options.lease_ns or 0
+        lost: dict[int, dict[str, str]] = {}
         for number, host in self.leases.expire(now_ns):
             self.counts.leases_expired += 1
             job = self.jobs[number]
-            lease_ns = self.options.lease_ns or 0
             if job.must_wait_for(host):
                 job.silent[host] = now_ns - lease_ns
                 if job.move is None:
                     self.begin(number, job, f"{host} is silent", now_ns)
             else:
-                self.lose(number, job, {host: f"{host} was silent for {lease_ns / 1e9:g} s"}, now_ns)
+                lost.setdefault(number, {})[host] = f"{host} was silent for {lease_ns / 1e9:g} s"
+        for number, hosts in lost.items():
+            self.lose(number, self.jobs[number], hosts, now_ns)
 
     def fail(self, job: int, host: str, why: str, now_ns: int) -> None:
         running = self.job(job)

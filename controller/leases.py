@@ -34,10 +34,11 @@ class Leases(Generic[Key]):
         return key in self._renewed_ns
 
     def expire(self, now_ns: int) -> list[Key]:
-        """The leases that have run out, which end with this, in the order of their beginning."""
+        """The leases that have run out, which end with this; who was silent for longest comes first."""
         if self.lease_ns is None:
             return []
         out = [key for key, renewed_ns in self._renewed_ns.items() if now_ns - renewed_ns >= self.lease_ns]
+        out.sort(key=self._renewed_ns.__getitem__)
         for key in out:
             del self._renewed_ns[key]
         return out

@@ -131,6 +131,18 @@ async def test_a_job_that_cannot_go_on_is_aborted_and_every_worker_told_why(
     assert set(bench.controller.memory.jobs_that_fit(1024).values()) == {1}
 
 
+async def test_hosts_that_fail_at_once_are_lost_at_once(bench: Bench) -> None:
+    for number, policy in enumerate((ABORT, CONTINUE), 1):
+        await bench.admit(JobSpec(number, WORKERS, SERVER, slots=16, window=8, policy=policy))
+    await bench.run(6 * MS)
+    bench.silent |= {"h2", "h1"}
+    await bench.run(200 * MS)
+    both = "h1 was silent for 0.03 s; h2 was silent for 0.03 s"
+    assert bench.controller.aborted == {1: f"{both}, and the job's policy is to abort"}
+    assert (set(bench.controller.jobs[2].workers), bench.controller.jobs[2].generation) == ({"h4"}, 2)
+    assert bench.controller.counts.leases_expired == 4
+
+
 @pytest.mark.parametrize("spares", [(), (SPARE,)])
 async def test_when_the_server_dies_another_root_is_found(bench: Bench, spares: tuple[str, ...]) -> None:
     bench.controller.strategy = Fixed(AT_SERVER)

@@ -31,6 +31,9 @@ def test_a_lease_runs_out_once_and_begins_with_its_first_renewal() -> None:
     assert leases.expire(99) == []
     leases.renew("b", 100)
     assert leases.lives("b")
+    leases.renew("c", 101)
+    leases.renew("b", 102)
+    assert leases.expire(200) == ["c", "b"]
     for_ever = Leases[str](None)
     for_ever.renew("a", 0)
     assert (for_ever.expire(1 << 60), for_ever.deadline_ns) == ([], None)

@@ -110,9 +110,6 @@ class SwitchState:
                 raise ValueError(f"two different items for one key: {by_key[item.key]}  and  {item}")
         return cls(by_key)
 
-    def __or__(self, other: SwitchState) -> SwitchState:
-        return SwitchState.of([*self.items.values(), *other.items.values()])
-
     def lines(self) -> frozenset[str]:
         """One readable line per item: the whole state, for people and tests."""
         return frozenset(map(str, self.items.values()))

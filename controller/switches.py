@@ -114,9 +114,9 @@ class Switches:
         lost = [f"{name} is lost" for name in names if name in self.lost]
         return "; ".join([*lost, *(str(self.troubles[name]) for name in names if name in self.troubles)])
 
-    def raise_trouble(self, names: Iterable[str] | None = None) -> None:
-        """Raise the first trouble of these switches (of all by default), if there is any."""
-        for name in self.troubles if names is None else names:
+    def raise_trouble(self, names: Iterable[str]) -> None:
+        """Raise the first trouble of these switches, if there is any."""
+        for name in names:
             if name in self.troubles:
                 raise self.troubles[name]
 

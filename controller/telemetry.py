@@ -75,11 +75,8 @@ class Snapshot:
 
     @property
     def loads(self) -> Mapping[Endpoint, LinkLoad]:
-        """As placement takes them; what was never measured has no age."""
-        return {
-            link: LinkLoad(view.background_bps, view.queue_packets, None if link in self.unmeasured else view.age_ns)
-            for link, view in self.links.items()
-        }
+        """As placement takes them."""
+        return {link: LinkLoad(view.background_bps, view.queue_packets) for link, view in self.links.items()}
 
     @property
     def is_fresh(self) -> bool:
@@ -100,16 +97,14 @@ class Snapshot:
 class Telemetry:
     """Collects the reports of a plan's probes."""
 
-    def __init__(
-        self, topology: Topology, probes: Sequence[Probe], *, period_ns: int, time_constant_ns: int | None = None
-    ) -> None:
-        """`time_constant_ns` is T of the averages; two periods if not given."""
+    def __init__(self, topology: Topology, probes: Sequence[Probe], *, period_ns: int) -> None:
+        """T of the averages is two periods."""
         self.period_ns = period_ns
         self.rejected = 0
         """Packet-ins that were no probe of ours: malformed, unknown, or received before."""
         self.unknown_hops = 0
         """Reports of a node or port that the topology does not have."""
-        self._time_constant_ns = time_constant_ns or 2 * period_ns
+        self._time_constant_ns = 2 * period_ns
         self._shortest_ns = max(period_ns // 8, 1)
         self.links: tuple[Endpoint, ...] = tuple(e for e in topology.directed_links if topology.is_switch(e.node))
         self._capacity = np.array([topology.link_at(e).rate_bps / 8 for e in self.links])

@@ -25,8 +25,6 @@ class LinkLoad:
     """Others' traffic, in bit/s."""
     queue_packets: float = 0.0
     """Depth of the egress queue."""
-    age_ns: int | None = None
-    """Of the newest report; None: assumed, not measured."""
 
 
 IDLE: Final = LinkLoad()

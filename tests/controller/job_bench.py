@@ -278,9 +278,11 @@ async def make_bench(
     bench = Bench(topology, pipeline, options, journal)
     try:
         await bench.start_controller(strategy)
-        yield bench
+        try:
+            yield bench
+        finally:
+            await bench.stop_controller()
     finally:
-        await bench.stop_controller()
         for rpc in bench.rpc.values():
             rpc.stop()
 

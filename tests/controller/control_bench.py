@@ -25,7 +25,7 @@ from wire.control_channel import Tls
 from wire.control_messages import ATTEND, END_JOB, LIST_JOBS, REGISTER
 
 TOPOLOGY: Final = leaf_spine(1, 1, 4)
-ANSWER_S: Final = 20.0
+ANSWER_S: Final = 60.0
 
 
 @dataclass
@@ -112,7 +112,11 @@ async def bench(
             await switch.start()
             stack.push_async_callback(switch.stop)
             session = SwitchSession(
-                node.name, switch.address, device_id=node.device_id, pipeline=Pipeline(FABRIC_P4INFO, FABRIC_JSON)
+                node.name,
+                switch.address,
+                device_id=node.device_id,
+                pipeline=Pipeline(FABRIC_P4INFO, FABRIC_JSON),
+                timeout_s=ANSWER_S,
             )
             sessions[node.name] = await stack.enter_async_context(session)
         options = Options(probe_period_ns=10**12, solve_period_ns=0, lease_ns=lease_ns)

@@ -258,14 +258,14 @@ class Bench:
         rpc.start()
         counted = self._counts(name)
         self._seen[name] = ins - counted[0], outs - counted[1]
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while session.openings == before:
                 await asyncio.sleep(0.005)
 
     async def _break_session(self, name: str) -> None:
         self.dead.add(name)
         await asyncio.to_thread(self.rpc[name].stop)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while self.controller.sessions[name].is_up:
                 await asyncio.sleep(0.005)
 

@@ -67,7 +67,9 @@ async def bench(pipeline: Pipeline) -> AsyncIterator[Bench]:
             fakes[switch.name] = fake = FakeSwitch()
             await fake.start()
             stack.push_async_callback(fake.stop)
-            session = SwitchSession(switch.name, fake.address, device_id=switch.device_id, pipeline=pipeline)
+            session = SwitchSession(
+                switch.name, fake.address, device_id=switch.device_id, pipeline=pipeline, timeout_s=60
+            )
             sessions[switch.name] = await stack.enter_async_context(session)
         controller = Controller(FABRIC, Routes(FABRIC), sessions, strategy, OPTIONS)
         await controller.start()

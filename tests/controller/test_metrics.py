@@ -86,7 +86,7 @@ async def test_the_page_is_served_and_nothing_else(bench: Bench) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(request)
         writer.write_eof()
-        answer = await asyncio.wait_for(reader.read(), 10)
+        answer = await asyncio.wait_for(reader.read(), 60)
         writer.close()
         return answer
 

@@ -43,7 +43,7 @@ BASE: list[Item] = [
 
 
 def open_session(fake: FakeSwitch, pipeline: Pipeline) -> SwitchSession:
-    return SwitchSession("s1", fake.address, device_id=1, pipeline=pipeline)
+    return SwitchSession("s1", fake.address, device_id=1, pipeline=pipeline, timeout_s=60)
 
 
 async def held(session: SwitchSession) -> SwitchState:

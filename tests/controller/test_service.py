@@ -142,7 +142,7 @@ async def test_once_the_controller_has_ended_everyone_is_told(
     monkeypatch.setattr(Controller, "deadline_ns", 0)
     refused = (grpc.StatusCode.UNAVAILABLE, "the controller has ended: another controller has taken over s1")
     with suppress(NotPrimary):
-        await asyncio.wait_for(service.service.wait(), 10)
+        await asyncio.wait_for(service.service.wait(), 60)
     assert await refusal(service.register(workers=WORKERS)) == refused
     await service.service.__aexit__(None, None, None)
     assert "the controller has ended: another controller has taken over s1" in caplog.text

@@ -37,7 +37,7 @@ async def rpc() -> AsyncIterator[P4RuntimeServer]:
 
 
 async def eventually(what: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not what():
             await asyncio.sleep(0.01)
 
@@ -47,7 +47,7 @@ async def test_the_higher_election_id_takes_over_and_the_next_one_is_promoted_wh
 ) -> None:
     def session(election_id: int, standby: bool = False) -> SwitchSession:
         return SwitchSession(
-            "s1", rpc.address, device_id=1, pipeline=pipeline, election_id=election_id, standby=standby
+            "s1", rpc.address, device_id=1, pipeline=pipeline, timeout_s=60, election_id=election_id, standby=standby
         )
 
     async with session(10) as old:
@@ -70,7 +70,7 @@ async def test_the_higher_election_id_takes_over_and_the_next_one_is_promoted_wh
             promoted = asyncio.create_task(old.until_primary())
             await asyncio.sleep(0)
             assert not promoted.done()
-        await asyncio.wait_for(promoted, 10)
+        await asyncio.wait_for(promoted, 60)
         assert (old.deposed, old.openings) == (False, 2)
         await old.write(deletes=[OTHER])
         assert (await old.read()).lines() == {str(MINE)}
@@ -78,14 +78,14 @@ async def test_the_higher_election_id_takes_over_and_the_next_one_is_promoted_wh
 
 async def test_a_standby_waits_for_its_turn_and_does_not_disturb(rpc: P4RuntimeServer, pipeline: Pipeline) -> None:
     def session(**how: Any) -> SwitchSession:
-        return SwitchSession("s1", rpc.address, device_id=1, pipeline=pipeline, **how)
+        return SwitchSession("s1", rpc.address, device_id=1, pipeline=pipeline, timeout_s=60, **how)
 
     async with session() as primary, session(election_id=3, standby=True) as standby:
         assert (standby.is_up, standby.is_primary, standby.openings) == (True, False, 0)
         assert not standby.deposed  # it never had the switch
         await primary.write(inserts=[MINE])
         await primary.__aexit__(None, None, None)
-        await asyncio.wait_for(standby.until_primary(), 10)
+        await asyncio.wait_for(standby.until_primary(), 60)
         await standby.write(inserts=[OTHER])
         assert (await standby.read()).lines() == {str(MINE), str(OTHER)}
 
@@ -94,7 +94,9 @@ async def test_a_controller_that_another_has_taken_over_from_leaves_the_fabric_a
     rpc: P4RuntimeServer, pipeline: Pipeline
 ) -> None:
     def session(name: str, device_id: int, election_id: int) -> SwitchSession:
-        return SwitchSession(name, rpc.address, device_id=device_id, pipeline=pipeline, election_id=election_id)
+        return SwitchSession(
+            name, rpc.address, device_id=device_id, pipeline=pipeline, timeout_s=60, election_id=election_id
+        )
 
     names = [(node.name, node.device_id) for node in RACK.switches]
     old = {name: await session(name, device, 1).__aenter__() for name, device in names}

@@ -54,7 +54,7 @@ class Network:
         for frame in frames:
             self.far[port].send(frame)
 
-    def receive(self, port: int, count: int, seconds: float = 5.0) -> list[bytes]:
+    def receive(self, port: int, count: int, seconds: float = 30.0) -> list[bytes]:
         """The next frames behind a port: `count` of them, or those that came within some seconds."""
         frames: list[bytes] = []
         deadline = time.monotonic() + seconds
@@ -115,7 +115,7 @@ def ip(arguments: str) -> None:
     subprocess.run(["ip", *arguments.split()], check=True)
 
 
-def eventually(holds: Callable[[], object], seconds: float = 5.0) -> bool:
+def eventually(holds: Callable[[], object], seconds: float = 30.0) -> bool:
     """Whether something becomes true in time."""
     deadline = time.monotonic() + seconds
     while not holds():

@@ -40,7 +40,10 @@ def running(*arguments: str) -> Iterator[subprocess.Popen[str]]:
         yield process
     finally:
         process.terminate()
-        process.communicate(timeout=20)
+        try:
+            process.communicate(timeout=60)
+        finally:
+            process.kill()  # one that does not end must not outlive its test
 
 
 def fails(*arguments: str) -> str:
@@ -176,7 +179,7 @@ def test_a_signal_ends_it_with_its_counters(net: Network, number: signal.Signals
         net.send(1, FRAME)
         assert net.receive(2, 1) == [FRAME]
         process.send_signal(number)
-        said = process.communicate(timeout=20)[0].splitlines()
+        said = process.communicate(timeout=60)[0].splitlines()
     assert process.returncode == 0
     assert said == [
         f"weir-switch: {line}"
@@ -265,7 +268,7 @@ async def control(net: Network, address: str) -> None:
         reading = asyncio.create_task(first_packets(switch, len(probes)))
         await asyncio.sleep(0)  # it listens from now on
         await asyncio.to_thread(net.send, 1, *probes)
-        assert await asyncio.wait_for(reading, 10) == [(1, probe) for probe in probes]
+        assert await asyncio.wait_for(reading, 60) == [(1, probe) for probe in probes]
 
 
 async def first_packets(switch: fy.Switch, count: int) -> list[tuple[object, bytes]]:

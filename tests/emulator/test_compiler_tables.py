@@ -320,12 +320,14 @@ def test_packets_see_entries_whole_while_they_change(program: Program) -> None:
 
     thread = threading.Thread(target=traffic)
     thread.start()
-    for turn in range(4):
-        for i in range(1500):
-            table.insert(TableEntry((Lpm(2 << 24 | i << 8, 24 + turn), Exact(0)), ActionCall(NUMBER, (3,))))
-            table.modify(TableEntry((Lpm(1 << 24, 8), Exact(0)), ActionCall(NUMBER, (1 + i % 2,))))
-        for i in range(1500):
-            table.delete((Lpm(2 << 24 | i << 8, 24 + turn), Exact(0)))
-    stop.set()
-    thread.join()
+    try:
+        for turn in range(4):
+            for i in range(1500):
+                table.insert(TableEntry((Lpm(2 << 24 | i << 8, 24 + turn), Exact(0)), ActionCall(NUMBER, (3,))))
+                table.modify(TableEntry((Lpm(1 << 24, 8), Exact(0)), ActionCall(NUMBER, (1 + i % 2,))))
+            for i in range(1500):
+                table.delete((Lpm(2 << 24 | i << 8, 24 + turn), Exact(0)))
+    finally:
+        stop.set()
+        thread.join()
     assert seen == {1, 2}

@@ -87,7 +87,7 @@ def net() -> Iterator[Network]:
 @needs_namespaces
 def test_interfaces_that_get_more_than_a_port_sends(net: Network) -> None:
     """Two classes into a slow port: exactly what was received has left, waits, or was dropped by its queue."""
-    made = fabric(rate_bps=2e6, queue_packets=16, queue_bytes=12_000)
+    made = fabric(rate_bps=2e5, queue_packets=16, queue_bytes=12_000)
     urgent = [packet(2, mark=i, size=300, dscp=48) for i in range(200)]
     bulk = [packet(2, mark=i, size=1000) for i in range(1000)]
     with WiredSwitch(made, net.interfaces) as wired:

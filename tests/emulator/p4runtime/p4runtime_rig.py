@@ -309,7 +309,7 @@ def batch_errors(error: grpc.RpcError) -> list[tuple[str, str]]:
     return found
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 5.0) -> None:
+def wait_until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
     """Wait for another thread's effect; fails when it does not come."""
     done = threading.Event()
     for _ in range(int(seconds * 500)):

@@ -67,11 +67,11 @@ def test_a_server_goes_on_after_a_client_was_killed_and_stops_while_one_is_stall
         streams = server._devices[1].clients._arbiters[""].clients
         with bad_client(server.address), knocking(server.port):
             assert streams
-        wait_until(lambda: not streams, 60)
+        wait_until(lambda: not streams)
         with bad_client(server.address) as process, knocking(server.port):
             process.send_signal(signal.SIGSTOP)
             server.stop()
-        wait_until(lambda: not server_threads(), 60)
+        wait_until(lambda: not server_threads())
 
 
 def test_weir_switch_ends_while_a_client_writes(tmp_path: Path) -> None:
@@ -112,6 +112,6 @@ def test_a_stopped_server_leaves_the_switch_alone_whatever_was_under_way(monkeyp
             go_on.set()
         stopped.result(60)
         assert asked.result(60) in ("CANCELLED", "UNAVAILABLE")
-        wait_until(lambda: not server_threads(), 60)
+        wait_until(lambda: not server_threads())
         assert (datapath.on_packet_in, datapath.on_digest, datapath.on_poll) == (None, None, None)
         client.channel.close()

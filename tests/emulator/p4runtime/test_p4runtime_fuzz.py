@@ -356,7 +356,7 @@ def wire() -> Iterator[tuple[P4RuntimeServer, Client]]:
         yield server, client
         stream.close()
         client.channel.close()
-    wait_until(lambda: not [t for t in threading.enumerate() if t.ident not in before and "p4runtime" in t.name], 10)
+    wait_until(lambda: not [t for t in threading.enumerate() if t.ident not in before and "p4runtime" in t.name])
 
 
 def test_broken_bytes_get_codes_and_harm_nothing(wire: tuple[P4RuntimeServer, Client]) -> None:

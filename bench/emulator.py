@@ -15,17 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.measure import Aim, Contender, Figure, compare, cpu_seconds
+from bench.traffic import HOST_ADDRESS, JOB, PARENT, PHASES, SMALL_PAYLOAD, SWITCH_ADDRESS, contributions
 from emulator.entries import ActionCall, ActionSet, Exact, Lpm, TableEntry, WeightedAction
-from emulator.switch import PortConfig, Switch
+from emulator.port import PortConfig
+from emulator.switch import Switch
 from p4src import FABRIC_JSON
-from wire.aggregation import LANES, MESSAGE, MessageType, linear_check, make_tag, set_checksum, version_type
+from wire.aggregation import LANES
 from wire.frames import encapsulate
 
 FRAMES: Final = 64
-SWITCH_ADDRESS: Final = 0x0AFF0001
-HOST_ADDRESS: Final = 0x0A000101
-SMALL_PAYLOAD: Final = 22
-"""Makes frames of 64 bytes."""
 
 
 def figures() -> Iterator[Figure]:
@@ -79,58 +77,32 @@ def _contributions() -> Figure:
     """Two children take turns in every slot, so each frame is a full restart or a full addition with its emission."""
     switch = _switch()
     tables = _tables(switch)
-    job, generation, slots = 7, 1, 64
+    generation, slots = 1, 64
     tables["FabricIngress.node_address"].insert(
         TableEntry((Exact(SWITCH_ADDRESS),), ActionCall("FabricIngress.to_node"))
     )
     tables["FabricIngress.aggregation.jobs"].insert(
         TableEntry(
-            (Exact(job), Exact(generation)),
-            ActionCall("FabricIngress.aggregation.inner_node", (0, slots, 0b11, HOST_ADDRESS + 9, 1)),
+            (Exact(JOB), Exact(generation)),
+            ActionCall("FabricIngress.aggregation.inner_node", (0, slots, 0b11, PARENT, 1)),
         )
     )
     for child in range(2):
         tables["FabricIngress.aggregation.members"].insert(
             TableEntry(
-                (Exact(job), Exact(generation), Exact(1 << child), Exact(1 + child), Exact(HOST_ADDRESS + child)),
+                (Exact(JOB), Exact(generation), Exact(1 << child), Exact(1 + child), Exact(HOST_ADDRESS + child)),
                 ActionCall("FabricIngress.aggregation.accept"),
             )
         )
     call = ActionCall("FabricIngress.routing.forward", (3, 0x020000000001, 0x020000000002))
-    tables["FabricIngress.routing.routes"].insert(
-        TableEntry((Lpm(HOST_ADDRESS + 9, 32),), ActionSet((WeightedAction(call),)))
-    )
-    rounds = np.arange(FRAMES) // 2
-    # Four sets of tags, each a quarter of the serial circle ahead of the one before: whatever is sent next, its slots
-    # are older, so that no packet is late in any repetition.
-    messages = np.zeros((4, FRAMES), MESSAGE)
-    rng = np.random.default_rng(1)
-    for phase in range(4):
-        header = messages[phase]["header"]
-        messages[phase]["lanes"] = rng.integers(-(1 << 20), 1 << 20, (FRAMES, LANES))
-        header["version_type"] = version_type(MessageType.CONTRIBUTION)
-        header["job"] = job
-        header["tag"] = make_tag(generation, phase * (1 << 22) + rounds)
-        header["contributors"] = 1 << (np.arange(FRAMES) % 2)
-        header["slot"] = rounds % slots
-        header["window"] = 0xFFFF
-        header["weight"] = 1
-        header["check"] = linear_check(messages[phase]["lanes"], header["weight"])
-        set_checksum(header)
-    flat = messages.reshape(-1)
-    count = len(flat)
-    frames = encapsulate(
-        flat.view(np.uint8).reshape(count, -1),
-        source=HOST_ADDRESS + np.arange(count) % 2,
-        destination=SWITCH_ADDRESS,
-        source_mac=2,
-        destination_mac=1,
-    )
+    tables["FabricIngress.routing.routes"].insert(TableEntry((Lpm(PARENT, 32),), ActionSet((WeightedAction(call),))))
+    frames = np.stack(list(contributions(FRAMES // 2).values()), axis=1).reshape(PHASES * FRAMES, -1)
+    count = len(frames)
     ports = 1 + np.arange(count) % 2
     repeat = 2_000
     sent = switch.process(frames, None, ports, 2)
     assert len(sent.lengths) == count // 2, "every second contribution must complete its round"
-    lanes = np.ascontiguousarray(flat["lanes"]).view(np.uint32)
+    lanes = np.ascontiguousarray(frames[:, -4 * LANES :]).view(np.uint32)
     sums = np.zeros((slots, LANES), np.uint32)
     return compare(
         "aggregation, 256-lane contributions",

@@ -21,8 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.measure import Aim, Figure, cpu_seconds
+from bench.traffic import SMALL_PAYLOAD
 from emulator.entries import ActionCall, Exact, Lpm, Match, TableEntry, Ternary
-from emulator.switch import PortConfig, Switch
+from emulator.port import PortConfig
+from emulator.switch import Switch
 from wire.frames import encapsulate
 
 SIZES: Final = (10, 100, 1_000, 10_000, 100_000)
@@ -36,8 +38,6 @@ RUNS: Final = 7
 GROWTH: Final = 2
 """How many times as much a packet may cost with 100,000 entries as with 10: what a flat lookup may lose to caches."""
 PROGRAM: Final = Path(__file__).parent / "programs" / "lookups.json"
-SMALL_PAYLOAD: Final = 22
-"""Makes frames of 64 bytes."""
 _UDP_PORT: Final = {"hosts": 1, "routes": 2, "rules": 3}
 _WITHOUT_LOOKUP: Final = 4
 _SEND: Final = ActionCall("LookupsIngress.send", (2,))

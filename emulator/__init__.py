@@ -30,8 +30,9 @@ from emulator.entries import (
     WeightedAction,
 )
 from emulator.fabric import Fabric
+from emulator.port import PortConfig, SwitchError
 from emulator.program import MeterRates, Program, ProgramState, UnsupportedProgram
-from emulator.switch import CPU_PORT, PortConfig, Switch, SwitchError
+from emulator.switch import CPU_PORT, Switch
 
 __all__ = [
     "CPU_PORT",

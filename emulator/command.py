@@ -100,8 +100,9 @@ def run(options: Options) -> None:
 
 
 def _make_switch(options: Options) -> Switch:
+    from emulator.port import PortConfig
     from emulator.ports.sockets import check_interface
-    from emulator.switch import PortConfig, Switch
+    from emulator.switch import Switch
 
     for port, name in options.interfaces.items():
         check_interface(name, port)

@@ -12,7 +12,8 @@ Traffic generators (`add_flow`) run natively, and hosts count their frames witho
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from types import EllipsisType
 from typing import Any, Final, NamedTuple
 
@@ -20,10 +21,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emulator.entries import EmulatorError
+from emulator.frames import as_frames, by_size
+from emulator.port import PortConfig, PortCounters, check_config, read_port, set_rate
 from emulator.runtime import memory
 from emulator.runtime.engine import MAX_FRAME, Drained, Due, Engine
 from emulator.runtime.memory import NONE, PRIORITIES, UNLIMITED
-from emulator.switch import PortCounters, Switch, as_frames, read_port
+from emulator.switch import Switch
 
 Endpoint = tuple[str, int]
 """A node's name and the number of one of its ports."""
@@ -127,53 +130,56 @@ class Fabric:
         A switch's port is made if it is not there; a host's NIC has unlimited queues of strict priority. Faults
         are drawn per frame and direction with the given probabilities: `loss`, `duplicate` (a copy arrives right
         behind), `reorder` (arrives up to `reorder_ns` later, uniformly), `corrupt` (one bit flips).
-        Raises FabricError.
+        Raises FabricError; SwitchError for a rate, depth or overhead.
         """
+        where = f"link {_label(a)} to {_label(b)}"
+        config = PortConfig(rate_bps, queue_packets, queue_bytes, overhead_bytes)
+        faults = {
+            "delay_ns": delay_ns,
+            "loss": loss,
+            "duplicate": duplicate,
+            "reorder": reorder,
+            "reorder_ns": reorder_ns,
+            "corrupt": corrupt,
+        }
         if a == b:
             raise FabricError(f"link {_label(a)} to itself")
-        indices = []
+        check_config(where, config)
+        _check_faults(where, faults)
         for end in (a, b):
-            name, number = end
-            if name in self._switches:
-                switch = self._switches[name]
-                if number not in switch.ports:
-                    switch.add_port(number)
-                switch.set_port(
-                    number,
-                    rate_bps=rate_bps,
-                    queue_packets=queue_packets,
-                    queue_bytes=queue_bytes,
-                    overhead_bytes=overhead_bytes,
-                )
-                index = switch.port_index(number)
-                if self._engine.ports.data[index]["peer"] != NONE:
-                    raise FabricError(f"link {_label(a)} to {_label(b)}: {_label(end)} has a link already")
-                self._names[index] = end
-            else:
-                host = self._host(name)
-                if number in host.ports:
-                    raise FabricError(f"link {_label(a)} to {_label(b)}: {_label(end)} has a link already")
-                index = self._engine.add_port(memory.NODE_HOST, host.index, number)
-                host.ports[number] = index
-                self._names[index] = end
-                self._engine.ports.data[index]["rate_bps"] = _rate(end, rate_bps)
-                self._engine.ports.data[index]["overhead_bytes"] = overhead_bytes
-            indices.append(index)
+            if self._has_link(end):
+                raise FabricError(f"{where}: {_label(end)} has a link already")
+        indices = [self._make_end(end, config) for end in (a, b)]
         self._engine.connect(*indices)
         for end, index in zip((a, b), indices, strict=True):
             key = self._key("link", *end)
             self._engine.ports.data[index]["key"] = key
             self._engine.ports.data[index]["digest"] = key
-            self._set_direction(
-                end,
-                index,
-                delay_ns=delay_ns,
-                loss=loss,
-                duplicate=duplicate,
-                reorder=reorder,
-                reorder_ns=reorder_ns,
-                corrupt=corrupt,
-            )
+            self._set_faults(index, faults)
+
+    def _has_link(self, end: Endpoint) -> bool:
+        name, number = end
+        if name not in self._switches:
+            return number in self._host(name).ports
+        switch = self._switches[name]
+        return number in switch.ports and self._engine.ports.data[switch.port_index(number)]["peer"] != NONE
+
+    def _make_end(self, end: Endpoint, config: PortConfig) -> int:
+        """Index of a port that has no link yet; a host's NIC takes of `config` what is not its queues'."""
+        name, number = end
+        if name in self._switches:
+            switch = self._switches[name]
+            if number not in switch.ports:
+                switch.add_port(number)
+            switch.set_port(number, **asdict(config))
+            index = switch.port_index(number)
+        else:
+            host = self._host(name)
+            index = host.ports[number] = self._engine.add_port(memory.NODE_HOST, host.index, number)
+            set_rate(self._engine, index, config.rate_bps)
+            self._engine.ports.data[index]["overhead_bytes"] = config.overhead_bytes
+        self._names[index] = end
+        return index
 
     def set_link(
         self,
@@ -204,18 +210,22 @@ class Fabric:
             "corrupt": corrupt,
         }
         given: dict[str, Any] = {name: value for name, value in faults.items() if value is not ...}
+        where = f"link at {_label(end)}"
+        _check_faults(where, given)
+        if not isinstance(rate_bps, EllipsisType):
+            check_config(where, PortConfig(rate_bps))
         index = self._port(end)
         peer = int(self._engine.ports.data[index]["peer"])
         if peer == NONE:
             raise FabricError(f"{_label(end)} has no link")
         for port in (index, peer) if both else (index,):
             name = self._names[port]
-            self._set_direction(name, port, **given)
+            self._set_faults(port, given)
             if not isinstance(rate_bps, EllipsisType):
                 if name[0] in self._switches:
                     self._switches[name[0]].set_port(name[1], rate_bps=rate_bps)
                 else:
-                    self._engine.ports.data[port]["rate_bps"] = _rate(name, rate_bps)
+                    set_rate(self._engine, port, rate_bps)
         if not isinstance(up, EllipsisType):
             for port in (index, peer):
                 self._engine.ports.data[port]["up"] = up
@@ -299,7 +309,7 @@ class Fabric:
 
     def _wake_of(self, due: Due) -> Wake:
         if due.packets:
-            frames, times = _by_size(self._engine.drain(due.host, due.packets, due.bytes))
+            frames, times = by_size(self._engine.drain(due.host, due.packets, due.bytes))
         else:
             frames, times = [], []
         return Wake(self._host_names[due.host], frames, times, bool(due.timer))
@@ -404,17 +414,19 @@ class Fabric:
             switch, ports = self._switches[name], self._engine.ports.data
             switch.set_ports_down([n for n in switch.ports if not ports[switch.port_index(n)]["up"]])
 
-    def _set_direction(self, end: Endpoint, index: int, **settings: Any) -> None:
+    def _set_faults(self, index: int, faults: Mapping[str, Any]) -> None:
         port = self._engine.ports.data[index]
-        for name, value in settings.items():
-            if name in ("delay_ns", "reorder_ns"):
-                if value < (name == "reorder_ns"):
-                    raise FabricError(f"link at {_label(end)}: {name} is {value}; it must not be that small")
-                port[name] = value
-            else:
-                if not 0 <= value <= 1:
-                    raise FabricError(f"link at {_label(end)}: {name} is {value}, which is no probability")
-                port[name] = min(int(value * 2.0**64), 2**64 - 1)
+        for name, value in faults.items():
+            port[name] = value if name in ("delay_ns", "reorder_ns") else min(int(value * 2.0**64), 2**64 - 1)
+
+
+def _check_faults(where: str, faults: Mapping[str, Any]) -> None:
+    for name, value in faults.items():
+        if name in ("delay_ns", "reorder_ns"):
+            if value < (name == "reorder_ns"):
+                raise FabricError(f"{where}: {name} is {value}; it must not be that small")
+        elif not 0 <= value <= 1:
+            raise FabricError(f"{where}: {name} is {value}, which is no probability")
 
 
 def _deliver(switch: Switch, frames: Drained) -> None:
@@ -429,31 +441,8 @@ def _deliver(switch: Switch, frames: Drained) -> None:
         end += length
 
 
-def _by_size(frames: Drained) -> tuple[list[NDArray[np.uint8]], list[NDArray[np.int64]]]:
-    """Group frames by size; the sizes in order of their first frame."""
-    lengths = frames.lengths
-    if frames.size:
-        return [frames.data.reshape(-1, frames.size)], [frames.times_ns]
-    starts = np.cumsum(lengths) - lengths
-    sizes, first = np.unique(lengths, return_index=True)
-    groups, times = [], []
-    for size in sizes[np.argsort(first)].tolist():
-        members = np.flatnonzero(lengths == size)
-        groups.append(frames.data[starts[members, np.newaxis] + np.arange(size)])
-        times.append(frames.times_ns[members])
-    return groups, times
-
-
 def _label(end: Endpoint) -> str:
     return f"{end[0]}-p{end[1]}"
-
-
-def _rate(end: Endpoint, rate_bps: float | None) -> int:
-    if rate_bps is None:
-        return 0
-    if not 1 <= rate_bps <= 1e13:
-        raise FabricError(f"{_label(end)}: rate {rate_bps} bit/s is not between 1 and 10 Tbit/s; None means infinite")
-    return round(rate_bps)
 
 
 def _check_priority(what: str, priority: int) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import EllipsisType
 from typing import Any, Final, NamedTuple
 
@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emulator.abi import DROP_PORT
-from emulator.entries import EmulatorError
+from emulator.frames import as_frames, split
+from emulator.port import PortConfig, PortCounters, SwitchError, check_config, read_port, set_rate
 from emulator.program import Program, ProgramState
 from emulator.replication import ReplicationEngine, ReplicationTables
 from emulator.runtime import memory
@@ -30,44 +31,6 @@ LOOPBACK_PACKETS: Final = 1024
 """Packets that wait to come again, as many as in simple_switch; more are dropped."""
 MAX_PASSES: Final = 1024
 """Default of the passes that a packet may make."""
-QUEUE_PACKETS: Final = 64
-"""Default depth of a queue, which is simple_switch's."""
-
-
-class SwitchError(EmulatorError):
-    """A switch was asked for a port, rate or frame that it cannot have."""
-
-
-@dataclass(frozen=True, slots=True)
-class PortConfig:
-    rate_bps: float | None = None
-    """Shared by all priorities of the port. None: infinite."""
-    queue_packets: int | None = QUEUE_PACKETS
-    """Depth of each priority's queue; the frame being sent does not count. None: unlimited."""
-    queue_bytes: int | None = None
-    """Bytes of received frames that each priority's queue holds. None: unlimited."""
-    overhead_bytes: int = 0
-    """Added to every frame's serialisation time (Ethernet's preamble, gap and FCS are 24)."""
-
-
-class PortCounters(NamedTuple):
-    """Counts since the port was made; the depths since the maxima were last reset."""
-
-    rx_packets: int
-    rx_bytes: int
-    tx_packets: int
-    tx_bytes: int
-    flow_bytes: int
-    """Of `tx_bytes`: frames of native traffic generators (`Fabric.add_flow`)."""
-    drops: tuple[int, ...]
-    """Packets that found a full queue, by priority."""
-    lost_packets: int
-    """Lost by the link on the way out, or sent without one."""
-    depth_packets: int
-    depth_bytes: int
-    max_depth_packets: int
-    """Of all priorities together."""
-    max_depth_bytes: int
 
 
 class SwitchCounters(NamedTuple):
@@ -232,7 +195,7 @@ class Switch:
         if number in self._index:
             raise SwitchError(f"switch {self.device_id}: port {number} is there already")
         config = config or PortConfig()
-        _check(self.device_id, number, config)
+        check_config(f"switch {self.device_id}, port {number}", config)
         self._config[number] = config
         self._make_port(number)
 
@@ -258,7 +221,7 @@ class Switch:
             "overhead_bytes": overhead_bytes,
         }
         config = replace(self._config[number], **{name: value for name, value in given.items() if value is not ...})
-        _check(self.device_id, number, config)
+        check_config(f"switch {self.device_id}, port {number}", config)
         if priority is None:
             self._config[number] = config
         elif not 0 <= priority < PRIORITIES:
@@ -418,9 +381,8 @@ class Switch:
                 self._engine.limit_queue(index, priority, config.queue_packets, config.queue_bytes)
 
     def _serialise(self, index: int, config: PortConfig) -> None:
-        port = self._engine.ports.data[index]
-        port["rate_bps"] = 0 if config.rate_bps is None else round(config.rate_bps)
-        port["overhead_bytes"] = config.overhead_bytes
+        set_rate(self._engine, index, config.rate_bps)
+        self._engine.ports.data[index]["overhead_bytes"] = config.overhead_bytes
 
     def _install(self, tables: ReplicationTables) -> None:
         """Give native code new replication tables, between two runs of it."""
@@ -437,45 +399,3 @@ class Switch:
     def _make_room(self) -> None:
         """A packet may be cloned and multicast in one step, and leave a clone of each egress run."""
         self._engine.make_room_for(int(self._record["phv_bytes"]), 2 * self._max_replicas + 8)
-
-
-def read_port(engine: Engine, index: int) -> PortCounters:
-    """The counters of one port of an engine."""
-    port = engine.ports.data[index]
-    queues = engine.queues.data[index * PRIORITIES : (index + 1) * PRIORITIES]
-    values: dict[str, Any] = {name: int(port[name]) for name in PortCounters._fields if name != "drops"}
-    return PortCounters(drops=tuple(queues["drops"].tolist()), **values)
-
-
-def as_frames(frame: bytes | NDArray[np.uint8], max_frame: int) -> NDArray[np.uint8]:
-    """One frame, or frames (n, size), as a contiguous (n, size) array. Raises SwitchError for a size out of range."""
-    frames = np.frombuffer(frame, np.uint8) if isinstance(frame, (bytes, bytearray, memoryview)) else frame
-    if frames.ndim == 1:
-        frames = frames[np.newaxis]
-    if frames.dtype != np.uint8 or frames.ndim != 2 or frames.shape[1] > max_frame:
-        raise SwitchError(
-            f"frames of dtype {frames.dtype} and shape {frames.shape}: give uint8 (n, size) with size 0 … {max_frame}"
-        )
-    return np.ascontiguousarray(frames)
-
-
-def split(out: Drained) -> list[tuple[int, bytes]]:
-    """Drained frames as (port, bytes)."""
-    data = out.data.tobytes()
-    ends = np.cumsum(out.lengths).tolist()
-    return [
-        (port, data[end - length : end])
-        for port, end, length in zip(out.ports.tolist(), ends, out.lengths.tolist(), strict=True)
-    ]
-
-
-def _check(device_id: int, number: int, config: PortConfig) -> None:
-    where = f"switch {device_id}, port {number}"
-    if config.rate_bps is not None and not 1 <= config.rate_bps <= 1e13:
-        raise SwitchError(f"{where}: rate {config.rate_bps} bit/s is not between 1 and 10 Tbit/s; None means infinite")
-    for name in ("queue_packets", "queue_bytes"):
-        depth = getattr(config, name)
-        if depth is not None and depth < 1:
-            raise SwitchError(f"{where}: {name} is {depth}; it must be at least 1, or None for unlimited")
-    if not 0 <= config.overhead_bytes <= 1024:
-        raise SwitchError(f"{where}: overhead of {config.overhead_bytes} bytes is not one of 0 … 1024")

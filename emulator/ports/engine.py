@@ -16,13 +16,13 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from emulator.port import SwitchError
 from emulator.ports import memory
 from emulator.ports.reasons import REASONS
 from emulator.ports.sockets import Interface
 from emulator.runtime.build import EntryFunction, native_entry, runtime_sources
 from emulator.runtime.engine import Engine
 from emulator.runtime.memory import NONE, PORT_NUMBERS
-from emulator.switch import SwitchError
 
 _MODULES: Final = ("memory", "calls", "receive", "capture", "batch", "reasons", "trace", "transmit", "loop")
 _FUNCTIONS: Final = ("clock_gettime", "ppoll", "send", "sendmmsg", "recvmmsg", "getsockopt", "read", "write", "writev")

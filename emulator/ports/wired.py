@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from emulator.port import PortCounters
 from emulator.ports.engine import WireEngine
 from emulator.ports.links import LinkWatch
 from emulator.ports.options import PACKET_LOG
@@ -20,7 +21,7 @@ from emulator.ports.reasons import tell
 from emulator.ports.sockets import Interface, PortError, open_interface
 from emulator.runtime.engine import MAX_FRAME
 from emulator.runtime.memory import NONE
-from emulator.switch import PortCounters, Switch
+from emulator.switch import Switch
 
 _TAGGED_HEADER: Final = 18
 _PR_SET_TIMERSLACK: Final = 29

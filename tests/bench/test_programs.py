@@ -17,7 +17,8 @@ from bench import lookups
 from bench.driver import OUT_PORT
 from bench.traffic import small_packets
 from emulator.entries import ActionCall, Lpm, TableEntry
-from emulator.switch import PortConfig, Switch
+from emulator.port import PortConfig
+from emulator.switch import Switch
 
 PROGRAMS = Path(__file__).parents[2] / "bench" / "programs"
 

@@ -9,6 +9,7 @@ import pytest
 
 from emulator.entries import CloneSession, Replica
 from emulator.fabric import Fabric, FabricError, Wake
+from emulator.port import SwitchError
 from tests.emulator.runtime_program import HEADER_BYTES, frame, frames, headers, switch
 
 
@@ -312,15 +313,34 @@ def test_bad_calls_say_what_is_wrong() -> None:
         (lambda: fabric.add_link(("h1", 1), ("s1", 1)), "s1-p1 has a link"),
         (lambda: fabric.set_link(("s1", 1), loss=1.5), "loss is 1.5"),
         (lambda: fabric.set_link(("s1", 1), delay_ns=-1), "delay_ns is -1"),
-        (lambda: fabric.set_link(("h1", 0), rate_bps=0), "rate 0"),
+        (lambda: fabric.set_link(("h1", 0), rate_bps=0), "link at h1-p0: rate 0"),
+        (lambda: fabric.add_link(("h1", 1), ("s1", 5), rate_bps=0), "link h1-p1 to s1-p5: rate 0"),
+        (lambda: fabric.add_link(("h1", 1), ("s1", 5), overhead_bytes=-1), "overhead of -1"),
+        (lambda: fabric.add_link(("h1", 1), ("s1", 5), loss=-0.5), "loss is -0.5"),
         (lambda: fabric.set_link(("s1", 5), up=False), "s1-p5 has no link"),
         (lambda: fabric.add_flow("h1", frame(), rate_bps=0), "rate 0"),
         (lambda: fabric.flow_counters(0), "flow 0"),
         (lambda: fabric.record_queue(("s1", 1), 0), "0 ns"),
         (lambda: fabric.queue_trace(("s1", 1)), "not being recorded"),
     ]:
-        with pytest.raises(FabricError, match=words):
+        with pytest.raises((FabricError, SwitchError), match=words):
             call()
+
+
+def test_a_link_that_is_refused_changes_nothing() -> None:
+    fabric = line(rate_bps=1e9)
+    with pytest.raises(FabricError, match="s1-p1 has a link already"):
+        fabric.add_link(("h1", 1), ("s1", 1), rate_bps=5e8)
+    with pytest.raises(FabricError, match="corrupt is 2"):
+        fabric.add_link(("h1", 1), ("s1", 5), corrupt=2)
+    assert fabric._switches["s1"].port_config(1).rate_bps == 1e9
+    with pytest.raises(FabricError, match="delay_ns is -1"):
+        fabric.set_link(("s1", 1), rate_bps=5e8, delay_ns=-1)
+    with pytest.raises(SwitchError, match="rate 0"):
+        fabric.set_link(("s1", 1), rate_bps=0, delay_ns=7)
+    assert fabric._switches["s1"].port_config(1).rate_bps == 1e9
+    assert not fabric._engine.ports.data["delay_ns"].any()
+    fabric.add_link(("h1", 1), ("s1", 5))
 
 
 def test_packet_outs_enter_in_the_order_of_the_switches_whichever_thread_was_first() -> None:

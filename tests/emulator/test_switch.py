@@ -11,7 +11,8 @@ import pytest
 
 from emulator.entries import CloneSession, Replica
 from emulator.fabric import Fabric
-from emulator.switch import PortConfig, Switch, SwitchError
+from emulator.port import PortConfig, SwitchError
+from emulator.switch import Switch
 from tests.emulator.runtime_program import HEADER_BYTES, PHV_BYTES, State, frame, frames, headers, program, switch
 
 NORMAL, INGRESS_CLONE, EGRESS_CLONE, REPLICATION = 0, 1, 2, 5

@@ -1,0 +1,46 @@
+"""Frames as bytes and as arrays, on their way into a switch or fabric and out of it."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emulator.port import SwitchError
+from emulator.runtime.engine import Drained
+
+
+def as_frames(frame: bytes | NDArray[np.uint8], max_frame: int) -> NDArray[np.uint8]:
+    """One frame, or frames (n, size), as a contiguous (n, size) array. Raises SwitchError for a size out of range."""
+    frames = np.frombuffer(frame, np.uint8) if isinstance(frame, (bytes, bytearray, memoryview)) else frame
+    if frames.ndim == 1:
+        frames = frames[np.newaxis]
+    if frames.dtype != np.uint8 or frames.ndim != 2 or frames.shape[1] > max_frame:
+        raise SwitchError(
+            f"frames of dtype {frames.dtype} and shape {frames.shape}: give uint8 (n, size) with size 0 … {max_frame}"
+        )
+    return np.ascontiguousarray(frames)
+
+
+def split(out: Drained) -> list[tuple[int, bytes]]:
+    """Drained frames as (port, bytes)."""
+    data = out.data.tobytes()
+    ends = np.cumsum(out.lengths).tolist()
+    return [
+        (port, data[end - length : end])
+        for port, end, length in zip(out.ports.tolist(), ends, out.lengths.tolist(), strict=True)
+    ]
+
+
+def by_size(frames: Drained) -> tuple[list[NDArray[np.uint8]], list[NDArray[np.int64]]]:
+    """Group frames by size; the sizes in order of their first frame."""
+    lengths = frames.lengths
+    if frames.size:
+        return [frames.data.reshape(-1, frames.size)], [frames.times_ns]
+    starts = np.cumsum(lengths) - lengths
+    sizes, first = np.unique(lengths, return_index=True)
+    groups, times = [], []
+    for size in sizes[np.argsort(first)].tolist():
+        members = np.flatnonzero(lengths == size)
+        groups.append(frames.data[starts[members, np.newaxis] + np.arange(size)])
+        times.append(frames.times_ns[members])
+    return groups, times

@@ -1,0 +1,74 @@
+"""A port of a switch or a host: how it is configured, and what it counts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from emulator.entries import EmulatorError
+from emulator.runtime.engine import Engine
+from emulator.runtime.memory import PRIORITIES
+
+QUEUE_PACKETS: Final = 64
+"""Default depth of a queue, which is simple_switch's."""
+
+
+class SwitchError(EmulatorError):
+    """A switch was asked for a port, rate or frame that it cannot have."""
+
+
+@dataclass(frozen=True, slots=True)
+class PortConfig:
+    rate_bps: float | None = None
+    """Shared by all priorities of the port. None: infinite."""
+    queue_packets: int | None = QUEUE_PACKETS
+    """Depth of each priority's queue; the frame being sent does not count. None: unlimited."""
+    queue_bytes: int | None = None
+    """Bytes of received frames that each priority's queue holds. None: unlimited."""
+    overhead_bytes: int = 0
+    """Added to every frame's serialisation time (Ethernet's preamble, gap and FCS are 24)."""
+
+
+class PortCounters(NamedTuple):
+    """Counts since the port was made; the depths since the maxima were last reset."""
+
+    rx_packets: int
+    rx_bytes: int
+    tx_packets: int
+    tx_bytes: int
+    flow_bytes: int
+    """Of `tx_bytes`: frames of native traffic generators (`Fabric.add_flow`)."""
+    drops: tuple[int, ...]
+    """Packets that found a full queue, by priority."""
+    lost_packets: int
+    """Lost by the link on the way out, or sent without one."""
+    depth_packets: int
+    depth_bytes: int
+    max_depth_packets: int
+    """Of all priorities together."""
+    max_depth_bytes: int
+
+
+def read_port(engine: Engine, index: int) -> PortCounters:
+    """The counters of one port of an engine."""
+    port = engine.ports.data[index]
+    queues = engine.queues.data[index * PRIORITIES : (index + 1) * PRIORITIES]
+    values: dict[str, Any] = {name: int(port[name]) for name in PortCounters._fields if name != "drops"}
+    return PortCounters(drops=tuple(queues["drops"].tolist()), **values)
+
+
+def set_rate(engine: Engine, index: int, rate_bps: float | None) -> None:
+    """From now on one port of an engine serialises at this rate; None: infinitely fast."""
+    engine.ports.data[index]["rate_bps"] = 0 if rate_bps is None else round(rate_bps)
+
+
+def check_config(where: str, config: PortConfig) -> None:
+    """Raises `SwitchError` for a value out of range, which it says to be at `where`."""
+    if config.rate_bps is not None and not 1 <= config.rate_bps <= 1e13:
+        raise SwitchError(f"{where}: rate {config.rate_bps} bit/s is not between 1 and 10 Tbit/s; None means infinite")
+    for name in ("queue_packets", "queue_bytes"):
+        depth = getattr(config, name)
+        if depth is not None and depth < 1:
+            raise SwitchError(f"{where}: {name} is {depth}; it must be at least 1, or None for unlimited")
+    if not 0 <= config.overhead_bytes <= 1024:
+        raise SwitchError(f"{where}: overhead of {config.overhead_bytes} bytes is not one of 0 … 1024")

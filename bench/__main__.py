@@ -10,10 +10,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from finsy import P4ClientError
+from grpc import RpcError
 from rich.console import Console
 
 from bench.machine import this_machine
 from bench.report import amount, as_json, check_places, markdown_table, terminal_table, write_table
+from controller.errors import ControllerError
+from hosts import HostError
+from topologies import TopologyError
 
 BENCHMARKS: Final = (
     "emulator",
@@ -29,6 +34,9 @@ BENCHMARKS: Final = (
     "mininet",
 )
 """Modules of this package, in the order in which they run."""
+
+_FAILURES: Final = (RuntimeError, OSError, ControllerError, HostError, TopologyError, P4ClientError, RpcError)
+"""What a benchmark may raise; the others go on."""
 
 _PAGE_COLUMNS: Final = 160
 """Width of what is no terminal."""
@@ -61,7 +69,7 @@ def main(words: Sequence[str] | None = None) -> None:
             for figure in module.figures():
                 figures.append(figure)
                 notes.print(f"bench: {figure.name}: {amount(figure.value, figure.unit)}")
-        except (RuntimeError, OSError) as error:
+        except _FAILURES as error:
             notes.print(f"bench: {name} has failed: {error}")
             failed.append(name)
             report[name] = {"failed": str(error)}

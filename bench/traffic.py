@@ -42,13 +42,13 @@ def small_packets() -> dict[int, NDArray[np.uint8]]:
     }
 
 
-def contributions() -> dict[int, NDArray[np.uint8]]:
+def contributions(rounds: int = ROUNDS) -> dict[int, NDArray[np.uint8]]:
     """What two children send, by port. A switch sums each pair; the parent's address leads to the port out.
 
     Four sets of tags, each a quarter of the serial circle ahead of the one before: whatever is sent next, its slots are
     older, so that no packet is late however often all are sent.
     """
-    count = PHASES * ROUNDS
+    count = PHASES * rounds
     rng = np.random.default_rng(1)
     frames = {}
     for child in range(2):
@@ -57,9 +57,9 @@ def contributions() -> dict[int, NDArray[np.uint8]]:
         messages["lanes"] = rng.integers(-(1 << 20), 1 << 20, (count, LANES))
         header["version_type"] = version_type(MessageType.CONTRIBUTION)
         header["job"] = JOB
-        header["tag"] = make_tag(1, np.arange(count) // ROUNDS * (1 << 22) + np.arange(count) % ROUNDS)
+        header["tag"] = make_tag(1, np.arange(count) // rounds * (1 << 22) + np.arange(count) % rounds)
         header["contributors"] = 1 << child
-        header["slot"] = np.arange(count) % ROUNDS
+        header["slot"] = np.arange(count) % rounds
         header["window"] = 0xFFFF
         header["weight"] = 1
         header["check"] = linear_check(messages["lanes"], header["weight"])

@@ -14,6 +14,7 @@ from bench import __main__ as command
 from bench.machine import Machine
 from bench.measure import Aim, Contender, Figure, compare
 from bench.report import amount, check_places, markdown_table, write_table
+from topologies import TopologyError
 
 MACHINE = Machine("A processor", 2, 23.4, "6.1", "3.11.2", 0.25)
 
@@ -109,7 +110,7 @@ def test_the_command_runs_the_benchmarks_asked_for_and_says_what_it_skips_and_wh
 
     def fail() -> Iterator[Figure]:
         yield Figure("steps", "steps/s", (3.0,))
-        raise RuntimeError("the switch did not start")
+        raise TopologyError("the switch did not start")
 
     able, unable, broken = (ModuleType(f"bench.{name}", "Title.\n\nMore.") for name in ("able", "unable", "broken"))
     able.__dict__["figures"] = measure

@@ -36,6 +36,8 @@ class DigestService:
     ) -> None:
         self.id = info.preamble.id
         self.name = info.preamble.name
+        self.program_name = self.name if schema is None else schema.name
+        """What the program calls it."""
         self._state = state
         self._lock = threading.Lock()
         self._entry: p4r.DigestEntry | None = None

@@ -65,7 +65,7 @@ class Pipeline:
         info = config.p4info
         self._info = info
         services = self.services = resolve(info, program, state, self._is_port)
-        self._digest_named = {digest.name: digest for digest in services.digests.values()}
+        self._digest_named = {digest.program_name: digest for digest in services.digests.values()}
         self.owners = owners(_objects(info))
         """The role that an annotation gives an object to, by the object's id."""
         self.packet_in, self.packet_out = services.packet_in, services.packet_out

@@ -80,14 +80,25 @@ def resolve(info: p4i.P4Info, program: Program, state: ProgramState, is_port: Ca
             digest.preamble.id: DigestService(
                 digest,
                 info.type_info,
-                program.digests.get(digest.preamble.name),
-                state.digests.get(digest.preamble.name),
+                program.digests.get(name),
+                state.digests.get(name),
             )
-            for digest in info.digests
+            for digest, name in zip(info.digests, _digest_names(info, program), strict=True)
         },
         packet_in=headers.get("packet_in"),
         packet_out=headers.get("packet_out"),
     )
+
+
+def _digest_names(info: p4i.P4Info, program: Program) -> list[str]:
+    """What the program calls the digests of P4Info.
+
+    p4c names those of a struct after it in both; others are numbered in P4Info and named after their type in the
+    program, in the same order.
+    """
+    given = [digest.preamble.name for digest in info.digests]
+    others = (name for name in program.digests if name not in given)
+    return [name if name in program.digests else next(others, name) for name in given]
 
 
 def _resolve_actions(info: p4i.P4Info, program: Program) -> dict[int, Action]:

@@ -142,6 +142,22 @@ def test_a_digest_that_p4info_describes_otherwise_is_not_served(externs: Client)
     )
 
 
+def test_a_digest_of_a_tuple_has_another_name_in_the_program(
+    externs: Client, externs_stream: Stream, switch: Switch
+) -> None:
+    """p4c numbers it in P4Info, and in the program names it after its type."""
+    info = p4i.P4Info()
+    info.CopyFrom(EXTERNS)
+    info.digests[0].preamble.name = "digest_0"
+    fields = [member.type_spec for member in info.type_info.structs["learned_t"].members]
+    info.digests[0].type_spec.tuple.members.extend(fields)
+    assert externs.set_config(externs_config(info)) == "OK"
+    assert externs.write((INSERT, digest(0, 1, 0))) == ["OK"]
+    learn(switch, 7, MS)
+    [record] = externs_stream.receive().digest.data
+    assert [member.bitstring for member in record.tuple.members] == [b"\x03", b"\x07", b"\x02", WIDE]
+
+
 def test_digests_in_a_fabric_go_by_its_time(externs: Client, externs_stream: Stream, switch: Switch) -> None:
     fabric = Fabric(seed=1)
     fabric.add_switch("s1", switch)

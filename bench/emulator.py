@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from bench.measure import Aim, Contender, Figure, compare, cpu_seconds
 from bench.traffic import HOST_ADDRESS, JOB, PARENT, PHASES, SMALL_PAYLOAD, SWITCH_ADDRESS, contributions
 from emulator.entries import ActionCall, ActionSet, Exact, Lpm, TableEntry, WeightedAction
-from emulator.switch import PortConfig, Switch
+from emulator.port import PortConfig
+from emulator.switch import Switch
 from p4src import FABRIC_JSON
 from wire.aggregation import LANES
 from wire.frames import encapsulate

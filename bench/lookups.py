@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 from bench.measure import Aim, Figure, cpu_seconds
 from bench.traffic import SMALL_PAYLOAD
 from emulator.entries import ActionCall, Exact, Lpm, Match, TableEntry, Ternary
-from emulator.switch import PortConfig, Switch
+from emulator.port import PortConfig
+from emulator.switch import Switch
 from wire.frames import encapsulate
 
 SIZES: Final = (10, 100, 1_000, 10_000, 100_000)

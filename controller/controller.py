@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -90,6 +91,8 @@ class Controller:
         self._made_of: list[object] = []
         self._made: Mapping[str, SwitchState] = {}
         self._next_solve_ns = now_ns + options.solve_period_ns
+        self._to_consider: deque[int] = deque()
+        """Jobs whose turn has come to be placed better."""
         self._journal = journal
         if journal is not None:
             fabric = journal.all(FABRIC)
@@ -169,7 +172,7 @@ class Controller:
         """When `tick` has something to do again, if nothing else happens; 0 while something waits for a tick."""
         deadlines = [self._prober.deadline_ns]
         if self.options.solve_period_ns:
-            deadlines.append(self._next_solve_ns)
+            deadlines.append(0 if self._to_consider else self._next_solve_ns)
         deadlines += [d for d in (self._fleet.deadline_ns, self._switches.deadline_ns) if d is not None]
         return min(deadlines)
 
@@ -320,9 +323,10 @@ class Controller:
         self._fleet.repair(now_ns)
         await self._write(now_ns)
         self._renew_after_restarts()
-        if self.options.solve_period_ns and now_ns >= self._next_solve_ns:
+        if self.options.solve_period_ns and now_ns >= self._next_solve_ns and not self._to_consider:
             self._next_solve_ns = now_ns + self.options.solve_period_ns
-            self._consider(now_ns)
+            self._to_consider.extend(self._fleet.jobs)
+        self._consider(now_ns)
         for number in list(self._fleet.jobs):
             if self._fleet.poll(number, now_ns):
                 await self._settle(number, now_ns)
@@ -366,9 +370,14 @@ class Controller:
     # --- what moves ---
 
     def _consider(self, now_ns: int) -> None:
-        """Begin to move each job that would be clearly better off elsewhere, by telemetry that is fresh."""
-        for number, job in self._fleet.jobs.items():
-            if job.move is not None or now_ns - job.moved_ns < self.options.dwell_ns:
+        """Begin to move the next job whose turn it is, if it would be clearly better off elsewhere, by fresh telemetry.
+
+        One in a tick: a placement may take long, and what all hosts say waits for the end of a tick.
+        """
+        while self._to_consider:
+            number = self._to_consider.popleft()
+            job = self._fleet.jobs.get(number)
+            if job is None or job.move is not None or now_ns - job.moved_ns < self.options.dwell_ns:
                 continue
             links = self.snapshot(now_ns, number)
             if not links.is_fresh:
@@ -378,6 +387,7 @@ class Controller:
                     self.move(number, now_ns, better, "a faster placement")
             except ControllerError as error:
                 _log.warning("job %d stays where it is: %s", number, error)
+            return
 
     async def _settle(self, number: int, now_ns: int) -> None:
         """Write the next generation for those who are left, and let them go on by it."""

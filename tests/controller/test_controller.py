@@ -264,6 +264,24 @@ async def test_jobs_move_by_themselves_only_on_fresh_telemetry_for_a_clear_gain_
     assert room["s3"] == 2  # its own place counts as free
 
 
+async def test_jobs_are_looked_at_one_after_another_so_that_hosts_are_heard_between(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    controller, asked = bench.controller, bench.strategy.asked
+    for number in (4, 5):
+        await controller.admit(JobSpec(number, ("h1", "h3")), 0)
+    monkeypatch.setattr(controller, "snapshot", lambda now_ns, job=None: Snapshot({}, frozenset(), frozenset()))
+    asked.clear()
+    assert await controller.tick(200 * MS) == []
+    assert (len(asked), controller.deadline_ns) == (1, 0)
+    assert await controller.tick(200 * MS) == []
+    assert (len(asked), controller.deadline_ns) == (2, 200 * MS + OPTIONS.probe_period_ns)
+    assert await controller.tick(290 * MS) == []
+    assert len(asked) == 2
+    assert await controller.tick(300 * MS) == []
+    assert len(asked) == 3
+
+
 async def test_reports_of_progress_tell_the_jobs_own_traffic(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     controller = bench.controller
     await controller.admit(JobSpec(4, ("h1", "h3")), 0)

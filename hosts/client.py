@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from ipaddress import IPv4Address
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -42,7 +41,6 @@ class Membership:
         *,
         timeout_s: float = 60.0,
         linger_s: float = _LINGER_S,
-        bind: str | None = None,
         port: int = AGGREGATION_PORT,
         host: UdpHost | None = None,
         options: WorkerOptions = _OPTIONS,
@@ -51,10 +49,10 @@ class Membership:
         """`control` is where the controller serves, HOST:PORT or unix:PATH; the token tells the rank.
 
         `timeout_s` is how long the beginning may take, which waits for all of the job, and each call after it. A worker
-        that is done stays `linger_s` for the others at most, for it may hold what they lack. `bind` is the address to
-        listen on, where it is not the host's own in the fabric; or `host`: where another job of this host listens.
+        that is done stays `linger_s` for the others at most, for it may hold what they lack. It listens at the host's
+        address in the fabric, or where another job of this host does: `host`.
         """
-        self._where = (bind, port)
+        self._port = port
         self._host = host
         self._options = options
         self._timeout_s = timeout_s
@@ -104,8 +102,7 @@ class Membership:
     def _begin(self, plan: Plan, address: int) -> UdpEndpoint:
         if not isinstance(plan, WorkerPlan):
             raise JoinRefused(f"job {self._job}: the token is the parameter server's, not a worker's")
-        bind, port = self._where
-        self._worker = UdpWorker(WorkerCore(plan, self._options), self._host or _local(bind, address), port)
+        self._worker = UdpWorker(WorkerCore(plan, self._options), self._host or address, self._port)
         return self._worker.endpoint
 
 
@@ -125,7 +122,6 @@ def serve(
     token: str,
     *,
     timeout_s: float = 60.0,
-    bind: str | None = None,
     port: int = AGGREGATION_PORT,
     host: UdpHost | None = None,
     tls: Tls | None = None,
@@ -135,7 +131,7 @@ def serve(
     def begin(plan: Plan, address: int) -> UdpEndpoint:
         if not isinstance(plan, ServerPlan):
             raise JoinRefused(f"job {job}: the token is a worker's, not the parameter server's")
-        return UdpEndpoint(ParameterServerCore(plan), host or _local(bind, address), port)
+        return UdpEndpoint(ParameterServerCore(plan), host or address, port)
 
     attendance = Attendance(control, job, token, begin, _server_beat, tls)
     try:
@@ -145,10 +141,6 @@ def serve(
             raise attendance.failure
     finally:
         attendance.close()
-
-
-def _local(bind: str | None, address: int) -> int:
-    return address if bind is None else int(IPv4Address(bind))
 
 
 def _worker_beat(endpoint: UdpEndpoint) -> pb.Heartbeat:

@@ -8,7 +8,7 @@ import queue
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import replace
 from ipaddress import IPv4Address
@@ -121,8 +121,18 @@ def server() -> Iterator[UdpEndpoint]:
         yield endpoint
 
 
-def in_background(work: Callable[[], Any]) -> Any:
-    return ThreadPoolExecutor(max_workers=1).submit(work)
+def in_background(work: Callable[[], Any]) -> Future[Any]:
+    """What it returns or raises; a test that has failed does not wait for it."""
+    future: Future[Any] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:  # noqa: BLE001 (raised where the result is asked for)
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return future
 
 
 def test_a_worker_joins_sums_and_leaves(service: StandIn, server: UdpEndpoint) -> None:

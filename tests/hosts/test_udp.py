@@ -50,7 +50,7 @@ def gradient(rank: int, step: int) -> np.ndarray:
 
 def train(rank: int, workers: int, port: int, steps: int) -> list[bytes]:
     with UdpWorker(WorkerCore(worker_plan(rank, workers)), address(rank), port) as worker:
-        communicator = Communicator(worker, timeout_s=30)
+        communicator = Communicator(worker, timeout_s=100)
         return [communicator.allreduce(gradient(rank, step), name=f"step {step}").tobytes() for step in range(steps)]
 
 
@@ -70,7 +70,7 @@ def test_processes_get_the_reference_sum(port: int) -> None:
     with context.Pool(2) as pool:
         pending = pool.starmap_async(train, [(rank, 2, port, 3) for rank in range(2)])
         with UdpEndpoint(ParameterServerCore(server_plan(2)), SERVER, port):
-            assert pending.get(timeout=60) == [expected(2, 3)] * 2
+            assert pending.get(timeout=200) == [expected(2, 3)] * 2
 
 
 @pytest.fixture

@@ -1,19 +1,17 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
 from controller.session import Pipeline
+from p4src import FABRIC_JSON, FABRIC_P4INFO
 from tests.controller.fake_switch import FakeSwitch
-
-BUILD = Path(__file__).parents[2] / "p4src" / "build"
 
 
 @pytest.fixture
 def pipeline() -> Pipeline:
-    return Pipeline(BUILD / "fabric.p4info.txtpb", BUILD / "fabric.json")
+    return Pipeline(FABRIC_P4INFO, FABRIC_JSON)
 
 
 @pytest.fixture

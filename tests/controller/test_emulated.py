@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from controller.controller import Controller, Message, Options
 from controller.entries import mac_number
-from controller.placement import Placement, Problem
+from controller.placement import Placement
 from controller.plan import JobSpec
 from controller.session import Pipeline, SwitchSession
 from controller.strategies import strategy
@@ -23,6 +20,8 @@ from emulator.fabric import Fabric
 from emulator.p4runtime import P4RuntimeServer
 from emulator.program import Program
 from emulator.switch import Switch
+from p4src import FABRIC_JSON
+from tests.controller.job_bench import Fixed
 from topologies.generators import leaf_spine
 from topologies.model import Endpoint
 from topologies.routing import Routes
@@ -33,17 +32,9 @@ from wire.frames import decapsulate, encapsulate
 TOPOLOGY = leaf_spine(2, 2, 2, rate_bps=100_000_000)
 MS = 1_000_000
 PERIOD = 10 * MS
-JSON = Path(__file__).parents[2] / "p4src" / "build" / "fabric.json"
 
 
-@dataclass
-class Fixed:
-    """A strategy that has one answer."""
-
-    placement: Placement = field(default_factory=lambda: Placement(dict.fromkeys(("h1", "h2", "h3"), "s1"), {}, "s1"))
-
-    def place(self, problem: Problem, rng: random.Random) -> Placement:
-        return self.placement
+AT_S1 = Placement(dict.fromkeys(("h1", "h2", "h3"), "s1"), {}, "s1")
 
 
 class Emulation:
@@ -53,7 +44,7 @@ class Emulation:
         self.fabric = Fabric(seed=3)
         self.received: dict[str, list[bytes]] = {host.name: [] for host in TOPOLOGY.hosts}
         self.switches: dict[str, Switch] = {}
-        Program.load(JSON.read_bytes())  # compiled, or taken from the cache, before anyone waits for an answer
+        Program.load(FABRIC_JSON.read_bytes())  # compiled, or taken from the cache, before anyone waits for an answer
         for node in TOPOLOGY.switches:
             self.switches[node.name] = switch = Switch(node.device_id)
             self.fabric.add_switch(node.name, switch)
@@ -148,7 +139,7 @@ async def controller(emulation: Emulation, pipeline: Pipeline) -> AsyncIterator[
             for node in TOPOLOGY.switches
         }
         options = Options(probe_period_ns=PERIOD, solve_period_ns=0)
-        controller = Controller(TOPOLOGY, Routes(TOPOLOGY), sessions, Fixed(), options)
+        controller = Controller(TOPOLOGY, Routes(TOPOLOGY), sessions, Fixed(AT_S1), options)
         await controller.start()
         yield controller
 
@@ -295,7 +286,7 @@ async def test_others_traffic_makes_the_exact_strategy_move_a_job_around_it(
 
 async def test_after_a_link_has_died_jobs_and_probes_go_round_it(emulation: Emulation, controller: Controller) -> None:
     await emulation.run(controller, 4 * PERIOD)
-    controller.strategy = Fixed()
+    controller.strategy = Fixed(AT_S1)
     plans = {m.host: m.content for m in await controller.admit(JobSpec(9, ("h1", "h2", "h3")), 4 * PERIOD)}
     emulation.fabric.set_link(("s1", 3), up=False)
     await controller.reroute(Routes(TOPOLOGY, down=[Endpoint("s1", 3)]))

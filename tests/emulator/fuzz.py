@@ -1,7 +1,8 @@
 """Random packets into programs, in a process of its own: `python -m tests.emulator.fuzz SEED FRAMES PROGRAM.json...`.
 
-Before each batch it says which it is, so that a crash or an endless loop names the batch that replays it. Every batch
-must leave no packet behind in the switch, and every packet sent or counted as dropped.
+Before each program it says which it is, so that a crash or an endless loop names the one that replays it, and then it
+prints a dot for every few batches. Every batch must leave no packet behind in the switch, and every packet sent or
+counted as dropped.
 """
 
 from __future__ import annotations
@@ -52,6 +53,9 @@ def fuzz(program: Program, seed: int, frames: int) -> int:
             if switch._engine.pool_packets > KEPT_PACKETS:
                 break
         state.reset()
+        sys.stdout.write(".")
+        sys.stdout.flush()
+    sys.stdout.write("\n")
     return left
 
 

@@ -5,11 +5,16 @@ from __future__ import annotations
 import ctypes
 import os
 import random
+import select
+import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from emulator.abi import DROP_PORT, HEADROOM, PACKET
 from emulator.program import Program, ProgramState
@@ -105,3 +110,28 @@ def crc16(data: bytes) -> int:
         for _ in range(8):
             crc = crc >> 1 ^ (0xA001 if crc & 1 else 0)
     return crc
+
+
+def watched(command: Sequence[str], silence_s: float, cwd: Path, environment: Mapping[str, str]) -> str:
+    """What a child process says until it ends; the test fails with that if it ends badly, or says nothing for so long.
+
+    However it goes, the child is gone afterwards.
+    """
+    said = b""
+    child = subprocess.Popen(
+        command, cwd=cwd, env={**os.environ, **environment}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, bufsize=0
+    )
+    try:
+        assert child.stdout is not None
+        while select.select([child.stdout], [], [], silence_s)[0]:
+            more = child.stdout.read(1 << 16)
+            if not more:
+                break
+            said += more
+        else:
+            pytest.fail(f"silent for {silence_s} s:\n{said.decode()}")
+        assert child.wait() == 0, f"status {child.returncode}:\n{said.decode()}"
+    finally:
+        child.kill()
+        child.wait()
+    return said.decode()

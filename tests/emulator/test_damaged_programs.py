@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 import pytest
 
 from emulator.program import Program, UnsupportedProgram
+from tests.emulator.harness import watched
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -25,36 +25,26 @@ PROGRAMS = sorted(
         *(HERE / "programs" / f"{name}.json" for name in ("externs", "constructs", "selector", "aggregates", "loops")),
     ]
 )
+SILENCE_S = 250
+"""What some hundred programs may take that are only read, and one that is compiled."""
 
 
-def damage(count: int, compiled: int, folder: Path, seconds: float) -> None:
+def damage(count: int, compiled: int, folder: Path) -> None:
+    """The last program, which ended the child or never ended, is then `program.json` in `folder`."""
     seed = int(os.environ.get("WEIR_SEED") or random.randrange(1 << 32))
-    sys.stdout.write(f"WEIR_SEED={seed}\n")
+    sys.stdout.write(f"WEIR_SEED={seed}; {folder}/program.json is the last one\n")
     command = [sys.executable, "-m", "tests.emulator.fuzz_loader", str(seed), str(count), str(compiled)]
-    environment = os.environ | {"WEIR_CACHE": str(folder / "cache"), "PYTHONPATH": str(ROOT)}
-    child = subprocess.Popen(
-        [*command, *map(str, PROGRAMS)],
-        cwd=folder,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    try:
-        said = child.communicate(timeout=seconds)[0]
-    except subprocess.TimeoutExpired:
-        child.kill()
-        pytest.fail(f"no end within {seconds} s; {folder}/program.json is the last one:\n{child.communicate()[0]}")
-    assert child.returncode == 0, f"status {child.returncode}; {folder}/program.json is the last one:\n{said}"
+    environment = {"WEIR_CACHE": str(folder / "cache"), "PYTHONPATH": str(ROOT)}
+    watched([*command, *map(str, PROGRAMS)], SILENCE_S, folder, environment)
 
 
 def test_thousands_of_damaged_programs(tmp_path: Path) -> None:
-    damage(3000, 20, tmp_path, 250)
+    damage(3000, 20, tmp_path)
 
 
 @pytest.mark.long
 def test_hundreds_of_thousands_of_damaged_programs(tmp_path: Path) -> None:
-    damage(300_000, 3000, tmp_path, 3400)
+    damage(300_000, 3000, tmp_path)
 
 
 def tables() -> Any:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import random
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from emulator.stf import StfError, suite
+from tests.emulator.harness import watched
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -30,31 +30,26 @@ PROGRAMS = sorted(
 FRAMES = 30_000
 MANY_FRAMES = 1_000_000
 SAMPLE_FRAMES = 50_000
+SILENCE_S = 280
+"""What a few thousand frames may take, which is less than a second: a packet without end takes for ever."""
 
 
-def fuzz(programs: Sequence[Path], frames: int, seconds: float) -> str:
-    """What the child says last; the test fails with all that it said if it does not end well, or in time."""
+def fuzz(programs: Sequence[Path], frames: int) -> str:
+    """What the child says last."""
     seed = int(os.environ.get("WEIR_SEED") or random.randrange(1 << 32))
     sys.stdout.write(f"WEIR_SEED={seed}\n")
     command = [sys.executable, "-m", "tests.emulator.fuzz", str(seed), str(frames), *map(str, programs)]
-    child = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    try:
-        said = child.communicate(timeout=seconds)[0]
-    except subprocess.TimeoutExpired:
-        child.kill()
-        pytest.fail(f"no end within {seconds} s:\n{child.communicate()[0]}")
-    assert child.returncode == 0, f"status {child.returncode}:\n{said}"
-    return said.splitlines()[-1]
+    return watched(command, SILENCE_S, ROOT, {}).splitlines()[-1]
 
 
 def test_random_packets_through_every_program() -> None:
     assert len(PROGRAMS) > 20
-    assert fuzz(PROGRAMS, FRAMES, 280).startswith("done: ")
+    assert fuzz(PROGRAMS, FRAMES).startswith("done: ")
 
 
 @pytest.mark.long
 def test_millions_of_random_packets_through_every_program() -> None:
-    said = fuzz(PROGRAMS, MANY_FRAMES, 3000)
+    said = fuzz(PROGRAMS, MANY_FRAMES)
     sys.stdout.write(f"{said}\n")
     assert int(said.split()[-2]) < 2000, "memory does not grow with the number of frames"
 
@@ -68,7 +63,7 @@ def test_millions_of_random_packets_through_every_program() -> None:
 def test_random_packets_through_the_programs_of_p4c(tmp_path: Path) -> None:
     programs = list(_samples(Path(os.environ["P4C_SAMPLES"]), tmp_path))
     assert len(programs) > 150
-    fuzz(programs, SAMPLE_FRAMES, 3000)
+    fuzz(programs, SAMPLE_FRAMES)
 
 
 def _samples(folder: Path, target: Path) -> Iterator[Path]:

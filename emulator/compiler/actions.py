@@ -19,6 +19,7 @@ from emulator.compiler.frame import I32, I64, Frame, IRValue, const, describe, f
 from emulator.compiler.hashing import compute
 from emulator.compiler.layout import RegisterPlace, uses
 from emulator.compiler.metering import meter_color
+from emulator.compiler.tracing import note_log
 from emulator.schema import UnsupportedProgram
 from emulator.tables.rows import METER_BYTES
 
@@ -210,8 +211,10 @@ class _Action:
             case (("push" | "pop"), (Ref("stack", name), Const(count))):
                 headers.shift_stack(frame, name, count if primitive.op == "push" else -count)
                 self.rows.clear()
-            case (("no_op" | "log_msg"), _):
+            case "no_op", _:
                 pass
+            case "log_msg", _:
+                note_log(frame, primitive, expressions)
             case op, args:
                 kinds = ", ".join(arg.kind if isinstance(arg, Ref) else type(arg).__name__.lower() for arg in args)
                 raise UnsupportedProgram(f"{primitive.where}: primitive '{op}' ({kinds}) is not supported")

@@ -10,7 +10,7 @@ from emulator.compiler.hashing import compute
 from emulator.compiler.layout import is_static
 from emulator.compiler.lookup import make_lookup
 from emulator.compiler.metering import meter_color
-from emulator.compiler.steps import HIT_BIT, STEP_WORDS, TABLE_BIT, traced_tables
+from emulator.compiler.tracing import note_table
 from emulator.tables.rows import HIT_AT, METER_AT, RowLayout, action_codes, param_offsets, profile_actions, row_layout
 
 
@@ -28,8 +28,6 @@ class _Control:
 
     def emit(self) -> None:
         builder = self.frame.builder
-        if self.frame.layout.steps is not None:
-            builder.store(const(64, 0), self.frame.at(self.frame.state, self.frame.layout.steps))
         builder.branch(self._to(self.pipeline.init))
         for name, node in self.pipeline.nodes.items():
             builder.position_at_end(self.blocks[name])
@@ -82,7 +80,7 @@ class _Control:
             self._note_lookup(table, row, default, hit)
             self._actions(table, source, params, hit, null, words)
         builder.position_at_end(null)
-        self._note_step(table, 0, hit, words)
+        note_table(frame, table, 0, hit, words)
         if table.splits_on_hit:
             builder.branch(self._to(table.next_on_miss))
         else:
@@ -219,28 +217,9 @@ class _Control:
                 stored = (width + 63) // 64 * 64
                 loaded = builder.load(frame.at(params, offset), typ=int_type(stored), align=8)
                 values.append(fit(builder, loaded, width))
-            self._note_step(table, number + 1, hit, [*words, *values])
+            note_table(frame, table, number + 1, hit, [*words, *values])
             emit_action(frame, action, values, self.done)
             if table.splits_on_hit:
                 builder.cbranch(hit, self._to(table.next_on_hit), self._to(table.next_on_miss))
             else:
                 builder.branch(self._to(self._next(table, number)))
-
-    def _note_step(self, table: Table, code: int, hit: IRValue, values: list[IRValue]) -> None:
-        """In a traced program, leave a note of what the table has found and does (`emulator.compiler.steps`)."""
-        frame, builder = self.frame, self.frame.builder
-        if frame.layout.steps is None:
-            return
-        notes = frame.at(frame.state, frame.layout.steps)
-        number = builder.load(notes, typ=I64)
-        place = frame.at(notes, builder.add(builder.mul(number, const(64, 8 * STEP_WORDS)), const(64, 8)))
-        builder.store(builder.add(number, const(64, 1)), notes)
-        head = builder.shl(builder.zext(hit, I64), const(64, HIT_BIT))
-        table_number = [each.name for each in traced_tables(frame.document)].index(table.name)
-        builder.store(builder.or_(head, const(64, table_number << TABLE_BIT | code)), place)
-        at = 8
-        for value in values:
-            stored = (value.type.width + 63) // 64 * 64
-            if at + stored // 8 <= 8 * STEP_WORDS:
-                builder.store(fit(builder, value, stored), frame.at(place, at), align=8)
-            at += stored // 8

@@ -1,12 +1,14 @@
-"""What tables do to a packet, for whoever reads a switch's log.
+"""What tables do to a packet, and what the program says of it by `log_msg`, for whoever reads a switch's log.
 
 A program is compiled without this, or once more with it (`traced`): then each pass through ingress or egress leaves
-notes in the switch's state, one for each table that it applies, in order. Words of 64 bits::
+notes in the switch's state, one for each table that it applies and for each `log_msg`, in order. Whoever reads them
+sets their number back to 0. Words of 64 bits::
 
-    | notes | then STEP_WORDS for each: what (below) | key words | parameters |
+    | number of notes | then STEP_WORDS for each: what (below) | values |
 
-The word says whether it was a hit (bit 63), which table it was (bits 32 … 47), and which of its actions runs, plus 1
-(bits 0 … 15; 0: none). Key words and parameters are those of `emulator.tables.rows`; what does not fit the note is left
+The word says whether it was a hit (bit 63), which table it was, by number, or behind these which `log_msg` (bits
+32 … 47), and which of the table's actions runs, plus 1 (bits 0 … 15; 0: none). The values are the words of the key and
+the parameters, as `emulator.tables.rows` has them, or the fields of the `log_msg`; what does not fit the note is left
 out.
 """
 
@@ -16,15 +18,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from emulator.bmv2json import Action, Document, Table
+from emulator.bmv2json import Document, Expr, Field, Op, Primitive, Table, Text
 from emulator.compiler.layout import Layout, is_static
 from emulator.tables.rows import action_codes, param_bytes, row_layout
 
 STEP_WORDS: Final = 12
 HIT_BIT: Final = 63
-TABLE_BIT: Final = 32
+NUMBER_BIT: Final = 32
 _MASK: Final = (1 << 16) - 1
 _WORD: Final = (1 << 64) - 1
+_MOST_LOGS: Final = 64
+"""Notes of `log_msg` that one pass has room for, if it applies all tables; an action may leave them in a loop."""
 
 
 def traced_tables(document: Document) -> list[Table]:
@@ -37,10 +41,41 @@ def traced_tables(document: Document) -> list[Table]:
     ]
 
 
+def logs(document: Document) -> list[Primitive]:
+    """Every `log_msg` of the program, by its number."""
+    places = (
+        *(action.body for action in document.actions.values()),
+        *(state.ops for state in document.parser.states.values()),
+        document.deparser_calls,
+    )
+    return [each for primitives in places for each in primitives if each.op == "log_msg"]
+
+
+def logged_values(primitive: Primitive) -> tuple[Expr, ...]:
+    """What stands for the `{}` of a `log_msg`."""
+    match primitive.args:
+        case (Text(), Op("vector", values)):
+            return values
+    return ()
+
+
+def logged_width(document: Document, value: Expr) -> tuple[int, bool]:
+    """Bits that a note has of such a value, and whether they are signed."""
+    if isinstance(value, Field):
+        for name, width, signed in document.headers[value.header].fields:
+            if name == value.name:
+                return width, signed
+    return 64, False
+
+
+def most_notes(document: Document) -> int:
+    return len(traced_tables(document)) + _MOST_LOGS
+
+
 def with_steps(layout: Layout, document: Document) -> Layout:
     """The layout of the same program, traced."""
     start = (layout.state_bytes + 63) // 64 * 64
-    return replace(layout, steps=start, state_bytes=start + 8 + 8 * STEP_WORDS * len(traced_tables(document)))
+    return replace(layout, steps=start, state_bytes=start + 8 + 8 * STEP_WORDS * most_notes(document))
 
 
 class Steps:
@@ -51,37 +86,50 @@ class Steps:
         """Where they begin, with their number."""
         self._document = document
         self._tables = traced_tables(document)
+        self._logs = logs(document)
 
     def tell(self, words: Sequence[int]) -> str:
         """One note in words."""
         head = words[0] & _WORD
-        table = self._tables[head >> TABLE_BIT & _MASK]
+        number = head >> NUMBER_BIT & _MASK
+        if number >= len(self._tables):
+            return self._tell_log(self._logs[number - len(self._tables)], words[1:])
+        table = self._tables[number]
         layout = row_layout(self._document, table)
-        key = _number(words[1 : 1 + layout.words])
-        room = 64 * (len(words) - 1)
+        key, room = _number(words[1 : 1 + layout.words]), 64 * (len(words) - 1)
         matched = ", ".join(
-            f"{field.name}={_shown(key >> place.position, place.width, place.position + place.width <= room)}"
+            f"{field.name}={_hex(key >> place.position, place.width, place.position + place.width <= room)}"
             for field, place in zip(table.key, layout.keys, strict=True)
         )
-        found = "hit" if head >> HIT_BIT else "miss"
-        code = head & _MASK
-        ran = "no action"
+        code, ran = head & _MASK, "no action"
         if code:
             action = self._document.actions[action_codes(table)[code - 1]]
-            values = ", ".join(self._params(action, words[1 + layout.words :]))
-            ran = f"{action.name}({values})"
-        return f"table {table.name}: {found}{' for ' if matched else ''}{matched}: {ran}"
+            widths = [width for _, width in action.params]
+            values = zip(action.params, _split(widths, words[1 + layout.words :]), strict=True)
+            ran = f"{action.name}({', '.join(f'{name}={_hex(*value)}' for (name, _), value in values)})"
+        return f"table {table.name}: {'hit' if head >> HIT_BIT else 'miss'}{' for ' * bool(matched)}{matched}: {ran}"
 
-    def _params(self, action: Action, words: Sequence[int]) -> Iterator[str]:
-        for name, width in action.params:
-            count = param_bytes(width) // 8
-            yield f"{name}={_shown(_number(words[:count]), width, count <= len(words))}"
-            words = words[count:]
+    def _tell_log(self, primitive: Primitive, words: Sequence[int]) -> str:
+        text = primitive.args[0].value if isinstance(primitive.args[0], Text) else ""
+        kinds = [logged_width(self._document, value) for value in logged_values(primitive)]
+        for (_, signed), (value, width, known) in zip(kinds, _split([width for width, _ in kinds], words), strict=True):
+            if signed and value >> width - 1:
+                value -= 1 << width
+            text = text.replace("{}", str(value) if known else "…", 1)
+        return f"log_msg: {text}"
+
+
+def _split(widths: Sequence[int], words: Sequence[int]) -> Iterator[tuple[int, int, bool]]:
+    """Values of these widths, one behind the other: (value, width, whether it is there as a whole)."""
+    for width in widths:
+        count = param_bytes(width) // 8
+        yield _number(words[:count]), width, count <= len(words)
+        words = words[count:]
 
 
 def _number(words: Sequence[int]) -> int:
     return sum((word & _WORD) << 64 * i for i, word in enumerate(words))
 
 
-def _shown(value: int, width: int, known: bool) -> str:
+def _hex(value: int, width: int, known: bool) -> str:
     return f"0x{value & (1 << width) - 1:x}" if known else "…"

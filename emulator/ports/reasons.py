@@ -11,7 +11,8 @@ from emulator.ports.memory import NOTE_WORDS
 RECEIVED: Final = 0
 SENT: Final = 1
 DROPPED: Final = 2
-APPLIED: Final = 3
+STEPPED: Final = 3
+"""A note of the program's own (`emulator.compiler.steps`)."""
 
 REASONS: Final = (
     "the program's wish, in ingress",
@@ -31,9 +32,9 @@ REASONS: Final = (
 def tell(note: Sequence[int], steps: Steps | None) -> str:
     """A note without its time, in words. `steps` are those of the program that runs now, if it is traced."""
     _, what, first, second = note[:NOTE_WORDS]
-    if what == APPLIED:
+    if what == STEPPED:
         if steps is None or steps.address != first:
-            return "a table of a program that has been replaced"
+            return "a note of a program that has been replaced"
         return steps.tell(note[NOTE_WORDS:])
     if what == RECEIVED:
         return f"packet of {second} bytes received on port {first}"

@@ -1,7 +1,7 @@
 """What happens to each packet, for the log: noted by native code while somebody wants to know, told by Python.
 
-A note is `TRACE_WORDS` words in a ring in shared memory: time, what, and two numbers; where a table was applied, the
-first is the address of the program's notes, and one of these follows. Notes that find the ring full are counted and
+A note is `TRACE_WORDS` words in a ring in shared memory: time, what, and two numbers; for a note of the
+program's own, the first is the address of these, and that one follows. Notes that find the ring full are counted and
 lost.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 from emulator.compiler.steps import STEP_WORDS
 from emulator.ports.calls import copy_apart, load_shared, store_shared
 from emulator.ports.memory import NOTE_WORDS, SHARED_LOG_HEAD, SHARED_LOG_TAIL, TRACE_NOTES, TRACE_WORDS
-from emulator.ports.reasons import APPLIED, DROPPED
+from emulator.ports.reasons import DROPPED, STEPPED
 from emulator.runtime.native import load, native, store
 
 
@@ -28,7 +28,7 @@ def note(loop: Any, world: Any, what: Any, first: Any, second: Any) -> None:
     store(at, 1, what)
     store(at, 2, first)
     store(at, 3, second)
-    if what == APPLIED:
+    if what == STEPPED:
         copy_apart(at + 8 * NOTE_WORDS, first + 8 + second * (8 * STEP_WORDS), 8 * STEP_WORDS)
     store_shared(loop.shared, SHARED_LOG_HEAD, head + 1)
     loop.told = 1
@@ -36,11 +36,11 @@ def note(loop: Any, world: Any, what: Any, first: Any, second: Any) -> None:
 
 @native
 def note_pass(loop: Any, world: Any, switch: Any) -> None:
-    """Put down what tables did in the pass that has just ended, and what the switch has dropped since the last time."""
+    """Put down what the program has noted in the pass that has just ended, and what the switch has dropped since."""
     if switch.steps != 0:
         count = load(switch.steps, 0)
         for i in range(count):
-            note(loop, world, APPLIED, switch.steps, i)
+            note(loop, world, STEPPED, switch.steps, i)
         store(switch.steps, 0, 0)
     note_drops(loop, world, switch)
 

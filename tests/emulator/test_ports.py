@@ -20,7 +20,7 @@ from scapy.utils import rdpcap
 
 from emulator.entries import ActionCall, ActionSet, Exact, Lpm, Replica, TableEntry, WeightedAction
 from emulator.port import PortConfig
-from emulator.ports.reasons import APPLIED, tell
+from emulator.ports.reasons import STEPPED, tell
 from emulator.ports.sockets import PortError
 from emulator.ports.wired import WiredSwitch
 from emulator.switch import Switch
@@ -444,8 +444,8 @@ def test_a_log_of_what_tables_do(net: Network, caplog: pytest.LogCaptureFixture)
         "table FabricIngress.routing.routes: miss for hdr.ipv4.dst_addr=0xa000009: no action",
         "packet dropped for the program's wish, in ingress",
     ]
-    note = [0, APPLIED, 1, 0, *[0] * 12]
-    assert tell(note, made.state.steps) == "a table of a program that has been replaced"  # type: ignore[union-attr]
+    note = [0, STEPPED, 1, 0, *[0] * 12]
+    assert tell(note, made.state.steps) == "a note of a program that has been replaced"  # type: ignore[union-attr]
 
 
 def test_captures_of_what_came_and_went(net: Network, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What traced programs note of their tables; and that they do what they do untraced."""
+"""What traced programs note of their tables and messages; and that they do what they do untraced."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from emulator.compiler.steps import STEP_WORDS
 from emulator.entries import ActionCall, Exact, GroupRef, Lpm, TableEntry
-from emulator.program import Program, ProgramState
+from emulator.program import Program
 from emulator.stf import play, read_test
 from tests.emulator.harness import Bench
 from tests.emulator.test_compiler_selector import entry, to
@@ -23,19 +23,22 @@ def traced(name: str) -> Bench:
     return Bench(Program.load(PROGRAMS / f"{name}.json", traced=True))
 
 
-def notes(state: ProgramState) -> list[list[int]]:
+def notes(bench: Bench, frame: bytes) -> list[list[int]]:
+    """What ingress has noted of a frame."""
+    bench.begin(frame)
+    bench.ingress()
+    state = bench.state
     assert state.steps is not None
-    count = ctypes.c_int64.from_address(state.steps.address).value
+    number = ctypes.c_int64.from_address(state.steps.address)
+    count, number.value = number.value, 0
     words = (ctypes.c_int64 * (STEP_WORDS * count)).from_address(state.steps.address + 8)
     return [list(words[i : i + STEP_WORDS]) for i in range(0, len(words), STEP_WORDS)]
 
 
 def told(bench: Bench, frame: bytes) -> list[str]:
-    """What ingress has noted of a frame."""
-    bench.begin(frame)
-    bench.ingress()
+    found = notes(bench, frame)
     assert bench.state.steps is not None
-    return [bench.state.steps.tell(note) for note in notes(bench.state)]
+    return [bench.state.steps.tell(note) for note in found]
 
 
 def test_hits_misses_defaults_and_keys_of_all_widths() -> None:
@@ -63,8 +66,7 @@ def test_what_does_not_fit_a_note_is_left_out() -> None:
     bench = traced("tables")
     steps = bench.state.steps
     assert steps is not None
-    told(bench, tables_frame(0, {"mac": 1}))
-    [note] = notes(bench.state)
+    [note] = notes(bench, tables_frame(0, {"mac": 1}))
     assert steps.tell(note[:2]) == (
         "table TablesIngress.exact_wide: miss for hdr.key.mac=0x1, hdr.key.vlan=0x0, hdr.key.ip6=…: "
         "TablesIngress.none()"
@@ -85,6 +87,13 @@ def test_members_of_groups_and_groups_without_any() -> None:
         (3, "miss for hdr.key.kind=0x3: no action"),
     ):
         assert f"table SelectorIngress.grouped: {found}" in told(bench, selector_frame(kind))
+
+
+def test_what_log_msg_says() -> None:
+    path = PROGRAMS.parent / "stf" / "statements.json"
+    bench = Bench(Program.load(path, traced=True))
+    said = [one for one in told(bench, bytes((6, 200)) + bytes(33)) if one.startswith("log_msg")]
+    assert said == ["log_msg: what 6 value 200"]
 
 
 def test_an_untraced_program_notes_nothing() -> None:

@@ -1,0 +1,58 @@
+"""Code that leaves the notes of `emulator.compiler.steps`, in traced programs alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from emulator.bmv2json import Primitive, Table
+from emulator.compiler.expressions import Expressions
+from emulator.compiler.frame import I64, Frame, IRValue, const, fit
+from emulator.compiler.steps import (
+    HIT_BIT,
+    NUMBER_BIT,
+    STEP_WORDS,
+    logged_values,
+    logged_width,
+    logs,
+    most_notes,
+    traced_tables,
+)
+
+
+def note_table(frame: Frame, table: Table, code: int, hit: IRValue, values: Sequence[IRValue]) -> None:
+    """What a table has found and runs: the words of the key, then the action's parameters."""
+    if frame.layout.steps is not None:
+        number = [each.name for each in traced_tables(frame.document)].index(table.name)
+        found = frame.builder.shl(frame.builder.zext(hit, I64), const(64, HIT_BIT))
+        _note(frame, frame.builder.or_(found, const(64, number << NUMBER_BIT | code)), values)
+
+
+def note_log(frame: Frame, primitive: Primitive, expressions: Expressions) -> None:
+    """What a `log_msg` says."""
+    if frame.layout.steps is not None:
+        number = len(traced_tables(frame.document)) + logs(frame.document).index(primitive)
+        values = [
+            expressions.modulo(value, logged_width(frame.document, value)[0]) for value in logged_values(primitive)
+        ]
+        _note(frame, const(64, number << NUMBER_BIT), values)
+
+
+def _note(frame: Frame, head: IRValue, values: Sequence[IRValue]) -> None:
+    """Put a note behind the others, if there is room; of the values those that fit."""
+    builder = frame.builder
+    notes = frame.at(frame.state, frame.layout.steps or 0)
+    count = builder.load(notes, typ=I64)
+    room, after = frame.block("note"), frame.block("noted")
+    builder.cbranch(builder.icmp_unsigned("<", count, const(64, most_notes(frame.document))), room, after)
+    builder.position_at_end(room)
+    builder.store(builder.add(count, const(64, 1)), notes)
+    place = frame.at(notes, builder.add(builder.mul(count, const(64, 8 * STEP_WORDS)), const(64, 8)))
+    builder.store(head, place)
+    at = 8
+    for value in values:
+        stored = (value.type.width + 63) // 64 * 64
+        if at + stored // 8 <= 8 * STEP_WORDS:
+            builder.store(fit(builder, value, stored), frame.at(place, at), align=8)
+        at += stored // 8
+    builder.branch(after)
+    builder.position_at_end(after)

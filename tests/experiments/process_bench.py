@@ -24,13 +24,14 @@ from emulator.switch import Switch
 from hosts import ControlClient
 from p4src import FABRIC_JSON
 from topologies import leaf_spine
+from topologies.processes import ends_with_us
 
 TOPOLOGY: Final = leaf_spine(1, 1, 5)
 WORKERS: Final = ("h1", "h2", "h3")
 SERVER: Final = "h4"
 SPARE: Final = "h5"
 LEASE_S: Final = 2.0
-PATIENCE_S: Final = 40.0
+PATIENCE_S: Final = 100.0
 """Nothing here takes so long unless it hangs."""
 
 
@@ -147,7 +148,7 @@ class Job:
         return self._popen([sys.executable, "-m", *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def _popen(self, command: list[str], **options: Any) -> subprocess.Popen[str]:
-        process = subprocess.Popen(command, text=True, **options)
+        process = subprocess.Popen([*ends_with_us("KILL"), *command], text=True, **options)
 
         def end() -> None:
             process.kill()

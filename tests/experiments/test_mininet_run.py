@@ -19,7 +19,7 @@ from experiments.config import RunConfig
 from experiments.errors import ExperimentError
 from experiments.record import RunRecord
 from experiments.run import execute
-from tests.topologies.test_mininet import IN_ITS_OWN_NETWORK, WITHOUT_OBSTACLE, processes_with
+from tests.topologies.test_mininet import IN_ITS_OWN_NETWORK, WITHOUT_OBSTACLE, processes_with, started
 from topologies import leaf_spine
 from topologies.mininet_fabric import SwitchKind, obstacle
 
@@ -118,25 +118,14 @@ def test_a_signal_ends_the_run_and_leaves_nothing(number: signal.Signals, run_fi
         "with MininetFabric(config.topology) as fabric:\n"
         "    asyncio.run(run_in_mininet(config, virtual, fabric, 1, lambda steps: print(steps, flush=True)))"
     )
-    process = subprocess.Popen(
-        [*IN_ITS_OWN_NETWORK, "-c", code, str(run_file)],
-        cwd=ROOT,
-        env={**os.environ, "WEIR_TEST_MARK": str(run_file.parent)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    assert process.stdout is not None
-    assert process.stderr is not None
-    for line in process.stdout:
-        if int(line):  # the workers have completed a step
-            break
-    else:
-        raise AssertionError(process.stderr.read())
-    assert sum("experiments.worker_process" in command for command in processes_with(mark)) == 3
-    os.killpg(process.pid, number)
-    _, complaints = process.communicate(timeout=120)
+    with started([*IN_ITS_OWN_NETWORK, "-c", code, str(run_file)], run_file.parent) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        if not any(int(line) for line in process.stdout):  # the workers have completed a step
+            raise AssertionError(process.stderr.read())
+        assert sum("experiments.worker_process" in command for command in processes_with(mark)) == 3
+        os.killpg(process.pid, number)
+        _, complaints = process.communicate(timeout=120)
     assert process.returncode == (128 + number if number == signal.SIGTERM else -number), complaints
     assert "traffic_process" not in complaints
     assert "never retrieved" not in complaints

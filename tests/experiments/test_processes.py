@@ -41,7 +41,7 @@ def scenarios() -> Iterator[dict[str, Future[dict[str, Any]]]]:
             capture_output=True,
             text=True,
             check=False,
-            timeout=200,
+            timeout=280,
         )
         assert done.returncode == 0, done.stderr
         values: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])

@@ -10,6 +10,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +61,28 @@ def test_every_host_reaches_every_other_through_the_switches(kind: SwitchKind) -
     assert seen["alive"] == []
 
 
+@contextmanager
+def started(command: Sequence[str | Path], mark: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process with WEIR_TEST_MARK in its environment, in a session of its own; killed at the end if it is alive."""
+    process = subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env={**os.environ, "WEIR_TEST_MARK": str(mark)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        for stream in (process.stdout, process.stderr):
+            if stream is not None:
+                stream.close()
+
+
 def processes_with(mark: str) -> list[str]:
     """Command lines of the processes that have inherited an environment with `mark` in it."""
     found = []
@@ -77,25 +101,15 @@ def test_a_signal_ends_all_that_was_started(number: signal.Signals, tmp_path: Pa
     leaf_spine(1, 1, 1).dump(tmp_path / "fabric.yaml")
     mark = f"WEIR_TEST_MARK={tmp_path}"
     code = "import typer; from experiments.mininet_command import mininet; typer.run(mininet)"
-    process = subprocess.Popen(
-        [*IN_ITS_OWN_NETWORK, "-c", code, str(tmp_path / "fabric.yaml"), "--exec", "h1 sh -c 'echo begun; sleep 1000'"],
-        cwd=ROOT,
-        env={**os.environ, "WEIR_TEST_MARK": str(tmp_path)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-    assert process.stdout is not None
-    for line in process.stdout:
-        if line == "begun\n":
-            break
-    else:
-        raise AssertionError(f"it ended with status {process.wait()}")
-    assert sum("weir-switch --no-p4" in command for command in processes_with(mark)) == 2
-    process.send_signal(number)
-    assert process.wait(30) == 128 + number
-    assert processes_with(mark) == []
+    command = [*IN_ITS_OWN_NETWORK, "-c", code, str(tmp_path / "fabric.yaml")]
+    command += ["--exec", "h1 sh -c 'echo begun; sleep 1000'"]
+    with started(command, tmp_path) as process:
+        assert process.stdout is not None
+        assert "begun\n" in process.stdout
+        assert sum("weir-switch --no-p4" in command for command in processes_with(mark)) == 2
+        process.send_signal(number)
+        assert process.wait(120) == 128 + number
+        assert processes_with(mark) == []
 
 
 @pytest.mark.skipif(obstacle() is not None, reason=f"Mininet: {obstacle()}")
@@ -107,18 +121,9 @@ def test_a_kill_ends_all_that_was_started_and_the_next_fabric_can_be_built(tmp_p
         assert network.stdout is not None
         assert network.stdout.readline() == "up\n"
         weir = ["nsenter", f"--net=/proc/{network.pid}/ns/net", sys.executable, "-c", code, tmp_path / "fabric.yaml"]
-        killed = subprocess.Popen(
-            [*weir, "--exec", "h1 sh -c 'echo begun; exec sleep 1000'"],
-            cwd=ROOT,
-            env={**os.environ, "WEIR_TEST_MARK": str(tmp_path)},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert killed.stdout is not None
-        assert "begun\n" in killed.stdout
-        killed.kill()
-        killed.wait()
-        killed.stdout.close()
+        with started([*weir, "--exec", "h1 sh -c 'echo begun; exec sleep 1000'"], tmp_path) as killed:
+            assert killed.stdout is not None
+            assert "begun\n" in killed.stdout
         deadline = time.monotonic() + 60
         while alive := processes_with(f"WEIR_TEST_MARK={tmp_path}"):
             assert time.monotonic() < deadline, alive

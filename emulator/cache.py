@@ -15,9 +15,20 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
+from emulator.entries import EmulatorError
+
 _HERE: Final = Path(__file__).parent
 _DIGEST_BYTES: Final = 32
 _SOURCES: Final = ("abi.py", "bmv2json.py", "bmv2names.py", "bmv2reader.py", "cache.py", "compiler", "tables/rows.py")
+
+
+class CacheError(EmulatorError):
+    """The directory of the cache cannot be used."""
+
+    def __init__(self, path: Path, error: OSError) -> None:
+        super().__init__(
+            f"{path} cannot hold compiled programs: {error.strerror}; set WEIR_CACHE to a directory that can be written"
+        )
 
 
 def directory() -> Path:
@@ -54,21 +65,33 @@ def key_of(program: bytes) -> str:
     return hashlib.sha256(_environment() + program).hexdigest()
 
 
-def fetch(key: str) -> bytes | None:
-    """The object code kept under `key`; None if there is none, or if the file is damaged (LLVM would crash on it)."""
+def fetch(key: str, suffix: str = "o") -> bytes | None:
+    """What is kept under `key`; None if there is nothing, or if the file is damaged (LLVM would crash on it).
+
+    Raises `CacheError`.
+    """
+    path = directory() / f"{key}.{suffix}"
     try:
-        content = (directory() / f"{key}.o").read_bytes()
+        content = path.read_bytes()
     except FileNotFoundError:
         return None
-    digest, code = content[:_DIGEST_BYTES], content[_DIGEST_BYTES:]
-    return code if hashlib.sha256(code).digest() == digest else None
+    except OSError as error:
+        raise CacheError(path.parent, error) from None
+    digest, kept = content[:_DIGEST_BYTES], content[_DIGEST_BYTES:]
+    return kept if hashlib.sha256(kept).digest() == digest else None
 
 
-def keep(key: str, code: bytes) -> None:
-    """Store object code; another process that reads meanwhile sees all of it or nothing."""
+def keep(key: str, content: bytes, suffix: str = "o") -> None:
+    """Store object code, or what `suffix` says; another process that reads meanwhile sees all of it or nothing.
+
+    Raises `CacheError`.
+    """
     target = directory()
-    target.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=target, suffix=".tmp")
-    with os.fdopen(handle, "wb") as file:
-        file.write(hashlib.sha256(code).digest() + code)
-    os.replace(name, target / f"{key}.o")
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=target, suffix=".tmp")
+        with os.fdopen(handle, "wb") as file:
+            file.write(hashlib.sha256(content).digest() + content)
+        os.replace(name, target / f"{key}.{suffix}")
+    except OSError as error:
+        raise CacheError(target, error) from None

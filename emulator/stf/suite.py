@@ -7,7 +7,6 @@ program's text, of what it includes by a quoted name, and of p4c's version.
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import shutil
 import subprocess
@@ -15,11 +14,11 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from emulator.cache import directory
+from emulator import cache
 from emulator.program import Program, UnsupportedProgram
 from emulator.stf.player import play
 from emulator.stf.reader import read_test
@@ -28,6 +27,7 @@ from emulator.stf.statements import StfError
 P4C: Final = "p4c-bm2-ss"
 SAMPLES: Final = Path("testdata", "p4_16_samples")
 """Where p4c's source tree has its tests."""
+_KEPT: Final = "p4.json"
 _INCLUDE: Final = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)', re.MULTILINE)
 
 
@@ -107,15 +107,14 @@ def _run(test: Path, source: Path) -> tuple[Verdict, str]:
 def compile_v1model(source: Path) -> bytes:
     """BMv2 JSON of a v1model program, from p4c or from the cache; it names the source as p4c saw it, without a folder.
 
-    Raises `CompileError`.
+    Raises `CompileError`, `emulator.cache.CacheError`.
     """
-    kept = directory().absolute() / f"{_key(source)}.p4.json"
-    if kept.exists():
-        return kept.read_bytes()
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    handle, made = tempfile.mkstemp(dir=kept.parent, suffix=".tmp")
-    os.close(handle)
-    try:
+    key = _key(source)
+    kept = cache.fetch(key, _KEPT)
+    if kept is not None:
+        return kept
+    with tempfile.TemporaryDirectory() as folder:
+        made = Path(folder) / "program.json"
         done = subprocess.run(
             [P4C, "--arch", "v1model", "-o", made, source.name],
             cwd=source.parent,
@@ -125,10 +124,9 @@ def compile_v1model(source: Path) -> bytes:
         )
         if done.returncode:
             raise CompileError(_first_error(done.stderr) or f"{P4C} ended with status {done.returncode}")
-        os.replace(made, kept)
-    finally:
-        Path(made).unlink(missing_ok=True)
-    return kept.read_bytes()
+        json = made.read_bytes()
+    cache.keep(key, json, _KEPT)
+    return json
 
 
 def _first_error(words: str) -> str:
@@ -143,7 +141,7 @@ def _key(source: Path) -> str:
     return digest.hexdigest()
 
 
-@cache
+@lru_cache(maxsize=1)
 def _version() -> bytes:
     return subprocess.run([P4C, "--version"], capture_output=True, check=False).stdout
 

@@ -92,6 +92,16 @@ def test_damaged_code_in_the_cache_is_compiled_anew(tmp_path: Path, monkeypatch:
     assert Program.load(text).entry_points.ingress
 
 
+def test_a_cache_that_cannot_be_used_says_so_and_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number, place in enumerate((tmp_path / "file", tmp_path / "file" / "below", Path("/proc/nowhere"))):
+        (tmp_path / "file").write_text("")
+        monkeypatch.setenv("WEIR_CACHE", str(place))
+        with pytest.raises(cache.CacheError) as raised:
+            Program.load((PROGRAMS / "selector.json").read_bytes() + b" " * (number + 1))
+        assert str(raised.value).startswith(f"{place} cannot hold compiled programs: ")
+        assert "set WEIR_CACHE to a directory that can be written" in str(raised.value)
+
+
 Change = Callable[[dict[str, Any]], None]
 
 

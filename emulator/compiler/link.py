@@ -1,4 +1,4 @@
-"""Object code into this process.
+"""Object code for this processor, and into this process.
 
 Apart from the compiler, so that a cached program needs little more than LLVM's linker.
 """
@@ -6,8 +6,23 @@ Apart from the compiler, so that a cached program needs little more than LLVM's 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import llvmlite.binding as llvm
+
+
+def host_machine() -> Any:
+    """LLVM's target machine that makes object code for this processor, to be linked by `link`."""
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    return llvm.Target.from_default_triple().create_target_machine(
+        cpu=llvm.get_host_cpu_name(),
+        features=llvm.get_host_cpu_features().flatten(),
+        opt=3,
+        reloc="pic",
+        codemodel="default",
+        jit=True,
+    )
 
 
 def link(code: bytes, names: Sequence[str]) -> tuple[tuple[int, ...], object]:

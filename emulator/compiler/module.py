@@ -14,6 +14,7 @@ from emulator.compiler.expressions import Expressions
 from emulator.compiler.frame import PTR, VOID, Frame, IRValue, const, fit
 from emulator.compiler.hashing import compute
 from emulator.compiler.layout import Layout
+from emulator.compiler.link import host_machine
 from emulator.compiler.parser import emit_deparser, emit_parser
 
 
@@ -22,18 +23,7 @@ def compile_program(document: Document, layout: Layout) -> bytes:
 
     Raises `UnsupportedProgram`.
     """
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    module = build_module(document, layout)
-    target = llvm.Target.from_default_triple()
-    machine = target.create_target_machine(
-        cpu=llvm.get_host_cpu_name(),
-        features=llvm.get_host_cpu_features().flatten(),
-        opt=3,
-        reloc="pic",
-        codemodel="default",
-        jit=True,
-    )
+    module, machine = build_module(document, layout), host_machine()
     module.triple = machine.triple
     module.data_layout = str(machine.target_data)
     parsed = llvm.parse_assembly(str(module))

@@ -17,7 +17,7 @@ from typing import Any, Final
 import llvmlite.binding as llvm
 
 from emulator import cache
-from emulator.compiler.link import link
+from emulator.compiler.link import host_machine, link
 
 EntryFunction = Callable[[int, int], int]
 
@@ -82,14 +82,4 @@ def _compile(entry: Any) -> bytes:
     undefined = [f.name for f in module.functions if f.is_declaration and not f.name.startswith("llvm.")]
     if undefined:
         raise AssertionError(f"the runtime must not call into Numba, but refers to {undefined}")
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    machine = llvm.Target.from_default_triple().create_target_machine(
-        cpu=llvm.get_host_cpu_name(),
-        features=llvm.get_host_cpu_features().flatten(),
-        opt=3,
-        reloc="pic",
-        codemodel="default",
-        jit=True,
-    )
-    return bytes(machine.emit_object(module))
+    return bytes(host_machine().emit_object(module))

@@ -25,6 +25,7 @@ from emulator.entries import (
 )
 from emulator.schema import ActionProfileSchema, ActionSchema
 from emulator.tables.memory import Block, Graveyard, Pool, write_word
+from emulator.tables.rows import param_bytes
 
 GroupMembers = tuple[tuple[int, int], ...]
 """(member id, weight)."""
@@ -43,7 +44,7 @@ def pack_params(schema: ActionSchema, call: ActionCall, where: str) -> bytes:
     for value, (name, width) in zip(call.params, schema.params, strict=True):
         if not 0 <= value < 1 << width:
             raise InvalidEntry(f"{where}: parameter {name} of {call.name} is {value}, which does not fit {width} bits")
-        parts.append(value.to_bytes((width + 63) // 64 * 8, "little"))
+        parts.append(value.to_bytes(param_bytes(width), "little"))
     return b"".join(parts)
 
 
@@ -77,7 +78,7 @@ class ActionProfile:
         self._actions = actions
         self._graveyard = graveyard
         self._codes = {name: code for code, name in enumerate(schema.actions)}
-        sizes = [sum((w + 63) // 64 * 8 for _, w in actions[name].params) for name in schema.actions]
+        sizes = [sum(param_bytes(width) for _, width in actions[name].params) for name in schema.actions]
         self._rows = Pool(8 + max(sizes, default=0))
         self._cells = Pool(16)
         self._members: dict[int, ActionCall] = {}

@@ -47,6 +47,8 @@ def in_words(error: BaseException | None, where: str) -> ControllerError:
     """What stopped finsy, for people; None: its stream broke."""
     if error is None:
         return SwitchUnreachable(f"{where}: the stream broke; is the switch still running?")
+    if isinstance(error, RuntimeError):
+        return SwitchUnreachable(f"{where}: the stream broke: {error}")
     if not isinstance(error, P4ClientError):
         return ControllerError(f"{where}: {str(error) or type(error).__name__}")
     if error.code == fy.GRPCStatusCode.UNAVAILABLE:

@@ -29,6 +29,8 @@ class FakeSwitch(p4r_grpc.P4RuntimeServicer):
         self.refuse: Callable[[p4r.Update], bool] = lambda update: False
         self.refuse_pipeline = ""
         """Why no pipeline is taken; empty: they are."""
+        self.hangs_up = False
+        """Streams end as soon as they have begun."""
         self.silent = False
         self.mute = asyncio.Event()
         """Cleared: writes are not answered."""
@@ -76,6 +78,8 @@ class FakeSwitch(p4r_grpc.P4RuntimeServicer):
 
     async def _hear(self, requests: AsyncIterator[p4r.StreamMessageRequest]) -> None:
         async for request in requests:
+            if self.hangs_up:
+                return
             if request.WhichOneof("update") == "packet":
                 self.packets_out.append(request.packet)
             elif not self.silent:

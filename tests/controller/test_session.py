@@ -200,6 +200,17 @@ async def test_a_patient_session_begins_when_the_switch_does(fake: FakeSwitch, p
         assert (await session.read()).lines() == LINES
 
 
+async def test_a_switch_that_hangs_up_is_not_there_yet(fake: FakeSwitch, pipeline: Pipeline) -> None:
+    fake.hangs_up = True
+    with pytest.raises(SwitchUnreachable, match=r"s1 at .*: cannot connect: the stream broke"):
+        await open_session(fake, pipeline).__aenter__()
+    async with SwitchSession("s1", fake.address, device_id=1, pipeline=pipeline, timeout_s=60, patient=True) as session:
+        assert not session.is_up
+        fake.hangs_up = False
+        async with asyncio.timeout(60):
+            await session.until_primary()
+
+
 async def test_a_switch_that_falls_silent_has_its_stream_begun_anew(fake: FakeSwitch, pipeline: Pipeline) -> None:
     async with open_session(fake, pipeline, answer_s=0.3) as session:
         fake.mute.clear()

@@ -8,6 +8,7 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from subprocess import SubprocessError
 from typing import Any, Final
 
 from finsy import P4ClientError
@@ -35,7 +36,16 @@ BENCHMARKS: Final = (
 )
 """Modules of this package, in the order in which they run."""
 
-_FAILURES: Final = (RuntimeError, OSError, ControllerError, HostError, TopologyError, P4ClientError, RpcError)
+_FAILURES: Final = (
+    RuntimeError,
+    OSError,
+    SubprocessError,
+    ControllerError,
+    HostError,
+    TopologyError,
+    P4ClientError,
+    RpcError,
+)
 """What a benchmark may raise; the others go on."""
 
 _PAGE_COLUMNS: Final = 160

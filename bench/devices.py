@@ -19,6 +19,7 @@ from typing import Final
 import finsy as fy
 
 from bench.driver import OUT_PORT
+from topologies.processes import ends_with_us, stop
 
 WEIR: Final = (sys.executable, "-m", "emulator.command")
 BMV2: Final = "simple_switch_grpc"
@@ -91,7 +92,7 @@ def running_switch(command: Sequence[str], folder: Path, interfaces: Sequence[st
     address.unlink(missing_ok=True)
     target = ["--grpc-server-addr", f"unix:{address}", "--cpu-port", "510", "--priority-queues", "8"]
     process = subprocess.Popen(
-        [*command, *ports, "--no-p4", "--device-id", str(DEVICE_ID), "--", *target],
+        [*ends_with_us("TERM"), *command, *ports, "--no-p4", "--device-id", str(DEVICE_ID), "--", *target],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
@@ -103,8 +104,7 @@ def running_switch(command: Sequence[str], folder: Path, interfaces: Sequence[st
             time.sleep(0.01)
         yield Running(process.pid, f"unix:{address}")
     finally:
-        process.terminate()
-        process.wait()
+        stop([process])
 
 
 @contextmanager
@@ -113,14 +113,13 @@ def running_relay(compiler: str, folder: Path, interfaces: Sequence[str]) -> Ite
     program = folder / "relay"
     source = Path(__file__).with_name("relay.c")
     subprocess.run([compiler, "-O2", "-o", program, source], check=True)
-    process = subprocess.Popen([program, *interfaces], stdout=subprocess.PIPE)
-    try:
-        assert process.stdout is not None
-        process.stdout.readline()
-        yield Running(process.pid)
-    finally:
-        process.terminate()
-        process.communicate()
+    with subprocess.Popen([*ends_with_us("TERM"), program, *interfaces], stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            process.stdout.readline()
+            yield Running(process.pid)
+        finally:
+            stop([process])
 
 
 def load(address: str, program: P4Files, entries: Sequence[fy.P4TableEntry]) -> None:

@@ -22,6 +22,7 @@ from finsy.proto import p4r, p4r_grpc
 from bench.devices import BMV2, DEVICE_ID, WEIR
 from bench.measure import Aim, Figure
 from p4src import FABRIC_JSON
+from topologies.processes import stop
 
 RUNS: Final = 5
 COMPILING_RUNS: Final = 3
@@ -84,5 +85,4 @@ def _start(command: Sequence[str], folder: Path, cache: Path, program: Sequence[
             ask(p4r.CapabilitiesRequest(), wait_for_ready=True, timeout=_PATIENCE_S)
             return time.monotonic() - started
     finally:
-        process.terminate()
-        process.wait()
+        stop([process])

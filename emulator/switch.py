@@ -164,7 +164,7 @@ class Switch:
             self.program, self.state = program, state
             state.clock.read = self._clock_us
             state.set_ports_down(self._ports_down)
-        self.replication.clear()
+            self.replication.clear()
 
     def paused(self) -> AbstractContextManager[object]:
         """While it is entered, no packet runs: what is changed meanwhile packets see as one change."""

@@ -279,3 +279,25 @@ def test_bad_frames_are_refused() -> None:
         switch(max_passes=0)
     with pytest.raises(SwitchError, match="lengths"):
         s.process(frames(range(2)), np.array([50, 101]))
+
+
+def test_a_new_program_and_its_empty_groups_are_one_change_to_packets() -> None:
+    class Lock:
+        """Counts how often packets may run again."""
+
+        depth = released = 0
+
+        def __enter__(self) -> None:
+            self.depth += 1
+
+        def __exit__(self, *_: object) -> None:
+            self.depth -= 1
+            self.released += self.depth == 0
+
+    s = switch()
+    assert s.program is not None
+    assert s.state is not None
+    s.replication.set_group(1, (Replica(2),))
+    s._engine.lock = lock = Lock()
+    s.start(s.program, s.state)
+    assert (s.replication.groups, lock.released) == ({}, 1)

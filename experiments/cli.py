@@ -78,18 +78,23 @@ def run(
     fabric: Annotated[
         FabricKind, typer.Option(help="Where: in virtual time, or in Mininet as well (root), compared with that.")
     ] = FabricKind.VIRTUAL,
-    switch: Annotated[SwitchKind, typer.Option(help="What every switch runs in Mininet.")] = SwitchKind.WEIR,
+    switch: Annotated[
+        SwitchKind | None, typer.Option(help="What every switch runs in Mininet; weir if nothing is said.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run FILE once per strategy, print the comparison and write a run record."""
     from experiments.config import RunConfig
+    from experiments.errors import ExperimentError
 
+    if switch is not None and fabric is not FabricKind.MININET:
+        raise ExperimentError(f"--switch {switch} is for Mininet, and the run is in virtual time; add --fabric mininet")
     config = RunConfig.load(file)
     if strategy:
         config = config.replaced("--strategy", strategies=strategy)
     if seed is not None:
         config = config.replaced("--seed", seed=seed)
-    _run(config, out, as_json, switch if fabric is FabricKind.MININET else None)
+    _run(config, out, as_json, (switch or SwitchKind.WEIR) if fabric is FabricKind.MININET else None)
 
 
 @app.command()

@@ -51,6 +51,10 @@ def test_errors_reach_the_user_as_one_line(
         (["run", tmp_path / "absent.yaml"], "absent.yaml: cannot be read (No such file or directory)"),
         (["run", demo, "--seed", -1], "--seed: seed: Input should be greater than or equal to 0 (given: -1)"),
         (["run", demo, "--strategy", "fastest"], 'strategy "fastest" is unknown; there are agg, ps, rack, random'),
+        (
+            ["run", demo, "--switch", "bmv2"],
+            "--switch bmv2 is for Mininet, and the run is in virtual time; add --fabric",
+        ),
         (["demo", "--loss", 1.5], "--loss: loss: Input should be less than 1 (given: 1.5)"),
         (["replay", tmp_path], "record.json: no run record there"),
         (["replay", fabric], "fabric.yaml: not a run record of this version: Invalid JSON"),

@@ -32,9 +32,10 @@ from typing import Any
 
 from controller.entries import SwitchState
 from controller.errors import ControllerError, NotPrimary, PlanError
-from controller.fleet import FABRIC, Counts, Fleet, server_plan
+from controller.fleet import Counts, Fleet, server_plan
 from controller.jobs import RunningJob
 from controller.journal import Journal
+from controller.ledger import Ledger
 from controller.memory import FabricMemory
 from controller.moves import Phase
 from controller.options import Message, Options
@@ -84,7 +85,8 @@ class Controller:
         self.sessions = sessions
         self._planner = Planner(topology, routes, strategy, seed)
         self._switches = Switches(sessions, options.lease_ns, options.retry_ns, now_ns)
-        self._fleet = Fleet(topology, self._planner, options, journal)
+        self._ledger = Ledger(journal, topology, self._planner)
+        self._fleet = Fleet(topology, self._planner, options, self._ledger)
         self._down = routes.down
         self._prober = Prober(topology, routes, sessions, options.probe_period_ns, options.lease_ns, now_ns)
         self._bases = {s.name: base_state(topology, routes, s.name) for s in topology.switches}
@@ -93,14 +95,11 @@ class Controller:
         self._next_solve_ns = now_ns + options.solve_period_ns
         self._to_consider: deque[int] = deque()
         """Jobs whose turn has come to be placed better."""
-        self._journal = journal
-        if journal is not None:
-            fabric = journal.all(FABRIC)
-            self._prober.links.take_for_down({Endpoint(*end) for end in fabric.get("down", ())}, now_ns)
-            self._switches.take_for_lost(fabric.get("lost", ()))
-            self._fleet.restore(now_ns)
-            if self.links_down or self._switches.lost:
-                self._follow(now_ns)
+        self._prober.links.take_for_down(self._ledger.down, now_ns)
+        self._switches.take_for_lost(self._ledger.lost)
+        self._fleet.restore(now_ns)
+        if self.links_down or self._switches.lost:
+            self._follow(now_ns)
 
     # --- what is ---
 
@@ -259,7 +258,7 @@ class Controller:
             self._fleet.jobs[spec.job] = RunningJob(plan, now_ns, grant.note)
             await self._write(now_ns, again=plan.switches)
             self._switches.raise_trouble(plan.switches)
-            self._fleet.save(spec.job)
+            self._ledger.change(spec.job)
             self._save()
         except ControllerError as error:
             if self._fleet.jobs.pop(spec.job, None) is not None:
@@ -459,10 +458,8 @@ class Controller:
 
     def _save(self) -> None:
         """Write down what has changed, before anyone is told of it. Raises JournalError; the next call tries again."""
-        if self._journal is not None:
-            self._journal.put(FABRIC, "down", sorted([end.node, end.port] for end in self.links_down))
-            self._journal.put(FABRIC, "lost", sorted(self._switches.lost))
-        self._fleet.flush()
+        self._ledger.write_fabric(self.links_down, self._switches.lost)
+        self._ledger.write_jobs(self._fleet.jobs)
 
     # --- names ---
 

@@ -5,21 +5,21 @@ switches must be written for is the caller's matter, between `poll` and `settle`
 
     heartbeat, leave, held, resumed ─▶ RunningJob ─▶ end_leases, let_go, repair ─▶ begin ─▶ poll ─▶ outbox
     fail ─────────────────▶ lose ────────▶│                                          └─ settling: the caller writes
-                                          └─▶ journal
+                                          └─▶ ledger
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from controller.errors import ControllerError
-from controller.generations import History, previous_generation
+from controller.generations import previous_generation
 from controller.jobs import Progress, RunningJob
-from controller.journal import Journal, JournalError
 from controller.leases import Leases
+from controller.ledger import Ledger
 from controller.moves import Move, Phase
 from controller.options import Message, Options
 from controller.placement import Placement
@@ -31,12 +31,6 @@ from topologies.model import Topology
 from wire.control import Abort, Held, ServerPlan, WorkerPlan
 
 _log = logging.getLogger(__name__)
-
-JOB, KEPT, NUMBER, FABRIC = "job", "kept", "number", "fabric"
-"""Kinds of records in the journal: running jobs, what others keep with them, the generations of numbers that are free
-again, and the fabric.
-"""
-
 
 MOST_ABORTED: Final = 1_000
 """So many are remembered, with the reason; then the oldest is forgotten."""
@@ -57,7 +51,7 @@ class Counts:
 class Fleet:
     """The running jobs, by number."""
 
-    def __init__(self, topology: Topology, planner: Planner, options: Options, journal: Journal | None) -> None:
+    def __init__(self, topology: Topology, planner: Planner, options: Options, ledger: Ledger) -> None:
         self.jobs: dict[int, RunningJob] = {}
         self.aborted: dict[int, str] = {}
         """Jobs that were aborted, and why."""
@@ -71,9 +65,7 @@ class Fleet:
         """Of hosts, by job."""
         self._topology = topology
         self._planner = planner
-        self._journal = journal
-        self._unsaved: set[int] = set()
-        """Jobs that have changed since they were written to the journal."""
+        self._ledger = ledger
         self._host_at = {int(host.address): host.name for host in topology.hosts}
 
     def job(self, number: int) -> RunningJob:
@@ -88,7 +80,7 @@ class Fleet:
         if (
             self.outbox
             or self.ended
-            or self._unsaved
+            or self._ledger.is_due
             or any(job.move is None and job.renew for job in self.jobs.values())
         ):
             return 0
@@ -111,7 +103,7 @@ class Fleet:
         self.leases.renew((job, host), now_ns)
         if host not in running.joined:
             running.joined.add(host)
-            self.save(job)
+            self._ledger.change(job)
         running.silent.pop(host, None)
         if host not in running.ranks:
             return
@@ -127,7 +119,7 @@ class Fleet:
         self.leases.end((job, host))
         running.silent.pop(host, None)
         running.left.add(host)
-        self.save(job)
+        self._ledger.change(job)
 
     def held(self, job: int, host: str, held: Held) -> None:
         running = self.job(job)
@@ -205,7 +197,7 @@ class Fleet:
             server = job.newcomer = next(iter(self._living(number, spares)), None)
             spares = tuple(s for s in spares if s != server) if server is not None else ()
         job.plan = replace(job.plan, spec=replace(spec, server=server, spares=spares))
-        self.save(number)
+        self._ledger.change(number)
 
     def _living(self, number: int, hosts: Iterable[str]) -> Iterable[str]:
         """Those with a lease, where there are leases."""
@@ -250,7 +242,7 @@ class Fleet:
             self.leases.end((number, host))
         self._planner.memory.retain(number)
         self.ended = True
-        self.save(number)
+        self._ledger.change(number)
 
     # --- what moves ---
 
@@ -259,7 +251,7 @@ class Fleet:
         job.target, job.why, job.renew, job.retry_at_ns = placement, why, "", 0
         self.counts.moves += 1
         job.move = self._move(number, job, job.plan.generation, now_ns)
-        self.save(number)
+        self._ledger.change(number)
 
     def _move(self, number: int, job: RunningJob, generation: int, now_ns: int) -> Move:
         """A move that leaves this generation."""
@@ -307,7 +299,7 @@ class Fleet:
         self.outbox += [Message(self._host_at[address], content) for address, content in out]
         if move.phase is Phase.DONE:
             job.move, job.target, job.newcomer, job.moved_ns = None, None, None, now_ns
-            self.save(number)
+            self._ledger.change(number)
         return move.phase is Phase.SETTLING and now_ns >= job.retry_at_ns
 
     def settle(self, number: int, now_ns: int) -> None:
@@ -326,7 +318,7 @@ class Fleet:
             joining |= {self.address(server)} if joins else set()
         job.trouble = ""
         move.settled(plans, now_ns, joining)
-        self.save(number)
+        self._ledger.change(number)
         self.poll(number, now_ns)
 
     def has_no_place(self, number: int, job: RunningJob, error: ControllerError, now_ns: int) -> None:
@@ -342,73 +334,23 @@ class Fleet:
 
     # --- what outlives the controller ---
 
-    def save(self, number: int) -> None:
-        """A job has changed: `flush` writes it."""
-        if self._journal is not None:
-            self._unsaved.add(number)
-
-    def flush(self) -> None:
-        """Write to the journal what has changed, before anyone is told of it.
-
-        Raises JournalError; what is not written then a later call writes.
-        """
-        while self._journal is not None and self._unsaved:
-            number = min(self._unsaved)
-            job = self.jobs.get(number)
-            if job is None:
-                self._journal.put(NUMBER, str(number), asdict(self._planner.history(number)))
-            self._journal.put(JOB, str(number), None if job is None else self._record(number, job).as_json())
-            self._journal.put(KEPT, str(number), None if job is None else job.kept or None)
-            self._unsaved.discard(number)
-
-    def _record(self, number: int, job: RunningJob) -> Record:
-        held = self._planner.memory.held(number)
-        move, plan = job.move, job.plan
-        resumes = {} if move is None else move.resumes
-        return Record(
-            spec=plan.spec,
-            placement=plan.placement,
-            generation=plan.generation if move is None or resumes else move.generation,
-            allotments={name: held[name] for name in plan.switches},
-            history=self._planner.history(number),
-            note=job.note,
-            gone=job.gone,
-            left=tuple(sorted(job.left)),
-            joined=tuple(sorted(job.joined)),
-            moving=job.why if move is not None else "",
-            finals={self._host_at[address]: finals for address, finals in resumes.items()} if resumes else None,
-            newcomer=job.newcomer,
-            first_round=job.first_round,
-        )
-
     def keep(self, number: int, data: Mapping[str, Any]) -> None:
         self.job(number).kept = data
-        self.save(number)
-        self.flush()
+        self._ledger.change(number)
+        self._ledger.write_jobs(self.jobs)
 
     def restore(self, now_ns: int) -> None:
-        """Go on with the jobs of the journal, if there is one. All leases begin anew; a move that was under way is
+        """Go on with the jobs of the ledger. All leases begin anew; a move that was under way is
         taken up where it was.
 
         Raises JournalError for what does not fit this fabric.
         """
-        if self._journal is None:
-            return
-        fabric = self._journal.all(FABRIC).get("name", self._topology.name)
-        if fabric != self._topology.name:
-            raise JournalError(
-                f"journal {self._journal.path}: it is of the fabric {fabric}, this is {self._topology.name}; "
-                "give each its own"
-            )
-        self._journal.put(FABRIC, "name", self._topology.name)
-        for number, history in self._journal.all(NUMBER).items():
-            self._planner.histories[int(number)] = History(**history)
-        kept = self._journal.all(KEPT)
-        for number, saved in self._journal.all(JOB).items():
+        self._planner.histories.update(self._ledger.histories)
+        for number, record, kept in self._ledger.jobs():
             try:
-                self._restore(int(number), Record.from_json(saved), kept.get(number, {}), now_ns)
-            except (ControllerError, TopologyError, KeyError, TypeError, ValueError) as error:
-                raise JournalError(f"journal {self._journal.path}: job {number} cannot go on: {error}") from None
+                self._restore(number, record, kept, now_ns)
+            except (ControllerError, TopologyError, KeyError, ValueError) as error:
+                raise self._ledger.misfit(number, error) from None
 
     def _restore(self, number: int, record: Record, kept: Mapping[str, Any], now_ns: int) -> None:
         planner = self._planner

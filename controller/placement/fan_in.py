@@ -38,7 +38,7 @@ _STOPPED, _INFEASIBLE = 1, 2
 
 def fitted(problem: Problem, wanted: Mapping[str, str], seconds: float = LONGEST_SECONDS) -> Placement:
     """The tree with the most workers where they are `wanted` (a switch; the root for those not in it); after so many
-    seconds, any tree.
+    seconds, any tree, which is looked for no longer than that again.
 
     Without a server, the root is the switch nearest to all racks for which there is such a tree. Raises PlacementError,
     which names the cause, when no root has one, or none was found in that time.
@@ -47,6 +47,8 @@ def fitted(problem: Problem, wanted: Mapping[str, str], seconds: float = LONGEST
     roots = [problem.server] if problem.server is not None else _central_first(problem)
     stopped = False
     for root in roots:
+        if stopped and perf_counter() > until + seconds:
+            break
         if (placement := _plain(problem, root, wanted)) is not None:
             return placement
         program = _Program(problem, root, FAN_IN)

@@ -121,7 +121,8 @@ def test_a_kill_ends_all_that_was_started_and_the_next_fabric_can_be_built(tmp_p
         assert network.stdout is not None
         assert network.stdout.readline() == "up\n"
         weir = ["nsenter", f"--net=/proc/{network.pid}/ns/net", sys.executable, "-c", code, tmp_path / "fabric.yaml"]
-        with started([*weir, "--exec", "h1 sh -c 'echo begun; exec sleep 1000'"], tmp_path) as killed:
+        forever = ["env", f"TMPDIR={tmp_path}", *weir, "--exec", "h1 sh -c 'echo begun; exec sleep 1000'"]
+        with started(forever, tmp_path) as killed:  # which leaves its folder with the logs
             assert killed.stdout is not None
             assert "begun\n" in killed.stdout
         deadline = time.monotonic() + 60

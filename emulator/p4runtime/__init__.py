@@ -3,7 +3,7 @@
 One `P4RuntimeServer` serves one or several `emulator.datapath.Datapath`s, told apart by device id. A request flows
 through::
 
-    server      gRPC: RPCs, streams, errors as canonical codes
+    server      gRPC: RPCs, streams, errors as canonical codes; patience with clients that take no answer
     clients     the controllers of one switch: arbitration, roles, who is told what
     device      one switch: pipeline config, locks, packets
     batches     a Write's updates: each for itself, all or none, all at once

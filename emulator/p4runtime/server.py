@@ -18,6 +18,7 @@ from emulator.entries import EmulatorError
 from emulator.p4runtime.arbitration import MAX_CLIENTS
 from emulator.p4runtime.batches import chunks
 from emulator.p4runtime.device import Device
+from emulator.p4runtime.patience import Patience
 from emulator.p4runtime.refusal import Code, Refusal, abort, invalid, refusal_of, unimplemented
 from emulator.p4runtime.session import Session
 
@@ -29,6 +30,8 @@ _MAX_MESSAGE_BYTES: Final = 128 << 20
 _RESPONSE_BYTES: Final = 1 << 20
 _RESPONSE_ENTITIES: Final = 1024
 _UNARY_THREADS: Final = 32
+_PATIENCE_S: Final = 60.0
+"""How long a client may take for one message of an answer."""
 
 log = logging.getLogger(__name__)
 _Answer = TypeVar("_Answer")
@@ -58,7 +61,7 @@ class P4RuntimeServer:
             self._devices[datapath.device_id] = Device(datapath)
         self._wanted_address = address
         self._tls = tls
-        self._running: tuple[grpc.Server, ThreadPoolExecutor] | None = None
+        self._running: tuple[grpc.Server, ThreadPoolExecutor, Patience] | None = None
         self.port = 0
 
     @property
@@ -88,12 +91,14 @@ class P4RuntimeServer:
                 ("grpc.max_send_message_length", _MAX_MESSAGE_BYTES),
             ],
         )
-        server.add_generic_rpc_handlers((_handlers(_Servicer(self._devices, streams)),))
+        patience = Patience(_PATIENCE_S)
+        server.add_generic_rpc_handlers((_handlers(_Servicer(self._devices, streams, patience)),))
         self.port = self._bind(server)
+        patience.start()
         for device in self._devices.values():
             device.attach()
         server.start()
-        self._running = server, threads
+        self._running = server, threads, patience
 
     def stop(self) -> None:
         """End all streams, stop listening and leave the switches alone; returns when that is done.
@@ -103,9 +108,10 @@ class P4RuntimeServer:
         """
         if self._running is None:
             return
-        server, threads = self._running
+        server, threads, patience = self._running
         server.stop(grace=None).wait()
         threads.shutdown()
+        patience.close()
         for device in self._devices.values():
             device.detach()
         self._running = None
@@ -147,8 +153,9 @@ class P4RuntimeServer:
 class _Servicer:
     """The RPCs. Every error leaves as a canonical code; what nobody foresaw is INTERNAL, and logged."""
 
-    def __init__(self, devices: dict[int, Device], max_streams: int) -> None:
+    def __init__(self, devices: dict[int, Device], max_streams: int, patience: Patience) -> None:
         self._devices = devices
+        self._patience = patience
         self._streams = threading.Semaphore(max_streams)
 
     def Capabilities(self, request: p4r.CapabilitiesRequest, context: grpc.ServicerContext) -> p4r.CapabilitiesResponse:
@@ -162,7 +169,9 @@ class _Servicer:
 
     def Read(self, request: p4r.ReadRequest, context: grpc.ServicerContext) -> Iterator[p4r.ReadResponse]:
         entities, failure = _guard(context, lambda: self._device(request.device_id).read(request))
-        yield from chunks(entities, _RESPONSE_BYTES, _RESPONSE_ENTITIES)
+        for response in chunks(entities, _RESPONSE_BYTES, _RESPONSE_ENTITIES):
+            with self._patience.limit(context.cancel):
+                yield response
         if failure is not None:
             abort(context, failure)
 

@@ -185,13 +185,19 @@ class Stream:
 
 
 class Client:
-    """A raw P4Runtime client: the generated stub, and shorthand."""
+    """A raw P4Runtime client: the generated stub, and shorthand. A context manager: its channel is closed on exit."""
 
     def __init__(self, address: str, device_id: int = 1, election_id: int = 1) -> None:
         self.device_id = device_id
         self.election_id = U128.encode(election_id)
         self.channel = grpc.insecure_channel(address, options=[("grpc.max_metadata_size", 1 << 20)])
         self.stub = p4r_grpc.P4RuntimeStub(self.channel)
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.channel.close()
 
     def stream(self) -> Stream:
         return Stream(self.stub)

@@ -13,21 +13,30 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import grpc
 import pytest
-from finsy.proto import p4r
+from finsy.proto import p4r, p4r_grpc
 
 from emulator.p4runtime import P4RuntimeServer
+from emulator.p4runtime import server as server_module
 from tests.emulator.p4runtime.p4runtime_rig import (
     EXTERNS,
     INSERT,
     Client,
+    Names,
     RecordingDatapath,
     SetConfig,
+    entity,
     externs_config,
+    load_config,
+    load_info,
+    outcome,
     wait_until,
 )
 from tests.emulator.test_command import running
 
+NARROW = [("grpc.http2.lookahead_bytes", 1024), ("grpc.http2.bdp_probe", 0), ("grpc.use_local_subchannel_pool", 1)]
+"""A channel that takes little before it is read."""
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 
@@ -72,6 +81,28 @@ def test_a_server_goes_on_after_a_client_was_killed_and_stops_while_one_is_stall
             process.send_signal(signal.SIGSTOP)
             server.stop()
         wait_until(lambda: not server_threads())
+
+
+def test_answers_that_nobody_takes_hold_the_others_up_for_a_while_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More of them than the server has threads. Of each gRPC itself takes the first message and little of the rest."""
+    monkeypatch.setattr(server_module, "_PATIENCE_S", 0.3)
+    names = Names(load_info())
+    large = [names.exact_entry(bytes((i,)), b"\x01", names.call("forward", b"\x01")) for i in range(3)]
+    for entry in large:
+        entry.metadata = bytes(1 << 20)
+    with (
+        P4RuntimeServer([RecordingDatapath()]) as server,
+        Client(server.address) as client,
+        grpc.insecure_channel(server.address, options=NARROW) as bad,
+    ):
+        stream = client.primary()
+        assert client.set_config(load_config()) == "OK"
+        assert client.write(*((INSERT, entry) for entry in large)) == ["OK"] * 3
+        query = p4r.ReadRequest(device_id=1, entities=[entity(p4r.TableEntry())])
+        answers = [p4r_grpc.P4RuntimeStub(bad).Read(query) for _ in range(100)]
+        client.stub.Capabilities(p4r.CapabilitiesRequest(), timeout=60)
+        assert "CANCELLED" in {outcome(lambda answer=answer: list(answer)) for answer in answers}
+        stream.close()
 
 
 def test_weir_switch_ends_while_a_client_writes(tmp_path: Path) -> None:

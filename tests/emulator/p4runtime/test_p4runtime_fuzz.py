@@ -20,6 +20,7 @@ from google.protobuf.message import DecodeError
 
 from emulator.p4runtime import P4RuntimeServer
 from emulator.p4runtime.device import Device
+from emulator.p4runtime.patience import Patience
 from emulator.p4runtime.server import _Servicer
 from emulator.p4runtime.session import Session
 from emulator.switch import Switch
@@ -85,6 +86,9 @@ class Context:
             assert packed.Unpack(part)
             self.parts.append(part)
 
+    def cancel(self) -> NoReturn:
+        raise AssertionError("an answer's messages are taken at once")
+
     def abort(self, code: grpc.StatusCode, details: str) -> NoReturn:
         self.code, self.details_text = code.name, details
         raise Ended
@@ -98,7 +102,7 @@ class Rig:
         self.switch = Switch(1, ports=[0, 1, 2, 3])
         self.device = Device(self.switch)
         self.device.attach()
-        self.servicer = _Servicer({1: self.device}, 4)
+        self.servicer = _Servicer({1: self.device}, 4, Patience(60.0))
         self.session = Session()
         request = p4r.StreamMessageRequest()
         request.arbitration.device_id = 1

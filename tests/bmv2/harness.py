@@ -256,8 +256,12 @@ class Bmv2:
 
 
 def packet_in_header(info: Any, packet: Any) -> bytes:
-    """The packet-in header as the program emitted it, from the metadata that P4Runtime made of it."""
-    header = next(h for h in info.controller_packet_metadata if h.preamble.name == "packet_in")
+    """The packet-in header as the program emitted it, from the metadata that P4Runtime made of it; empty where the
+    program has none.
+    """
+    header = next((h for h in info.controller_packet_metadata if h.preamble.name == "packet_in"), None)
+    if header is None:
+        return b""
     values = {m.metadata_id: int.from_bytes(m.value, "big") for m in packet.metadata}
     bits = width = 0
     for field in header.metadata:

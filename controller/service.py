@@ -113,8 +113,12 @@ class ControlService:
                 port = self._server.add_insecure_port(self.address)
             else:
                 port = self._server.add_secure_port(self.address, self._tls.server_credentials())
-        except (RuntimeError, WireError) as error:
-            raise ControllerError(f"control service: cannot listen on {self.address}: {error}") from None
+        except WireError as error:
+            raise ControllerError(f"control service: {error}") from None
+        except RuntimeError:
+            raise ControllerError(
+                f"control service: cannot listen on {self.address}: it is in use, or not an address of this machine"
+            ) from None
         if not self.address.startswith("unix:"):
             self.address = f"{self.address.rpartition(':')[0]}:{port}"
         await self._server.start()

@@ -321,7 +321,7 @@ async def test_an_address_that_is_none(service: Bench, address: str) -> None:
 
 
 async def test_a_port_that_is_taken(service: Bench) -> None:
-    with pytest.raises(ControllerError, match=f"cannot listen on {service.service.address}"):
+    with pytest.raises(ControllerError, match=f"cannot listen on {service.service.address}: it is in use"):
         await ControlService(service.controller, address=service.service.address).__aenter__()
 
 
@@ -348,6 +348,6 @@ async def test_with_tls_only_those_with_a_certificate_are_heard(tmp_path: Path) 
                     grpc.StatusCode.UNAVAILABLE
                 )
         assert list(service.controller.jobs) == [3]
-    with pytest.raises(ControllerError, match=r"absent.key: cannot be read"):
+    with pytest.raises(ControllerError, match=r"^control service: \S*absent.key: cannot be read"):
         async with bench(tls=replace(ours, key=tmp_path / "absent.key")):
             pass

@@ -27,9 +27,6 @@ AGGREGATION_PORT: Final = 22341
 """UDP destination port of every aggregation message (0x5745)."""
 
 VERSION: Final = 1
-NO_JOB: Final = 0
-"""The job number of an empty slot; jobs are 1…65535."""
-
 NO_WINDOW_LIMIT: Final = 0xFFFF
 EXPONENT_BIAS: Final = 127
 FAN_IN: Final = 32

@@ -83,7 +83,8 @@ def test_every_lookup_is_answered_by_an_entry_of_its_own_table(name: str, masks:
 @pytest.mark.parametrize("name", ["l3", "lookups"])
 def test_the_compiled_programs_are_what_p4c_makes_of_their_sources(name: str, tmp_path: Path) -> None:
     made, info = tmp_path / f"{name}.json", tmp_path / f"{name}.p4info.txtpb"
-    command = ["p4c-bm2-ss", "--std", "p4-16", "--arch", "v1model", "-o", made, "--p4runtime-files", info, f"{name}.p4"]
+    command: list[str | Path] = ["p4c-bm2-ss", "--std", "p4-16", "--arch", "v1model", "-o", made]
+    command += ["--p4runtime-files", info, f"{name}.p4"]
     subprocess.run(command, cwd=PROGRAMS, check=True)
     kept = PROGRAMS / f"{name}.json"
     assert json.loads(made.read_text()) == json.loads(kept.read_text())

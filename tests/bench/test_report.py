@@ -133,6 +133,6 @@ def test_the_command_runs_the_benchmarks_asked_for_and_says_what_it_skips_and_wh
 def test_every_benchmark_has_a_title_figures_and_a_place_in_the_results() -> None:
     for name in command.BENCHMARKS:
         module = __import__(f"bench.{name}", fromlist=[name])
-        assert module.__doc__.partition("\n")[0], name
+        assert (module.__doc__ or "").partition("\n")[0], name
         assert callable(module.figures), name
     check_places(Path(__file__).parents[2] / "docs" / "results.md", command.BENCHMARKS)

@@ -86,7 +86,7 @@ class Host:
     async def hear(self, content: str) -> Any:
         """The next message of this kind; others are passed over."""
         async with asyncio.timeout(ANSWER_S):
-            while (message := await self.call.read()) is not grpc.aio.EOF:
+            while isinstance(message := await self.call.read(), pb.ToHost):
                 if message.WhichOneof("content") == content:
                     return getattr(message, content)
         raise AssertionError(f"the stream ended without {content}: {await self.call.code()}")

@@ -63,7 +63,9 @@ class FakeSwitch(p4r_grpc.P4RuntimeServicer):
         metadata = [p4r.PacketMetadata(metadata_id=1, value=ingress_port.to_bytes(2, "big"))]
         self._to_stream.put_nowait(p4r.StreamMessageResponse(packet=p4r.PacketIn(payload=frame, metadata=metadata)))
 
-    async def StreamChannel(self, requests: AsyncIterator[p4r.StreamMessageRequest], context: Any) -> None:
+    async def StreamChannel(  # type: ignore[override]  # grpc.aio takes coroutines, too; the stubs only iterators
+        self, requests: AsyncIterator[p4r.StreamMessageRequest], context: Any
+    ) -> None:
         async def answer() -> None:
             while True:
                 await context.write(await self._to_stream.get())

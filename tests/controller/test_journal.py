@@ -45,7 +45,8 @@ def test_what_was_put_is_there_after_a_restart_and_what_was_taken_away_is_not(tm
 
 def test_a_crash_at_any_byte_costs_the_change_that_was_being_written_and_no_other(tmp_path: Path) -> None:
     rng = random.Random(1)
-    path, states = tmp_path / "journal", [{"job": {}, "number": {}}]
+    path = tmp_path / "journal"
+    states: list[dict[str, dict[str, Any]]] = [{"job": {}, "number": {}}]
     ends = [0]
     with Journal(path) as journal:
         for _ in range(8):

@@ -7,6 +7,8 @@ from __future__ import annotations
 import random
 
 import pytest
+from finsy.p4entity import P4Entity, decode_entity
+from finsy.p4schema import P4Schema
 from finsy.proto import p4r
 
 from controller.entities import as_item
@@ -143,10 +145,9 @@ async def test_at_no_moment_does_an_entry_lead_to_one_that_is_not_there(
                 apply(request)
 
 
-def _decoded(update: p4r.Update, schema: object) -> object:
-    from finsy.p4entity import decode_entity
-
-    return decode_entity(update.entity, schema)  # type: ignore[arg-type]
+def _decoded(update: p4r.Update, schema: P4Schema) -> P4Entity:
+    entity: P4Entity = decode_entity(update.entity, schema)
+    return entity
 
 
 async def test_read_back_finds_every_kind_of_tampering(fake: FakeSwitch, pipeline: Pipeline) -> None:

@@ -203,9 +203,9 @@ async def test_bytes_that_are_no_message_harm_nobody(service: Bench) -> None:
     registration = await service.register(workers=WORKERS)
     host = await service.joined(registration, 0)
     for method in (REGISTER, "/weir.control.v1.Control/Unknown"):
-        garbage = service.channel.unary_unary(method)
+        garbage: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = service.channel.unary_unary(method)
         await refusal(garbage(b"\xff\xff\xff"))
-    stream = service.channel.stream_stream(ATTEND)()
+    stream: grpc.aio.StreamStreamCall[bytes, bytes] = service.channel.stream_stream(ATTEND)()
     await stream.write(b"\xff\xff\xff")
     assert await stream.code() is not grpc.StatusCode.OK
     await service.joined(registration, 1)
@@ -343,7 +343,9 @@ async def test_with_tls_only_those_with_a_certificate_are_heard(tmp_path: Path) 
                 else grpc.aio.secure_channel(service.service.address, credentials.channel_credentials())
             )
             async with channel:
-                call = channel.unary_unary(REGISTER, request_serializer=pb.RegisterRequest.SerializeToString)
+                call: grpc.aio.UnaryUnaryMultiCallable[pb.RegisterRequest, bytes] = channel.unary_unary(
+                    REGISTER, request_serializer=pb.RegisterRequest.SerializeToString
+                )
                 assert (await refusal(call(pb.RegisterRequest(workers=["h4"]), timeout=5)))[0] is (
                     grpc.StatusCode.UNAVAILABLE
                 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -59,7 +60,7 @@ def test_what_is_missing_is_named_with_the_way_to_get_it(monkeypatch: pytest.Mon
 
 def test_packages_of_the_wrong_version_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = ["numpy>=999", "no-such-package", "hypothesis>=1; extra == 'dev'", "not-asked; extra == 'torch'"]
-    monkeypatch.setattr(doctor.metadata, "requires", lambda _: wanted)
+    monkeypatch.setattr(metadata, "requires", lambda _: wanted)
     finding = next(found for found in doctor.examine() if found.name == "Python packages")
     assert not finding.ok
     assert finding.problem is not None

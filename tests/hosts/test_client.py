@@ -50,7 +50,7 @@ PATIENT: Final = WorkerOptions(initial_timeout_ns=50_000_000, least_timeout_ns=5
 JOINED: Final = pb.ToHost(joined=pb.Joined(host="h1", address=WORKER, heartbeat_ns=20_000_000))
 SPARE_JOINED: Final = pb.ToHost(joined=pb.Joined(host="h5", address=SERVER, heartbeat_ns=10_000_000, spare=True))
 ANSWER_S: Final = 20.0
-HERE: Final = {"port": PORT, "options": PATIENT}
+HERE: Final[dict[str, Any]] = {"port": PORT, "options": PATIENT}
 
 
 class Stand:

@@ -161,7 +161,12 @@ def test_waking_never_waits(port: int) -> None:
     """Not even while the thread that is woken waits for whoever wakes it."""
     with UdpHost(address(0), port) as host, host.changed:
         host.wake()
-        woken = threading.Thread(target=lambda: [host.wake() for _ in range(5_000)], daemon=True)
+
+        def wake_often() -> None:
+            for _ in range(5_000):
+                host.wake()
+
+        woken = threading.Thread(target=wake_often, daemon=True)
         woken.start()
         woken.join(60)
         assert not woken.is_alive()

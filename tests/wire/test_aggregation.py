@@ -20,6 +20,7 @@ int32_lanes = hnp.arrays(np.int32, (3, LANES), elements=st.integers(-(2**31), 2*
 
 
 def test_layout_is_the_designs() -> None:
+    assert HEADER.fields is not None
     offsets = {name: field[1] for name, field in HEADER.fields.items()}
     assert offsets == {
         "version_type": 0,

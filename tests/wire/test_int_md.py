@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,10 +20,8 @@ NOTHING = Hop(*(None,) * 9)
 BASELINE_WORDS = {0: 1, 1: 1, 2: 1, 3: 1, 4: 2, 5: 2, 6: 2, 7: 1, 8: 1, **dict.fromkeys(range(9, 16), 1)}
 
 
-def probe(**options: int | bytes) -> bytes:
-    return int_md.probe_frame(  # type: ignore[arg-type]
-        **{"source": 1, "destination": 2, "source_mac": 3, "destination_mac": 4, **options}
-    )
+def probe(**options: Any) -> bytes:
+    return int_md.probe_frame(**{"source": 1, "destination": 2, "source_mac": 3, "destination_mac": 4, **options})
 
 
 def finished(
@@ -202,4 +201,4 @@ def test_hops_that_fit(words: int, hops: int) -> None:
 
 def test_instructions_are_the_specifications_bits() -> None:
     assert [bit.value for bit in Instruction] == [0x8000 >> bit for bit in (*range(9), 15)]
-    assert DomainInstruction.BYTES_SENT == 0x8000
+    assert DomainInstruction.BYTES_SENT.value == 0x8000

@@ -5,6 +5,7 @@ from __future__ import annotations
 import binascii
 import struct
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,7 @@ def frame(what: int, index: int = 0, left: int = 0, right: int = 0, tail: bytes 
     return struct.pack(">BBII", what, index, left, right) + tail
 
 
-def sent(bench: Bench, data: bytes, **metadata: int) -> bytes:
+def sent(bench: Bench, data: bytes, **metadata: Any) -> bytes:
     out = bench.send(data, **metadata).frame
     assert out is not None
     return out

@@ -55,8 +55,8 @@ class Trees:
                 shifted = wrap(rng.choice(["<<", ">>"]), self.cut(depth - 1), amount)
                 return wrap("&", shifted, hexstr((1 << rng.choice([8, 32, 48])) - 1))
             case 5:
-                width = hexstr(rng.choice([1, 5, 8, 16, 32]))
-                return wrap(rng.choice(["two_comp_mod", "sat_cast", "usat_cast"]), self.number(depth - 1), width)
+                size = hexstr(rng.choice([1, 5, 8, 16, 32]))
+                return wrap(rng.choice(["two_comp_mod", "sat_cast", "usat_cast"]), self.number(depth - 1), size)
             case 6:
                 sides = self.number(depth - 1), self.number(depth - 1)
                 return wrap("?", *sides, cond=self.truth(depth - 1))
@@ -127,8 +127,8 @@ def evaluate(item: Json, inputs: dict[str, int]) -> int:
 
 def program_of(assignments: list[tuple[int, Json]]) -> bytes:
     """BMv2 JSON of one action that assigns each expression to an output field of the given width."""
-    fields = [[name, width, False] for name, width in INPUTS.items()]
-    outputs = [[f"o{i}", width, False] for i, (width, _) in enumerate(assignments)]
+    fields: list[list[Any]] = [[name, width, False] for name, width in INPUTS.items()]
+    outputs: list[list[Any]] = [[f"o{i}", width, False] for i, (width, _) in enumerate(assignments)]
     for group in (fields, outputs):
         group.append(["pad", -sum(width for _, width, _ in group) % 8 + 8, False])
     root = json.loads((PROGRAMS / "constructs.json").read_bytes())

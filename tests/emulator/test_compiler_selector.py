@@ -160,7 +160,7 @@ def test_references_and_members_that_cannot_be(bench: Bench) -> None:
 
 
 def internet_checksum(data: bytes) -> int:
-    total = sum(struct.unpack(f">{len(data) // 2}H", data))
+    total: int = sum(struct.unpack(f">{len(data) // 2}H", data))
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)
     return total ^ 0xFFFF

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -301,7 +302,7 @@ def test_the_pool_and_the_heap_grow_with_what_is_in_flight() -> None:
 def test_bad_calls_say_what_is_wrong() -> None:
     fabric = line()
     fabric.run(1000)
-    for call, words in [
+    calls: list[tuple[Callable[[], object], str]] = [
         (lambda: fabric.run(999), "1000 ns already"),
         (lambda: fabric.send("h9", frame()), "no host h9.*h1, h2, s1, s2"),
         (lambda: fabric.send("h1", frame(), priority=8), "priority 8"),
@@ -322,7 +323,8 @@ def test_bad_calls_say_what_is_wrong() -> None:
         (lambda: fabric.flow_counters(0), "flow 0"),
         (lambda: fabric.record_queue(("s1", 1), 0), "0 ns"),
         (lambda: fabric.queue_trace(("s1", 1)), "not being recorded"),
-    ]:
+    ]
+    for call, words in calls:
         with pytest.raises((FabricError, SwitchError), match=words):
             call()
 

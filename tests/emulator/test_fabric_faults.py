@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import sqrt
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from tests.emulator.runtime_program import HEADER_BYTES, frame, frames, headers,
 COUNT = 20_000
 
 
-def faulty(seed: int = 1, other_traffic: bool = False, **faults: float) -> list[np.ndarray]:
+def faulty(seed: int = 1, other_traffic: bool = False, **faults: Any) -> list[np.ndarray]:
     """Frames that come through a faulty link s1 – h2 out of COUNT sent."""
     fabric = Fabric(seed=seed)
     fabric.add_switch("s1", switch())
@@ -32,7 +33,8 @@ def faulty(seed: int = 1, other_traffic: bool = False, **faults: float) -> list[
 
 def numbers(groups: list[np.ndarray]) -> list[int]:
     [group] = groups
-    return headers(group)["number"].tolist()
+    found: list[int] = headers(group)["number"].tolist()
+    return found
 
 
 @pytest.mark.parametrize("probability", [0.001, 0.1, 0.5])

@@ -23,8 +23,8 @@ LOOPS = Path(__file__).parent / "programs" / "loops.json"
 ONCE, RESUBMIT, RESUBMIT_SO_OFTEN, RECIRCULATE, CLONE, DOUBLE, SPAWN, BREED, PARSE = 0, 1, 2, 3, 4, 5, 6, 7, 9
 
 
-def switch(**options: int) -> Switch:
-    made = Switch(1, ports=[1, 2, 3], **options)
+def switch(max_passes: int = MAX_PASSES) -> Switch:
+    made = Switch(1, ports=[1, 2, 3], max_passes=max_passes)
     made.load(LOOPS.read_bytes())
     made.replication.set_session(1, CloneSession((Replica(3, 0),)))
     made.replication.set_session(2, CloneSession((Replica(2, 0), Replica(3, 0))))

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -171,11 +171,15 @@ def test_packets_between_controller_and_ports(net: Network) -> None:
     switch = pairs()
     seen: list[bytes] = []
     switch.on_packet_in = seen.append
+
+    def have_seen(number: int) -> Callable[[], bool]:
+        return lambda: len(seen) == number
+
     frames = numbered(500)
     with WiredSwitch(switch, net.interfaces) as wired:
         for i in range(0, 500, 50):
             net.send(3, *frames[i : i + 50])
-            assert eventually(lambda end=i + 50: len(seen) == end)
+            assert eventually(have_seen(i + 50))
         assert seen == frames
         assert wired.packet_in_drops == 0
     switch = fabric()
@@ -309,9 +313,13 @@ def test_an_mtu_that_changes_while_the_switch_runs(net: Network, ring: bool) -> 
 def test_a_long_queue_outgrows_the_pool_and_nothing_is_lost(net: Network) -> None:
     frames = numbered(3000)
     with WiredSwitch(pairs(rate_bps=1e4, queue_packets=None), net.interfaces) as wired:
+
+        def has_received(number: int) -> Callable[[], bool]:
+            return lambda: wired.counters()[1].port.rx_packets == number
+
         for i in range(0, len(frames), 100):
             net.send(1, *frames[i : i + 100])
-            assert eventually(lambda end=i + 100: wired.counters()[1].port.rx_packets == end)
+            assert eventually(has_received(i + 100))
         assert wired.counters()[2].port.max_depth_packets > 2900
         wired.switch.set_port(2, rate_bps=1e8)
         assert net.receive(2, len(frames)) == frames
@@ -454,7 +462,7 @@ def test_captures_of_what_came_and_went(net: Network, tmp_path: Path) -> None:
         net.send(1, *frames)
         net.receive(2, 50)
     found = {path.name: [bytes(frame) for frame in rdpcap(str(path))] for path in tmp_path.iterdir()}
-    empty = {f"s1-eth{port}_{way}.pcap": [] for port in (1, 2, 3) for way in ("in", "out")}
+    empty: dict[str, list[bytes]] = {f"s1-eth{port}_{way}.pcap": [] for port in (1, 2, 3) for way in ("in", "out")}
     assert found == empty | {"s1-eth1_in.pcap": frames, "s1-eth2_out.pcap": frames}
     times = [float(frame.time) for frame in rdpcap(str(tmp_path / "s1-eth1_in.pcap"))]
     assert times == sorted(times)

@@ -136,7 +136,7 @@ def test_a_single_rate_fills_the_excess_bucket_last_as_in_rfc_2697(switch: Switc
         found.append(count_of(switch, 2, 3, now, bytes(size - 8)))
     assert found == expected
     assert set(found) == {0, 1, 2}
-    assert meter.counts(3) == ColorCounts(*(tuple(counts[color]) for color in (0, 1, 2)))
+    assert meter.counts(3) == ColorCounts(*((packets, octets) for packets, octets in counts.values()))
     meter.set(3, rates)
     assert count_of(switch, 2, 3, 12 * 79 + 200, bytes(100)) == 2, "the same rates again do not fill the buckets"
     meter.reset_counts(3)

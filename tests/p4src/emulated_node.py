@@ -76,10 +76,10 @@ class EmulatedNode:
         def at(register: str) -> int:
             return int(values[f"{AGGREGATION}.{register}"][index])
 
-        sums = (at(f"header_sums.{name}") for name in ("flags", "window", "exponent", "weight", "check"))
+        sums = {name: at(f"header_sums.{name}") for name in ("flags", "window", "exponent", "weight", "check")}
         lanes = tuple(at(f"lane_sums.lane_{lane}") for lane in range(LANES))
         tag = at("slot_tag")
-        return Slot(at("slot_job"), tag >> 24, tag & 0xFFFFFF, at("slot_contributors"), *sums, lanes)
+        return Slot(at("slot_job"), tag >> 24, tag & 0xFFFFFF, at("slot_contributors"), **sums, lanes=lanes)
 
     @property
     def bytes_sent(self) -> dict[int, int]:

@@ -26,7 +26,7 @@ def through_the_bottleneck(*frames: bytes) -> list[bytes]:
     fabric.add_link(("s1", STRANGER_PORT), ("stranger", 0), rate_bps=1e7)
     for frame in frames:
         fabric.send("worker", frame)
-    received = []
+    received: list[bytes] = []
     while len(received) < len(frames):
         wakes = fabric.run(fabric.now_ns + 10**9)
         assert wakes, "frames are missing"

@@ -121,6 +121,7 @@ class Traffic:
             job=self._maybe(0.1, ROOT, INNER),
             generation=self.generation,
             contributors=int(rng.integers(0, 2)),
+            bad_checksum=False,
             **self._header_fields(),
         )
         return packet(payload, PARENT, dscp=int(rng.choice([0, 48])), ttl=int(rng.integers(0, 3))), PARENT_PORT
@@ -135,7 +136,7 @@ class Traffic:
         words = self._maybe(0.1, int(rng.integers(0, 32)), words) % 32
         # a fresh probe, one that has crossed any number of hops, or one whose stack the shim can hardly count
         most = 252 // max(words, 1)
-        stack = words * int(rng.choice([rng.integers(0, 3), rng.integers(0, most + 1), most]))
+        stack = words * int(rng.choice([int(rng.integers(0, 3)), int(rng.integers(0, most + 1)), most]))
         room = frames.MTU - 28 - 16 - 4 * stack - 4 * words
         payload = int(rng.choice([0, 2, room - 1, room, room + 1, room + 4 * words]))
         body = struct.pack(

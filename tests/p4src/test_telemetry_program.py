@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,8 +18,8 @@ ALL_KNOWN = int(int_md.SUPPORTED)
 PORT_1_OUT = struct.pack("!H", 1 << 7)
 
 
-def probe(destination: int = STRANGER, **options: int | bytes) -> bytes:
-    return int_md.probe_frame(  # type: ignore[arg-type]
+def probe(destination: int = STRANGER, **options: Any) -> bytes:
+    return int_md.probe_frame(
         **{"source": PARENT, "destination": destination, "source_mac": 1, "destination_mac": 2, **options}
     )
 

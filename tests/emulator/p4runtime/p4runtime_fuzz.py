@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 from finsy.proto import p4i, p4r
 from google.protobuf.descriptor import FieldDescriptor
@@ -222,7 +222,7 @@ def mutate(message: Message, rng: random.Random, ids: list[int]) -> None:
     """Change one thing somewhere in a message: a number, bytes, a field that goes, comes, doubles or is another one."""
     places = list(_messages(message))
     target = rng.choice(places)
-    fields = [field for field in target.DESCRIPTOR.fields if not _is_map(field)]
+    fields = [field for field in fields_of(target) if not _is_map(field)]
     if not fields:
         return
     present = [field for field, _ in target.ListFields() if not _is_map(field)]
@@ -268,6 +268,11 @@ def _messages(message: Message) -> list[Message]:
             for inner in value if field.is_repeated else (value,):
                 found += _messages(inner)
     return found
+
+
+def fields_of(message: Message) -> Sequence[FieldDescriptor]:
+    """The fields of a message's type, whichever implementation of protobuf describes them."""
+    return cast(Sequence[FieldDescriptor], message.DESCRIPTOR.fields)
 
 
 def _is_map(field: FieldDescriptor) -> bool:

@@ -7,10 +7,12 @@ import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import grpc
 from finsy.proto import U128, p4i, p4r, p4r_grpc, rpc_status
 from google.protobuf import text_format
+from google.protobuf.message import Message
 
 from emulator.program import Program, ProgramState
 from emulator.replication import ReplicationEngine
@@ -280,7 +282,9 @@ def entity(message: object) -> p4r.Entity:
         message = p4r.PacketReplicationEngineEntry(multicast_group_entry=message)
     elif isinstance(message, p4r.CloneSessionEntry):
         message = p4r.PacketReplicationEngineEntry(clone_session_entry=message)
-    return p4r.Entity(**{_FIELD_OF[message.DESCRIPTOR.full_name]: message})
+    assert isinstance(message, Message)
+    field: dict[str, Any] = {_FIELD_OF[message.DESCRIPTOR.full_name]: message}
+    return p4r.Entity(**field)
 
 
 def text(message: p4r.Entity) -> str:
@@ -303,9 +307,9 @@ def outcome(call: Callable[[], object]) -> str:
 def batch_errors(error: grpc.RpcError) -> list[tuple[str, str]]:
     """Code and message of every part of a failed batch."""
     found = []
-    for key, value in error.trailing_metadata() or ():
-        if key == "grpc-status-details-bin":
-            status = rpc_status.Status.FromString(value)
+    for item in error.trailing_metadata() or ():
+        if item.key == "grpc-status-details-bin":
+            status = rpc_status.Status.FromString(item.value)
             assert status.code == error.code().value[0]
             assert status.message == error.details()
             for packed in status.details:

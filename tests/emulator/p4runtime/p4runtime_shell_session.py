@@ -5,6 +5,7 @@ Prints one JSON object with what the shell saw. argv: address, device id, P4Info
 
 import json
 import sys
+from typing import Any
 
 import p4runtime_sh.shell as shell
 from p4runtime_sh.p4runtime import P4RuntimeWriteException
@@ -17,7 +18,7 @@ shell.setup(
     config=shell.FwdPipeConfig(p4info, device_config),
     verbose=False,
 )
-seen = {}
+seen: dict[str, list[Any]] = {}
 try:
     seen["constants"] = sorted(
         [entry.match["hdr.ethernet.type"].exact.value.hex(), entry.action["port"].value.hex()]

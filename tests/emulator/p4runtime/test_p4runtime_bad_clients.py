@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 import grpc
@@ -101,7 +102,7 @@ def test_answers_that_nobody_takes_hold_the_others_up_for_a_while_only(monkeypat
         query = p4r.ReadRequest(device_id=1, entities=[entity(p4r.TableEntry())])
         answers = [p4r_grpc.P4RuntimeStub(bad).Read(query) for _ in range(100)]
         client.stub.Capabilities(p4r.CapabilitiesRequest(), timeout=60)
-        assert "CANCELLED" in {outcome(lambda answer=answer: list(answer)) for answer in answers}
+        assert "CANCELLED" in {outcome(partial(list, answer)) for answer in answers}
         stream.close()
 
 
@@ -144,5 +145,5 @@ def test_a_stopped_server_leaves_the_switch_alone_whatever_was_under_way(monkeyp
         stopped.result(60)
         assert asked.result(60) in ("CANCELLED", "UNAVAILABLE")
         wait_until(lambda: not server_threads())
-        assert (datapath.on_packet_in, datapath.on_digest, datapath.on_poll) == (None, None, None)
+        assert [datapath.on_packet_in, datapath.on_digest, datapath.on_poll] == [None, None, None]
         client.channel.close()

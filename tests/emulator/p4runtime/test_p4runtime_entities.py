@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from finsy.proto import p4r
 
 from emulator.entries import CloneSession, Replica
@@ -31,7 +33,7 @@ def group(names: Names, group_id: int, *members: tuple[int, int], max_size: int 
     return message
 
 
-def indirect(names: Names, table: str, dst: bytes, **action: object) -> p4r.TableEntry:
+def indirect(names: Names, table: str, dst: bytes, **action: Any) -> p4r.TableEntry:
     """An entry of `profile_table` or `selector_table`."""
     entry = p4r.TableEntry(table_id=names.table[table], action=p4r.TableAction(**action))
     entry.match.add(field_id=1).exact.value = dst
@@ -179,7 +181,7 @@ def test_one_shot_sets(loaded: Client, names: Names) -> None:
     assert loaded.dump(query) == texts(entry)
     random, unknown, absent = (one_shot(names, (b"\x01", 1)) for _ in range(3))
     random.action_selection_mode = p4r.ActionProfileActionSet.RANDOM
-    unknown.size_semantics = 9
+    unknown.size_semantics = 9  # type: ignore[assignment]
     absent.action_profile_actions[0].watch_port = b"\x01\x2c"
     attempts = {
         "random": (random, "UNIMPLEMENTED"),

@@ -10,8 +10,9 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import grpc
 import pytest
@@ -79,6 +80,10 @@ class Context:
     def __init__(self) -> None:
         self.code, self.details_text, self.parts = "OK", "", list[p4r.Error]()
 
+    def as_grpcs(self) -> grpc.ServicerContext:
+        """For the servicer, which uses no part of a context that is missing here."""
+        return cast(grpc.ServicerContext, self)
+
     def set_trailing_metadata(self, trailing_metadata: tuple[tuple[str, bytes], ...]) -> None:
         status = rpc_status.Status.FromString(trailing_metadata[0][1])
         for packed in status.details:
@@ -117,7 +122,7 @@ class Rig:
         )
         context = Context()
         try:
-            self.servicer.SetForwardingPipelineConfig(request, context)
+            self.servicer.SetForwardingPipelineConfig(request, context.as_grpcs())
         except Ended:
             assert context.details_text
         return context.code
@@ -126,7 +131,7 @@ class Rig:
         """The code of the RPC, and codes and messages of its parts."""
         context = Context()
         try:
-            self.servicer.Write(request, context)
+            self.servicer.Write(request, context.as_grpcs())
         except Ended:
             codes = [grpc_code(part.canonical_code) for part in context.parts]
             return context.code, codes, [part.message for part in context.parts] or [context.details_text]
@@ -135,7 +140,7 @@ class Rig:
     def read(self, request: p4r.ReadRequest) -> tuple[str, list[str], list[p4r.Entity]]:
         context, found = Context(), list[p4r.Entity]()
         try:
-            for response in self.servicer.Read(request, context):
+            for response in self.servicer.Read(request, context.as_grpcs()):
                 found += response.entities
         except Ended:
             return context.code, [grpc_code(part.canonical_code) for part in context.parts], found
@@ -288,7 +293,7 @@ def test_p4infos_of_any_kind_are_verified_or_refused(rig: Rig) -> None:
         request.action = p4r.SetForwardingPipelineConfigRequest.VERIFY
         context = Context()
         try:
-            rig.servicer.SetForwardingPipelineConfig(request, context)
+            rig.servicer.SetForwardingPipelineConfig(request, context.as_grpcs())
         except Ended:
             assert context.code == "INVALID_ARGUMENT", context.details_text
         codes[context.code] += 1
@@ -383,9 +388,11 @@ def test_broken_bytes_get_codes_and_harm_nothing(wire: tuple[P4RuntimeServer, Cl
             content = damaged(message, rng) if rng.random() < 0.7 else message.SerializeToString()
             path = f"/p4.v1.P4Runtime/{method}"
             if method == "Read":
-                codes[outcome(lambda path=path, content=content: list(client.channel.unary_stream(path)(content)))] += 1
+                streamed: grpc.UnaryStreamMultiCallable[bytes, bytes] = client.channel.unary_stream(path)
+                codes[outcome(partial(list, streamed(content)))] += 1
             else:
-                codes[outcome(lambda path=path, content=content: client.channel.unary_unary(path)(content))] += 1
+                unary: grpc.UnaryUnaryMultiCallable[bytes, bytes] = client.channel.unary_unary(path)
+                codes[outcome(partial(unary, content))] += 1
     assert (
         {"OK", "UNKNOWN", "INTERNAL", "NOT_FOUND"}
         <= set(codes)
@@ -401,6 +408,10 @@ def _claims_the_default_role(content: bytes) -> bool:
     except DecodeError:
         return False
     return not message.role.name and message.HasField("election_id")
+
+
+def _stream_of_bytes(client: Client) -> grpc.StreamStreamMultiCallable[bytes, bytes]:
+    return client.channel.stream_stream("/p4.v1.P4Runtime/StreamChannel")
 
 
 def test_streams_that_are_cut_leave_nothing_behind(wire: tuple[P4RuntimeServer, Client]) -> None:
@@ -423,16 +434,16 @@ def test_streams_that_are_cut_leave_nothing_behind(wire: tuple[P4RuntimeServer, 
             content = damaged(request, rng) if rng.random() < 0.2 else request.SerializeToString()
             if not _claims_the_default_role(content):
                 messages.append(content)
-        call = client.channel.stream_stream("/p4.v1.P4Runtime/StreamChannel")(iter(messages))
+        call = _stream_of_bytes(client)(iter(messages))
         if rng.random() < 0.5:
             call.cancel()
         elif rng.random() < 0.5:
-            assert outcome(lambda call=call: list(call)) in (
+            assert outcome(partial(list, call)) in (
                 *("OK", "INVALID_ARGUMENT", "NOT_FOUND", "FAILED_PRECONDITION", "RESOURCE_EXHAUSTED"),
             )
         else:
             other = Client(server.address)
-            cut = other.channel.stream_stream("/p4.v1.P4Runtime/StreamChannel")(iter(messages))
+            cut = _stream_of_bytes(other)(iter(messages))
             other.channel.close()
             del cut
             call.cancel()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable
+from functools import partial
 
 import grpc
 import pytest
@@ -13,6 +14,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
 from emulator.p4runtime import P4RuntimeServer, session
+from tests.emulator.p4runtime.p4runtime_fuzz import fields_of
 from tests.emulator.p4runtime.p4runtime_rig import (
     INSERT,
     Client,
@@ -29,12 +31,13 @@ SEED = 20260217
 
 def random_message(message: Message, rng: random.Random, ids: list[int], depth: int = 0) -> None:
     """Fill some fields with values that are likely to hurt: real ids, zeros, extremes, junk bytes."""
-    for field in message.DESCRIPTOR.fields:
+    for field in fields_of(message):
         if rng.random() < 0.55 or depth > 6:
             continue
         count = rng.randint(1, 3) if field.is_repeated else 1
         for _ in range(count):
             if field.type == FieldDescriptor.TYPE_MESSAGE:
+                assert field.message_type is not None
                 if field.message_type.full_name == "google.protobuf.Any":
                     continue
                 inner = getattr(message, field.name).add() if field.is_repeated else getattr(message, field.name)
@@ -95,9 +98,9 @@ def test_random_updates_and_queries(loaded: Client, names: Names) -> None:
     for _ in range(300):
         request = p4r.WriteRequest(device_id=1, election_id=loaded.election_id)
         request.updates.extend(random_update(rng, names) for _ in range(10))
-        codes |= outcomes(lambda request=request: loaded.stub.Write(request), 10)
+        codes |= outcomes(partial(loaded.stub.Write, request), 10)
         query = p4r.ReadRequest(device_id=1, entities=[random_update(rng, names).entity for _ in range(5)])
-        codes |= outcomes(lambda query=query: list(loaded.stub.Read(query)), 5)
+        codes |= outcomes(partial(list, loaded.stub.Read(query)), 5)
     assert {"OK", "INVALID_ARGUMENT", "NOT_FOUND", "UNIMPLEMENTED", "PERMISSION_DENIED"} <= codes
     assert not codes & {"UNKNOWN", "INTERNAL"}
     assert loaded.set_config(load_config(), p4r.SetForwardingPipelineConfigRequest.RECONCILE_AND_COMMIT) == "OK"
@@ -126,16 +129,20 @@ def test_random_configs_never_harm_the_running_program(loaded: Client, datapath:
 def test_bytes_that_are_no_message(loaded: Client, method: str) -> None:
     rng = random.Random(SEED)
     path = f"/p4.v1.P4Runtime/{method}"
-    unary, streamed = loaded.channel.unary_unary(path), loaded.channel.unary_stream(path)
+    unary: grpc.UnaryUnaryMultiCallable[bytes, bytes] = loaded.channel.unary_unary(path)
+    streamed: grpc.UnaryStreamMultiCallable[bytes, bytes] = loaded.channel.unary_stream(path)
     for _ in range(50):
         junk = b"\xff" + rng.randbytes(rng.randint(0, 60))
-        call = (lambda junk=junk: list(streamed(junk))) if method == "Read" else (lambda junk=junk: unary(junk))
+        call: Callable[[], object]
+        call = partial(list, streamed(junk)) if method == "Read" else partial(unary, junk)
         assert outcome(call) == "INTERNAL"
     assert loaded.read_outcome(p4r.TableEntry()) == ["OK"]
 
 
 def test_bytes_that_are_no_message_on_a_stream(loaded: Client, stream: Stream) -> None:
-    call = loaded.channel.stream_stream("/p4.v1.P4Runtime/StreamChannel")(iter([b"\xff\xff\xff"]))
+    channel: grpc.StreamStreamMultiCallable[bytes, bytes]
+    channel = loaded.channel.stream_stream("/p4.v1.P4Runtime/StreamChannel")
+    call = channel(iter([b"\xff\xff\xff"]))
     with pytest.raises(grpc.RpcError) as error:
         list(call)
     assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT

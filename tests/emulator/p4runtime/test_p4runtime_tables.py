@@ -135,7 +135,7 @@ def test_a_full_table_is_exhausted(loaded: Client, names: Names) -> None:
 
 def test_an_unknown_atomicity_is_refused(loaded: Client, names: Names) -> None:
     request = loaded.write_request((INSERT, lpm(names)))
-    request.atomicity = 7
+    request.atomicity = 7  # type: ignore[assignment]
     with pytest.raises(grpc.RpcError, match="atomicity 7 is none of CONTINUE_ON_ERROR") as error:
         loaded.stub.Write(request)
     assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
@@ -213,7 +213,7 @@ def test_malformed_entries_are_invalid(loaded: Client, names: Names) -> None:
     negative = names.exact_entry(b"\x01", b"\x02", forward)
     negative.counter_data.packet_count = -1
     assert loaded.write(*((INSERT, bad) for bad in malformed)) == ["INVALID_ARGUMENT"] * len(malformed)
-    assert loaded.write((0, entry), (INSERT, p4r.Entity())) == ["INVALID_ARGUMENT"] * 2
+    assert loaded.write((p4r.Update.UNSPECIFIED, entry), (INSERT, p4r.Entity())) == ["INVALID_ARGUMENT"] * 2
     assert loaded.dump(p4r.TableEntry()) == loaded.dump(in_table(names, "const_table"))
     assert loaded.write((INSERT, negative)) == ["INVALID_ARGUMENT"]
     assert loaded.read(in_table(names, "exact_table")) == []

@@ -59,7 +59,7 @@ class Job:
 
     @property
     def workers(self) -> dict[str, HostAgent[WorkerCore]]:
-        return {name: agent for name, agent in self.agents.items() if isinstance(agent.core, WorkerCore)}  # type: ignore[misc]
+        return {name: agent for name, agent in self.agents.items() if isinstance(agent.core, WorkerCore)}
 
     def take(self, handle: int = 0) -> dict[str, bytes | None]:
         """By worker: what it has got for a tensor."""

@@ -80,7 +80,8 @@ async def test_a_sum_damaged_in_a_switch_is_undone_by_a_new_generation(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = await admit(bench, AT_SWITCH, None)
-    send, damaged = bench.fabric.send, []
+    send = bench.fabric.send
+    damaged: list[int] = []
 
     def damage_one(host: str, frames: NDArray[np.uint8], **where: Any) -> None:
         """The first contribution with lanes from h2 has a bit of its lane 7 flipped, which no switch can see."""

@@ -191,7 +191,7 @@ async def test_what_was_down_when_the_controller_died_is_so_until_it_answers(ben
     bench.submit(job, 5)
     await bench.run(200 * MS)
     down, lost = bench.controller.links_down, bench.controller.lost_switches
-    assert (Endpoint("s1", 4) in down, lost) == (fails != "switch", {"s4"} if fails != "link" else set())
+    assert (Endpoint("s1", 4) in down, lost) == (fails != "switch", frozenset({"s4"} if fails != "link" else ()))
     before = bench.controller.jobs[1]
     diffs = await restart(bench)
     assert (bench.controller.links_down, bench.controller.lost_switches) == (down, lost)

@@ -12,6 +12,7 @@ import itertools
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -228,7 +229,7 @@ class Fabric:
                 damaged = bytearray(payload)
                 damaged[rng.randrange(self._damageable(payload))] ^= 1 << rng.randrange(8)
                 data = bytes(damaged)
-            self.at(self.now + rng.randint(*faults.delay_ns), lambda data=data: self._arrive(source, destination, data))
+            self.at(self.now + rng.randint(*faults.delay_ns), partial(self._arrive, source, destination, data))
 
     def _damageable(self, payload: bytes) -> int:
         """How many leading bytes of a packet may be hit. A round's lanes are hit once at most.
@@ -311,7 +312,7 @@ class Fabric:
                 self._settle(held, kind, slots, window)
 
         for address in addresses:
-            self.at(self.now + self.random.randint(0, 300 * US), lambda address=address: pause(address))
+            self.at(self.now + self.random.randint(0, 300 * US), partial(pause, address))
 
     def _settle(self, held: dict[int, Held], kind: str, slots: int, window: int) -> None:
         workers = [address for address in held if address != SERVER]
@@ -348,7 +349,7 @@ class Fabric:
             self._moving = len(resumed) < len(held)
 
         for address in held:
-            self.at(self.now + self.random.randint(0, 300 * US), lambda address=address: resume(address))
+            self.at(self.now + self.random.randint(0, 300 * US), partial(resume, address))
 
 
 def reordering(faults: Faults) -> Faults:

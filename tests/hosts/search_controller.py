@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Set
 from dataclasses import dataclass, field
 
 from controller.moves import Move, Phase
@@ -77,7 +77,7 @@ class Controller:
                 if self.setup.ghosts:
                     yield from (("move", address) for address in losable)
         elif move.phase is Phase.PAUSING:
-            missing = move.awaited - {control.given_up} - control.dead
+            missing: Set[int] = move.awaited - {control.given_up} - control.dead
             yield from (("resume", address) for address in sorted(control.resumes.keys() - control.dead))
             yield from (("pause", address) for address in sorted(missing - control.resumes.keys()))
             if not missing:

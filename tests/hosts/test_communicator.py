@@ -5,6 +5,7 @@ from __future__ import annotations
 import tracemalloc
 from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -168,13 +169,11 @@ BITS = [
 
 @pytest.mark.parametrize("array", BITS, ids=lambda array: str(array.dtype))
 def test_broadcast_copies_the_root_bit_by_bit(array: Numbers) -> None:
+    def broadcast(root: int, c: Communicator) -> Handle:
+        return c.broadcast_async(array if c.rank == root else np.zeros_like(array, subok=False), root)
+
     for root in range(3):
-        for result in everywhere(
-            3,
-            lambda c, root=root: c.broadcast_async(
-                array if c.rank == root else np.zeros_like(array, subok=False), root
-            ),
-        ):
+        for result in everywhere(3, partial(broadcast, root)):
             assert (result.dtype, result.shape) == (array.dtype, array.shape)
             assert result.tobytes() == array.tobytes()
 
@@ -301,7 +300,11 @@ def test_a_lost_worker_is_in_a_number_or_not_with_all_its_limbs(kind: DataType, 
 
 def test_broadcast_and_gather_miss_a_lost_worker() -> None:
     array = np.arange(4000, dtype=np.int32)
-    for call in (lambda c: c.broadcast_async(array, 2), lambda c: c.all_gather_async(array)):
+    calls: list[Callable[[Communicator], Handle]] = [
+        lambda c: c.broadcast_async(array, 2),
+        lambda c: c.all_gather_async(array),
+    ]
+    for call in calls:
         job, faces = communicators(3)
         handles = [call(face) for face in faces[:2]]
         job.lost[2] = 5
@@ -378,6 +381,6 @@ def test_large_tensors(kind: DataType, megabytes: int) -> None:
     copies, result = memory_of_a_sum(arrays, kind.value)
     assert copies < 1.05
     for start in range(0, size, block):
-        part = slice(start, start + block)
-        expected = reference_sum([array[part] for array in arrays], dtype=kind.value)
-        assert result[part].tobytes() == expected.tobytes()
+        where = slice(start, start + block)
+        expected = reference_sum([array[where] for array in arrays], dtype=kind.value)
+        assert result[where].tobytes() == expected.tobytes()

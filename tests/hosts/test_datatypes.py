@@ -41,7 +41,9 @@ def tensor(values: np.ndarray, kind: DataType, **options: Any) -> Tensor:
 
 
 def exponents(tensors: list[Tensor]) -> np.ndarray:
-    return np.max([each.exponents(np.arange(each.end))[: each.end - each.scale_rounds] for each in tensors], axis=0)
+    by_tensor = [each.exponents(np.arange(each.end))[: each.end - each.scale_rounds] for each in tensors]
+    largest: np.ndarray = np.max(by_tensor, axis=0)
+    return largest
 
 
 def random_values(rng: np.random.Generator, kind: DataType, shape: tuple[int, ...]) -> np.ndarray:
@@ -254,7 +256,7 @@ def test_weighted_means(kind: DataType, workers: int, seed: int) -> None:
     largest = max(weights)
     for lane in range(4):
         parts = exact(values[:, lane], kind)
-        mean = sum(w * x for w, x in zip(weights, parts, strict=True)) / sum(weights)
+        mean = sum((w * x for w, x in zip(weights, parts, strict=True)), Fraction()) / sum(weights)
         digits = {DataType.FLOAT32: 24, DataType.FLOAT64: 53, DataType.FLOAT16: 11, DataType.BFLOAT16: 8}[kind]
         # a weight may be half of its power of two, and a chunk's bound twice its largest number, 2⁸ times in float64
         quanta = Fraction(largest * 64 * workers**2) / sum(weights) * Fraction(2) ** (-26 if digits < 53 else -60)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 
 import numpy as np
 import pytest
@@ -85,7 +86,7 @@ def run_moving(seed: int) -> None:
         time += rng.randint(0, 2_000 * US)
         slots = rng.choice([2, 4, 8, 32])
         kind, window = rng.choice(KINDS), rng.randint(1, slots // 2)
-        fabric.at(time, lambda kind=kind, slots=slots, window=window: fabric.move(kind, slots=slots, window=window))
+        fabric.at(time, partial(fabric.move, kind, slots=slots, window=window))
     fabric.run()
     check_all(fabric, arrays)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -46,7 +47,7 @@ def run_random(seed: int) -> None:
             )
     for _ in range(choice.randint(0, 2)):
         kind = choice.choice(KINDS)
-        fabric.at(choice.randint(0, 5_000 * US), lambda kind=kind: fabric.move(kind, slots=8, window=4))
+        fabric.at(choice.randint(0, 5_000 * US), partial(fabric.move, kind, slots=8, window=4))
     fabric.run()
     for index, (arrays, options, weights) in enumerate(calls):
         expected = reference_sum(arrays, weights=weights, **options)

@@ -120,7 +120,7 @@ def test_a_kill_ends_all_that_was_started_and_the_next_fabric_can_be_built(tmp_p
     with subprocess.Popen(["unshare", "--net", "sh", "-c", "ip link set lo up && echo up && cat"], **PIPES) as network:
         assert network.stdout is not None
         assert network.stdout.readline() == "up\n"
-        weir = ["nsenter", f"--net=/proc/{network.pid}/ns/net", sys.executable, "-c", code, tmp_path / "fabric.yaml"]
+        weir = ["nsenter", f"--net=/proc/{network.pid}/ns/net", sys.executable, "-c", code, f"{tmp_path}/fabric.yaml"]
         forever = ["env", f"TMPDIR={tmp_path}", *weir, "--exec", "h1 sh -c 'echo begun; exec sleep 1000'"]
         with started(forever, tmp_path) as killed:  # which leaves its folder with the logs
             assert killed.stdout is not None

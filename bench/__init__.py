@@ -15,3 +15,7 @@ time, processes) hands the values of its runs to `Figure` itself::
     yield Figure("recovery from a worker's death", "lease periods", (1.8, 2.1, 1.9), less_is_better=True, aim=Aim(3))
     yield Figure("goodput, 1 % loss", "of the line rate", shares, peer="ring", peer_values=ring, aim=Aim(0.8))
 """
+
+import os
+
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # before grpc is imported: it would report every closed stream

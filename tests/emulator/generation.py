@@ -255,6 +255,8 @@ def fill(rng: random.Random, program: Program, switch: Switch) -> int:
 
 def _fill_profile(rng: random.Random, program: Program, state: ProgramState, schema: ActionProfileSchema) -> None:
     profile = state.action_profiles[schema.name]
+    if not schema.actions:  # of a program that was damaged
+        return
     for member in range(1, 6):
         profile.add_member(member, call(rng, program, schema.actions))
     if schema.selector:

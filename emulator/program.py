@@ -19,7 +19,7 @@ from emulator.bmv2reader import MALFORMED, read
 from emulator.compiler.layout import Layout, is_static, plan
 from emulator.compiler.link import link
 from emulator.compiler.steps import with_steps
-from emulator.entries import InvalidEntry
+from emulator.entries import ActionCall, InvalidEntry
 from emulator.schema import (
     ActionProfileSchema,
     ActionSchema,
@@ -35,6 +35,7 @@ from emulator.schema import (
 from emulator.state import ActionProfile, Counter, Digest, ProgramState, Register, Table, ValueSet, const_entries
 from emulator.tables.keys import pack_key
 from emulator.tables.meters import ColorCounts, MeterArray, MeterRates
+from emulator.tables.profile import pack_params
 from emulator.tables.rows import action_codes, profile_actions, row_layout
 
 __all__ = [
@@ -175,10 +176,22 @@ def _tables(document: Document) -> Iterator[TableNode]:
 
 
 def _check_entries(document: Document) -> None:
-    """Raises `UnsupportedProgram` for an entry of the program's own that its table would refuse."""
+    """Raises `UnsupportedProgram` for an entry or a default action of the program's own that its table would refuse."""
+    actions = _actions(document)
+
+    def check_call(call: ActionCall, table: str, where: str) -> None:
+        try:
+            pack_params(actions[call.name], call, table)
+        except InvalidEntry as error:
+            raise UnsupportedProgram(f"{where}: {error}") from None
+
     for node in _tables(document):
         schema, layout, keys = _table_schema(document, node), row_layout(document, node), set()
+        if schema.default_action is not None and not is_static(node):
+            check_call(ActionCall(schema.default_action, schema.default_params), node.name, node.where)
         for source, entry in zip(node.entries or (), const_entries(document, node), strict=True):
+            if isinstance(entry.action, ActionCall):
+                check_call(entry.action, node.name, source.where)
             try:
                 key = pack_key(schema, layout, entry.match, entry.priority)
             except InvalidEntry as error:

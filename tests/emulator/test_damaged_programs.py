@@ -134,3 +134,16 @@ def test_more_constant_entries_than_the_table_holds() -> None:
     table = next(table for table in root["pipelines"][0]["tables"] if table.get("entries"))
     table["max_size"] = len(table["entries"]) - 1
     assert f"number of entries of table {table['name']} is {len(table['entries'])}" in refusal(root)
+
+
+def test_own_calls_with_fewer_parameters_than_the_action_of_that_name_has_elsewhere() -> None:
+    root = tables()
+    by_name = {table["name"]: table for table in root["pipelines"][0]["tables"]}
+    elsewhere = by_name["Forward.keyless"]["action_ids"][0]
+    root["actions"][elsewhere]["runtime_data"].append({"name": "further", "bitwidth": 16})
+    fault = "Forward.answer takes 2 parameters, not 1"
+    prefix, constant = by_name["Forward.by_prefix"], by_name["Forward.constant"]
+    assert f"tables.p4:{prefix['source_info']['line']}: Forward.by_prefix: action {fault}" in refusal(root)
+    prefix["default_entry"] |= {"action_id": prefix["action_ids"][1], "action_data": []}
+    line = constant["entries"][0]["source_info"]["line"]
+    assert f"tables.p4:{line}: Forward.constant: action {fault}" in refusal(root)

@@ -19,7 +19,7 @@ from emulator.bmv2reader import MALFORMED, read
 from emulator.compiler.layout import Layout, is_static, plan
 from emulator.compiler.link import link
 from emulator.compiler.steps import with_steps
-from emulator.entries import ActionCall, InvalidEntry
+from emulator.entries import InvalidEntry
 from emulator.schema import (
     ActionProfileSchema,
     ActionSchema,
@@ -35,7 +35,6 @@ from emulator.schema import (
 from emulator.state import ActionProfile, Counter, Digest, ProgramState, Register, Table, ValueSet, const_entries
 from emulator.tables.keys import pack_key
 from emulator.tables.meters import ColorCounts, MeterArray, MeterRates
-from emulator.tables.profile import pack_params
 from emulator.tables.rows import action_codes, profile_actions, row_layout
 
 __all__ = [
@@ -139,7 +138,7 @@ class Program:
             layout = plan(document)
             if traced:
                 layout = with_steps(layout, document)
-            _check_entries(document)
+            _check_tables(document)
             code = cache.fetch(key)
             if code is None:
                 from emulator.compiler.module import compile_program  # heavy, and not needed for cached programs
@@ -175,23 +174,20 @@ def _tables(document: Document) -> Iterator[TableNode]:
                 yield node
 
 
-def _check_entries(document: Document) -> None:
-    """Raises `UnsupportedProgram` for an entry or a default action of the program's own that its table would refuse."""
+def _check_tables(document: Document) -> None:
+    """Raises `UnsupportedProgram` for an action that is not that of its name, which a control plane goes by, and for an
+    entry of the program's own that its table would refuse.
+    """
     actions = _actions(document)
-
-    def check_call(call: ActionCall, table: str, where: str) -> None:
-        try:
-            pack_params(actions[call.name], call, table)
-        except InvalidEntry as error:
-            raise UnsupportedProgram(f"{where}: {error}") from None
-
     for node in _tables(document):
+        for action in () if is_static(node) else (document.actions[number] for number in action_codes(node)):
+            if action.params != actions[action.name].params:
+                raise UnsupportedProgram(
+                    f"{node.where}: {action.name} of table {node.name} has {len(action.params)} parameters, and "
+                    f"elsewhere others ({len(actions[action.name].params)})"
+                )
         schema, layout, keys = _table_schema(document, node), row_layout(document, node), set()
-        if schema.default_action is not None and not is_static(node):
-            check_call(ActionCall(schema.default_action, schema.default_params), node.name, node.where)
         for source, entry in zip(node.entries or (), const_entries(document, node), strict=True):
-            if isinstance(entry.action, ActionCall):
-                check_call(entry.action, node.name, source.where)
             try:
                 key = pack_key(schema, layout, entry.match, entry.priority)
             except InvalidEntry as error:

@@ -19,11 +19,11 @@ from experiments.config import RunConfig
 from experiments.errors import ExperimentError
 from experiments.record import RunRecord
 from experiments.run import execute
-from tests.topologies.test_mininet import IN_ITS_OWN_NETWORK, WITHOUT_OBSTACLE, processes_with, started
+from tests.own_network import IN_ITS_OWN_NETWORK, ROOT
+from tests.topologies.test_mininet import WITHOUT_OBSTACLE, processes_with, started
 from topologies import leaf_spine
 from topologies.mininet_fabric import SwitchKind, obstacle
 
-ROOT = Path(__file__).parents[2]
 WEIR = [*IN_ITS_OWN_NETWORK, "-c", "from experiments.cli import main; main()"]
 
 RUN: dict[str, Any] = {

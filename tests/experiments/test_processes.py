@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-import subprocess
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import pytest
 
 from tests.experiments.process_bench import SCENARIOS, WORKERS
 from tests.experiments.summing_worker import value
-from tests.topologies.test_mininet import IN_ITS_OWN_NETWORK
+from tests.own_network import play
 
-ROOT = Path(__file__).parents[2]
 OBSTACLE = (
     "a network namespace needs root"
     if os.geteuid() != 0
@@ -34,21 +31,9 @@ ALL = range(len(WORKERS))
 def scenarios() -> Iterator[dict[str, Future[dict[str, Any]]]]:
     """They wait for leases most of the time, so two run at once."""
 
-    def play(name: str) -> dict[str, Any]:
-        done = subprocess.run(
-            [*IN_ITS_OWN_NETWORK, "-m", "tests.experiments.process_bench", name],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=280,
-        )
-        assert done.returncode == 0, done.stderr
-        values: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-        return values
-
+    scenario = partial(play, "tests.experiments.process_bench", timeout_s=280)
     with ThreadPoolExecutor(max_workers=2) as pool:
-        yield {name: pool.submit(play, name) for name in SCENARIOS}
+        yield {name: pool.submit(scenario, name) for name in SCENARIOS}
 
 
 def check_steps(workers: list[list[dict[str, Any]]], *, lost: int | None = None) -> list[int]:

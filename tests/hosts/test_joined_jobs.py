@@ -2,42 +2,29 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.hosts.joined_bench import GROUPS, REFUSED
-from tests.topologies.test_mininet import IN_ITS_OWN_NETWORK
+from tests.own_network import play
 
-ROOT = Path(__file__).parents[2]
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="a network namespace needs root"),
     pytest.mark.skipif(shutil.which("ip") is None, reason="the command ip is not on PATH"),
 ]
 
 
-def play(scenario: str) -> dict[str, Any]:
-    done = subprocess.run(
-        [*IN_ITS_OWN_NETWORK, "-m", "tests.hosts.joined_bench", scenario],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=200,
-    )
-    assert done.returncode == 0, done.stderr
-    said: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+def played(scenario: str) -> dict[str, Any]:
+    said: dict[str, Any] = play("tests.hosts.joined_bench", scenario)
     assert said["jobs"] == 0
     return said
 
 
 def test_groups_of_a_job() -> None:
-    said = play("groups")
+    said = played("groups")
     assert said["failures"] == []
     for rank, (gathered, mean) in enumerate(said["results"]):
         assert gathered == [[[member, i] for i, member in enumerate(ranks)] for ranks in GROUPS if rank in ranks]
@@ -45,14 +32,14 @@ def test_groups_of_a_job() -> None:
 
 
 def test_where_one_group_cannot_be_there_is_none() -> None:
-    for error, jobs in play("groups_that_cannot_be")["results"]:
+    for error, jobs in played("groups_that_cannot_be")["results"]:
         assert "no groups [[0, 1], [0, 2]]: " in error
         assert 'no host "h9"' in error
         assert jobs == 1  # the world's own
 
 
 def test_a_tensor_that_one_worker_refuses_is_told_to_the_others_or_summed_without_it() -> None:
-    said = play("refused_tensor")
+    said = played("refused_tensor")
     refusal = "tensor 'second': element 7 (index (7,)) is nan; only finite values can be summed"
     ends = {
         "continue": [0, 11],

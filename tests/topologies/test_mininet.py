@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import re
@@ -17,14 +16,11 @@ from typing import Any
 
 import pytest
 
+from tests.own_network import IN_ITS_OWN_NETWORK, ROOT, play
 from tests.topologies.mininet_exchange import fabric_of, traffic
 from topologies import Endpoint, Link, TopologyError, leaf_spine
 from topologies.mininet_fabric import MininetFabric, SwitchKind, interface, netem_command, obstacle, switch_command
 from topologies.units import parse_rate
-
-ROOT = Path(__file__).parents[2]
-IN_ITS_OWN_NETWORK = ["unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh", sys.executable]
-"""So neither the machine's interfaces nor another fabric's are touched, whatever a test does."""
 
 PIPES: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
 
@@ -39,16 +35,7 @@ WITHOUT_OBSTACLE = [
 def test_every_host_reaches_every_other_through_the_switches(kind: SwitchKind) -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")  # noqa: T201
-    done = subprocess.run(
-        [*IN_ITS_OWN_NETWORK, "-m", "tests.topologies.mininet_exchange", kind, str(seed)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=200,
-    )
-    assert done.returncode == 0, done.stderr
-    seen = json.loads(done.stdout.splitlines()[-1])
+    seen = play("tests.topologies.mininet_exchange", kind, str(seed))
     topology = fabric_of()
     assert sorted(map(tuple, seen["received"])) == sorted(traffic(topology, seed))
     assert seen["statuses"] == [0, 1]

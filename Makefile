@@ -39,6 +39,7 @@ test-long: $(READY)  ## the long randomised runs
 lint: $(READY)  ## style, formatting and strict types
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
+	@mkdir -p $(VENV)/link && ln -sfn ../.. $(VENV)/link/weir
 	@$(BIN)/mypy
 
 format: $(READY)  ## format the sources and mend what lint can mend
@@ -52,7 +53,7 @@ mininet: $(READY)  ## TOPO=FILE.yaml in Mininet, SWITCH=weir or bmv2 (root)
 	@$(BIN)/weir mininet $(TOPO) --switch $(SWITCH)
 
 p4: $(READY)  ## recompile the P4 programs (needs p4c)
-	@$(BIN)/python -m p4src.build
+	@$(BIN)/python -m weir.p4src.build
 
 proto: $(READY)  ## generate the control service's messages anew
 	@$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. wire/control.proto
@@ -67,7 +68,7 @@ else
 endif
 
 bench: $(READY)  ## benchmarks, each beside a peer in the same run (ONLY="ports lookups" for some)
-	@$(BIN)/python -m bench $(foreach name,$(ONLY),--only $(name))
+	@$(BIN)/python -m weir.bench $(foreach name,$(ONLY),--only $(name))
 
 clean:  ## remove the environments, caches and run records
 	rm -rf $(VENV) $(SHELL_VENV) runs build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

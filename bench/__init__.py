@@ -1,7 +1,7 @@
 """Benchmarks: each figure stands beside a peer's, measured in the same run, since machines differ and are noisy.
 
-`python -m bench` runs them all; `--only NAME` some; `--json` prints the figures for a script; `--write docs/results.md`
-puts the tables into a document, so that results are generated and not typed.
+`python -m weir.bench` runs them all; `--only NAME` some; `--json` prints the figures for a script;
+`--write docs/results.md` puts the tables into a document, so that results are generated and not typed.
 
 **A benchmark is one module of this package**, named in `bench.__main__.BENCHMARKS`, with:
 

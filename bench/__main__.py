@@ -1,4 +1,4 @@
-"""`python -m bench`: run benchmarks and print their figures beside the peers'."""
+"""`python -m weir.bench`: run benchmarks and print their figures beside the peers'."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from finsy import P4ClientError
 from grpc import RpcError
 from rich.console import Console
 
-from bench.machine import this_machine
-from bench.report import amount, as_json, check_places, markdown_table, terminal_table, write_table
-from controller.errors import ControllerError
-from hosts import HostError
-from topologies import TopologyError
+from weir.bench.machine import this_machine
+from weir.bench.report import amount, as_json, check_places, markdown_table, terminal_table, write_table
+from weir.controller.errors import ControllerError
+from weir.hosts import HostError
+from weir.topologies import TopologyError
 
 BENCHMARKS: Final = (
     "emulator",
@@ -68,7 +68,7 @@ def main(words: Sequence[str] | None = None) -> None:
     report: dict[str, Any] = {}
     failed = []
     for name in names:
-        module = importlib.import_module(f"bench.{name}")
+        module = importlib.import_module(f"weir.bench.{name}")
         obstacle = module.obstacle() if hasattr(module, "obstacle") else None
         if obstacle is not None:
             notes.print(f"bench: {name} is skipped: {obstacle}")
@@ -98,7 +98,9 @@ def main(words: Sequence[str] | None = None) -> None:
 
 
 def _options(words: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench", description="Figures of Weir beside a peer's, in one run.")
+    parser = argparse.ArgumentParser(
+        prog="python -m weir.bench", description="Figures of Weir beside a peer's, in one run."
+    )
     parser.add_argument(
         "--only",
         action="append",

@@ -21,15 +21,15 @@ import numpy as np
 import scipy.optimize  # type: ignore[import-untyped]
 import scipy.sparse  # type: ignore[import-untyped]
 
-from bench.measure import Figure, cpu_seconds
-from controller.placement import Costs, LinkLoad, Problem
-from controller.probes import Probe, ProbeFrames, plan_probes
-from controller.strategies import strategy
-from controller.telemetry import Telemetry
-from topologies import Endpoint, Routes, Topology, fat_tree, leaf_spine
-from wire.aggregation import FAN_IN
-from wire.frames import encapsulate
-from wire.int_md import INT_PORT, MD_WORDS
+from weir.bench.measure import Figure, cpu_seconds
+from weir.controller.placement import Costs, LinkLoad, Problem
+from weir.controller.placement.strategies import strategy
+from weir.controller.telemetry.link_state import Telemetry
+from weir.controller.telemetry.probes import Probe, ProbeFrames, plan_probes
+from weir.topologies import Endpoint, Routes, Topology, fat_tree, leaf_spine
+from weir.wire.aggregation import FAN_IN
+from weir.wire.frames import encapsulate
+from weir.wire.int_md import INT_PORT, MD_WORDS
 
 RUNS: Final = 5
 PERIOD_NS: Final = 10_000_000

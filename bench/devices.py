@@ -18,10 +18,10 @@ from typing import Final
 
 import finsy as fy
 
-from bench.driver import OUT_PORT
-from topologies.processes import ends_with_us, stop
+from weir.bench.driver import OUT_PORT
+from weir.topologies.mininet.processes import ends_with_us, stop
 
-WEIR: Final = (sys.executable, "-m", "emulator.command")
+WEIR: Final = (sys.executable, "-m", "weir.emulator.command")
 BMV2: Final = "simple_switch_grpc"
 DEVICE_ID: Final = 1
 

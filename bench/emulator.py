@@ -14,14 +14,14 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.measure import Aim, Contender, Figure, compare, cpu_seconds
-from bench.traffic import HOST_ADDRESS, JOB, PARENT, PHASES, SMALL_PAYLOAD, SWITCH_ADDRESS, contributions
-from emulator.entries import ActionCall, ActionSet, Exact, Lpm, TableEntry, WeightedAction
-from emulator.port import PortConfig
-from emulator.switch import Switch
-from p4src import FABRIC_JSON
-from wire.aggregation import LANES
-from wire.frames import encapsulate
+from weir.bench.measure import Aim, Contender, Figure, compare, cpu_seconds
+from weir.bench.traffic import HOST_ADDRESS, JOB, PARENT, PHASES, SMALL_PAYLOAD, SWITCH_ADDRESS, contributions
+from weir.emulator.entries import ActionCall, ActionSet, Exact, Lpm, TableEntry, WeightedAction
+from weir.emulator.port import PortConfig
+from weir.emulator.switch import Switch
+from weir.p4src import FABRIC_JSON
+from weir.wire.aggregation import LANES
+from weir.wire.frames import encapsulate
 
 FRAMES: Final = 64
 

@@ -21,13 +21,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from bench.measure import Aim, Figure
-from hosts.datagram_socket import DatagramSocket
-from hosts.udp import UdpWorker
-from hosts.worker import WorkerCore
-from wire.aggregation import LANES, MESSAGE_BYTES
-from wire.control import WorkerPlan
-from wire.frames import Datagrams
+from weir.bench.measure import Aim, Figure
+from weir.hosts.drivers.datagram_socket import DatagramSocket
+from weir.hosts.drivers.udp import UdpWorker
+from weir.hosts.protocol.worker import WorkerCore
+from weir.wire.aggregation import LANES, MESSAGE_BYTES
+from weir.wire.control import WorkerPlan
+from weir.wire.frames import Datagrams
 
 CHUNKS: Final = 32_768
 """Of the tensor: 32 MiB."""

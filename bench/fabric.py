@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from controller.memory import FabricMemory
-from controller.placement import Placement
-from controller.plan import JobPlan, JobSpec, Marking, base_state, fabric_state, job_plan
-from controller.reconcile import reconcile_all
-from experiments.sessions import open_sessions
-from topologies import Routes, Topology
+from weir.controller.p4runtime.reconcile import reconcile_all
+from weir.controller.placement import Placement
+from weir.controller.planning.memory import FabricMemory
+from weir.controller.planning.plan import JobPlan, JobSpec, Marking, base_state, fabric_state, job_plan
+from weir.experiments.backends.sessions import open_sessions
+from weir.topologies import Routes, Topology
 
 
 async def write_job(

@@ -20,21 +20,21 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.fabric import write_job
-from bench.measure import Aim, Figure
-from controller.placement import Placement
-from controller.plan import JobSpec, Marking
-from emulator.fabric import Fabric
-from emulator.p4runtime import P4RuntimeServer
-from emulator.switch import Switch
-from experiments.agents import HostAgent
-from hosts.server import ParameterServerCore
-from hosts.worker import WorkerCore
-from p4src import FABRIC_JSON
-from topologies import Topology
-from topologies.generators import leaf_spine
-from wire.aggregation import LANES, MESSAGE_BYTES
-from wire.frames import FRAME_HEADER_BYTES
+from weir.bench.fabric import write_job
+from weir.bench.measure import Aim, Figure
+from weir.controller.placement import Placement
+from weir.controller.planning.plan import JobSpec, Marking
+from weir.emulator.fabric import Fabric
+from weir.emulator.p4runtime import P4RuntimeServer
+from weir.emulator.switch import Switch
+from weir.experiments.backends.agents import HostAgent
+from weir.hosts.protocol.server import ParameterServerCore
+from weir.hosts.protocol.worker import WorkerCore
+from weir.p4src import FABRIC_JSON
+from weir.topologies import Topology
+from weir.topologies.generators import leaf_spine
+from weir.wire.aggregation import LANES, MESSAGE_BYTES
+from weir.wire.frames import FRAME_HEADER_BYTES
 
 WORKERS: Final = 8
 SLOTS: Final = 1024

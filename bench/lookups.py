@@ -20,12 +20,12 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.measure import Aim, Figure, cpu_seconds
-from bench.traffic import SMALL_PAYLOAD
-from emulator.entries import ActionCall, Exact, Lpm, Match, TableEntry, Ternary
-from emulator.port import PortConfig
-from emulator.switch import Switch
-from wire.frames import encapsulate
+from weir.bench.measure import Aim, Figure, cpu_seconds
+from weir.bench.traffic import SMALL_PAYLOAD
+from weir.emulator.entries import ActionCall, Exact, Lpm, Match, TableEntry, Ternary
+from weir.emulator.port import PortConfig
+from weir.emulator.switch import Switch
+from weir.wire.frames import encapsulate
 
 SIZES: Final = (10, 100, 1_000, 10_000, 100_000)
 LENGTHS: Final = (32, 28, 24, 20, 16)

@@ -20,15 +20,16 @@ from pathlib import Path
 from subprocess import PIPE, Popen
 from typing import Final
 
-from bench.fabric import write_job
-from bench.goodput import NET_SHARE
-from bench.measure import Aim, Figure
-from bench.rank import Rank
-from controller.placement import Placement
-from controller.plan import JobSpec, Marking
-from topologies import Endpoint, Host, Link, Switch, Topology, mininet_fabric
-from topologies.mininet_fabric import MininetFabric, interface
-from wire.aggregation import AGGREGATION_PORT
+from weir.bench.fabric import write_job
+from weir.bench.goodput import NET_SHARE
+from weir.bench.measure import Aim, Figure
+from weir.bench.rank import Rank
+from weir.controller.placement import Placement
+from weir.controller.planning.plan import JobSpec, Marking
+from weir.topologies import Endpoint, Host, Link, Switch, Topology
+from weir.topologies.mininet import fabric as mininet_fabric
+from weir.topologies.mininet.fabric import MininetFabric, interface
+from weir.wire.aggregation import AGGREGATION_PORT
 
 WORKERS: Final = 8
 RATE_BPS: Final = 40_000_000
@@ -69,7 +70,7 @@ class Ranks:
         self._processes: list[Popen[str]] = []
         for host, task in tasks.items():
             environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": interface(Endpoint(host, 0))}
-            command = [sys.executable, "-m", "bench.rank", task.dump()]
+            command = [sys.executable, "-m", "weir.bench.rank", task.dump()]
             self._processes.append(
                 fabric.popen(host, command, cwd=root, env=environment, stdin=PIPE, stdout=PIPE, text=True)
             )

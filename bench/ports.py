@@ -22,7 +22,7 @@ import finsy as fy
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.devices import (
+from weir.bench.devices import (
     BMV2,
     WEIR,
     P4Files,
@@ -34,10 +34,10 @@ from bench.devices import (
     running_relay,
     running_switch,
 )
-from bench.driver import Device, Driver
-from bench.measure import RUNS, Aim, Figure, seconds
-from bench.traffic import contributions, fabric_entries, router_entries, small_packets
-from p4src import FABRIC_JSON
+from weir.bench.driver import Device, Driver
+from weir.bench.measure import RUNS, Aim, Figure, seconds
+from weir.bench.traffic import contributions, fabric_entries, router_entries, small_packets
+from weir.p4src import FABRIC_JSON
 
 __all__ = ["figures", "obstacle"]
 

@@ -1,4 +1,4 @@
-"""One rank of a benchmark's all-reduce, a process in its host: `python -m bench.rank RANK`, by Weir or by Gloo.
+"""One rank of a benchmark's all-reduce, a process in its host: `python -m weir.bench.rank RANK`, by Weir or by Gloo.
 
 It reads a `Rank` from its command line, says "ready" on its standard output, and for every line on its standard input
 sums its tensor with the others' and answers in one line how many seconds that took.
@@ -17,9 +17,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from hosts.udp import UdpWorker
-from hosts.worker import WorkerCore, WorkerOptions
-from wire.control import WorkerPlan
+from weir.hosts.drivers.udp import UdpWorker
+from weir.hosts.protocol.worker import WorkerCore, WorkerOptions
+from weir.wire.control import WorkerPlan
 
 OPTIONS: Final = WorkerOptions(initial_timeout_ns=100_000_000, least_timeout_ns=20_000_000)
 """Many processes share few cores: what takes long is seldom lost."""

@@ -25,15 +25,16 @@ from subprocess import PIPE, Popen
 from threading import Thread
 from typing import Final
 
-from bench.measure import Aim, Figure
-from controller.controller import Controller, Options
-from controller.placement import Placement, PlacementError, Problem
-from controller.service import ControlService
-from experiments.sessions import open_sessions
-from hosts import ControlClient
-from topologies import Endpoint, Host, Link, Routes, Switch, Topology, mininet_fabric
-from topologies.mininet_fabric import MininetFabric
-from wire import control_pb2 as pb
+from weir.bench.measure import Aim, Figure
+from weir.controller.controller import Controller, Options
+from weir.controller.placement import Placement, PlacementError, Problem
+from weir.controller.service.service import ControlService
+from weir.experiments.backends.sessions import open_sessions
+from weir.hosts import ControlClient
+from weir.topologies import Endpoint, Host, Link, Routes, Switch, Topology
+from weir.topologies.mininet import fabric as mininet_fabric
+from weir.topologies.mininet.fabric import MininetFabric
+from weir.wire import control_pb2 as pb
 
 LEASE_S: Final = 1.0
 RUNS: Final = 5
@@ -94,7 +95,7 @@ class _Rank:
         """(monotonic ns, generation)"""
         self.process: Popen[str] = network.popen(
             seat.host,
-            [sys.executable, "-m", "bench.recovery_rank", control, str(job)],
+            [sys.executable, "-m", "weir.bench.recovery_rank", control, str(job)],
             cwd=Path(__file__).parent.parent,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
             stdin=PIPE,

@@ -1,7 +1,7 @@
-"""One rank of a job that is going to be broken: `python -m bench.recovery_rank CONTROL JOB`, token on standard input.
+"""One rank of a job that is going to be broken: `python -m weir.bench.recovery_rank CONTROL JOB`.
 
-It sums a small tensor without end, and after each sum writes a line: when that was (monotonic clock, ns) and in which
-generation.
+The token is on standard input. It sums a small tensor without end, and after each sum writes a line: when that was
+(monotonic clock, ns) and in which generation.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import time
 
 import numpy as np
 
-from hosts import HostError, Membership
+from weir.hosts import HostError, Membership
 
 _VALUES = 4_096
 _TIMEOUT_S = 60.0

@@ -10,8 +10,8 @@ from typing import Any
 
 from rich.table import Table
 
-from bench.machine import Machine
-from bench.measure import Figure
+from weir.bench.machine import Machine
+from weir.bench.measure import Figure
 
 COLUMNS = ("what", "weir", "spread", "peer", "peer's", "ratio", "aim", "")
 

@@ -19,10 +19,10 @@ from typing import Final
 import grpc
 from finsy.proto import p4r, p4r_grpc
 
-from bench.devices import BMV2, DEVICE_ID, WEIR
-from bench.measure import Aim, Figure
-from p4src import FABRIC_JSON
-from topologies.processes import stop
+from weir.bench.devices import BMV2, DEVICE_ID, WEIR
+from weir.bench.measure import Aim, Figure
+from weir.p4src import FABRIC_JSON
+from weir.topologies.mininet.processes import stop
 
 RUNS: Final = 5
 COMPILING_RUNS: Final = 3

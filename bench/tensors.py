@@ -13,9 +13,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.measure import Aim, Contender, Figure, compare, cpu_seconds
-from hosts.datatypes import DataType, narrow
-from hosts.tensors import NonFinite, Tensor
+from weir.bench.measure import Aim, Contender, Figure, compare, cpu_seconds
+from weir.hosts.numerics.datatypes import DataType, narrow
+from weir.hosts.numerics.tensors import NonFinite, Tensor
 
 BYTES: Final = 64 << 20
 WORKERS: Final = 8

@@ -9,9 +9,9 @@ import finsy as fy
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.driver import OUT_PORT
-from wire.aggregation import LANES, MESSAGE, MessageType, linear_check, make_tag, set_checksum, version_type
-from wire.frames import encapsulate
+from weir.bench.driver import OUT_PORT
+from weir.wire.aggregation import LANES, MESSAGE, MessageType, linear_check, make_tag, set_checksum, version_type
+from weir.wire.frames import encapsulate
 
 ROUNDS: Final = 1024
 PHASES: Final = 4

@@ -18,8 +18,8 @@ import grpc
 from finsy.proto import U128, p4i, p4r, p4r_grpc
 from google.protobuf import text_format
 
-from bench.devices import BMV2, DEVICE_ID, WEIR, P4Files, load, running_switch
-from bench.measure import Aim, Figure, seconds
+from weir.bench.devices import BMV2, DEVICE_ID, WEIR, P4Files, load, running_switch
+from weir.bench.measure import Aim, Figure, seconds
 
 ENTRIES: Final = 10_000
 BATCH: Final = 1_000

@@ -30,30 +30,30 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from controller.entries import SwitchState
-from controller.errors import ControllerError, NotPrimary, PlanError
-from controller.fleet import Counts, Fleet, server_plan
-from controller.jobs import RunningJob
-from controller.journal import Journal
-from controller.ledger import Ledger
-from controller.memory import FabricMemory
-from controller.moves import Phase
-from controller.options import Message, Options
-from controller.placement import Placement
-from controller.plan import JobPlan, JobSpec, base_state, fabric_state
-from controller.planner import Planner
-from controller.prober import Prober
-from controller.probes import Probe
-from controller.reconcile import Diff, verify
-from controller.session import SwitchSession
-from controller.strategies import Strategy
-from controller.switches import Switches
-from controller.telemetry import Snapshot, Telemetry, own_traffic
-from topologies.model import Endpoint, Topology
-from topologies.routing import Routes
-from wire.aggregation import MESSAGE_BYTES, next_generation
-from wire.control import Held
-from wire.frames import FRAME_HEADER_BYTES
+from ..topologies.model import Endpoint, Topology
+from ..topologies.routing import Routes
+from ..wire.aggregation import MESSAGE_BYTES, next_generation
+from ..wire.control import Held
+from ..wire.frames import FRAME_HEADER_BYTES
+from .errors import ControllerError, NotPrimary, PlanError
+from .jobs.job import RunningJob
+from .jobs.journal import Ledger
+from .jobs.journal_file import Journal
+from .jobs.moves import Phase
+from .jobs.registry import Counts, Fleet, server_plan
+from .options import Message, Options
+from .p4runtime.entries import SwitchState
+from .p4runtime.reconcile import Diff, verify
+from .p4runtime.session import SwitchSession
+from .p4runtime.switches import Switches
+from .placement import Placement
+from .placement.strategies import Strategy
+from .planning.memory import FabricMemory
+from .planning.plan import JobPlan, JobSpec, base_state, fabric_state
+from .planning.planner import Planner
+from .telemetry.link_state import Snapshot, Telemetry, own_traffic
+from .telemetry.prober import Prober
+from .telemetry.probes import Probe
 
 __all__ = ["Controller", "Message", "Options"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Generic, TypeVar
 
-from controller.errors import ControllerError
+from .errors import ControllerError
 
 Key = TypeVar("Key", bound=Hashable)
 

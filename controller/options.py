@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from controller.errors import ControllerError
-from controller.plan import Marking
-from wire.control import Abort, Pause, Resume, ServerPlan, WorkerPlan
+from ..wire.control import Abort, Pause, Resume, ServerPlan, WorkerPlan
+from .errors import ControllerError
+from .planning.plan import Marking
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ a switch on network interfaces, `p4runtime` serves its control plane, `stf` runs
 The semantics are simple_switch's, for any v1model program: this room knows nothing of aggregation or of topologies.
 """
 
-from emulator.abi import DROP_PORT
-from emulator.entries import (
+from .abi import DROP_PORT
+from .entries import (
     ActionCall,
     ActionSet,
     CloneSession,
@@ -29,10 +29,10 @@ from emulator.entries import (
     Ternary,
     WeightedAction,
 )
-from emulator.fabric import Fabric
-from emulator.port import PortConfig, SwitchError
-from emulator.program import MeterRates, Program, ProgramState, UnsupportedProgram
-from emulator.switch import CPU_PORT, Switch
+from .fabric import Fabric
+from .port import PortConfig, SwitchError
+from .program import MeterRates, Program, ProgramState, UnsupportedProgram
+from .switch import CPU_PORT, Switch
 
 __all__ = [
     "CPU_PORT",

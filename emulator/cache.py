@@ -15,11 +15,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
-from emulator.entries import EmulatorError
+from .entries import EmulatorError
 
 _HERE: Final = Path(__file__).parent
 _DIGEST_BYTES: Final = 32
-_SOURCES: Final = ("abi.py", "bmv2json.py", "bmv2names.py", "bmv2reader.py", "cache.py", "compiler", "tables/rows.py")
+_SOURCES: Final = ("abi.py", "bmv2", "cache.py", "compiler", "tables/rows.py")
 
 
 class CacheError(EmulatorError):

@@ -14,23 +14,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from emulator.entries import EmulatorError
-from emulator.ports.options import (
-    LOG_LEVELS,
-    PACKET_LOG,
-    QUEUE_PACKETS,
-    Options,
-    TlsFiles,
-    UsageError,
-    parse,
-    parse_control,
-)
+from .entries import EmulatorError
+from .ports.options import LOG_LEVELS, PACKET_LOG, QUEUE_PACKETS, Options, TlsFiles, UsageError, parse, parse_control
 
 if TYPE_CHECKING:
-    from emulator.p4runtime import P4RuntimeServer, Tls
-    from emulator.ports.control import ControlServer
-    from emulator.ports.wired import InterfaceCounters, WiredSwitch
-    from emulator.switch import Switch
+    from .p4runtime import P4RuntimeServer, Tls
+    from .ports.control import ControlServer
+    from .ports.wired import InterfaceCounters, WiredSwitch
+    from .switch import Switch
 
 _USAGE: Final = 2
 
@@ -52,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def control(arguments: Sequence[str]) -> None:
     """`weir-switch ctl`: say something to a running switch and print its answer. Raises UsageError, EmulatorError."""
-    from emulator.ports.control import ask, default_socket
+    from .ports.control import ask, default_socket
 
     path, device_id, line = parse_control(arguments)
     sys.stdout.write(ask(path or default_socket(device_id), line))
@@ -70,7 +61,7 @@ def run(options: Options) -> None:
     for note in options.notes:
         _say(note)
     switch = _make_switch(options)
-    from emulator.ports.wired import WiredSwitch
+    from .ports.wired import WiredSwitch
 
     with WiredSwitch(switch, options.interfaces, options.capture, ring=options.ring) as wired:
         failed = threading.Event()
@@ -100,9 +91,9 @@ def run(options: Options) -> None:
 
 
 def _make_switch(options: Options) -> Switch:
-    from emulator.port import PortConfig
-    from emulator.ports.sockets import check_interface
-    from emulator.switch import Switch
+    from .port import PortConfig
+    from .ports.sockets import check_interface
+    from .switch import Switch
 
     for port, name in options.interfaces.items():
         check_interface(name, port)
@@ -136,7 +127,7 @@ def _make_switch(options: Options) -> Switch:
 
 def _make_control(options: Options, wired: WiredSwitch) -> ControlServer | None:
     """The control socket: where the command line says, or at its usual place if another switch does not have that."""
-    from emulator.ports.control import ControlError, ControlServer, default_socket
+    from .ports.control import ControlError, ControlServer, default_socket
 
     try:
         return ControlServer(wired, options.interfaces, options.control or default_socket(options.device_id))
@@ -149,7 +140,7 @@ def _make_control(options: Options, wired: WiredSwitch) -> ControlServer | None:
 
 def _make_server(options: Options, switch: Switch) -> P4RuntimeServer:
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its own lines about an address that cannot be had
-    from emulator.p4runtime import P4RuntimeServer
+    from .p4runtime import P4RuntimeServer
 
     return P4RuntimeServer([switch], options.grpc_address, tls=_tls(options.tls))
 
@@ -157,7 +148,7 @@ def _make_server(options: Options, switch: Switch) -> P4RuntimeServer:
 def _tls(files: TlsFiles | None) -> Tls | None:
     if files is None:
         return None
-    from emulator.p4runtime import Tls
+    from .p4runtime import Tls
 
     roots = None if files.client_roots is None else _read_pem(files.client_roots)
     return Tls(_read_pem(files.key), _read_pem(files.certificate), roots)

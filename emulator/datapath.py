@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from emulator.entries import CloneSession, Replica
-from emulator.program import Program, ProgramState
+from .entries import CloneSession, Replica
+from .program import Program, ProgramState
 
 
 class Replication(Protocol):

@@ -20,13 +20,13 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from emulator.entries import EmulatorError
-from emulator.frames import as_frames, by_size
-from emulator.port import PortConfig, PortCounters, check_config, read_port, set_rate
-from emulator.runtime import memory
-from emulator.runtime.engine import MAX_FRAME, Drained, Due, Engine
-from emulator.runtime.memory import NONE, PRIORITIES, UNLIMITED
-from emulator.switch import Switch
+from .entries import EmulatorError
+from .frames import as_frames, by_size
+from .port import PortConfig, PortCounters, check_config, read_port, set_rate
+from .runtime import memory
+from .runtime.engine import MAX_FRAME, Drained, Due, Engine
+from .runtime.memory import NONE, PRIORITIES, UNLIMITED
+from .switch import Switch
 
 Endpoint = tuple[str, int]
 """A node's name and the number of one of its ports."""

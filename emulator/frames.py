@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from emulator.port import SwitchError
-from emulator.runtime.engine import Drained
+from .port import SwitchError
+from .runtime.engine import Drained
 
 
 def as_frames(frame: bytes | NDArray[np.uint8], max_frame: int) -> NDArray[np.uint8]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from emulator.entries import EmulatorError
-from emulator.runtime.engine import Engine
-from emulator.runtime.memory import PRIORITIES
+from .entries import EmulatorError
+from .runtime.engine import Engine
+from .runtime.memory import PRIORITIES
 
 QUEUE_PACKETS: Final = 64
 """Default depth of a queue, which is simple_switch's."""

@@ -12,15 +12,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
-from emulator import cache
-from emulator.bmv2json import Document, Profile
-from emulator.bmv2json import Table as TableNode
-from emulator.bmv2reader import MALFORMED, read
-from emulator.compiler.layout import Layout, is_static, plan
-from emulator.compiler.link import link
-from emulator.compiler.steps import with_steps
-from emulator.entries import InvalidEntry
-from emulator.schema import (
+from . import cache
+from .bmv2.document import Document, Profile
+from .bmv2.document import Table as TableNode
+from .bmv2.reader import MALFORMED, read
+from .bmv2.schema import (
     ActionProfileSchema,
     ActionSchema,
     CounterSchema,
@@ -32,10 +28,14 @@ from emulator.schema import (
     UnsupportedProgram,
     ValueSetSchema,
 )
-from emulator.state import ActionProfile, Counter, Digest, ProgramState, Register, Table, ValueSet, const_entries
-from emulator.tables.keys import pack_key
-from emulator.tables.meters import ColorCounts, MeterArray, MeterRates
-from emulator.tables.rows import action_codes, profile_actions, row_layout
+from .compiler.layout import Layout, is_static, plan
+from .compiler.link import link
+from .compiler.steps import with_steps
+from .entries import InvalidEntry
+from .state import ActionProfile, Counter, Digest, ProgramState, Register, Table, ValueSet, const_entries
+from .tables.keys import pack_key
+from .tables.meters import ColorCounts, MeterArray, MeterRates
+from .tables.rows import action_codes, profile_actions, row_layout
 
 __all__ = [
     "ActionProfile",
@@ -141,7 +141,7 @@ class Program:
             _check_tables(document)
             code = cache.fetch(key)
             if code is None:
-                from emulator.compiler.module import compile_program  # heavy, and not needed for cached programs
+                from .compiler.module import compile_program  # heavy, and not needed for cached programs
 
                 try:
                     code = compile_program(document, layout)

@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from emulator.entries import CloneSession, EntryNotFound, InvalidEntry, Replica
-from emulator.runtime import memory
+from .entries import CloneSession, EntryNotFound, InvalidEntry, Replica
+from .runtime import memory
 
 MAX_GROUP_ID: Final = 0xFFFF
 MAX_SESSION_ID: Final = 0x7FFF

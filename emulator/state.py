@@ -12,10 +12,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from emulator.bmv2json import Digest as DigestNode
-from emulator.bmv2json import Document
-from emulator.bmv2json import Table as TableNode
-from emulator.compiler.layout import (
+from .bmv2.document import Digest as DigestNode
+from .bmv2.document import Document
+from .bmv2.document import Table as TableNode
+from .bmv2.schema import ActionProfileSchema, ActionSchema, TableSchema, ValueSetSchema
+from .compiler.layout import (
     COUNTER_BYTES,
     DIGEST_HEAD_BYTES,
     DIGEST_SLOTS,
@@ -26,25 +27,13 @@ from emulator.compiler.layout import (
     digest_slot_bytes,
     is_static,
 )
-from emulator.compiler.steps import Steps
-from emulator.entries import (
-    ActionCall,
-    Exact,
-    InvalidEntry,
-    Lpm,
-    Match,
-    Optional,
-    Range,
-    TableEntry,
-    TableFull,
-    Ternary,
-)
-from emulator.schema import ActionProfileSchema, ActionSchema, TableSchema, ValueSetSchema
-from emulator.tables.memory import Block, Graveyard, write_word
-from emulator.tables.meters import MeterArray
-from emulator.tables.profile import ActionProfile
-from emulator.tables.rows import row_layout
-from emulator.tables.table import Table
+from .compiler.steps import Steps
+from .entries import ActionCall, Exact, InvalidEntry, Lpm, Match, Optional, Range, TableEntry, TableFull, Ternary
+from .tables.memory import Block, Graveyard, write_word
+from .tables.meters import MeterArray
+from .tables.profile import ActionProfile
+from .tables.rows import row_layout
+from .tables.table import Table
 
 __all__ = ["ActionProfile", "Counter", "Digest", "ProgramState", "Register", "Table", "ValueSet"]
 

@@ -17,14 +17,14 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from emulator.abi import DROP_PORT
-from emulator.frames import as_frames, split
-from emulator.port import PortConfig, PortCounters, SwitchError, check_config, read_port, set_rate
-from emulator.program import Program, ProgramState
-from emulator.replication import ReplicationEngine, ReplicationTables
-from emulator.runtime import memory
-from emulator.runtime.engine import Drained, Engine
-from emulator.runtime.memory import NONE, PORT_NUMBERS, PRIORITIES
+from .abi import DROP_PORT
+from .frames import as_frames, split
+from .port import PortConfig, PortCounters, SwitchError, check_config, read_port, set_rate
+from .program import Program, ProgramState
+from .replication import ReplicationEngine, ReplicationTables
+from .runtime import memory
+from .runtime.engine import Drained, Engine
+from .runtime.memory import NONE, PORT_NUMBERS, PRIORITIES
 
 CPU_PORT: Final = 510
 LOOPBACK_PACKETS: Final = 1024

@@ -23,12 +23,12 @@ from pydantic import (
     model_validator,
 )
 
-from controller.strategies import STRATEGIES
-from experiments.errors import ExperimentError
-from experiments.training import TrainingOptions
-from hosts.quantization import chunk_count
-from topologies import Topology, TopologyError
-from topologies.units import parse_delay, parse_rate
+from ..controller.placement.strategies import STRATEGIES
+from ..hosts.numerics.quantization import chunk_count
+from ..topologies import Topology, TopologyError
+from ..topologies.units import parse_delay, parse_rate
+from .errors import ExperimentError
+from .workloads.digits import TrainingOptions
 
 LARGEST_WINDOW: Final = 512
 
@@ -235,7 +235,7 @@ class RunConfig(_Section):
     @property
     def topology(self) -> Topology:
         """The fabric; its links lose frames as it says and, besides, as `loss` does."""
-        from topologies import schema
+        from ..topologies import schema
 
         topology = schema.parse(self.fabric, f"run {self.name}: fabric")
         links = tuple(replace(link, loss=1 - (1 - link.loss) * (1 - self.loss)) for link in topology.links)

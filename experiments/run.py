@@ -10,15 +10,15 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from experiments import report
-from experiments.cluster import Cluster
-from experiments.config import RunConfig
-from experiments.errors import ExperimentError
-from experiments.mininet_run import run_in_mininet
-from experiments.record import MininetResult, MoveRecord, QueueTrace, RunRecord, StrategyResult, create_folder
-from experiments.training import TrainingJob, digest, train_without_network
-from hosts import Reduced, reference_sum
-from topologies.mininet_fabric import MininetFabric, SwitchKind, obstacle
+from ..hosts import Reduced, reference_sum
+from ..topologies.mininet.fabric import MininetFabric, SwitchKind, obstacle
+from .backends.mininet import run_in_mininet
+from .backends.virtual_time import Cluster
+from .config import RunConfig
+from .errors import ExperimentError
+from .records import report
+from .records.record import MininetResult, MoveRecord, QueueTrace, RunRecord, StrategyResult, create_folder
+from .workloads.digits import TrainingJob, digest, train_without_network
 
 
 def execute(
@@ -39,7 +39,7 @@ def execute(
         folder.rmdir()
         raise
     record.save(folder)
-    from experiments.drawing import draw_fabric
+    from .records.drawing import draw_fabric
 
     report.write(record, folder, lambda result: draw_fabric(config, result))
     return record, folder

@@ -8,12 +8,11 @@ has a clock and a network: the emulated fabric, or `udp`'s sockets.
 This room imports `wire` alone.
 """
 
-from hosts.client import Membership, join, serve
-from hosts.communicator import Communicator, Driver, Handle, wait_all
-from hosts.control_client import ControlClient
-from hosts.counters import Counters
-from hosts.datatypes import DataType
-from hosts.errors import (
+from .collectives.communicator import Communicator, Driver, Handle, wait_all
+from .drivers.client import Membership, join, serve
+from .drivers.control_client import ControlClient
+from .drivers.udp import UdpEndpoint, UdpHost, UdpWorker
+from .errors import (
     AllreduceAborted,
     AllreduceTimeout,
     CallMismatch,
@@ -26,11 +25,12 @@ from hosts.errors import (
     JoinTimeout,
     WorkerMissing,
 )
-from hosts.scalars import error_bound
-from hosts.server import ParameterServerCore
-from hosts.tensors import Reduced, Tensor, reference_sum
-from hosts.udp import UdpEndpoint, UdpHost, UdpWorker
-from hosts.worker import WorkerCore, WorkerOptions
+from .numerics.datatypes import DataType
+from .numerics.scalars import error_bound
+from .numerics.tensors import Reduced, Tensor, reference_sum
+from .protocol.counters import Counters
+from .protocol.server import ParameterServerCore
+from .protocol.worker import WorkerCore, WorkerOptions
 
 __all__ = [
     "AllreduceAborted",

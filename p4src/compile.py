@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from p4src import FABRIC_DIGEST, FABRIC_JSON, FABRIC_P4INFO, P4C, P4C_HOME, ROOT
+from . import FABRIC_DIGEST, FABRIC_JSON, FABRIC_P4INFO, P4C, P4C_HOME, ROOT
 
 
 class CompileError(Exception):
@@ -54,7 +54,7 @@ def compile_fabric(json: Path, p4info: Path) -> None:
 
 
 def main() -> int:
-    """`python -m p4src.build`: compile into `build/`. 0 when done, 2 when not."""
+    """`python -m weir.p4src.build`: compile into `build/`. 0 when done, 2 when not."""
     try:
         compile_fabric(FABRIC_JSON, FABRIC_P4INFO)
     except CompileError as error:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any, Final
 
-ROOT: Final = Path(__file__).parents[1]
+from weir.tests.paths import ROOT
+
 IN_ITS_OWN_NETWORK: Final = ["unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh", sys.executable]
 """Python, with these words before its own; needs root and the command ip."""
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from weir.tests.paths import ROOT
 
 MAY_IMPORT: dict[str, set[str]] = {
     "wire": set(),
@@ -47,17 +47,17 @@ def test_protocol_cores_do_no_io() -> None:
     """The cores get their time and their bytes as arguments."""
     forbidden = {"socket", "time", "asyncio", "threading", "random", "grpc", "finsy"}
     cores = [
-        "hosts/worker.py",
-        "hosts/flights.py",
-        "hosts/stream.py",
-        "hosts/server.py",
-        "hosts/quantization.py",
-        "controller/generations.py",
-        "controller/jobs.py",
+        "hosts/protocol/worker.py",
+        "hosts/protocol/in_flight.py",
+        "hosts/protocol/stream.py",
+        "hosts/protocol/server.py",
+        "hosts/numerics/quantization.py",
+        "controller/planning/generations.py",
+        "controller/jobs/job.py",
         "controller/leases.py",
-        "controller/links.py",
-        "controller/plan.py",
-        "controller/moves.py",
+        "controller/telemetry/link_watch.py",
+        "controller/planning/plan.py",
+        "controller/jobs/moves.py",
     ]
     for core in cores:
         tree = ast.parse((ROOT / core).read_text())

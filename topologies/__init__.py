@@ -1,14 +1,14 @@
 """Fabrics as data: hosts, switches and links, read from YAML or generated, validated, routed and drawn.
 
 `Topology` is the model that every other room shares; `Routes` says through which ports a node reaches each address;
-`topologies.mininet_fabric` builds a fabric of processes and packets.
+`topologies.mininet.fabric` builds a fabric of processes and packets.
 This package imports nothing of ours.
 """
 
-from topologies.errors import TopologyError
-from topologies.generators import fat_tree, leaf_spine
-from topologies.model import Endpoint, Host, Link, Node, Switch, Topology, mac_of
-from topologies.routing import Routes
+from .errors import TopologyError
+from .generators import fat_tree, leaf_spine
+from .model import Endpoint, Host, Link, Node, Switch, Topology, mac_of
+from .routing import Routes
 
 __all__ = [
     "Endpoint",

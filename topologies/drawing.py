@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import networkx
 
-from topologies.errors import TopologyError
-from topologies.model import Endpoint, Topology
+from .errors import TopologyError
+from .model import Endpoint, Topology
 
 INK: Final = "#1f2933"
 FAINT: Final = "#9aa5b1"

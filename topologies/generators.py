@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from ipaddress import IPv4Address
 
-from topologies.errors import TopologyError
-from topologies.model import Endpoint, Host, Link, Switch, Topology
+from .errors import TopologyError
+from .model import Endpoint, Host, Link, Switch, Topology
 
 
 def leaf_spine(

@@ -17,7 +17,7 @@ from typing import Final
 
 import networkx
 
-from topologies.errors import TopologyError
+from .errors import TopologyError
 
 HOST_NETWORK: Final = IPv4Network("10.0.0.0/16")
 LAST_SWITCH_PORT: Final = 509
@@ -179,13 +179,13 @@ class Topology:
     @classmethod
     def load(cls, path: str | Path) -> Topology:
         """Read a YAML file (keys: `topologies.schema`). Raises `TopologyError`, with the file's name in front."""
-        from topologies import schema  # the schema builds on this module
+        from . import schema  # the schema builds on this module
 
         return schema.load(Path(path))
 
     def dump(self, path: str | Path) -> None:
         """Write the fabric as YAML, every node and link spelled out, so that `load` gives an equal one."""
-        from topologies import schema
+        from . import schema
 
         schema.dump(self, Path(path))
 

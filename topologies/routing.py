@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Mapping
 
-from topologies.errors import TopologyError
-from topologies.model import Endpoint, Topology
+from .errors import TopologyError
+from .model import Endpoint, Topology
 
 
 class Routes:

@@ -29,10 +29,10 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from topologies import generators
-from topologies.errors import TopologyError
-from topologies.model import Endpoint, Host, Link, Switch, Topology
-from topologies.units import format_delay, format_rate, parse_delay, parse_rate
+from . import generators
+from .errors import TopologyError
+from .model import Endpoint, Host, Link, Switch, Topology
+from .units import format_delay, format_rate, parse_delay, parse_rate
 
 LARGEST_FILE_BYTES: Final = 16 * 2**20
 

@@ -6,7 +6,7 @@ import re
 from decimal import Decimal
 from typing import Final
 
-from topologies.errors import TopologyError
+from .errors import TopologyError
 
 _RATE_BPS: Final = {"bit": 1, "kbit": 10**3, "Kbit": 10**3, "Mbit": 10**6, "Gbit": 10**9, "Tbit": 10**12}
 _DELAY_NS: Final = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}

@@ -8,6 +8,6 @@ to import.
 This room imports nothing of the project's other rooms.
 """
 
-from wire.errors import WireError
+from .errors import WireError
 
 __all__ = ["WireError"]

@@ -12,7 +12,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from wire.errors import WireError
+from .errors import WireError
 
 if TYPE_CHECKING:
     import grpc

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from wire import control
-from wire import control_pb2 as pb
+from . import control
+from . import control_pb2 as pb
 
 _SERVICE: Final = pb.DESCRIPTOR.services_by_name["Control"].full_name
 SERVICE: Final = str(_SERVICE)

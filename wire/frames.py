@@ -18,8 +18,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from wire.aggregation import AGGREGATION_PORT, internet_checksum
-from wire.errors import WireError
+from .aggregation import AGGREGATION_PORT, internet_checksum
+from .errors import WireError
 
 ETHERNET_BYTES: Final = 14
 IPV4_BYTES: Final = 20

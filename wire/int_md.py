@@ -18,8 +18,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from wire.errors import WireError
-from wire.frames import DEFAULT_TTL, DSCP_BULK, FRAME_HEADER_BYTES, MTU, decapsulate, encapsulate
+from .errors import WireError
+from .frames import DEFAULT_TTL, DSCP_BULK, FRAME_HEADER_BYTES, MTU, decapsulate, encapsulate
 
 INT_PORT: Final = 5000
 """UDP destination port that says "INT follows": the specification's INT_TBD."""

@@ -1,4 +1,4 @@
-"""The aggregation header and INT-MD 2.1 as scapy layers, for people who debug with scapy: `import wire.scapy_layers`.
+"""The aggregation header and INT-MD 2.1 as scapy layers, for people who debug: `import weir.wire.scapy_layers`.
 
 Importing binds them to their UDP destination ports, so that `Ether(frame).show()` prints a frame in full. Programs use
 the batch codecs of `wire.aggregation` and `wire.int_md`.
@@ -24,7 +24,7 @@ from scapy.layers.inet import UDP
 from scapy.packet import Packet, bind_layers
 from scapy.utils import checksum
 
-from wire.aggregation import (
+from .aggregation import (
     AGGREGATION_PORT,
     EXPONENT_BIAS,
     FIRST_GENERATION,
@@ -35,7 +35,7 @@ from wire.aggregation import (
     VERSION,
     MessageType,
 )
-from wire.int_md import (
+from .int_md import (
     DOMAIN,
     INT_PORT,
     INT_VERSION,

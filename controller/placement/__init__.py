@@ -5,9 +5,9 @@ flow network, `lp` its exact linear program, `search` the sets of switches tried
 a wanted one in which no node has too many children. Pure, but for the clock that ends `fan_in`'s search.
 """
 
-from controller.placement.cost import Costs, predicted_completion_time, should_move
-from controller.placement.fan_in import fitted
-from controller.placement.problem import LinkLoad, Placement, PlacementError, Problem
+from .cost import Costs, predicted_completion_time, should_move
+from .fan_in import fitted
+from .problem import LinkLoad, Placement, PlacementError, Problem
 
 __all__ = [
     "Costs",

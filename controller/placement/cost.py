@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from controller.placement.problem import IDLE, Placement, Problem
-from topologies.model import Endpoint
+from ...topologies.model import Endpoint
+from .problem import IDLE, Placement, Problem
 
 LEAST_SHARE: Final = 0.05
 QUEUED_PACKET_BITS: Final = 8 * 1500

@@ -27,8 +27,8 @@ import numpy as np
 import scipy.optimize  # type: ignore[import-untyped]
 import scipy.sparse  # type: ignore[import-untyped]
 
-from controller.placement.problem import Placement, PlacementError, Problem
-from wire.aggregation import FAN_IN
+from ...wire.aggregation import FAN_IN
+from .problem import Placement, PlacementError, Problem
 
 LONGEST_SECONDS: Final = 2.0
 """For all roots together. 1,000 workers in a fat tree of 320 switches take about one."""

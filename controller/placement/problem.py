@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
-from controller.errors import ControllerError
-from topologies.model import Endpoint, Topology
-from topologies.routing import Routes
-from wire.aggregation import FAN_IN
+from ...topologies.model import Endpoint, Topology
+from ...topologies.routing import Routes
+from ...wire.aggregation import FAN_IN
+from ..errors import ControllerError
 
 
 class PlacementError(ControllerError):

@@ -20,13 +20,13 @@ from importlib import import_module
 from itertools import combinations
 from typing import Final
 
-from controller.placement.cost import Costs, Streams
-from controller.placement.fan_in import fitted
-from controller.placement.lp import Effort, FlowProgram
-from controller.placement.network import Network, build
-from controller.placement.problem import Placement, Problem
-from topologies.routing import Routes
-from wire.aggregation import FAN_IN
+from ...topologies.routing import Routes
+from ...wire.aggregation import FAN_IN
+from .cost import Costs, Streams
+from .fan_in import fitted
+from .lp import Effort, FlowProgram
+from .network import Network, build
+from .problem import Placement, Problem
 
 ENUMERATED_SWITCHES: Final = 8
 """With at most so many switches to choose from, all their sets are tried."""

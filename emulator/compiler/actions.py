@@ -12,16 +12,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from emulator.bmv2json import Action, Const, Expr, Field, Member, Primitive, Ref
-from emulator.compiler import headers
-from emulator.compiler.expressions import Expressions
-from emulator.compiler.frame import I32, I64, Frame, IRValue, const, describe, fit, int_type
-from emulator.compiler.hashing import compute
-from emulator.compiler.layout import RegisterPlace, uses
-from emulator.compiler.metering import meter_color
-from emulator.compiler.tracing import note_log
-from emulator.schema import UnsupportedProgram
-from emulator.tables.rows import METER_BYTES
+from ..bmv2.document import Action, Const, Expr, Field, Member, Primitive, Ref
+from ..bmv2.schema import UnsupportedProgram
+from ..tables.rows import METER_BYTES
+from . import headers
+from .expressions import Expressions
+from .frame import I32, I64, Frame, IRValue, const, describe, fit, int_type
+from .hashing import compute
+from .layout import RegisterPlace, uses
+from .metering import meter_color
+from .tracing import note_log
 
 MAX_TURNS: Final = 1 << 20
 """Jumps back that one packet may take in an action, which then ends, so that no loop holds the switch for ever."""

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from emulator.bmv2json import Conditional, Pipeline, Table
-from emulator.compiler.actions import add_to_counter, emit_action
-from emulator.compiler.expressions import Expressions
-from emulator.compiler.frame import I32, I64, PTR, Frame, IRValue, const, fit, int_type
-from emulator.compiler.hashing import compute
-from emulator.compiler.layout import is_static
-from emulator.compiler.lookup import make_lookup
-from emulator.compiler.metering import meter_color
-from emulator.compiler.tracing import note_table
-from emulator.tables.rows import HIT_AT, METER_AT, RowLayout, action_codes, param_offsets, profile_actions, row_layout
+from ..bmv2.document import Conditional, Pipeline, Table
+from ..tables.rows import HIT_AT, METER_AT, RowLayout, action_codes, param_offsets, profile_actions, row_layout
+from .actions import add_to_counter, emit_action
+from .expressions import Expressions
+from .frame import I32, I64, PTR, Frame, IRValue, const, fit, int_type
+from .hashing import compute
+from .layout import is_static
+from .lookup import make_lookup
+from .metering import meter_color
+from .tracing import note_table
 
 
 def emit_control(frame: Frame, pipeline: Pipeline) -> None:

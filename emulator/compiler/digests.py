@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from emulator.bmv2json import Digest
-from emulator.compiler.frame import I64, Frame, const, fit
-from emulator.compiler.layout import DIGEST_HEAD_BYTES, DIGEST_SLOTS, digest_places, digest_slot_bytes
+from ..bmv2.document import Digest
+from .frame import I64, Frame, const, fit
+from .layout import DIGEST_HEAD_BYTES, DIGEST_SLOTS, digest_places, digest_slot_bytes
 
 
 def emit_digests(frame: Frame) -> None:

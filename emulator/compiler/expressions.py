@@ -13,9 +13,9 @@ from typing import Final
 
 from llvmlite import ir
 
-from emulator.bmv2json import Bool, Const, Element, Expr, Field, Lookahead, Member, Op, Param, Ref
-from emulator.compiler.frame import I8, Frame, IRValue, Place, const, describe, fit
-from emulator.schema import UnsupportedProgram
+from ..bmv2.document import Bool, Const, Element, Expr, Field, Lookahead, Member, Op, Param, Ref
+from ..bmv2.schema import UnsupportedProgram
+from .frame import I8, Frame, IRValue, Place, const, describe, fit
 
 MAX_BITS: Final = 8192
 

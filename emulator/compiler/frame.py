@@ -11,10 +11,10 @@ from typing import Any, Final
 
 from llvmlite import ir
 
-from emulator.abi import PACKET
-from emulator.bmv2json import Document, Field, Header
-from emulator.compiler.layout import Layout, header_storage, storage_bytes
-from emulator.schema import UnsupportedProgram
+from ..abi import PACKET
+from ..bmv2.document import Document, Field, Header
+from ..bmv2.schema import UnsupportedProgram
+from .layout import Layout, header_storage, storage_bytes
 
 I8: Final = ir.IntType(8)
 I16: Final = ir.IntType(16)

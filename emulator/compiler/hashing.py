@@ -13,10 +13,10 @@ from typing import Final
 
 from llvmlite import ir
 
-from emulator.abi import HEADROOM
-from emulator.bmv2json import Calculation, Const, Expr, Field
-from emulator.compiler.frame import I8, I16, I32, I64, PTR, Frame, IRValue, const, fit, swap
-from emulator.schema import UnsupportedProgram
+from ..abi import HEADROOM
+from ..bmv2.document import Calculation, Const, Expr, Field
+from ..bmv2.schema import UnsupportedProgram
+from .frame import I8, I16, I32, I64, PTR, Frame, IRValue, const, fit, swap
 
 _CRC: Final = {
     # name: (width, polynomial, initial, final xor, reflected)

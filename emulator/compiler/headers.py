@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from emulator.bmv2json import Expr, Field, Member
-from emulator.compiler.expressions import Expressions
-from emulator.compiler.frame import I8, I32, Frame, Place, const, fit
-from emulator.compiler.layout import header_storage
-from emulator.schema import UnsupportedProgram
+from ..bmv2.document import Expr, Field, Member
+from ..bmv2.schema import UnsupportedProgram
+from .expressions import Expressions
+from .frame import I8, I32, Frame, Place, const, fit
+from .layout import header_storage
 
 
 def add_header(frame: Frame, place: Place) -> None:

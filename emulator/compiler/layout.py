@@ -27,9 +27,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from emulator.abi import PACKET
-from emulator.bmv2json import Digest, Document, Field, Header, Pipeline, Primitive, Ref, Table, parts_of
-from emulator.tables.rows import METER_BYTES
+from ..abi import PACKET
+from ..bmv2.document import Digest, Document, Field, Header, Pipeline, Primitive, Ref, Table, parts_of
+from ..tables.rows import METER_BYTES
 
 SMALL_HEADER_BYTES: Final = 128
 ROOT_BYTES: Final = 16

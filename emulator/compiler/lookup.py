@@ -8,15 +8,8 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from emulator.compiler.frame import I8, I32, I64, PTR, IRValue, const
-from emulator.tables.rows import (
-    ADDRESS_BITS,
-    GROUP_HEAD_WORDS,
-    HASH_FACTOR,
-    INDEX_HEAD_WORDS,
-    KEY_AT,
-    RowLayout,
-)
+from ..tables.rows import ADDRESS_BITS, GROUP_HEAD_WORDS, HASH_FACTOR, INDEX_HEAD_WORDS, KEY_AT, RowLayout
+from .frame import I8, I32, I64, PTR, IRValue, const
 
 
 def make_lookup(module: IRValue, name: str, layout: RowLayout) -> IRValue:

@@ -9,8 +9,8 @@ from typing import Final
 
 from llvmlite import ir
 
-from emulator.compiler.frame import I8, I64, PTR, Frame, IRValue, const
-from emulator.tables.rows import METER_COUNTS_AT, SINGLE_RATE, TWO_RATES
+from ..tables.rows import METER_COUNTS_AT, SINGLE_RATE, TWO_RATES
+from .frame import I8, I64, PTR, Frame, IRValue, const
 
 _DOUBLE = ir.DoubleType()
 _GREEN: Final = 0

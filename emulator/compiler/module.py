@@ -5,17 +5,17 @@ from __future__ import annotations
 import llvmlite.binding as llvm
 from llvmlite import ir
 
-from emulator.abi import PACKET, InstanceType
-from emulator.bmv2json import Checksum, Document
-from emulator.compiler.actions import emit_primitive
-from emulator.compiler.control import emit_control
-from emulator.compiler.digests import emit_digests
-from emulator.compiler.expressions import Expressions
-from emulator.compiler.frame import PTR, VOID, Frame, IRValue, const, fit
-from emulator.compiler.hashing import compute
-from emulator.compiler.layout import Layout
-from emulator.compiler.link import host_machine
-from emulator.compiler.parser import emit_deparser, emit_parser
+from ..abi import PACKET, InstanceType
+from ..bmv2.document import Checksum, Document
+from .actions import emit_primitive
+from .control import emit_control
+from .digests import emit_digests
+from .expressions import Expressions
+from .frame import PTR, VOID, Frame, IRValue, const, fit
+from .hashing import compute
+from .layout import Layout
+from .link import host_machine
+from .parser import emit_deparser, emit_parser
 
 
 def compile_program(document: Document, layout: Layout) -> bytes:

@@ -11,11 +11,11 @@ from typing import Final
 
 from llvmlite import ir
 
-from emulator.bmv2json import Const, Expr, Field, Parser, ParseState, Primitive, Ref, Transition
-from emulator.compiler.actions import emit_primitive
-from emulator.compiler.expressions import Expressions
-from emulator.compiler.frame import I8, I32, I64, PTR, Frame, IRValue, Place, const, fit, int_type, swap
-from emulator.schema import UnsupportedProgram
+from ..bmv2.document import Const, Expr, Field, Parser, ParseState, Primitive, Ref, Transition
+from ..bmv2.schema import UnsupportedProgram
+from .actions import emit_primitive
+from .expressions import Expressions
+from .frame import I8, I32, I64, PTR, Frame, IRValue, Place, const, fit, int_type, swap
 
 MAX_RETURNS: Final = 16384
 """Transitions between states of a cycle that one packet may take: more than the bytes of the longest usual frame."""

@@ -18,9 +18,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from emulator.bmv2json import Document, Expr, Field, Op, Primitive, Table, Text
-from emulator.compiler.layout import Layout, is_static
-from emulator.tables.rows import action_codes, param_bytes, row_layout
+from ..bmv2.document import Document, Expr, Field, Op, Primitive, Table, Text
+from ..tables.rows import action_codes, param_bytes, row_layout
+from .layout import Layout, is_static
 
 STEP_WORDS: Final = 12
 HIT_BIT: Final = 63

@@ -4,19 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from emulator.bmv2json import Primitive, Table
-from emulator.compiler.expressions import Expressions
-from emulator.compiler.frame import I64, Frame, IRValue, const, fit
-from emulator.compiler.steps import (
-    HIT_BIT,
-    NUMBER_BIT,
-    STEP_WORDS,
-    logged_values,
-    logged_width,
-    logs,
-    most_notes,
-    traced_tables,
-)
+from ..bmv2.document import Primitive, Table
+from .expressions import Expressions
+from .frame import I64, Frame, IRValue, const, fit
+from .steps import HIT_BIT, NUMBER_BIT, STEP_WORDS, logged_values, logged_width, logs, most_notes, traced_tables
 
 
 def note_table(frame: Frame, table: Table, code: int, hit: IRValue, values: Sequence[IRValue]) -> None:

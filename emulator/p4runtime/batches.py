@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from finsy.proto import p4r
 
-from emulator.entries import EmulatorError
-from emulator.p4runtime.history import stages, undo
-from emulator.p4runtime.pipeline import Pipeline
-from emulator.p4runtime.refusal import Code, Refusal, refusal_of, unimplemented
+from ..entries import EmulatorError
+from .history import stages, undo
+from .pipeline import Pipeline
+from .refusal import Code, Refusal, refusal_of, unimplemented
 
 Outcomes = list[Refusal | None]
 """Why an update failed, one element per update; None: it did not."""

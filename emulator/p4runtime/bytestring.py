@@ -6,7 +6,7 @@ and answers in the canonical, shortest form.
 
 from __future__ import annotations
 
-from emulator.p4runtime.refusal import Refusal, invalid
+from .refusal import Refusal, invalid
 
 
 def decode(data: bytes, width: int, what: str) -> int:

@@ -13,18 +13,18 @@ from contextlib import nullcontext
 
 from finsy.proto import U128, p4r
 
-from emulator.datapath import Datapath
-from emulator.entries import EmulatorError
-from emulator.p4runtime.batches import write_all_or_none, write_at_once, write_each
-from emulator.p4runtime.clients import Clients
-from emulator.p4runtime.digests import Record
-from emulator.p4runtime.history import restore, snapshot
-from emulator.p4runtime.pipeline import Pipeline
-from emulator.p4runtime.refusal import BatchRefusal, Code, Refusal, invalid, refusal_of
-from emulator.p4runtime.replication import ReplicationService
-from emulator.p4runtime.roles import object_id
-from emulator.p4runtime.session import Session
-from emulator.replication import ReplicationEngine
+from ..datapath import Datapath
+from ..entries import EmulatorError
+from ..replication import ReplicationEngine
+from .batches import write_all_or_none, write_at_once, write_each
+from .entities.digests import Record
+from .entities.replication import ReplicationService
+from .history import restore, snapshot
+from .pipeline import Pipeline
+from .refusal import BatchRefusal, Code, Refusal, invalid, refusal_of
+from .roles import object_id
+from .streams.clients import Clients
+from .streams.session import Session
 
 _Config = p4r.ForwardingPipelineConfig
 _SetRequest = p4r.SetForwardingPipelineConfigRequest

@@ -8,9 +8,9 @@ from typing import Final, TypeVar
 
 from finsy.proto import p4r
 
-from emulator.p4runtime.pipeline import Pipeline
-from emulator.p4runtime.profiles import ProfileService
-from emulator.p4runtime.tables import TableService
+from .entities.profiles import ProfileService
+from .entities.tables import TableService
+from .pipeline import Pipeline
 
 _Service = TypeVar("_Service", TableService, ProfileService)
 _Update = p4r.Update

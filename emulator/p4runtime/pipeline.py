@@ -11,18 +11,18 @@ from typing import Any, Final, TypeVar
 
 from finsy.proto import p4i, p4r
 
-from emulator.datapath import Datapath
-from emulator.p4runtime.arrays import CounterService, RegisterService
-from emulator.p4runtime.digests import DigestService, Record
-from emulator.p4runtime.meters import MeterService
-from emulator.p4runtime.profiles import ProfileService
-from emulator.p4runtime.refusal import Refusal, invalid, unimplemented
-from emulator.p4runtime.replication import ReplicationService
-from emulator.p4runtime.resolve import resolve
-from emulator.p4runtime.roles import owners
-from emulator.p4runtime.tables import TableService
-from emulator.p4runtime.value_sets import ValueSetService
-from emulator.program import Program, ProgramState
+from ..datapath import Datapath
+from ..program import Program, ProgramState
+from .entities.arrays import CounterService, RegisterService
+from .entities.digests import DigestService, Record
+from .entities.meters import MeterService
+from .entities.profiles import ProfileService
+from .entities.replication import ReplicationService
+from .entities.resolve import resolve
+from .entities.tables import TableService
+from .entities.value_sets import ValueSetService
+from .refusal import Refusal, invalid, unimplemented
+from .roles import owners
 
 Wanted = Callable[[int], bool]
 """Whether a client wants to see an object of P4Info, by its id."""

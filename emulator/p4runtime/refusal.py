@@ -13,7 +13,7 @@ import grpc
 from finsy.proto import p4r, rpc_status
 from google.protobuf import any_pb2
 
-from emulator.entries import EmulatorError, EntryExists, EntryNotFound, InvalidEntry, TableFull
+from ..entries import EmulatorError, EntryExists, EntryNotFound, InvalidEntry, TableFull
 
 Code = grpc.StatusCode
 

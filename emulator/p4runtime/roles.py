@@ -19,7 +19,7 @@ from typing import Any, Final
 from finsy.proto import p4i, p4r, stratum
 from google.protobuf.message import DecodeError
 
-from emulator.p4runtime.refusal import Code, Refusal, invalid
+from .refusal import Code, Refusal, invalid
 
 MAX_ROLES: Final = 64
 """Of one device; their highest election ids are remembered for ever."""

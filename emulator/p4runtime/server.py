@@ -13,14 +13,14 @@ import grpc
 from finsy.proto import p4r
 from google.protobuf.message import DecodeError, Message
 
-from emulator.datapath import Datapath
-from emulator.entries import EmulatorError
-from emulator.p4runtime.arbitration import MAX_CLIENTS
-from emulator.p4runtime.batches import chunks
-from emulator.p4runtime.device import Device
-from emulator.p4runtime.patience import Patience
-from emulator.p4runtime.refusal import Code, Refusal, abort, invalid, refusal_of, unimplemented
-from emulator.p4runtime.session import Session
+from ..datapath import Datapath
+from ..entries import EmulatorError
+from .batches import chunks
+from .device import Device
+from .refusal import Code, Refusal, abort, invalid, refusal_of, unimplemented
+from .streams.arbitration import MAX_CLIENTS
+from .streams.patience import Patience
+from .streams.session import Session
 
 API_VERSION: Final = "1.5.0"
 """Of the P4Runtime specification, as Capabilities reports it."""

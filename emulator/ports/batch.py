@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from emulator.ports.calls import (
+from ..runtime.native import load, meta_at, native, port_at, store
+from ..runtime.packets import data_of, release
+from .calls import (
     EAGAIN,
     EINTR,
     EMSGSIZE,
@@ -24,10 +26,8 @@ from emulator.ports.calls import (
     store_status,
     store_u16,
 )
-from emulator.ports.capture import record_frame
-from emulator.ports.memory import MESSAGE_BYTES, VIRTIO_HEADER_BYTES
-from emulator.runtime.native import load, meta_at, native, port_at, store
-from emulator.runtime.packets import data_of, release
+from .capture import record_frame
+from .memory import MESSAGE_BYTES, VIRTIO_HEADER_BYTES
 
 # linux/if_packet.h: tpacket2_hdr's status and tp_len, and what is to be sent behind it
 _CONTENT: Final = 32

@@ -9,8 +9,8 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from emulator.ports.memory import LOOP, NIC
-from emulator.runtime.native import native, view
+from ..runtime.native import native, view
+from .memory import LOOP, NIC
 
 EINTR: Final = 4
 EAGAIN: Final = 11

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from emulator.ports.calls import invoke
-from emulator.runtime.native import native, store
+from ..runtime.native import native, store
+from .calls import invoke
 
 
 @native

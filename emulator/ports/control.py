@@ -17,12 +17,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from emulator.entries import EmulatorError
-from emulator.ports.options import ALL, parse_rate
-from emulator.runtime.memory import PRIORITIES
+from ..entries import EmulatorError
+from ..runtime.memory import PRIORITIES
+from .options import ALL, parse_rate
 
 if TYPE_CHECKING:
-    from emulator.ports.wired import WiredSwitch
+    from .wired import WiredSwitch
 
 HELP: Final = f"""\
 set_queue_rate RATE [PORT]                  rate at which a port sends, such as 200Mbit; `none`: as fast as may be

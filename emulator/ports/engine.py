@@ -16,13 +16,13 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from emulator.port import SwitchError
-from emulator.ports import memory
-from emulator.ports.reasons import REASONS
-from emulator.ports.sockets import Interface
-from emulator.runtime.build import EntryFunction, native_entry, runtime_sources
-from emulator.runtime.engine import Engine
-from emulator.runtime.memory import NONE, PORT_NUMBERS
+from ..port import SwitchError
+from ..runtime.build import EntryFunction, native_entry, runtime_sources
+from ..runtime.engine import Engine
+from ..runtime.memory import NONE, PORT_NUMBERS
+from . import memory
+from .reasons import REASONS
+from .sockets import Interface
 
 _MODULES: Final = ("memory", "calls", "receive", "capture", "batch", "reasons", "trace", "transmit", "loop")
 _FUNCTIONS: Final = ("clock_gettime", "ppoll", "send", "sendmmsg", "recvmmsg", "getsockopt", "read", "write", "writev")
@@ -34,7 +34,7 @@ _PATIENCE_S: Final = 1.0
 @lru_cache(maxsize=1)
 def _loop_entry() -> EntryFunction:
     folder = Path(__file__).parent
-    return native_entry("emulator.ports.loop", [*runtime_sources(), *(folder / f"{name}.py" for name in _MODULES)])
+    return native_entry("weir.emulator.ports.loop", [*runtime_sources(), *(folder / f"{name}.py" for name in _MODULES)])
 
 
 class _Loop(ctypes.Structure):

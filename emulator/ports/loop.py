@@ -9,34 +9,18 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from emulator.abi import HEADROOM
-from emulator.ports.calls import (
-    copy_apart,
-    invoke,
-    load_shared,
-    load_u16,
-    loop_at,
-    nic_at,
-    read_clock,
-    store_shared,
-)
-from emulator.ports.memory import (
-    BATCH,
-    MAILBOX_SLOTS,
-    SHARED_INTERRUPT,
-    SHARED_OUT_HEAD,
-    SHARED_OUT_TAIL,
-    SLOT_HEADER,
-)
-from emulator.ports.reasons import RECEIVED
-from emulator.ports.receive import receive_batch
-from emulator.ports.trace import note, note_pass
-from emulator.ports.transmit import flush_all, serve_ports
-from emulator.runtime.events import pop
-from emulator.runtime.manager import receive
-from emulator.runtime.memory import STATUS_DONE, STATUS_PAUSE
-from emulator.runtime.native import event_at, load, meta_at, native, port_at, store, switch_at, world_at
-from emulator.runtime.packets import allocate, data_of, mark_ready
+from ..abi import HEADROOM
+from ..runtime.events import pop
+from ..runtime.manager import receive
+from ..runtime.memory import STATUS_DONE, STATUS_PAUSE
+from ..runtime.native import event_at, load, meta_at, native, port_at, store, switch_at, world_at
+from ..runtime.packets import allocate, data_of, mark_ready
+from .calls import copy_apart, invoke, load_shared, load_u16, loop_at, nic_at, read_clock, store_shared
+from .memory import BATCH, MAILBOX_SLOTS, SHARED_INTERRUPT, SHARED_OUT_HEAD, SHARED_OUT_TAIL, SLOT_HEADER
+from .reasons import RECEIVED
+from .receive import receive_batch
+from .trace import note, note_pass
+from .transmit import flush_all, serve_ports
 
 _POLL_IN: Final = 1
 _POLL_OUT: Final = 4

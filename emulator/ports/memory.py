@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from emulator.compiler.steps import STEP_WORDS
+from ..compiler.steps import STEP_WORDS
 
 BATCH: Final = 32
 """Frames that a system call sends, or that one turn takes from one interface."""

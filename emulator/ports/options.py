@@ -11,8 +11,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from emulator.abi import DROP_PORT
-from emulator.runtime.memory import PORT_NUMBERS, PRIORITIES
+from ..abi import DROP_PORT
+from ..runtime.memory import PORT_NUMBERS, PRIORITIES
 
 GRPC_ADDRESS: Final = "127.0.0.1:9559"
 CPU_PORT: Final = 510

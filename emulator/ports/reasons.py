@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from emulator.compiler.steps import Steps
-from emulator.ports.memory import NOTE_WORDS
+from ..compiler.steps import Steps
+from .memory import NOTE_WORDS
 
 RECEIVED: Final = 0
 SENT: Final = 1

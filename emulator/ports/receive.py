@@ -9,25 +9,16 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from emulator.abi import HEADROOM
-from emulator.ports.calls import (
-    copy_apart,
-    invoke,
-    load_status,
-    load_u16,
-    load_u32,
-    read_clock,
-    store_status,
-    store_u16,
-)
-from emulator.ports.capture import record_frame
-from emulator.ports.memory import BATCH, CONTROL_BYTES, HEADER_BYTES, MESSAGE_BYTES, VIRTIO_HEADER_BYTES
-from emulator.ports.reasons import RECEIVED
-from emulator.ports.trace import note, note_pass
-from emulator.ports.transmit import serve_ports
-from emulator.runtime.manager import receive
-from emulator.runtime.native import copy, load, load_byte, meta_at, native, port_at, store, store_byte, switch_at
-from emulator.runtime.packets import allocate, data_of, release
+from ..abi import HEADROOM
+from ..runtime.manager import receive
+from ..runtime.native import copy, load, load_byte, meta_at, native, port_at, store, store_byte, switch_at
+from ..runtime.packets import allocate, data_of, release
+from .calls import copy_apart, invoke, load_status, load_u16, load_u32, read_clock, store_status, store_u16
+from .capture import record_frame
+from .memory import BATCH, CONTROL_BYTES, HEADER_BYTES, MESSAGE_BYTES, VIRTIO_HEADER_BYTES
+from .reasons import RECEIVED
+from .trace import note, note_pass
+from .transmit import serve_ports
 
 # linux/if_packet.h: offsets in tpacket2_hdr, its flags, and the sockaddr_ll behind it
 _LENGTH: Final = 4

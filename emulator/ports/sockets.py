@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from emulator.entries import EmulatorError
+from ..entries import EmulatorError
 
 # linux/if_packet.h, linux/if_ether.h, linux/sockios.h
 _SOL_PACKET: Final = 263

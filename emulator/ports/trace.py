@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from emulator.compiler.steps import STEP_WORDS
-from emulator.ports.calls import copy_apart, load_shared, store_shared
-from emulator.ports.memory import NOTE_WORDS, SHARED_LOG_HEAD, SHARED_LOG_TAIL, TRACE_NOTES, TRACE_WORDS
-from emulator.ports.reasons import DROPPED, STEPPED
-from emulator.runtime.native import load, native, store
+from ..compiler.steps import STEP_WORDS
+from ..runtime.native import load, native, store
+from .calls import copy_apart, load_shared, store_shared
+from .memory import NOTE_WORDS, SHARED_LOG_HEAD, SHARED_LOG_TAIL, TRACE_NOTES, TRACE_WORDS
+from .reasons import DROPPED, STEPPED
 
 
 @native

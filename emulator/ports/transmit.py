@@ -4,22 +4,16 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from emulator.ports.batch import flush
-from emulator.ports.calls import copy_apart, load_shared, nic_at, store_shared
-from emulator.ports.memory import (
-    BATCH,
-    MAILBOX_SLOTS,
-    SHARED_IN_HEAD,
-    SHARED_IN_TAIL,
-    SLOT_HEADER,
-)
-from emulator.ports.reasons import SENT
-from emulator.ports.trace import note, note_pass
-from emulator.runtime.events import push
-from emulator.runtime.manager import depart
-from emulator.runtime.memory import ALLOWANCE, EVENT_PORT, NONE
-from emulator.runtime.native import highest_bit, load, meta_at, native, port_at, store, switch_at
-from emulator.runtime.packets import data_of, dequeue, mark_ready, release
+from ..runtime.events import push
+from ..runtime.manager import depart
+from ..runtime.memory import ALLOWANCE, EVENT_PORT, NONE
+from ..runtime.native import highest_bit, load, meta_at, native, port_at, store, switch_at
+from ..runtime.packets import data_of, dequeue, mark_ready, release
+from .batch import flush
+from .calls import copy_apart, load_shared, nic_at, store_shared
+from .memory import BATCH, MAILBOX_SLOTS, SHARED_IN_HEAD, SHARED_IN_TAIL, SLOT_HEADER
+from .reasons import SENT
+from .trace import note, note_pass
 
 _CATCH_UP_NS: Final = 10_000_000
 """A port that was served late makes up for at most this."""

@@ -13,15 +13,15 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from emulator.port import PortCounters
-from emulator.ports.engine import WireEngine
-from emulator.ports.links import LinkWatch
-from emulator.ports.options import PACKET_LOG
-from emulator.ports.reasons import tell
-from emulator.ports.sockets import Interface, PortError, open_interface
-from emulator.runtime.engine import MAX_FRAME
-from emulator.runtime.memory import NONE
-from emulator.switch import Switch
+from ..port import PortCounters
+from ..runtime.engine import MAX_FRAME
+from ..runtime.memory import NONE
+from ..switch import Switch
+from .engine import WireEngine
+from .links import LinkWatch
+from .options import PACKET_LOG
+from .reasons import tell
+from .sockets import Interface, PortError, open_interface
 
 _TAGGED_HEADER: Final = 18
 _PR_SET_TIMERSLACK: Final = 29

@@ -16,8 +16,8 @@ from typing import Any, Final
 
 import llvmlite.binding as llvm
 
-from emulator import cache
-from emulator.compiler.link import host_machine, link
+from .. import cache
+from ..compiler.link import host_machine, link
 
 EntryFunction = Callable[[int, int], int]
 
@@ -45,7 +45,7 @@ define i64 @{symbol}(i64 %world, i64 %operation) {{
 @lru_cache(maxsize=1)
 def runtime_entry() -> EntryFunction:
     """`entry(world_address, operation) -> status`, which runs without the GIL."""
-    return native_entry("emulator.runtime.loop", runtime_sources())
+    return native_entry("weir.emulator.runtime.loop", runtime_sources())
 
 
 def runtime_sources() -> list[Path]:

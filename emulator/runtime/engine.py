@@ -15,10 +15,10 @@ from typing import Any, ClassVar, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from emulator.abi import HEADROOM, PACKET
-from emulator.runtime import memory
-from emulator.runtime.build import runtime_entry
-from emulator.runtime.memory import NONE, PRIORITIES, UNLIMITED
+from ..abi import HEADROOM, PACKET
+from . import memory
+from .build import runtime_entry
+from .memory import NONE, PRIORITIES, UNLIMITED
 
 MAX_FRAME: Final = 2048
 _ALIGNMENT: Final = 64

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from emulator.runtime.memory import EVENT
-from emulator.runtime.native import copy, event_at, native
+from .memory import EVENT
+from .native import copy, event_at, native
 
 EVENT_BYTES: Final = EVENT.itemsize
 HEAP_RESERVE: Final = 16

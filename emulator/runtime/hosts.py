@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from emulator.runtime.events import push
-from emulator.runtime.memory import EVENT_POLL, EVENT_TIMER, NONE, STATUS_DONE, STATUS_WAKE
-from emulator.runtime.native import copy, due_at, flow_at, host_at, meta_at, native, store
-from emulator.runtime.packets import data_of, release
+from .events import push
+from .memory import EVENT_POLL, EVENT_TIMER, NONE, STATUS_DONE, STATUS_WAKE
+from .native import copy, due_at, flow_at, host_at, meta_at, native, store
+from .packets import data_of, release
 
 
 @native

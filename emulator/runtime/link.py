@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from emulator.runtime.events import push
-from emulator.runtime.hosts import keep_frame
-from emulator.runtime.memory import EVENT_ARRIVAL
-from emulator.runtime.native import copy, draw, fold, fold_bytes, host_at, load_byte, meta_at, native, store_byte
-from emulator.runtime.packets import allocate, data_of, release
+from .events import push
+from .hosts import keep_frame
+from .memory import EVENT_ARRIVAL
+from .native import copy, draw, fold, fold_bytes, host_at, load_byte, meta_at, native, store_byte
+from .packets import allocate, data_of, release
 
 
 @native

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from emulator.abi import HEADROOM
-from emulator.runtime.events import HEAP_RESERVE, pop, push
-from emulator.runtime.hosts import add_due, arrive_at_host, discard, drain, fire_timer, report_due, set_timer
-from emulator.runtime.link import transmit
-from emulator.runtime.manager import depart, receive
-from emulator.runtime.memory import (
+from ..abi import HEADROOM
+from .events import HEAP_RESERVE, pop, push
+from .hosts import add_due, arrive_at_host, discard, drain, fire_timer, report_due, set_timer
+from .link import transmit
+from .manager import depart, receive
+from .memory import (
     ALLOWANCE,
     EVENT_ARRIVAL,
     EVENT_FLOW,
@@ -37,7 +37,7 @@ from emulator.runtime.memory import (
     STATUS_PAUSE,
     STATUS_TRACE_FULL,
 )
-from emulator.runtime.native import (
+from .native import (
     copy,
     draw,
     event_at,
@@ -54,7 +54,7 @@ from emulator.runtime.native import (
     trace_at,
     world_at,
 )
-from emulator.runtime.packets import allocate, data_of, dequeue, enqueue, mark_ready, release
+from .packets import allocate, data_of, dequeue, enqueue, mark_ready, release
 
 
 @native

@@ -10,31 +10,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from emulator.abi import HEADROOM, InstanceType
-from emulator.runtime.memory import ALLOWANCE, LOOPBACK, NONE, PORT_NUMBERS, PRIORITIES
-from emulator.runtime.native import (
-    call,
-    clear,
-    copy,
-    draw,
-    group_at,
-    load,
-    meta_at,
-    native,
-    packet_at,
-    queue_at,
-    replica_at,
-    switch_at,
-)
-from emulator.runtime.packets import (
-    PACKET_BYTES,
-    allocate,
-    data_of,
-    enqueue,
-    record_address,
-    record_of,
-    release,
-)
+from ..abi import HEADROOM, InstanceType
+from .memory import ALLOWANCE, LOOPBACK, NONE, PORT_NUMBERS, PRIORITIES
+from .native import call, clear, copy, draw, group_at, load, meta_at, native, packet_at, queue_at, replica_at, switch_at
+from .packets import PACKET_BYTES, allocate, data_of, enqueue, record_address, record_of, release
 
 INGRESS_CLONE = InstanceType.INGRESS_CLONE
 EGRESS_CLONE = InstanceType.EGRESS_CLONE

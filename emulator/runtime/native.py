@@ -13,8 +13,8 @@ from numba import from_dtype, njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from emulator.abi import PACKET
-from emulator.runtime import memory
+from ..abi import PACKET
+from . import memory
 
 native = njit(error_model="numpy", _nrt=False, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from emulator.abi import HEADROOM, PACKET
-from emulator.runtime.memory import NODE_SWITCH, NONE, PRIORITIES
-from emulator.runtime.native import meta_at, native, packet_at, port_at, queue_at, store, switch_at
+from ..abi import HEADROOM, PACKET
+from .memory import NODE_SWITCH, NONE, PRIORITIES
+from .native import meta_at, native, packet_at, port_at, queue_at, store, switch_at
 
 PACKET_BYTES: Final = PACKET.itemsize
 

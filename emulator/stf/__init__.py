@@ -4,10 +4,10 @@ A test is a text file of entries to add, packets to send and packets to expect (
 it on a switch in memory; `suite` does so for a folder of tests with their programs. `docs/stf.md` is the user's page.
 """
 
-from emulator.stf.player import Outcome, play
-from emulator.stf.reader import read_test
-from emulator.stf.statements import StfError, StfTest
-from emulator.stf.suite import Result, Verdict, load_program, run_test, tests_in
+from .player import Outcome, play
+from .reader import read_test
+from .statements import StfError, StfTest
+from .suite import Result, Verdict, load_program, run_test, tests_in
 
 __all__ = [
     "Outcome",

@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from emulator.entries import ActionCall, Exact, Lpm, Match, Range, Ternary
-from emulator.program import Program
-from emulator.schema import KeyField, TableSchema
-from emulator.stf.reader import number
-from emulator.stf.statements import Call
+from ..bmv2.schema import KeyField, TableSchema
+from ..entries import ActionCall, Exact, Lpm, Match, Range, Ternary
+from ..program import Program
+from .reader import number
+from .statements import Call
 
 _DIGIT_BITS: Final = {"0x": 4, "0o": 3, "0b": 1}
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Final
 
-from emulator.entries import (
+from ..entries import (
     ActionSet,
     CloneSession,
     EmulatorError,
@@ -23,10 +23,12 @@ from emulator.entries import (
     TableEntry,
     WeightedAction,
 )
-from emulator.program import Counter, Program, Register, Table
-from emulator.replication import ReplicationEngine
-from emulator.stf.names import action_call, matches, resolve
-from emulator.stf.statements import (
+from ..program import Counter, Program, Register, Table
+from ..replication import ReplicationEngine
+from ..switch import CPU_PORT, Switch
+from ..tables.meters import MeterArray, MeterRates
+from .names import action_call, matches, resolve
+from .statements import (
     Add,
     CheckCounter,
     CheckRegister,
@@ -42,8 +44,6 @@ from emulator.stf.statements import (
     SwitchCommand,
     Wait,
 )
-from emulator.switch import CPU_PORT, Switch
-from emulator.tables.meters import MeterArray, MeterRates
 
 LAST_PORT: Final = CPU_PORT
 """The switch has all ports up to this: egress runs whether anybody looks at a port or not."""

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Final, get_args
 
-from emulator.stf.statements import (
+from .statements import (
     SWITCH_COMMANDS,
     Add,
     Call,

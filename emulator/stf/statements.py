@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from emulator.entries import EmulatorError
+from ..entries import EmulatorError
 
 Comparison = Literal["==", "!=", "<", "<=", ">", ">="]
 CounterUnit = Literal["packets", "bytes"]

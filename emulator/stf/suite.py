@@ -18,11 +18,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from emulator import cache
-from emulator.program import Program, UnsupportedProgram
-from emulator.stf.player import play
-from emulator.stf.reader import read_test
-from emulator.stf.statements import StfError
+from .. import cache
+from ..program import Program, UnsupportedProgram
+from .player import play
+from .reader import read_test
+from .statements import StfError
 
 P4C: Final = "p4c-bm2-ss"
 SAMPLES: Final = Path("testdata", "p4_16_samples")

@@ -10,8 +10,8 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from emulator.tables.memory import Block, Graveyard, write_word
-from emulator.tables.rows import ADDRESS_BITS, RowLayout, hash_words
+from .memory import Block, Graveyard, write_word
+from .rows import ADDRESS_BITS, RowLayout, hash_words
 
 HOLD_SECONDS: Final = 0.25
 """How long changes wait at most for a batch to end: far less than what is replaced rests (`memory.GRACE_SECONDS`)."""

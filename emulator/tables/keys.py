@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from emulator.entries import Exact, InvalidEntry, Lpm, Match, Optional, Range, Ternary
-from emulator.schema import TableSchema
-from emulator.tables.rows import RowLayout
+from ..bmv2.schema import TableSchema
+from ..entries import Exact, InvalidEntry, Lpm, Match, Optional, Range, Ternary
+from .rows import RowLayout
 
 MAX_PRIORITY: Final = (1 << 31) - 1
 

@@ -17,8 +17,8 @@ import struct
 from dataclasses import dataclass
 from typing import Final
 
-from emulator.entries import InvalidEntry
-from emulator.tables.rows import METER_BYTES, METER_COUNTS_AT, SINGLE_RATE, TWO_RATES
+from ..entries import InvalidEntry
+from .rows import METER_BYTES, METER_COUNTS_AT, SINGLE_RATE, TWO_RATES
 
 _MICROSECONDS: Final = 1e6
 _CONFIG: Final = struct.Struct("<QdQQQdQQQ")

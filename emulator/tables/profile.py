@@ -12,7 +12,8 @@ from typing import Final
 
 import numpy as np
 
-from emulator.entries import (
+from ..bmv2.schema import ActionProfileSchema, ActionSchema
+from ..entries import (
     ActionCall,
     ActionSet,
     EntryExists,
@@ -23,9 +24,8 @@ from emulator.entries import (
     TableAction,
     TableFull,
 )
-from emulator.schema import ActionProfileSchema, ActionSchema
-from emulator.tables.memory import Block, Graveyard, Pool, write_word
-from emulator.tables.rows import param_bytes
+from .memory import Block, Graveyard, Pool, write_word
+from .rows import param_bytes
 
 GroupMembers = tuple[tuple[int, int], ...]
 """(member id, weight)."""

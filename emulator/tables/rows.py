@@ -27,8 +27,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from emulator.bmv2json import Action, Document, Table
-from emulator.schema import MatchKind, UnsupportedProgram
+from ..bmv2.document import Action, Document, Table
+from ..bmv2.schema import MatchKind, UnsupportedProgram
 
 HASH_FACTOR: Final = 0x9E3779B97F4A7C15
 KEY_AT: Final = 16

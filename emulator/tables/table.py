@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from emulator.entries import (
+from ..bmv2.schema import ActionSchema, TableSchema
+from ..entries import (
     ActionCall,
     EmulatorError,
     EntryExists,
@@ -19,13 +20,12 @@ from emulator.entries import (
     TableEntry,
     TableFull,
 )
-from emulator.schema import ActionSchema, TableSchema
-from emulator.tables.index import ExactIndex, Index, RangeIndex, TupleIndex
-from emulator.tables.keys import PackedKey, pack_key
-from emulator.tables.memory import Graveyard, Pool, write_word
-from emulator.tables.meters import ColorCounts, MeterCell, MeterRates, meter_content
-from emulator.tables.profile import ActionProfile, pack_params
-from emulator.tables.rows import HIT_AT, METER_AT, RowLayout
+from .index import ExactIndex, Index, RangeIndex, TupleIndex
+from .keys import PackedKey, pack_key
+from .memory import Graveyard, Pool, write_word
+from .meters import ColorCounts, MeterCell, MeterRates, meter_content
+from .profile import ActionProfile, pack_params
+from .rows import HIT_AT, METER_AT, RowLayout
 
 _NO_ACTION_CODE: Final = (1 << 32) - 1
 _DEFAULT_ROW_AT: Final = 8

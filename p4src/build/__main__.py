@@ -1,9 +1,9 @@
-"""`python -m p4src.build`."""
+"""`python -m weir.p4src.build`."""
 
 from __future__ import annotations
 
 import sys
 
-from p4src.compile import main
+from ..compile import main
 
 sys.exit(main())

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bench.goodput import LOSS, SCENARIOS, Scenario, gradients, measure
-from controller.plan import Marking
-from hosts import reference_sum
+from weir.bench.goodput import LOSS, SCENARIOS, Scenario, gradients, measure
+from weir.controller.planning.plan import Marking
+from weir.hosts import reference_sum
 
 CHUNKS = 4096
 

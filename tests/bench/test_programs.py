@@ -13,14 +13,15 @@ import pytest
 from scapy.layers.inet import IP
 from scapy.layers.l2 import Ether
 
-from bench import lookups
-from bench.driver import OUT_PORT
-from bench.traffic import small_packets
-from emulator.entries import ActionCall, Lpm, TableEntry
-from emulator.port import PortConfig
-from emulator.switch import Switch
+from weir.bench import lookups
+from weir.bench.driver import OUT_PORT
+from weir.bench.traffic import small_packets
+from weir.emulator.entries import ActionCall, Lpm, TableEntry
+from weir.emulator.port import PortConfig
+from weir.emulator.switch import Switch
+from weir.tests.paths import ROOT
 
-PROGRAMS = Path(__file__).parents[2] / "bench" / "programs"
+PROGRAMS = ROOT / "bench" / "programs"
 
 
 def running(name: str) -> Switch:

@@ -10,11 +10,12 @@ from types import ModuleType
 
 import pytest
 
-from bench import __main__ as command
-from bench.machine import Machine
-from bench.measure import Aim, Contender, Figure, compare
-from bench.report import amount, check_places, markdown_table, write_table
-from topologies import TopologyError
+from weir.bench import __main__ as command
+from weir.bench.machine import Machine
+from weir.bench.measure import Aim, Contender, Figure, compare
+from weir.bench.report import amount, check_places, markdown_table, write_table
+from weir.tests.paths import ROOT
+from weir.topologies import TopologyError
 
 MACHINE = Machine("A processor", 2, 23.4, "6.1", "3.11.2", 0.25)
 
@@ -132,7 +133,7 @@ def test_the_command_runs_the_benchmarks_asked_for_and_says_what_it_skips_and_wh
 
 def test_every_benchmark_has_a_title_figures_and_a_place_in_the_results() -> None:
     for name in command.BENCHMARKS:
-        module = __import__(f"bench.{name}", fromlist=[name])
+        module = __import__(f"weir.bench.{name}", fromlist=[name])
         assert (module.__doc__ or "").partition("\n")[0], name
         assert callable(module.figures), name
-    check_places(Path(__file__).parents[2] / "docs" / "results.md", command.BENCHMARKS)
+    check_places(ROOT / "docs" / "results.md", command.BENCHMARKS)

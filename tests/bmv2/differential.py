@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final
 
-from emulator.p4runtime.server import P4RuntimeServer
-from emulator.switch import Switch
-from tests.bmv2.harness import CPU_PORT, DEVICE_ID, Bmv2, Compiled, Output
-from tests.bmv2.p4runtime_client import Client
+from weir.emulator.p4runtime.server import P4RuntimeServer
+from weir.emulator.switch import Switch
+from weir.tests.bmv2.harness import CPU_PORT, DEVICE_ID, Bmv2, Compiled, Output
+from weir.tests.bmv2.p4runtime_client import Client
 
 BATCH: Final = 12
 """Packets that bmv2 gets at once: few enough that their copies fit its egress queues (64 packets)."""

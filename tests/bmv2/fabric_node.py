@@ -12,11 +12,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from emulator.entries import ActionCall, ActionSet, CloneSession, Exact, Lpm, Replica, TableEntry, WeightedAction
-from tests.bmv2.harness import CPU_PORT, Output
-from tests.bmv2.p4runtime_client import Encoder, clone_session, multicast_group
-from wire import aggregation, frames, int_md
-from wire.aggregation import HEADER, LANES, MESSAGE, MessageType
+from weir.emulator.entries import ActionCall, ActionSet, CloneSession, Exact, Lpm, Replica, TableEntry, WeightedAction
+from weir.tests.bmv2.harness import CPU_PORT, Output
+from weir.tests.bmv2.p4runtime_client import Encoder, clone_session, multicast_group
+from weir.wire import aggregation, frames, int_md
+from weir.wire.aggregation import HEADER, LANES, MESSAGE, MessageType
 
 PORTS: Final = tuple(range(1, 9))
 SWITCH: Final = 0x0AFF0001

@@ -32,7 +32,7 @@ import grpc
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-from tests.bmv2.p4runtime_client import Client, read_p4info
+from weir.tests.bmv2.p4runtime_client import Client, read_p4info
 
 EXECUTABLE: Final = "simple_switch_grpc"
 CPU_PORT: Final = 510

@@ -18,7 +18,7 @@ import grpc
 from finsy.proto import U128, p4i, p4r, p4r_grpc, rpc_status
 from google.protobuf import text_format
 
-from emulator.entries import (
+from weir.emulator.entries import (
     ActionCall,
     ActionSet,
     CloneSession,

@@ -14,19 +14,20 @@ from typing import Any, Final
 
 import pytest
 
-from emulator.bmv2json import Document, Ref
-from emulator.entries import ActionCall, CloneSession, GroupRef, MemberRef, Replica, TableEntry
-from emulator.program import Program
-from tests.bmv2.differential import Mask, Pair
-from tests.bmv2.fabric_node import without_times
-from tests.bmv2.harness import CPU_PORT, Compiled, needs_bmv2
-from tests.bmv2.mutation import mutate
-from tests.bmv2.p4runtime_client import Refused, clone_session, multicast_group
-from tests.emulator.generation import match, number, packet
+from weir.emulator.bmv2.document import Document, Ref
+from weir.emulator.entries import ActionCall, CloneSession, GroupRef, MemberRef, Replica, TableEntry
+from weir.emulator.program import Program
+from weir.tests.bmv2.differential import Mask, Pair
+from weir.tests.bmv2.fabric_node import without_times
+from weir.tests.bmv2.harness import CPU_PORT, Compiled, needs_bmv2
+from weir.tests.bmv2.mutation import mutate
+from weir.tests.bmv2.p4runtime_client import Refused, clone_session, multicast_group
+from weir.tests.emulator.generation import match, number, packet
+from weir.tests.paths import ROOT
 
 pytestmark = [pytest.mark.bmv2, needs_bmv2]
 
-TESTS: Final = Path(__file__).parents[1]
+TESTS: Final = ROOT / "tests"
 PORTS: Final = range(8)
 PACKETS: Final = 60
 MANY_PACKETS: Final = 3000

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.bmv2.differential import Pair
-from tests.bmv2.expression_programs import ExpressionProgram
-from tests.bmv2.harness import Compiled, needs_bmv2, needs_p4c
+from weir.tests.bmv2.differential import Pair
+from weir.tests.bmv2.expression_programs import ExpressionProgram
+from weir.tests.bmv2.harness import Compiled, needs_bmv2, needs_p4c
 
 pytestmark = [pytest.mark.bmv2, needs_bmv2, needs_p4c]
 

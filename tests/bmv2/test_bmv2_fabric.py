@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
 
 import numpy as np
 import pytest
 
-from tests.bmv2.differential import Pair
-from tests.bmv2.fabric_node import (
+from weir import p4src
+from weir.tests.bmv2.differential import Pair
+from weir.tests.bmv2.fabric_node import (
     FAR,
     GENERATIONS,
     INNER,
@@ -32,14 +32,14 @@ from tests.bmv2.fabric_node import (
     set_node_id,
     without_times,
 )
-from tests.bmv2.harness import CPU_PORT, Compiled, needs_bmv2
-from tests.bmv2.mutation import mutate
-from wire import frames, int_md
-from wire.aggregation import AGGREGATION_PORT, MessageType
+from weir.tests.bmv2.harness import CPU_PORT, Compiled, needs_bmv2
+from weir.tests.bmv2.mutation import mutate
+from weir.wire import frames, int_md
+from weir.wire.aggregation import AGGREGATION_PORT, MessageType
 
 pytestmark = [pytest.mark.bmv2, needs_bmv2]
 
-BUILD: Final = Path(__file__).parents[2] / "p4src" / "build"
+BUILD: Final = p4src.ROOT / "build"
 DROPS: Final = "FabricIngress.drops"
 COVERING: Final = (1, 2)
 """Seeds whose packets are known to reach everything."""

@@ -8,14 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from emulator.entries import Replica
-from tests.bmv2.fabric_node import PORTS, WORKERS, entities, frame
-from tests.bmv2.harness import Bmv2, Compiled, Output, needs_bmv2, needs_root
-from tests.bmv2.p4runtime_client import Refused, multicast_group
+from weir.emulator.entries import Replica
+from weir.tests.bmv2.fabric_node import PORTS, WORKERS, entities, frame
+from weir.tests.bmv2.harness import Bmv2, Compiled, Output, needs_bmv2, needs_root
+from weir.tests.bmv2.p4runtime_client import Refused, multicast_group
+from weir.tests.paths import ROOT
 
 pytestmark = [pytest.mark.bmv2, needs_bmv2]
 
-BUILD = Path(__file__).parents[2] / "p4src" / "build"
+BUILD = ROOT / "p4src" / "build"
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from emulator.entries import (
+from weir.emulator.entries import (
     ActionCall,
     ActionSet,
     CloneSession,
@@ -26,10 +26,10 @@ from emulator.entries import (
     Ternary,
     WeightedAction,
 )
-from tests.bmv2.differential import Pair
-from tests.bmv2.harness import CPU_PORT, Compiled, needs_bmv2, needs_p4c
-from tests.bmv2.mutation import internet_checksum, mutate
-from tests.bmv2.p4runtime_client import clone_session, multicast_group
+from weir.tests.bmv2.differential import Pair
+from weir.tests.bmv2.harness import CPU_PORT, Compiled, needs_bmv2, needs_p4c
+from weir.tests.bmv2.mutation import internet_checksum, mutate
+from weir.tests.bmv2.p4runtime_client import clone_session, multicast_group
 
 pytestmark = [pytest.mark.bmv2, needs_bmv2, needs_p4c]
 

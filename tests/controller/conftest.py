@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from controller.session import Pipeline
-from p4src import FABRIC_JSON, FABRIC_P4INFO
-from tests.controller.fake_switch import FakeSwitch
+from weir.controller.p4runtime.session import Pipeline
+from weir.p4src import FABRIC_JSON, FABRIC_P4INFO
+from weir.tests.controller.fake_switch import FakeSwitch
 
 
 @pytest.fixture

@@ -12,17 +12,17 @@ from contextlib import AsyncExitStack, suppress
 import pytest
 from finsy.proto import p4r
 
-from controller.controller import Controller, Message, Options
-from controller.errors import ControllerError, OutOfMemory, PlanError, WriteRefused
-from controller.placement import Placement, PlacementError, Problem
-from controller.plan import JobSpec
-from controller.session import Pipeline, SwitchSession
-from controller.telemetry import LinkView, Snapshot
-from tests.controller.fake_switch import FakeSwitch
-from topologies.generators import leaf_spine
-from topologies.model import Endpoint
-from topologies.routing import Routes
-from wire.control import Held, Pause, Resume, WorkerPlan
+from weir.controller.controller import Controller, Message, Options
+from weir.controller.errors import ControllerError, OutOfMemory, PlanError, WriteRefused
+from weir.controller.p4runtime.session import Pipeline, SwitchSession
+from weir.controller.placement import Placement, PlacementError, Problem
+from weir.controller.planning.plan import JobSpec
+from weir.controller.telemetry.link_state import LinkView, Snapshot
+from weir.tests.controller.fake_switch import FakeSwitch
+from weir.topologies.generators import leaf_spine
+from weir.topologies.model import Endpoint
+from weir.topologies.routing import Routes
+from weir.wire.control import Held, Pause, Resume, WorkerPlan
 
 FABRIC = leaf_spine(2, 2, 2, slots=128)
 MS = 1_000_000

@@ -9,25 +9,25 @@ from contextlib import AsyncExitStack
 import numpy as np
 import pytest
 
-from controller.controller import Controller, Message, Options
-from controller.entries import mac_number
-from controller.placement import Placement
-from controller.plan import JobSpec
-from controller.session import Pipeline, SwitchSession
-from controller.strategies import strategy
-from controller.tables import DROP_REASONS, DROPS
-from emulator.fabric import Fabric
-from emulator.p4runtime import P4RuntimeServer
-from emulator.program import Program
-from emulator.switch import Switch
-from p4src import FABRIC_JSON
-from tests.controller.job_bench import Fixed
-from topologies.generators import leaf_spine
-from topologies.model import Endpoint
-from topologies.routing import Routes
-from wire.aggregation import MESSAGE, MessageType, make_tag, set_checksum, version_type
-from wire.control import Held, Pause, Resume, WorkerPlan
-from wire.frames import decapsulate, encapsulate
+from weir.controller.controller import Controller, Message, Options
+from weir.controller.p4runtime.entries import mac_number
+from weir.controller.p4runtime.session import Pipeline, SwitchSession
+from weir.controller.p4runtime.tables import DROP_REASONS, DROPS
+from weir.controller.placement import Placement
+from weir.controller.placement.strategies import strategy
+from weir.controller.planning.plan import JobSpec
+from weir.emulator.fabric import Fabric
+from weir.emulator.p4runtime import P4RuntimeServer
+from weir.emulator.program import Program
+from weir.emulator.switch import Switch
+from weir.p4src import FABRIC_JSON
+from weir.tests.controller.job_rig import Fixed
+from weir.topologies.generators import leaf_spine
+from weir.topologies.model import Endpoint
+from weir.topologies.routing import Routes
+from weir.wire.aggregation import MESSAGE, MessageType, make_tag, set_checksum, version_type
+from weir.wire.control import Held, Pause, Resume, WorkerPlan
+from weir.wire.frames import decapsulate, encapsulate
 
 TOPOLOGY = leaf_spine(2, 2, 2, rate_bps=100_000_000)
 MS = 1_000_000

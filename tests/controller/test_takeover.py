@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from controller.controller import Controller, Options
-from controller.entries import call, entry
-from controller.errors import NotPrimary
-from controller.plan import JobSpec
-from controller.session import Pipeline, SwitchSession
-from controller.strategies import strategy
-from emulator.p4runtime import P4RuntimeServer
-from emulator.switch import Switch
-from p4src import FABRIC_JSON
-from topologies.generators import leaf_spine
-from topologies.routing import Routes
+from weir.controller.controller import Controller, Options
+from weir.controller.errors import NotPrimary
+from weir.controller.p4runtime.entries import call, entry
+from weir.controller.p4runtime.session import Pipeline, SwitchSession
+from weir.controller.placement.strategies import strategy
+from weir.controller.planning.plan import JobSpec
+from weir.emulator.p4runtime import P4RuntimeServer
+from weir.emulator.switch import Switch
+from weir.p4src import FABRIC_JSON
+from weir.topologies.generators import leaf_spine
+from weir.topologies.routing import Routes
 
 MINE = entry("FabricIngress.node_address", {"dst_addr": 0x0AFF0001}, call("to_node"))
 OTHER = entry("FabricIngress.node_address", {"dst_addr": 0x0AFF0002}, call("to_node"))

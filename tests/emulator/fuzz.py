@@ -1,4 +1,4 @@
-"""Random packets into programs, in a process of its own: `python -m tests.emulator.fuzz SEED FRAMES PROGRAM.json...`.
+"""Random packets into programs, in a process of its own: run with SEED FRAMES PROGRAM.json...
 
 Before each program it says which it is, so that a crash or an endless loop names the one that replays it, and then it
 prints a dot for every few batches. Every batch must leave no packet behind in the switch, and every packet sent or
@@ -15,9 +15,9 @@ from pathlib import Path
 
 import numpy as np
 
-from emulator.program import Program
-from emulator.switch import CPU_PORT, Switch
-from tests.emulator.generation import damaged, fill, packet
+from weir.emulator.program import Program
+from weir.emulator.switch import CPU_PORT, Switch
+from weir.tests.emulator.generation import damaged, fill, packet
 
 BATCH = 2000
 FRAME = 192

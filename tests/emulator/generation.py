@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from emulator.bmv2json import Const, Document, Expr, Field, Lookahead, Op, ParseState, Ref
-from emulator.entries import (
+from weir.emulator.bmv2.document import Const, Document, Expr, Field, Lookahead, Op, ParseState, Ref
+from weir.emulator.entries import (
     ActionCall,
     ActionSet,
     CloneSession,
@@ -33,8 +33,8 @@ from emulator.entries import (
     Ternary,
     WeightedAction,
 )
-from emulator.program import ActionProfileSchema, MeterRates, Program, ProgramState, TableSchema
-from emulator.switch import Switch
+from weir.emulator.program import ActionProfileSchema, MeterRates, Program, ProgramState, TableSchema
+from weir.emulator.switch import Switch
 
 MOST_STATES = 24
 """States of a walk: enough for every loop to go round a few times."""

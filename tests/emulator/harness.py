@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from emulator.abi import DROP_PORT, HEADROOM, PACKET
-from emulator.program import Program, ProgramState
+from weir.emulator.abi import DROP_PORT, HEADROOM, PACKET
+from weir.emulator.program import Program, ProgramState
 
 CAPACITY = 4096
 _FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)

@@ -14,16 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from emulator.stf import StfError, suite
-from tests.emulator.harness import watched
+from weir.emulator.stf import StfError, suite
+from weir.tests.emulator.harness import watched
+from weir.tests.paths import P4RUNTIME_PROGRAMS, PROGRAMS, ROOT, STF
 
-HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
-PROGRAMS = sorted(
+SAMPLES = sorted(
     [
-        *HERE.glob("stf/*.json"),
-        *HERE.glob("programs/*.json"),
-        *HERE.glob("p4runtime/programs/*.json"),
+        *STF.glob("*.json"),
+        *PROGRAMS.glob("*.json"),
+        *P4RUNTIME_PROGRAMS.glob("*.json"),
         *ROOT.glob("p4src/build/*.json"),
     ]
 )
@@ -38,18 +37,18 @@ def fuzz(programs: Sequence[Path], frames: int) -> str:
     """What the child says last."""
     seed = int(os.environ.get("WEIR_SEED") or random.randrange(1 << 32))
     sys.stdout.write(f"WEIR_SEED={seed}\n")
-    command = [sys.executable, "-m", "tests.emulator.fuzz", str(seed), str(frames), *map(str, programs)]
+    command = [sys.executable, "-m", "weir.tests.emulator.fuzz", str(seed), str(frames), *map(str, programs)]
     return watched(command, SILENCE_S, ROOT, {}).splitlines()[-1]
 
 
 def test_random_packets_through_every_program() -> None:
-    assert len(PROGRAMS) > 20
-    assert fuzz(PROGRAMS, FRAMES).startswith("done: ")
+    assert len(SAMPLES) > 20
+    assert fuzz(SAMPLES, FRAMES).startswith("done: ")
 
 
 @pytest.mark.long
 def test_millions_of_random_packets_through_every_program() -> None:
-    said = fuzz(PROGRAMS, MANY_FRAMES)
+    said = fuzz(SAMPLES, MANY_FRAMES)
     sys.stdout.write(f"{said}\n")
     assert int(said.split()[-2]) < 2000, "memory does not grow with the number of frames"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from emulator.entries import CloneSession, EntryNotFound, InvalidEntry, Replica
-from tests.emulator.runtime_program import frame, switch
+from weir.emulator.entries import CloneSession, EntryNotFound, InvalidEntry, Replica
+from weir.tests.emulator.runtime.runtime_program import frame, switch
 
 
 def test_groups_and_sessions_read_back_as_written() -> None:

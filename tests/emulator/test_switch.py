@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from emulator.entries import CloneSession, Replica
-from emulator.fabric import Fabric
-from emulator.port import PortConfig, SwitchError
-from emulator.switch import Switch
-from tests.emulator.runtime_program import HEADER_BYTES, PHV_BYTES, State, frame, frames, headers, program, switch
+from weir.emulator.entries import CloneSession, Replica
+from weir.emulator.fabric import Fabric
+from weir.emulator.port import PortConfig, SwitchError
+from weir.emulator.switch import Switch
+from weir.tests.emulator.runtime.runtime_program import (
+    HEADER_BYTES,
+    PHV_BYTES,
+    State,
+    frame,
+    frames,
+    headers,
+    program,
+    switch,
+)
+from weir.tests.paths import STF
 
 NORMAL, INGRESS_CLONE, EGRESS_CLONE, REPLICATION = 0, 1, 2, 5
 
@@ -131,7 +140,7 @@ def test_an_unknown_session_clones_nothing_and_lets_the_packet_go() -> None:
 def test_another_drop_port() -> None:
     """What goes there is dropped, in ingress and egress, and port 511 means nothing any more."""
     switch = Switch(1, ports=[1, 5], drop_port=5)
-    switch.load((Path(__file__).parent / "stf" / "replication.json").read_bytes())
+    switch.load((STF / "replication.json").read_bytes())
     switch.replication.set_group(1, (Replica(1, 0), Replica(5, 0)))
     switch.replication.set_session(2, CloneSession((Replica(1, 0),)))
     dropped_and_cloned = switch.forward(bytes([5, 2, 0, 0, 0, 0, 0]), 1)  # mark_to_drop

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,13 +9,14 @@ import pytest
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 
-from emulator.datapath import Datapath
-from emulator.entries import ActionCall, ActionSet, Exact, Lpm, TableEntry, WeightedAction
-from emulator.fabric import Fabric
-from emulator.program import UnsupportedProgram
-from emulator.switch import Switch
+from weir.emulator.datapath import Datapath
+from weir.emulator.entries import ActionCall, ActionSet, Exact, Lpm, TableEntry, WeightedAction
+from weir.emulator.fabric import Fabric
+from weir.emulator.program import UnsupportedProgram
+from weir.emulator.switch import Switch
+from weir.p4src import FABRIC_JSON
 
-PROGRAM = (Path(__file__).parents[2] / "p4src" / "build" / "fabric.json").read_bytes()
+PROGRAM = FABRIC_JSON.read_bytes()
 MAC = "02:00:00:00:00:{:02x}"
 
 

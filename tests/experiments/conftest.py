@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.config import FlowConfig, RunConfig
+from weir.experiments.config import FlowConfig, RunConfig
 
 CHANGE_NS = 24_000_000
 """When the background traffic changes over from one spine to the other."""

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from experiments import report
-from experiments.config import RunConfig
-from experiments.record import RunRecord, StrategyResult
-from experiments.run import execute, run_strategy
-from experiments.training import TrainingJob, train_without_network
-from hosts import reference_sum
-from topologies.drawing import ROLES
+from weir.experiments.config import RunConfig
+from weir.experiments.records import report
+from weir.experiments.records.record import RunRecord, StrategyResult
+from weir.experiments.run import execute, run_strategy
+from weir.experiments.workloads.digits import TrainingJob, train_without_network
+from weir.hosts import reference_sum
+from weir.topologies.drawing import ROLES
 
 SERVERS = ["h12", "h9", "h6"]
 ROOTS: Mapping[str, dict[str, Any]] = {

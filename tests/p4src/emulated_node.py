@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import p4src
-from emulator.entries import ActionCall, ActionSet, CloneSession, Exact, Lpm, Replica, TableEntry, WeightedAction
-from emulator.switch import Switch
-from tests.p4src.node_model import CPU_PORT, DROP_REASONS, Slot, Tables
-from wire.aggregation import LANES
+from weir import p4src
+from weir.emulator.entries import ActionCall, ActionSet, CloneSession, Exact, Lpm, Replica, TableEntry, WeightedAction
+from weir.emulator.switch import Switch
+from weir.tests.p4src.node_model import CPU_PORT, DROP_REASONS, Slot, Tables
+from weir.wire.aggregation import LANES
 
 PORTS = 16
 AGGREGATION = "FabricIngress.aggregation"

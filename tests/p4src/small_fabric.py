@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tests.p4src.node_model import Job, Route, Tables
-from wire import aggregation, frames
-from wire.aggregation import HEADER, LANES, MESSAGE, MessageType
+from weir.tests.p4src.node_model import Job, Route, Tables
+from weir.wire import aggregation, frames
+from weir.wire.aggregation import HEADER, LANES, MESSAGE, MessageType
 
 SWITCH = 0x0AFF0001
 OTHER_SWITCH = 0x0AFF0002

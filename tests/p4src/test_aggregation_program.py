@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from emulator.entries import ActionCall
-from tests.p4src.emulated_node import EmulatedNode
-from tests.p4src.small_fabric import (
+from weir.emulator.entries import ActionCall
+from weir.tests.p4src.emulated_node import EmulatedNode
+from weir.tests.p4src.small_fabric import (
     GENERATION,
     LONE,
     MAC,
@@ -28,8 +28,8 @@ from tests.p4src.small_fabric import (
     packet,
     tables,
 )
-from wire import aggregation, frames
-from wire.aggregation import HEADER, HEADER_BYTES, LANES, MESSAGE, MessageType
+from weir.wire import aggregation, frames
+from weir.wire.aggregation import HEADER, HEADER_BYTES, LANES, MESSAGE, MessageType
 
 CONTRIBUTION, RESULT = MessageType.CONTRIBUTION, MessageType.RESULT
 SCALE, SCALE_RESULT = MessageType.SCALE, MessageType.SCALE_RESULT

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-import p4src
-from p4src import compile as compiling
+from weir import p4src
+from weir.p4src import compile as compiling
 
 
 def test_sources_and_products_have_the_digests_on_record() -> None:
@@ -27,7 +27,11 @@ def test_the_json_names_no_path_of_a_machine() -> None:
 
 def test_a_missing_compiler_is_named_with_its_home() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "p4src.build"], env={"PATH": "/nonexistent"}, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "weir.p4src.build"],
+        env={"PATH": "/nonexistent"},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 2
     assert "p4c-bm2-ss is not on PATH" in done.stderr

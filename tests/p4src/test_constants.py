@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import re
 
-import p4src
-from wire import aggregation, frames, int_md
-from wire.aggregation import MessageFlag, MessageType
+from weir import p4src
+from weir.wire import aggregation, frames, int_md
+from weir.wire.aggregation import MessageFlag, MessageType
 
 
 def _constants(name: str) -> dict[str, int]:

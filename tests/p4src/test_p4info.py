@@ -7,7 +7,7 @@ from typing import Any
 from finsy.proto import p4i
 from google.protobuf import text_format
 
-import p4src
+from weir import p4src
 
 
 def p4info() -> Any:

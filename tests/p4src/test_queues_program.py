@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from emulator.fabric import Fabric
-from tests.p4src.emulated_node import EmulatedNode
-from tests.p4src.small_fabric import STRANGER, STRANGER_PORT, WORKERS, message, packet, tables
-from wire import int_md
-from wire.aggregation import MESSAGE
+from weir.emulator.fabric import Fabric
+from weir.tests.p4src.emulated_node import EmulatedNode
+from weir.tests.p4src.small_fabric import STRANGER, STRANGER_PORT, WORKERS, message, packet, tables
+from weir.wire import int_md
+from weir.wire.aggregation import MESSAGE
 
 THRESHOLD = 3
 BURST = 8

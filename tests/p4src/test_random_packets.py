@@ -7,9 +7,9 @@ import struct
 import numpy as np
 import pytest
 
-from tests.p4src.emulated_node import PORTS, EmulatedNode
-from tests.p4src.node_model import CPU_PORT, NodeModel, Tables
-from tests.p4src.small_fabric import (
+from weir.tests.p4src.emulated_node import PORTS, EmulatedNode
+from weir.tests.p4src.node_model import CPU_PORT, NodeModel, Tables
+from weir.tests.p4src.small_fabric import (
     GENERATION,
     INNER,
     LONE,
@@ -25,8 +25,8 @@ from tests.p4src.small_fabric import (
     packet,
     tables,
 )
-from wire import frames, int_md
-from wire.aggregation import LANES, MessageType
+from weir.wire import frames, int_md
+from weir.wire.aggregation import LANES, MessageType
 
 NEAR_THE_WRAP = 2**24 - 4
 

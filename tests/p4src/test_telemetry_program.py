@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.p4src.emulated_node import EmulatedNode
-from tests.p4src.node_model import CPU_PORT, Tables
-from tests.p4src.small_fabric import PARENT, PARENT_PORT, STRANGER, STRANGER_PORT, SWITCH, WORKERS, packet, tables
-from wire import frames, int_md
-from wire.int_md import DOMAIN, Hop
+from weir.tests.p4src.emulated_node import EmulatedNode
+from weir.tests.p4src.node_model import CPU_PORT, Tables
+from weir.tests.p4src.small_fabric import PARENT, PARENT_PORT, STRANGER, STRANGER_PORT, SWITCH, WORKERS, packet, tables
+from weir.wire import frames, int_md
+from weir.wire.int_md import DOMAIN, Hop
 
 ALL_KNOWN = int(int_md.SUPPORTED)
 PORT_1_OUT = struct.pack("!H", 1 << 7)

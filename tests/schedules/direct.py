@@ -1,7 +1,7 @@
 """A controller's session with an emulated switch in the same process: what gRPC would carry is called instead.
 
-It has the face of `controller.session.SwitchSession` that a `Controller` uses, so that hundreds of fabrics a minute can
-be built, run and thrown away. Entries are decoded from the switch's own tables on every read: nothing is remembered
+It has the face of `SwitchSession` that a `Controller` uses, so that hundreds of fabrics a minute can be
+built, run and thrown away. Entries are decoded from the switch's own tables on every read: nothing is remembered
 here, so that what a switch has lost is missed.
 """
 
@@ -11,10 +11,10 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Final
 
-from controller.entries import Call, CloneSession, Entry, FieldValue, Group, Item, SwitchState
-from controller.errors import SwitchUnreachable, WriteRefused
-from controller.session import PacketIn
-from emulator.entries import (
+from weir.controller.errors import SwitchUnreachable, WriteRefused
+from weir.controller.p4runtime.entries import Call, CloneSession, Entry, FieldValue, Group, Item, SwitchState
+from weir.controller.p4runtime.session import PacketIn
+from weir.emulator.entries import (
     ActionCall,
     ActionSet,
     EmulatorError,
@@ -26,11 +26,11 @@ from emulator.entries import (
     TableEntry,
     WeightedAction,
 )
-from emulator.entries import CloneSession as EmulatedCloneSession
-from emulator.program import Program, ProgramState
-from emulator.switch import Switch
-from p4src import FABRIC_JSON
-from tests.p4src.emulated_node import AGGREGATION
+from weir.emulator.entries import CloneSession as EmulatedCloneSession
+from weir.emulator.program import Program, ProgramState
+from weir.emulator.switch import Switch
+from weir.p4src import FABRIC_JSON
+from weir.tests.p4src.emulated_node import AGGREGATION
 
 _ACTIONS: Final = {
     "to_node": "FabricIngress.to_node",

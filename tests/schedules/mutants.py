@@ -1,7 +1,7 @@
 """Rules broken on purpose, in the compiled switch program and in the hosts: the schedules must convict each of them.
 
 The switch's rules are the constant entries of its program; in an emulated switch they can be replaced. Rules whose
-breach needs a rare order of events are broken in the exhaustive search instead (`tests.hosts.search_mutants`).
+breach needs a rare order of events are broken in the exhaustive search instead (`tests.hosts.protocol.search_mutants`).
 """
 
 from __future__ import annotations
@@ -14,19 +14,16 @@ from unittest.mock import patch
 
 import numpy as np
 
-import controller.moves
-import hosts.worker
-from emulator.entries import ActionCall
-from emulator.program import ProgramState
-from hosts.messages import BoolArray, Messages
-from hosts.worker import WorkerCore, WorkerOptions
-from tests.hosts.search_mutants import (
-    accept_plan,
-    settle_without_fetches,
-)
-from tests.p4src.emulated_node import AGGREGATION
-from tests.schedules.direct import StatePool
-from wire.control import WorkerPlan
+from weir.controller.jobs import moves
+from weir.emulator.entries import ActionCall
+from weir.emulator.program import ProgramState
+from weir.hosts.protocol import worker
+from weir.hosts.protocol.messages import BoolArray, Messages
+from weir.hosts.protocol.worker import WorkerCore, WorkerOptions
+from weir.tests.hosts.protocol.search_mutants import accept_plan, settle_without_fetches
+from weir.tests.p4src.emulated_node import AGGREGATION
+from weir.tests.schedules.direct import StatePool
+from weir.wire.control import WorkerPlan
 
 SAME: Final = 1
 """Of the switch's `Freshness`."""
@@ -61,10 +58,10 @@ MUTANTS: Final = (
     Mutant("the switch emits before all are there", (("steps", 3, "add", 1),)),
     Mutant(
         "a window of all slots",
-        changes=((hosts.worker, "check_worker_plan", accept_plan), (WorkerCore, "__init__", begin_with_all_slots)),
+        changes=((worker, "check_worker_plan", accept_plan), (WorkerCore, "__init__", begin_with_all_slots)),
     ),
     Mutant("no linear check in the hosts", changes=((Messages, "pass_check", pass_any_check),)),
-    Mutant("final rounds are not fetched", changes=((controller.moves, "settle", settle_without_fetches),)),
+    Mutant("final rounds are not fetched", changes=((moves, "settle", settle_without_fetches),)),
 )
 
 

@@ -6,11 +6,11 @@ import random
 from collections import Counter
 from dataclasses import dataclass, field, replace
 
-from controller.placement import Placement, PlacementError, Problem
-from controller.plan import JobSpec
-from hosts.worker import WorkerCore
-from tests.schedules.rig import MS, OPTIONS, PACE, Chosen, Control, Rig
-from tests.schedules.schedule import (
+from weir.controller.placement import Placement, PlacementError, Problem
+from weir.controller.planning.plan import JobSpec
+from weir.hosts.protocol.worker import WorkerCore
+from weir.tests.schedules.rig import MS, OPTIONS, PACE, Chosen, Control, Rig
+from weir.tests.schedules.schedule import (
     Hang,
     Happening,
     Kill,
@@ -22,7 +22,7 @@ from tests.schedules.schedule import (
     draw_tree,
     fabric_named,
 )
-from tests.schedules.sums import Summing, draw_tensors
+from weir.tests.schedules.sums import Summing, draw_tensors
 
 REST_NS = 100 * MS
 """Until all switches are back, and rid of a job that has ended."""

@@ -19,21 +19,21 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, cast
 
-from controller.controller import Controller, Message, Options
-from controller.placement import Placement, Problem
-from controller.plan import JobSpec
-from controller.session import SwitchSession
-from controller.strategies import Strategy
-from controller.tables import DROP_REASONS, DROPS
-from emulator.fabric import Fabric, Wake
-from emulator.switch import Switch
-from experiments.agents import HostAgent
-from hosts.server import ParameterServerCore
-from hosts.worker import WorkerCore, WorkerOptions
-from tests.schedules.direct import DirectSession, StatePool, fabric_program
-from topologies.model import Endpoint, Topology
-from topologies.routing import Routes
-from wire.control import Abort, Pause, Resume, ServerPlan, WorkerPlan
+from weir.controller.controller import Controller, Message, Options
+from weir.controller.p4runtime.session import SwitchSession
+from weir.controller.p4runtime.tables import DROP_REASONS, DROPS
+from weir.controller.placement import Placement, Problem
+from weir.controller.placement.strategies import Strategy
+from weir.controller.planning.plan import JobSpec
+from weir.emulator.fabric import Fabric, Wake
+from weir.emulator.switch import Switch
+from weir.experiments.backends.agents import HostAgent
+from weir.hosts.protocol.server import ParameterServerCore
+from weir.hosts.protocol.worker import WorkerCore, WorkerOptions
+from weir.tests.schedules.direct import DirectSession, StatePool, fabric_program
+from weir.topologies.model import Endpoint, Topology
+from weir.topologies.routing import Routes
+from weir.wire.control import Abort, Pause, Resume, ServerPlan, WorkerPlan
 
 US: Final = 1_000
 MS: Final = 1_000_000

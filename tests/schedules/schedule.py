@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Final
 
-from controller.placement import Placement
-from topologies.generators import fat_tree, leaf_spine
-from topologies.model import Endpoint, Topology
-from topologies.routing import Routes
-from wire.aggregation import CHUNKS
+from weir.controller.placement import Placement
+from weir.topologies.generators import fat_tree, leaf_spine
+from weir.topologies.model import Endpoint, Topology
+from weir.topologies.routing import Routes
+from weir.wire.aggregation import CHUNKS
 
 GBPS: Final = 1_000_000_000
 US: Final = 1_000

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from controller.plan import JobSpec
-from hosts import reference_sum
-from hosts.tensors import Reduced
-from tests.schedules.rig import Rig
-from wire.aggregation import LANES
+from weir.controller.planning.plan import JobSpec
+from weir.hosts import reference_sum
+from weir.hosts.numerics.tensors import Reduced
+from weir.tests.schedules.rig import Rig
+from weir.wire.aggregation import LANES
 
 Tensors = Sequence[Sequence[NDArray[np.float32]]]
 """By tensor and rank."""

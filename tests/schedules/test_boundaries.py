@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from controller.placement import Placement
-from controller.plan import JobSpec
-from tests.schedules.rig import MS, OPTIONS, PACE, Chosen, Rig
-from tests.schedules.sums import Summing, draw_tensors
-from topologies.generators import leaf_spine
-from wire.aggregation import CHUNKS, FAN_IN, GENERATIONS, LANES
+from weir.controller.placement import Placement
+from weir.controller.planning.plan import JobSpec
+from weir.tests.schedules.rig import MS, OPTIONS, PACE, Chosen, Rig
+from weir.tests.schedules.sums import Summing, draw_tensors
+from weir.topologies.generators import leaf_spine
+from weir.wire.aggregation import CHUNKS, FAN_IN, GENERATIONS, LANES
 
 TOPOLOGY = leaf_spine(2, 1, 4, rate_bps=1_000_000_000)
 LOSSY = {"loss": 0.03, "duplicate": 0.05, "reorder": 0.2, "reorder_ns": 300_000}

@@ -13,14 +13,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from controller.placement import Placement
-from controller.plan import JobSpec
-from tests.p4src.small_fabric import message
-from tests.schedules.rig import MS, OPTIONS, Chosen, Rig
-from tests.schedules.sums import Summing, draw_tensors
-from topologies.generators import leaf_spine
-from wire.aggregation import LANES, MessageType
-from wire.frames import encapsulate
+from weir.controller.placement import Placement
+from weir.controller.planning.plan import JobSpec
+from weir.tests.p4src.small_fabric import message
+from weir.tests.schedules.rig import MS, OPTIONS, Chosen, Rig
+from weir.tests.schedules.sums import Summing, draw_tensors
+from weir.topologies.generators import leaf_spine
+from weir.wire.aggregation import LANES, MessageType
+from weir.wire.frames import encapsulate
 
 TOPOLOGY = leaf_spine(2, 1, 4, rate_bps=1_000_000_000)
 TREE = {

@@ -6,12 +6,12 @@ import os
 import random
 import sys
 
-from controller.errors import ControllerError
-from controller.plan import JobSpec
-from controller.strategies import strategy
-from tests.schedules.rig import MS, Rig
-from tests.schedules.sums import Summing, draw_tensors
-from topologies.generators import leaf_spine
+from weir.controller.errors import ControllerError
+from weir.controller.placement.strategies import strategy
+from weir.controller.planning.plan import JobSpec
+from weir.tests.schedules.rig import MS, Rig
+from weir.tests.schedules.sums import Summing, draw_tensors
+from weir.topologies.generators import leaf_spine
 
 JOBS = 200
 SLOTS = 64

@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import pytest
 
-from controller.controller import Controller
-from controller.plan import JobSpec
-from controller.strategies import strategy
-from tests.schedules.rig import MS, OPTIONS, Control, Rig
-from tests.schedules.sums import Summing, draw_tensors
-from topologies.generators import leaf_spine
-from wire.aggregation import FAN_IN, LANES
+from weir.controller.controller import Controller
+from weir.controller.placement.strategies import strategy
+from weir.controller.planning.plan import JobSpec
+from weir.tests.schedules.rig import MS, OPTIONS, Control, Rig
+from weir.tests.schedules.sums import Summing, draw_tensors
+from weir.topologies.generators import leaf_spine
+from weir.wire.aggregation import FAN_IN, LANES
 
 WORKERS = 1_000
 QUIET = replace(OPTIONS, probe_period_ns=1_000 * MS, lease_ns=None, patience_ns=None, stuck_ns=None)

@@ -12,9 +12,9 @@ import time
 import numpy as np
 import pytest
 
-from tests.schedules.mutants import MUTANTS, Mutant, mutated
-from tests.schedules.play import Seen, play
-from tests.schedules.schedule import Schedule
+from weir.tests.schedules.mutants import MUTANTS, Mutant, mutated
+from weir.tests.schedules.play import Seen, play
+from weir.tests.schedules.schedule import Schedule
 
 QUICK = 240
 LONG = 10_000

@@ -6,13 +6,13 @@ import random
 
 import pytest
 
-from controller.plan import JobSpec
-from controller.strategies import STRATEGIES, strategy
-from tests.schedules.rig import MS, Rig
-from tests.schedules.sums import Summing, draw_tensors
-from topologies.generators import fat_tree, leaf_spine
-from topologies.model import Topology
-from wire.aggregation import LANES
+from weir.controller.placement.strategies import STRATEGIES, strategy
+from weir.controller.planning.plan import JobSpec
+from weir.tests.schedules.rig import MS, Rig
+from weir.tests.schedules.sums import Summing, draw_tensors
+from weir.topologies.generators import fat_tree, leaf_spine
+from weir.topologies.model import Topology
+from weir.wire.aggregation import LANES
 
 FABRICS = {"leaf-spine": lambda: leaf_spine(4, 2, 4), "fat-tree": lambda: fat_tree(4)}
 WAYS = [(name, True) for name in STRATEGIES] + [(name, False) for name in STRATEGIES if name != "ps"]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from topologies import Endpoint, TopologyError, fat_tree, leaf_spine
-from topologies.drawing import Drawing, Flow
+from weir.topologies import Endpoint, TopologyError, fat_tree, leaf_spine
+from weir.topologies.drawing import Drawing, Flow
 
 FABRIC = leaf_spine(3, 2, 2)
 

@@ -9,10 +9,11 @@ from pathlib import Path
 import networkx
 import pytest
 
-from topologies import Endpoint, Host, Link, Switch, Topology, TopologyError, fat_tree, leaf_spine
-from topologies.units import format_delay, format_rate, parse_delay, parse_rate
+from weir.tests.paths import ROOT
+from weir.topologies import Endpoint, Host, Link, Switch, Topology, TopologyError, fat_tree, leaf_spine
+from weir.topologies.units import format_delay, format_rate, parse_delay, parse_rate
 
-SHIPPED = Path(__file__).parents[2] / "topologies"
+SHIPPED = ROOT / "topologies"
 
 TWO_RACKS = """
 name: two-racks

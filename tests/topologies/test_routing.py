@@ -5,7 +5,7 @@ from __future__ import annotations
 import networkx
 import pytest
 
-from topologies import Endpoint, Routes, Topology, TopologyError, fat_tree, leaf_spine
+from weir.topologies import Endpoint, Routes, Topology, TopologyError, fat_tree, leaf_spine
 
 
 @pytest.mark.parametrize("fabric", [leaf_spine(3, 2, 1), leaf_spine(4, 1, 2), fat_tree(4)], ids=lambda f: str(f.name))

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from scapy.layers.inet import UDP
 from scapy.utils import checksum as scapy_checksum
 
-from wire import aggregation
-from wire.aggregation import CHUNKS, GENERATIONS, HEADER, LANES, MESSAGE, VERSION, MessageType
-from wire.scapy_layers import Aggregation
+from weir.wire import aggregation
+from weir.wire.aggregation import CHUNKS, GENERATIONS, HEADER, LANES, MESSAGE, VERSION, MessageType
+from weir.wire.scapy_layers import Aggregation
 
 headers = hnp.arrays(np.uint8, st.tuples(st.integers(1, 8), st.just(28)))
 int32_lanes = hnp.arrays(np.int32, (3, LANES), elements=st.integers(-(2**31), 2**31 - 1))

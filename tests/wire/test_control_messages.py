@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from wire import control_pb2 as pb
-from wire.control import Abort, Child, FinalRound, Held, Pause, Resume, Resumed, ServerPlan, WorkerPlan
-from wire.control_channel import check_address, is_local
-from wire.control_messages import Told, from_host, read_held, to_host, told
-from wire.errors import WireError
-
-ROOT = Path(__file__).parents[2]
+from weir.tests.paths import ROOT
+from weir.wire import control_pb2 as pb
+from weir.wire.control import Abort, Child, FinalRound, Held, Pause, Resume, Resumed, ServerPlan, WorkerPlan
+from weir.wire.control_channel import check_address, is_local
+from weir.wire.control_messages import Told, from_host, read_held, to_host, told
+from weir.wire.errors import WireError
 
 WORKER = WorkerPlan(65_535, 255, 31, 32, 0xFFFF_FFFF, 1 << 31, 1 << 15, 1 << 14)
 SERVER = ServerPlan(1, 2, 64, (Child(1, 0x0A000001), Child(1 << 31, 0xFFFF_FFFF)), 3, first_round=1 << 40)

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 
-from wire import WireError, frames
-from wire.aggregation import AGGREGATION_PORT
-from wire.frames import Datagrams, Rejects
+from weir.wire import WireError, frames
+from weir.wire.aggregation import AGGREGATION_PORT
+from weir.wire.frames import Datagrams, Rejects
 
 payloads = hnp.arrays(np.uint8, st.tuples(st.integers(1, 4), st.integers(0, 64)))
 PEER, HERE = 0x0A000001, 0x0AFF0001

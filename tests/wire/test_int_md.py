@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scapy.layers.l2 import Ether
 
-from wire import WireError, frames, int_md
-from wire.int_md import DOMAIN, DomainInstruction, Hop, Instruction
-from wire.scapy_layers import IntMd, IntShim
+from weir.wire import WireError, frames, int_md
+from weir.wire.int_md import DOMAIN, DomainInstruction, Hop, Instruction
+from weir.wire.scapy_layers import IntMd, IntShim
 
 bitmaps = st.integers(0, 0xFFFF)
 NOTHING = Hop(*(None,) * 9)

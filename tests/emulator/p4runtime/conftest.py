@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from emulator.p4runtime import P4RuntimeServer
-from emulator.switch import Switch
-from tests.emulator.p4runtime.p4runtime_rig import (
+from weir.emulator.p4runtime import P4RuntimeServer
+from weir.emulator.switch import Switch
+from weir.tests.emulator.p4runtime.p4runtime_rig import (
     Client,
     Names,
     RecordingDatapath,

@@ -10,7 +10,7 @@ from finsy.proto import p4i, p4r
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
-from tests.emulator.p4runtime.p4runtime_rig import DELETE, INSERT, MODIFY, entity
+from weir.tests.emulator.p4runtime.p4runtime_rig import DELETE, INSERT, MODIFY, entity
 
 HURTING = (0, 1, 2, 3, 7, 255, 256, 65_535, 65_536, 2**31 - 1, 2**32 - 1)
 SIGNED = (-(2**63), -(2**31), -1, 2**40, 2**62, 2**63 - 1)

@@ -14,10 +14,11 @@ from finsy.proto import U128, p4i, p4r, p4r_grpc, rpc_status
 from google.protobuf import text_format
 from google.protobuf.message import Message
 
-from emulator.program import Program, ProgramState
-from emulator.replication import ReplicationEngine
+from weir.emulator.program import Program, ProgramState
+from weir.emulator.replication import ReplicationEngine
+from weir.tests.paths import P4RUNTIME_PROGRAMS as PROGRAMS
+from weir.tests.paths import PROGRAMS as EMULATOR_PROGRAMS
 
-PROGRAMS = Path(__file__).parent / "programs"
 P4INFO = PROGRAMS / "every_entity.p4info.txtpb"
 DEVICE_CONFIG = PROGRAMS / "every_entity.json"
 CONTROL = "MainIngress."
@@ -91,7 +92,7 @@ def load_config(cookie: int | None = None) -> p4r.ForwardingPipelineConfig:
     return config
 
 
-EXTERNS_PROGRAM = Path(__file__).parents[1] / "programs" / "externs.json"
+EXTERNS_PROGRAM = EMULATOR_PROGRAMS / "externs.json"
 EXTERNS_P4INFO = EXTERNS_PROGRAM.with_suffix(".p4info.txtpb")
 EXTERNS = load_info(EXTERNS_P4INFO)
 """Meters, digests, value sets, idle timeouts."""

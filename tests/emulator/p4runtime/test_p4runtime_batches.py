@@ -8,8 +8,8 @@ import grpc
 import numpy as np
 from finsy.proto import p4r
 
-from emulator.switch import Switch
-from tests.emulator.p4runtime.p4runtime_rig import (
+from weir.emulator.switch import Switch
+from weir.tests.emulator.p4runtime.p4runtime_rig import (
     DELETE,
     EXTERNS,
     FLOWS,

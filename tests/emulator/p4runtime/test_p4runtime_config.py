@@ -10,9 +10,9 @@ import grpc
 import pytest
 from finsy.proto import p4i, p4r, p4r_grpc
 
-from emulator.entries import EmulatorError
-from emulator.p4runtime import API_VERSION, P4RuntimeServer, Tls
-from tests.emulator.p4runtime.p4runtime_rig import (
+from weir.emulator.entries import EmulatorError
+from weir.emulator.p4runtime import API_VERSION, P4RuntimeServer, Tls
+from weir.tests.emulator.p4runtime.p4runtime_rig import (
     DEVICE_CONFIG,
     INSERT,
     MODIFY,

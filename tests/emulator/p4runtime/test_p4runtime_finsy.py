@@ -11,9 +11,9 @@ import pytest
 from finsy.p4entity import P4BackupReplica, P4Entity, P4Replica, P4ValueSetMember
 from finsy.proto import stratum
 
-from emulator.p4runtime import P4RuntimeServer
-from emulator.switch import Switch
-from tests.emulator.p4runtime.p4runtime_rig import (
+from weir.emulator.p4runtime import P4RuntimeServer
+from weir.emulator.switch import Switch
+from weir.tests.emulator.p4runtime.p4runtime_rig import (
     DEVICE_CONFIG,
     EXTERNS_P4INFO,
     EXTERNS_PROGRAM,

@@ -19,15 +19,15 @@ import pytest
 from finsy.proto import U128, p4i, p4r, rpc_status
 from google.protobuf.message import DecodeError
 
-from emulator.p4runtime import P4RuntimeServer
-from emulator.p4runtime.device import Device
-from emulator.p4runtime.patience import Patience
-from emulator.p4runtime.server import _Servicer
-from emulator.p4runtime.session import Session
-from emulator.switch import Switch
-from tests.emulator.harness import seeded_random
-from tests.emulator.p4runtime.p4runtime_fuzz import Maker, damaged, ids_of, mutate, reparsed
-from tests.emulator.p4runtime.p4runtime_rig import (
+from weir.emulator.p4runtime import P4RuntimeServer
+from weir.emulator.p4runtime.device import Device
+from weir.emulator.p4runtime.server import _Servicer
+from weir.emulator.p4runtime.streams.patience import Patience
+from weir.emulator.p4runtime.streams.session import Session
+from weir.emulator.switch import Switch
+from weir.tests.emulator.harness import seeded_random
+from weir.tests.emulator.p4runtime.p4runtime_fuzz import Maker, damaged, ids_of, mutate, reparsed
+from weir.tests.emulator.p4runtime.p4runtime_rig import (
     DELETE,
     EXTERNS,
     STAGES,

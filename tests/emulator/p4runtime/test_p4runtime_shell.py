@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from emulator.p4runtime import P4RuntimeServer
-from tests.emulator.p4runtime.p4runtime_rig import DEVICE_CONFIG, P4INFO, RecordingDatapath
+from weir.emulator.p4runtime import P4RuntimeServer
+from weir.tests.emulator.p4runtime.p4runtime_rig import DEVICE_CONFIG, P4INFO, RecordingDatapath
+from weir.tests.paths import ROOT
 
-INTERPRETER = Path(__file__).parents[3] / ".venv-shell" / "bin" / "python"
+INTERPRETER = ROOT / ".venv-shell" / "bin" / "python"
 SESSION = Path(__file__).with_name("p4runtime_shell_session.py")
 
 pytestmark = pytest.mark.skipif(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from finsy.proto import p4r
 
-from emulator.switch import Switch
-from tests.emulator.p4runtime.p4runtime_rig import (
+from weir.emulator.switch import Switch
+from weir.tests.emulator.p4runtime.p4runtime_rig import (
     DELETE,
     INSERT,
     MODIFY,

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from finsy.proto import p4r
 
-from emulator.p4runtime import P4RuntimeServer
-from emulator.ports.wired import WiredSwitch
-from emulator.switch import Switch
-from tests.emulator.network import needs_namespaces, network
-from tests.emulator.p4runtime.p4runtime_rig import (
+from weir.emulator.p4runtime import P4RuntimeServer
+from weir.emulator.ports.wired import WiredSwitch
+from weir.emulator.switch import Switch
+from weir.tests.emulator.network import needs_namespaces, network
+from weir.tests.emulator.p4runtime.p4runtime_rig import (
     EXTERNS,
     INSERT,
     MODIFY,

@@ -1,0 +1,57 @@
+"""Weir: in-network aggregation for distributed training.
+
+This is the public face, and importing it costs nothing: each name is looked up in its room when it is first used.
+
+`join` takes a seat in a job and returns a `Communicator`, whose collectives sum in the switches; `serve` is the seat of
+a job's parameter server. `Topology` is a fabric as data, with `leaf_spine` and `fat_tree` to make regular ones.
+`Program`, `Switch` and `Fabric` run compiled P4 programs in virtual time.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .emulator import Fabric, Program, Switch
+    from .hosts import Communicator, ControlClient, HostError, join, serve
+    from .topologies import Topology, TopologyError, fat_tree, leaf_spine
+
+__version__ = "0.2.0"
+
+__all__ = [
+    "Communicator",
+    "ControlClient",
+    "Fabric",
+    "HostError",
+    "Program",
+    "Switch",
+    "Topology",
+    "TopologyError",
+    "__version__",
+    "fat_tree",
+    "join",
+    "leaf_spine",
+    "serve",
+]
+
+_ROOMS = {
+    "emulator": ("Fabric", "Program", "Switch"),
+    "hosts": ("Communicator", "ControlClient", "HostError", "join", "serve"),
+    "topologies": ("Topology", "TopologyError", "fat_tree", "leaf_spine"),
+}
+_ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    try:
+        room = _ROOM_OF[name]
+    except KeyError:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
+    value = getattr(import_module(f".{room}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

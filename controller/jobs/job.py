@@ -1,0 +1,157 @@
+"""What a controller knows of one running job: its plan, its hosts' progress, its move, and what it waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..errors import ControllerError
+from ..placement import Placement
+from ..planning.plan import FailurePolicy, JobPlan, JobSpec
+from .moves import Move, Phase
+
+
+@dataclass(slots=True)
+class Progress:
+    """What one worker has reported."""
+
+    rounds: int
+    reported_ns: int
+    grown_ns: int
+    """When `rounds` grew last, or the worker began to wait."""
+    waiting: bool
+    rounds_per_second: float = 0.0
+
+    def report(self, rounds: int, now_ns: int, waiting: bool) -> None:
+        if now_ns > self.reported_ns:
+            self.rounds_per_second = 1e9 * (rounds - self.rounds) / (now_ns - self.reported_ns)
+        if rounds > self.rounds or not (self.waiting and waiting):
+            self.grown_ns = now_ns
+        self.rounds, self.reported_ns, self.waiting = rounds, now_ns, waiting
+
+
+@dataclass(slots=True)
+class RunningJob:
+    """One job. Hosts are named as in the topology."""
+
+    plan: JobPlan
+    """In force, or about to be: its generation is the newest that has been written."""
+    moved_ns: int
+    note: str = ""
+    """What it was not given as asked, and why."""
+    progress: dict[str, Progress] = field(default_factory=dict)
+    move: Move | None = None
+    target: Placement | None = None
+    """Where the move leads."""
+    why: str = ""
+    """Why it moves, for people."""
+    renew: str = ""
+    """Why a new generation is due as soon as no move is under way."""
+    trouble: str = ""
+    """What stands in the way of the move, which is tried again."""
+    retry_at_ns: int = 0
+    gone: dict[str, str] = field(default_factory=dict)
+    """Hosts that are out for good, and why."""
+    newcomer: str | None = None
+    """The server, while it has not confirmed that it takes over in mid-job."""
+    first_round: int = 0
+    """Where that server begins."""
+    kept: Mapping[str, Any] = field(default_factory=dict)
+    """What the caller keeps with the job."""
+    joined: set[str] = field(default_factory=set)
+    """Hosts that have been heard of."""
+    left: set[str] = field(default_factory=set)
+    """Workers that are done. They are taken out of the tree once someone waits for them."""
+    silent: dict[str, int] = field(default_factory=dict)
+    """Workers whose lease ran out and that the job waits for, and since when."""
+    ranks: Mapping[str, int] = field(init=False)
+    """Of all workers, those that are gone among them."""
+
+    def __post_init__(self) -> None:
+        self.ranks = {worker: rank for rank, worker in enumerate(self.spec.workers)}
+
+    @property
+    def spec(self) -> JobSpec:
+        return self.plan.spec
+
+    @property
+    def active(self) -> tuple[str, ...]:
+        """The workers that take part."""
+        return tuple(w for w in self.spec.workers if w not in self.gone)
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """All that take part, the server last."""
+        return (*self.active, *([self.spec.server] if self.spec.server is not None else []))
+
+    @property
+    def rounds_per_second(self) -> float:
+        """The slowest worker's."""
+        return min((self.progress[w].rounds_per_second for w in self.active if w in self.progress), default=0.0)
+
+    def stuck(self, now_ns: int, stuck_ns: int) -> list[str]:
+        """The workers that have waited for so long without completing a round."""
+        return [
+            name
+            for name in self.active
+            if (seen := self.progress.get(name)) is not None
+            and name not in self.left
+            and seen.waiting
+            and now_ns - max(seen.grown_ns, self.moved_ns) >= stuck_ns
+        ]
+
+    @property
+    def someone_waits(self) -> bool:
+        """Whether a worker that has not left waits for rounds."""
+        return any(self.progress[w].waiting for w in self.active if w in self.progress and w not in self.left)
+
+    def waiting_for(self, now_ns: int, name_of: Mapping[int, str], expected: frozenset[str]) -> str:
+        """One sentence: what the job waits for. `expected`: hosts that have never been heard of."""
+        who = f"job {self.spec.job}, generation {self.plan.generation}"
+        silent = [
+            f"{name} ({self._part(name)}), silent for {_s(now_ns - since)}" for name, since in self.silent.items()
+        ]
+        move = self.move
+        if move is not None:
+            awaited = ", ".join(sorted(name_of[address] for address in move.awaited))
+            moves = f"{who}: moves on ({self.why})"
+            if silent:
+                return f"{moves}; paused, waits for {', '.join(silent)}, as its policy is {self.spec.policy.value}"
+            match move.phase:
+                case Phase.PAUSING:
+                    return f"{moves}; waits for {awaited} to pause"
+                case Phase.SETTLING:
+                    return (
+                        f"{moves}; waits for the switches to hold the new plan: {self.trouble or 'it is being written'}"
+                    )
+                case _:
+                    return f"{moves}; waits for {awaited} to resume"
+        if expected:
+            return f"{who}: waits for {', '.join(f'{name} ({self._part(name)})' for name in sorted(expected))} to join"
+        waits = {w: p for w in self.active if (p := self.progress.get(w)) is not None and p.waiting}
+        if not waits:
+            return f"{who}: waits for nothing" + (f"; {self.note}" if self.note else "")
+        least = min(waits.values(), key=lambda p: p.rounds)
+        others = [w for w in self.active if w in self.progress and w not in waits]
+        behind = f"; {', '.join(others)} compute" if others else ""
+        return f"{who}: {', '.join(waits)} wait in round {least.rounds} since {_s(now_ns - least.grown_ns)}{behind}"
+
+    def check_part(self, host: str) -> None:
+        """Raises ControllerError for a host that was never in the job."""
+        spec = self.spec
+        if host not in self.ranks and host not in (spec.server, *spec.spares) and host not in self.gone:
+            raise ControllerError(
+                f"job {spec.job}: {host} is none of its workers {', '.join(spec.workers)}, nor its server"
+            )
+
+    def must_wait_for(self, host: str) -> bool:
+        """Whether a worker that falls silent is waited for."""
+        return self.spec.policy is FailurePolicy.WAIT and host in self.ranks
+
+    def _part(self, host: str) -> str:
+        return f"rank {self.ranks[host]}" if host in self.ranks else "server"
+
+
+def _s(duration_ns: int) -> str:
+    return f"{duration_ns / 1e9:.1f} s"

@@ -1,0 +1,126 @@
+"""What of a fabric and its jobs is written to the journal, and read from it when a controller begins."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import asdict
+from typing import Any, Final
+
+from ...topologies.model import Endpoint, Topology
+from ..planning.generations import History
+from ..planning.planner import Planner
+from .job import RunningJob
+from .journal_file import Journal, JournalError
+from .journal_records import Record
+
+_JOB: Final = "job"
+"""Running jobs."""
+_KEPT: Final = "kept"
+"""What others keep with them."""
+_NUMBER: Final = "number"
+"""The generations of numbers that are free again."""
+_FABRIC: Final = "fabric"
+"""Its name, and what of it is down."""
+
+
+class Ledger:
+    """Without a journal it knows nothing, and keeps nothing."""
+
+    def __init__(self, journal: Journal | None, topology: Topology, planner: Planner) -> None:
+        """Raises JournalError for a journal of another fabric."""
+        self._journal = journal
+        self._planner = planner
+        self._host_at = {int(host.address): host.name for host in topology.hosts}
+        self._changed: set[int] = set()
+        if journal is None:
+            return
+        fabric = journal.all(_FABRIC).get("name", topology.name)
+        if fabric != topology.name:
+            raise JournalError(
+                f"journal {journal.path}: it is of the fabric {fabric}, this is {topology.name}; give each its own"
+            )
+        journal.put(_FABRIC, "name", topology.name)
+
+    # --- writing ---
+
+    @property
+    def is_due(self) -> bool:
+        """Whether a job has changed since it was written."""
+        return bool(self._changed)
+
+    def change(self, number: int) -> None:
+        """A job has changed, or ended: `write_jobs` is due."""
+        if self._journal is not None:
+            self._changed.add(number)
+
+    def write_jobs(self, jobs: Mapping[int, RunningJob]) -> None:
+        """Those that have changed. Raises JournalError; what is not written then a later call writes."""
+        while self._journal is not None and self._changed:
+            number = min(self._changed)
+            job = jobs.get(number)
+            if job is None:
+                self._journal.put(_NUMBER, str(number), asdict(self._planner.history(number)))
+            self._journal.put(_JOB, str(number), None if job is None else self._record(number, job).as_json())
+            self._journal.put(_KEPT, str(number), None if job is None else job.kept or None)
+            self._changed.discard(number)
+
+    def write_fabric(self, down: Collection[Endpoint], lost: Collection[str]) -> None:
+        """The links that are down, and the switches that are lost. Raises JournalError."""
+        if self._journal is not None:
+            self._journal.put(_FABRIC, "down", sorted([end.node, end.port] for end in down))
+            self._journal.put(_FABRIC, "lost", sorted(lost))
+
+    def _record(self, number: int, job: RunningJob) -> Record:
+        held = self._planner.memory.held(number)
+        move, plan = job.move, job.plan
+        resumes = {} if move is None else move.resumes
+        return Record(
+            spec=plan.spec,
+            placement=plan.placement,
+            generation=plan.generation if move is None or resumes else move.generation,
+            allotments={name: held[name] for name in plan.switches},
+            history=self._planner.history(number),
+            note=job.note,
+            gone=job.gone,
+            left=tuple(sorted(job.left)),
+            joined=tuple(sorted(job.joined)),
+            moving=job.why if move is not None else "",
+            finals={self._host_at[address]: finals for address, finals in resumes.items()} if resumes else None,
+            newcomer=job.newcomer,
+            first_round=job.first_round,
+        )
+
+    # --- reading ---
+
+    @property
+    def down(self) -> frozenset[Endpoint]:
+        """Links."""
+        return frozenset(Endpoint(*end) for end in self._all(_FABRIC).get("down", ()))
+
+    @property
+    def lost(self) -> tuple[str, ...]:
+        """Switches."""
+        return tuple(self._all(_FABRIC).get("lost", ()))
+
+    @property
+    def histories(self) -> dict[int, History]:
+        """Of numbers that are free again."""
+        return {int(number): History(**history) for number, history in self._all(_NUMBER).items()}
+
+    def jobs(self) -> Iterator[tuple[int, Record, Mapping[str, Any]]]:
+        """(number, record, what others keep with it). Raises JournalError for what is no record."""
+        kept = self._all(_KEPT)
+        for number, saved in self._all(_JOB).items():
+            try:
+                record = Record.from_json(saved)
+            except (KeyError, TypeError, ValueError) as error:
+                raise self.misfit(int(number), error) from None
+            yield int(number), record, kept.get(number, {})
+
+    def misfit(self, number: int, error: Exception) -> JournalError:
+        """A job of the journal cannot go on."""
+        where = "" if self._journal is None else f"journal {self._journal.path}: "
+        return JournalError(f"{where}job {number} cannot go on: {error}")
+
+    def _all(self, kind: str) -> Mapping[str, Any]:
+        return {} if self._journal is None else self._journal.all(kind)

@@ -1,0 +1,69 @@
+"""A running job as a record of the journal, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from ...wire.control import FinalRound
+from ..placement import Placement
+from ..planning.generations import History
+from ..planning.memory import Allotment
+from ..planning.plan import FailurePolicy, JobSpec
+
+
+@dataclass(slots=True)
+class Record:
+    """All that must be known of a job to go on with it after the controller has died."""
+
+    spec: JobSpec
+    placement: Placement
+    generation: int
+    allotments: Mapping[str, Allotment]
+    history: History
+    note: str = ""
+    gone: Mapping[str, str] = field(default_factory=dict)
+    left: tuple[str, ...] = ()
+    joined: tuple[str, ...] = ()
+    """Hosts that have been heard of."""
+    moving: str = ""
+    """Why a move is under way; then hosts may be paused, in this generation."""
+    finals: Mapping[str, tuple[FinalRound, ...]] | None = None
+    """The move is at its Resumes into this generation: by host, what they tell it to fetch."""
+    newcomer: str | None = None
+    """The server, while it has not confirmed that it takes over."""
+    first_round: int = 0
+    """Where that server begins."""
+
+    def as_json(self) -> dict[str, Any]:
+        record = asdict(self)
+        record["spec"]["policy"] = self.spec.policy.value
+        if self.finals is not None:
+            record["finals"] = {host: [[f.round, f.holder] for f in finals] for host, finals in self.finals.items()}
+        return record
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> Record:
+        """Raises KeyError, TypeError or ValueError for what is no record."""
+        spec = dict(record["spec"])
+        spec |= {"workers": tuple(spec["workers"]), "spares": tuple(spec["spares"])}
+        spec["policy"] = FailurePolicy(spec["policy"])
+        finals = record["finals"]
+        return cls(
+            spec=JobSpec(**spec),
+            placement=Placement(**record["placement"]),
+            generation=record["generation"],
+            allotments={name: Allotment(**allotment) for name, allotment in record["allotments"].items()},
+            history=History(**record["history"]),
+            note=record["note"],
+            gone=record["gone"],
+            left=tuple(record["left"]),
+            joined=tuple(record["joined"]),
+            moving=record["moving"],
+            finals=None
+            if finals is None
+            else {host: tuple(FinalRound(*each) for each in rounds) for host, rounds in finals.items()},
+            newcomer=record["newcomer"],
+            first_round=record["first_round"],
+        )

@@ -1,0 +1,285 @@
+"""Moving a running job to its next generation: pause, settle, resume (docs/design.md §3.5), as a pure state machine.
+
+::
+
+    PAUSING ──all Held, or the rest lost──▶ SETTLING ──settled(plans)──▶ RESUMING ──all resumed──▶ DONE
+      ▲ Pause to who has not answered        │ the caller writes           │ Resume to who has not confirmed
+      │                                      │ the switches                │
+      └──────────── one is lost: the generation after the one that is being resumed ────────────┘
+
+Hosts are named by their IPv4 address as an integer. The machine reads no clock: `poll(now_ns)` says what to send,
+again every `retry_ns` until it is answered. A round is final once any host that takes part holds its result; final
+rounds are fetched, never summed again, and all others are summed again by every worker. So nothing is lost and the
+workers never differ.
+
+A host may be lost at any time (`lose`, or by `patience_ns`). Who has resumed already may have completed rounds with
+it, so nobody can go back: everyone is paused again, in the generation that was being resumed, and what they hold by
+then counts. Whoever had not taken its Resume yet gets it before the Pause, since a host leaves only the generation
+that it is in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from ...wire.aggregation import next_generation
+from ...wire.control import FinalRound, Held, Pause, Resume, ServerPlan, WorkerPlan
+from ..errors import ControllerError
+
+
+class MoveError(ControllerError):
+    """A move that cannot go on without losing a round, or a step out of order."""
+
+
+class Phase(Enum):
+    PAUSING = "pausing"
+    SETTLING = "settling"
+    RESUMING = "resuming"
+    DONE = "done"
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """What is final, and who fetches which final round from whom."""
+
+    least: int
+    """All workers hold all rounds below this one."""
+    final_below: int
+    """All rounds below this one are final."""
+    final_beyond: frozenset[int]
+    """Final rounds at or beyond `final_below`."""
+    fetches: Mapping[int, tuple[FinalRound, ...]]
+    """By worker: the final rounds that it lacks, in order, each with a holder."""
+    newest: tuple[FinalRound, ...] = ()
+    """The newest final round with a holder, for a server to know where the job is; empty where nothing is final."""
+
+    def is_final(self, round_: int) -> bool:
+        return round_ < self.final_below or round_ in self.final_beyond
+
+
+def settle(workers: Mapping[int, Held], servers: Mapping[int, Held], slots: int) -> Settlement:
+    """F = the union of what anyone holds, and a holder for each round of F that a worker lacks.
+
+    A host keeps the results of its last `slots` rounds. Holders of the same round are used in turn. Raises MoveError
+    for a round that is final but that no host keeps: a worker fell behind by more than the window allows, so somebody
+    broke the protocol.
+    """
+    everyone = {**servers, **workers}
+    below = max((held.first_incomplete for held in everyone.values()), default=0)
+    beyond = frozenset(r for held in everyone.values() for r in held.complete if r >= below)
+    first = min((held.first_incomplete for held in workers.values()), default=below)
+    if below - first > slots:  # before sets are made of what may be a lie
+        raise _nobody_keeps(first, slots)
+    lacking = {
+        address: sorted({*range(held.first_incomplete, below), *beyond} - held.complete)
+        for address, held in workers.items()
+    }
+    kept_from = {address: _oldest_kept(held, slots) for address, held in everyone.items()}
+    newest = max([below - 1, *beyond])
+    holders: dict[int, int] = {}
+    for round_ in sorted({newest} - {-1} | {r for rounds in lacking.values() for r in rounds}):
+        having = sorted(
+            address
+            for address, held in everyone.items()
+            if round_ >= kept_from[address] and (round_ < held.first_incomplete or round_ in held.complete)
+        )
+        if not having:
+            raise _nobody_keeps(round_, slots)
+        holders[round_] = having[round_ % len(having)]
+    fetches = {address: tuple(FinalRound(r, holders[r]) for r in rounds) for address, rounds in lacking.items()}
+    return Settlement(
+        least=min((held.first_incomplete for held in workers.values()), default=0),
+        final_below=below,
+        final_beyond=beyond,
+        fetches=fetches,
+        newest=() if newest < 0 else (FinalRound(newest, holders[newest]),),
+    )
+
+
+def _nobody_keeps(round_: int, slots: int) -> MoveError:
+    return MoveError(
+        f"round {round_} is final but no host keeps its result any more: a worker is more than {slots} rounds behind; "
+        "the window must be at most half the slots"
+    )
+
+
+class Move:
+    """One job on its way from one generation to the next."""
+
+    def __init__(
+        self,
+        *,
+        job: int,
+        generation: int,
+        workers: Iterable[int],
+        servers: Iterable[int] = (),
+        slots: int,
+        now_ns: int,
+        retry_ns: int = 50_000_000,
+        patience_ns: int | None = None,
+    ) -> None:
+        """`generation` is the one being left. Hosts that have not answered a Pause, or confirmed a Resume, within
+        `patience_ns` are given up as lost; None: never.
+
+        A host that is lost must not come back to this job: it may have applied rounds that the others sum again.
+        """
+        self.job = job
+        self.generation = generation
+        self.phase = Phase.PAUSING
+        self.lost: frozenset[int] = frozenset()
+        self.settlement: Settlement | None = None
+        self._slots = slots
+        self._workers = frozenset(workers)
+        self._servers = frozenset(servers)
+        self._held: dict[int, Held] = {}
+        self._resumes: dict[int, Resume | ServerPlan] = {}
+        """Unconfirmed; while PAUSING: of the generation that is being left."""
+        self._retry_ns = retry_ns
+        self._patience_ns = patience_ns
+        self._give_up_ns = None if patience_ns is None else now_ns + patience_ns
+        self._next_send_ns = now_ns
+        if not self._workers or self._workers & self._servers:
+            raise MoveError(f"job {job}: a move needs workers, and no host is both worker and server")
+
+    @property
+    def survivors(self) -> frozenset[int]:
+        """The workers that are not lost."""
+        return self._workers - self.lost
+
+    @property
+    def deadline_ns(self) -> int | None:
+        """When `poll` has something to do next; None while it waits for the caller or is done."""
+        if self.phase in (Phase.SETTLING, Phase.DONE):
+            return None
+        return self._next_send_ns if self._give_up_ns is None else min(self._next_send_ns, self._give_up_ns)
+
+    def poll(self, now_ns: int) -> list[tuple[int, Pause | Resume | ServerPlan]]:
+        """What to send now, by address, in this order. Raises MoveError when patience is at its end and no worker
+        is left.
+        """
+        active = self.phase in (Phase.PAUSING, Phase.RESUMING)
+        if active and self._give_up_ns is not None and now_ns >= self._give_up_ns:
+            self.lose(self.awaited, now_ns)
+        if self.phase in (Phase.SETTLING, Phase.DONE) or now_ns < self._next_send_ns:
+            return []
+        self._next_send_ns = now_ns + self._retry_ns
+        out: list[tuple[int, Pause | Resume | ServerPlan]] = [*sorted(self._resumes.items())]
+        if self.phase is Phase.PAUSING:
+            out += [(address, Pause(self.job, self.generation)) for address in sorted(self.awaited)]
+        return out
+
+    @property
+    def resumes(self) -> Mapping[int, tuple[FinalRound, ...]]:
+        """Who may not have taken its Resume yet, and what that tells it to fetch."""
+        return {
+            address: resume.final if isinstance(resume, Resume) else () for address, resume in self._resumes.items()
+        }
+
+    @property
+    def awaited(self) -> frozenset[int]:
+        """Whose answer to Pause or Resume it waits for."""
+        if self.phase is Phase.PAUSING:
+            return (self._workers | self._servers) - self.lost - self._held.keys()
+        return frozenset(self._resumes) if self.phase is Phase.RESUMING else frozenset()
+
+    def lose(self, addresses: Iterable[int], now_ns: int) -> None:
+        """These hosts are gone for good, whatever they have answered; of those that take no part, nothing happens.
+
+        Raises MoveError when no worker is left.
+        """
+        gone = (self._workers | self._servers) & (frozenset(addresses) - self.lost)
+        if not gone or self.phase is Phase.DONE:
+            return
+        self.lost |= gone
+        if not self.survivors:
+            raise MoveError(f"job {self.job}: no worker answered the pause; there is nobody to go on with")
+        self._held = {address: held for address, held in self._held.items() if address not in gone}
+        self._resumes = {address: resume for address, resume in self._resumes.items() if address not in gone}
+        if self.phase is Phase.RESUMING:
+            self.generation = next_generation(self.generation)
+            self.phase = Phase.PAUSING
+            self._held, self.settlement = {}, None
+            self._give_up_ns = None if self._patience_ns is None else now_ns + self._patience_ns
+            self._next_send_ns = now_ns
+        elif not self.awaited:
+            self._settle()
+
+    def held(self, address: int, held: Held) -> None:
+        """A host's answer to Pause. One that is repeated, late or from another move changes nothing."""
+        if address not in self._workers | self._servers:
+            raise MoveError(f"job {self.job}: a host that takes no part ({address:#010x}) says what it holds")
+        if self.phase is not Phase.PAUSING or address not in self.awaited or held.generation != self.generation:
+            return
+        self._held[address] = held
+        self._resumes.pop(address, None)
+        if not self.awaited:
+            self._settle()
+
+    def settled(self, plans: Mapping[int, WorkerPlan | ServerPlan], now_ns: int, joining: Collection[int] = ()) -> None:
+        """The switches hold the new plan: go on with these plans, one for each surviving worker and each server of
+        the plan. Servers that are `joining` get their plan as it is, for they have nothing to resume.
+        """
+        if self.phase is not Phase.SETTLING or self.settlement is None:
+            raise MoveError(f"job {self.job}: cannot resume while {self.phase.value}")
+        planned = {address for address, plan in plans.items() if isinstance(plan, WorkerPlan)}
+        if planned != self.survivors:
+            raise MoveError(
+                f"job {self.job}: plans for {len(planned)} workers, {len(self.survivors)} survive; "
+                "every survivor needs one"
+            )
+        for plan in plans.values():
+            if plan.generation != next_generation(self.generation) or plan.slots != self._slots:
+                raise MoveError(
+                    f"job {self.job}: the next plan has generation {plan.generation} and {plan.slots} slots; "
+                    f"it must have {next_generation(self.generation)} and {self._slots}"
+                )
+        self._resumes = {address: self._resume(address, plan, joining) for address, plan in plans.items()}
+        self._servers |= frozenset(joining)
+        self.phase = Phase.RESUMING
+        self._give_up_ns = None if self._patience_ns is None else now_ns + self._patience_ns
+        self._next_send_ns = now_ns
+
+    def take_up(
+        self,
+        resumes: Mapping[int, tuple[WorkerPlan | ServerPlan, tuple[FinalRound, ...]]],
+        joining: Collection[int],
+        now_ns: int,
+    ) -> None:
+        """Be at the Resumes of a move that somebody else began, who may have sent any of them: by host, its plan and
+        what it is to fetch. Their plans have the generation after the one that this move leaves.
+        """
+        self._resumes = {
+            address: plan if address in joining and isinstance(plan, ServerPlan) else Resume(plan, final)
+            for address, (plan, final) in resumes.items()
+        }
+        self._servers |= frozenset(joining)
+        self.phase = Phase.RESUMING
+
+    def resumed(self, address: int, generation: int) -> None:
+        """A host confirms its Resume. A copy from an earlier move changes nothing."""
+        resume = self._resumes.get(address)
+        if resume is None or (resume.plan if isinstance(resume, Resume) else resume).generation != generation:
+            return
+        del self._resumes[address]
+        if self.phase is Phase.RESUMING and not self._resumes:
+            self.phase = Phase.DONE
+
+    def _resume(self, address: int, plan: WorkerPlan | ServerPlan, joining: Collection[int]) -> Resume | ServerPlan:
+        assert self.settlement is not None
+        if isinstance(plan, WorkerPlan):
+            return Resume(plan, self.settlement.fetches[address])
+        return plan if address in joining else Resume(plan, self.settlement.newest)
+
+    def _settle(self) -> None:
+        workers = {address: held for address, held in self._held.items() if address in self._workers}
+        servers = {address: held for address, held in self._held.items() if address in self._servers}
+        self.settlement = settle(workers, servers, self._slots)
+        self.phase = Phase.SETTLING
+
+
+def _oldest_kept(held: Held, slots: int) -> int:
+    """Lower bound of what a host with a cache of its last `slots` rounds still keeps."""
+    newest = max(held.first_incomplete - 1, *held.complete) if held.complete else held.first_incomplete - 1
+    return newest - slots + 1

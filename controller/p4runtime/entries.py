@@ -1,0 +1,131 @@
+"""What one switch holds, as plain frozen values: table entries, multicast groups, clone sessions.
+
+These are the words of `planning.plan` (what should be), `reconcile` (what differs) and `session` (what is, by
+P4Runtime). Names are P4Info's: tables by their full name, fields and parameters by the last part of theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from ipaddress import IPv4Address
+
+FieldValue = int | tuple[int, int]
+"""An exact value, or (value, prefix length)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """An action with its parameters, in the order of their names."""
+
+    action: str
+    args: tuple[tuple[str, int], ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.action}({', '.join(f'{name}={_show(name, value)}' for name, value in self.args)})"
+
+
+def call(action: str, **args: int) -> Call:
+    """`call("forward", port=1)`."""
+    return Call(action, tuple(sorted(args.items())))
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One table entry, or a table's default action (no match, `default`).
+
+    Several calls are a one-shot action set of equal weights, in a canonical order.
+    """
+
+    table: str
+    match: tuple[tuple[str, FieldValue], ...]
+    calls: tuple[Call, ...]
+    default: bool = False
+
+    @property
+    def key(self) -> tuple[str, object]:
+        """What an update names it by; two entries of one switch never share it."""
+        return self.table, "default" if self.default else self.match
+
+    def __str__(self) -> str:
+        fields = "default" if self.default else " ".join(f"{name}={_show(name, value)}" for name, value in self.match)
+        return f"{self.table.rsplit('.', 1)[-1]} {fields} -> {' | '.join(map(str, self.calls))}"
+
+
+def entry(table: str, match: Mapping[str, FieldValue], *calls: Call) -> Entry:
+    """A table entry; fields and calls are put in their canonical order."""
+    return Entry(table, tuple(sorted(match.items())), tuple(sorted(calls, key=lambda c: (c.action, c.args))))
+
+
+def default_action(table: str, action: Call) -> Entry:
+    return Entry(table, (), (action,), default=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A multicast group: (egress port, rid) per copy, in a canonical order."""
+
+    group_id: int
+    replicas: tuple[tuple[int, int], ...]
+
+    @property
+    def key(self) -> tuple[str, object]:
+        return "multicast group", self.group_id
+
+    def __str__(self) -> str:
+        return f"multicast group {self.group_id} -> {' '.join(f'{port}#{rid}' for port, rid in self.replicas)}"
+
+
+@dataclass(frozen=True, slots=True)
+class CloneSession:
+    """A clone session that copies whole packets to ports."""
+
+    session_id: int
+    replicas: tuple[tuple[int, int], ...]
+
+    @property
+    def key(self) -> tuple[str, object]:
+        return "clone session", self.session_id
+
+    def __str__(self) -> str:
+        return f"clone session {self.session_id} -> {' '.join(f'{port}#{rid}' for port, rid in self.replicas)}"
+
+
+Item = Entry | Group | CloneSession
+
+
+@dataclass(frozen=True)
+class SwitchState:
+    """Everything that one switch holds, by key."""
+
+    items: Mapping[tuple[str, object], Item] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, items: Iterable[Item]) -> SwitchState:
+        """Raises ValueError if two items have one key but differ."""
+        by_key: dict[tuple[str, object], Item] = {}
+        for item in items:
+            if by_key.setdefault(item.key, item) != item:
+                raise ValueError(f"two different items for one key: {by_key[item.key]}  and  {item}")
+        return cls(by_key)
+
+    def lines(self) -> frozenset[str]:
+        """One readable line per item: the whole state, for people and tests."""
+        return frozenset(map(str, self.items.values()))
+
+
+def mac_number(mac: str) -> int:
+    """A MAC in colon notation as a 48-bit integer."""
+    return int(mac.replace(":", ""), 16)
+
+
+def _show(name: str, value: FieldValue) -> str:
+    if isinstance(value, tuple):
+        return f"{_show(name, value[0])}/{value[1]}"
+    if name in ("dst_addr", "src_addr", "parent"):
+        return str(IPv4Address(value))
+    if name.endswith("_mac"):
+        return ":".join(f"{value:012x}"[i : i + 2] for i in range(0, 12, 2))
+    if name in ("children", "contributors", "parent_bit"):
+        return f"{value:#x}"
+    return str(value)

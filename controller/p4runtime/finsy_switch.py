@@ -1,0 +1,71 @@
+"""finsy's Switch as a session uses it: it keeps why it failed, and its log does not repeat what the session says."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from contextlib import nullcontext
+from typing import Any, Final, TypeVar
+
+import finsy as fy
+from finsy.p4client import P4ClientError
+from finsy.p4schema import P4SchemaCache
+
+from ..errors import ControllerError, SwitchUnreachable
+
+_SCHEMAS: Final = P4SchemaCache()  # type: ignore[no-untyped-call]
+_T = TypeVar("_T")
+
+
+class FinsySwitch(fy.Switch):  # type: ignore[misc]  # final, but nothing else tells why it failed
+    """When one of its tasks fails, finsy cancels whatever waits for the switch."""
+
+    failure: BaseException | None = None
+    """Of the first of its tasks that failed."""
+
+    def create_task(
+        self, coro: Coroutine[Any, Any, _T], *, background: bool = False, name: str | None = None
+    ) -> asyncio.Task[_T]:
+        task = super().create_task(coro, background=background, name=name)
+        task.add_done_callback(self._note)
+        return task
+
+    def _note(self, task: asyncio.Task[Any]) -> None:
+        if not task.cancelled() and self.failure is None:
+            self.failure = task.exception()
+
+
+def new_switch(name: str, address: str, options: fy.SwitchOptions) -> FinsySwitch:
+    """One that is not open yet. All share the schemas of their programs."""
+    logging.getLogger("finsy").addFilter(_SPOKEN_FOR)
+    with nullcontext() if P4SchemaCache.current() else _SCHEMAS:
+        return FinsySwitch(name, address, options)
+
+
+def in_words(error: BaseException | None, where: str) -> ControllerError:
+    """What stopped finsy, for people; None: its stream broke."""
+    if error is None:
+        return SwitchUnreachable(f"{where}: the stream broke; is the switch still running?")
+    if isinstance(error, RuntimeError):
+        return SwitchUnreachable(f"{where}: the stream broke: {error}")
+    if not isinstance(error, P4ClientError):
+        return ControllerError(f"{where}: {str(error) or type(error).__name__}")
+    if error.code == fy.GRPCStatusCode.UNAVAILABLE:
+        return SwitchUnreachable(f"{where}: nobody answers there; check address and port, and that the switch runs")
+    if error.code == fy.GRPCStatusCode.DEADLINE_EXCEEDED:
+        return SwitchUnreachable(f"{where}: no answer in time")
+    return ControllerError(f"{where}: {error.code.name}: {error.message}")
+
+
+class _SpokenFor(logging.Filter):
+    """Drops what finsy logs beside what it does: tracebacks of errors that the session words, and that a switch has no
+    gNMI, which nobody asked for.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        traceback = record.levelno >= logging.CRITICAL and record.exc_info
+        return not (traceback or str(record.msg).endswith("gNMI is not implemented"))
+
+
+_SPOKEN_FOR: Final = _SpokenFor()

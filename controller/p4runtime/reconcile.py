@@ -1,0 +1,137 @@
+"""Replacing what a switch holds by what it should hold, with the fewest updates, in an order that is safe under
+traffic.
+
+An entry may refer to another: a member leads to its job, a job and a parent to a multicast group, a group to its
+replicas. So what refers is taken away first and put in last::
+
+    delete members, parents │ delete jobs │ write replicas, then groups │ write jobs │ write members, parents │ delete
+    the rest
+
+At no moment does a member lead to a job that is not there, nor a job to a group that is not there. The actual state
+is read back each time: applying a plan twice writes nothing the second time, and what anyone else changed is put
+right.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from ..errors import ControllerError
+from .entries import Entry, Group, Item, SwitchState
+from .session import SwitchSession
+from .tables import JOBS, MEMBERS, PARENTS
+
+
+@dataclass(frozen=True, slots=True)
+class Diff:
+    """What must happen to one switch. Empty (false) when it holds what it should."""
+
+    inserts: tuple[Item, ...] = ()
+    modifies: tuple[tuple[Item, Item], ...] = ()
+    """(is, should be)."""
+    deletes: tuple[Item, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.inserts or self.modifies or self.deletes)
+
+    def __len__(self) -> int:
+        """How many updates it takes."""
+        return len(self.inserts) + len(self.modifies) + len(self.deletes)
+
+    def __str__(self) -> str:
+        """One line per difference: `-` is there and should not be, `+` the reverse, `~` is there otherwise."""
+        lines = [f"- {item}" for item in self.deletes] + [f"+ {item}" for item in self.inserts]
+        lines += [f"~ {new}   (is: {str(old).split(' -> ', 1)[1]})" for old, new in self.modifies]
+        return "\n".join(lines)
+
+
+def difference(actual: SwitchState, desired: SwitchState) -> Diff:
+    """The least set of updates from one state to another. Default actions can only be modified."""
+    inserts: list[Item] = []
+    modifies: list[tuple[Item, Item]] = []
+    for key, item in desired.items.items():
+        old = actual.items.get(key)
+        if old is None and isinstance(item, Entry) and item.default:
+            old = Entry(item.table, (), (), default=True)
+        if old is None:
+            inserts.append(item)
+        elif old != item:
+            modifies.append((old, item))
+    deletes = [
+        item
+        for key, item in actual.items.items()
+        if key not in desired.items and not (isinstance(item, Entry) and item.default)
+    ]
+    return Diff(tuple(inserts), tuple(modifies), tuple(deletes))
+
+
+async def reconcile(session: SwitchSession, desired: SwitchState) -> Diff:
+    """Make the switch hold exactly `desired`; what was done. Raises ControllerError; a repeated call takes up where
+    it stopped.
+    """
+    diff = difference(await _read(session, desired), desired)
+    for stage in _stages(diff):
+        if stage:
+            await session.write(
+                deletes=stage.deletes, modifies=[new for _, new in stage.modifies], inserts=stage.inserts
+            )
+    return diff
+
+
+async def verify(session: SwitchSession, desired: SwitchState) -> Diff:
+    """Read the whole state back; what differs from `desired`."""
+    return difference(await _read(session, desired), desired)
+
+
+async def reconcile_all(
+    sessions: Mapping[str, SwitchSession], desired: Mapping[str, SwitchState]
+) -> Mapping[str, Diff]:
+    """`reconcile` every switch of the plan at once. All are tried; then the first error is raised, if any."""
+    if missing := desired.keys() - sessions.keys():
+        raise ControllerError(f"no session with {', '.join(sorted(missing))}, which the plan writes to")
+    names = sorted(desired)
+    results = await asyncio.gather(*(reconcile(sessions[n], desired[n]) for n in names), return_exceptions=True)
+    diffs: dict[str, Diff] = {}
+    for name, result in zip(names, results, strict=True):
+        if isinstance(result, BaseException):
+            raise result
+        diffs[name] = result
+    return diffs
+
+
+async def _read(session: SwitchSession, desired: SwitchState) -> SwitchState:
+    defaults = [item.table for item in desired.items.values() if isinstance(item, Entry) and item.default]
+    return await session.read(defaults)
+
+
+def _stages(diff: Diff) -> list[Diff]:
+    def of(table: str) -> Callable[[Item], bool]:
+        return lambda item: isinstance(item, Entry) and item.table == table
+
+    def is_group(item: Item) -> bool:
+        return isinstance(item, Group)
+
+    def leads(item: Item) -> bool:
+        return of(MEMBERS)(item) or of(PARENTS)(item)
+
+    def rest(item: Item) -> bool:
+        return not (leads(item) or of(JOBS)(item) or is_group(item))
+
+    def writes(wanted: Callable[[Item], bool]) -> Diff:
+        return Diff(tuple(filter(wanted, diff.inserts)), tuple(m for m in diff.modifies if wanted(m[1])))
+
+    def removes(wanted: Callable[[Item], bool]) -> Diff:
+        return Diff(deletes=tuple(filter(wanted, diff.deletes)))
+
+    return [
+        removes(leads),
+        removes(of(JOBS)),
+        writes(rest),
+        writes(is_group),
+        writes(of(JOBS)),
+        writes(leads),
+        removes(is_group),
+        removes(rest),
+    ]

@@ -1,0 +1,422 @@
+"""One P4Runtime session with one switch, through finsy.
+
+A `SwitchSession` speaks to an emulated switch as it would to a real one: stream, arbitration, pipeline configuration
+(only if the switch's cookie differs), batched writes, reads of the whole state, packets out and in::
+
+    async with SwitchSession("s1", "127.0.0.1:9559", device_id=1, pipeline=pipeline) as session:
+        await session.write(inserts=[...])
+        state = await session.read()
+
+A stream that breaks is opened again, with a growing pause between attempts, until the session ends; `openings` tells
+that it happened. Of several controllers the one with the highest election id is a switch's primary: only its session
+writes. When it goes, the next one is promoted, which counts as an opening.
+
+Every error is a `ControllerError` that names the switch, and for refused updates the table and entry. Source:
+P4Runtime Specification 1.5, sections 5 (arbitration), 8 (pipeline), 9 (entities), 11 (errors), 16.1 (packet I/O).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, TypeVar, cast
+
+import finsy as fy
+from finsy.p4client import P4ClientError
+from finsy.p4entity import P4Entity
+from finsy.p4schema import P4Schema
+from finsy.proto import p4i, p4r
+from google.protobuf import text_format
+
+from ..errors import ControllerError, NotPrimary, SwitchUnreachable, WriteRefused
+from .entities import as_entity, as_item
+from .entries import Item, SwitchState
+from .finsy_switch import FinsySwitch, in_words, new_switch
+
+BATCH_UPDATES: Final = 1000
+"""Most updates in one WriteRequest: well below gRPC's 4 MiB."""
+
+BUFFERED_PACKETS: Final = 65_536
+"""Packet-ins kept for whoever collects them; what exceeds them is dropped and counted as dropped."""
+
+ELECTION_ID: Final = 10
+"""Of a controller that is given none."""
+
+_FOR_PRIMARIES: Final = frozenset({"write", "send packets"})
+_FIRST_PAUSE_S: Final = 0.05
+_LONGEST_PAUSE_S: Final = 2.0
+_ADDRESS: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(\d{1,5})")
+_T = TypeVar("_T")
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """A compiled P4 program: P4Info in text format, and what the target loads (BMv2 JSON)."""
+
+    p4info: Path
+    blob: Path
+
+    def check(self) -> None:
+        """Raises ControllerError if a file is missing."""
+        for path in (self.p4info, self.blob):
+            if not path.is_file():
+                raise ControllerError(f"pipeline: no file {path}; compile the switch program first")
+
+    @property
+    def parsed(self) -> Path:
+        """The P4Info as finsy takes it: a message, though its options say Path. It would parse a path's text, which
+        takes long, for every switch."""
+        return cast(Path, _parse(self.p4info, self.p4info.stat().st_mtime_ns))
+
+
+@lru_cache(maxsize=8)
+def _parse(p4info: Path, modified_ns: int) -> p4i.P4Info:
+    return text_format.Parse(p4info.read_text("utf-8"), p4i.P4Info())
+
+
+@dataclass(frozen=True, slots=True)
+class PacketIn:
+    ingress_port: int
+    frame: bytes
+
+
+class SwitchSession:
+    """A session with one switch; an async context manager."""
+
+    def __init__(
+        self,
+        name: str,
+        address: str,
+        *,
+        device_id: int,
+        pipeline: Pipeline,
+        timeout_s: float = 5.0,
+        answer_s: float | None = None,
+        election_id: int = ELECTION_ID,
+        standby: bool = False,
+        patient: bool = False,
+    ) -> None:
+        """`address` is host:port. The connection, with what the switch needs to compile its program, ends within
+        `timeout_s` seconds, every later request within `answer_s`, or as many: whoever works with several switches
+        waits so long for one that hangs. With `standby` the session also opens while another controller is primary;
+        with `patient` while the switch does not answer, and its stream stands once it does. Without, either is an
+        error.
+
+        Raises SwitchUnreachable for an address that cannot be one, ControllerError for a missing pipeline file or an
+        election id that is not in 1…2¹²⁸ − 1.
+        """
+        match = _ADDRESS.fullmatch(address)
+        if match is None or not 0 < int(match[2]) < 65_536:
+            raise SwitchUnreachable(f'{name}: "{address}" is not a P4Runtime address; write it like 127.0.0.1:9559')
+        if not 0 < election_id < 1 << 128:
+            raise ControllerError(f"{name}: election id {election_id} is not in 1…2¹²⁸ − 1")
+        pipeline.check()
+        self.name = name
+        self.address = address
+        self.device_id = device_id
+        self.openings = 0
+        """How often this session has become the primary one of a switch that was ready: after each, the switch may
+        have started anew, or another controller may have written to it."""
+        self.deposed = False
+        """Whether another controller has been primary since this session was."""
+        self.packet_outs_sent = 0
+        self.packet_ins_received = 0
+        self.packet_ins_dropped = 0
+        self._connect_s = timeout_s
+        self._answer_s = timeout_s if answer_s is None else answer_s
+        self._pipeline = pipeline
+        self._election_id = election_id
+        self._standby = standby
+        self._patient = patient
+        self._packets: list[PacketIn] = []
+        self._changed = asyncio.Event()
+        self._broken = asyncio.Event()
+        self._reader: asyncio.Task[None] | None = None
+        self._keeper: asyncio.Task[None] | None = None
+        self._switch = self._new_switch()
+
+    def _new_switch(self) -> FinsySwitch:
+        options = fy.SwitchOptions(
+            p4info=self._pipeline.parsed,
+            p4blob=self._pipeline.blob,
+            device_id=self.device_id,
+            initial_election_id=self._election_id,
+        )
+        switch = new_switch(self.name, self.address, options)
+        switch.ee.on(fy.SwitchEvent.CHANNEL_READY, self._on_ready)
+        switch.ee.on(fy.SwitchEvent.CHANNEL_DOWN, self._on_down)
+        switch.ee.on(fy.SwitchEvent.BECOME_BACKUP, self._on_backup)
+        return switch
+
+    def _on_ready(self, switch: fy.Switch) -> None:
+        if switch.is_primary:
+            self.openings += 1
+        self._changed.set()
+
+    def _on_backup(self, switch: fy.Switch) -> None:
+        self.deposed = True
+        self._changed.set()
+
+    def _on_down(self, switch: fy.Switch) -> None:
+        self._broken.set()
+        self._changed.set()
+
+    @property
+    def is_up(self) -> bool:
+        """Whether the stream stands."""
+        return self._switch.is_up
+
+    @property
+    def is_primary(self) -> bool:
+        """Whether this session may write."""
+        return self._switch.is_up and self._switch.is_primary
+
+    @property
+    def schema(self) -> P4Schema:
+        return self._switch.p4info
+
+    async def __aenter__(self) -> SwitchSession:
+        try:
+            await self._open()
+        except SwitchUnreachable as error:
+            if not self._patient:
+                raise
+            _log.warning("%s; it is tried again", error)
+            self._broken.set()
+        self._keeper = self._watched(self._keep_open(), f"session with {self.name}")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.gather(self._keeper, return_exceptions=True)
+        await self._close()
+
+    async def until_primary(self) -> None:
+        """Wait until this session may write; for ever, if need be. What others have written until then is for the
+        caller to find out: `deposed` is forgotten.
+        """
+        while not self.is_primary:
+            self._changed.clear()
+            await self._changed.wait()
+        self.deposed = False
+
+    async def _open(self) -> None:
+        self._broken.clear()
+        await self._guard(self._switch.__aenter__(), "connect")
+        try:
+            if not self._switch.is_primary and not self._standby:
+                raise NotPrimary(
+                    f"{self.name} at {self.address}: another controller is primary, with election id "
+                    f"{self._switch.primary_id}; this one has {self._switch.election_id}. Stop the other one, or take "
+                    "a higher election id"
+                )
+            self.deposed |= self.openings > 0 and not self._switch.is_primary
+            self._reader = self._watched(self._receive(), f"packet-ins of {self.name}")
+            await asyncio.sleep(0)  # lets the reader open its queue before the first packet
+        except BaseException:
+            await self._switch.__aexit__(None, None, None)
+            raise
+
+    async def _close(self) -> None:
+        if self._reader is not None:
+            self._reader.cancel()
+            await asyncio.gather(self._reader, return_exceptions=True)
+            self._reader = None
+            await self._switch.__aexit__(None, None, None)
+
+    async def _keep_open(self) -> None:
+        """Open the stream again whenever it breaks."""
+        while True:
+            await self._broken.wait()
+            if self._reader is not None:
+                _log.warning("%s at %s: the stream broke; it is opened again when the switch answers", *self._who)
+            await self._close()
+            self._standby = True  # whoever took over meanwhile is not to be disturbed
+            pause_s, said = _FIRST_PAUSE_S, ""
+            while True:
+                self._switch = self._new_switch()
+                try:
+                    await self._open()
+                    break
+                except SwitchUnreachable as error:
+                    _log.debug("%s", error)
+                except ControllerError as error:
+                    if str(error) != said:
+                        _log.warning("%s; it is tried again", error)
+                    said = str(error)
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            _log.info("%s at %s: the stream stands again", *self._who)
+
+    def _watched(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        """A task for `work`, which never ends by itself; should it fail, that is said, and the stream begun anew."""
+
+        def at_end(task: asyncio.Task[None]) -> None:
+            if not task.cancelled() and (error := task.exception()) is not None:
+                _log.error("%s at %s: %s failed", *self._who, name, exc_info=error)
+                self._broken.set()
+
+        task = asyncio.create_task(work, name=name)
+        task.add_done_callback(at_end)
+        return task
+
+    @property
+    def _who(self) -> tuple[str, str]:
+        return self.name, self.address
+
+    async def write(
+        self, *, inserts: Iterable[Item] = (), modifies: Iterable[Item] = (), deletes: Iterable[Item] = ()
+    ) -> None:
+        """Write updates in batches: deletes, then modifies, then inserts; within a kind the switch may reorder.
+
+        A table's default action goes into `modifies`. Raises WriteRefused with every refused entry; what was not
+        refused has been written (P4Runtime: a batch continues on error).
+        """
+        for kind, items in (
+            (p4r.Update.DELETE, deletes),
+            (p4r.Update.MODIFY, modifies),
+            (p4r.Update.INSERT, inserts),
+        ):
+            updates = [(item, p4r.Update(type=kind, entity=self._encode(item))) for item in items]
+            for start in range(0, len(updates), BATCH_UPDATES):
+                await self._write_batch(updates[start : start + BATCH_UPDATES])
+
+    async def read(self, defaults: Sequence[str] = ()) -> SwitchState:
+        """All entries but constant ones, multicast groups, clone sessions, and the defaults of these tables."""
+        wanted: list[P4Entity] = [fy.P4TableEntry(), fy.P4MulticastGroupEntry(), fy.P4CloneSessionEntry()]
+        wanted += [fy.P4TableEntry(table, is_default_action=True) for table in defaults]
+        items: list[Item] = []
+
+        async def collect() -> None:
+            async for entity in cast(AsyncIterator[P4Entity], self._switch.read(wanted)):
+                if (item := as_item(entity, self.schema)) is not None:
+                    items.append(item)
+
+        await self._guard(collect(), "read its state")
+        return SwitchState.of(items)
+
+    async def read_counter(self, counter: str) -> tuple[int, ...]:
+        """Packets of every index of an indirect counter, such as `FabricIngress.drops`."""
+        cells: dict[int, int] = {}
+
+        async def collect() -> None:
+            counters = self._switch.read(fy.P4CounterEntry(counter))
+            async for entity in cast(AsyncIterator[fy.P4CounterEntry], counters):
+                if entity.index is not None:
+                    cells[entity.index] = 0 if entity.data is None else entity.data.packet_count
+
+        await self._guard(collect(), f"read counter {counter}")
+        return tuple(cells[index] for index in sorted(cells))
+
+    async def send(self, packets: Iterable[tuple[int, bytes]]) -> int:
+        """Send (egress port, frame) as packet-outs; how many. The stream acknowledges none."""
+        padding = {
+            field.name: 0
+            for field in self.schema.controller_packet_metadata["packet_out"].metadata
+            if field.name != "egress_port"
+        }
+        messages = [fy.P4PacketOut(frame, egress_port=port, **padding) for port, frame in packets]
+        await self._guard(self._switch.write(messages), "send packets")
+        self.packet_outs_sent += len(messages)
+        return len(messages)
+
+    def take_packets(self) -> list[PacketIn]:
+        """The packet-ins since the last call, in order of arrival."""
+        taken, self._packets = self._packets, []
+        return taken
+
+    async def drain(self, packet_ins: int, timeout_s: float = 5.0) -> None:
+        """Wait until this many packet-ins have come since the session began. Raises ControllerError if they do
+        not.
+        """
+        try:
+            async with asyncio.timeout(timeout_s):
+                while self.packet_ins_received < packet_ins:
+                    self._changed.clear()
+                    if not self._switch.is_up:
+                        raise SwitchUnreachable(
+                            f"{self.name} at {self.address}: the stream broke while packets were due"
+                        )
+                    await self._changed.wait()
+        except TimeoutError:
+            raise ControllerError(
+                f"{self.name}: {self.packet_ins_received} packet-ins arrived in {timeout_s:g} s, {packet_ins} were due"
+            ) from None
+
+    async def _receive(self) -> None:
+        async for packet in self._switch.read_packets(queue_size=BUFFERED_PACKETS):
+            self.packet_ins_received += 1
+            if len(self._packets) < BUFFERED_PACKETS:
+                self._packets.append(PacketIn(int(packet.metadata.get("ingress_port", 0)), packet.payload))
+            else:
+                self.packet_ins_dropped += 1
+            self._changed.set()
+
+    async def _write_batch(self, updates: Sequence[tuple[Item, p4r.Update]]) -> None:
+        try:
+            await self._guard(self._switch.write([update for _, update in updates]), "write", keep_details=True)
+        except P4ClientError as error:
+            refused = [
+                f"{p4r.Update.Type.Name(updates[at][1].type).lower()} {updates[at][0]}: "
+                f"{detail.message or detail.canonical_code.name}"
+                for at, detail in sorted(error.details.items())
+                if at < len(updates)
+            ]
+            raise WriteRefused(
+                f"{self.name}: {len(refused)} of {len(updates)} updates refused: " + "; ".join(refused)
+            ) from None
+
+    async def _guard(self, work: Awaitable[_T], what: str, *, keep_details: bool = False) -> _T:
+        """Bound the time of `work` and turn what it raises into one ControllerError."""
+        where, switch = f"{self.name} at {self.address}", self._switch
+        most_s = self._connect_s if what == "connect" else self._answer_s
+        try:
+            if what != "connect" and not self._switch.is_up:
+                _discard(work)
+                raise SwitchUnreachable(f"{where}: cannot {what}: the stream broke; is the switch still running?")
+            if what in _FOR_PRIMARIES and not self._switch.is_primary:
+                _discard(work)
+                raise NotPrimary(
+                    f"{where}: cannot {what}: the controller with election id {self._switch.primary_id} has taken over "
+                    f"from this one, which has {self._switch.election_id}"
+                )
+            async with asyncio.timeout(most_s):
+                return await work
+        except TimeoutError:
+            if what != "connect":  # the stream may look whole for long where packets get lost: begin it anew
+                self._broken.set()
+            raise SwitchUnreachable(f"{where}: cannot {what}: no answer within {most_s:g} s") from None
+        except asyncio.CancelledError:
+            if (task := asyncio.current_task()) is None or task.cancelling():
+                raise
+            broken = None if what != "connect" else switch.failure
+            raise in_words(broken, f"{where}: cannot {what}") from None
+        except P4ClientError as error:
+            if keep_details and error.details:
+                raise
+            raise in_words(error, f"{where}: cannot {what}") from None
+        except (ValueError, AssertionError, RuntimeError) as error:
+            # finsy's own for a stream at its end, an unknown table, or an exhausted election
+            raise in_words(error, f"{where}: cannot {what}") from None
+
+    def _encode(self, item: Item) -> p4r.Entity:
+        try:
+            return as_entity(item, self.schema).encode(self.schema)
+        except (ValueError, KeyError) as error:
+            raise ControllerError(f"{self.name}: {item}: does not fit the switch program: {error}") from None
+
+
+def _discard(work: Awaitable[object]) -> None:
+    if asyncio.iscoroutine(work):
+        work.close()

@@ -1,0 +1,151 @@
+"""The switches that a controller keeps: which of them it has lost, and what each is known to hold.
+
+A switch is lost once its session has been broken for longer than a lease. It comes back when its session does; what
+it then holds is read and put right. If something was missing there, the switch has started anew, and its registers
+are empty as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from ..errors import ControllerError
+from ..leases import Leases
+from .entries import SwitchState
+from .reconcile import Diff, reconcile
+from .session import SwitchSession
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Switches that have been lost, or have come back, since the last look."""
+
+    lost: frozenset[str]
+    back: frozenset[str]
+
+    def __bool__(self) -> bool:
+        return bool(self.lost or self.back)
+
+
+class Switches:
+    """All switches of one fabric, by name. `sessions` are open; whoever opened them closes them."""
+
+    def __init__(self, sessions: Mapping[str, SwitchSession], lease_ns: int | None, retry_ns: int, now_ns: int) -> None:
+        self.sessions = sessions
+        self.lost: frozenset[str] = frozenset()
+        self.troubles: dict[str, ControllerError] = {}
+        """Why a switch does not hold what it should."""
+        self._leases = Leases[str](lease_ns)
+        for name in sessions:
+            self._leases.renew(name, now_ns)
+        self._retry_ns = retry_ns
+        self._retry_at_ns: dict[str, int] = {}
+        self._written: dict[str, SwitchState] = {}
+        self._openings = {name: session.openings for name, session in sessions.items()}
+        self._reopened: set[str] = set()
+        self._restarted: set[str] = set()
+
+    def take_for_lost(self, names: Iterable[str]) -> None:
+        """These were lost when the controller died: they are until their session stands."""
+        self.lost = frozenset(name for name in names if name in self.sessions and not self.sessions[name].is_up)
+        for name in self.lost:
+            self._leases.end(name)
+
+    def look(self, now_ns: int) -> Change:
+        """Renew the leases of those whose session is up, and see whose have run out."""
+        back = set()
+        for name, session in self.sessions.items():
+            if session.openings != self._openings[name]:
+                self._openings[name] = session.openings
+                self._reopened.add(name)
+                self._forget(name)
+            if session.is_up:
+                self._leases.renew(name, now_ns)
+                if name in self.lost:
+                    back.add(name)
+        lost = frozenset(self._leases.expire(now_ns))
+        for name in lost:
+            self._forget(name)
+        self.lost = (self.lost | lost) - back
+        return Change(lost, frozenset(back))
+
+    async def write(
+        self, desired: Mapping[str, SwitchState], now_ns: int, again: Collection[str] = ()
+    ) -> Mapping[str, Diff]:
+        """Bring every switch that is there to what it should hold; what that took, by switch. Who cannot be brought
+        there has its reason in `troubles`, and is tried again by a later call; those in `again` by this one.
+        """
+        due = [
+            name
+            for name, state in desired.items()
+            if name not in self.lost
+            and self._written.get(name) != state
+            and (name in again or self._retry_at_ns.get(name, now_ns) <= now_ns)
+        ]
+        for name in due:  # until it is done, nobody knows what they hold
+            self._written.pop(name, None)
+        work = (reconcile(self.sessions[name], desired[name]) for name in due)
+        diffs: dict[str, Diff] = {}
+        for name, result in zip(due, await asyncio.gather(*work, return_exceptions=True), strict=True):
+            if isinstance(result, ControllerError):
+                if str(self.troubles.get(name)) != str(result):
+                    _log.warning("%s does not hold what it should: %s", name, result)
+                self.troubles[name] = result
+                self._retry_at_ns[name] = now_ns + self._retry_ns
+            elif isinstance(result, BaseException):
+                raise result
+            else:
+                diffs[name] = result
+                self._take(name, desired[name], result)
+        return diffs
+
+    @property
+    def out_of_reach(self) -> frozenset[str]:
+        """Those whose session is broken."""
+        return frozenset(name for name, session in self.sessions.items() if not session.is_up)
+
+    def trouble(self, names: Iterable[str]) -> str:
+        """Why some of these do not hold what they should; empty when all do."""
+        lost = [f"{name} is lost" for name in names if name in self.lost]
+        return "; ".join([*lost, *(str(self.troubles[name]) for name in names if name in self.troubles)])
+
+    def raise_trouble(self, names: Iterable[str]) -> None:
+        """Raise the first trouble of these switches, if there is any."""
+        for name in names:
+            if name in self.troubles:
+                raise self.troubles[name]
+
+    def forget(self) -> None:
+        """Take nothing for granted: the next `write` reads every switch."""
+        for name in self.sessions:
+            self._forget(name)
+
+    def take_restarted(self) -> frozenset[str]:
+        """The switches that have started anew since the last call, and hold their tables again."""
+        restarted, self._restarted = frozenset(self._restarted), set()
+        return restarted
+
+    @property
+    def deadline_ns(self) -> int | None:
+        """When a refused write is to be tried again; None: there is none."""
+        return min((at for name, at in self._retry_at_ns.items() if name not in self.lost), default=None)
+
+    def _forget(self, name: str) -> None:
+        self._written.pop(name, None)
+        self._retry_at_ns.pop(name, None)
+        self.troubles.pop(name, None)
+
+    def _take(self, name: str, state: SwitchState, diff: Diff) -> None:
+        self._written[name] = state
+        self._retry_at_ns.pop(name, None)
+        self.troubles.pop(name, None)
+        if name in self._reopened:
+            self._reopened.discard(name)
+            if diff:
+                _log.warning("%s had lost %d entries and is written anew", name, len(diff))
+                self._restarted.add(name)

@@ -1,0 +1,88 @@
+"""What a job is given of each switch's memory: aggregation slots, a multicast group, and the rids of its copies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from ...topologies.model import Topology
+from ...wire.aggregation import FAN_IN
+from ..errors import OutOfMemory
+from .slots import Pool
+
+LAST_RID: Final = 0xFFFF
+
+
+@dataclass(frozen=True, slots=True)
+class Allotment:
+    """What one job holds in one switch."""
+
+    slot_base: int
+    slots: int
+    group: int
+    """The job's own number: a switch is at most one node of a job, so group and job go together."""
+    first_rid: int
+    """Of `FAN_IN` rids, one per child bit."""
+
+
+class FabricMemory:
+    """The memory of all switches of a fabric. It is never given twice."""
+
+    def __init__(self, topology: Topology) -> None:
+        self._slots = {s.name: Pool(f"{s.name}: aggregation slots", s.slots) for s in topology.switches}
+        self._rids = {s.name: Pool(f"{s.name}: multicast rids", LAST_RID, first=1) for s in topology.switches}
+
+    def allot(self, job: int, switches: Iterable[str], slots: int) -> Mapping[str, Allotment]:
+        """S slots and 32 rids for the job in each of these switches; what it holds already it keeps.
+
+        All or nothing: raises OutOfMemory and leaves everything as it was.
+        """
+        allotments: dict[str, Allotment] = {}
+        fresh: list[str] = []
+        try:
+            for switch in switches:
+                if job not in self._slots[switch].allotments:
+                    fresh.append(switch)
+                base = self._slots[switch].allot(job, slots)
+                allotments[switch] = Allotment(base, slots, job, self._rids[switch].allot(job, FAN_IN))
+        except OutOfMemory:
+            self._release(job, fresh)
+            raise
+        return allotments
+
+    def take(self, job: int, allotments: Mapping[str, Allotment]) -> None:
+        """Give a job again what it held, by switch. Raises OutOfMemory where that is not free any more."""
+        for switch, held in allotments.items():
+            if switch not in self._slots:
+                raise OutOfMemory(f"job {job} held slots of {switch}, which this fabric does not have")
+            self._slots[switch].take(job, held.slot_base, held.slots)
+            self._rids[switch].take(job, held.first_rid, FAN_IN)
+
+    @property
+    def free_slots(self) -> Mapping[str, int]:
+        """By switch."""
+        return {switch: pool.free for switch, pool in self._slots.items()}
+
+    def held(self, job: int) -> Mapping[str, Allotment]:
+        """What a job holds, by switch."""
+        return {
+            switch: Allotment(*pool.allotments[job], job, self._rids[switch].allotments[job][0])
+            for switch, pool in self._slots.items()
+            if job in pool.allotments
+        }
+
+    def retain(self, job: int, switches: Iterable[str] = ()) -> None:
+        """Take back what the job holds in all other switches."""
+        self._release(job, self._slots.keys() - set(switches))
+
+    def jobs_that_fit(self, slots: int, own: int | None = None) -> Mapping[str, int]:
+        """By switch: how many more jobs of S slots it takes, given its gaps; the place that job `own` holds counts as
+        free.
+        """
+        return {name: pool.pieces(slots) + (own in pool.allotments) for name, pool in self._slots.items()}
+
+    def _release(self, job: int, switches: Iterable[str]) -> None:
+        for switch in switches:
+            self._slots[switch].release(job)
+            self._rids[switch].release(job)

@@ -1,0 +1,372 @@
+"""From a fabric, its routes and its jobs to everything that every switch should hold (docs/design.md §4.2). Pure.
+
+::
+
+    Topology, Routes ─────────────────────────▶ base_state(switch)  ─┐
+    JobSpec, Placement, generation, Allotments ─▶ job_plan ──────────┼─▶ fabric_state: one SwitchState per switch
+                                                    └▶ WorkerPlan, ServerPlan for the hosts
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from ...topologies.model import Endpoint, Node, Topology
+from ...topologies.routing import Routes
+from ...wire.aggregation import FAN_IN, GENERATIONS, MESSAGE_BYTES, NO_WINDOW_LIMIT
+from ...wire.control import Child, ServerPlan, WorkerPlan
+from ...wire.frames import DSCP_CONTROL, FRAME_HEADER_BYTES
+from ..errors import PlanError
+from ..p4runtime.entries import CloneSession, Group, Item, SwitchState, call, default_action, entry, mac_number
+from ..p4runtime.tables import (
+    CPU_PORT,
+    JOBS,
+    MARKING,
+    MEMBERS,
+    NODE_ADDRESS,
+    PARENTS,
+    PROBE_SINKS,
+    REPLICAS,
+    ROUTES,
+    TELEMETRY_NODE,
+    TRAFFIC_CLASS,
+)
+from ..placement import Placement
+from .memory import Allotment
+
+CONTROL_PRIORITY: Final = 7
+PROBE_SESSION: Final = 1
+_ROUND_BITS: Final = 8 * (FRAME_HEADER_BYTES + MESSAGE_BYTES)
+
+
+@dataclass(frozen=True, slots=True)
+class Marking:
+    """How switches bound their queues: W = ⌊(η·B + Q*)/N⌋, with B the port's rate times the round-trip time, in
+    packets.
+    """
+
+    queue_packets: int = 16
+    """Q*: the bound promised, and the depth at which a packet is marked."""
+    utilisation: float = 1.0
+    """η: the share of the bandwidth-delay product that may be in flight."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.queue_packets < 1 << 19 or not 0 < self.utilisation <= 1:
+            raise PlanError(
+                f"marking: queue_packets {self.queue_packets}, utilisation {self.utilisation}: "
+                "a queue bound is 1…524287 packets, a utilisation above 0 and at most 1"
+            )
+
+    def window(self, rate_bps: int, round_trip_ns: int, streams: int) -> int:
+        """W for each of N streams through a port; at least 1, for a stream without window would stand still."""
+        product = rate_bps * round_trip_ns * 1e-9 / _ROUND_BITS
+        window = math.floor((self.utilisation * product + self.queue_packets) / streams)
+        return min(max(window, 1), NO_WINDOW_LIMIT - 1)
+
+
+class FailurePolicy(Enum):
+    """What becomes of a job that loses a worker."""
+
+    CONTINUE = "continue"
+    """The others go on, as long as there are enough; weights keep means right."""
+    WAIT = "wait"
+    """The others pause until the worker is heard of again."""
+    ABORT = "abort"
+    """The job ends, and every host is told why."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """What is asked of the fabric for one job. Raises PlanError when it cannot be a job."""
+
+    job: int
+    workers: tuple[str, ...]
+    """Host names by rank, as at the job's start."""
+    server: str | None = None
+    """The parameter server's host; None: the root must be a switch."""
+    slots: int = 64
+    """S: a power of two."""
+    window: int = 32
+    """W ≤ S/2."""
+    gradient_bytes: int = 1 << 20
+    """What one worker's stream brings onto a link per iteration, headers included; placement weighs it against
+    latency.
+    """
+    policy: FailurePolicy = FailurePolicy.CONTINUE
+    least_workers: int = 1
+    """With fewer left, the job is aborted."""
+    spares: tuple[str, ...] = ()
+    """Hosts that can be the server in its stead, in this order."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.job <= 0xFFFF:
+            raise PlanError(f"job {self.job}: a job's number is 1…65535")
+        if not 2 <= self.slots <= 1 << 15 or self.slots.bit_count() != 1:
+            raise PlanError(f"job {self.job}: slots {self.slots} is not a power of two in 2…32768")
+        if not 1 <= self.window <= self.slots // 2:
+            raise PlanError(f"job {self.job}: window {self.window} is not in 1…{self.slots // 2}, half its slots")
+        hosts = [*self.workers, *([self.server] if self.server else []), *self.spares]
+        if not self.workers or len(set(hosts)) != len(hosts):
+            raise PlanError(f"job {self.job}: hosts {', '.join(hosts)}: one worker at least, and every host once")
+        if not 1 <= self.least_workers <= len(self.workers):
+            raise PlanError(
+                f"job {self.job}: least_workers {self.least_workers} is not in 1…{len(self.workers)}, its workers"
+            )
+        if self.spares and self.server is None:
+            raise PlanError(f"job {self.job}: spares {', '.join(self.spares)} for a server that it has not; name one")
+
+
+@dataclass(frozen=True, slots=True)
+class JobPlan:
+    """One job in one generation: what it puts into each switch, and what its hosts must know."""
+
+    spec: JobSpec
+    generation: int
+    placement: Placement
+    switches: Mapping[str, SwitchState]
+    """By switch in use."""
+    workers: Mapping[str, WorkerPlan]
+    server: ServerPlan | None
+    streams: Mapping[Endpoint, float]
+    """Copies of the gradient stream that each directed link carries, up and down, as equal-cost hashing shares
+    them on average: 0.5 where a stream takes this link or another. Endpoints of hosts are links too.
+    """
+    most_streams: Mapping[Endpoint, int]
+    """The same, but each stream counted on every link that it may take."""
+    round_trip_ns: int
+    """From the slowest worker to the root and back, in empty queues."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Tree:
+    """The placement with what it leaves implicit: children of every node, in order of their bits."""
+
+    children: Mapping[str, tuple[str, ...]]
+    parent: Mapping[str, str]
+
+
+def job_plan(
+    topology: Topology,
+    routes: Routes,
+    spec: JobSpec,
+    placement: Placement,
+    generation: int,
+    allotments: Mapping[str, Allotment],
+) -> JobPlan:
+    """Lay one job on the fabric. Workers that the placement leaves out are lost and get no plan.
+
+    Raises PlanError where the placement is no tree over the job's hosts, or asks too much of a node.
+    """
+    if not 0 < generation < GENERATIONS:
+        raise PlanError(f"job {spec.job}: generation {generation} is not in 1…{GENERATIONS - 1}")
+    tree = _tree(topology, spec, placement)
+    streams: dict[Endpoint, float] = {}
+    most_streams: dict[Endpoint, int] = {}
+    switches: dict[str, SwitchState] = {}
+    for node, children in tree.children.items():
+        for child in children:
+            for source, destination in ((child, node), (node, child)):
+                for link, share in routes.shares(source, destination).items():
+                    streams[link] = streams.get(link, 0.0) + share
+                    most_streams[link] = most_streams.get(link, 0) + 1
+        if topology.is_switch(node):
+            if node not in allotments or allotments[node].slots != spec.slots:
+                raise PlanError(f"job {spec.job}: {node} is used but has not been allotted {spec.slots} slots")
+            switches[node] = SwitchState.of(
+                _node_items(topology, routes, spec, generation, node, tree, allotments[node])
+            )
+    workers = {
+        name: WorkerPlan(
+            job=spec.job,
+            generation=generation,
+            rank=spec.workers.index(name),
+            workers=len(spec.workers),
+            aggregator=int(topology.node(node).address),
+            child_bit=1 << tree.children[node].index(name),
+            slots=spec.slots,
+            window=spec.window,
+        )
+        for name, node in placement.aggregators.items()
+    }
+    server = None
+    if spec.server is not None and placement.root == spec.server:
+        ranked = enumerate(tree.children[spec.server])
+        server = ServerPlan(
+            job=spec.job,
+            generation=generation,
+            slots=spec.slots,
+            children=tuple(Child(1 << bit, int(topology.node(name).address)) for bit, name in ranked),
+            workers=len(spec.workers),
+        )
+    round_trip_ns = max(_round_trip_ns(topology, routes, tree, worker) for worker in workers)
+    return JobPlan(spec, generation, placement, switches, workers, server, streams, most_streams, round_trip_ns)
+
+
+def base_state(topology: Topology, routes: Routes, switch: str) -> SwitchState:
+    """What a switch holds without any job, but for its marking: routes to all, its own address, classes,
+    telemetry.
+    """
+    own = topology.switch(switch)
+    items: list[Item] = [
+        entry(NODE_ADDRESS, {"dst_addr": int(own.address)}, call("to_node")),
+        entry(TRAFFIC_CLASS, {"dscp": DSCP_CONTROL}, call("set_class", priority=CONTROL_PRIORITY)),
+        default_action(TELEMETRY_NODE, call("identify", node_id=own.device_id)),
+        CloneSession(PROBE_SESSION, ((CPU_PORT, 0),)),
+    ]
+    for port, far in topology.neighbours(switch).items():
+        if topology.is_host(far.node):
+            items.append(entry(PROBE_SINKS, {"egress_port": port}, call("report", session=PROBE_SESSION)))
+    for node in topology.nodes:
+        if node.name != switch and routes.reaches(switch, node.name):
+            items.append(_route(topology, switch, node, routes.next_hops(switch, node.name)))
+    return SwitchState.of(items)
+
+
+def fabric_state(
+    topology: Topology,
+    bases: Mapping[str, SwitchState],
+    jobs: Iterable[JobPlan],
+    marking: Marking,
+) -> Mapping[str, SwitchState]:
+    """Everything that every switch should hold. `bases` are the `base_state`s, which change only with the fabric."""
+    jobs = tuple(jobs)
+    states: dict[str, SwitchState] = {}
+    for switch, base in bases.items():
+        parts = [base, *(job.switches[switch] for job in jobs if switch in job.switches)]
+        items = (item for part in parts for item in part.items.values())
+        states[switch] = SwitchState.of((*items, *_marking_items(topology, switch, jobs, marking)))
+    return states
+
+
+def _tree(topology: Topology, spec: JobSpec, placement: Placement) -> _Tree:
+    where = f"job {spec.job}: placement"
+    unknown = placement.aggregators.keys() - set(spec.workers)
+    if unknown or not placement.aggregators:
+        raise PlanError(f"{where} is for {', '.join(sorted(unknown)) or 'nobody'}; the workers are {spec.workers}")
+    parent: dict[str, str] = {**placement.aggregators, **placement.parents}
+    parent.pop(placement.root, None)
+    rank = {name: index for index, name in enumerate(spec.workers)}
+    order = sorted(parent, key=lambda n: (0, rank[n]) if n in rank else (1, topology.switch(n).device_id))
+    children: dict[str, list[str]] = {placement.root: []}
+    for name in order:
+        children.setdefault(parent[name], []).append(name)
+    for node, mine in children.items():
+        if not topology.is_switch(node) and not (node == spec.server == placement.root):
+            raise PlanError(f"{where} makes {node} aggregate; only switches and the root server {spec.server} can")
+        if not mine:
+            raise PlanError(f"{where} uses {node} as root, but nothing leads to it")
+        if len(mine) > FAN_IN:
+            raise PlanError(f"{where} gives {node} {len(mine)} children; a node takes at most {FAN_IN}: add a level")
+        if node != placement.root and node not in parent:
+            raise PlanError(f"{where} gives {node} no parent, and the root is {placement.root}")
+    for name in parent:
+        if name not in rank and name not in children:
+            raise PlanError(f"{where} gives {name} a parent but no children; leave it out")
+        _check_reaches_root(where, name, parent, placement.root)
+    return _Tree({node: tuple(mine) for node, mine in children.items()}, parent)
+
+
+def _check_reaches_root(where: str, name: str, parent: Mapping[str, str], root: str) -> None:
+    node, seen = name, [name]
+    while node != root:
+        node = parent[node]
+        if node in seen:
+            raise PlanError(f"{where} goes in a circle: {' → '.join([*seen, node])}; it must end at the root {root}")
+        seen.append(node)
+
+
+def _node_items(
+    topology: Topology,
+    routes: Routes,
+    spec: JobSpec,
+    generation: int,
+    node: str,
+    tree: _Tree,
+    allotment: Allotment,
+) -> list[Item]:
+    """One switch's entries for one job."""
+    children = tree.children[node]
+    own = topology.switch(node)
+    now = {"job": spec.job, "generation": generation}
+    room = {
+        "slot_base": allotment.slot_base,
+        "slots": allotment.slots,
+        "children": (1 << len(children)) - 1,
+    }
+    items: list[Item] = []
+    copies: list[tuple[int, int]] = []
+    for index, name in enumerate(children):
+        child = topology.node(name)
+        for port in _arrivals(topology, routes, name, node):
+            match = {**now, "contributors": 1 << index, "ingress_port": port, "src_addr": int(child.address)}
+            items.append(entry(MEMBERS, match, call("accept")))
+        # copies leave by one of the equal-cost ports, children in turn
+        ports = routes.next_hops(node, name)
+        port, rid = ports[index % len(ports)], allotment.first_rid + index
+        copies.append((port, rid))
+        next_mac = mac_number(topology.node(topology.peer(Endpoint(node, port)).node).mac)
+        deliver = call("deliver", dst_addr=int(child.address), src_mac=mac_number(own.mac), dst_mac=next_mac)
+        items.append(entry(REPLICAS, {"egress_rid": rid}, deliver))
+    items.append(Group(allotment.group, tuple(sorted(copies))))
+    if (above := tree.parent.get(node)) is None:
+        items.append(entry(JOBS, now, call("switch_root", **room, group=allotment.group)))
+        return items
+    parent = topology.node(above)
+    bit = 1 << tree.children[above].index(node)
+    items.append(entry(JOBS, now, call("inner_node", **room, parent=int(parent.address), parent_bit=bit)))
+    for port in _arrivals(topology, routes, above, node):
+        match = {**now, "ingress_port": port, "src_addr": int(parent.address)}
+        items.append(entry(PARENTS, match, call("replicate", group=allotment.group)))
+    return items
+
+
+def _arrivals(topology: Topology, routes: Routes, source: str, switch: str) -> list[int]:
+    """The ports of a switch through which packets of a node to it may come."""
+    return sorted(far.port for far in map(topology.peer, routes.shares(source, switch)) if far.node == switch)
+
+
+def _route(topology: Topology, switch: str, destination: Node, ports: Sequence[int]) -> Item:
+    source = mac_number(topology.switch(switch).mac)
+    hops = [
+        call("forward", port=p, src_mac=source, dst_mac=mac_number(topology.node(far.node).mac))
+        for p, far in ((p, topology.peer(Endpoint(switch, p))) for p in ports)
+    ]
+    return entry(ROUTES, {"dst_addr": (int(destination.address), 32)}, *hops)
+
+
+def _marking_items(topology: Topology, switch: str, jobs: Sequence[JobPlan], marking: Marking) -> list[Item]:
+    """Marking of every port. N counts each stream that may take the port, for a bound must hold wherever hashing
+    goes.
+    """
+    items: list[Item] = []
+    for port in topology.neighbours(switch):
+        link = Endpoint(switch, port)
+        crossing = [job for job in jobs if link in job.most_streams]
+        window = NO_WINDOW_LIMIT
+        if crossing:
+            streams = sum(job.most_streams[link] for job in crossing)
+            round_trip_ns = min(job.round_trip_ns for job in crossing)
+            window = marking.window(topology.link_at(link).rate_bps, round_trip_ns, streams)
+        bound = call("bound_queue", threshold=marking.queue_packets, window=window)
+        items.append(entry(MARKING, {"egress_port": port}, bound))
+    return items
+
+
+def _round_trip_ns(topology: Topology, routes: Routes, tree: _Tree, worker: str) -> int:
+    """Propagation and store-and-forward of one round from a worker to the root and back, along the first of
+    equals.
+    """
+    total, node = 0, worker
+    while (above := tree.parent.get(node)) is not None:
+        for start, end in ((node, above), (above, node)):
+            while start != end:
+                link = Endpoint(start, 0 if topology.is_host(start) else routes.next_hops(start, end)[0])
+                cable = topology.link_at(link)
+                total += cable.delay_ns + _ROUND_BITS * 1_000_000_000 // cable.rate_bps
+                start = topology.peer(link).node
+        node = above
+    return total

@@ -1,0 +1,221 @@
+"""Where a job can be summed as the fabric is now: its memory, its routes without what is lost, and what to do where
+the strategy finds no place.
+
+    asked for ─▶ the strategy's placement ─┬─▶ taken
+                                           └─ no room ─▶ fewer slots ─▶ the server with as few switches as its
+                                                           fan-in allows, or any switch as root
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ...topologies.errors import TopologyError
+from ...topologies.model import Endpoint, Topology
+from ...topologies.routing import Routes
+from ...wire.aggregation import FAN_IN
+from ..errors import ControllerError, OutOfMemory, PlanError
+from ..placement import Placement, PlacementError, Problem, fitted, should_move
+from ..placement.strategies import Agg, Strategy
+from ..telemetry.link_state import Snapshot
+from .generations import History
+from .memory import Allotment, FabricMemory
+from .plan import JobPlan, JobSpec, job_plan
+
+LEAST_SHARE: Final = 8
+"""A job may be given this fraction of the slots that it asked for, and no less."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What a job is given."""
+
+    spec: JobSpec
+    """As asked for, but for slots and window."""
+    placement: Placement
+    note: str = ""
+    """What it is not given as asked for, and why."""
+
+
+class Planner:
+    """The fabric as jobs may use it now."""
+
+    def __init__(self, topology: Topology, routes: Routes, strategy: Strategy, seed: int) -> None:
+        """`seed` is for strategies that draw."""
+        self.topology = topology
+        self.memory = FabricMemory(topology)
+        self.routes = routes
+        self.strategy = strategy
+        self.histories: dict[int, History] = {}
+        """By job number, of jobs that run or have run."""
+        self.out_of_reach: frozenset[str] = frozenset()
+        """Switches that cannot be written to now: jobs that are placed do not use them, those that do stay."""
+        self._lost: frozenset[str] = frozenset()
+        self._rng = random.Random(seed)
+
+    def follow(self, down: Collection[Endpoint], lost: Collection[str]) -> None:
+        """Do without these links and switches from now on."""
+        self._lost = frozenset(lost)
+        dead = {Endpoint(name, port) for name in self._lost for port in self.topology.neighbours(name)}
+        self.routes = Routes(self.topology, down=frozenset(down) | dead)
+
+    # --- placing ---
+
+    def grant(self, spec: JobSpec, links: Snapshot) -> Grant:
+        """Place a new job: as asked for if possible, else with fewer slots in the switches, else without them.
+
+        Raises PlanError or PlacementError when no way is left.
+        """
+        placement = self._attempt(spec, spec.workers, links)
+        if isinstance(placement, Placement) and (_switches(placement, spec) or not self._is_full(spec.slots)):
+            return Grant(spec, placement, placement.note)
+        tight = (
+            str(placement)
+            if isinstance(placement, ControllerError)
+            else (f"no switch that could help has {spec.slots} slots free in one piece")
+        )
+        ideal = self._attempt(spec, spec.workers, links, everywhere=True)
+        if isinstance(ideal, Placement) and not _switches(ideal, spec):
+            return Grant(spec, ideal, ideal.note)
+        slots = spec.slots // 2
+        while slots >= max(2, spec.slots // LEAST_SHARE):
+            smaller = replace(spec, slots=slots, window=min(spec.window, slots // 2))
+            placement = self._attempt(smaller, spec.workers, links)
+            if isinstance(placement, Placement) and _switches(placement, spec):
+                short = f"{slots} slots and a window of {smaller.window} instead of {spec.slots} and {spec.window}"
+                return Grant(smaller, placement, _also(f"{short}: {tight}", placement))
+            slots //= 2
+        placement, note = self._fall_back(spec, spec.workers, links, tight)
+        return Grant(spec, placement, note)
+
+    def place(self, spec: JobSpec, workers: tuple[str, ...], links: Snapshot) -> tuple[Placement, str]:
+        """Where a running job can go on with these workers, and what is worse there than it should be.
+
+        Raises PlacementError when it can go nowhere.
+        """
+        placement = self._attempt(spec, workers, links)
+        if isinstance(placement, Placement):
+            return placement, placement.note
+        return self._fall_back(spec, workers, links, str(placement))
+
+    def better(self, plan: JobPlan, workers: tuple[str, ...], links: Snapshot, gain: float) -> Placement | None:
+        """The strategy's placement, if it is predicted to be faster than the plan's by more than the share `gain`.
+
+        Raises PlacementError where the strategy finds none.
+        """
+        problem = self.problem(plan.spec, workers, links)
+        proposed = self.strategy.place(problem, self._rng)
+        return proposed if should_move(plan.placement, proposed, problem, gain) else None
+
+    def problem(self, spec: JobSpec, workers: tuple[str, ...], links: Snapshot, everywhere: bool = False) -> Problem:
+        """`everywhere`: as if all switches were empty."""
+        room = self.memory.jobs_that_fit(spec.slots, own=spec.job)
+        barred = self._lost | self.out_of_reach | {name for name in room if not self.history(spec.job).may_use(name)}
+        return Problem(
+            routes=self.routes,
+            workers=workers,
+            server=spec.server,
+            gradient_bytes=spec.gradient_bytes,
+            loads=links.loads,
+            room={name: 0 if name in barred else 1 if everywhere else count for name, count in room.items()},
+        )
+
+    def history(self, job: int) -> History:
+        """Of this job's number."""
+        return self.histories.setdefault(job, History())
+
+    def cut_off(self, spec: JobSpec, workers: Sequence[str]) -> tuple[str, ...]:
+        """The workers that no route leads to from the server; without one, from the largest group of workers."""
+        if spec.server is not None:
+            return tuple(w for w in workers if not self.routes.reaches(w, spec.server))
+        groups = [tuple(w for w in workers if self.routes.reaches(w, start)) for start in workers]
+        largest = max(groups, key=len, default=())
+        return tuple(w for w in workers if w not in largest)
+
+    def stands(self, placement: Placement, spec: JobSpec, workers: Collection[str]) -> bool:
+        """Whether a placement can still be used, by these workers."""
+        nodes = {*placement.aggregators.values(), *placement.parents, placement.root}
+        return (
+            placement.aggregators.keys() == set(workers)
+            and (placement.root == spec.server or self.topology.is_switch(placement.root))
+            and not nodes & self._lost
+            and all(self.routes.reaches(a, b) and self.routes.reaches(b, a) for a, b in placement.edges)
+        )
+
+    def plan(self, spec: JobSpec, placement: Placement, generation: int) -> JobPlan:
+        """Lay a job on the fabric, in memory that it gets, or has already.
+
+        Raises PlanError (OutOfMemory when a switch is full) where it cannot be.
+        """
+        used = {*placement.aggregators.values(), *placement.parents, placement.root}
+        switches = [s.name for s in self.topology.switches if s.name in used]
+        if old := [name for name in switches if not self.history(spec.job).may_use(name)]:
+            raise PlanError(
+                f"job {spec.job}: {', '.join(old)} may still hold rounds of so long ago that they would pass for "
+                "present ones; use other switches"
+            )
+        return self.lay(spec, placement, generation, self.memory.allot(spec.job, switches, spec.slots))
+
+    def lay(self, spec: JobSpec, placement: Placement, generation: int, allotments: Mapping[str, Allotment]) -> JobPlan:
+        """Lay a job on the fabric in memory that it has. Raises PlanError where it cannot be."""
+        try:
+            return job_plan(self.topology, self.routes, spec, placement, generation, allotments)
+        except TopologyError as error:
+            raise PlanError(f"job {spec.job}: {error}") from None
+
+    def _attempt(
+        self, spec: JobSpec, workers: tuple[str, ...], links: Snapshot, everywhere: bool = False
+    ) -> Placement | ControllerError:
+        if cut_off := self.cut_off(spec, workers):
+            return PlacementError(
+                f"job {spec.job}: no way to {', '.join(cut_off)} without the links and switches that are down"
+            )
+        problem = self.problem(spec, workers, links, everywhere)
+        try:
+            placement = self.strategy.place(problem, self._rng)
+        except ControllerError as error:
+            return error
+        except TopologyError as error:
+            return PlacementError(f"job {spec.job}: {error}")
+        used = {*placement.aggregators.values(), *placement.parents, placement.root}
+        full = [name for name in sorted(used) if self.topology.is_switch(name) and not problem.takes(name)]
+        if full:
+            return OutOfMemory(f"job {spec.job}: {', '.join(full)} have no {spec.slots} slots free in one piece")
+        return placement
+
+    def _is_full(self, slots: int) -> bool:
+        """Whether some switch that has memory has none for so many slots."""
+        room = self.memory.jobs_that_fit(slots)
+        return any(not room[s.name] for s in self.topology.switches if s.slots and s.name not in self._lost)
+
+    def _fall_back(self, spec: JobSpec, workers: tuple[str, ...], links: Snapshot, tight: str) -> tuple[Placement, str]:
+        try:
+            if self.cut_off(spec, workers):
+                raise PlacementError(tight)
+            problem = self.problem(spec, workers, links)
+            placement = Agg().place(problem, self._rng) if spec.server is None else fitted(problem, {})
+        except ControllerError as error:
+            raise PlacementError(tight if str(error) in tight else f"{tight}; and otherwise {error}") from None
+        except TopologyError as error:
+            raise PlacementError(f"job {spec.job}: {error}") from None
+        if spec.server is None:
+            where = f"with {placement.root} as root"
+        elif placement.parents:
+            where = (
+                f"at its server {spec.server} and in {', '.join(placement.parents)}, since it takes {FAN_IN} children"
+            )
+        else:
+            where = f"at its server {spec.server} alone"
+        return placement, _also(f"summed {where}: {tight}", placement)
+
+
+def _switches(placement: Placement, spec: JobSpec) -> bool:
+    """Whether any switch sums."""
+    return placement.root != spec.server or bool(placement.parents)
+
+
+def _also(note: str, placement: Placement) -> str:
+    return f"{note}; {placement.note}" if placement.note else note

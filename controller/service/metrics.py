@@ -1,0 +1,159 @@
+"""What the controller knows, for Prometheus: links, queues and their ages, switches, jobs, generations, moves, leases.
+
+Everything is read at the moment of a scrape, in the controller's own event loop, so a figure is never half of a
+change. `text` gives the page, `serve` puts it on a port.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Metric, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.registry import Collector
+
+from ..controller import Controller
+from ..errors import ControllerError
+
+_REQUEST_BYTES: Final = 8_192
+_REQUEST_S: Final = 5.0
+
+
+class _Reading(Collector):
+    """One controller at one time."""
+
+    def __init__(self, controller: Controller, now_ns: int) -> None:
+        self._controller = controller
+        self._now_ns = now_ns
+
+    def collect(self) -> Iterable[Metric]:
+        yield from self._links()
+        yield from self._switches()
+        yield from self._jobs()
+
+    def _links(self) -> Iterable[Metric]:
+        controller = self._controller
+        snapshot = controller.telemetry.snapshot(self._now_ns)
+        names = ("link",)
+        load = GaugeMetricFamily("weir_link_load_ratio", "Traffic as a share of the link's rate", labels=names)
+        rate = GaugeMetricFamily("weir_link_bits_per_second", "Traffic on the link", labels=names)
+        queue = GaugeMetricFamily("weir_link_queue_packets", "Depth of the egress queue", labels=names)
+        latency = GaugeMetricFamily("weir_link_hop_latency_seconds", "From ingress to egress", labels=names)
+        loss = GaugeMetricFamily("weir_link_probe_loss_ratio", "Of the least lossy probe over the link", labels=names)
+        age = GaugeMetricFamily("weir_link_report_age_seconds", "Since the newest report's probe left", labels=names)
+        stale = GaugeMetricFamily("weir_link_stale", "1: placement uses the last good values", labels=names)
+        for link, view in snapshot.links.items():
+            label = [str(link)]
+            load.add_metric(label, view.background_bps / controller.topology.link_at(link).rate_bps)
+            rate.add_metric(label, view.background_bps)
+            queue.add_metric(label, view.queue_packets)
+            latency.add_metric(label, view.latency_us / 1e6)
+            loss.add_metric(label, view.loss)
+            if view.age_ns is not None:
+                age.add_metric(label, view.age_ns / 1e9)
+            stale.add_metric(label, float(link in snapshot.stale))
+        yield from (load, rate, queue, latency, loss, age, stale)
+        down = GaugeMetricFamily("weir_links_down", "Directed links between switches that let no probe through")
+        down.add_metric([], len(controller.links_down))
+        rejected = CounterMetricFamily("weir_packet_ins_rejected", "Packet-ins that were no probe of ours")
+        rejected.add_metric([], controller.telemetry.rejected)
+        yield from (down, rejected)
+
+    def _switches(self) -> Iterable[Metric]:
+        controller, names = self._controller, ("switch",)
+        up = GaugeMetricFamily("weir_switch_session_up", "1: this controller may write to it", labels=names)
+        lost = GaugeMetricFamily("weir_switch_lost", "1: its lease has run out", labels=names)
+        free = GaugeMetricFamily("weir_switch_slots_free", "Aggregation slots that no job has", labels=names)
+        opened = CounterMetricFamily("weir_switch_session_openings", "Sessions begun with it", labels=names)
+        outs = CounterMetricFamily("weir_switch_packet_outs", "Packets sent to it", labels=names)
+        ins = CounterMetricFamily("weir_switch_packet_ins", "Packets received from it", labels=names)
+        free_slots = controller.memory.free_slots
+        for name, session in controller.sessions.items():
+            up.add_metric([name], float(session.is_primary))
+            lost.add_metric([name], float(name in controller.lost_switches))
+            free.add_metric([name], free_slots[name])
+            opened.add_metric([name], session.openings)
+            outs.add_metric([name], session.packet_outs_sent)
+            ins.add_metric([name], session.packet_ins_received)
+        yield from (up, lost, free, opened, outs, ins)
+
+    def _jobs(self) -> Iterable[Metric]:
+        controller, names = self._controller, ("job",)
+        states = controller.states
+        running = GaugeMetricFamily("weir_jobs", "Jobs that run")
+        running.add_metric([], len(states))
+        generation = GaugeMetricFamily("weir_job_generation", "1 to 255, then 1 again", labels=names)
+        workers = GaugeMetricFamily("weir_job_workers", "Workers that take part", labels=names)
+        rounds = GaugeMetricFamily("weir_job_rounds_per_second", "Of the slowest worker", labels=names)
+        moving = GaugeMetricFamily("weir_job_moving", "1: on its way to another generation", labels=names)
+        silent = GaugeMetricFamily("weir_job_silent_workers", "Workers that the job waits for", labels=names)
+        streams = GaugeMetricFamily("weir_job_link_streams", "Streams on all links, up and down", labels=names)
+        for number, job in states.items():
+            label = [str(number)]
+            generation.add_metric(label, job.plan.generation)
+            workers.add_metric(label, len(job.active))
+            rounds.add_metric(label, job.rounds_per_second)
+            moving.add_metric(label, float(job.move is not None))
+            silent.add_metric(label, len(job.silent))
+            streams.add_metric(label, sum(job.plan.streams.values()))
+        yield from (running, generation, workers, rounds, moving, silent, streams)
+        counts = controller.counts
+        for name, what, count in (
+            ("admitted", "Jobs admitted", counts.admitted),
+            ("aborted", "Jobs aborted", counts.aborted),
+            ("moves", "Moves begun", counts.moves),
+            ("leases_expired", "Leases of hosts that ran out", counts.leases_expired),
+        ):
+            family = CounterMetricFamily(f"weir_{'jobs_' if name in ('admitted', 'aborted') else ''}{name}", what)
+            family.add_metric([], count)
+            yield family
+        leases = GaugeMetricFamily("weir_leases", "Leases of hosts in force")
+        leases.add_metric([], counts.leases)
+        yield leases
+
+
+def text(controller: Controller, now_ns: int) -> bytes:
+    """The page, in Prometheus' text format. `now_ns`: on the clock that the controller is driven by."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Reading(controller, now_ns))
+    return generate_latest(registry)
+
+
+@asynccontextmanager
+async def serve(
+    controller: Controller, clock: Callable[[], int], port: int, host: str = "127.0.0.1"
+) -> AsyncIterator[int]:
+    """Serve the page at `/metrics` to whoever asks, in this event loop; gives the port, which 0 leaves open.
+
+    Raises ControllerError for a port that cannot be had.
+    """
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(_REQUEST_S):
+                request = await reader.readuntil(b"\r\n\r\n")
+                method, path, *_ = request.split(b" ", 2)
+                if method != b"GET" or path.split(b"?")[0] not in (b"/metrics", b"/"):
+                    status, kind, body = "404 Not Found", "text/plain", b"ask for /metrics\n"
+                else:
+                    status, kind, body = "200 OK", CONTENT_TYPE_LATEST, text(controller, clock())
+                head = f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
+                writer.write(f"{head}Connection: close\r\n\r\n".encode() + body)
+                await writer.drain()
+        except (TimeoutError, ValueError, ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            pass  # whoever does not ask in HTTP gets no answer
+        finally:
+            writer.close()
+
+    try:
+        server = await asyncio.start_server(answer, host, port, limit=_REQUEST_BYTES)
+    except OSError as error:
+        raise ControllerError(
+            f"metrics: cannot listen on {host}:{port}: {error.strerror}; choose another port"
+        ) from None
+    async with server:
+        yield int(server.sockets[0].getsockname()[1])

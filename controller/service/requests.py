@@ -1,0 +1,87 @@
+"""Operators' requests and their answers, between the control service's messages and what the controller knows. Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ...topologies.model import Topology
+from ...wire import control_pb2 as pb
+from ...wire.control_messages import to_host
+from ..errors import PlanError
+from ..jobs.registry import server_plan
+from ..planning.plan import FailurePolicy, JobPlan, JobSpec
+from .seats import JobSeats
+
+_DEFAULT_SLOTS: Final = 64
+_DEFAULT_GRADIENT_BYTES: Final = 1 << 20
+
+_POLICIES: Final = {
+    pb.CONTINUE: FailurePolicy.CONTINUE,
+    pb.WAIT: FailurePolicy.WAIT,
+    pb.ABORT: FailurePolicy.ABORT,
+}
+_POLICY_NUMBERS: Final = {policy: number for number, policy in _POLICIES.items()}
+
+
+def job_spec(request: pb.RegisterRequest, number: int, topology: Topology) -> JobSpec:
+    """The job that is asked for. Raises PlanError or TopologyError where no such job can be."""
+    slots = request.slots or _DEFAULT_SLOTS
+    if request.policy not in _POLICIES:
+        raise PlanError(f"job {number}: policy {request.policy} is none; there are {', '.join(pb.Policy.keys())}")
+    for host in [*request.workers, *([request.server] if request.server else []), *request.spares]:
+        topology.host(host)
+    return JobSpec(
+        number,
+        tuple(request.workers),
+        request.server or None,
+        slots,
+        request.window or slots // 2,
+        request.gradient_bytes or _DEFAULT_GRADIENT_BYTES,
+        policy=_POLICIES[request.policy],
+        least_workers=request.least_workers or 1,
+        spares=tuple(request.spares),
+    )
+
+
+def registration(plan: JobPlan, seats: JobSeats, note: str) -> pb.Registration:
+    """What whoever registers a job is told."""
+    return pb.Registration(
+        job=seats.job,
+        seats=[pb.Seat(host=seat.host, rank=seat.rank, token=seat.token) for seat in seats.seats.values()],
+        slots=plan.spec.slots,
+        window=plan.spec.window,
+        note=note,
+    )
+
+
+def job_state(plan: JobPlan, seats: JobSeats, waiting_for: str, now_ns: int) -> pb.JobState:
+    """What a list of jobs says of one."""
+    hosts = [
+        pb.HostState(
+            host=seat.host,
+            rank=seat.rank,
+            attending=seat.stream is not None,
+            rounds=seat.rounds,
+            silent_seconds=-1.0 if seat.heard_ns is None else (now_ns - seat.heard_ns) / 1e9,
+        )
+        for seat in seats.seats.values()
+    ]
+    return pb.JobState(
+        job=seats.job,
+        generation=plan.generation,
+        hosts=hosts,
+        switches=sorted(plan.switches),
+        slots=plan.spec.slots,
+        window=plan.spec.window,
+        policy=_POLICY_NUMBERS[plan.spec.policy],
+        rounds=min((seats.seats[host].rounds for host in plan.workers), default=0),
+        waiting_for=waiting_for,
+    )
+
+
+def first_messages(plan: JobPlan) -> dict[str, pb.ToHost]:
+    """What a job's hosts are told at its start, by host."""
+    plans = {host: to_host(worker) for host, worker in plan.workers.items()}
+    if plan.spec.server is not None:
+        plans[plan.spec.server] = to_host(server_plan(plan))
+    return plans

@@ -1,0 +1,98 @@
+"""Which links between switches are down: one probe over each, told apart from telemetry's by its index. Pure.
+
+Telemetry's probes cross several links each, so that a lost one accuses them all. These cross one link, from a
+packet-out through its port to the loopback address behind it, whatever the routes are; so a link that is down is seen
+coming back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Final
+
+from ...topologies.model import Endpoint, Topology
+from .probes import PAYLOAD_BYTES, Probe, ProbeFrames, payload_of
+
+FIRST_INDEX: Final = 1 << 31
+"""Of these probes; telemetry's have lower ones."""
+_PROBES_IN_A_LEASE: Final = 4
+_BACK_AFTER: Final = 4
+"""A link that was down is up again after so many answers in a row."""
+
+
+class LinkWatch:
+    """Every link from switch to switch, each direction by itself."""
+
+    def __init__(self, topology: Topology, lease_ns: int | None, now_ns: int) -> None:
+        """None: no link is ever taken for down."""
+        self.down: frozenset[Endpoint] = frozenset()
+        """Both ends of every link that is down, in one direction at least."""
+        self.deadline_ns: int | None = None if lease_ns is None else now_ns
+        """When the next probes are due."""
+        self._topology = topology
+        self._lease_ns = lease_ns or 0
+        self._period_ns = max(self._lease_ns // _PROBES_IN_A_LEASE, 1)
+        self._probes = [
+            Probe(index, link.node, link.port, topology.peer(link).node, (link,))
+            for index, link in enumerate(
+                link
+                for link in topology.directed_links
+                if topology.is_switch(link.node) and topology.is_switch(topology.peer(link).node)
+            )
+        ]
+        self._frames = ProbeFrames(topology, self._probes)
+        self._sequence = 0
+        self._heard_ns = [now_ns] * len(self._probes)
+        self._in_a_row = [_BACK_AFTER] * len(self._probes)
+
+    def take_for_down(self, links: Collection[Endpoint], now_ns: int) -> None:
+        """These were down when the controller died: they are until they answer."""
+        for probe in self._probes if self.deadline_ns is not None else ():
+            if probe.certain[0] in links:
+                self._heard_ns[probe.index], self._in_a_row[probe.index] = now_ns - self._lease_ns, 0
+        self.look(now_ns)
+
+    @staticmethod
+    def owns(frame: bytes) -> bool:
+        """Whether a packet-in is one of these probes."""
+        return len(frame) >= PAYLOAD_BYTES and payload_of(frame)[0] >= FIRST_INDEX
+
+    def receive(self, frame: bytes, now_ns: int) -> None:
+        """One of these probes has come through; what cannot be one is left out."""
+        index, sequence = payload_of(frame)
+        at = index - FIRST_INDEX
+        if at < len(self._probes) and self._sequence - 2 * _PROBES_IN_A_LEASE <= sequence < self._sequence:
+            gap = now_ns - self._heard_ns[at] > 2 * self._period_ns
+            self._in_a_row[at] = 1 if gap else self._in_a_row[at] + 1
+            self._heard_ns[at] = now_ns
+
+    def send(self, now_ns: int, without: Collection[str]) -> Iterator[tuple[str, int, bytes]]:
+        """(switch, egress port, frame) of all probes, if they are due. `without`: switches that cannot be spoken to, so
+        that nothing is known of their links, which stay as they are.
+        """
+        if self.deadline_ns is None or now_ns < self.deadline_ns:
+            return
+        self.deadline_ns = now_ns + self._period_ns
+        self._sequence += 1
+        for probe in self._probes:
+            if probe.switch in without or probe.destination in without:
+                self._heard_ns[probe.index] = now_ns
+            else:
+                frame = self._frames.frame(probe.index, self._sequence - 1, FIRST_INDEX)
+                yield probe.switch, probe.port, frame
+
+    def look(self, now_ns: int) -> bool:
+        """Find out what is down; whether that has changed."""
+        if self.deadline_ns is None:
+            return False
+        down = set()
+        for probe in self._probes:
+            (link,) = probe.certain
+            silent = now_ns - self._heard_ns[probe.index] >= self._lease_ns
+            if silent or (link in self.down and self._in_a_row[probe.index] < _BACK_AFTER):
+                down |= {link, self._topology.peer(link)}
+            if silent:
+                self._in_a_row[probe.index] = 0
+        changed = self.down != down
+        self.down = frozenset(down)
+        return changed

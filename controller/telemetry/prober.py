@@ -1,0 +1,82 @@
+"""Probes under way: which ones, when, and what they tell of the links."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Mapping
+
+from ...topologies.model import Topology
+from ...topologies.routing import Routes
+from ..errors import ControllerError
+from ..p4runtime.session import SwitchSession
+from .link_state import Telemetry
+from .link_watch import LinkWatch
+from .probes import ProbeFrames, plan_probes
+
+_log = logging.getLogger(__name__)
+
+
+class Prober:
+    """Sends a plan's probes through the sessions, and has the telemetry of what comes back."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        routes: Routes,
+        sessions: Mapping[str, SwitchSession],
+        period_ns: int,
+        lease_ns: int | None,
+        now_ns: int,
+    ) -> None:
+        self.period_ns = period_ns
+        self.links = LinkWatch(topology, lease_ns, now_ns)
+        self._due_ns = now_ns
+        self._topology = topology
+        self._sessions = sessions
+        self.probes = plan_probes(topology, routes)
+        self.telemetry = Telemetry(topology, self.probes, period_ns=period_ns)
+        self._frames = ProbeFrames(topology, self.probes)
+
+    def follow(self, routes: Routes) -> None:
+        """Probe the links of these routes from now on."""
+        self.probes = plan_probes(self._topology, routes)
+        self._frames = ProbeFrames(self._topology, self.probes)
+        self.telemetry.follow(self.probes)
+
+    def collect(self, now_ns: int) -> None:
+        """Take what has come to the switches' CPU ports."""
+        frames = []
+        for session in self._sessions.values():
+            for packet in session.take_packets():
+                if self.links.owns(packet.frame):
+                    self.links.receive(packet.frame, now_ns)
+                else:
+                    frames.append(packet.frame)
+        if frames:
+            self.telemetry.receive(frames, now_ns)
+
+    @property
+    def deadline_ns(self) -> int:
+        """When the next probes are due."""
+        return self._due_ns if self.links.deadline_ns is None else min(self._due_ns, self.links.deadline_ns)
+
+    async def send(self, now_ns: int, lost: Collection[str]) -> None:
+        """Send the probes that are due, but for those that start at a lost switch."""
+        by_switch: dict[str, list[tuple[int, bytes]]] = {}
+        silent = {name for name, session in self._sessions.items() if not session.is_up}
+        for switch, port, frame in self.links.send(now_ns, silent | set(lost)):
+            by_switch.setdefault(switch, []).append((port, frame))
+        if now_ns >= self._due_ns:
+            self._due_ns = now_ns + self.period_ns
+            sequence = self.telemetry.send_all(now_ns)
+            for probe in self.probes:
+                if probe.switch not in lost:
+                    frame = self._frames.frame(probe.index, sequence)
+                    by_switch.setdefault(probe.switch, []).append((probe.port, frame))
+        sending = (self._sessions[name].send(packets) for name, packets in by_switch.items())
+        for result in await asyncio.gather(*sending, return_exceptions=True):
+            if isinstance(result, ControllerError):  # its probes count as lost, its links become stale
+                _log.warning("no probes: %s", result)
+            elif isinstance(result, BaseException):
+                raise result

@@ -1,0 +1,293 @@
+"""What must hold of a program beyond its syntax: names that are there, sizes that memory has, controls without circles.
+
+p4c never breaks these; a file that something has damaged may. What passes is compiled without a further look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from .document import (
+    Action,
+    Array,
+    Conditional,
+    Const,
+    Document,
+    Element,
+    Field,
+    Lookahead,
+    Meter,
+    Op,
+    Param,
+    Pipeline,
+    Ref,
+    Table,
+    parts_of,
+)
+from .schema import UnsupportedProgram
+
+MOST_BITS: Final = 8192
+"""Of a field of fixed width; p4c's own limit is 2048."""
+MOST_BYTES: Final = 65536
+"""Of all headers and metadata of a program together."""
+MOST_CELLS: Final = 1 << 28
+"""Of a register, counter or meter array."""
+MOST_ENTRIES: Final = 1 << 32
+_JUMPS: Final = ("_jump", "_jump_if_zero")
+
+
+def check(document: Document) -> None:
+    """Raises UnsupportedProgram for the first thing that does not hold, with its place in the P4 source if known."""
+    _check_names(document)
+    _check_headers(document)
+    _check_arrays(document)
+    _check_parser(document)
+    for action in document.actions.values():
+        _check_action(document, action)
+    for pipeline in (document.ingress, document.egress):
+        _check_pipeline(document, pipeline)
+    for name in document.deparse_order:
+        _need(name in document.headers and not document.headers[name].metadata, document.name, f"header {name}")
+    _check_values(document, document.deparser_calls, 0, document.name)
+    for checksum in document.checksums:
+        _need(checksum.calculation in document.calculations, checksum.where, f"calculation {checksum.calculation}")
+        _check_values(document, checksum.condition, 0, checksum.where)
+    for calculation in document.calculations.values():
+        _check_values(document, calculation.inputs, 0, calculation.where)
+        for _, width in calculation.inputs:
+            _check_range(width, 1, MOST_BITS * 8, calculation.where, "width of a calculation's input")
+
+
+def _need(there: object, where: str, what: str) -> None:
+    if not there:
+        raise UnsupportedProgram(f"{where}: there is no {what} in the program")
+
+
+def _check_range(value: Any, low: int, high: int, where: str, what: str) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        raise UnsupportedProgram(f"{where}: {what} is {value}, which is not a number from {low} to {high}")
+
+
+def _check_names(document: Document) -> None:
+    named: list[Any] = [*document.headers.values(), *document.actions.values(), *document.digests.values()]
+    for pipeline in (document.ingress, document.egress):
+        named += [*pipeline.nodes.values(), *pipeline.profiles.values()]
+    names = [*(item.name for item in named), *(name for item in document.actions.values() for name, _ in item.params)]
+    names += [*document.registers, *document.counters, *document.meters, *document.value_sets, *document.errors]
+    for name in names:
+        if not isinstance(name, str):
+            raise UnsupportedProgram(f"{document.name}: the name {name!r} is not a text")
+
+
+# ---- memory
+
+
+def _check_headers(document: Document) -> None:
+    total = 0
+    for header in document.headers.values():
+        names = [name for name, _, _ in header.fields]
+        if len(set(names)) < len(names):
+            raise UnsupportedProgram(f"{document.name}: header {header.name} has two fields of one name")
+        for name, width, _ in header.fields:
+            most = 8 * MOST_BYTES if name == header.varbit else MOST_BITS
+            _check_range(
+                width, 0 if name == header.varbit else 1, most, document.name, f"width of {header.name}.{name}"
+            )
+        total += (sum(width for _, width, _ in header.fields) + 7) // 8
+    _check_range(total, 0, MOST_BYTES, document.name, "size of all headers and metadata in bytes")
+    for stack in document.stacks.values():
+        _check_range(len(stack.headers), 1, 255, document.name, f"size of the stack {stack.name}")
+        _check_alike(document, stack.headers, f"stack {stack.name}")
+    for members in document.unions.values():
+        for member in members:
+            _need(member in document.headers, document.name, f"header {member}")
+    _need("standard_metadata" in document.headers, document.name, "standard_metadata")
+    if not document.headers["standard_metadata"].metadata:
+        raise UnsupportedProgram(f"{document.name}: standard_metadata is a header, and must be metadata")
+
+
+def _check_alike(document: Document, headers: Iterable[str], what: str) -> None:
+    shapes = {(document.headers[name].fields, document.headers[name].metadata) for name in headers}
+    if len(shapes) > 1 or any(metadata for _, metadata in shapes):
+        raise UnsupportedProgram(f"{document.name}: {what} is not made of headers of one type")
+
+
+def _check_arrays(document: Document) -> None:
+    for register in document.registers.values():
+        _check_range(register.size, 0, MOST_CELLS, document.name, f"size of register {register.name}")
+        _check_range(register.width, 1, MOST_BITS, document.name, f"width of register {register.name}")
+    arrays: tuple[Array | Meter, ...] = (*document.counters.values(), *document.meters.values())
+    for array in arrays:
+        _check_range(array.size, 0, MOST_CELLS, document.name, f"size of {array.name}")
+        if array.table is not None:
+            _need(_table(document, array.table), document.name, f"table {array.table}")
+    for meter in document.meters.values():
+        if meter.unit not in ("packets", "bytes"):
+            raise UnsupportedProgram(f"{document.name}: meter {meter.name} counts {meter.unit}, not packets or bytes")
+    for value_set in document.value_sets.values():
+        _check_range(value_set.size, 1, MOST_ENTRIES, document.name, f"size of value set {value_set.name}")
+        for width in value_set.widths:
+            _check_range(width, 1, MOST_BITS, document.name, f"width of value set {value_set.name}")
+    for number in (*document.digests, *document.field_lists):
+        _check_range(number, 0, 2**32 - 1, document.name, "id of a list")
+    for number in document.errors.values():
+        _check_range(number, 0, 2**32 - 1, document.name, "number of an error")
+
+
+# ---- parser and actions
+
+
+def _check_parser(document: Document) -> None:
+    states = document.parser.states
+    _need(document.parser.init_state in states, document.name, f"parser state {document.parser.init_state}")
+    for state in states.values():
+        _check_values(document, (state.ops, state.key), 0, state.where)
+        for transition in state.transitions:
+            if transition.next_state is not None:
+                _need(transition.next_state in states, state.where, f"parser state {transition.next_state}")
+            if transition.value_set is not None:
+                _need(transition.value_set in document.value_sets, state.where, f"value set {transition.value_set}")
+            for number in (transition.value, transition.mask):
+                if number is not None and number < 0:
+                    raise UnsupportedProgram(f"{state.where}: a transition on the negative number {number}")
+            if not state.key and (transition.value is not None or transition.value_set is not None):
+                raise UnsupportedProgram(f"{state.where}: a transition on a value, and nothing to compare it with")
+
+
+def _check_action(document: Document, action: Action) -> None:
+    for name, width in action.params:
+        _check_range(width, 1, MOST_BITS, action.name, f"width of the parameter {name}")
+    for primitive in action.body:
+        _check_values(document, primitive.args, len(action.params), primitive.where)
+        if primitive.op in _JUMPS:
+            target = primitive.args[-1] if primitive.args else None
+            if not isinstance(target, Const) or not 0 <= target.value <= len(action.body):
+                raise UnsupportedProgram(f"{primitive.where}: a jump in an action that leads out of it")
+
+
+def _check_values(document: Document, item: Any, params: int, where: str) -> None:
+    """Every parameter, named object and lookahead within an item."""
+    kinds: Mapping[str, Mapping[str, object]] = {
+        "header": document.headers,
+        "header_union": document.unions,
+        "register_array": document.registers,
+        "counter_array": document.counters,
+        "meter_array": document.meters,
+        "calculation": document.calculations,
+    }
+    for part in parts_of(item):
+        match part:
+            case Param(index):
+                _check_range(index, 0, params - 1, where, "number of an action's parameter")
+            case Ref(kind, name) if kind in kinds:
+                _need(name in kinds[kind], where, f"{kind.replace('_', ' ')} {name}")
+            case Ref("stack", name) | Element(name, _):
+                _need(name in document.stacks or name in document.union_stacks, where, f"stack {name}")
+            case Lookahead(offset, width):
+                _check_range(offset, 0, MOST_BITS, where, "offset of a lookahead")
+                _check_range(width, 1, MOST_BITS, where, "width of a lookahead")
+            case Op("two_comp_mod" | "sat_cast" | "usat_cast", (_, width_of)):
+                if not isinstance(width_of, Const):
+                    raise UnsupportedProgram(f"{where}: a cast to a width that is not constant")
+                _check_range(width_of.value, 1, MOST_BITS, where, "width of a cast")
+
+
+# ---- controls
+
+
+def _table(document: Document, name: str) -> Table | None:
+    for pipeline in (document.ingress, document.egress):
+        node = pipeline.nodes.get(name)
+        if isinstance(node, Table):
+            return node
+    return None
+
+
+def _check_pipeline(document: Document, pipeline: Pipeline) -> None:
+    if pipeline.init is not None:
+        _need(pipeline.init in pipeline.nodes, pipeline.name, f"table or condition {pipeline.init}")
+    for node in pipeline.nodes.values():
+        for following in _following(node):
+            _need(following in pipeline.nodes, node.where, f"table or condition {following}")
+        if isinstance(node, Table):
+            _check_table(document, pipeline, node)
+        else:
+            _check_values(document, node.condition, 0, node.where)
+    _refuse_circles(pipeline)
+    for profile in pipeline.profiles.values():
+        _check_range(profile.size, 0, MOST_ENTRIES, profile.where, f"size of {profile.name}")
+        if profile.selector is not None:
+            _check_values(document, profile.selector.inputs, 0, profile.where)
+
+
+def _check_table(document: Document, pipeline: Pipeline, table: Table) -> None:
+    _check_range(table.size, 0, MOST_ENTRIES, table.where, f"size of table {table.name}")
+    if table.profile is not None:
+        _need(table.profile in pipeline.profiles, table.where, f"action profile {table.profile}")
+    if table.meter is not None:
+        _need(table.meter in document.meters, table.where, f"meter {table.meter}")
+        if document.meters[table.meter].target is None:
+            raise UnsupportedProgram(f"{table.where}: meter {table.meter} of table {table.name} is not a direct one")
+    for key in table.key:
+        _check_key(document, table, key.target, key.mask)
+    calls: list[tuple[int, tuple[int, ...] | None, str]] = [(number, None, table.where) for number in table.action_ids]
+    if table.default_action is not None:
+        calls.append((table.default_action, table.default_params, table.where))
+    _check_range(len(table.entries or ()), 0, table.size, table.where, f"number of entries of table {table.name}")
+    for entry in table.entries or ():
+        calls.append((entry.action_id, entry.params, entry.where))
+        kinds = [kind for kind, _, _ in entry.match]
+        if kinds != [key.match_kind for key in table.key]:
+            raise UnsupportedProgram(f"{entry.where}: an entry of table {table.name} does not fit its key")
+    for number, params, where in calls:
+        _need(number in document.actions, where, f"action of number {number}")
+        _check_call(table, document.actions[number], params, where)
+
+
+def _check_key(document: Document, table: Table, target: Field, mask: int | None) -> None:
+    width = document.width(target)
+    if document.headers[target.header].varbit == target.name:
+        raise UnsupportedProgram(f"{table.where}: table {table.name} has a varbit field in its key")
+    if mask is not None:
+        _check_range(mask, 0, (1 << width) - 1, table.where, f"mask of {target.header}.{target.name}")
+
+
+def _check_call(table: Table, action: Action, params: tuple[int, ...] | None, where: str) -> None:
+    if params is None:
+        return
+    if len(params) != len(action.params):
+        raise UnsupportedProgram(
+            f"{where}: table {table.name} calls {action.name} with {len(params)} parameters, not {len(action.params)}"
+        )
+    for value, (name, width) in zip(params, action.params, strict=True):
+        _check_range(value, 0, (1 << width) - 1, where, f"parameter {name} of {action.name}")
+
+
+def _following(node: Table | Conditional) -> Iterator[str]:
+    if isinstance(node, Conditional):
+        names: tuple[str | None, ...] = (node.true_next, node.false_next)
+    else:
+        names = (*node.next_by_action, node.next_on_hit, node.next_on_miss, node.base_next)
+    yield from (name for name in names if name is not None)
+
+
+def _refuse_circles(pipeline: Pipeline) -> None:
+    """A packet must come to the end of a control: depth first, a node that leads to one still open closes a circle."""
+    closed: set[str] = set()
+    for first in pipeline.nodes:
+        path: dict[str, Iterator[str]] = {}
+        name: str | None = first
+        while name is not None:
+            if name not in path and name not in closed:
+                path[name] = _following(pipeline.nodes[name])
+            following = next(path[name], None) if name in path else None
+            if following is None:
+                closed.add(name)
+                path.pop(name, None)
+                name = next(reversed(path), None)
+            elif following in path:
+                where = pipeline.nodes[following].where
+                raise UnsupportedProgram(f"{where}: {following} leads back to itself")
+            else:
+                name = following

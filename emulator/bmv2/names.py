@@ -1,0 +1,201 @@
+"""The named things of BMv2 JSON (headers, stacks, unions), and the expressions and primitives that refer to them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .document import (
+    Bool,
+    Const,
+    Element,
+    Expr,
+    Field,
+    Header,
+    Lookahead,
+    Member,
+    Op,
+    Param,
+    Primitive,
+    Ref,
+    Stack,
+    Text,
+)
+from .schema import UnsupportedProgram
+
+JsonObject = dict[str, Any]
+
+_REFERENCES = frozenset(
+    {"header", "calculation", "register_array", "counter_array", "meter_array", "regular"}
+    | {"header_stack", "stack", "header_union", "header_union_stack"}
+)
+_SAME_KIND = {"regular": "header", "header_stack": "stack", "header_union_stack": "stack"}
+_UNARY = frozenset({"~", "not", "d2b", "b2d", "valid", "valid_union", "last_stack_index", "size_stack"})
+_BINARY = frozenset(
+    {"+", "-", "*", "/", "%", "<<", ">>", "==", "!=", ">", ">=", "<", "<=", "and", "or", "&", "|", "^"}
+    | {"two_comp_mod", "sat_cast", "usat_cast"}
+)
+
+
+def where_of(item: JsonObject, fallback: str) -> str:
+    """`file.p4:line` of an item, from its `source_info`."""
+    info = item.get("source_info")
+    return f"{info['filename']}:{info['line']}" if info and info.get("filename") else fallback
+
+
+class Names:
+    """What expressions may refer to. Reading one refuses what is not there."""
+
+    def __init__(self, root: JsonObject, program: str) -> None:
+        self._root = root
+        self._program = program
+        self.headers = self._read_headers()
+        self._read_aggregates()
+
+    def _read_headers(self) -> dict[str, Header]:
+        types: dict[str, tuple[tuple[tuple[str, int, bool], ...], str | None]] = {}
+        for item in self._root["header_types"]:
+            where = where_of(item, self._program)
+            fixed = sum(width for _, width, *_ in item["fields"] if width != "*")
+            fields: list[tuple[str, int, bool]] = []
+            varbit = None
+            for name, width, *signed in item["fields"]:
+                if width == "*":
+                    if sum(w for _, w, _ in fields) % 8:
+                        raise UnsupportedProgram(f"{where}: varbit field {item['name']}.{name} begins within a byte")
+                    varbit, width = name, 8 * item["max_length"] - fixed
+                fields.append((name, width, bool(signed and signed[0])))
+            types[item["name"]] = tuple(fields), varbit
+        headers = {}
+        for item in self._root["headers"]:
+            if item["header_type"] not in types:
+                where = where_of(item, self._program)
+                raise UnsupportedProgram(
+                    f"{where}: {item['name']} is of type {item['header_type']}, which is no header"
+                )
+            own, varbit = types[item["header_type"]]
+            metadata = item["metadata"] and varbit is None  # a varbit field needs a header's storage
+            headers[item["name"]] = Header(item["name"], own, metadata, varbit)
+        return headers
+
+    def _read_aggregates(self) -> None:
+        """Stacks and unions, and stacks of unions as one stack for each of their members."""
+        root = self._root
+        names = {h.get("id"): h["name"] for h in root["headers"]}
+        members = {t["name"]: tuple(name for name, _ in t["headers"]) for t in root.get("header_union_types", ())}
+        unions = {u["id"]: u for u in root.get("header_unions", ())}
+        self.unions = {u["name"]: tuple(names[i] for i in u["header_ids"]) for u in unions.values()}
+        self.stacks = {
+            s["name"]: Stack(s["name"], tuple(names[i] for i in s["header_ids"]), s["name"])
+            for s in root.get("header_stacks", ())
+        }
+        self.union_stacks: dict[str, tuple[str, ...]] = {}
+        for stack in root.get("header_union_stacks", ()):
+            columns = []
+            for number, member in enumerate(members[stack["union_type"]]):
+                column = f"{stack['name']}.{member}"
+                headers = tuple(names[unions[i]["header_ids"][number]] for i in stack["header_union_ids"])
+                self.stacks[column] = Stack(column, headers, stack["name"])
+                columns.append(column)
+            self.union_stacks[stack["name"]] = tuple(columns)
+
+    def expr(self, item: Any, where: str) -> Expr:
+        if item is None:
+            raise UnsupportedProgram(f"{where}: an expression without operand")
+        kind, value = item["type"], item["value"]
+        match kind:
+            case "expression":
+                return self._op(value, where) if "op" in value else self.expr(value, where)
+            case "field" if isinstance(value[0], dict):  # whether a stack's element is valid
+                return self._member(self._access(value[0], where), value[1], where)
+            case "field":
+                return self.field(value, where)
+            case "hexstr":
+                return Const(int(value, 16))
+            case "bool":
+                return Bool(bool(value))
+            case "runtime_data" | "local":
+                return Param(int(value))
+            case "lookahead":
+                return Lookahead(int(value[0]), int(value[1]))
+            case "stack_field":
+                last = self._last(value[0], value[0])
+                names = [name for name, _, _ in self._header_type(last).fields]
+                whole = value[1] == "last" and "last" not in names  # p4c's way to write the header itself
+                return last if whole else self._member(last, value[1], where)
+            case "union_stack_field":
+                return self._member(self._last(f"{value[0]}.{value[1]}", value[0]), value[2], where)
+            case "union_stack":
+                return Ref("stack", ".".join(value))
+            case "string":
+                return Text(str(value))
+            case "parameters_vector":
+                return Op("vector", tuple(self.expr(part, where) for part in value))
+        if kind in _REFERENCES and isinstance(value, str):
+            return Ref("header_union" if value in self.unions else _SAME_KIND.get(kind, kind), value)
+        raise UnsupportedProgram(f"{where}: operand of type '{kind}' ({value}) is not supported")
+
+    def field(self, value: list[str], where: str) -> Field:
+        header, name = value
+        if header not in self.headers or (name != "$valid$" and all(f[0] != name for f in self.headers[header].fields)):
+            raise UnsupportedProgram(f"{where}: no field {header}.{name} in the program")
+        return Field(header, name)
+
+    def _last(self, stack: str, counter: str) -> Element:
+        return Element(stack, Op("last_stack_index", (Ref("stack", counter),)))
+
+    def _member(self, header: Expr, name: str, where: str) -> Field | Member:
+        if isinstance(header, Ref):
+            return self.field([header.name, name], where)
+        if not isinstance(header, Element):
+            raise UnsupportedProgram(f"{where}: field {name} of {header} is not supported")
+        self.field([self.stacks[header.stack].headers[0], name], where)
+        return Member(header, name)
+
+    def _header_type(self, header: Expr) -> Header:
+        assert isinstance(header, (Ref, Element))
+        return self.headers[header.name if isinstance(header, Ref) else self.stacks[header.stack].headers[0]]
+
+    def _access(self, value: JsonObject, where: str) -> Expr:
+        """A header, union or field that is reached through an expression."""
+        op, left, right = value["op"], self.expr(value["left"], where), value["right"]
+        match op, left:
+            case "access_field", (Ref("header") | Element()):
+                return self._member(left, self._header_type(left).fields[right][0], where)
+            case (("dereference_header_stack" | "dereference_union_stack" | "dereference_stack"), Ref("stack", name)):
+                return Element(name, self.expr(right, where))
+            case "access_union_header", Ref("header_union", name):
+                return Ref("header", self.unions[name][right])
+            case "access_union_header", Element(name, index):
+                return Element(self.union_stacks[name][right], index)
+        raise UnsupportedProgram(f"{where}: '{op}' of {left} is not supported")
+
+    def _op(self, value: JsonObject, where: str) -> Expr:
+        op = value["op"]
+        if op.startswith(("access_", "dereference_")):
+            return self._access(value, where)
+        if op == "?":
+            return Op(op, tuple(self.expr(value[side], where) for side in ("cond", "left", "right")))
+        if op in _UNARY:
+            return Op(op, (self.expr(value["right"], where),))
+        if op in _BINARY:
+            if op == "-" and value["left"] is None:
+                return Op(op, (Const(0), self.expr(value["right"], where)))
+            return Op(op, (self.expr(value["left"], where), self.expr(value["right"], where)))
+        raise UnsupportedProgram(f"{where}: operator '{op}' is not supported")
+
+    def primitive(self, item: JsonObject, fallback: str) -> Primitive:
+        where = where_of(item, fallback)
+        return Primitive(item["op"], tuple(self.expr(arg, where) for arg in item["parameters"]), where)
+
+    def key_width(self, part: Expr, where: str) -> int:
+        match part:
+            case Field():
+                return self.width(part)
+            case Lookahead(_, width):
+                return width
+            case Member(header, name):
+                return self._header_type(header).width(name)
+        raise UnsupportedProgram(f"{where}: {part} in a select is not supported")
+
+    def width(self, field: Field) -> int:
+        return 1 if field.name == "$valid$" else self.headers[field.header].width(field.name)

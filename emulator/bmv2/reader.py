@@ -1,0 +1,308 @@
+"""Reads BMv2 JSON into the values of `emulator.bmv2.document`.
+
+Everything that this module does not know is refused by `UnsupportedProgram` with the place in the P4 source, which the
+JSON carries in `source_info`.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+
+from .check import check
+from .document import (
+    Action,
+    Array,
+    Calculation,
+    Checksum,
+    Conditional,
+    Const,
+    ConstEntry,
+    Digest,
+    Document,
+    Expr,
+    Field,
+    Meter,
+    Parser,
+    ParseState,
+    Pipeline,
+    Primitive,
+    Profile,
+    Table,
+    TableKey,
+    Transition,
+    ValueSet,
+)
+from .names import JsonObject, Names, where_of
+from .schema import MATCH_KINDS, UnsupportedProgram
+
+UNSIZED_VALUE_SET: Final = 1024
+"""Members of a value set whose size an old compiler did not write down."""
+
+MALFORMED: Final = (
+    *(KeyError, IndexError, TypeError, ValueError, AttributeError),
+    *(AssertionError, OverflowError, RuntimeError),
+)
+"""What reading or compiling a program raises that p4c did not make; LLVM's refusals are RuntimeErrors."""
+
+
+def read(text: bytes) -> Document:
+    """Parse BMv2 JSON.
+
+    Raises `UnsupportedProgram` for text that is not BMv2 JSON of major version 2, and for constructs outside this
+    switch's range.
+    """
+    try:
+        root = json.loads(text)
+    except (ValueError, UnicodeDecodeError, RecursionError) as error:
+        raise UnsupportedProgram(f"not a BMv2 JSON program: {error}") from None
+    if not isinstance(root, dict) or "pipelines" not in root:
+        raise UnsupportedProgram("not a BMv2 JSON program: no 'pipelines' (compile with p4c-bm2-ss --arch v1model)")
+    try:
+        version = root.get("__meta__", {}).get("version", [0, 0])
+        if version[0] != 2:
+            raise UnsupportedProgram(f"BMv2 JSON version {version[0]}.{version[1]}: this switch reads version 2.x")
+        document = _Reader(root).document()
+        check(document)
+    except MALFORMED as error:
+        raise UnsupportedProgram(f"{root.get('program', 'program')}: malformed BMv2 JSON ({error!r})") from error
+    return document
+
+
+class _Reader:
+    def __init__(self, root: JsonObject) -> None:
+        self.root = root
+        self.program = str(root.get("program", "program"))
+        self.names = Names(root, self.program)
+
+    def document(self) -> Document:
+        self._refuse_lists()
+        root = self.root
+        names = self.names
+        actions = {item["id"]: self._action(item) for item in root["actions"]}
+        pipelines = {item["name"]: item for item in root["pipelines"]}
+        if set(pipelines) != {"ingress", "egress"} or len(root["parsers"]) != 1 or len(root["deparsers"]) != 1:
+            raise UnsupportedProgram(
+                f"{self.program}: not a v1model program (one parser, ingress, egress, one deparser)"
+            )
+        deparser = root["deparsers"][0]
+        parser = self._parser(root["parsers"][0])
+        registers = {r["name"]: Array(r["name"], r["size"], r["bitwidth"]) for r in root["register_arrays"]}
+        counters = {
+            c["name"]: Array(c["name"], c.get("size") or 0, 0, c.get("binding")) for c in root["counter_arrays"]
+        }
+        calculations = {c["name"]: self._calculation(c["name"], c, c["input"]) for c in root["calculations"]}
+        return Document(
+            name=self.program.rsplit("/", 1)[-1].removesuffix(".p4"),
+            headers=names.headers,
+            stacks=names.stacks,
+            unions=names.unions,
+            union_stacks=names.union_stacks,
+            errors=dict(root["errors"]),
+            parser=parser,
+            deparse_order=tuple(deparser["order"]),
+            actions=actions,
+            ingress=self._pipeline(pipelines["ingress"]),
+            egress=self._pipeline(pipelines["egress"]),
+            calculations=calculations,
+            checksums=tuple(self._checksum(item) for item in root["checksums"]),
+            registers=registers,
+            counters=counters,
+            meters={m["name"]: self._meter(m) for m in root.get("meter_arrays", ())},
+            digests={d["id"]: Digest(d["id"], d["name"], self._fields(d)) for d in root.get("learn_lists", ())},
+            value_sets=self._value_sets(parser),
+            field_lists={item["id"]: self._fields(item) for item in root.get("field_lists", ())},
+            deparser_calls=tuple(self.names.primitive(p, self.program) for p in deparser.get("primitives", ())),
+        )
+
+    def _refuse_lists(self) -> None:
+        for item in self.root.get("extern_instances", ()):
+            raise UnsupportedProgram(f"{where_of(item, self.program)}: extern instance {item['name']} is not supported")
+
+    def _fields(self, item: JsonObject) -> tuple[Field, ...]:
+        """The fields of a field list or learn list."""
+        where = where_of(item, f"{self.program}, list {item['name']}")
+        fields = []
+        for element in item["elements"]:
+            if element["type"] != "field":
+                raise UnsupportedProgram(f"{where}: a list's element of type '{element['type']}' is not supported")
+            fields.append(self.names.field(element["value"], where))
+        return tuple(fields)
+
+    def _meter(self, item: JsonObject) -> Meter:
+        where = where_of(item, self.program)
+        if item.get("rate_count", 2) != 2:
+            raise UnsupportedProgram(f"{where}: meter {item['name']} has {item['rate_count']} rates, not two")
+        target = self.names.field(item["result_target"], where) if item.get("is_direct") else None
+        return Meter(item["name"], item.get("size") or 0, item["type"], item.get("binding"), target)
+
+    def _value_sets(self, parser: Parser) -> dict[str, ValueSet]:
+        """Value sets with the widths of the keys that they are compared with."""
+        result = {}
+        for item in self.root.get("parse_vsets", ()):
+            name, where = item["name"], where_of(item, self.program)
+            widths = {
+                tuple(self.names.key_width(part, state.where) for part in state.key)
+                for state in parser.states.values()
+                if any(transition.value_set == name for transition in state.transitions)
+            } or {(item["compressed_bitwidth"],)}
+            if len(widths) > 1:
+                raise UnsupportedProgram(f"{where}: value set {name} is compared with keys of different widths")
+            result[name] = ValueSet(name, item.get("max_size") or UNSIZED_VALUE_SET, widths.pop())
+        return result
+
+    def _action(self, item: JsonObject) -> Action:
+        where = where_of(item, self.program)
+        return Action(
+            item["id"],
+            item["name"],
+            tuple((param["name"], param["bitwidth"]) for param in item["runtime_data"]),
+            tuple(self.names.primitive(p, where) for p in item["primitives"]),
+        )
+
+    # ---- parser
+
+    def _parser(self, item: JsonObject) -> Parser:
+        states = {}
+        for state in item["parse_states"]:
+            where = where_of(state, f"{self.program}, parser state {state['name']}")
+            states[state["name"]] = ParseState(
+                state["name"],
+                tuple(self._parser_op(op, where) for op in state["parser_ops"]),
+                tuple(self.names.expr(key, where) for key in state["transition_key"]),
+                tuple(self._transition(t, where) for t in state["transitions"]),
+                where,
+            )
+        return Parser(item["init_state"], states)
+
+    def _parser_op(self, op: JsonObject, fallback: str) -> Primitive:
+        if op["op"] == "primitive":
+            return self.names.primitive(op["parameters"][0], where_of(op, fallback))
+        return self.names.primitive(op, fallback)
+
+    def _transition(self, item: JsonObject, where: str) -> Transition:
+        if item.get("type", "hexstr") == "default" or item["value"] == "default":
+            return Transition(None, None, item["next_state"])
+        if item.get("type") == "parse_vset":
+            mask = int(item["mask"], 16) if item["mask"] is not None else None
+            return Transition(None, mask, item["next_state"], item["value"])
+        if item.get("type", "hexstr") != "hexstr":
+            raise UnsupportedProgram(f"{where}: transition on '{item['type']}' is not supported")
+        mask = int(item["mask"], 16) if item["mask"] is not None else None
+        return Transition(int(item["value"], 16), mask, item["next_state"])
+
+    # ---- control
+
+    def _pipeline(self, item: JsonObject) -> Pipeline:
+        nodes: dict[str, Table | Conditional] = {}
+        for table in item["tables"]:
+            nodes[table["name"]] = self._table(table)
+        for node in item["conditionals"]:
+            where = where_of(node, self.program)
+            condition = self.names.expr(node["expression"], where)
+            nodes[node["name"]] = Conditional(node["name"], condition, node["true_next"], node["false_next"], where)
+        if item.get("action_calls"):
+            raise UnsupportedProgram(f"{self.program}: 'action_calls' (never made by p4c) are not supported")
+        profiles = {}
+        for profile in item["action_profiles"]:
+            selector = profile.get("selector")
+            calculation = None
+            if selector is not None:
+                calculation = self._calculation(profile["name"], {**profile, **selector}, selector["input"])
+            where = where_of(profile, self.program)
+            profiles[profile["name"]] = Profile(profile["name"], profile["max_size"], calculation, where)
+        return Pipeline(item["name"], item["init_table"], nodes, profiles)
+
+    def _table(self, item: JsonObject) -> Table:
+        where = where_of(item, self.program)
+        if item["type"] not in ("simple", "indirect", "indirect_ws"):
+            raise UnsupportedProgram(f"{where}: table {item['name']} of type '{item['type']}' is not supported")
+        keys = tuple(self._table_key(key, where) for key in item["key"])
+        if sum(key.match_kind == "lpm" for key in keys) > 1:
+            raise UnsupportedProgram(f"{where}: table {item['name']} has more than one lpm field")
+        nexts = item["next_tables"]
+        default = item.get("default_entry")
+        entries = item.get("entries")
+        return Table(
+            name=item["name"],
+            key=keys,
+            match_type=item["match_type"],
+            action_ids=tuple(item["action_ids"]),
+            size=item["max_size"],
+            profile=item.get("action_profile"),
+            counters=bool(item["with_counters"]),
+            meter=item.get("direct_meters"),
+            support_timeout=bool(item["support_timeout"]),
+            default_action=default["action_id"] if default else None,
+            default_params=tuple(int(v, 16) for v in default.get("action_data", ())) if default else (),
+            const_default=bool(default and default.get("action_const", False)),
+            entries=tuple(self._entry(e, where) for e in entries) if entries is not None else None,
+            next_by_action=tuple(nexts.get(name, item.get("base_default_next")) for name in item["actions"]),
+            next_on_hit=nexts.get("__HIT__"),
+            next_on_miss=nexts.get("__MISS__"),
+            splits_on_hit="__HIT__" in nexts or "__MISS__" in nexts,
+            base_next=item.get("base_default_next"),
+            where=where,
+        )
+
+    def _table_key(self, key: JsonObject, where: str) -> TableKey:
+        kind, target = key["match_type"], key["target"]
+        if isinstance(target, dict):
+            raise UnsupportedProgram(
+                f"{where}: the expression {key.get('name', target)} as a key field is not supported"
+            )
+        if kind == "valid":
+            kind, target = "exact", [target if isinstance(target, str) else target[0], "$valid$"]
+        if kind not in MATCH_KINDS:
+            raise UnsupportedProgram(f"{where}: key field of kind '{kind}' is not supported")
+        mask = int(key["mask"], 16) if key.get("mask") else None
+        return TableKey(key.get("name", ".".join(target)), kind, self.names.field(target, where), mask)
+
+    def _entry(self, item: JsonObject, table: str) -> ConstEntry:
+        match: list[tuple[str, int, int]] = []
+        for part in item["match_key"]:
+            kind = part["match_type"]
+            if kind == "range":
+                match.append((kind, int(part["start"], 16), int(part["end"], 16)))
+                continue
+            key = part["key"]
+            value = int(key) if isinstance(key, bool) else int(key, 16)
+            other = {"lpm": part.get("prefix_length"), "ternary": int(part.get("mask") or "0", 16)}.get(kind, 0)
+            match.append(("exact" if kind == "valid" else kind, value, int(other or 0)))
+        entry = item["action_entry"]
+        params = tuple(int(v, 16) for v in entry["action_data"])
+        priority = int(item.get("priority", 0))
+        return ConstEntry(tuple(match), entry["action_id"], params, priority, where_of(item, table))
+
+    # ---- calculations
+
+    def _calculation(self, name: str, item: JsonObject, inputs: list[JsonObject]) -> Calculation:
+        where = where_of(item, f"{self.program}, calculation {name}")
+        fields: list[tuple[Expr, int]] = []
+        payload = False
+        for part in inputs:
+            if not isinstance(part, dict) or part["type"] not in ("payload", "header", "hexstr", "field"):
+                raise UnsupportedProgram(f"{where}: {part} as input of the calculation {name} is not supported")
+            if part["type"] == "payload":
+                payload = True
+            elif part["type"] == "header":
+                header = self.names.headers[part["value"]]
+                fields += [(Field(header.name, field), width) for field, width, _ in header.fields]
+            elif part["type"] == "hexstr":
+                fields.append((Const(int(part["value"], 16)), int(part["bitwidth"])))
+            else:
+                field = self.names.field(part["value"], where)
+                fields.append((field, self.names.width(field)))
+        return Calculation(name, item["algo"], tuple(fields), payload, where)
+
+    def _checksum(self, item: JsonObject) -> Checksum:
+        where = where_of(item, self.program)
+        condition = item.get("if_cond")
+        return Checksum(
+            self.names.field(item["target"], where),
+            item["calculation"],
+            bool(item.get("update", True)),
+            bool(item.get("verify", True)),
+            self.names.expr(condition, where) if condition is not None else None,
+            where,
+        )

@@ -1,0 +1,206 @@
+"""Digests: DigestEntry, and the lists of what the data plane has told (specification, "DigestEntry").
+
+A plain state machine per digest: records and the switch's time in, lists to send out. A record waits in the buffer
+until its list is full or old enough; what was sent is not told again until the list is acknowledged or its time-out
+passes.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+from finsy.proto import p4d, p4i, p4r, p4t
+
+from ...bmv2.schema import DigestSchema
+from ...program import Digest
+from ..refusal import Code, Refusal, invalid, unimplemented
+from . import typespec
+
+LONGEST_LIST: Final = 1024
+"""Records of one list, whatever the controller allows."""
+_MOST_REMEMBERED: Final = 65_536
+"""Records sent and not acknowledged; beyond, the oldest lists are forgotten."""
+_MAX_DEPTH: Final = 16
+
+Record = tuple[int, ...]
+_Encoder = Callable[[Iterator[int], p4d.P4Data], None]
+
+
+class DigestService:
+    """One digest of the P4Info, bound to one switch's memory. Its methods may run on several threads."""
+
+    def __init__(
+        self, info: p4i.Digest, types: p4t.P4TypeInfo, schema: DigestSchema | None, state: Digest | None
+    ) -> None:
+        self.id = info.preamble.id
+        self.name = info.preamble.name
+        self.program_name = self.name if schema is None else schema.name
+        """What the program calls it."""
+        self._state = state
+        self._lock = threading.Lock()
+        self._entry: p4r.DigestEntry | None = None
+        self._buffer: dict[Record, None] = {}
+        self._buffered_since_ns = 0
+        self._sent: dict[int, tuple[int, tuple[Record, ...]]] = {}
+        self._remembered: set[Record] = set()
+        self._last_list = 0
+        self._unserved: str | None = None
+        widths: tuple[int, ...] = ()
+        try:
+            widths, self._encode = _encoder(info.type_spec, types, self.name)
+        except Refusal as refusal:
+            self._unserved = refusal.message
+        else:
+            if schema is None or schema.fields != widths:
+                told = "nothing" if schema is None else f"fields of {list(schema.fields)} bits"
+                self._unserved = f"P4Info: {self.name} has fields of {list(widths)} bits; the program tells {told}"
+
+    @property
+    def enabled(self) -> bool:
+        return self._entry is not None
+
+    # -- the controller's side
+
+    def write(self, kind: p4r.Update.Type.ValueType, entry: p4r.DigestEntry) -> None:
+        """INSERT begins to send lists, MODIFY changes how, DELETE ends it. Raises `Refusal`."""
+        if self._unserved is not None:
+            raise unimplemented(self._unserved)
+        config = entry.config
+        for name, value in (
+            ("max_timeout_ns", config.max_timeout_ns),
+            ("max_list_size", config.max_list_size),
+            ("ack_timeout_ns", config.ack_timeout_ns),
+        ):
+            if value < 0:
+                raise invalid(f"{self.name}: {name} is {value}; it must not be negative")
+        with self._lock:
+            if kind == p4r.Update.INSERT and self._entry is not None:
+                raise Refusal(Code.ALREADY_EXISTS, f"{self.name}: its digests are sent already")
+            if kind != p4r.Update.INSERT and self._entry is None:
+                raise self._not_enabled()
+            if kind == p4r.Update.DELETE:
+                self._entry = None
+                self._forget()
+                return
+            self._entry = p4r.DigestEntry()
+            self._entry.CopyFrom(entry)
+
+    def read(self) -> p4r.Entity:
+        """Raises `Refusal` (NOT_FOUND) while it is not enabled."""
+        entry = self._entry
+        if entry is None:
+            raise self._not_enabled()
+        return p4r.Entity(digest_entry=entry)
+
+    def acknowledge(self, list_id: int) -> None:
+        """The records of this list may be told again. Does nothing for a list that is not waiting for it."""
+        with self._lock:
+            self._forget_list(list_id)
+
+    def forget(self) -> None:
+        """Another controller listens: it is told everything anew."""
+        with self._lock:
+            self._forget()
+
+    def discard(self) -> None:
+        """Drop what the data plane told while nobody listened. Not while the data path hands records out."""
+        if self._state is not None:
+            self._state.drain()
+
+    # -- the data plane's side
+
+    def take(self, records: Iterable[Record], now_ns: int) -> list[p4r.DigestList]:
+        """New records; the lists that are now full, in order."""
+        lists: list[p4r.DigestList] = []
+        with self._lock:
+            if self._entry is None:
+                return lists
+            config = self._entry.config
+            self._expire(now_ns)
+            most = min(config.max_list_size or LONGEST_LIST, LONGEST_LIST) if config.max_timeout_ns else 1
+            for record in records:
+                if record in self._buffer or record in self._remembered:
+                    continue
+                if not self._buffer:
+                    self._buffered_since_ns = now_ns
+                self._buffer[record] = None
+                if len(self._buffer) >= most:
+                    lists.append(self._flush(now_ns))
+        return lists
+
+    def tick(self, now_ns: int) -> list[p4r.DigestList]:
+        """Time has passed; the list whose first record is old enough, if any."""
+        with self._lock:
+            if self._entry is None:
+                return []
+            self._expire(now_ns)
+            if self._buffer and now_ns - self._buffered_since_ns >= self._entry.config.max_timeout_ns:
+                return [self._flush(now_ns)]
+            return []
+
+    def _flush(self, now_ns: int) -> p4r.DigestList:
+        assert self._entry is not None
+        self._last_list += 1
+        message = p4r.DigestList(digest_id=self.id, list_id=self._last_list, timestamp=now_ns)
+        for record in self._buffer:
+            self._encode(iter(record), message.data.add())
+        if self._entry.config.ack_timeout_ns:
+            self._sent[self._last_list] = now_ns, tuple(self._buffer)
+            self._remembered.update(self._buffer)
+            while len(self._remembered) > _MOST_REMEMBERED:
+                self._forget_list(next(iter(self._sent)))
+        self._buffer.clear()
+        return message
+
+    def _expire(self, now_ns: int) -> None:
+        assert self._entry is not None
+        oldest = now_ns - self._entry.config.ack_timeout_ns
+        while self._sent:
+            list_id, (sent_ns, _) = next(iter(self._sent.items()))
+            if sent_ns > oldest:
+                return
+            self._forget_list(list_id)
+
+    def _forget_list(self, list_id: int) -> None:
+        _, records = self._sent.pop(list_id, (0, ()))
+        self._remembered.difference_update(records)
+
+    def _forget(self) -> None:
+        self._buffer.clear()
+        self._sent.clear()
+        self._remembered.clear()
+
+    def _not_enabled(self) -> Refusal:
+        return Refusal(Code.NOT_FOUND, f"{self.name}: its digests are not sent; INSERT an entry first")
+
+
+def _encoder(
+    spec: p4t.P4DataTypeSpec, types: p4t.P4TypeInfo, what: str, depth: int = 0
+) -> tuple[tuple[int, ...], _Encoder]:
+    """The widths of a type's fields, in order, and what puts their values into a message. Raises `Refusal`."""
+    if depth > _MAX_DEPTH:
+        raise invalid(f"P4Info: the type of {what} is nested more than {_MAX_DEPTH} deep")
+    match spec.WhichOneof("type_spec"):
+        case "struct" if spec.struct.name in types.structs:
+            members = types.structs[spec.struct.name].members
+            parts = [_encoder(m.type_spec, types, f"{what}.{m.name}", depth + 1) for m in members]
+
+            def encode(values: Iterator[int], into: p4d.P4Data) -> None:
+                into.struct.SetInParent()
+                for _, part in parts:
+                    part(values, into.struct.members.add())
+
+        case "tuple":
+            parts = [_encoder(m, types, f"{what}[{i}]", depth + 1) for i, m in enumerate(spec.tuple.members)]
+
+            def encode(values: Iterator[int], into: p4d.P4Data) -> None:
+                into.tuple.SetInParent()
+                for _, part in parts:
+                    part(values, into.tuple.members.add())
+
+        case _:
+            scalar = typespec.resolve(spec, types, what)
+            return (scalar.width,), lambda values, into: scalar.encode(next(values), into)
+    return tuple(width for widths, _ in parts for width in widths), encode

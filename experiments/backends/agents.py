@@ -1,0 +1,154 @@
+"""Host agents in virtual time: protocol cores on the hosts of the emulated fabric.
+
+fabric ──frames──▶ decapsulate ──Datagrams, by job──▶ core ──Datagrams──▶ FrameWriter ──frames──▶ fabric
+                                                       └── deadline ──▶ the host's timer
+"""
+
+from __future__ import annotations
+
+from typing import Generic, Protocol, TypeVar
+
+from ...emulator.fabric import Fabric, Wake
+from ...hosts.errors import AllreduceTimeout, HostError
+from ...hosts.numerics.tensors import Reduced, Tensor
+from ...hosts.protocol.messages import by_job
+from ...hosts.protocol.worker import WorkerCore
+from ...topologies import Host, Topology
+from ...wire.aggregation import AGGREGATION_PORT, generation_distance
+from ...wire.control import Held, Pause, Resume, ServerPlan, WorkerPlan
+from ...wire.frames import Datagrams, FrameWriter, Rejects, decapsulate
+
+
+class Core(Protocol):
+    """What the worker's and the parameter server's protocol cores have in common."""
+
+    @property
+    def plan(self) -> WorkerPlan | ServerPlan: ...
+    def receive(self, now_ns: int, datagrams: Datagrams) -> None: ...
+    def poll(self, now_ns: int) -> list[Datagrams]: ...
+    @property
+    def deadline_ns(self) -> int | None: ...
+    def pause(self) -> Held: ...
+    def resume(self, resume: Resume) -> None: ...
+
+
+AnyCore = TypeVar("AnyCore", bound=Core)
+
+
+class VirtualHost:
+    """One host's NIC and timer, for any number of jobs' cores."""
+
+    def __init__(self, fabric: Fabric, topology: Topology, host: Host) -> None:
+        self.name = host.name
+        self.rejects = Rejects()
+        """Frames that no core was given."""
+        self._fabric = fabric
+        self._address = int(host.address)
+        self._writer = FrameWriter(
+            source=self._address,
+            source_mac=int(host.mac.replace(":", ""), 16),
+            destination_mac=int(topology.attached_switch(host.name).mac.replace(":", ""), 16),
+        )
+        self._cores: dict[int, Core] = {}
+        self._timer_ns: int | None = None
+
+    @property
+    def now_ns(self) -> int:
+        return self._fabric.now_ns
+
+    def attach(self, core: Core) -> None:
+        """Run a core as well. Raises HostError if its job has one here already."""
+        job = core.plan.job
+        if job in self._cores:
+            raise HostError(f"{self.name}: job {job} has a core here already; a host takes part in it once")
+        self._cores[job] = core
+
+    def handle(self, wake: Wake) -> None:
+        """Frames have arrived, or the timer has fired."""
+        now_ns = self.now_ns
+        if wake.timer:
+            self._timer_ns = None
+        for frames in wake.frames:
+            datagrams, rejects = decapsulate(frames, self._address, AGGREGATION_PORT)
+            if rejects.total:
+                self.rejects += rejects
+            if len(datagrams):
+                for job, part in by_job(datagrams, list(self._cores)):
+                    self._cores[job].receive(now_ns, part)
+        self.flush()
+
+    def flush(self) -> None:
+        """Send what the cores have to send, and set the timer to the first of their deadlines."""
+        now_ns = self.now_ns
+        for core in self._cores.values():
+            for datagrams in core.poll(now_ns):
+                self._fabric.send(self.name, self._writer.encapsulate(datagrams))
+        deadlines = [deadline for core in self._cores.values() if (deadline := core.deadline_ns) is not None]
+        if deadlines and min(deadlines) != self._timer_ns:
+            self._timer_ns = max(min(deadlines), now_ns)
+            self._fabric.wake(self.name, self._timer_ns)
+
+
+class HostAgent(Generic[AnyCore]):
+    """Feeds a core with what arrives at its host, and sends what it wants to send."""
+
+    def __init__(self, fabric: Fabric, topology: Topology, where: Host | VirtualHost, core: AnyCore) -> None:
+        """`where`: a host for this core alone, or the one that runs it. Raises HostError when that has a core of this
+        job.
+        """
+        self.host = where if isinstance(where, VirtualHost) else VirtualHost(fabric, topology, where)
+        self.name = self.host.name
+        self.core = core
+        self.host.attach(core)
+
+    @property
+    def rejects(self) -> Rejects:
+        return self.host.rejects
+
+    def handle(self, wake: Wake) -> None:
+        """As `VirtualHost.handle`."""
+        self.host.handle(wake)
+
+    def flush(self) -> None:
+        """As `VirtualHost.flush`."""
+        self.host.flush()
+
+    def pause(self, pause: Pause) -> Held | None:
+        """Stop the core; what it holds. None, and nothing happens, for a late copy from another generation."""
+        return self.core.pause() if pause.generation == self.core.plan.generation else None
+
+    def resume(self, resume: Resume) -> None:
+        """Let the core go on. A late copy, of a generation that it runs or has run already, changes nothing."""
+        if generation_distance(resume.plan.generation, self.core.plan.generation) > 0:
+            self.core.resume(resume)
+            self.flush()
+
+
+class VirtualWorker(HostAgent[WorkerCore]):
+    """A worker in virtual time as a `Driver`. Who waits lets the time pass before."""
+
+    @property
+    def rank(self) -> int:
+        return self.core.plan.rank
+
+    @property
+    def workers(self) -> int:
+        """The job's size at its start."""
+        return self.core.plan.workers
+
+    def submit(self, tensor: Tensor, /) -> int:
+        """As `WorkerCore.submit`."""
+        handle = self.core.submit(tensor)
+        self.flush()
+        return handle
+
+    def done(self, handle: int) -> bool:
+        """As `WorkerCore.done`."""
+        return self.core.done(handle)
+
+    def wait(self, handle: int, timeout_s: float) -> Reduced:
+        """The sum, handed out once. Raises `AllreduceTimeout` where it is not there: no time passes here."""
+        reduced = self.core.take(handle)
+        if reduced is None:
+            raise AllreduceTimeout(self.core.waiting_for(self.host.now_ns))
+        return reduced

@@ -1,0 +1,315 @@
+"""A run's job with real processes and packets: the fabric in Mininet, and every worker a process in its host.
+
+::
+
+    this process: MininetFabric, Controller ◀─P4Runtime─▶ weir-switch or simple_switch_grpc, one each
+                  ControlService on a unix socket ◀─gRPC─▶ workers, parameter servers: processes in their namespaces
+
+The sums are the virtual fabric's, bit for bit; times are the machine's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
+from pathlib import Path
+from subprocess import PIPE, Popen
+from typing import Any, Final
+
+import numpy as np
+
+from ...controller.controller import Controller, Options
+from ...controller.p4runtime.session import SwitchSession
+from ...controller.p4runtime.tables import DROP_REASONS, DROPS
+from ...controller.placement.strategies import strategy as strategy_named
+from ...controller.planning.plan import Marking
+from ...controller.service.service import ControlService
+from ...hosts import ControlClient
+from ...topologies import Routes
+from ...topologies.mininet.fabric import MininetFabric, SwitchKind
+from ...wire import control_pb2 as pb
+from ..config import FlowConfig, RunConfig
+from ..errors import ExperimentError
+from ..records.record import MininetResult, StrategyResult
+from ..workloads.digits import load_digits
+from .sessions import open_sessions
+from .virtual_time import ADAPTIVE, gradient_bytes, gradient_rounds
+from .worker_process import WorkerReport, WorkerTask
+
+SLOWER: Final = 100
+"""The control loop's times, which a run file gives for virtual time, are taken so many times longer."""
+
+OTHER_TRAFFIC_BPS: Final = {SwitchKind.WEIR: 20_000_000, SwitchKind.BMV2: 2_000_000}
+"""What all background flows together may bring, lest they take the cores from the job: the flows are scaled to that."""
+
+_LEASE_NS: Final = 20_000_000_000
+_STEP_S: Final = 120.0
+_LOOK_S: Final = 0.2
+_ONE_THREAD: Final = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+"""Many processes share few cores."""
+
+
+async def run_in_mininet(
+    config: RunConfig,
+    virtual: StrategyResult,
+    fabric: MininetFabric,
+    first_job: int,
+    advance: Callable[[int], object] = lambda _: None,
+) -> MininetResult:
+    """Train the job once in a running fabric, under the strategy of `virtual`, the same run in virtual time.
+
+    `first_job` is its number, or its first shard's, which the others' follow. No job has had them in this fabric: the
+    switches' slots still hold the rounds of those.
+    `advance` is called now and then with the number of steps that all workers have completed. Raises ExperimentError,
+    and the other rooms' errors, where the job does not finish.
+    """
+    started = time.perf_counter()
+    async with AsyncExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="weir-run-")))
+        sessions = await stack.enter_async_context(open_sessions(fabric.topology, fabric.addresses))
+        controller = _controller(config, virtual.strategy, fabric, sessions)
+        await controller.start()
+        drops_before = await _switch_drops(sessions)
+        service = await stack.enter_async_context(ControlService(controller, address=f"unix:{folder}/control"))
+        await asyncio.sleep(config.control.warm_up * SLOWER / 1e9)
+        client = stack.enter_context(ControlClient(service.address))
+        registrations = [
+            await asyncio.to_thread(
+                client.register,
+                config.job.workers,
+                server,
+                job=first_job + shard,
+                slots=config.job.slots,
+                window=config.job.window,
+                gradient_bytes=gradient_bytes(config, shard),
+                policy="abort",
+            )
+            for shard, server in enumerate(config.job.roots)
+        ]
+        processes = stack.enter_context(_Processes(config, fabric, service.address, registrations, folder))
+        other = stack.enter_context(_OtherTraffic(config, virtual, fabric))
+        reports = asyncio.ensure_future(processes.reports())
+        stack.callback(reports.cancel)
+        trees: list[dict[str, str]] = [{} for _ in registrations]
+        generation = 0
+        while not reports.done():
+            await asyncio.wait([reports], timeout=_LOOK_S)
+            states = await asyncio.to_thread(client.jobs)
+            if states:
+                steps = min(state.rounds // sum(gradient_rounds(config, state.job - first_job)) for state in states)
+                advance(steps)
+                other.at_step(steps)
+            for number, plan in controller.jobs.items():
+                placement, generation = plan.placement, max(generation, plan.generation)
+                trees[number - first_job] = {**placement.aggregators, **placement.parents}
+        by_rank = await reports
+        drops = {reason: count - drops_before[reason] for reason, count in (await _switch_drops(sessions)).items()}
+        return _result(virtual.strategy, fabric, by_rank, drops, trees, generation, other.notes, started)
+
+
+def _controller(
+    config: RunConfig, strategy: str, fabric: MininetFabric, sessions: Mapping[str, SwitchSession]
+) -> Controller:
+    control = config.control
+    options = Options(
+        probe_period_ns=control.interval * SLOWER,
+        solve_period_ns=control.solve_interval * SLOWER if strategy in ADAPTIVE else 0,
+        improvement=control.gain,
+        dwell_ns=control.dwell * SLOWER,
+        lease_ns=_LEASE_NS,
+        marking=Marking(config.marking.threshold),
+    )
+    routes = Routes(fabric.topology)
+    return Controller(fabric.topology, routes, sessions, strategy_named(strategy), options, time.monotonic_ns())
+
+
+async def _switch_drops(sessions: Mapping[str, SwitchSession]) -> dict[str, int]:
+    drops = dict.fromkeys(DROP_REASONS, 0)
+    for session in sessions.values():
+        for reason, count in zip(DROP_REASONS, await session.read_counter(DROPS), strict=True):
+            drops[reason] += count
+    return drops
+
+
+def _result(
+    strategy: str,
+    fabric: MininetFabric,
+    reports: Sequence[WorkerReport],
+    drops: dict[str, int],
+    trees: list[dict[str, str]],
+    generation: int,
+    notes: Sequence[str],
+    started: float,
+) -> MininetResult:
+    """Raises ExperimentError where the workers did not get the same."""
+    first = reports[0]
+    if any(report.sums != first.sums or report.weights != first.weights for report in reports):
+        raise ExperimentError(f"strategy {strategy} in Mininet: the workers' sums are not the same everywhere")
+    begun = np.array([report.begun_ns for report in reports]).max(axis=0)
+    ended = np.array([report.ended_ns for report in reports]).max(axis=0)
+    for report in reports:
+        for reason, count in report.drops.items():
+            drops[f"host: {reason}"] = drops.get(f"host: {reason}", 0) + count
+    return MininetResult(
+        strategy=strategy,
+        switch=fabric.kind,
+        iteration_ns=(ended - begun).tolist(),
+        sums=first.sums,
+        weights=first.weights,
+        accuracy=first.accuracy,
+        resends=sum(report.resends for report in reports),
+        drops={reason: count for reason, count in drops.items() if count},
+        generation=generation,
+        trees=trees,
+        notes=[*fabric.notes, *notes],
+        wall_s=time.perf_counter() - started,
+    )
+
+
+class _Processes:
+    """The job's processes in the hosts' namespaces; all are ended with it."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        fabric: MininetFabric,
+        control: str,
+        registrations: Sequence[pb.Registration],
+        folder: Path,
+    ) -> None:
+        self._config = config
+        self._fabric = fabric
+        self._control = control
+        self._registrations = registrations
+        self._digits = folder / "digits.npz"
+        load_digits(config.seed).save(self._digits)
+        self._started: list[Popen[str]] = []
+
+    def __enter__(self) -> _Processes:
+        self._pool = ThreadPoolExecutor(max_workers=sum(len(each.seats) for each in self._registrations))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._started:
+            process.kill()
+        self._pool.shutdown()
+
+    async def reports(self) -> list[WorkerReport]:
+        """Start all, wait until all have ended; by rank. Raises ExperimentError when one fails, with its last words."""
+        config = self._config
+        seats: list[list[tuple[int, str]]] = [[] for _ in config.job.workers]
+        ends = []
+        for registration in self._registrations:
+            for seat in registration.seats:
+                if seat.HasField("rank"):
+                    seats[seat.rank].append((registration.job, seat.token))
+                else:
+                    command = ["weir.hosts.drivers.agent", self._control, str(registration.job)]
+                    ends.append(self._start(seat.host, command, seat.token + "\n"))
+        for rank, host in enumerate(config.job.workers):
+            task = WorkerTask(
+                control=self._control,
+                seats=seats[rank],
+                rank=rank,
+                workers=len(config.job.workers),
+                seed=config.seed,
+                training=config.training.options,
+                digits=str(self._digits),
+                timeout_s=_STEP_S,
+            )
+            ends.append(self._start(host, ["weir.experiments.backends.worker_process"], task.dump()))
+        said = await asyncio.gather(*ends)
+        return [WorkerReport.load(text) for text in said if text]
+
+    def _start(self, host: str, command: Sequence[str], words: str) -> asyncio.Future[str]:
+        """Run a module on a host, with these words as its input; what it says."""
+        process = _start(
+            self._fabric,
+            host,
+            *command,
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=PIPE,
+            text=True,
+            env={**os.environ, **_ONE_THREAD},
+        )
+        self._started.append(process)
+        return asyncio.get_running_loop().run_in_executor(self._pool, _outcome, host, process, words)
+
+
+def _start(fabric: MininetFabric, host: str, module: str, *words: str, **options: Any) -> Popen[Any]:
+    """Run a module on a host, in a session of its own: Ctrl-C is for this process, which then ends the others."""
+    return fabric.popen(host, [sys.executable, "-m", module, *words], start_new_session=True, **options)
+
+
+def _outcome(host: str, process: Popen[str], words: str) -> str:
+    """What a process wrote until it ended. Raises ExperimentError with what it complained of."""
+    out, complaint = process.communicate(words)
+    if process.returncode:
+        lines = complaint.strip().splitlines() or [f"ended with status {process.returncode}"]
+        raise ExperimentError(f"{host}: {lines[-1]}")
+    return out
+
+
+class _OtherTraffic:
+    """The run's background flows by processes on their hosts, at a rate that the machine carries.
+
+    A flow's start and stop are instants of virtual time; here they are the steps at which the virtual run was then.
+    """
+
+    def __init__(self, config: RunConfig, virtual: StrategyResult, fabric: MininetFabric) -> None:
+        self._fabric = fabric
+        times = np.cumsum(np.array(virtual.iteration_ns) + config.training.compute) + config.control.warm_up
+        self._flows = {
+            index: (
+                int(np.searchsorted(times, flow.start)),
+                len(times) if flow.stop is None else int(np.searchsorted(times, flow.stop)),
+            )
+            for index, flow in enumerate(config.background)
+        }
+        self._config = config
+        self._running: dict[int, Popen[Any]] = {}
+        self.notes: list[str] = []
+        most = max((self._rate_at(step) for step, _ in self._flows.values()), default=0)
+        self._scale = min(1.0, OTHER_TRAFFIC_BPS[fabric.kind] / most) if most else 1.0
+        if self._scale < 1:
+            self.notes.append(
+                f"background traffic is scaled to {100 * self._scale:.2g} %: {most / 1e6:g} Mbit/s is more than "
+                f"{fabric.kind} switches and the job can share on one machine"
+            )
+
+    def _rate_at(self, step: int) -> int:
+        return sum(
+            self._config.background[index].rate for index, (start, stop) in self._flows.items() if start <= step < stop
+        )
+
+    def __enter__(self) -> _OtherTraffic:
+        self.at_step(0)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._running.values():
+            process.kill()
+            process.wait()
+
+    def at_step(self, step: int) -> None:
+        """Start and stop what is due when all workers have completed so many steps."""
+        for index, (start, stop) in self._flows.items():
+            process = self._running.get(index)
+            if process is None and start <= step < stop:
+                self._running[index] = self._start(self._config.background[index])
+            elif process is not None and step >= stop:
+                process.kill()
+                process.wait()
+                del self._running[index]
+
+    def _start(self, flow: FlowConfig) -> Popen[Any]:
+        address = str(self._fabric.topology.host(flow.destination).address)
+        words = [address, str(flow.rate * self._scale), str(flow.port)]
+        return _start(self._fabric, flow.source, "weir.experiments.backends.traffic_process", *words)

@@ -1,0 +1,427 @@
+"""A job on an emulated fabric in virtual time, under one strategy: switches, hosts, other traffic, the controller.
+
+::
+
+    Fabric (native event loop) ◀─frames─▶ VirtualHost ◀─▶ worker and server cores, one for each shard
+       │ packet-in/out
+    P4RuntimeServer ◀──── gRPC on loopback ────▶ Controller
+
+Virtual time stands still while hosts think and while the controller acts, so a run depends on its configuration and
+seed alone. What the controller tells a host, and what a host answers, travels `control.latency` of virtual time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from ...controller.controller import Controller, Message, Options
+from ...controller.p4runtime.tables import DROP_REASONS, DROPS
+from ...controller.placement import Placement, Problem
+from ...controller.placement.strategies import strategy
+from ...controller.planning.plan import JobSpec, Marking
+from ...emulator.fabric import Fabric
+from ...emulator.p4runtime import P4RuntimeServer
+from ...emulator.switch import Switch
+from ...hosts.collectives.sharding import ShardedDriver
+from ...hosts.numerics.quantization import chunk_count
+from ...hosts.numerics.tensors import Reduced, Tensor
+from ...hosts.protocol.server import ParameterServerCore
+from ...hosts.protocol.worker import WorkerCore, WorkerOptions
+from ...p4src import FABRIC_JSON
+from ...topologies import Endpoint, Routes
+from ...wire.aggregation import HEADER_BYTES, MESSAGE_BYTES
+from ...wire.control import Pause, Resume, ServerPlan, WorkerPlan
+from ...wire.frames import FRAME_HEADER_BYTES, encapsulate
+from ..config import RunConfig
+from ..errors import ExperimentError
+from ..workloads.digits import Floats
+from .agents import HostAgent, VirtualHost, VirtualWorker
+from .sessions import open_sessions
+
+FIRST_JOB: Final = 1
+"""Number of the first shard's job; the others' follow."""
+BACKGROUND_PAYLOAD_BYTES: Final = 1_000
+DISCARD_PORT: Final = 9
+"""UDP port of the background traffic's receivers (RFC 863)."""
+
+QUEUE_SAMPLE_NS: Final = 250_000
+
+ADAPTIVE: Final = frozenset({"agg"})
+"""Strategies that look at telemetry, and so may move a running job."""
+
+STALLED_NS: Final = 500_000_000
+"""Virtual time without progress after which the controller starts a new generation."""
+STUCK_NS: Final = 10_000_000_000
+"""Virtual time without progress after which a run is given up as stuck."""
+_CONTROL_TIMEOUT_S: Final = 10.0
+_LOOK_S: Final = 2e-4
+"""Between two looks at whether packet-outs have arrived: the switches' threads need the interpreter meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A shard of the job began to be summed elsewhere."""
+
+    time_ns: int
+    switches: tuple[str, ...]
+    shard: int
+
+
+@dataclass(frozen=True, slots=True)
+class LinkFigures:
+    """What crossed one directed link, named by its sending end."""
+
+    end: Endpoint
+    job_bytes: int
+    """All but the background traffic."""
+    load: float
+    """Share of the link's rate that was used over the run, 0…1."""
+    largest_queue_packets: int
+    lost_packets: int
+    queue_drops: int
+
+
+def gradient_rounds(config: RunConfig, shard: int) -> tuple[int, int]:
+    """How many rounds with lanes, and how many scale rounds, one of the job's shards has in a step."""
+    whole, shards = chunk_count(config.training.options.parameters), len(config.job.roots)
+    chunks = whole * (shard + 1) // shards - whole * shard // shards  # as `Tensor.cut` shares them out
+    return chunks, min(chunks, config.job.window)
+
+
+def gradient_bytes(config: RunConfig, shard: int) -> int:
+    """What one worker's stream of one shard brings onto a link in a step, headers included."""
+    chunks, scales = gradient_rounds(config, shard)
+    return chunks * (MESSAGE_BYTES + FRAME_HEADER_BYTES) + scales * (HEADER_BYTES + FRAME_HEADER_BYTES)
+
+
+class TimedStrategy:
+    """A strategy that notes how long each decision takes."""
+
+    def __init__(self, name: str) -> None:
+        self.decisions_ms: list[float] = []
+        """Wall-clock time of each decision."""
+        self._strategy = strategy(name)
+
+    def place(self, problem: Problem, rng: random.Random) -> Placement:
+        started = time.perf_counter()
+        placement = self._strategy.place(problem, rng)
+        self.decisions_ms.append(1e3 * (time.perf_counter() - started))
+        return placement
+
+
+class Cluster:
+    """Everything that one strategy's run consists of; an async context manager."""
+
+    def __init__(self, config: RunConfig, strategy_name: str) -> None:
+        self.config = config
+        self.strategy_name = strategy_name
+        self.topology = config.topology
+        self._moves: list[Moved] = []
+        self._strategy = TimedStrategy(strategy_name)
+        self._routes = Routes(self.topology)
+        self._fabric = Fabric(seed=config.seed)
+        self._switches: dict[str, Switch] = {}
+        self._jobs = range(FIRST_JOB, FIRST_JOB + len(config.job.roots))
+        self._hosts: dict[str, VirtualHost] = {}
+        self._workers: list[VirtualWorker] = []
+        """Of all shards."""
+        self._drivers: list[ShardedDriver] = []
+        """By rank."""
+        self._agents: dict[tuple[int, str], VirtualWorker | HostAgent[ParameterServerCore]] = {}
+        """By job and host."""
+        self._due: list[tuple[int, int, Callable[[], None]]] = []
+        self._sequence = 0
+        self._generations: dict[int, int] = {}
+        """By job, as noted last."""
+        self._progress_ns = 0
+        self._stack = AsyncExitStack()
+
+    # --- building ---
+
+    async def __aenter__(self) -> Cluster:
+        try:
+            await self._build()
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+
+    async def _build(self) -> None:
+        self._build_fabric()
+        self._rpc = P4RuntimeServer(self._switches.values())
+        self._rpc.start()
+        self._stack.callback(self._rpc.stop)
+        addresses = dict.fromkeys(self._switches, self._rpc.address)
+        sessions = await self._stack.enter_async_context(open_sessions(self.topology, addresses))
+        control = self.config.control
+        self._controller = Controller(
+            self.topology,
+            self._routes,
+            sessions,
+            self._strategy,
+            Options(
+                probe_period_ns=control.interval,
+                solve_period_ns=control.solve_interval if self.strategy_name in ADAPTIVE else 0,
+                improvement=control.gain,
+                dwell_ns=control.dwell,
+                retry_ns=50 * control.latency + 1_000_000,
+                stuck_ns=STALLED_NS,
+                marking=Marking(self.config.marking.threshold),
+            ),
+        )
+        self._sessions = sessions
+        await self._controller.start()
+        await self._warm_up()
+        job = self.config.job
+        for shard, (number, server) in enumerate(zip(self._jobs, job.roots, strict=True)):
+            spec = JobSpec(
+                number,
+                tuple(job.workers),
+                server,
+                job.slots,
+                job.window,
+                gradient_bytes=gradient_bytes(self.config, shard),
+            )
+            for message in await self._controller.admit(spec, self._fabric.now_ns):
+                self._start_host(number, message)
+            self._generations[number] = self._controller.jobs[number].generation
+        for name in job.workers:
+            shards = [worker for worker in self._workers if worker.name == name]
+            self._drivers.append(ShardedDriver(shards))
+
+    def _build_fabric(self) -> None:
+        topology, fabric = self.topology, self._fabric
+        program = FABRIC_JSON.read_bytes()
+        for node in topology.switches:
+            switch = Switch(node.device_id)
+            switch.load(program)
+            self._switches[node.name] = switch
+            fabric.add_switch(node.name, switch)
+        participants = {*self.config.job.workers, *self.config.job.roots}
+        for host in topology.hosts:
+            fabric.add_host(host.name, poll_ns=self.config.host_poll, sink=host.name not in participants)
+        for link in topology.links:
+            fabric.add_link(
+                (link.a.node, link.a.port),
+                (link.b.node, link.b.port),
+                rate_bps=link.rate_bps,
+                delay_ns=link.delay_ns,
+                loss=link.loss,
+                queue_packets=link.queue_packets,
+            )
+            for end in link.ends:
+                if topology.is_switch(end.node):
+                    fabric.record_queue((end.node, end.port), QUEUE_SAMPLE_NS)
+        for flow in self.config.background:
+            source, destination = topology.host(flow.source), topology.host(flow.destination)
+            frame = encapsulate(
+                np.zeros((1, BACKGROUND_PAYLOAD_BYTES), np.uint8),
+                source=int(source.address),
+                destination=int(destination.address),
+                source_mac=int(source.mac.replace(":", ""), 16),
+                destination_mac=int(topology.attached_switch(source.name).mac.replace(":", ""), 16),
+                source_port=flow.port,
+                destination_port=DISCARD_PORT,
+            )
+            fabric.add_flow(flow.source, frame.tobytes(), rate_bps=flow.rate, start_ns=flow.start, stop_ns=flow.stop)
+
+    async def _warm_up(self) -> None:
+        """Let probes see the fabric before the first placement."""
+        await self._run(lambda: self._fabric.now_ns >= self.config.control.warm_up, "the warm-up")
+
+    def _start_host(self, job: int, message: Message) -> None:
+        name = message.host
+        if name not in self._hosts:
+            self._hosts[name] = VirtualHost(self._fabric, self.topology, self.topology.host(name))
+        where = self._hosts[name]
+        match message.content:
+            case WorkerPlan() as plan:
+                worker = VirtualWorker(self._fabric, self.topology, where, WorkerCore(plan, WorkerOptions()))
+                self._workers.append(worker)
+                self._agents[job, name] = worker
+            case ServerPlan() as plan:
+                self._agents[job, name] = HostAgent(self._fabric, self.topology, where, ParameterServerCore(plan))
+            case other:
+                raise ExperimentError(f"{message.host}: a job starts with plans, not with {type(other).__name__}")
+
+    # --- the job ---
+
+    @property
+    def now_ns(self) -> int:
+        return self._fabric.now_ns
+
+    async def allreduce(self, gradients: Sequence[Floats], weight: int) -> tuple[list[Reduced], int]:
+        """Sum one tensor per worker in the fabric; what reached each worker, and how long it took in virtual time."""
+        started_ns = self._fabric.now_ns
+        handles = [
+            driver.submit(Tensor(gradient, workers=driver.workers, name="gradient", weight=weight))
+            for driver, gradient in zip(self._drivers, gradients, strict=True)
+        ]
+        await self._run(lambda: all(worker.core.idle for worker in self._workers), "the workers' sums")
+        totals = [driver.wait(handle, 0) for driver, handle in zip(self._drivers, handles, strict=True)]
+        return totals, self._fabric.now_ns - started_ns
+
+    async def compute(self, duration_ns: int) -> None:
+        """Let virtual time pass while the workers compute."""
+        end_ns = self._fabric.now_ns + duration_ns
+        await self._run(lambda: self._fabric.now_ns >= end_ns, "computing", end_ns)
+
+    # --- virtual time ---
+
+    async def _run(self, done: Callable[[], bool], what: str, until_ns: int | None = None) -> None:
+        limit_ns = self._fabric.now_ns + STUCK_NS
+        while not done():
+            control_ns = max(self._next_control_ns(), self._fabric.now_ns)
+            target_ns = min(control_ns, limit_ns, until_ns if until_ns is not None else limit_ns)
+            for wake in self._fabric.run(target_ns):
+                self._hosts[wake.host].handle(wake)
+            if self._fabric.now_ns >= control_ns:
+                await self._control()
+            if self._fabric.now_ns >= limit_ns:
+                raise ExperimentError(
+                    f"no progress in {STUCK_NS / 1e9:g} s of virtual time: waiting for {what}; {self._state()}"
+                )
+
+    def _next_control_ns(self) -> int:
+        due = self._controller.deadline_ns
+        return min(due, self._due[0][0]) if self._due else due
+
+    async def _control(self) -> None:
+        """Deliver what is due between controller and hosts, then let the controller act."""
+        now_ns = self._fabric.now_ns
+        while self._due and self._due[0][0] <= now_ns:
+            heapq.heappop(self._due)[2]()
+        if self._controller.deadline_ns > now_ns:
+            return
+        await self._controller.drain(
+            {name: self._rpc.packet_ins(switch.device_id) for name, switch in self._switches.items()}
+        )
+        self._report_progress(now_ns)
+        messages = await self._controller.tick(now_ns)
+        await self._packet_outs_arrived()
+        for message in messages:
+            self._after_latency(lambda message=message: self._tell(message))  # type: ignore[misc]
+        self._note_placements()
+
+    def _report_progress(self, now_ns: int) -> None:
+        """Tell the controller how far the workers are, so that it knows the job's own traffic, and when it is stuck."""
+        if now_ns < self._progress_ns + self.config.control.solve_interval // 2:
+            return
+        self._progress_ns = now_ns
+        for worker in self._workers:
+            core = worker.core
+            self._controller.heartbeat(core.plan.job, worker.name, core.rounds_complete, now_ns, waiting=not core.idle)
+
+    async def _packet_outs_arrived(self) -> None:
+        """Packet-outs are not acknowledged: wait until the switches have them all, or time would go on without them."""
+        async with asyncio.timeout(_CONTROL_TIMEOUT_S):
+            for name, sent in self._controller.packet_outs_sent.items():
+                while self._rpc.packet_outs(self._switches[name].device_id) < sent:
+                    await asyncio.sleep(_LOOK_S)
+
+    def _after_latency(self, action: Callable[[], None]) -> None:
+        self._sequence += 1
+        heapq.heappush(self._due, (self._fabric.now_ns + self.config.control.latency, self._sequence, action))
+
+    def _tell(self, message: Message) -> None:
+        """A message of the controller reaches its host; the answer sets out."""
+        host = message.host
+        match message.content:
+            case Pause(job) as pause:
+                if (held := self._agents[job, host].pause(pause)) is not None:
+                    self._after_latency(lambda: self._controller.held(job, host, held))
+            case Resume(plan) as resume:
+                self._agents[plan.job, host].resume(resume)
+                self._after_latency(lambda: self._controller.resumed(plan.job, host, plan.generation))
+            case other:
+                raise ExperimentError(f"{host}: a running job is not told {type(other).__name__}")
+
+    def _note_placements(self) -> None:
+        """Record where the shards are summed, when that has changed."""
+        plans = self._controller.jobs
+        for shard, job in enumerate(self._generations):
+            plan = plans[job]
+            if plan.generation != self._generations[job]:
+                self._generations[job] = plan.generation
+                root = {plan.placement.root} - {plan.spec.server}
+                self._moves.append(Moved(self._fabric.now_ns, tuple(sorted(plan.placement.switches | root)), shard))
+
+    def _state(self) -> str:
+        """What the user of a stuck run should see."""
+        waiting = sorted({worker.name for worker in self._workers if not worker.core.idle})
+        return f"waiting are {', '.join(waiting) or 'none of the workers'}"
+
+    # --- figures ---
+
+    def take_moves(self) -> list[Moved]:
+        """What moved since the last call."""
+        moves, self._moves = self._moves, []
+        return moves
+
+    @property
+    def decisions_ms(self) -> list[float]:
+        """Wall-clock time of each placement decision so far."""
+        return self._strategy.decisions_ms
+
+    @property
+    def trees(self) -> list[dict[str, str]]:
+        """By shard: every worker and summing switch → the node that it sends to."""
+        placements = [self._controller.jobs[job].placement for job in self._jobs]
+        return [{**placement.aggregators, **placement.parents} for placement in placements]
+
+    @property
+    def resends(self) -> int:
+        return sum(worker.core.counters.retransmitted for worker in self._workers)
+
+    def digest(self) -> str:
+        """Of every frame that the fabric carried."""
+        return self._fabric.digest()
+
+    def links(self) -> Iterator[LinkFigures]:
+        """Every directed link."""
+        for link in self.topology.links:
+            for end in link.ends:
+                if self.topology.is_host(end.node):
+                    counters = self._fabric.nic_counters(end.node, end.port)
+                else:
+                    counters = self._switches[end.node].port_counters(end.port)
+                yield LinkFigures(
+                    end=end,
+                    job_bytes=counters.tx_bytes - counters.flow_bytes,
+                    load=8e9 * counters.tx_bytes / (link.rate_bps * max(self._fabric.now_ns, 1)),
+                    largest_queue_packets=counters.max_depth_packets if self.topology.is_switch(end.node) else 0,
+                    lost_packets=counters.lost_packets,
+                    queue_drops=sum(counters.drops),
+                )
+
+    def queue(self, end: Endpoint) -> tuple[list[int], list[int]]:
+        """Depth of a switch port's queues over time: instants in ns, depths in packets."""
+        times, depths = self._fabric.queue_trace((end.node, end.port))
+        return times.tolist(), depths.tolist()
+
+    async def drops(self) -> dict[str, int]:
+        """Packets dropped so far, by reason, all switches, links and hosts together; only reasons that occurred."""
+        drops = dict.fromkeys(DROP_REASONS, 0)
+        for session in self._sessions.values():
+            for reason, count in zip(DROP_REASONS, await session.read_counter(DROPS), strict=True):
+                drops[reason] += count
+        figures = list(self.links())
+        drops["link loss"] = sum(figure.lost_packets for figure in figures)
+        drops["queue full"] = sum(figure.queue_drops for figure in figures)
+        drops["host: not a datagram"] = sum(host.rejects.total for host in self._hosts.values())
+        for agent in self._agents.values():
+            for reason, count in agent.core.counters.drops.items():
+                drops[f"host: {reason}"] = drops.get(f"host: {reason}", 0) + count
+        return {reason: count for reason, count in drops.items() if count}

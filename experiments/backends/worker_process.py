@@ -1,0 +1,131 @@
+"""One rank of a training job as a process of its own: `python -m weir.experiments.backends.worker_process`.
+
+It reads a `WorkerTask` from its standard input, trains over the control service, and writes a `WorkerReport` to its
+standard output: JSON both.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from collections import Counter
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from ...hosts import Communicator, HostError, Membership, UdpHost, WorkerOptions
+from ...hosts.collectives.sharding import ShardedDriver
+from ..workloads.digits import Digits, TrainingJob, TrainingOptions, digest
+
+PATIENT: Final = WorkerOptions(initial_timeout_ns=100_000_000, least_timeout_ns=20_000_000)
+"""Many processes share few cores: what takes long is seldom lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerTask:
+    """What one rank is to do."""
+
+    control: str
+    """Where the control service listens."""
+    seats: list[tuple[int, str]]
+    """Number and token of each job that shares the gradients, in the order of the servers."""
+    rank: int
+    workers: int
+    seed: int
+    training: TrainingOptions
+    digits: str
+    """File with the job's data."""
+    timeout_s: float
+    """How long joining, or one step, may take."""
+
+    def dump(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def load(cls, text: str) -> WorkerTask:
+        values = json.loads(text)
+        seats = [(job, token) for job, token in values["seats"]]
+        return cls(**{**values, "seats": seats, "training": TrainingOptions(**values["training"])})
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerReport:
+    """What one rank has done; times by the monotonic clock, which all processes of a machine share."""
+
+    begun_ns: list[int]
+    """When each step's gradient was handed over."""
+    ended_ns: list[int]
+    """When its sum was there."""
+    sums: list[str]
+    """SHA-256 of each step's sum."""
+    weights: str
+    """SHA-256 of the final weights."""
+    accuracy: float
+    resends: int
+    drops: dict[str, int]
+
+    def dump(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def load(cls, text: str) -> WorkerReport:
+        return cls(**json.loads(text))
+
+
+def train(task: WorkerTask) -> WorkerReport:
+    """Raises HostError where the job cannot go on."""
+    job = TrainingJob(task.training, task.workers, task.seed, Digits.load(Path(task.digits)))
+    begun, ended, sums = [], [], []
+    with ExitStack() as stack:
+        memberships = _join(task, stack)
+        communicator = Communicator(
+            ShardedDriver([membership.worker for membership in memberships]), timeout_s=task.timeout_s
+        )
+        for step in range(task.training.steps):
+            gradient = job.gradient(task.rank, step)
+            begun.append(time.monotonic_ns())
+            total = communicator.allreduce_many({"gradient": gradient}, weight=task.training.batch)["gradient"]
+            ended.append(time.monotonic_ns())
+            sums.append(digest(total.array))
+            job.apply_to(task.rank, total.mean())
+        counters = [membership.counters for membership in memberships]
+    drops: Counter[str] = Counter()
+    for each in counters:
+        drops.update(each.drops)
+    return WorkerReport(
+        begun_ns=begun,
+        ended_ns=ended,
+        sums=sums,
+        weights=job.digests()[task.rank],
+        accuracy=job.accuracy(task.rank),
+        resends=sum(each.retransmitted for each in counters),
+        drops={reason: count for reason, count in drops.items() if count},
+    )
+
+
+def _join(task: WorkerTask, stack: ExitStack) -> list[Membership]:
+    """Take the rank in all of the task's jobs, one after the other as all workers do, over the first one's socket."""
+    memberships: list[Membership] = []
+    host: UdpHost | None = None
+    for number, token in task.seats:
+        membership = Membership(task.control, number, token, timeout_s=task.timeout_s, host=host, options=PATIENT)
+        memberships.append(stack.enter_context(membership))
+        host = membership.worker.endpoint.host
+    return memberships
+
+
+def main() -> None:
+    logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    try:
+        report = train(WorkerTask.load(sys.stdin.read()))
+    except HostError as error:
+        sys.stderr.write(f"{error}\n")
+        sys.exit(1)
+    sys.stdout.write(report.dump())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,191 @@
+"""`weir controller`: keeps the switches of a fabric, and serves jobs to hosts and operators."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from ...topologies import Routes, Topology, TopologyError
+from ...topologies.mininet.fabric import FIRST_GRPC_PORT
+from ...topologies.units import parse_delay
+from ...wire.control_channel import DEFAULT_ADDRESS, Tls
+from ..errors import ExperimentError
+
+if TYPE_CHECKING:
+    from ...controller.p4runtime.session import SwitchSession
+
+_ANSWER_S = 5.0
+"""Whatever needs no program compiled waits so long for a switch that hangs."""
+
+_STUCK_LEASES = 3
+"""A worker that lives and has waited without a round for so many leases gets its job a new generation."""
+
+_console = Console(stderr=True, highlight=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Settings:
+    """What the command line asks for."""
+
+    topology: Topology
+    addresses: Mapping[str, str]
+    strategy: str
+    lease_ns: int
+    probe_ns: int
+    solve_ns: int
+    election_id: int
+    listen: str
+    tls: Tls | None
+    allow_remote: bool
+    journal: Path | None
+    metrics_port: int | None
+
+
+def controller(
+    file: Annotated[Path, typer.Argument(metavar="TOPOLOGY.yaml", help="The fabric.")],
+    switch: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=HOST:PORT", help="Where a switch serves P4Runtime; may be repeated."),
+    ] = None,
+    grpc_port: Annotated[
+        int,
+        typer.Option(help="Switches that are not named serve on 127.0.0.1, from this port on, in the file's order."),
+    ] = FIRST_GRPC_PORT,
+    listen: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Where hosts and operators are served; or unix:PATH.")
+    ] = DEFAULT_ADDRESS,
+    allow_remote: Annotated[
+        bool, typer.Option("--allow-remote", help="Serve an address that others reach although there is no TLS.")
+    ] = False,
+    tls: Annotated[
+        tuple[Path, Path, Path] | None,
+        typer.Option(metavar="CERTIFICATE KEY AUTHORITY", help="PEM files; clients need certificates, too."),
+    ] = None,
+    strategy: Annotated[str, typer.Option(help="How jobs are placed: agg, ps, rack or random.")] = "agg",
+    lease: Annotated[str, typer.Option(help="A host or switch that is silent for so long is lost.")] = "2s",
+    probe: Annotated[str, typer.Option(help="Between two rounds of probes.")] = "100ms",
+    solve: Annotated[str, typer.Option(help="Between two looks at whether jobs should move; 0ms: never.")] = "1s",
+    journal: Annotated[
+        Path | None,
+        typer.Option(help="Keep the jobs in this file, so that they go on when the controller starts anew."),
+    ] = None,
+    metrics_port: Annotated[
+        int | None, typer.Option(min=1, max=65_535, help="Serve Prometheus metrics on 127.0.0.1 at this port.")
+    ] = None,
+    election_id: Annotated[int, typer.Option(help="Of two controllers the one with the higher id rules.")] = 10,
+) -> None:
+    """Keep the switches of a fabric as its jobs need them, and serve jobs to hosts and operators, until Ctrl-C."""
+    from ...controller.placement.strategies import STRATEGIES
+
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
+    if strategy not in STRATEGIES:
+        raise ExperimentError(f'--strategy "{strategy}" is unknown; there are {", ".join(sorted(STRATEGIES))}')
+    topology = Topology.load(file)
+    settings = _Settings(
+        topology=topology,
+        addresses=switch_addresses(topology, switch or [], grpc_port),
+        strategy=strategy,
+        lease_ns=_nanoseconds("--lease", lease),
+        probe_ns=_nanoseconds("--probe", probe),
+        solve_ns=_nanoseconds("--solve", solve),
+        election_id=election_id,
+        listen=listen,
+        tls=Tls(*tls) if tls is not None else None,
+        allow_remote=allow_remote,
+        journal=journal,
+        metrics_port=metrics_port,
+    )
+    if settings.lease_ns == 0 or settings.probe_ns == 0:
+        raise ExperimentError(f"--lease {lease}, --probe {probe}: neither can be 0; write them like 2s and 100ms")
+    try:
+        asyncio.run(_serve(settings))
+    except KeyboardInterrupt:
+        _say("stopped; the switches keep what they hold, and jobs go on")
+
+
+def switch_addresses(topology: Topology, named: Sequence[str], first_port: int) -> Mapping[str, str]:
+    """Where each switch serves P4Runtime. Raises ExperimentError for a name that the fabric has not."""
+    addresses = {node.name: f"127.0.0.1:{first_port + index}" for index, node in enumerate(topology.switches)}
+    for text in named:
+        name, equals, address = text.partition("=")
+        if not equals or name not in addresses:
+            raise ExperimentError(
+                f'--switch "{text}" names no switch of {topology.name}; write it like '
+                f"{topology.switches[0].name}=127.0.0.1:9559"
+            )
+        addresses[name] = address
+    return addresses
+
+
+def _nanoseconds(option: str, text: str) -> int:
+    try:
+        return parse_delay(text)
+    except TopologyError as error:
+        raise error.within(option) from None
+
+
+async def _serve(settings: _Settings) -> None:
+    from ...controller.controller import Controller, Options
+    from ...controller.jobs.journal_file import Journal
+    from ...controller.placement.strategies import strategy as strategy_named
+    from ...controller.service.metrics import serve as serve_metrics
+    from ...controller.service.service import ControlService
+    from ..backends.sessions import open_sessions
+
+    topology = settings.topology
+    options = Options(
+        probe_period_ns=settings.probe_ns,
+        solve_period_ns=settings.solve_ns,
+        dwell_ns=5 * settings.solve_ns,
+        lease_ns=settings.lease_ns,
+        stuck_ns=_STUCK_LEASES * settings.lease_ns,
+    )
+    async with AsyncExitStack() as stack:
+        sessions = await stack.enter_async_context(
+            open_sessions(
+                topology, settings.addresses, answer_s=_ANSWER_S, election_id=settings.election_id, standby=True
+            )
+        )
+        await _until_primary(sessions)
+        keeper = Controller(
+            topology,
+            Routes(topology),
+            sessions,
+            strategy_named(settings.strategy),
+            options,
+            time.monotonic_ns(),
+            journal=stack.enter_context(Journal(settings.journal)) if settings.journal is not None else None,
+        )
+        await keeper.start(time.monotonic_ns())
+        service = await stack.enter_async_context(
+            ControlService(keeper, address=settings.listen, tls=settings.tls, allow_remote=settings.allow_remote)
+        )
+        if settings.metrics_port is not None:
+            port = await stack.enter_async_context(serve_metrics(keeper, service.now_ns, settings.metrics_port))
+            _say(f"metrics: http://127.0.0.1:{port}/metrics")
+        running = f"; {len(keeper.jobs)} jobs go on" if keeper.jobs else ""
+        _say(
+            f"{topology.name}: {len(sessions)} switches, {len(topology.hosts)} hosts; "
+            f"jobs are served at {service.address}{running}"
+        )
+        await service.wait()
+
+
+async def _until_primary(sessions: Mapping[str, SwitchSession]) -> None:
+    """Wait for the turn: another controller may rule."""
+    if others := [name for name, session in sessions.items() if not session.is_primary]:
+        _say(f"another controller rules {', '.join(others)}; this one waits until that is gone")
+    await asyncio.gather(*(session.until_primary() for session in sessions.values()))
+
+
+def _say(text: str) -> None:
+    _console.print(text, markup=False, soft_wrap=True)

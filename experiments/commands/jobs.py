@@ -1,0 +1,161 @@
+"""`weir jobs`: what the controller's jobs are doing; registering and ending them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from ...wire.control_channel import DEFAULT_ADDRESS, Tls
+
+app = typer.Typer(help="Jobs of a running controller: list them (no command), register one, end one.")
+
+ControlOption = Annotated[str, typer.Option("--control", metavar="HOST:PORT", help="Where the controller serves.")]
+TlsOption = Annotated[
+    tuple[Path, Path, Path] | None, typer.Option("--tls", metavar="CERTIFICATE KEY AUTHORITY", help="PEM files.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+_console = Console(highlight=False)
+
+
+@app.callback(invoke_without_command=True)
+def list_jobs(
+    context: typer.Context,
+    control: ControlOption = DEFAULT_ADDRESS,
+    tls: TlsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the jobs: how far they are, and what they wait for."""
+    if context.invoked_subcommand is not None:
+        return
+    with _client(control, tls) as client:
+        jobs = client.jobs()
+    if as_json:
+        _dump([_as_dict(job) for job in jobs])
+        return
+    if not jobs:
+        _console.print("no jobs")
+        return
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), collapse_padding=True, pad_edge=False)
+    for column in ("job", "generation", "rounds", "workers", "server", "summed at", "slots", "policy", "waiting"):
+        table.add_column(column, justify="right" if column in {"job", "generation", "rounds", "slots"} else "left")
+    for job in jobs:
+        values = _as_dict(job)
+        table.add_row(
+            str(job.job),
+            str(job.generation),
+            str(job.rounds),
+            " ".join(_mark(host) for host in values["hosts"] if host["rank"] is not None),
+            " ".join(_mark(host) for host in values["hosts"] if host["rank"] is None) or "–",
+            " ".join(job.switches) or "the server",
+            str(job.slots),
+            values["policy"],
+            job.waiting_for or "–",
+        )
+    _console.print(table)
+    if any(not host.attending for job in jobs for host in job.hosts):
+        _console.print("(…): not attending")
+
+
+@app.command()
+def register(
+    workers: Annotated[list[str], typer.Argument(metavar="HOST…", help="The workers' hosts, by rank.")],
+    server: Annotated[
+        str | None, typer.Option(help="The parameter server's host; without, a switch is the root.")
+    ] = None,
+    spare: Annotated[list[str] | None, typer.Option(help="A host that can be the server in its stead.")] = None,
+    slots: Annotated[int, typer.Option(help="Aggregation slots in each switch, a power of two; 0: 64.")] = 0,
+    window: Annotated[int, typer.Option(help="Most rounds in flight; 0: half the slots.")] = 0,
+    policy: Annotated[str, typer.Option(help="When a worker is lost: continue, wait or abort.")] = "continue",
+    least_workers: Annotated[int, typer.Option(help="Fewer than these do not go on.")] = 1,
+    control: ControlOption = DEFAULT_ADDRESS,
+    tls: TlsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Register a job; print its number and the tokens that its hosts join with."""
+    with _client(control, tls) as client:
+        job = client.register(
+            workers,
+            server,
+            spares=spare or [],
+            slots=slots,
+            window=window,
+            policy=policy,
+            least_workers=least_workers,
+        )
+    seats = [
+        {"host": seat.host, "rank": seat.rank if seat.HasField("rank") else None, "token": seat.token}
+        for seat in job.seats
+    ]
+    if as_json:
+        _dump({"job": job.job, "slots": job.slots, "window": job.window, "note": job.note, "seats": seats})
+        return
+    _console.print(f"job {job.job}: {job.slots} slots, window {job.window}")
+    if job.note:
+        _console.print(f"note: {job.note}", soft_wrap=True)
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), collapse_padding=True, pad_edge=False)
+    for column in ("host", "part", "token"):
+        table.add_column(column)
+    for seat in seats:
+        table.add_row(seat["host"], "server" if seat["rank"] is None else f"rank {seat['rank']}", seat["token"])
+    _console.print(table)
+
+
+@app.command()
+def end(
+    job: Annotated[int, typer.Argument(metavar="JOB", help="The job's number.")],
+    reason: Annotated[str, typer.Option(help="What its hosts are told.")] = "",
+    control: ControlOption = DEFAULT_ADDRESS,
+    tls: TlsOption = None,
+) -> None:
+    """End a job: its hosts are told, and its switches freed."""
+    with _client(control, tls) as client:
+        client.end(job, reason)
+
+
+def _client(control: str, tls: tuple[Path, Path, Path] | None) -> Any:
+    from ...hosts import ControlClient
+
+    return ControlClient(control, Tls(*tls) if tls is not None else None)
+
+
+def _as_dict(job: Any) -> dict[str, Any]:
+    """A job's state as JSON has it."""
+    from ...hosts.drivers.control_client import POLICIES
+
+    return {
+        "job": job.job,
+        "generation": job.generation,
+        "rounds": job.rounds,
+        "slots": job.slots,
+        "window": job.window,
+        "policy": next(name for name, number in POLICIES.items() if number == job.policy),
+        "switches": list(job.switches),
+        "waiting_for": job.waiting_for,
+        "hosts": [
+            {
+                "host": host.host,
+                "rank": host.rank if host.HasField("rank") else None,
+                "attending": host.attending,
+                "rounds": host.rounds,
+                "silent_s": host.silent_seconds if host.silent_seconds >= 0 else None,
+            }
+            for host in job.hosts
+        ],
+    }
+
+
+def _mark(host: dict[str, Any]) -> str:
+    return host["host"] if host["attending"] else f"({host['host']})"
+
+
+def _dump(values: dict[str, Any] | Sequence[Any]) -> None:
+    sys.stdout.write(json.dumps(values) + "\n")

@@ -1,0 +1,26 @@
+"""The fabric of a run under one strategy: loads of the links, roles of the hosts, and the switches that summed."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from ...topologies import Endpoint
+from ...topologies.drawing import Drawing, Flow
+from ...topologies.units import format_rate
+from ..config import RunConfig
+from .record import StrategyResult
+
+
+def draw_fabric(config: RunConfig, result: StrategyResult) -> str:
+    """SVG text."""
+    topology = config.topology
+    streams = Counter(node for tree in result.trees for node in tree.values() if topology.is_switch(node))
+    servers = [host for host in config.job.roots if host is not None]
+    return Drawing(
+        topology=topology,
+        loads={Endpoint.parse(name): min(load, 1.0) for name, load in result.link_load.items()},
+        summing={switch: f"sums {count}" for switch, count in streams.items()},
+        roles={**dict.fromkeys(config.job.workers, "worker"), **dict.fromkeys(servers, "server")},
+        flows=[Flow(flow.source, flow.destination, format_rate(flow.rate)) for flow in config.background],
+        title=f"{config.name}: {result.strategy}",
+    ).svg()

@@ -1,0 +1,232 @@
+"""Run records: everything that a run was and did, in one folder, so that it can be read later and run again.
+
+    runs/NAME-DATE/record.json    configuration, seed, versions, commit, figures of every strategy
+    runs/NAME-DATE/index.html     the same for a reader, with plots
+
+Figures are of two kinds: those of virtual time, which a replay must reproduce exactly, and wall-clock times, which it
+need not.
+"""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from datetime import datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from ...topologies.mininet.fabric import SwitchKind
+from ..config import RunConfig
+from ..errors import ExperimentError
+
+RECORD_FILE: Final = "record.json"
+_PACKAGES: Final = ("weir", "numpy", "llvmlite", "numba", "grpcio", "finsy", "cvxpy", "highspy", "scikit-learn")
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class QueueTrace(_Record):
+    """Depth of one egress queue, sampled at a fixed interval."""
+
+    port: str
+    time_ns: list[int]
+    depth_packets: list[int]
+
+
+class MoveRecord(_Record):
+    """One change of the aggregation point in a running job."""
+
+    step: int
+    time_ns: int
+    switches: list[str]
+    """The switches that sum from now on."""
+    shard: int = 0
+    """Which of the job's servers it is about, by its place among them."""
+
+
+class _Timed(_Record):
+    """What one strategy did with the job, somewhere."""
+
+    strategy: str
+    iteration_ns: list[int]
+    """Completion time of each step's aggregation phase: gradients handed over until the last worker has the total."""
+
+    @property
+    def mean_ms(self) -> float:
+        return float(np.mean(self.iteration_ns)) / 1e6
+
+    @property
+    def p95_ms(self) -> float:
+        return float(np.percentile(self.iteration_ns, 95)) / 1e6
+
+
+class StrategyResult(_Timed):
+    """What one strategy did with the job in the virtual fabric."""
+
+    sums: list[str]
+    """SHA-256 of each step's sum, the same at every worker."""
+    busiest_link: str
+    busiest_link_bytes: int
+    """Bytes of the job that crossed its busiest link, in one direction."""
+    largest_queue: str
+    largest_queue_packets: int
+    resends: int
+    drops: dict[str, int]
+    """Packets dropped, by reason, over all switches, links and hosts; reasons that never occurred are left out."""
+    accuracy: float
+    weights: str
+    """SHA-256 of the final weights, the same at every worker."""
+    fabric: str
+    """Digest of every frame that the fabric carried, with its time and port."""
+    trees: list[dict[str, str]]
+    """At the end of the run, for each of the job's servers (one without): every worker and summing switch → the node
+    that it sends to; the root is no key."""
+    moves: list[MoveRecord]
+    link_load: dict[str, float]
+    """Load of each directed link (named by its sending endpoint) over the run, 0…1."""
+    queues: list[QueueTrace]
+    solver_ms: list[float]
+    """Wall-clock time of each placement decision."""
+    wall_s: float
+
+    def reproducible(self) -> dict[str, object]:
+        """The figures that a replay must reproduce."""
+        return self.model_dump(exclude={"solver_ms", "wall_s"})
+
+
+class MininetResult(_Timed):
+    """What one strategy did with the same job in Mininet: real processes and packets. Times are the machine's; they
+    begin when the last worker has handed its gradient over.
+    """
+
+    switch: str
+    """What every switch ran: weir or bmv2."""
+    sums: list[str]
+    """SHA-256 of each step's sum, the same at every worker."""
+    weights: str
+    """SHA-256 of the final weights, the same at every worker."""
+    accuracy: float
+    resends: int
+    drops: dict[str, int]
+    """Packets dropped, by reason, over all switches and workers; reasons that never occurred are left out."""
+    generation: int
+    """Of the job at its end, the highest among its shards; it began in generation 1."""
+    trees: list[dict[str, str]]
+    """At the end, as in the virtual fabric."""
+    notes: list[str]
+    """What the machine or the switches could not do of what the run asks for."""
+    wall_s: float
+
+
+class RunRecord(_Record):
+    """One run, whole."""
+
+    config: RunConfig
+    started: str
+    versions: dict[str, str]
+    commit: str
+    reference_weights: str
+    """SHA-256 of the weights that plain NumPy training reaches with the same fixed-point sums and no network."""
+    reference_accuracy: float
+    results: list[StrategyResult]
+    mininet: list[MininetResult] = []
+    """The same in Mininet, where the run was asked to go there too."""
+
+    @classmethod
+    def begin(cls, config: RunConfig, reference_weights: str, reference_accuracy: float) -> RunRecord:
+        """A record without results yet."""
+        return cls(
+            config=config,
+            started=datetime.now().astimezone().isoformat(timespec="seconds"),
+            versions={"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}},
+            commit=_commit(),
+            reference_weights=reference_weights,
+            reference_accuracy=reference_accuracy,
+            results=[],
+        )
+
+    @property
+    def mininet_switch(self) -> SwitchKind | None:
+        """What the switches ran in Mininet; None where the run was in virtual time alone."""
+        return SwitchKind(self.mininet[0].switch) if self.mininet else None
+
+    def save(self, folder: Path) -> Path:
+        path = folder / RECORD_FILE
+        path.write_text(self.model_dump_json(indent=1))
+        return path
+
+    @classmethod
+    def load(cls, folder: Path) -> RunRecord:
+        """Read a record from its folder (or from its record.json).
+
+        Raises: ExperimentError: there is none, or it is not a record.
+        """
+        path = folder / RECORD_FILE if folder.is_dir() else folder
+        try:
+            return cls.model_validate_json(path.read_text())
+        except OSError as error:
+            raise ExperimentError(f"{path}: no run record there ({error.strerror})") from None
+        except ValidationError as error:
+            first = error.errors()[0]
+            reason = ": ".join(filter(None, [".".join(map(str, first["loc"])), first["msg"]]))
+            raise ExperimentError(f"{path}: not a run record of this version: {reason}") from None
+
+    def differences(self, other: RunRecord) -> list[str]:
+        """What a replay (`other`) did differently, a line each; empty when it reproduced every figure."""
+        lines: list[str] = []
+        if self.reference_weights != other.reference_weights:
+            lines.append("reference training: other weights")
+        for mine, theirs in zip(self.results, other.results, strict=True):
+            before, after = mine.reproducible(), theirs.reproducible()
+            lines += [f"{mine.strategy}: {name} differs" for name in before if before[name] != after[name]]
+        for real, again in zip(self.mininet, other.mininet, strict=True):
+            for name in ("sums", "weights"):
+                if getattr(real, name) != getattr(again, name):
+                    lines.append(f"{real.strategy} in Mininet: {name} differ")
+        return lines
+
+
+def create_folder(parent: Path, name: str) -> Path:
+    """Make `parent/NAME-DATE`, with a number behind it when there is one already.
+
+    Raises: ExperimentError: the folder cannot be made.
+    """
+    stem = f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
+    for suffix in ("", *(f"-{number}" for number in range(2, 100))):
+        folder = parent / f"{stem}{suffix}"
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise ExperimentError(f"{parent}: cannot make a run folder there ({error.strerror})") from None
+        return folder
+    raise ExperimentError(f"{parent}: has a hundred runs called {stem} already; choose another --out")
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "absent"
+
+
+def _commit() -> str:
+    """The checkout's commit, marked when it has changes; `unknown` outside one."""
+    try:
+        described = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--abbrev=12"],
+            cwd=Path(__file__).parent,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return described.stdout.strip()

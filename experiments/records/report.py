@@ -1,0 +1,238 @@
+"""A run record for the eye: plots, and one HTML page that shows them with the table."""
+
+from __future__ import annotations
+
+import html
+import io
+from collections.abc import Callable, Mapping
+from importlib import resources
+from pathlib import Path
+from string import Template
+from typing import Any, Final
+
+import numpy as np
+import yaml
+
+from .record import MininetResult, RunRecord, StrategyResult
+
+COLOURS: Final[Mapping[str, str]] = {"ps": "#b3433b", "rack": "#c98a1b", "random": "#7d6aa8", "agg": "#1f7a5c"}
+LABELS: Final[Mapping[str, str]] = {"ps": "server only", "rack": "rack-only", "random": "random", "agg": "AGG"}
+
+COLUMNS: Final = (
+    "strategy",
+    "mean\nms",
+    "p95\nms",
+    "against\nserver",
+    "busiest\nlink MB",
+    "largest\nqueue",
+    "resends",
+    "LP\nms",
+    "test\naccuracy",
+)
+
+MININET_COLUMNS: Final = ("strategy", "mean\nms", "p95\nms", "resends", "drops", "last\ngeneration", "test\naccuracy")
+
+
+def rows(results: list[StrategyResult]) -> list[tuple[str, ...]]:
+    """The comparison table, a row per strategy, under `COLUMNS`."""
+    baseline = next((result.mean_ms for result in results if result.strategy == "ps"), None)
+    return [
+        (
+            LABELS.get(result.strategy, result.strategy),
+            f"{result.mean_ms:.3f}",
+            f"{result.p95_ms:.3f}",
+            "–" if baseline is None or result.strategy == "ps" else f"{100 * (result.mean_ms / baseline - 1):+.0f} %",
+            f"{result.busiest_link_bytes / 1e6:.1f}",
+            str(result.largest_queue_packets),
+            str(result.resends),
+            f"{np.median(result.solver_ms):.0f}" if result.strategy == "agg" and result.solver_ms else "–",
+            f"{100 * result.accuracy:.1f} %",
+        )
+        for result in results
+    ]
+
+
+def claims(record: RunRecord) -> list[tuple[bool, str]]:
+    """What must hold of a run, each with whether it does."""
+    results = record.results
+    lines = [
+        (
+            all(result.weights == record.reference_weights for result in results),
+            "final weights are bit-identical for every strategy, and to plain NumPy training without a network",
+        ),
+        (record.reference_accuracy >= 0.95, f"accuracy on the held-out digits {100 * record.reference_accuracy:.1f} %"),
+    ]
+    means = {result.strategy: result.mean_ms for result in results}
+    if {"ps", "agg"} <= means.keys():
+        saved = 100 * (1 - means["agg"] / means["ps"])
+        lines.append(
+            (saved >= 40, f"AGG's aggregation phase takes {saved:.0f} % less time than the parameter server alone")
+        )
+    others = [means[name] for name in ("rack", "random") if name in means]
+    if "agg" in means and others:
+        lines.append((means["agg"] < min(others), "AGG's aggregation phase is shorter than rack-only's and random's"))
+    moves = [move for result in results if result.strategy == "agg" for move in result.moves]
+    if moves:
+        lines.append((True, f"AGG moved the aggregation point in mid-run {len(moves)} time(s); training went on"))
+    return lines + mininet_claims(record)
+
+
+def mininet_claims(record: RunRecord) -> list[tuple[bool, str]]:
+    """That real processes and packets change no bit, where the run was in Mininet too."""
+    if not record.mininet:
+        return []
+    virtual = {result.strategy: result for result in record.results}
+    exact = all(
+        result.sums == virtual[result.strategy].sums and result.weights == virtual[result.strategy].weights
+        for result in record.mininet
+    )
+    steps = len(record.mininet[0].sums)
+    return [
+        (
+            exact,
+            f"in Mininet with {record.mininet[0].switch} switches the final weights and the sums of all {steps} steps "
+            "are those of the virtual fabric, bit for bit, for every strategy",
+        )
+    ]
+
+
+def mininet_rows(results: list[MininetResult]) -> list[tuple[str, ...]]:
+    """The table of what ran in Mininet, a row per strategy, under `MININET_COLUMNS`."""
+    return [
+        (
+            LABELS.get(result.strategy, result.strategy),
+            f"{result.mean_ms:.1f}",
+            f"{result.p95_ms:.1f}",
+            str(result.resends),
+            str(sum(result.drops.values())),
+            str(result.generation),
+            f"{100 * result.accuracy:.1f} %",
+        )
+        for result in results
+    ]
+
+
+def write(record: RunRecord, folder: Path, draw_fabric: Callable[[StrategyResult], str]) -> Path:
+    """Write plots and index.html into `folder`; `draw_fabric` gives the SVG of the fabric under a strategy."""
+    plots = {"iterations": _plot_iterations(record), "queues": _plot_queues(record)}
+    fabrics = {result.strategy: draw_fabric(result) for result in record.results}
+    for name, svg in {**plots, **{f"fabric-{strategy}": svg for strategy, svg in fabrics.items()}}.items():
+        (folder / f"{name}.svg").write_text(svg)
+    page = Template((resources.files(__package__) / "report.html").read_text()).substitute(
+        name=html.escape(record.config.name),
+        started=record.started,
+        seed=record.config.seed,
+        commit=record.commit,
+        table=_html_table(record),
+        claims=_html_list([f"{'✓' if holds else '✗'} {html.escape(text)}" for holds, text in claims(record)]),
+        iterations=plots["iterations"],
+        queues=plots["queues"],
+        fabrics="".join(
+            f"<figure>{svg}<figcaption>{html.escape(LABELS.get(strategy, strategy))}</figcaption></figure>"
+            for strategy, svg in fabrics.items()
+        ),
+        moves=_html_moves(record),
+        configuration=html.escape(yaml.safe_dump(record.config.model_dump(mode="json"), sort_keys=False)),
+        versions=html.escape(yaml.safe_dump(record.versions, sort_keys=False)),
+    )
+    path = folder / "index.html"
+    path.write_text(page)
+    return path
+
+
+def _html_table(record: RunRecord) -> str:
+    best = min(record.results, key=lambda result: result.mean_ms).strategy if record.results else ""
+    head = "".join(f"<th>{html.escape(column)}</th>" for column in (*COLUMNS, "busiest link", "largest queue at"))
+    body = ""
+    for result, row in zip(record.results, rows(record.results), strict=True):
+        cells = "".join(f"<td>{html.escape(cell)}</td>" for cell in (*row, result.busiest_link, result.largest_queue))
+        body += f"<tr{' class=best' if result.strategy == best else ''}>{cells}</tr>"
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{_html_mininet(record)}"
+
+
+def _html_mininet(record: RunRecord) -> str:
+    if not record.mininet:
+        return ""
+    head = "".join(f"<th>{html.escape(column)}</th>" for column in MININET_COLUMNS)
+    body = "".join(
+        f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in mininet_rows(record.mininet)
+    )
+    notes = _html_list([html.escape(note) for note in mininet_notes(record)])
+    caption = f"In Mininet, {html.escape(record.mininet[0].switch)} switches; wall-clock times"
+    return f"<h3>{caption}</h3><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{notes}"
+
+
+def mininet_notes(record: RunRecord) -> list[str]:
+    """What the machine or the switches could not do, each said once."""
+    return list(dict.fromkeys(note for result in record.mininet for note in result.notes))
+
+
+def _html_list(lines: list[str]) -> str:
+    return "<ul>" + "".join(f"<li>{line}</li>" for line in lines) + "</ul>"
+
+
+def _html_moves(record: RunRecord) -> str:
+    sharded = len(record.config.job.roots) > 1
+    lines = [
+        html.escape(
+            f"{LABELS.get(result.strategy, result.strategy)}: step {move.step}, {move.time_ns / 1e6:.1f} ms: "
+            + (f"part of {record.config.job.roots[move.shard]} " if sharded else "")
+            + f"now summed at {', '.join(move.switches) or 'the parameter server'}"
+        )
+        for result in record.results
+        for move in result.moves
+    ]
+    return _html_list(lines) if lines else "<p>None.</p>"
+
+
+def _plot_iterations(record: RunRecord) -> str:
+    def draw(axes: Any) -> None:
+        for result in record.results:
+            axes.plot(
+                np.arange(len(result.iteration_ns)),
+                np.array(result.iteration_ns) / 1e6,
+                label=LABELS.get(result.strategy, result.strategy),
+                color=COLOURS.get(result.strategy),
+                linewidth=1.3,
+            )
+            for move in result.moves:
+                axes.axvline(move.step, color=COLOURS.get(result.strategy), linestyle=":", linewidth=1)
+        axes.set(xlabel="training step", ylabel="aggregation phase [ms]", ylim=(0, None))
+        axes.legend(frameon=False)
+
+    return _svg(draw)
+
+
+def _plot_queues(record: RunRecord) -> str:
+    def draw(axes: Any) -> None:
+        for result in record.results:
+            if not result.queues:
+                continue
+            trace = max(result.queues, key=lambda queue: max(queue.depth_packets, default=0))
+            axes.plot(
+                np.array(trace.time_ns) / 1e6,
+                trace.depth_packets,
+                label=f"{LABELS.get(result.strategy, result.strategy)}: {trace.port}",
+                color=COLOURS.get(result.strategy),
+                linewidth=0.8,
+            )
+        axes.set(xlabel="virtual time [ms]", ylabel="queue depth [packets]", ylim=(0, None))
+        axes.legend(frameon=False)
+
+    return _svg(draw)
+
+
+def _svg(draw: Callable[[Any], None]) -> str:
+    """One plot as an SVG element, the same text for the same data."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    with mpl.rc_context(
+        {"svg.hashsalt": "weir", "font.size": 10, "axes.spines.top": False, "axes.spines.right": False}
+    ):
+        figure = Figure(figsize=(9, 3.4), layout="constrained")
+        draw(figure.subplots())
+        text = io.StringIO()
+        figure.savefig(text, format="svg", metadata={"Date": None})
+    svg = text.getvalue()
+    return svg[svg.index("<svg") :]

@@ -1,0 +1,311 @@
+"""The face for training loops: collectives of arrays over one job's workers, by whatever drives the worker's core."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, Literal, Protocol, TypedDict, Unpack, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import InvalidTensor, WorkerMissing
+from ..numerics.datatypes import as_numbers
+from ..numerics.encodings import is_finite
+from ..numerics.quantization import not_finite
+from ..numerics.tensors import NonFinite, Reduced, Tensor, number_at
+from .arrays import Restore, opened
+from .gathering import Gathering, array_of, extreme, words_of
+
+Operation = Literal["sum", "mean", "max", "min"]
+
+_OPERATIONS: Final = get_args(Operation)
+_POLICIES: Final = get_args(NonFinite)
+
+
+class Reduction(TypedDict, total=False):
+    """How arrays are reduced; every worker says the same, but for the weight."""
+
+    op: Operation
+    """By default "sum". "mean" is Σ weight · x / Σ weight, over those workers that are in it. "max" and "min" send
+    every worker's array to all: n times the traffic and n times the memory.
+    """
+    name: str
+    """By default "tensor"."""
+    weight: int
+    """By default 1: of this worker in a mean, such as the samples behind a gradient."""
+    dtype: str | None
+    """Names a type that the array's own cannot: "bfloat16" for uint16."""
+    nonfinite: NonFinite
+    """What to do with NaN and infinity: by default "error", to refuse them; "propagate", to sum them as IEEE addition
+    does.
+    """
+
+
+class Driver(Protocol):
+    """What moves a worker's packets and time: `udp.UdpWorker`, `sharding.ShardedDriver`, or an emulated fabric."""
+
+    @property
+    def rank(self) -> int:
+        """This worker's, of 0…n − 1."""
+
+    @property
+    def workers(self) -> int:
+        """n, the job's size at its start."""
+
+    def submit(self, tensor: Tensor, /) -> int:
+        """As `WorkerCore.submit`."""
+
+    def wait(self, handle: int, timeout_s: float) -> Reduced:
+        """The sum, once it is complete. Raises `AllreduceTimeout`, saying what it waits for, after `timeout_s`."""
+
+    def done(self, handle: int) -> bool:
+        """As `WorkerCore.done`."""
+
+
+class Handle:
+    """One collective call on its way."""
+
+    def __init__(self, driver: Driver, number: int, timeout_s: float, finish: Callable[[Reduced], Any]) -> None:
+        self._driver = driver
+        self._number = number
+        self._timeout_s = timeout_s
+        self._finish = finish
+        self._reduced: Reduced | None = None
+        """What the driver has handed out, while no result was made of it."""
+        self._results: list[Any] = []
+
+    def done(self) -> bool:
+        """Whether `wait` would return, or raise, at once."""
+        return bool(self._results) or self._reduced is not None or self._driver.done(self._number)
+
+    def wait(self, timeout_s: float | None = None) -> Any:
+        """The call's result; the same one if asked again. Raises what the call raises."""
+        if not self._results:
+            if self._reduced is None:
+                self._reduced = self._driver.wait(self._number, self._timeout_s if timeout_s is None else timeout_s)
+            self._results.append(self._finish(self._reduced))
+            self._reduced = None
+        return self._results[0]
+
+
+class Communicator:
+    """One worker's way to sum arrays with all others of a job; every worker makes the same calls in the same order.
+
+    Results have the same bits at every worker, always; docs/collectives.md tells them. Arrays are NumPy's or PyTorch's
+    (on the CPU), of any shape, and results are of the same kind. Each call has a name, by which errors speak of it. All
+    calls raise `InvalidTensor` before anything is sent, `AllreduceTimeout`, `CallMismatch` where the workers' calls
+    differ, and what the driver raises. The calls in `…_async` return a `Handle` at once, for as many in flight as there
+    is memory for.
+    """
+
+    def __init__(self, driver: Driver, *, timeout_s: float = 60.0) -> None:
+        """`timeout_s`: how long one call may take before it raises `AllreduceTimeout`."""
+        self._driver = driver
+        self.timeout_s = timeout_s
+
+    @property
+    def rank(self) -> int:
+        """This worker's, of 0…`size` − 1."""
+        return self._driver.rank
+
+    @property
+    def size(self) -> int:
+        """How many workers there were at the start."""
+        return self._driver.workers
+
+    # --- all-reduce ---
+
+    def allreduce(self, array: Any, **how: Unpack[Reduction]) -> Any:
+        """The sum over all workers of an array, in its shape and type; or their mean, largest or least, by element.
+
+        Options are those of `Reduction`, by name.
+        """
+        return self.allreduce_async(array, **how).wait()
+
+    def allreduce_async(self, array: Any, **how: Unpack[Reduction]) -> Handle:
+        """As `allreduce`, without waiting. The array is copied."""
+        return self._reduce(array, None, **how)
+
+    def allreduce_many(self, arrays: Mapping[str, Any], *, weight: int = 1) -> dict[str, Reduced]:
+        """Sum many named arrays, all in flight together; with their summed weights, for means (`Reduced.mean`)."""
+        handles = []
+        for name, array in arrays.items():
+            values, dtype, _ = opened(array, name)
+            signature = _signature("allreduce", 0, "sum", "error", name, values, dtype)
+            tensor = self._tensor(values, name=name, weight=weight, dtype=dtype, signature=signature)
+            handles.append(self._start(tensor, lambda reduced: reduced))
+        return dict(zip(arrays, wait_all(handles), strict=True))
+
+    def reduce(self, array: Any, root: int = 0, **how: Unpack[Reduction]) -> Any:
+        """As `allreduce`, but for the worker with the rank `root` alone; the others get None.
+
+        Results come to all in any case, so it costs what `allreduce` costs.
+        """
+        return self.reduce_async(array, root, **how).wait()
+
+    def reduce_async(self, array: Any, root: int = 0, **how: Unpack[Reduction]) -> Handle:
+        """As `reduce`, without waiting. The array is copied."""
+        return self._reduce(array, root, **how)
+
+    def _reduce(
+        self,
+        array: Any,
+        root: int | None,
+        *,
+        op: Operation = "sum",
+        name: str = "tensor",
+        weight: int = 1,
+        dtype: str | None = None,
+        nonfinite: NonFinite = "error",
+    ) -> Handle:
+        """`root`: whom the result is for; None: all."""
+        collective = "allreduce" if root is None else "reduce"
+        if root is not None:
+            self._check_root(root, name)
+        for value, known, called in ((op, _OPERATIONS, "operation"), (nonfinite, _POLICIES, "policy")):
+            if value not in known:
+                raise InvalidTensor(f"tensor {name!r}: {called} {value!r} is none; there are {', '.join(known)}")
+        values, dtype, restore = opened(array, name, dtype)
+        signature = _signature(collective, root or 0, op, nonfinite, name, values, dtype)
+        wanted = root in (None, self.rank)
+        if op in ("max", "min"):
+            return self._extreme(values, op, name, dtype, nonfinite, signature, restore if wanted else lambda _: None)
+
+        def finish(reduced: Reduced) -> Any:
+            if op == "mean":
+                reduced.check_weights()
+            return restore(reduced.array) if wanted else None
+
+        tensor = self._tensor(
+            values,
+            name=name,
+            weight=weight,
+            dtype=dtype,
+            mean=op == "mean",
+            nonfinite=nonfinite,
+            signature=signature,
+        )
+        return self._start(tensor, finish)
+
+    def _extreme(
+        self,
+        values: NDArray[Any],
+        op: Literal["max", "min"],
+        name: str,
+        dtype: str | None,
+        nonfinite: NonFinite,
+        signature: int,
+        restore: Restore,
+    ) -> Handle:
+        numbers, kind = as_numbers(values, name, dtype)
+        numbers = np.asarray(numbers, kind.storage)
+        if kind.is_float and nonfinite == "error" and not (finite := is_finite(numbers, kind)).all():
+            flat = int((~finite).argmax())
+            raise not_finite(name, flat, numbers.shape, number_at(numbers.reshape(-1), flat, kind))
+        words = words_of(numbers)
+        gathering = Gathering(self.size, len(words))
+        tensor = self._tensor(gathering.contribution(self.rank, words), name=name, signature=signature)
+        return self._start(tensor, lambda reduced: restore(extreme(gathering, reduced.array, kind, numbers.shape, op)))
+
+    # --- bit patterns ---
+
+    def broadcast(self, array: Any, root: int = 0, *, name: str = "tensor") -> Any:
+        """The array of the worker with the rank `root`, bit by bit; the others hand in one of its shape and type.
+
+        Any type of fixed size. Raises `WorkerMissing` where the root was lost before everyone had it.
+        """
+        return self.broadcast_async(array, root, name=name).wait()
+
+    def broadcast_async(self, array: Any, root: int = 0, *, name: str = "tensor") -> Handle:
+        """As `broadcast`, without waiting."""
+        self._check_root(root, name)
+        values, dtype, restore = opened(array, name)
+        own = _plain(values, name)
+        words = words_of(values) if root == self.rank else np.zeros(-(-values.nbytes // 4), np.int32)
+        signature = _signature("broadcast", root, "", "", name, values, dtype)
+        tensor = self._tensor(words, name=name, weight=int(root == self.rank), signature=signature)
+
+        def finish(reduced: Reduced) -> Any:
+            if not reduced.weights.all():
+                raise WorkerMissing(f"tensor {name!r}: worker {root} was lost before everyone had all of its array")
+            return restore(array_of(reduced.array, own, values.shape))
+
+        return self._start(tensor, finish)
+
+    def broadcast_bytes(self, data: bytes | None, root: int = 0, *, name: str = "bytes") -> bytes:
+        """The bytes of the worker with the rank `root`, however many; what the others hand in does not matter."""
+        own = np.frombuffer(data or b"", np.uint8) if root == self.rank else np.zeros(0, np.uint8)
+        size = self.broadcast(np.array([len(own)]), root, name=f"{name}: length")[0]
+        received: NDArray[np.uint8] = self.broadcast(
+            own if root == self.rank else np.zeros(size, np.uint8), root, name=name
+        )
+        return received.tobytes()
+
+    def all_gather(self, array: Any, *, name: str = "tensor") -> Any:
+        """The arrays of all workers, bit by bit, along a new first axis by rank. All have the same shape and type.
+
+        Any type of fixed size; n times the traffic of one array. Raises `WorkerMissing` where a worker was lost before
+        everyone had its array.
+        """
+        return self.all_gather_async(array, name=name).wait()
+
+    def all_gather_async(self, array: Any, *, name: str = "tensor") -> Handle:
+        """As `all_gather`, without waiting."""
+        values, dtype, restore = opened(array, name)
+        own, shape = _plain(values, name), values.shape
+        words = words_of(values)
+        gathering = Gathering(self.size, len(words))
+        signature = _signature("all_gather", 0, "", "", name, values, dtype)
+        tensor = self._tensor(gathering.contribution(self.rank, words), name=name, signature=signature)
+
+        def finish(reduced: Reduced) -> Any:
+            parts, present = gathering.parts(reduced.array)
+            if not present.all():
+                missing = ", ".join(str(rank) for rank in np.flatnonzero(~present.all(axis=1)))
+                raise WorkerMissing(
+                    f"tensor {name!r}: workers were lost before everyone had all of their arrays: {missing}"
+                )
+            return restore(array_of(parts, own, (self.size, *shape)))
+
+        return self._start(tensor, finish)
+
+    def barrier(self, *, name: str = "barrier") -> None:
+        """Return when every worker has called it."""
+        nothing = np.zeros(0, np.int32)
+        signature = _signature("barrier", 0, "", "", name, nothing, None)
+        self._start(self._tensor(nothing, name=name, signature=signature), lambda _: None).wait()
+
+    # --- within ---
+
+    def _tensor(self, values: NDArray[Any], **options: Any) -> Tensor:
+        return Tensor(values, workers=self.size, **options)
+
+    def _start(self, tensor: Tensor, finish: Callable[[Reduced], Any]) -> Handle:
+        return Handle(self._driver, self._driver.submit(tensor), self.timeout_s, finish)
+
+    def _check_root(self, root: int, name: str) -> None:
+        if not 0 <= root < self.size:
+            raise InvalidTensor(f"tensor {name!r}: root {root} is not a rank in 0…{self.size - 1}")
+
+
+def wait_all(handles: Iterable[Handle]) -> list[Any]:
+    """The results of many calls, in the handles' order."""
+    return [handle.wait() for handle in handles]
+
+
+def _plain(values: NDArray[Any], name: str) -> np.dtype[Any]:
+    """The type of an array whose bytes are all there is to it."""
+    if values.dtype.hasobject:
+        raise InvalidTensor(
+            f"tensor {name!r}: dtype {values.dtype} holds Python objects, whose bytes say nothing elsewhere"
+        )
+    return values.dtype
+
+
+def _signature(
+    collective: str, root: int, op: str, policy: str, name: str, values: NDArray[Any], dtype: str | None
+) -> int:
+    """What all workers must agree on, as an odd number of 32 bits (docs/design.md §3.3)."""
+    call = (collective, root, op, policy, name, values.shape, dtype or str(values.dtype))
+    return int.from_bytes(hashlib.blake2b(repr(call).encode(), digest_size=4).digest()) | 1

@@ -1,0 +1,117 @@
+"""Bit patterns of single workers through lanes that only add: everyone else adds zeros.
+
+A worker's part is cut into pieces of an even number of words, each followed by a lane that is 1: its presence. A piece
+never crosses chunks, so its presence in the sum says whether the worker's words are in the very same sum: a worker that
+was lost half-way is missed by the piece. Pieces lie by rank, as many to a chunk as fit::
+
+    chunk 0: │ rank 0: words … 1 │ rank 1: words … 1 │ …  chunk 1: │ …
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...wire.aggregation import LANES
+from ..numerics.datatypes import DataType, widen
+from ..numerics.quantization import Int32Array
+
+
+def words_of(array: NDArray[Any]) -> Int32Array:
+    """The bytes of an array of any type, in C order, as int32 (m,), padded with zeros."""
+    data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    words = np.zeros(-(-data.size // 4), np.int32)
+    words.view(np.uint8)[: data.size] = data
+    return words
+
+
+def array_of(words: Int32Array, dtype: np.dtype[Any], shape: Sequence[int]) -> NDArray[Any]:
+    """The inverse of `words_of`: an array of this shape from words (m,), or (n, m) for its first axis n."""
+    rows = np.atleast_2d(words)
+    count = math.prod(shape) * dtype.itemsize // max(len(rows), 1)
+    data = np.ascontiguousarray(rows.view(np.uint8)[:, :count])
+    return data.reshape(-1).view(dtype).reshape(tuple(shape))
+
+
+@dataclass(frozen=True, slots=True)
+class Gathering:
+    """Where the parts of `ranks` workers lie, each of so many words."""
+
+    ranks: int
+    words: int
+
+    @property
+    def piece_words(self) -> int:
+        """Even, so that no number of 8 bytes is in two pieces."""
+        return min(self.words + self.words % 2, LANES - 2)
+
+    @property
+    def pieces(self) -> int:
+        """Of each worker."""
+        return -(-self.words // self.piece_words) if self.words else 0
+
+    @property
+    def pieces_per_chunk(self) -> int:
+        return LANES // (self.piece_words + 1)
+
+    def contribution(self, rank: int, words: Int32Array) -> Int32Array:
+        """What a worker adds for its part, int32 (chunks, LANES)."""
+        lanes = np.zeros((-(-self.ranks * self.pieces // self.pieces_per_chunk), LANES), np.int32)
+        width = self.piece_words + 1
+        pieces = np.zeros((self.pieces, width), np.int32)
+        pieces[:, -1] = 1
+        padded = np.zeros(self.pieces * self.piece_words, np.int32)
+        padded[: self.words] = words
+        pieces[:, :-1] = padded.reshape(self.pieces, self.piece_words)
+        at = rank * self.pieces + np.arange(self.pieces)
+        columns = at % self.pieces_per_chunk * width
+        lanes[(at // self.pieces_per_chunk)[:, None], columns[:, None] + np.arange(width)] = pieces
+        return lanes
+
+    def parts(self, lanes: Int32Array) -> tuple[Int32Array, NDArray[np.bool_]]:
+        """The words (ranks, pieces · piece_words) of a sum, and which pieces are there (ranks, pieces)."""
+        width = self.piece_words + 1
+        pieces = lanes[:, : self.pieces_per_chunk * width].reshape(-1, width)[: self.ranks * self.pieces]
+        words = np.ascontiguousarray(pieces[:, :-1]).reshape(self.ranks, self.pieces * self.piece_words)
+        return words, (pieces[:, -1] == 1).reshape(self.ranks, self.pieces)
+
+
+def extreme(
+    gathering: Gathering,
+    lanes: Int32Array,
+    kind: DataType,
+    shape: Sequence[int],
+    op: Literal["max", "min"],
+) -> NDArray[Any]:
+    """The largest or the least of all workers' numbers, element by element, of those whose pieces are there.
+
+    −0 is below +0, and a NaN goes before all else, as one and the same NaN: the same bits, whoever computes it.
+    """
+    size = math.prod(shape)
+    words, present = gathering.parts(lanes)
+    numbers = words.view(kind.storage)[:, :size]
+    per_piece = gathering.piece_words * 4 // kind.storage.itemsize
+    there = np.repeat(present, per_piece, axis=1)[:, :size]
+    keys = _ordered(numbers, kind)
+    limits = np.iinfo(keys.dtype)
+    keys = np.where(there, keys, limits.min if op == "max" else limits.max)
+    best = keys.max(axis=0) if op == "max" else keys.min(axis=0)
+    result = _ordered(best, kind).view(kind.storage)
+    if kind.is_float:
+        wide = widen(numbers, kind) if kind is not DataType.FLOAT64 else numbers
+        result[(np.isnan(wide) & there).any(axis=0)] = 0x7FC0 if kind is DataType.BFLOAT16 else np.nan
+    return result.reshape(tuple(shape))
+
+
+def _ordered(numbers: NDArray[Any], kind: DataType) -> NDArray[Any]:
+    """Signed integers that are ordered as the numbers are; of those integers, the numbers' bits again."""
+    bits = numbers.view(np.dtype(f"i{kind.storage.itemsize}"))
+    if not kind.is_float:
+        return bits
+    ordered: NDArray[Any] = bits ^ (bits >> (8 * bits.itemsize - 1) & np.iinfo(bits.dtype).max)
+    return ordered

@@ -1,0 +1,62 @@
+"""Groups of a job's workers, which have collectives of their own.
+
+A group is a job: it has a number, slots and a tree of its own, and shares links and switches with all others. So
+as many groups as the switches have slots for go on side by side, and none waits for another.
+
+::
+
+    world rank 0 ──register──▶ registrar            every member ──join by its ticket──▶ registrar ──▶ driver
+          └──────broadcast the tickets over the world──────▲
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Protocol
+
+from ..errors import HostError, InvalidPlan
+from .communicator import Communicator, Driver
+
+
+class Registrar(Protocol):
+    """Where jobs come from, such as the control service."""
+
+    def register(self, groups: Sequence[Sequence[int]]) -> list[list[str]]:
+        """Have a job made of each group of ranks of the world; a ticket for each rank. Raises HostError where one of
+        them cannot be: then there is none.
+        """
+
+    def join(self, ticket: str) -> Driver:
+        """Take the ticket's seat in its job."""
+
+
+def new_groups(
+    world: Communicator, groups: Sequence[Sequence[int]], registrar: Registrar, *, name: str = "groups"
+) -> list[Communicator | None]:
+    """A communicator for each group of ranks, None where this worker is no member. All of the world call it alike.
+
+    A member's rank in a group is its place in the group's list. The tickets go over the fabric, as all else does: who
+    can read its packets could take a seat. Raises `InvalidPlan` for groups that cannot be, `CallMismatch` where the
+    workers' calls differ, and at every worker what the registrar raises.
+    """
+    wanted = [list(ranks) for ranks in groups]
+    for ranks in wanted:
+        wrong = [rank for rank in ranks if not 0 <= rank < world.size]
+        if wrong or not ranks or len(set(ranks)) < len(ranks):
+            raise InvalidPlan(f"group {ranks}: give it at least one rank of 0…{world.size - 1}, and each of them once")
+    answer = b""
+    if world.rank == 0:
+        try:
+            answer = json.dumps(registrar.register(wanted)).encode()
+        except HostError as error:
+            answer = json.dumps(str(error)).encode()
+    tickets = json.loads(world.broadcast_bytes(answer, name=f"{name} {wanted}"))
+    if isinstance(tickets, str):
+        raise HostError(f"{name}: no groups {wanted}: {tickets}")
+    return [
+        Communicator(registrar.join(own[ranks.index(world.rank)]), timeout_s=world.timeout_s)
+        if world.rank in ranks
+        else None
+        for ranks, own in zip(wanted, tickets, strict=True)
+    ]

@@ -1,0 +1,61 @@
+"""One worker in several jobs at once, each with a root of its own, which share every tensor's chunks.
+
+Several parameter servers or root switches carry more than one does. A chunk is summed by one job as by any other, so
+the bits of a sum do not depend on how many there are.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from ..errors import InvalidPlan
+from ..numerics.tensors import Reduced, Tensor
+from .communicator import Driver
+
+
+class ShardedDriver:
+    """The driver of a `Communicator` over the drivers of one worker in k jobs.
+
+    Every worker has the jobs in the same order. A tensor's chunks go to them in k runs of equal length.
+    """
+
+    def __init__(self, drivers: Sequence[Driver]) -> None:
+        """Raises `InvalidPlan` if the jobs are not of the same workers, as far as ranks and numbers tell."""
+        if not drivers:
+            raise InvalidPlan("a sharded worker has at least 1 job; there is none")
+        self.rank = drivers[0].rank
+        self.workers = drivers[0].workers
+        for number, driver in enumerate(drivers):
+            if (driver.rank, driver.workers) != (self.rank, self.workers):
+                raise InvalidPlan(
+                    f"shard {number}: worker {driver.rank} of {driver.workers} is not worker {self.rank} of "
+                    f"{self.workers}, which it is in shard 0"
+                )
+        self._drivers = list(drivers)
+        self._next_handle = 0
+        self._shared: dict[int, tuple[Tensor, list[tuple[Driver, int]]]] = {}
+        """Tensors whose sums were not handed out, and their parts that were not."""
+
+    def submit(self, tensor: Tensor, /) -> int:
+        """As `WorkerCore.submit`."""
+        parts = tensor.cut(len(self._drivers))
+        waiting = [(driver, driver.submit(part)) for driver, part in zip(self._drivers, parts, strict=True)]
+        handle, self._next_handle = self._next_handle, self._next_handle + 1
+        self._shared[handle] = tensor, waiting
+        return handle
+
+    def done(self, handle: int) -> bool:
+        """Whether `wait` has something to say at once."""
+        return all(driver.done(part) for driver, part in self._shared[handle][1])
+
+    def wait(self, handle: int, timeout_s: float) -> Reduced:
+        """The sum, handed out once. Raises what a shard's driver raises: `AllreduceTimeout` names the job."""
+        deadline = time.monotonic() + timeout_s
+        tensor, waiting = self._shared[handle]
+        while waiting:
+            driver, part = waiting[0]
+            driver.wait(part, max(0.0, deadline - time.monotonic()))
+            del waiting[0]  # only now: after a time-out the rest can be waited for again
+        del self._shared[handle]
+        return tensor.reduced()

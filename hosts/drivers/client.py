@@ -1,0 +1,154 @@
+"""Taking part in a job that a controller manages: as a worker, or as its parameter server.
+
+    with join("127.0.0.1:9561", job=7, token=token) as communicator:
+        total = communicator.allreduce(gradient)
+
+Plans, pauses, new generations and heartbeats go on behind the communicator's back; an abort reaches whoever waits for a
+sum as `AllreduceAborted`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Final, Self
+
+from ...wire import control_pb2 as pb
+from ...wire.aggregation import AGGREGATION_PORT
+from ...wire.control import ServerPlan, WorkerPlan
+from ...wire.control_channel import Tls
+from ..collectives.communicator import Communicator
+from ..errors import JoinRefused
+from ..protocol.counters import Counters
+from ..protocol.server import ParameterServerCore
+from ..protocol.worker import WorkerCore, WorkerOptions
+from .membership_stream import Attendance, Plan
+from .udp import UdpEndpoint, UdpHost, UdpWorker
+
+_LINGER_S: Final = 10.0
+_OPTIONS: Final = WorkerOptions()
+
+
+class Membership:
+    """One worker's part in a job, from joining until leaving; a context manager. `join` is the short way."""
+
+    def __init__(
+        self,
+        control: str,
+        job: int,
+        token: str,
+        *,
+        timeout_s: float = 60.0,
+        linger_s: float = _LINGER_S,
+        port: int = AGGREGATION_PORT,
+        host: UdpHost | None = None,
+        options: WorkerOptions = _OPTIONS,
+        tls: Tls | None = None,
+    ) -> None:
+        """`control` is where the controller serves, HOST:PORT or unix:PATH; the token tells the rank.
+
+        `timeout_s` is how long the beginning may take, which waits for all of the job, and each call after it. A worker
+        that is done stays `linger_s` for the others at most, for it may hold what they lack. It listens at the host's
+        address in the fabric, or where another job of this host does: `host`.
+        """
+        self._port = port
+        self._host = host
+        self._options = options
+        self._timeout_s = timeout_s
+        self._linger_s = linger_s
+        self._control = control
+        self._job = job
+        self._token = token
+        self._tls = tls
+        self._worker: UdpWorker | None = None
+
+    def __enter__(self) -> Self:
+        """Raises ControlRefused, JoinTimeout, and AllreduceAborted where the job ends before it begins."""
+        self._attendance = Attendance(self._control, self._job, self._token, self._begin, _worker_beat, self._tls)
+        try:
+            self._attendance.wait_begun(self._timeout_s)
+        except BaseException:
+            self._attendance.close()
+            raise
+        self.communicator = Communicator(self.worker, timeout_s=self._timeout_s)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """In good order it waits until the others leave, too; by an exception the rank is given up at once."""
+        try:
+            self._attendance.leave("" if error is None else f"{type(error).__name__}: {error}")
+            if error is None:
+                self._attendance.wait_over(self._linger_s)
+        finally:
+            self._attendance.close()
+
+    @property
+    def worker(self) -> UdpWorker:
+        assert self._worker is not None  # there is one from the beginning on
+        return self._worker
+
+    @property
+    def counters(self) -> Counters:
+        return self.worker.core.counters
+
+    @property
+    def generation(self) -> int:
+        """The job's, as far as this worker knows."""
+        return self.worker.core.plan.generation
+
+    def _begin(self, plan: Plan, address: int) -> UdpEndpoint:
+        if not isinstance(plan, WorkerPlan):
+            raise JoinRefused(f"job {self._job}: the token is the parameter server's, not a worker's")
+        self._worker = UdpWorker(WorkerCore(plan, self._options), self._host or address, self._port)
+        return self._worker.endpoint
+
+
+@contextmanager
+def join(control: str, job: int, token: str, **options: Any) -> Iterator[Communicator]:
+    """Take the token's rank in a job, wait until all of the job are there, and sum with them.
+
+    Options and errors are those of `Membership`.
+    """
+    with Membership(control, job, token, **options) as membership:
+        yield membership.communicator
+
+
+def serve(
+    control: str,
+    job: int,
+    token: str,
+    *,
+    timeout_s: float = 60.0,
+    port: int = AGGREGATION_PORT,
+    host: UdpHost | None = None,
+    tls: Tls | None = None,
+) -> None:
+    """Be a job's parameter server until the job ends. Arguments and errors are those of `Membership`."""
+
+    def begin(plan: Plan, address: int) -> UdpEndpoint:
+        if not isinstance(plan, ServerPlan):
+            raise JoinRefused(f"job {job}: the token is a worker's, not the parameter server's")
+        return UdpEndpoint(ParameterServerCore(plan), host or address, port)
+
+    attendance = Attendance(control, job, token, begin, _server_beat, tls)
+    try:
+        attendance.wait_begun(timeout_s)
+        attendance.wait_over()
+        if attendance.failure is not None:
+            raise attendance.failure
+    finally:
+        attendance.close()
+
+
+def _worker_beat(endpoint: UdpEndpoint) -> pb.Heartbeat:
+    core = endpoint.core
+    assert isinstance(core, WorkerCore)
+    with endpoint.changed:
+        return pb.Heartbeat(rounds=core.rounds_complete, waiting=not core.idle)
+
+
+def _server_beat(_: UdpEndpoint) -> pb.Heartbeat:
+    return pb.Heartbeat()

@@ -1,0 +1,115 @@
+"""What an operator asks of the control service: register jobs, list them, end them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Final, Self, TypeVar
+
+import grpc
+from google.protobuf.message import Message
+
+from ...wire import control_pb2 as pb
+from ...wire.control_channel import DEFAULT_ADDRESS, Tls, check_address
+from ...wire.control_messages import END_JOB, LIST_JOBS, REGISTER
+from ...wire.errors import WireError
+from ..errors import ControlRefused
+
+CHANNEL_OPTIONS: Final = (
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.min_reconnect_backoff_ms", 50),
+    ("grpc.max_reconnect_backoff_ms", 500),
+)
+POLICIES: Final = {"continue": pb.CONTINUE, "wait": pb.WAIT, "abort": pb.ABORT}
+"""What can be done when a worker is lost."""
+
+_ANSWER_S: Final = 30.0
+
+_Answer = TypeVar("_Answer", bound=Message)
+
+
+def open_channel(address: str, tls: Tls | None = None) -> grpc.Channel:
+    """A channel to the control service; it connects when it is used.
+
+    Raises ControlRefused for an address or TLS files that cannot be.
+    """
+    try:
+        target = check_address(address)
+        if tls is None:
+            return grpc.insecure_channel(target, options=CHANNEL_OPTIONS)
+        return grpc.secure_channel(target, tls.channel_credentials(), options=CHANNEL_OPTIONS)
+    except WireError as error:
+        raise ControlRefused(f"control service: {error}") from None
+
+
+class ControlClient:
+    """A connection to the control service; a context manager. Every call raises ControlRefused where it is refused,
+    or nobody answers.
+    """
+
+    def __init__(self, address: str = DEFAULT_ADDRESS, tls: Tls | None = None) -> None:
+        self.address = address
+        self._channel = open_channel(address, tls)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._channel.close()
+
+    def register(
+        self,
+        workers: Sequence[str],
+        server: str | None = None,
+        *,
+        spares: Sequence[str] = (),
+        job: int = 0,
+        slots: int = 0,
+        window: int = 0,
+        gradient_bytes: int = 0,
+        policy: str = "continue",
+        least_workers: int = 0,
+    ) -> pb.Registration:
+        """Have a job placed: its number, and a token for each seat. 0 leaves a number to the controller.
+
+        `spares` are hosts that can be the server in its stead. `policy` is what is done when a worker is lost:
+        `continue`, `wait` or `abort`.
+        """
+        if policy not in POLICIES:
+            raise ControlRefused(f'policy "{policy}" is none; there are {", ".join(POLICIES)}')
+        request = pb.RegisterRequest(
+            job=job,
+            workers=workers,
+            server=server or "",
+            spares=spares,
+            slots=slots,
+            window=window,
+            gradient_bytes=gradient_bytes,
+            policy=POLICIES[policy],
+            least_workers=least_workers,
+        )
+        return self._call(REGISTER, request, pb.Registration.FromString)
+
+    def jobs(self) -> list[pb.JobState]:
+        """All jobs, in the order of their registration."""
+        return list(self._call(LIST_JOBS, pb.ListJobsRequest(), pb.JobList.FromString).jobs)
+
+    def end(self, job: int, reason: str = "") -> None:
+        """Take a job from the switches; its hosts are told why."""
+        self._call(END_JOB, pb.EndJobRequest(job=job, reason=reason), pb.EndJobReply.FromString)
+
+    def _call(self, method: str, request: Message, read: Callable[[bytes], _Answer]) -> _Answer:
+        call: grpc.UnaryUnaryMultiCallable[Message, _Answer] = self._channel.unary_unary(
+            method, request_serializer=lambda message: message.SerializeToString(), response_deserializer=read
+        )
+        try:
+            return call(request, timeout=_ANSWER_S)
+        except grpc.RpcError as error:
+            if error.code() is grpc.StatusCode.UNAVAILABLE:
+                raise ControlRefused(
+                    f"no controller at {self.address}: {error.details()}; start one with weir controller"
+                ) from None
+            raise ControlRefused(f"{self.address}: {error.details()}") from None

@@ -1,0 +1,92 @@
+"""Groups as jobs of the control service, on the sockets of the job whose workers form them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Self
+
+from ...wire import control_pb2 as pb
+from ...wire.control_channel import Tls
+from ..errors import ControlRefused, InvalidPlan
+from .client import Membership
+from .control_client import ControlClient
+from .udp import UdpWorker
+
+
+class ControlGroups:
+    """The `Registrar` of one worker of the world; a context manager, at whose end this worker leaves its groups."""
+
+    def __init__(
+        self,
+        control: str,
+        world: Membership,
+        hosts: Sequence[str],
+        *,
+        server: str | None = None,
+        start_server: Callable[[int, str], object] | None = None,
+        slots: int = 0,
+        policy: str = "continue",
+        timeout_s: float = 60.0,
+        tls: Tls | None = None,
+    ) -> None:
+        """`hosts` are the fabric's names of the world's workers, by rank; `slots` and `policy` those of a registration.
+
+        Groups have a switch as their root, or the parameter server on the host `server`: then `start_server` is given
+        each job and its server's token, such as to run `serve` on that host. Raises InvalidPlan for one of these two
+        without the other.
+        """
+        if (server is None) != (start_server is None):
+            raise InvalidPlan(f"groups: server {server!r} and start_server {start_server!r}; give both, or neither")
+        self._control = control
+        self._world = world
+        self._hosts = list(hosts)
+        self._server = server
+        self._start_server = start_server
+        self._slots = slots
+        self._policy = policy
+        self._timeout_s = timeout_s
+        self._tls = tls
+        self._memberships = ExitStack()
+
+    def register(self, groups: Sequence[Sequence[int]]) -> list[list[str]]:
+        """As `Registrar.register`. Raises ControlRefused."""
+        made: list[pb.Registration] = []
+        with ControlClient(self._control, self._tls) as client:
+            try:
+                for ranks in groups:
+                    workers = [self._hosts[rank] for rank in ranks]
+                    made.append(client.register(workers, self._server, slots=self._slots, policy=self._policy))
+            except ControlRefused:
+                for registration in made:
+                    client.end(registration.job, "another group beside it cannot be")
+                raise
+        return [self._tickets(registration) for registration in made]
+
+    def _tickets(self, registration: pb.Registration) -> list[str]:
+        """By rank; a job's server is started."""
+        tickets = {}
+        for seat in registration.seats:
+            if seat.HasField("rank"):
+                tickets[seat.rank] = json.dumps([registration.job, seat.token])
+            elif self._start_server is not None:
+                self._start_server(registration.job, seat.token)
+        return [ticket for _, ticket in sorted(tickets.items())]
+
+    def join(self, ticket: str) -> UdpWorker:
+        """As `Registrar.join`. Raises what `Membership` raises."""
+        job, token = json.loads(ticket)
+        membership = Membership(
+            self._control, job, token, timeout_s=self._timeout_s, host=self._world.worker.endpoint.host, tls=self._tls
+        )
+        return self._memberships.enter_context(membership).worker
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._memberships.__exit__(kind, error, trace)

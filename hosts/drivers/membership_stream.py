@@ -1,0 +1,287 @@
+"""A host's seat in a job: one stream to the controller, kept open from a thread of its own.
+
+::
+
+    controller ◀──Join, Heartbeat, Held, Resumed, Leave── Attendance ──▶ UdpEndpoint (its core sums meanwhile)
+               ──Joined, plan, Pause, Resume, Abort, Ended──▶
+
+The sums need no controller: when it goes away they go on, and the stream is opened again until somebody answers.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import grpc
+
+from ...wire import control_pb2 as pb
+from ...wire.aggregation import generation_distance
+from ...wire.control import Abort, Pause, Resume, Resumed, ServerPlan, WorkerPlan
+from ...wire.control_channel import Tls
+from ...wire.control_messages import ATTEND, Told, from_host, told
+from ..errors import AllreduceAborted, ControlRefused, HostError, JoinRefused, JoinTimeout
+from ..protocol.plans import JOBS
+from .control_client import open_channel
+from .udp import UdpEndpoint
+
+_log = logging.getLogger(__name__)
+
+Plan = WorkerPlan | ServerPlan
+
+_FIRST_PAUSE_S: Final = 0.05
+_LONGEST_PAUSE_S: Final = 1.0
+"""Between two attempts to reach the controller."""
+_DEFAULT_HEARTBEAT_S: Final = 1.0
+_CLOSE_S: Final = 2.0
+_FINAL: Final = frozenset(
+    {
+        grpc.StatusCode.PERMISSION_DENIED,
+        grpc.StatusCode.NOT_FOUND,
+        grpc.StatusCode.INVALID_ARGUMENT,
+        grpc.StatusCode.FAILED_PRECONDITION,
+        grpc.StatusCode.ABORTED,
+        grpc.StatusCode.UNAUTHENTICATED,
+        grpc.StatusCode.UNIMPLEMENTED,
+    }
+)
+"""Codes after which asking again gives the same answer."""
+
+
+class Attendance:
+    """Sits in one seat of a job until `close`, or until the job is over for it."""
+
+    def __init__(
+        self,
+        address: str,
+        job: int,
+        token: str,
+        begin: Callable[[Plan, int], UdpEndpoint],
+        beat: Callable[[UdpEndpoint], pb.Heartbeat],
+        tls: Tls | None = None,
+    ) -> None:
+        """`begin` makes the endpoint of the first plan at the host's address in the fabric; `beat` says how far it is.
+
+        Raises ControlRefused for a number, an address or TLS files that cannot be.
+        """
+        if not 0 < job < JOBS:
+            raise ControlRefused(f"job {job} is none; a job's number is in 1…{JOBS - 1}")
+        self.job = job
+        self.endpoint: UdpEndpoint | None = None
+        self.failure: HostError | None = None
+        """Why the job is over for this host; None while it is not."""
+        self.ended = False
+        """The job has been ended in an orderly way."""
+        self.waiting_for = ""
+        """What the job waits for, as the controller said last."""
+        self.changed = threading.Condition()
+        """Notified when one of these changes, or `state`."""
+        self._address = address
+        self._token = token
+        self._begin = begin
+        self._beat = beat
+        self._plan: Plan | None = None
+        self._fabric_address = 0
+        self._heartbeat_s = _DEFAULT_HEARTBEAT_S
+        self._spare = False
+        self._leave: pb.FromHost | None = None
+        self._closing = threading.Event()
+        self._outbox: queue.SimpleQueue[pb.FromHost | None] = queue.SimpleQueue()
+        self._last_error = ""
+        self._channel = open_channel(address, tls)
+        self._attend = self._channel.stream_stream(
+            ATTEND, request_serializer=pb.FromHost.SerializeToString, response_deserializer=pb.ToHost.FromString
+        )
+        self._thread = threading.Thread(target=self._run, name=f"job {job}", daemon=True)
+        self._thread.start()
+
+    @property
+    def over(self) -> bool:
+        return self.ended or self.failure is not None
+
+    def wait_begun(self, timeout_s: float) -> UdpEndpoint:
+        """The endpoint, once there is a plan. Raises JoinRefused, AllreduceAborted, or JoinTimeout, which says what it
+        waits for.
+        """
+        with self.changed:
+            self.changed.wait_for(lambda: self.endpoint is not None or self.over or self._spare, timeout_s)
+            if self._spare:
+                self.changed.wait_for(lambda: self.endpoint is not None or self.over)
+            if self.failure is not None:
+                raise self.failure
+            if self.endpoint is None and self.ended:
+                raise AllreduceAborted(f"job {self.job} was ended before it began")
+            if self.endpoint is None:
+                raise JoinTimeout(f"job {self.job}: no plan after {timeout_s:g} s: {self.state()}")
+            return self.endpoint
+
+    def wait_over(self, timeout_s: float | None = None) -> bool:
+        """Whether the job is over for this host within so long."""
+        with self.changed:
+            return self.changed.wait_for(lambda: self.over, timeout_s)
+
+    def state(self) -> str:
+        """What the controller has said last, in words."""
+        return self._last_error or self.waiting_for or "the controller has named nothing that the job waits for"
+
+    def leave(self, reason: str = "") -> None:
+        """Need no more sums; or, with a reason, be lost at once. The stream stays open."""
+        self._leave = pb.FromHost(leave=pb.Leave(reason=reason))
+        self._outbox.put(self._leave)
+
+    def close(self) -> None:
+        """End stream, thread and endpoint. May be repeated."""
+        self._closing.set()
+        self._outbox.put(None)
+        self._thread.join(_CLOSE_S)
+        self._channel.close()
+        self._thread.join()
+        if self.endpoint is not None:
+            self.endpoint.close()
+
+    # --- the thread ---
+
+    def _run(self) -> None:
+        pause_s = _FIRST_PAUSE_S
+        while not self._closing.is_set() and not self.over:
+            try:
+                if self.endpoint is not None:
+                    self.endpoint.check()  # a host that has ended has nothing to attend with
+                self._attend_once()
+                pause_s = _FIRST_PAUSE_S
+            except grpc.RpcError as error:
+                self._lost(error)
+            except HostError as error:
+                self._fail(error)
+            except OSError as error:  # the endpoint's socket
+                self._fail(HostError(f"job {self.job}: {error}"))
+            if not self.over:
+                self._closing.wait(pause_s)
+                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    def _attend_once(self) -> None:
+        """Open the stream and do what is said, until it ends."""
+        outbox: queue.SimpleQueue[pb.FromHost | None] = queue.SimpleQueue()
+        self._outbox = outbox
+        generation = 0 if self._plan is None else self._plan.generation
+        outbox.put(pb.FromHost(join=pb.Join(job=self.job, token=self._token, generation=generation)))
+        if self._leave is not None:  # perhaps it was never heard
+            outbox.put(self._leave)
+        if self._closing.is_set():
+            return
+        call = self._attend(self._requests(outbox))
+        try:
+            for message in call:
+                self._last_error = ""
+                self._hear(message, outbox)
+                if self.over:
+                    break
+        finally:
+            outbox.put(None)
+            call.cancel()
+
+    def _requests(self, outbox: queue.SimpleQueue[pb.FromHost | None]) -> Iterator[pb.FromHost]:
+        """What was put into the outbox, with heartbeats between, until None."""
+        beaten = -math.inf  # a host that has just been given its plan says at once that it lives
+        while True:
+            lives = self.endpoint is not None or self._spare
+            pause_s = max(0.0, beaten + self._heartbeat_s - time.monotonic()) if lives else None
+            try:
+                message = outbox.get(timeout=pause_s)
+            except queue.Empty:
+                beaten = time.monotonic()
+                try:
+                    yield pb.FromHost(heartbeat=self._heartbeat())
+                except HostError as error:
+                    yield pb.FromHost(leave=pb.Leave(reason=str(error)))
+                    return
+                continue
+            if message is None:
+                return
+            yield message
+
+    def _heartbeat(self) -> pb.Heartbeat:
+        """Raises what the endpoint has ended by."""
+        if self.endpoint is None:
+            return pb.Heartbeat()
+        self.endpoint.check()
+        return self._beat(self.endpoint)
+
+    def _hear(self, message: pb.ToHost, outbox: queue.SimpleQueue[pb.FromHost | None]) -> None:
+        match message.WhichOneof("content"):
+            case "joined":
+                with self.changed:
+                    self._fabric_address = message.joined.address
+                    self._heartbeat_s = message.joined.heartbeat_ns / 1e9
+                    self._spare = message.joined.spare
+                    self.changed.notify_all()
+                if message.joined.spare:
+                    outbox.put(pb.FromHost(heartbeat=pb.Heartbeat()))  # it has no plan to answer, but lives from now on
+            case "waiting":
+                with self.changed:
+                    self.waiting_for = message.waiting.reason
+                    self.changed.notify_all()
+            case "ended":
+                self._end(message.ended)
+            case _:
+                if (content := told(message)) is not None and (answer := self._obey(content)) is not None:
+                    outbox.put(answer)
+
+    def _obey(self, content: Told) -> pb.FromHost | None:
+        """Do what the controller says; what to answer."""
+        match content:
+            case WorkerPlan() | ServerPlan():
+                if self.endpoint is None:
+                    self._plan = content
+                    endpoint = self._begin(content, self._fabric_address)
+                    with self.changed:
+                        self.endpoint = endpoint
+                        self.changed.notify_all()
+                return from_host(Resumed(self.job, content.generation))
+            case Pause(_, generation):
+                if self.endpoint is not None and generation == self.endpoint.core.plan.generation:
+                    return from_host(self.endpoint.pause())
+            case Resume(plan, _):
+                if self.endpoint is None:
+                    return None
+                if generation_distance(plan.generation, self.endpoint.core.plan.generation) > 0:
+                    self.endpoint.resume(content)
+                    self._plan = plan
+                return from_host(Resumed(self.job, plan.generation))
+            case Abort(_, reason):
+                raise AllreduceAborted(f"job {self.job} was aborted: {reason}")
+        return None
+
+    def _end(self, ended: pb.Ended) -> None:
+        with self.changed:
+            self.ended = True
+            self.waiting_for = ended.reason
+            if self.endpoint is not None:
+                self.endpoint.fail(AllreduceAborted(f"job {self.job} was ended: {ended.reason}"))
+            self.changed.notify_all()
+
+    def _fail(self, error: HostError) -> None:
+        with self.changed:
+            self.failure = error
+            if self.endpoint is not None:
+                self.endpoint.fail(error)
+            self.changed.notify_all()
+
+    def _lost(self, error: grpc.RpcError) -> None:
+        """The stream broke: for good, or until the controller answers again."""
+        code, details = error.code(), error.details()
+        if self._closing.is_set():
+            return
+        if code in _FINAL:
+            self._fail(JoinRefused(f"{self._address}: {details}"))
+            return
+        if not self._last_error and self.endpoint is not None:
+            _log.warning("job %d: no controller at %s; the sums go on without it", self.job, self._address)
+        with self.changed:
+            self._last_error = f"no controller at {self._address}: {details}"
+            self.changed.notify_all()

@@ -1,0 +1,304 @@
+"""The wall-clock driver: protocol cores behind a UDP socket, with a thread of its own.
+
+A host is its IPv4 address, and every message goes to one port (docs/design.md §2.1), so on one machine each endpoint
+binds its own address of 127/8. A host that takes part in several jobs, such as groups and shards, has one socket for
+all of them, and datagrams go to their job's core. Sockets are never relied on: what cannot be sent now is lost, and the
+workers' timers repair it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import selectors
+import socket
+import threading
+import time
+from ipaddress import IPv4Address
+from types import TracebackType
+from typing import Final, Self
+
+from numpy.typing import ArrayLike
+
+from ...wire.aggregation import AGGREGATION_PORT
+from ...wire.control import Held, Resume
+from ..errors import AllreduceTimeout, EndpointClosed, HostError
+from ..numerics.tensors import Reduced, Tensor
+from ..protocol.messages import by_job
+from ..protocol.server import ParameterServerCore
+from ..protocol.worker import WorkerCore
+from .datagram_socket import DatagramSocket
+
+_LONGEST_LULL_NS: Final = 5_000_000
+"""What has arrived waits no longer than this for more."""
+
+
+class UdpHost:
+    """One address's socket and thread, for any number of jobs' cores. Use it as a context manager."""
+
+    def __init__(self, address: int, port: int = AGGREGATION_PORT) -> None:
+        """Bind `address` (IPv4, as an integer) and start the thread. Raises OSError when it cannot be bound."""
+        self.address = address
+        self.port = port
+        self.changed = threading.Condition()
+        """Guards the cores; notified whenever one of them may have moved on."""
+        self.socket = DatagramSocket(address, port)
+        self._endpoints: dict[int, UdpEndpoint] = {}
+        self._failure: BaseException | None = None
+        self._closing = False
+        self._wake_reader, self._wake_writer = socket.socketpair()
+        for end in (self._wake_reader, self._wake_writer):
+            end.setblocking(False)
+        self._thread = threading.Thread(target=self._run, name=f"udp {IPv4Address(address)}", daemon=True)
+        self._thread.start()
+
+    # --- from other threads ---
+
+    def wake(self) -> None:
+        """Have the thread poll the cores now."""
+        with contextlib.suppress(BlockingIOError):  # it has been woken often enough
+            self._wake_writer.send(b"!")
+
+    def attach(self, endpoint: UdpEndpoint) -> None:
+        """Run a core as well. Raises HostError if its job has one here already."""
+        job = endpoint.core.plan.job
+        with self.changed:
+            self.check()
+            if job in self._endpoints:
+                raise HostError(f"{self._thread.name}: job {job} has a core here already; a host takes part in it once")
+            self._endpoints[job] = endpoint
+        self.wake()
+
+    def detach(self, endpoint: UdpEndpoint) -> None:
+        """Run a core no more. May be repeated, also when another core of its job runs here by then."""
+        job = endpoint.core.plan.job
+        with self.changed:
+            if self._endpoints.get(job) is endpoint:
+                del self._endpoints[job]
+            self.changed.notify_all()
+
+    def check(self) -> None:
+        """Raise `EndpointClosed` if the thread does not run any more."""
+        if self._failure is not None:
+            raise EndpointClosed(f"{self._thread.name} ended by an error: {self._failure}") from self._failure
+        if self._closing:
+            raise EndpointClosed(f"{self._thread.name} is closed")
+
+    @property
+    def ended(self) -> bool:
+        """Whether `check` raises."""
+        return self._failure is not None or self._closing
+
+    def close(self) -> None:
+        """End the thread and close the socket. May be repeated."""
+        with self.changed:
+            if self._closing:
+                return
+            self._closing = True
+            self.changed.notify_all()
+        self.wake()
+        self._thread.join()
+        for end in (self.socket, self._wake_reader, self._wake_writer):
+            end.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # --- the thread ---
+
+    def _run(self) -> None:
+        try:
+            with selectors.DefaultSelector() as selector, selectors.DefaultSelector() as lull:
+                selector.register(self.socket, selectors.EVENT_READ)
+                for each in (selector, lull):
+                    each.register(self._wake_reader, selectors.EVENT_READ)
+                while not self._closing:
+                    lull_ns = self._step(selector)
+                    if lull_ns:
+                        lull.select(lull_ns / 1e9)
+        except BaseException as failure:  # noqa: BLE001 (handed to whoever waits)
+            with self.changed:
+                self._failure = failure
+                self.changed.notify_all()
+
+    def _step(self, selector: selectors.BaseSelector) -> int:
+        """Take what has arrived, send what there is to send; how long not to look again unless woken, in ns."""
+        with self.changed:
+            deadlines = [
+                deadline for each in self._endpoints.values() if (deadline := each.core.deadline_ns) is not None
+            ]
+        timeout = max(0, min(deadlines) - time.monotonic_ns()) / 1e9 if deadlines else None
+        ready = [key.fileobj for key, _ in selector.select(timeout)]
+        if self._wake_reader in ready:
+            self._wake_reader.recv(4096)
+        received = self.socket.receive() if self.socket in ready else []
+        now = time.monotonic_ns()
+        out = []
+        lull_ns = _LONGEST_LULL_NS if received else 0
+        with self.changed:
+            due = {
+                job: each.core
+                for job, each in self._endpoints.items()
+                if (deadline := each.core.deadline_ns) is not None and deadline <= now
+            }
+            for datagrams in received:
+                for job, part in by_job(datagrams, list(self._endpoints)):
+                    core = due[job] = self._endpoints[job].core
+                    core.receive(now, part)
+                    lull_ns = min(lull_ns, core.lull_ns)
+            for core in due.values():
+                out += core.poll(now)
+            self.changed.notify_all()
+        for datagrams in out:
+            self.socket.send(datagrams)
+        return lull_ns
+
+
+class UdpEndpoint:
+    """Runs one core, of a worker or a parameter server, until it is closed. Use it as a context manager."""
+
+    def __init__(
+        self, core: WorkerCore | ParameterServerCore, where: int | UdpHost, port: int = AGGREGATION_PORT
+    ) -> None:
+        """`where`: an address (IPv4, as an integer) to be bound for this core alone, or the host that runs it.
+
+        Raises OSError when the address cannot be bound, and HostError when the host has a core of this job.
+        """
+        self.core = core
+        self._owns_host = not isinstance(where, UdpHost)
+        self.host = where if isinstance(where, UdpHost) else UdpHost(where, port)
+        self.changed = self.host.changed
+        """Guards the core; notified whenever the core may have moved on."""
+        self._ended_by: HostError | None = None
+        self._closing = False
+        self.host.attach(self)
+
+    @property
+    def port(self) -> int:
+        return self.host.port
+
+    @property
+    def socket(self) -> DatagramSocket:
+        return self.host.socket
+
+    def wake(self) -> None:
+        """Have the thread poll the core now."""
+        self.host.wake()
+
+    def pause(self) -> Held:
+        """As the core's `pause`."""
+        with self.changed:
+            return self.core.pause()
+
+    def resume(self, resume: Resume) -> None:
+        """As the core's `resume`."""
+        with self.changed:
+            self.core.resume(resume)
+            self.wake()
+
+    def fail(self, error: HostError) -> None:
+        """Nothing more will come of this endpoint: whoever waits, now or later, gets `error`."""
+        with self.changed:
+            self._ended_by = error
+            self.changed.notify_all()
+
+    def check(self) -> None:
+        """Raise `EndpointClosed` if this endpoint does not run any more, or the error that it was failed with."""
+        if self._ended_by is not None:
+            raise self._ended_by
+        self.host.check()
+        if self._closing:
+            raise EndpointClosed(f"job {self.core.plan.job} is closed at {IPv4Address(self.host.address)}")
+
+    @property
+    def ended(self) -> bool:
+        """Whether `check` raises."""
+        return self._ended_by is not None or self._closing or self.host.ended
+
+    def close(self) -> None:
+        """End it, and the thread and the socket if they are its own. May be repeated."""
+        self._closing = True
+        self.host.detach(self)
+        if self._owns_host:
+            self.host.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class UdpWorker:
+    """A worker on a UDP endpoint: the `Driver` of a `Communicator`. Use it as a context manager."""
+
+    def __init__(self, core: WorkerCore, where: int | UdpHost, port: int = AGGREGATION_PORT) -> None:
+        """As `UdpEndpoint`."""
+        self.core = core
+        self.endpoint = UdpEndpoint(core, where, port)
+
+    @property
+    def rank(self) -> int:
+        return self.core.plan.rank
+
+    @property
+    def workers(self) -> int:
+        """The job's size at its start."""
+        return self.core.plan.workers
+
+    def submit(self, tensor: ArrayLike | Tensor, *, name: str = "tensor", weight: int = 1) -> int:
+        """As `WorkerCore.submit`."""
+        if not isinstance(tensor, Tensor):  # made here, for it takes its time: the thread goes on meanwhile
+            tensor = Tensor(tensor, workers=self.workers, name=name, weight=weight)
+        with self.endpoint.changed:
+            self.endpoint.check()
+            handle = self.core.submit(tensor)
+            self.endpoint.wake()
+        return handle
+
+    def done(self, handle: int) -> bool:
+        """As `WorkerCore.done`; also when the endpoint has ended."""
+        with self.endpoint.changed:
+            return self.core.done(handle) or self.endpoint.ended
+
+    def wait(self, handle: int, timeout_s: float) -> Reduced:
+        """The sum of a submitted tensor, handed out once.
+
+        Raises `AllreduceTimeout` after `timeout_s`, and `EndpointClosed` if the endpoint ends before the sum comes.
+        """
+        deadline = time.monotonic() + timeout_s
+        with self.endpoint.changed:
+            while (reduced := self.core.take(handle)) is None:
+                self.endpoint.check()
+                remaining = deadline - time.monotonic()
+                if remaining <= 0:
+                    raise AllreduceTimeout(self._complaint(timeout_s))
+                self.endpoint.changed.wait(remaining)
+        return reduced
+
+    def _complaint(self, timeout_s: float) -> str:
+        complaint = f"no sum after {timeout_s:g} s: {self.core.waiting_for(time.monotonic_ns())}"
+        counters = self.core.counters
+        complaint += f"; received {counters.received} packets, dropped {counters.dropped}"
+        sending = self.endpoint.socket
+        if sending.last_send_failure is not None:
+            complaint += f"; {sending.send_failures} sends failed, the last: {sending.last_send_failure}"
+        return complaint
+
+    def close(self) -> None:
+        """As `UdpEndpoint.close`."""
+        self.endpoint.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()

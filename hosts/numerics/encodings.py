@@ -1,0 +1,151 @@
+"""How a chunk's numbers lie in its lanes, and how NaN and infinity travel beside them.
+
+::
+
+    lanes 0 … v−1   first limb of each of the chunk's v numbers
+          v … 2v−1  second limb, and so on: `limbs` · v lanes (`scalars`)
+          …         flags, where NaN and infinity may be summed: two counters for each number, k numbers to a lane
+          …         zeros
+
+A number's counters say how many workers have it as +∞ and as −∞, a NaN as both. As ∞ − ∞ is NaN, the counters of the
+sum say what IEEE addition of the workers' numbers gives: a NaN where both count, else the infinity. They are in the
+packet of the number itself, so they share its fate, and the chunk's other numbers are what they are without it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...wire.aggregation import LANES
+from .datatypes import DataType
+from .quantization import Int32Array
+from .scalars import LARGEST_EXPONENT, Exponents, Scalars, scalars_of
+
+_LANE_BITS: Final = 32
+_NOBODY: Final = np.zeros(1, np.uint32)
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """How the tensors of one type, operation and policy are summed over a job."""
+
+    kind: DataType
+    scalars: Scalars
+    mean: bool
+    """The sum of weight · x divided by the summed weight, instead of the sum of x."""
+    values: int
+    """Numbers in a chunk."""
+    counter_bits: int
+    """Of each of a number's two counters; 0: NaN and infinity are refused."""
+
+    @property
+    def _numbers_per_flag_lane(self) -> int:
+        return _LANE_BITS // (2 * self.counter_bits)
+
+    def chunk_count(self, size: int) -> int:
+        """Number of chunks that a tensor of `size` numbers takes; 0 for an empty one."""
+        return -(-size // self.values)
+
+    def exponents(self, values: NDArray[Any], weight: int) -> Exponents:
+        """The biased exponents (k,) of this worker's chunks (k, v); above 255: an element cannot be summed."""
+        factor = weight if self.mean else 1
+        exponents = self.scalars.exponents(values, factor)
+        if self.counter_bits and (beyond := exponents > LARGEST_EXPONENT).any():
+            exponents[beyond] = self.scalars.exponents(_split(values[beyond], self.kind)[0], factor)
+        return exponents
+
+    def encode(self, values: NDArray[Any], exponents: NDArray[np.uint8], weight: int) -> Int32Array:
+        """Chunks (k, v) as lanes, int32 (k, LANES), by the agreed exponents (k,)."""
+        factor = weight if self.mean else 1
+        if not self.counter_bits:
+            return _padded(self.scalars.encode(values, exponents, factor))
+        finite, positive, negative = _split(values, self.kind)
+        lanes = _padded(self.scalars.encode(finite, exponents, factor))
+        if factor and finite is not values:
+            used = self.scalars.limbs * self.values
+            per_lane = self._numbers_per_flag_lane
+            codes = np.zeros((len(values), -(-self.values // per_lane), per_lane), np.uint32)
+            codes.reshape(len(values), -1)[:, : self.values] = positive | negative << np.uint32(self.counter_bits)
+            flags = (codes << self._shifts()).sum(axis=2, dtype=np.uint32)
+            lanes[:, used : used + flags.shape[1]] = flags.view(np.int32)
+        return lanes
+
+    def decode(self, sums: Int32Array, exponents: NDArray[np.uint8], weights: NDArray[np.int64]) -> NDArray[Any]:
+        """Summed lanes (k, LANES) as numbers (k, v), which `weights` (k,), if not 0, divides for a mean."""
+        used = self.scalars.limbs * self.values
+        limbs = sums[:, :used].reshape(len(sums), self.scalars.limbs, self.values)
+        values = self.scalars.decode(limbs, exponents, np.maximum(weights, 1) if self.mean else None)
+        if self.counter_bits and sums[:, used:].any():
+            codes = sums[:, used:].view(np.uint32)[:, :, None] >> self._shifts()
+            codes = codes.reshape(len(sums), -1)[:, : self.values]
+            mask = np.uint32((1 << self.counter_bits) - 1)
+            positive, negative = codes & mask != 0, codes >> np.uint32(self.counter_bits) & mask != 0
+            for where, number in ((positive, "+inf"), (negative, "-inf"), (positive & negative, "nan")):
+                values[where] = _special(self.kind, number)
+        return values
+
+    def _shifts(self) -> NDArray[np.uint32]:
+        return np.arange(self._numbers_per_flag_lane, dtype=np.uint32) * np.uint32(2 * self.counter_bits)
+
+
+@lru_cache(maxsize=64)
+def encoding_of(kind: DataType, workers: int, *, mean: bool = False, propagate: bool = False) -> Encoding:
+    """How tensors of this type are summed in a job of `workers` workers at its start.
+
+    `propagate`: NaN and infinity are summed as IEEE addition does, not refused; integers have none. Raises
+    `InvalidTensor` for a type that so many workers cannot sum.
+    """
+    scalars = scalars_of(kind, workers, mean=mean)
+    if not (propagate and kind.is_float):
+        return Encoding(kind, scalars, mean, LANES // scalars.limbs, 0)
+    counter_bits = workers.bit_length()
+    per_lane = _LANE_BITS // (2 * counter_bits)
+    values = LANES * per_lane // (scalars.limbs * per_lane + 1)
+    return Encoding(kind, scalars, mean, values, counter_bits)
+
+
+def is_finite(values: NDArray[Any], kind: DataType) -> NDArray[np.bool_]:
+    """Whether each number is neither a NaN nor an infinity."""
+    if kind is DataType.BFLOAT16:
+        bits: NDArray[np.bool_] = values & np.uint16(0x7F80) != 0x7F80
+        return bits
+    finite: NDArray[np.bool_] = np.isfinite(values)
+    return finite
+
+
+def _split(values: NDArray[Any], kind: DataType) -> tuple[NDArray[Any], NDArray[np.uint32], NDArray[np.uint32]]:
+    """The finite numbers, with 0 for the others, and what is added to the counters of +∞ and −∞: 1 or 0.
+
+    The numbers themselves where all are finite.
+    """
+    odd = ~is_finite(values, kind)
+    if not odd.any():
+        return values, _NOBODY, _NOBODY
+    if kind is DataType.BFLOAT16:
+        nan, below = odd & (values & np.uint16(0x7F) != 0), values >> np.uint16(15) == 1
+    else:
+        nan, below = np.isnan(values), np.signbit(values)
+    positive = (odd & (nan | ~below)).astype(np.uint32)
+    negative = (odd & (nan | below)).astype(np.uint32)
+    return np.where(odd, values.dtype.type(0), values), positive, negative
+
+
+def _special(kind: DataType, number: str) -> Any:
+    if kind is DataType.BFLOAT16:
+        return {"+inf": 0x7F80, "-inf": 0xFF80, "nan": 0x7FC0}[number]
+    return float(number)
+
+
+def _padded(limbs: Int32Array) -> Int32Array:
+    """(k, limbs, v) as lanes (k, LANES)."""
+    flat = limbs.reshape(len(limbs), -1)
+    if flat.shape[1] == LANES:
+        return flat
+    lanes = np.zeros((len(limbs), LANES), np.int32)
+    lanes[:, : flat.shape[1]] = flat
+    return lanes

@@ -1,0 +1,323 @@
+"""How a number of each type becomes int32 lanes, whose sum over the workers gives the sum of the numbers.
+
+One number takes one to three lanes, its limbs, all in one packet: whatever is lost, the limbs of a sum are of the same
+workers. Arrays are (k, v) for k chunks of v numbers, and (k, limbs, v) for their limbs; the chunks' biased exponents,
+which the workers agree on first, are (k,). With r = ⌈log₂ n⌉ for n workers:
+
+    type                       limbs  a worker's limbs                                            exact
+    float32, float16, bfloat16 1      rint(x · 2^(30 − r − e))                                    no
+    float64                    3      x · 2^(30 − r − e), the remainders by 2^(31 − r), rint last no
+    int32                      1      x, and the sum wraps                                        mod 2³²
+    int64, and means of int32  3      16, 16 and 32 bits of x; up to 2¹⁶ workers                  mod 2⁶⁴
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import InvalidTensor
+from .datatypes import DataType, narrow, widen
+from .quantization import (
+    EXPONENT_BIAS,
+    HEADROOM_BITS,
+    INFINITY_BITS,
+    Int32Array,
+    biased_exponents,
+    dequantize,
+    magnitude_bits,
+    quantize,
+    reserved_bits,
+    scale_table,
+)
+
+LARGEST_EXPONENT: Final = 255
+
+_STEP: Final = 8
+_LARGEST_SHIFT: Final = 1000
+_LEAST_EXPONENT: Final = -1016
+"""A float64 chunk's biased exponent b stands for |x| < 2^(8b − 1016), up to 2¹⁰²⁴."""
+_PART_BITS: Final = 31
+_PART: Final = (1 << _PART_BITS) - 1
+_LEAST_SUBNORMAL: Final = -1074
+_LEAST_NORMAL: Final = -1022
+_LIMB_BITS: Final = 16
+_LIMB: Final = np.uint64((1 << _LIMB_BITS) - 1)
+_MOST_WORKERS: Final = 1 << _LIMB_BITS
+
+Exponents = NDArray[np.int64]
+"""Biased, and not yet bounded: above `LARGEST_EXPONENT` a chunk cannot be summed."""
+
+
+class Scalars(Protocol):
+    """Numbers of one type, as limbs."""
+
+    limbs: int
+
+    def exponents(self, values: NDArray[Any], weight: int) -> Exponents:
+        """The biased exponents (k,) that this worker's chunks ask for; above 255: an element cannot be summed."""
+
+    def encode(self, values: NDArray[Any], exponents: NDArray[np.uint8], weight: int) -> Int32Array:
+        """The limbs (k, limbs, v) of weight · x, by the agreed exponents."""
+
+    def decode(
+        self, sums: Int32Array, exponents: NDArray[np.uint8], divisors: NDArray[np.int64] | None
+    ) -> NDArray[Any]:
+        """The sums (k, v) of the workers' numbers, divided by `divisors` (k,) for a mean. Those are not 0."""
+
+
+class ShortFloats:
+    """float32, float16 and bfloat16: fixed-point numbers of 31 − ⌈log₂ n⌉ bits and sign, below the chunk's largest.
+
+    A weight is part of the scale, so its product with x is rounded once, with the quantum. Sums and means are float64
+    first, in which a sum is exact, and then rounded to the type once.
+    """
+
+    limbs = 1
+
+    def __init__(self, kind: DataType, workers: int) -> None:
+        self._kind = kind
+        self._scales = scale_table(workers)
+
+    def exponents(self, values: NDArray[Any], weight: int) -> Exponents:
+        bits = magnitude_bits(widen(values, self._kind))
+        exponents = biased_exponents(bits).astype(np.int64)
+        exponents += _weight_bits(weight)
+        exponents[bits >= INFINITY_BITS] = LARGEST_EXPONENT + 1
+        return exponents
+
+    def encode(self, values: NDArray[Any], exponents: NDArray[np.uint8], weight: int) -> Int32Array:
+        single = widen(values, self._kind)
+        if weight == 1:
+            return quantize(single, exponents, self._scales)[:, None]
+        scaled = single * (weight * self._scales[exponents])[:, None]
+        np.rint(scaled, out=scaled)
+        return scaled.astype(np.int32)[:, None]
+
+    def decode(
+        self, sums: Int32Array, exponents: NDArray[np.uint8], divisors: NDArray[np.int64] | None
+    ) -> NDArray[Any]:
+        totals = sums[:, 0]
+        if divisors is None and self._kind is DataType.FLOAT32:
+            return dequantize(totals, exponents, self._scales)
+        exact = totals * (1.0 / self._scales[exponents])[:, None]
+        if divisors is not None:
+            exact /= divisors[:, None]
+        return narrow(exact, self._kind)
+
+
+class LongFloats:
+    """float64: 92 − 3⌈log₂ n⌉ bits and sign below the chunk's bound, in three limbs; a bound is a power of 2⁸.
+
+    The bound of chunk exponents is below x · 2⁸, so 85 − 3⌈log₂ n⌉ bits are left of the largest x: at least its own 53
+    up to 1,024 workers. A sum is rounded to float64 once, subnormal or not; a mean divides that, rounding again.
+    """
+
+    limbs = 3
+
+    def __init__(self, workers: int) -> None:
+        self._reserved = reserved_bits(workers)
+        self._limb_bits = HEADROOM_BITS + 1 - self._reserved
+
+    def exponents(self, values: NDArray[Any], weight: int) -> Exponents:
+        largest = np.abs(values).max(axis=1, initial=0.0)
+        finite = np.isfinite(largest)
+        _, exponents = np.frexp(np.where(finite, largest, 0.0))  # |x| < 2^exponent, or x = 0 and 0
+        bound = exponents.astype(np.int64) + _weight_bits(weight) - _LEAST_EXPONENT
+        biased = np.maximum(-(-bound // _STEP), 0)
+        biased[largest == 0] = 0
+        biased[~finite] = LARGEST_EXPONENT + 1
+        return biased
+
+    def encode(self, values: NDArray[Any], exponents: NDArray[np.uint8], weight: int) -> Int32Array:
+        shift = HEADROOM_BITS - self._reserved - self._bound(exponents)
+        rest = values if weight == 1 else values * float(weight)
+        first = np.minimum(shift, _LARGEST_SHIFT)
+        rest = rest * np.ldexp(1.0, first)[:, None]
+        if np.count_nonzero(first < shift):  # 2^shift alone is beyond float64
+            rest *= np.ldexp(1.0, shift - first)[:, None]
+        limbs = np.empty((len(values), 3, values.shape[1]), np.int32)
+        for place in range(3):
+            limb = np.rint(rest)
+            limbs[:, place] = limb
+            if place < 2:
+                rest -= limb  # exact
+                rest *= 1 << self._limb_bits
+        return limbs
+
+    def decode(
+        self, sums: Int32Array, exponents: NDArray[np.uint8], divisors: NDArray[np.int64] | None
+    ) -> NDArray[Any]:
+        unit = self._bound(exponents) - HEADROOM_BITS + self._reserved - 2 * self._limb_bits
+        # As high · 2^(31 + bits) + middle · 2^bits + low, each of 31 digits and the last two not negative: the error of
+        # the first sum is exact (Dekker's fast two-sum), so is what is added to it, and the second sum rounds once.
+        high, low = self._carried(sums)
+        top = np.ldexp((high >> _PART_BITS).astype(np.float64), _PART_BITS + self._limb_bits)
+        middle = np.ldexp((high & _PART).astype(np.float64), self._limb_bits)
+        values = top + middle
+        top -= values
+        top += middle
+        top += low
+        values += top
+        with np.errstate(over="ignore"):
+            values *= np.ldexp(1.0, np.maximum(unit, _LEAST_SUBNORMAL))[:, None]
+        fine = unit < _LEAST_SUBNORMAL  # quanta that no float64 has: what is subnormal would be rounded twice
+        if np.count_nonzero(fine):
+            values[fine] = _scaled(high[fine], low[fine], self._limb_bits, unit[fine])
+        if divisors is not None:
+            values /= divisors[:, None]
+        return values
+
+    def _carried(self, sums: Int32Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Σ of the limbs as high · 2^bits + low, 0 ≤ low < 2^bits."""
+        high = (sums[:, 0].astype(np.int64) << self._limb_bits) + sums[:, 1] + (sums[:, 2] >> self._limb_bits)
+        return high, sums[:, 2].astype(np.int64) & ((1 << self._limb_bits) - 1)
+
+    def _bound(self, exponents: NDArray[np.uint8]) -> NDArray[np.int64]:
+        """The e of |x| < 2^e."""
+        return exponents.astype(np.int64) * _STEP + _LEAST_EXPONENT
+
+
+class WrappingIntegers:
+    """int32, whose sum wraps as it does in NumPy: exact modulo 2³²."""
+
+    limbs = 1
+
+    def exponents(self, values: NDArray[Any], weight: int) -> Exponents:
+        return np.zeros(len(values), np.int64)
+
+    def encode(self, values: NDArray[Any], exponents: NDArray[np.uint8], weight: int) -> Int32Array:
+        return values[:, None]
+
+    def decode(
+        self, sums: Int32Array, exponents: NDArray[np.uint8], divisors: NDArray[np.int64] | None
+    ) -> NDArray[Any]:
+        return sums[:, 0]
+
+
+class LongIntegers:
+    """int64, whose sum is exact modulo 2⁶⁴, and means of int32 and int64, to nearest, ties to even.
+
+    The lower limbs have 16 bits, so that 2¹⁶ workers cannot overflow them. For a mean the sum itself must be right:
+    each worker's |x| · weight must be below 2^(63 − ⌈log₂ n⌉).
+    """
+
+    limbs = 3
+
+    def __init__(self, kind: DataType, workers: int, *, mean: bool) -> None:
+        if workers > _MOST_WORKERS:
+            raise InvalidTensor(f"dtype {kind.value}: {workers} workers; it can be summed over {_MOST_WORKERS} at most")
+        self._storage = kind.storage.name
+        self._bits = 63 - reserved_bits(workers) if mean else None
+
+    def exponents(self, values: NDArray[Any], weight: int) -> Exponents:
+        exponents = np.zeros(len(values), np.int64)
+        if self._bits is not None and weight:
+            bound = ((1 << self._bits) - 1) // weight
+            beyond = (values > bound) | (values < -bound)
+            exponents[beyond.any(axis=1)] = LARGEST_EXPONENT + 1
+        return exponents
+
+    def encode(self, values: NDArray[Any], exponents: NDArray[np.uint8], weight: int) -> Int32Array:
+        wide = values.astype(np.int64)
+        if weight != 1:
+            wide *= weight
+        bits = wide.view(np.uint64)
+        limbs = np.empty((len(values), 3, values.shape[1]), np.uint32)
+        limbs[:, 0] = bits & _LIMB
+        limbs[:, 1] = bits >> np.uint64(_LIMB_BITS) & _LIMB
+        limbs[:, 2] = bits >> np.uint64(2 * _LIMB_BITS)
+        return limbs.view(np.int32)
+
+    def decode(
+        self, sums: Int32Array, exponents: NDArray[np.uint8], divisors: NDArray[np.int64] | None
+    ) -> NDArray[Any]:
+        limbs = sums.view(np.uint32).astype(np.uint64)
+        bits = limbs[:, 0] + (limbs[:, 1] << np.uint64(_LIMB_BITS)) + (limbs[:, 2] << np.uint64(2 * _LIMB_BITS))
+        total = bits.view(np.int64)
+        if divisors is not None:
+            total = _divided(total, divisors[:, None])
+        values: NDArray[Any] = total.astype(self._storage, copy=False)
+        return values
+
+
+def scalars_of(kind: DataType, workers: int, *, mean: bool) -> Scalars:
+    """How numbers of this type are summed, or their mean is taken, over a job of `workers` workers at its start."""
+    match kind:
+        case DataType.FLOAT64:
+            return LongFloats(workers)
+        case DataType.INT32 if not mean:
+            return WrappingIntegers()
+        case DataType.INT32 | DataType.INT64:
+            return LongIntegers(kind, workers, mean=mean)
+        case _:
+            return ShortFloats(kind, workers)
+
+
+def error_bound(
+    kind: DataType, result: NDArray[Any], exponents: NDArray[np.uint8], workers: int
+) -> NDArray[np.float64]:
+    """Largest |x̂ − Σx| for a finite sum of floating numbers (k, v) with agreed biased exponents (k,), float64 (k, v).
+
+    n times half a quantum, and half an ulp of x̂. The quantum is 2^(e + r − 30), for float64 2^(e + 3r − 92)
+    (docs/design.md §3.3).
+    """
+    reserved = reserved_bits(workers)
+    biased = np.asarray(exponents, np.int64)
+    if kind is DataType.FLOAT64:
+        half_quantum = biased * _STEP + _LEAST_EXPONENT + 3 * reserved - (3 * HEADROOM_BITS + 3)
+        half_ulp = 0.5 * np.spacing(np.abs(result))
+    else:
+        half_quantum = biased - EXPONENT_BIAS + reserved - (HEADROOM_BITS + 1)
+        single = np.abs(widen(result, kind))
+        _, exponent = np.frexp(single)
+        digits, least = _PRECISION[kind]
+        half_ulp = np.ldexp(0.5, np.where(single > 0, np.maximum(exponent - digits, least), least))
+    bound: NDArray[np.float64] = np.ldexp(float(workers), half_quantum)[:, None] + half_ulp
+    return bound
+
+
+_PRECISION: Final = {DataType.FLOAT32: (24, -149), DataType.FLOAT16: (11, -24), DataType.BFLOAT16: (8, -133)}
+"""Digits of the significand, and the exponent of the least subnormal number."""
+
+
+def _weight_bits(weight: int) -> int:
+    """The least k with weight ≤ 2^k."""
+    return max(weight - 1, 0).bit_length()
+
+
+def _scaled(
+    high: NDArray[np.int64], low: NDArray[np.int64], low_bits: int, unit: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """(high · 2^low_bits + low) · 2^unit, rounded once also where it is subnormal; `unit` (k,) is below −1074."""
+    # Keep the highest 60 bits, and in the last of them whether there was more: two at least behind those of a float64,
+    # so that to round this is to round the sum itself.
+    _, length = np.frexp(high.astype(np.float64))
+    kept = np.clip(60 - length, 0, low_bits).astype(np.int64)
+    dropped = low_bits - kept
+    integers = (high << kept) | (low >> dropped)
+    integers |= low & ((1 << dropped) - 1) != 0
+    finer = unit[:, None] + dropped
+    values: NDArray[np.float64] = np.ldexp(integers.astype(np.float64), finer)
+    subnormal = (finer < _LEAST_SUBNORMAL) & (np.abs(values) < np.ldexp(1.0, _LEAST_NORMAL))
+    excess = _LEAST_SUBNORMAL - finer[subnormal]
+    values[subnormal] = np.ldexp(_shifted(integers[subnormal], excess).astype(np.float64), _LEAST_SUBNORMAL)
+    return values
+
+
+def _shifted(integers: NDArray[np.int64], bits: NDArray[np.int64]) -> NDArray[np.int64]:
+    """integers / 2^bits to nearest, ties to even."""
+    quotient = integers >> bits
+    twice = (integers - (quotient << bits)) << 1
+    one = np.int64(1) << bits
+    rounded: NDArray[np.int64] = quotient + ((twice > one) | ((twice == one) & (quotient & 1 == 1)))
+    return rounded
+
+
+def _divided(totals: NDArray[np.int64], divisors: NDArray[np.int64]) -> NDArray[np.int64]:
+    """totals / divisors (below 2³²) to nearest, ties to even."""
+    quotient, rest = np.divmod(totals, divisors)
+    rounded: NDArray[np.int64] = quotient + ((2 * rest > divisors) | ((2 * rest == divisors) & (quotient & 1 == 1)))
+    return rounded

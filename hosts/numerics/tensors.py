@@ -1,0 +1,283 @@
+"""One tensor on its way through the fabric: its rounds, what a worker knows of it, its sum (docs/design.md §3.3)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final, Literal, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ...wire.aggregation import LANES
+from ..errors import CallMismatch, HostError, InvalidTensor
+from ..protocol.messages import IntArray
+from .datatypes import DataType, as_numbers
+from .encodings import encoding_of, is_finite
+from .quantization import Int32Array, index_of, not_finite
+from .scalars import LARGEST_EXPONENT
+
+MAX_WEIGHT: Final = 0xFFFF_FFFF
+NonFinite = Literal["error", "propagate"]
+
+_BLOCK_CHUNKS: Final = 256
+"""Chunks whose exponents are computed at once, so that temporaries stay in cache."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reduced:
+    """The sum of one tensor over the workers."""
+
+    name: str
+    array: NDArray[Any]
+    """The sum, of the submitted tensor's shape and type."""
+    weights: NDArray[np.uint32]
+    """(C,) summed weight of each chunk. They differ only where a worker was lost in the middle of the tensor."""
+    chunk_values: int = LANES
+    """Elements of a chunk."""
+
+    def mean(self) -> NDArray[Any]:
+        """The sum divided by the summed weight, chunk by chunk: the weighted mean, if workers submit weight · gradient.
+
+        Right also where a worker is missing from some chunks. It rounds the rounded sum again, which `Tensor`'s `mean`
+        does not. Raises ZeroDivisionError when a chunk's weights sum to 0, and `InvalidTensor` where no float is.
+        """
+        if self.array.dtype.kind != "f":
+            raise InvalidTensor(
+                f"tensor {self.name!r}: the mean of {self.array.dtype} must be asked for when it is summed"
+            )
+        self.check_weights()
+        divisor = np.repeat(self.weights, self.chunk_values)[: self.array.size].astype(self.array.dtype)
+        mean: NDArray[Any] = (self.array.reshape(-1) / divisor).reshape(self.array.shape)
+        return mean
+
+    def check_weights(self) -> None:
+        """Raise ZeroDivisionError if a chunk has no mean."""
+        if not self.weights.all():
+            raise ZeroDivisionError(f"tensor {self.name!r}: a chunk's weights sum to 0; submit positive weights")
+
+
+class Tensor:
+    """A tensor to be summed: P scale rounds, then C rounds with lanes. `local` rounds count from its first one.
+
+    Local round l carries the exponent of chunk l (0 where there is none) and, from P on, the lanes of chunk l − P. The
+    numbers of a chunk are kept until its sum arrives and takes their place, so that a tensor takes its own size once.
+    """
+
+    def __init__(
+        self,
+        array: ArrayLike,
+        *,
+        workers: int,
+        name: str = "tensor",
+        weight: int = 1,
+        dtype: str | None = None,
+        mean: bool = False,
+        nonfinite: NonFinite = "error",
+        signature: int | None = None,
+    ) -> None:
+        """Copy a tensor of any shape and layout, to be summed over a job of `workers` workers at its start.
+
+        `weight` (0…2³² − 1, and below 2³² over all workers) is summed as well, e.g. the samples behind a gradient;
+        `mean`: the sum of weight · x, divided by the summed weight. `dtype` names a type that the array's own cannot
+        ("bfloat16"). `signature` (odd, 32 bits) must be the same at all workers, see `CallMismatch`; None: unchecked.
+
+        Raises `InvalidTensor` for what cannot be summed, naming tensor and element.
+        """
+        if not 0 <= weight <= MAX_WEIGHT:
+            raise InvalidTensor(f"tensor {name!r}: weight {weight} is not in 0…{MAX_WEIGHT}")
+        numbers, kind = as_numbers(array, name, dtype)
+        try:
+            encoding = encoding_of(kind, workers, mean=mean, propagate=nonfinite == "propagate")
+        except InvalidTensor as error:
+            raise InvalidTensor(f"tensor {name!r}: {error}") from None
+        count = encoding.chunk_count(numbers.size)
+        self.name = name
+        self.weight = weight
+        self._encoding = encoding
+        self._workers = workers
+        self._signature = signature
+        self._shape: tuple[int, ...] = numbers.shape
+        self._values = np.empty((count, encoding.values), kind.storage)
+        flat = self._values.reshape(-1)
+        flat[: numbers.size].reshape(numbers.shape)[...] = numbers
+        flat[numbers.size :] = 0
+        self._own = np.empty(count, np.uint8)
+        for start in range(0, count, _BLOCK_CHUNKS):
+            block = slice(start, start + _BLOCK_CHUNKS)
+            exponents = encoding.exponents(self._values[block], weight)
+            if (exponents > LARGEST_EXPONENT).any():
+                raise self._complaint(start + int((exponents > LARGEST_EXPONENT).argmax()))
+            self._own[block] = exponents
+        self._agreed = np.zeros(count, np.uint8)
+        self._weights = np.zeros(count, np.uint32)
+        self.failure: HostError | None = None
+        """Why its sum is none."""
+        self.place(0, 0, 1)
+
+    def place(self, handle: int, start: int, lead: int) -> None:
+        """Give it its rounds, from `start` on; `lead` is the window by which all of the job's workers cut tensors."""
+        count = len(self._values)
+        self.handle = handle
+        self.start = start
+        self.scale_rounds = min(lead, count)
+        """P."""
+        if not count and self._signature is not None:
+            self.scale_rounds = 1  # to be compared, and to be a barrier
+        self.end = start + self.scale_rounds + count
+        self.remaining = self.end - start
+        """Rounds that are not complete here."""
+        self._carried = np.zeros(self.remaining, np.uint8)
+        self._carried[:count] = self._own
+
+    def cut(self, parts: int) -> list[Self]:
+        """This tensor's chunks as so many tensors, to be summed by as many jobs; the sums meet in this one again."""
+        bounds = [len(self._values) * part // parts for part in range(parts + 1)]
+        pieces = []
+        for first, last in pairwise(bounds):
+            piece = type(self).__new__(type(self))
+            piece.__dict__.update(self.__dict__)
+            for field in ("_values", "_own", "_agreed", "_weights"):
+                setattr(piece, field, getattr(self, field)[first:last])
+            piece._shape = piece._values.shape
+            piece.place(0, 0, 1)
+            pieces.append(piece)
+        return pieces
+
+    # --- what this worker contributes ---
+
+    def exponents(self, local: IntArray) -> NDArray[np.uint8]:
+        """This worker's biased exponents that the local rounds carry."""
+        return self._carried[local]
+
+    def weights(self, local: IntArray) -> IntArray | int:
+        """The weights that the local rounds carry: the first one has the signature in its place."""
+        return self.weight if self._signature is None else np.where(local == 0, self._signature, self.weight)
+
+    def lanes(self, local: IntArray) -> Int32Array:
+        """What this worker adds in local rounds ≥ P whose exponent was agreed P rounds earlier: int32 (k, LANES)."""
+        chunks = _run(local - self.scale_rounds)
+        return self._encoding.encode(self._values[chunks], self._agreed[chunks], self.weight)
+
+    # --- what comes back ---
+
+    def take(self, local: IntArray, exponents: IntArray, weights: IntArray, lanes: Int32Array | None) -> None:
+        """Note results of local rounds: agreed exponents and summed weights (k,), and from P on lanes (k, LANES)."""
+        if self._signature is not None and len(first := np.flatnonzero(local == 0)):
+            self._compare(int(weights[first[0]]))
+        carries = local < len(self._agreed)
+        self._agreed[local[carries]] = exponents[carries]
+        if lanes is not None:
+            chunks = _run(local - self.scale_rounds)
+            self._values[chunks] = self._encoding.decode(lanes, self._agreed[chunks], weights)
+            self._weights[chunks] = weights
+        self.remaining -= len(local)
+
+    def reduced(self) -> Reduced:
+        """The finished sum, in this tensor's own memory."""
+        array = self._values.reshape(-1)[: math.prod(self._shape)].reshape(self._shape)
+        return Reduced(self.name, array, self._weights, self._encoding.values)
+
+    # --- what can be wrong ---
+
+    def _compare(self, total: int) -> None:
+        """Summed signatures are k times one's own, for some k of the n workers, if all are the same.
+
+        Signatures are odd, so that they have an inverse modulo 2³². Another worker's passes by chance, n in 2³¹.
+        """
+        assert self._signature is not None
+        times = total * pow(self._signature, -1, 1 << 32) % (1 << 32)
+        if not 1 <= times <= self._workers:
+            self.failure = CallMismatch(
+                f"tensor {self.name!r}: the workers do not make the same call here; this one's is of shape "
+                f"{self._shape}, {self._encoding.kind.value}. Every worker must make the same calls in the same order, "
+                "with the same names, shapes, types and operations"
+            )
+
+    def _complaint(self, chunk: int) -> InvalidTensor:
+        """About the first element of a chunk that cannot be summed."""
+        encoding = self._encoding
+        kind, values = encoding.kind, self._values[chunk]
+        finite = is_finite(values, kind) if kind.is_float else np.ones(values.shape, np.bool_)
+        if finite.all():
+            alone = encoding.exponents(values[:, None].repeat(encoding.values, axis=1), self.weight)
+            at = int((alone > LARGEST_EXPONENT).argmax())
+        else:
+            at = int((~finite).argmax())
+        value, flat = number_at(values, at, kind), chunk * encoding.values + at
+        if not finite.all():
+            return not_finite(self.name, flat, self._shape, value)
+        return InvalidTensor(
+            f"tensor {self.name!r}: element {flat} (index {index_of(flat, self._shape)}) is {value}, which times its "
+            f"weight {self.weight} is too large for a mean of {kind.value} over {self._workers} workers"
+        )
+
+
+def _run(numbers: IntArray) -> IntArray | slice:
+    """Numbers as a slice, which copies nothing, where they are a run."""
+    first, count = int(numbers[0]), len(numbers)
+    if count > 1 and (int(numbers[-1]) - first != count - 1 or np.count_nonzero(np.diff(numbers) != 1)):
+        return numbers
+    return slice(first, first + count)
+
+
+def number_at(values: NDArray[Any], at: int, kind: DataType) -> object:
+    """One number of a row, for people."""
+    if kind is DataType.BFLOAT16:
+        return (values[at : at + 1].astype(np.uint32) << np.uint32(16)).view(np.float32)[0]
+    return values[at]
+
+
+def reference_sum(
+    arrays: Sequence[ArrayLike],
+    *,
+    workers: int | None = None,
+    name: str = "tensor",
+    weights: Sequence[int] | None = None,
+    dtype: str | None = None,
+    mean: bool = False,
+    nonfinite: NonFinite = "error",
+) -> NDArray[Any]:
+    """What every fabric must return, bit for bit, for these workers' arrays of one shape and type.
+
+    `workers` is the job's size at its start, which sets the scale; by default the number of arrays (after a worker was
+    lost, it is larger than that). `weights` are 1 by default. Raises `InvalidTensor` for arrays that cannot be summed.
+    """
+    if not arrays:
+        raise InvalidTensor(f"tensor {name!r}: no arrays to sum")
+    count = len(arrays) if workers is None else workers
+    if count < len(arrays):
+        raise InvalidTensor(f"tensor {name!r}: {len(arrays)} arrays for a job of {count} workers")
+    shape = np.shape(arrays[0])
+    tensors = []
+    for rank, array in enumerate(arrays):
+        if np.shape(array) != shape:
+            raise InvalidTensor(f"tensor {name!r}: array {rank} has shape {np.shape(array)}, array 0 has {shape}")
+        tensors.append(
+            Tensor(
+                array,
+                workers=count,
+                name=f"{name} of worker {rank}",
+                weight=1 if weights is None else weights[rank],
+                dtype=dtype,
+                mean=mean,
+                nonfinite=nonfinite,
+            )
+        )
+    for tensor in tensors:
+        tensor.place(0, 0, lead=tensor.end)
+    rounds = np.arange(tensors[0].end)
+    for local in np.split(rounds, [tensors[0].scale_rounds]):  # all exponents first, then all lanes
+        exponents = np.zeros(len(local), np.int64)
+        totals = np.zeros(len(local), np.int64)
+        lanes = np.zeros((len(local), LANES), np.int32) if len(local) and local[0] else None
+        for tensor in tensors:
+            np.maximum(exponents, tensor.exponents(local), out=exponents)
+            totals += tensor.weights(local)
+            if lanes is not None:
+                lanes += tensor.lanes(local)
+        for tensor in tensors:
+            tensor.take(local, exponents, totals, lanes if tensor is tensors[0] else None)
+    return tensors[0].reduced().array

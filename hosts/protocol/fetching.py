@@ -1,0 +1,38 @@
+"""How a holder answers FETCH: workers and parameter servers hand out the final results keep (docs/design.md §3.5)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from ...wire.aggregation import MessageType, round_near
+from ...wire.frames import Datagrams
+from .counters import Counters
+from .messages import Messages, MessageWriter
+from .rounds import RoundStore
+
+_FETCH: Final = int(MessageType.FETCH)  # a plain integer: NumPy compares it faster
+
+
+def answer_fetches(
+    messages: Messages, store: RoundStore, writer: MessageWriter, reference: int, counters: Counters
+) -> tuple[Messages, list[Datagrams]]:
+    """The messages that ask for no round, and for those that do FETCHED and SCALE_FETCHED of the rounds that are kept;
+    `reference` is a round near those asked for.
+    """
+    if messages.lanes is not None or not np.count_nonzero(asking := messages.kinds == _FETCH):
+        return messages, []
+    asked = messages.only(asking)
+    rounds = round_near(asked.chunks, reference)
+    kept = store.holds(rounds)
+    counters.unknown_round += len(rounds) - int(np.count_nonzero(kept))
+    places, askers = rounds[kept] & store.mask, asked.addresses[kept]
+    with_lanes = store.has_lanes[places]
+    answers = []
+    for kind, rows in ((MessageType.FETCHED, with_lanes), (MessageType.SCALE_FETCHED, ~with_lanes)):
+        if rows.any():
+            answers.append(Datagrams(askers[rows], store.write(writer, kind, places[rows], 0)))
+    counters.answered += len(places)
+    counters.sent += len(places)
+    return messages.only(~asking), answers

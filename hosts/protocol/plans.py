@@ -1,0 +1,82 @@
+"""Whether a plan can be right, told before it does harm: one clear error instead of a job that never ends."""
+
+from __future__ import annotations
+
+from typing import Final, TypeVar
+
+from ...wire.aggregation import FAN_IN, GENERATIONS
+from ...wire.control import Resume, ServerPlan, WorkerPlan
+from ..errors import InvalidPlan
+
+_MOST_SLOTS: Final = 1 << 16
+JOBS: Final = 1 << 16
+"""A job's number is below it, and above 0."""
+_MOST_ADDRESSES: Final = 1 << 32
+
+Plan = TypeVar("Plan", WorkerPlan, ServerPlan)
+
+
+def next_plan(who: str, resume: Resume, running: Plan, *, paused: bool) -> Plan | None:
+    """The plan that a host is to go on by, still to be checked; None where it is the one that already runs, so that a
+    repeated message does no harm. Raises `InvalidPlan` for a host that is not paused, or not of this kind.
+    """
+    plan = resume.plan
+    if not paused and plan == running:
+        return None
+    if not isinstance(plan, type(running)):
+        raise InvalidPlan(f"job {running.job}: {who} was given a {type(plan).__name__}")
+    if not paused:
+        raise InvalidPlan(f"job {plan.job}: {who} is not paused; pause it before generation {plan.generation}")
+    return plan
+
+
+def check_worker_plan(plan: WorkerPlan, previous: WorkerPlan | None = None) -> None:
+    """Raise `InvalidPlan` if a worker cannot take part by this plan, or cannot move to it from `previous`."""
+    who = f"job {plan.job}, worker {plan.rank}"
+    _check_common(who, plan, previous)
+    if not 0 <= plan.rank < plan.workers:
+        raise InvalidPlan(f"{who}: rank {plan.rank} is not in 0…{plan.workers - 1}")
+    if not 1 <= plan.window <= plan.slots // 2:
+        raise InvalidPlan(f"{who}: window {plan.window} is not in 1…{plan.slots // 2}, half of its {plan.slots} slots")
+    if not _is_bit(plan.child_bit):
+        raise InvalidPlan(f"{who}: child_bit {plan.child_bit:#x} is not one bit of {FAN_IN}")
+    if not 0 < plan.aggregator < _MOST_ADDRESSES:
+        raise InvalidPlan(f"{who}: aggregator {plan.aggregator} is not an IPv4 address")
+    if previous is not None and plan.rank != previous.rank:
+        raise InvalidPlan(f"{who}: the plan is for rank {plan.rank}, this is rank {previous.rank}")
+
+
+def check_server_plan(plan: ServerPlan, previous: ServerPlan | None = None) -> None:
+    """Raise `InvalidPlan` if a parameter server cannot sum by this plan, or cannot move to it from `previous`."""
+    who = f"job {plan.job}, parameter server"
+    _check_common(who, plan, previous)
+    if len(plan.children) > FAN_IN:
+        raise InvalidPlan(f"{who}: {len(plan.children)} children; a node has at most {FAN_IN}")
+    bits = [child.bit for child in plan.children]
+    for child in plan.children:
+        if not _is_bit(child.bit) or bits.count(child.bit) > 1:
+            raise InvalidPlan(f"{who}: child bit {child.bit:#x} is not one bit of {FAN_IN} that no other child has")
+
+
+def _check_common(who: str, plan: WorkerPlan | ServerPlan, previous: WorkerPlan | ServerPlan | None) -> None:
+    if not 0 < plan.job < JOBS:
+        raise InvalidPlan(f"{who}: job {plan.job} is not in 1…{JOBS - 1}")
+    if not 0 < plan.generation < GENERATIONS:
+        raise InvalidPlan(f"{who}: generation {plan.generation} is not in 1…{GENERATIONS - 1}")
+    if plan.workers < 1:
+        raise InvalidPlan(f"{who}: {plan.workers} workers; a job has at least 1")
+    if not 2 <= plan.slots <= _MOST_SLOTS or plan.slots & (plan.slots - 1):
+        raise InvalidPlan(f"{who}: slots {plan.slots} is not a power of two in 2…{_MOST_SLOTS}")
+    if previous is None:
+        return
+    for field in ("job", "workers"):
+        if getattr(plan, field) != getattr(previous, field):
+            raise InvalidPlan(
+                f"{who}: {field} {getattr(plan, field)} is not the {getattr(previous, field)} it started with"
+            )
+    if plan.generation == previous.generation:
+        raise InvalidPlan(f"{who}: generation {plan.generation} is the one that was paused; a new plan has a new one")
+
+
+def _is_bit(value: int) -> bool:
+    return 0 < value < 1 << FAN_IN and not value & (value - 1)

@@ -1,0 +1,78 @@
+"""The results of a job's last rounds, kept by every worker and parameter server: what final rounds are fetched from."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...wire.aggregation import LANES, NO_WINDOW_LIMIT, MessageType
+from .messages import BoolArray, IntArray, Messages, MessageWriter
+
+NO_ROUND: Final = np.iinfo(np.int64).min // 2
+"""Marks a place without a round; far below any round number, so that it compares as older."""
+
+
+class RoundStore:
+    """A ring of `size` places (a power of two): round r has place r mod size. All arrays are indexed by place."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.mask = size - 1
+        self.round = np.full(size, NO_ROUND, np.int64)
+        """The round whose complete result is kept here, or NO_ROUND."""
+        self.has_lanes = np.zeros(size, np.bool_)
+        self.flags = np.zeros(size, np.uint8)
+        self.window = np.full(size, NO_WINDOW_LIMIT, np.uint16)
+        self.exponent = np.zeros(size, np.uint8)
+        self.weight = np.zeros(size, np.uint32)
+        self.check = np.zeros(size, np.uint32)
+        self.lanes = np.zeros((size, LANES), np.int32)
+
+    def grown(self, size: int) -> RoundStore:
+        """This store with at least `size` places; complete results move along. It never shrinks, so nothing is lost."""
+        if size <= self.size:
+            return self
+        larger = RoundStore(size)
+        old = np.flatnonzero(self.round != NO_ROUND)
+        new = self.round[old] & larger.mask
+        for name in ("round", "has_lanes", "flags", "window", "exponent", "weight", "check", "lanes"):
+            getattr(larger, name)[new] = getattr(self, name)[old]
+        return larger
+
+    def holds(self, rounds: IntArray) -> BoolArray:
+        """Whether each round's complete result is kept."""
+        kept: BoolArray = self.round[rounds & self.mask] == rounds
+        return kept
+
+    def put(self, places: IntArray, rounds: IntArray | int, messages: Messages) -> None:
+        """Keep what these messages carry as the results of rounds, or, of NO_ROUND, as sums that are being made."""
+        self.round[places] = rounds
+        self.has_lanes[places] = messages.lanes is not None
+        self.exponent[places] = messages.exponent
+        self.weight[places] = messages.weight
+        self.check[places] = messages.check
+        if messages.lanes is not None:
+            self.lanes[places] = messages.lanes
+
+    def write(
+        self,
+        writer: MessageWriter,
+        kind: MessageType,
+        places: NDArray[np.intp] | IntArray,
+        contributors: int,
+        flags: IntArray | int = 0,
+    ) -> NDArray[np.uint8]:
+        """Messages of type `kind` with what is kept at these places, and more flags; uint8 (n, size)."""
+        return writer.write(
+            kind,
+            self.round[places],
+            contributors=contributors,
+            flags=self.flags[places] | flags,
+            window=self.window[places],
+            exponent=self.exponent[places],
+            weight=self.weight[places],
+            check=self.check[places],
+            lanes=self.lanes[places] if kind.has_lanes else None,
+        )

@@ -1,0 +1,151 @@
+"""The rounds that a worker's tensors make, one tensor after the other: what is complete, what may be sent next.
+
+append ─▶ [ tensor │ tensor │ tensor ]
+           ▲ base     ▲ following   ▲ end
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...wire.aggregation import LANES
+from ..numerics.tensors import Tensor
+from .messages import BoolArray, IntArray
+from .rounds import RoundStore
+
+_NO_ROUNDS: IntArray = np.empty(0, np.int64)
+
+
+class Stream:
+    """The tensors that are not summed yet, by their rounds."""
+
+    def __init__(self, first_round: int) -> None:
+        self.base = first_round
+        """The lowest round that is not complete."""
+        self.end = first_round
+        """Behind the last round of the last tensor."""
+        self.tensors: list[Tensor] = []
+        """In order; those wholly below the base are gone."""
+        self._starts: list[int] = []
+        self.restart()
+
+    def restart(self) -> None:
+        """Nothing that is not complete has been sent: a new generation."""
+        self._following = self.base  # no round from here on was looked at
+        self._held_back = _NO_ROUNDS  # rounds below it that could not be sent when looked at
+
+    def append(self, tensor: Tensor) -> None:
+        """Take a tensor whose rounds start at the end."""
+        self.tensors.append(tensor)
+        self._starts.append(tensor.start)
+        self.end = tensor.end
+
+    def cut_before(self, tensor: Tensor) -> None:
+        """End in front of this tensor."""
+        self.end = tensor.start
+        keep = bisect_right(self._starts, tensor.start) - 1
+        del self.tensors[keep:], self._starts[keep:]
+        self._following = min(self._following, self.end)
+        self._held_back = self._held_back[self._held_back < self.end]
+
+    def advance(self, store: RoundStore) -> None:
+        """Move the base behind the rounds that are complete, and let go of the tensors below it."""
+        ahead = np.arange(self.base, self.base + store.size)
+        complete = int((store.round[ahead & store.mask] != ahead).argmax())
+        self.base = min(self.base + complete, self.end)
+        gone = 0
+        while gone < len(self.tensors) and self.tensors[gone].end <= self.base:
+            gone += 1
+        del self.tensors[:gone], self._starts[:gone]
+
+    def split(self, rounds: IntArray) -> list[tuple[Tensor, IntArray | slice]]:
+        """The tensors that these rounds belong to, each with the selection of its rounds."""
+        numbers = rounds.tolist()
+        highest = max(numbers)
+        first = bisect_right(self._starts, min(numbers)) - 1
+        if highest < self.tensors[first].end:
+            return [(self.tensors[first], slice(None))]
+        parts: list[tuple[Tensor, IntArray | slice]] = []
+        for tensor in self.tensors[first : bisect_right(self._starts, highest)]:
+            rows = np.flatnonzero((rounds >= tensor.start) & (rounds < tensor.end))
+            if len(rows):
+                parts.append((tensor, rows))
+        return parts
+
+    # --- what is sent ---
+
+    def sendable(self, room: int, span: int, store: RoundStore) -> IntArray:
+        """At most `room` rounds that are neither complete nor sent, whose exponent is agreed.
+
+        `span`: how many rounds from the base on may be looked at; `store`: the complete ones.
+        """
+        held_back = self._held_back
+        sendable: list[IntArray] = []
+        if room and len(held_back):
+            ready = np.flatnonzero(self._exponents_known(held_back, store))[:room]
+            sendable.append(held_back[ready])
+            held_back = np.delete(held_back, ready)
+            room -= len(ready)
+        limit = min(self.base + span, self.end)
+        while room and self._following < limit:
+            rounds: IntArray = np.arange(self._following, min(self._following + room, limit))
+            self._following += len(rounds)
+            complete = store.holds(rounds)
+            if np.count_nonzero(complete):
+                rounds = rounds[~complete]
+            if not len(rounds):
+                continue
+            known = self._exponents_known(rounds, store)
+            if np.count_nonzero(known) < len(rounds):
+                held_back = np.concatenate([held_back, rounds[~known]])
+                rounds = rounds[known]
+            sendable.append(rounds)
+            room -= len(rounds)
+        self._held_back = held_back
+        return np.concatenate(sendable) if sendable else _NO_ROUNDS
+
+    def _exponents_known(self, rounds: IntArray, store: RoundStore) -> BoolArray:
+        """Whether each of these rounds (ascending) carries no lanes, or its chunk's exponent is agreed."""
+        known = np.ones(len(rounds), np.bool_)
+        for tensor, rows in self.split(rounds):
+            scale_rounds = rounds[rows] - tensor.scale_rounds
+            if scale_rounds[-1] >= self.base:
+                known[rows] = (scale_rounds < tensor.start) | (scale_rounds < self.base) | store.holds(scale_rounds)
+        return known
+
+    def have_lanes(self, rounds: IntArray) -> BoolArray:
+        """Which rounds carry lanes."""
+        lanes = np.empty(len(rounds), np.bool_)
+        for tensor, rows in self.split(rounds):
+            lanes[rows] = rounds[rows] >= tensor.start + tensor.scale_rounds
+        return lanes
+
+    def contents(
+        self, rounds: IntArray, with_lanes: bool
+    ) -> tuple[NDArray[np.uint8], NDArray[np.uint32], NDArray[np.int32] | None]:
+        """What this worker contributes to rounds that all have lanes, or all have none.
+
+        Biased exponents (k,), weights (k,), and lanes (k, LANES) or None.
+        """
+        count = len(rounds)
+        exponents = np.empty(count, np.uint8)
+        weights = np.empty(count, np.uint32)
+        lanes: list[NDArray[np.int32]] = []
+        parts = self.split(rounds)
+        for tensor, rows in parts:
+            local = rounds[rows] - tensor.start
+            exponents[rows] = tensor.exponents(local)
+            weights[rows] = tensor.weights(local)
+            if with_lanes:
+                lanes.append(tensor.lanes(local))
+        if not with_lanes:
+            return exponents, weights, None
+        if len(parts) == 1:
+            return exponents, weights, lanes[0]
+        together = np.empty((count, LANES), np.int32)
+        for (_, rows), part in zip(parts, lanes, strict=True):
+            together[rows] = part
+        return exponents, weights, together

@@ -1,0 +1,399 @@
+"""The worker's side of the protocol, as a state machine: no socket, no clock, no randomness (docs/design.md §3).
+
+    submit ─▶ tensors ─▶ rounds ─▶ sliding window ─poll─▶ contributions, fetches
+                ▲                     │    ▲
+                └─ sums ◀─ last rounds' results ◀─receive─ results, fetched results
+
+Whoever drives it calls `poll` after every `submit`, `receive` and `resume`, and again at `deadline_ns`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+from typing import Final
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ...wire.aggregation import NO_WINDOW_LIMIT, MessageFlag, MessageType, linear_check, round_near
+from ...wire.control import Held, Resume, WorkerPlan
+from ...wire.frames import Datagrams
+from ..errors import HostError, InvalidPlan
+from ..numerics.tensors import Reduced, Tensor
+from .counters import Counters
+from .fetching import answer_fetches
+from .in_flight import Flights
+from .messages import IntArray, Messages, MessageWriter, open_messages, weight_check
+from .plans import check_worker_plan, next_plan
+from .rounds import NO_ROUND, RoundStore
+from .stream import Stream
+from .timers import RetransmissionTimeout
+
+LULLS: Final = 8
+"""In a round trip: how often a worker looks at what has arrived."""
+
+_RESULT: Final = int(MessageType.RESULT)  # plain integers: NumPy compares them faster
+_SCALE_RESULT: Final = int(MessageType.SCALE_RESULT)
+_FETCH: Final = int(MessageType.FETCH)
+_RESULT_KINDS: Final = np.array([_SCALE_RESULT, _RESULT])
+"""By whether the round has lanes."""
+_FETCHED_FOR: Final = {
+    MessageType.RESULT: MessageType.FETCHED,
+    MessageType.SCALE_RESULT: MessageType.SCALE_FETCHED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerOptions:
+    """How a worker paces itself."""
+
+    initial_timeout_ns: int = 10_000_000
+    """Retransmission time-out before the first round-trip is measured."""
+    least_timeout_ns: int = 400_000
+    most_timeout_ns: int = 1_000_000_000
+    initial_window: int = 2
+    """Rounds in the network, in each generation, until its first result tells what the queues on the way allow.
+
+    All workers start at once, so that this many packets of each meet in the root's queue.
+    """
+    first_round: int = 0
+    """Where the job's rounds start; the same in all of its hosts."""
+
+
+class WorkerCore:
+    """One worker of one job. Tensors are summed in the order of `submit`, which must be the same at every worker."""
+
+    def __init__(self, plan: WorkerPlan, options: WorkerOptions = WorkerOptions()) -> None:
+        check_worker_plan(plan)
+        if options.initial_window < 1:
+            raise InvalidPlan(
+                f"job {plan.job}, worker {plan.rank}: initial_window {options.initial_window} is not 1 or more"
+            )
+        self.plan = plan
+        self.counters = Counters()
+        self.paused = False
+        self.failure: HostError | None = None
+        """Why no sums will come from some tensor on, nor any be taken: the workers' calls differ."""
+        self._options = options
+        self._lead = plan.window  # of every tensor: the workers must agree on it, so it outlives changes of the window
+        self._writer = MessageWriter(plan.job, plan.generation, plan.slots)
+        self._timeout = RetransmissionTimeout(
+            options.initial_timeout_ns, options.least_timeout_ns, options.most_timeout_ns
+        )
+        self._stream = Stream(options.first_round)
+        self._store = RoundStore(plan.slots)
+        self._new_flights()
+        self._final: dict[int, int] = {}  # final rounds that are to be fetched → holder
+        self._next_handle = 0
+        self._failed_handle = 1 << 62  # of the first tensor whose sum will not come, beyond all while there is none
+        self._results: dict[int, Reduced] = {}
+        self._unsent = False  # poll may find rounds to send for the first time
+        self._answers: list[Datagrams] = []
+
+    def _new_flights(self) -> None:
+        """Forget what is in flight, and how much may be. The arrays are indexed by place, as the store's are."""
+        size = self._store.size
+        self._flights = Flights(
+            size,
+            self._timeout,
+            span=self.plan.window,
+            window=self._options.initial_window,
+            rank=self.plan.rank,
+            workers=self.plan.workers,
+        )
+        self._window_round = NO_ROUND  # the newest round whose result's window was obeyed
+        self._row_at = np.zeros(size, np.int64)  # scratch
+        self._to_aggregator = np.full(size, self.plan.aggregator, np.uint32)
+        self._stream.restart()
+
+    # --- tensors ---
+
+    def submit(self, tensor: ArrayLike | Tensor, *, name: str = "tensor", weight: int = 1) -> int:
+        """Queue a tensor, or an array which is copied, to be summed over all workers; returns its handle.
+
+        `name` and `weight` are those of `Tensor`, for an array. Raises `InvalidTensor` for an array that cannot be
+        summed; nothing is queued then. Raises the `failure`, if there is one.
+        """
+        if self.failure is not None:
+            raise self.failure
+        if not isinstance(tensor, Tensor):
+            tensor = Tensor(tensor, workers=self.plan.workers, name=name, weight=weight)
+        tensor.place(self._next_handle, self._stream.end, self._lead)
+        self._next_handle += 1
+        if tensor.remaining:
+            self._stream.append(tensor)
+            self._unsent = True
+        else:
+            self._finish(tensor)
+        return tensor.handle
+
+    def take(self, handle: int) -> Reduced | None:
+        """The sum of a submitted tensor, handed out once; None while it is not complete.
+
+        Raises the `failure`, if that is why the sum will not come.
+        """
+        if self.failure is not None and handle >= self._failed_handle and handle not in self._results:
+            raise self.failure
+        return self._results.pop(handle, None)
+
+    def done(self, handle: int) -> bool:
+        """Whether `take` has something to say of a submitted tensor that was not handed out yet."""
+        return handle in self._results or handle >= self._failed_handle
+
+    @property
+    def rounds_complete(self) -> int:
+        """How many rounds, from the job's first on, are complete here without a gap."""
+        return self._stream.base - self._options.first_round
+
+    @property
+    def idle(self) -> bool:
+        """Whether every submitted tensor is summed."""
+        return self._stream.base == self._stream.end
+
+    def _finish(self, tensor: Tensor) -> None:
+        self._results[tensor.handle] = tensor.reduced()
+
+    # --- receiving ---
+
+    def receive(self, now_ns: int, datagrams: Datagrams) -> None:
+        """Take datagrams of one size (addresses: their sources). Never raises for what they hold: drops are counted."""
+        if self.paused:
+            self.counters.received += len(datagrams)
+            self.counters.paused += len(datagrams)
+            return
+        messages = open_messages(datagrams, self.plan.job, self.plan.generation, self.counters)
+        if messages is None:
+            return
+        messages, answers = answer_fetches(messages, self._store, self._writer, self._stream.base, self.counters)
+        self._answers += answers
+        rounds = round_near(messages.chunks, self._stream.base)
+        messages, rounds = self._keep_awaited(messages, rounds)
+        if len(rounds):
+            self._complete(now_ns, messages, rounds)
+
+    def _keep_awaited(self, messages: Messages, rounds: IntArray) -> tuple[Messages, IntArray]:
+        """Drop and count what does not answer a round in flight from whom it was asked, or fails a check."""
+        counters = self.counters
+        places = rounds & self._store.mask
+        flights = self._flights
+        awaited = flights.round[places] == rounds
+        asked = flights.peer[places] == messages.addresses
+        fitting = flights.answer[places] == messages.kinds
+        placed = messages.slot == rounds & (self.plan.slots - 1)
+        intact = messages.pass_check()
+        good = awaited & asked & fitting & placed & intact
+        if np.count_nonzero(good) < len(good):
+            complete = (rounds < self._stream.base) | self._store.holds(rounds)
+            counters.drop_failing(
+                ("duplicate", awaited | ~complete),
+                ("out_of_window", awaited),
+                ("foreign", asked),
+                ("unexpected_type", fitting),
+                ("bad_slot", placed),
+                ("bad_check", intact),
+            )
+            messages, rounds = messages.only(good), rounds[good]
+        if len(rounds) > 1:
+            places = rounds & self._store.mask
+            rows = np.arange(len(rounds))
+            self._row_at[places] = rows
+            distinct = self._row_at[places] == rows
+            repeats = len(rounds) - int(np.count_nonzero(distinct))
+            if repeats:
+                counters.duplicate += repeats
+                messages, rounds = messages.only(distinct), rounds[distinct]
+        counters.accepted += len(rounds)
+        return messages, rounds
+
+    def _complete(self, now_ns: int, messages: Messages, rounds: IntArray) -> None:
+        """Keep the results of distinct rounds in flight, note them in their tensors, and move the window on."""
+        store = self._store
+        places = rounds & store.mask
+        exponents, weights, lanes = messages.exponent, messages.weight, messages.lanes
+        store.put(places, rounds, messages)
+        flights = self._flights
+        clean = flights.once(places) & (messages.flags & MessageFlag.RETRANSMISSION == 0)
+        once = flights.first_sent_ns[places][clean]
+        if len(once):
+            self._timeout.sample(now_ns - min(once.tolist()))
+        numbers = rounds.tolist()
+        newest = max(numbers)
+        if newest > self._window_round:
+            row = numbers.index(newest)
+            if messages.kinds[row] < _FETCH:  # what a fetched result says of the queues is old
+                self._window_round = newest
+                flights.obey(int(messages.window[row]))
+        flights.land(places, now_ns)
+        failed: list[Tensor] = []
+        for tensor, rows in self._stream.split(rounds):
+            local = rounds[rows] - tensor.start
+            tensor.take(local, exponents[rows], weights[rows], None if lanes is None else lanes[rows])
+            if tensor.failure is not None:
+                failed.append(tensor)
+            elif not tensor.remaining:
+                self._finish(tensor)
+        self._unsent = True
+        for tensor in failed:
+            self._fail_from(tensor, now_ns)
+        if min(numbers) == self._stream.base:
+            self._stream.advance(self._store)
+
+    def _fail_from(self, tensor: Tensor, now_ns: int) -> None:
+        """End the stream in front of this tensor; what is before it goes on."""
+        if tensor.handle >= self._failed_handle:
+            return
+        self.failure = tensor.failure
+        self._failed_handle = tensor.handle
+        self._stream.cut_before(tensor)
+        beyond = np.flatnonzero(self._flights.round >= tensor.start)
+        if len(beyond):
+            self._flights.land(beyond, now_ns)
+
+    # --- sending ---
+
+    def poll(self, now_ns: int) -> list[Datagrams]:
+        """What is to be sent now (addresses: destinations), each element of one size."""
+        if self.paused:
+            return []
+        out, self._answers = self._answers, []
+        flights = self._flights
+        places = flights.to_repair(now_ns)
+        if len(places):
+            rounds, places = self._in_sending_order(flights.round[places])
+            flights.relaunch(places, now_ns)
+            self.counters.retransmitted += len(places)
+            out += self._messages(rounds, MessageFlag.RETRANSMISSION)
+        if self._unsent:
+            self._unsent = False
+            rounds = self._stream.sendable(flights.room, self.plan.window, self._store)
+            if len(rounds):
+                self._address(rounds)
+                rounds, places = self._in_sending_order(rounds)
+                flights.launch(rounds, now_ns)
+                out += self._messages(rounds, 0)
+        return out
+
+    @property
+    def deadline_ns(self) -> int | None:
+        """When `poll` must be called at the latest; None while no timer runs."""
+        if self.paused:
+            return None
+        return 0 if self._unsent or self._answers else self._flights.deadline_ns
+
+    @property
+    def lull_ns(self) -> int:
+        """How long what arrives may wait for what comes next: batches are larger, and round trips hardly longer."""
+        return self._timeout.round_trip_ns // LULLS
+
+    def _address(self, rounds: IntArray) -> None:
+        """Say whom rounds are sent to, and what answers them: the aggregator, or the holders of final ones."""
+        flights = self._flights
+        places = rounds & self._store.mask
+        flights.peer[places] = self.plan.aggregator
+        flights.answer[places] = _RESULT_KINDS[self._stream.have_lanes(rounds).view(np.uint8)]
+        if self._final:
+            for place, number in zip(places.tolist(), rounds.tolist(), strict=True):
+                holder = self._final.pop(number, None)
+                if holder is not None:
+                    flights.peer[place] = holder
+                    flights.answer[place] = _FETCHED_FOR[flights.answer[place]]
+
+    def _in_sending_order(self, rounds: IntArray) -> tuple[IntArray, IntArray]:
+        """Rounds by what answers them, as batches have one size, and their places; the kind of the first one first."""
+        places = rounds & self._store.mask
+        answers = self._flights.answer[places]
+        other = answers != answers[0]
+        if np.count_nonzero(other):
+            order = np.argsort(np.where(other, answers, 0), kind="stable")
+            rounds, places = rounds[order], places[order]
+        return rounds, places
+
+    def _messages(self, rounds: IntArray, flags: int) -> list[Datagrams]:
+        """The datagrams of rounds in sending order."""
+        self.counters.sent += len(rounds)
+        answers = self._flights.answer[rounds & self._store.mask]
+        ends = np.flatnonzero(answers[1:] != answers[:-1]) + 1
+        out = []
+        for batch in np.split(rounds, ends) if len(ends) else [rounds]:
+            answer = self._flights.answer[batch[0] & self._store.mask]
+            if answer > _FETCH:
+                out.append(self._fetches(batch, flags))
+            else:
+                kind = MessageType.CONTRIBUTION if answer == _RESULT else MessageType.SCALE
+                out.append(self._contributions(kind, batch, flags))
+        return out
+
+    def _fetches(self, rounds: IntArray, flags: int) -> Datagrams:
+        payload = self._writer.write(
+            MessageType.FETCH, rounds, contributors=0, weight=0, check=0, exponent=0, flags=flags
+        )
+        return Datagrams(self._flights.peer[rounds & self._store.mask], payload)
+
+    def _contributions(self, kind: MessageType, rounds: IntArray, flags: int) -> Datagrams:
+        exponents, weights, lanes = self._stream.contents(rounds, kind is MessageType.CONTRIBUTION)
+        payload = self._writer.write(
+            kind,
+            rounds,
+            contributors=self.plan.child_bit,
+            weight=weights,
+            check=weight_check(weights) if lanes is None else linear_check(lanes, weights),
+            exponent=exponents,
+            flags=flags,
+            window=NO_WINDOW_LIMIT,
+            lanes=lanes,
+        )
+        return Datagrams(self._to_aggregator[: len(rounds)], payload)
+
+    # --- moving to another generation ---
+
+    def pause(self) -> Held:
+        """Send nothing and take nothing from now on; report the rounds whose results are held. May be repeated."""
+        self.paused = True
+        self._answers = []
+        kept = self._store.round
+        return Held(self.plan.generation, self._stream.base, frozenset(kept[kept > self._stream.base].tolist()))
+
+    def resume(self, resume: Resume) -> None:
+        """Go on with a new plan: fetch the final rounds that are missing here, sum the others again.
+
+        The plan that already runs changes nothing, so a repeated message does no harm. Raises `InvalidPlan`, and stays
+        as it is, when it is not paused or the plan does not fit this worker.
+        """
+        plan = next_plan(f"worker {self.plan.rank}", resume, self.plan, paused=self.paused)
+        if plan is None:
+            return
+        check_worker_plan(plan, self.plan)
+        self.plan = plan
+        self._writer = MessageWriter(plan.job, plan.generation, plan.slots)
+        self._store = self._store.grown(plan.slots)
+        self._new_flights()
+        self._final = {
+            final.round: final.holder
+            for final in resume.final
+            if final.round >= self._stream.base and not self._store.holds(np.array([final.round]))[0]
+        }
+        self._timeout.doublings = 0
+        self._unsent = True
+        self.paused = False
+
+    # --- what it waits for ---
+
+    def waiting_for(self, now_ns: int) -> str:
+        """One sentence for a timeout's error: the oldest round missing, its tensor, from whom, how often sent."""
+        who = f"job {self.plan.job}, worker {self.plan.rank}, generation {self.plan.generation}"
+        if self.paused:
+            return f"{who}: paused; waits for a new plan"
+        if self.idle:
+            return f"{who}: waits for nothing"
+        tensor, place = self._stream.tensors[0], self._stream.base & self._store.mask
+        progress = f"tensor {tensor.name!r} lacks {tensor.remaining} of {tensor.end - tensor.start} rounds"
+        flights = self._flights
+        if flights.round[place] != self._stream.base:
+            return f"{who}: {progress}; round {self._stream.base} was not sent yet"
+        peer = IPv4Address(int(flights.peer[place]))
+        since = (now_ns - int(flights.first_sent_ns[place])) / 1e9
+        return (
+            f"{who}: {progress}; waits for round {self._stream.base} from {peer}, "
+            f"sent {flights.attempts[place]} times in {since:.3f} s"
+        )

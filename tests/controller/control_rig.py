@@ -1,0 +1,149 @@
+"""A control service on a small fabric whose switches keep what they are written, and hosts that speak its messages."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import grpc
+
+from weir.controller.controller import Controller, Options
+from weir.controller.p4runtime.session import Pipeline, SwitchSession
+from weir.controller.placement.strategies import strategy
+from weir.controller.service.service import ControlService
+from weir.p4src import FABRIC_JSON, FABRIC_P4INFO
+from weir.tests.controller.fake_switch import FakeSwitch
+from weir.topologies.generators import leaf_spine
+from weir.topologies.routing import Routes
+from weir.wire import control_pb2 as pb
+from weir.wire.control_channel import Tls
+from weir.wire.control_messages import ATTEND, END_JOB, LIST_JOBS, REGISTER
+
+TOPOLOGY: Final = leaf_spine(1, 1, 4)
+ANSWER_S: Final = 60.0
+
+
+@dataclass
+class Bench:
+    """A running service and a channel to it."""
+
+    service: ControlService
+    controller: Controller
+    channel: grpc.aio.Channel
+    switches: dict[str, FakeSwitch]
+
+    async def register(self, **fields: Any) -> pb.Registration:
+        call = self.channel.unary_unary(
+            REGISTER,
+            request_serializer=pb.RegisterRequest.SerializeToString,
+            response_deserializer=pb.Registration.FromString,
+        )
+        return await call(pb.RegisterRequest(**fields), timeout=ANSWER_S)
+
+    async def jobs(self) -> list[pb.JobState]:
+        call = self.channel.unary_unary(
+            LIST_JOBS,
+            request_serializer=pb.ListJobsRequest.SerializeToString,
+            response_deserializer=pb.JobList.FromString,
+        )
+        return list((await call(pb.ListJobsRequest(), timeout=ANSWER_S)).jobs)
+
+    async def end(self, job: int, reason: str = "") -> None:
+        call = self.channel.unary_unary(
+            END_JOB,
+            request_serializer=pb.EndJobRequest.SerializeToString,
+            response_deserializer=pb.EndJobReply.FromString,
+        )
+        await call(pb.EndJobRequest(job=job, reason=reason), timeout=ANSWER_S)
+
+    def host(self) -> Host:
+        return Host(self.channel)
+
+    async def joined(self, registration: pb.Registration, seat: int) -> Host:
+        """A host that has said Join with the token of that seat."""
+        host = self.host()
+        await host.say(join=pb.Join(job=registration.job, token=registration.seats[seat].token))
+        return host
+
+
+class Host:
+    """One Attend stream."""
+
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        attend = channel.stream_stream(
+            ATTEND, request_serializer=pb.FromHost.SerializeToString, response_deserializer=pb.ToHost.FromString
+        )
+        self.call = attend()
+
+    async def say(self, **content: Any) -> None:
+        await self.call.write(pb.FromHost(**content))
+
+    async def hear(self, content: str) -> Any:
+        """The next message of this kind; others are passed over."""
+        async with asyncio.timeout(ANSWER_S):
+            while isinstance(message := await self.call.read(), pb.ToHost):
+                if message.WhichOneof("content") == content:
+                    return getattr(message, content)
+        raise AssertionError(f"the stream ended without {content}: {await self.call.code()}")
+
+    async def end(self) -> tuple[grpc.StatusCode, str]:
+        """How the stream ends."""
+        async with asyncio.timeout(ANSWER_S):
+            with suppress(grpc.aio.AioRpcError):
+                while await self.call.read() is not grpc.aio.EOF:
+                    pass
+            return await self.call.code(), await self.call.details()
+
+
+@asynccontextmanager
+async def bench(
+    *, address: str = "127.0.0.1:0", lease_ns: int | None = None, tls: Tls | None = None, client: Tls | None = None
+) -> AsyncIterator[Bench]:
+    """`client`: what the channel shows; without, it is not secured."""
+    async with AsyncExitStack() as stack:
+        sessions, switches = {}, {}
+        for node in TOPOLOGY.switches:
+            switch = switches[node.name] = FakeSwitch()
+            await switch.start()
+            stack.push_async_callback(switch.stop)
+            session = SwitchSession(
+                node.name,
+                switch.address,
+                device_id=node.device_id,
+                pipeline=Pipeline(FABRIC_P4INFO, FABRIC_JSON),
+                timeout_s=ANSWER_S,
+            )
+            sessions[node.name] = await stack.enter_async_context(session)
+        options = Options(probe_period_ns=10**12, solve_period_ns=0, lease_ns=lease_ns)
+        controller = Controller(
+            TOPOLOGY, Routes(TOPOLOGY), sessions, strategy("ps"), options, now_ns=time.monotonic_ns()
+        )
+        await controller.start()
+        service = await stack.enter_async_context(ControlService(controller, address=address, tls=tls))
+        channel = (
+            grpc.aio.insecure_channel(service.address)
+            if client is None
+            else grpc.aio.secure_channel(
+                service.address, client.channel_credentials(), options=[("grpc.ssl_target_name_override", "localhost")]
+            )
+        )
+        async with channel:
+            yield Bench(service, controller, channel, switches)
+
+
+def certificates(folder: Path, name: str) -> Tls:
+    """A self-signed certificate that is its own authority, by openssl."""
+    import subprocess
+
+    key, certificate = folder / f"{name}.key", folder / f"{name}.pem"
+    command = (
+        "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /CN=localhost "
+        f"-addext subjectAltName=DNS:localhost,IP:127.0.0.1 -days 2 -keyout {key} -out {certificate}"
+    )
+    subprocess.run(command.split(), check=True, capture_output=True)
+    return Tls(certificate, key, certificate)

@@ -1,0 +1,342 @@
+"""Hosts, switches and links fail in the middle of a job: the survivors' sums are exact, or everyone is told why not."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from weir.controller.controller import Options
+from weir.controller.errors import ControllerError
+from weir.controller.p4runtime.session import Pipeline
+from weir.controller.placement import Placement
+from weir.controller.placement.strategies import strategy
+from weir.controller.planning.plan import FailurePolicy, JobSpec
+from weir.hosts import ParameterServerCore
+from weir.tests.controller.job_rig import MS, Bench, Fixed, make_bench
+from weir.topologies.generators import leaf_spine
+from weir.topologies.model import Endpoint
+from weir.wire.control import Abort, Held
+
+TOPOLOGY = leaf_spine(2, 2, 3, rate_bps=1_000_000_000)
+"""h1…h3 at s1, h4…h6 at s2; spines s3 and s4."""
+WORKERS = ("h1", "h2", "h4")
+SERVER, SPARE = "h5", "h3"
+LEASE = 30 * MS
+OPTIONS = Options(probe_period_ns=5 * MS, solve_period_ns=0, retry_ns=2 * MS, lease_ns=LEASE, stuck_ns=40 * MS)
+CONTINUE, WAIT, ABORT = FailurePolicy.CONTINUE, FailurePolicy.WAIT, FailurePolicy.ABORT
+
+AT_SERVER = Placement({"h1": "s1", "h2": "s1", "h4": SERVER}, {"s1": SERVER}, SERVER)
+AT_SPINE = Placement(dict.fromkeys(WORKERS, "s3"), {}, "s3")
+
+
+@pytest.fixture
+async def bench(pipeline: Pipeline) -> AsyncIterator[Bench]:
+    async with make_bench(TOPOLOGY, pipeline, strategy("agg"), OPTIONS) as bench:
+        yield bench
+
+
+def spec(server: str | None = None, policy: FailurePolicy = CONTINUE, **more: object) -> JobSpec:
+    return JobSpec(1, WORKERS, server, slots=16, window=8, policy=policy, **more)  # type: ignore[arg-type]
+
+
+def survivors_agree(sums: dict[str, bytes | None], *hosts: str) -> bool:
+    return len({sums[host] for host in hosts}) == 1 and sums[hosts[0]] is not None
+
+
+@pytest.mark.parametrize("server", [SERVER, None])
+async def test_when_a_worker_dies_the_others_go_on_without_it(bench: Bench, server: str | None) -> None:
+    bench.controller.strategy = Fixed(AT_SERVER if server else AT_SPINE)
+    job = await bench.admit(spec(server))
+    bench.submit(job, 1)
+    await bench.run(MS // 4)
+    bench.silent.add("h2")
+    bench.controller.strategy = strategy("agg")
+    await bench.run(300 * MS, job)
+    plan = bench.controller.jobs[1]
+    assert (plan.generation, set(plan.workers)) == (2, {"h1", "h4"})
+    assert survivors_agree(job.take(), "h1", "h4")
+    bench.submit(job, 2)
+    await bench.run(600 * MS, job)
+    assert survivors_agree(job.take(1), "h1", "h4")
+    bench.silent.clear()  # it was not dead but asleep, and learns what happened meanwhile
+    await bench.run(bench.fabric.now_ns + 10 * MS)
+    assert bench.aborted == {"h2": "h2 was silent for 0.03 s; the job went on without h2"}
+    assert await bench.controller.verify() == {}
+
+
+async def test_what_survivors_sum_after_a_death_is_the_sum_over_them(bench: Bench) -> None:
+    bench.controller.strategy = Fixed(AT_SPINE)
+    job = await bench.admit(spec())
+    await bench.run(6 * MS)  # it has been heard of
+    bench.silent.add("h2")
+    bench.submit(job, 1)
+    bench.controller.strategy = strategy("agg")
+    await bench.run(300 * MS, job)
+    total = job.take()
+    assert survivors_agree(total, "h1", "h4")
+    two, three = job.sum_of("h1", "h4"), job.sum_of()
+    assert total["h1"] != three
+    # the scales are those of three workers, the sum is over two: the same to the last bits of a float32
+    assert abs(_floats(total["h1"]) - _floats(two)).max() < 1e-6
+
+
+@pytest.mark.parametrize("server", [SERVER, None])
+async def test_a_job_that_waits_goes_on_where_it_was_when_the_worker_is_heard_of_again(
+    bench: Bench, server: str | None
+) -> None:
+    job = await bench.admit(spec(server, WAIT))
+    bench.submit(job, 3)
+    await bench.run(MS // 4)
+    bench.silent.add("h4")
+    await bench.run(200 * MS)
+    paused = [worker.core.paused for name, worker in job.workers.items() if name != "h4"]
+    assert paused == [True, True]
+    assert bench.controller.waiting_for(1, bench.fabric.now_ns) == (
+        "job 1, generation 1: moves on (h4 is silent); paused, waits for h4 (rank 2), silent for 0.2 s, "
+        "as its policy is wait"
+    )
+    bench.silent.clear()
+    await bench.run(500 * MS, job)
+    assert job.take() == dict.fromkeys(WORKERS, job.sum_of())
+    await bench.run(bench.fabric.now_ns + 10 * MS)
+    assert bench.controller.waiting_for(1, bench.fabric.now_ns) == "job 1, generation 2: waits for nothing"
+
+
+@pytest.mark.parametrize(
+    ("policy", "least", "says"),
+    [
+        (ABORT, 1, "h2 was silent for 0.03 s, and the job's policy is to abort"),
+        (CONTINUE, 3, "h2 was silent for 0.03 s; 2 workers are left, and it needs 3"),
+    ],
+)
+async def test_a_job_that_cannot_go_on_is_aborted_and_every_worker_told_why(
+    bench: Bench, policy: FailurePolicy, least: int, says: str
+) -> None:
+    job = await bench.admit(spec(SERVER, policy, least_workers=least))
+    bench.submit(job, 4)
+    await bench.run(MS // 4)
+    died_ns = bench.fabric.now_ns
+    bench.silent.add("h2")
+    await bench.run(200 * MS)
+    assert bench.aborted == dict.fromkeys(("h1", "h4", SERVER), says)
+    told = [at for at, message in bench.told if isinstance(message.content, Abort)]
+    assert max(told) <= died_ns + LEASE + 2 * OPTIONS.probe_period_ns
+    assert bench.controller.jobs == {}
+    assert bench.controller.waiting_for(1, 0) == f"job 1: aborted: {says}"
+    assert await bench.controller.verify() == {}
+    assert set(bench.controller.memory.jobs_that_fit(1024).values()) == {1}
+
+
+async def test_hosts_that_fail_at_once_are_lost_at_once(bench: Bench) -> None:
+    for number, policy in enumerate((ABORT, CONTINUE), 1):
+        await bench.admit(JobSpec(number, WORKERS, SERVER, slots=16, window=8, policy=policy))
+    await bench.run(6 * MS)
+    bench.silent |= {"h2", "h1"}
+    await bench.run(200 * MS)
+    both = "h1 was silent for 0.03 s; h2 was silent for 0.03 s"
+    assert bench.controller.aborted == {1: f"{both}, and the job's policy is to abort"}
+    assert (set(bench.controller.jobs[2].workers), bench.controller.jobs[2].generation) == ({"h4"}, 2)
+    assert bench.controller.counts.leases_expired == 4
+
+
+@pytest.mark.parametrize("spares", [(), (SPARE,)])
+async def test_when_the_server_dies_another_root_is_found(bench: Bench, spares: tuple[str, ...]) -> None:
+    bench.controller.strategy = Fixed(AT_SERVER)
+    job = await bench.admit(spec(SERVER, spares=spares))
+    bench.submit(job, 5)
+    await bench.run(MS // 4)
+    assert not bench.is_idle(job)
+    bench.silent.add(SERVER)
+    bench.controller.strategy = strategy("agg")
+    for host in spares:
+        bench.controller.heartbeat(1, host, 0, bench.fabric.now_ns)
+    await bench.run(300 * MS, job)
+    plan = bench.controller.jobs[1]
+    assert plan.generation == 2
+    if spares:
+        assert (plan.spec.server, plan.placement.root) == (SPARE, SPARE)
+        core = job.agents[SPARE].core
+        assert isinstance(core, ParameterServerCore)
+        assert replace(core.plan, first_round=0) == plan.server
+    else:
+        assert (plan.spec.server, TOPOLOGY.is_switch(plan.placement.root)) == (None, True)
+    assert job.take() == dict.fromkeys(WORKERS, job.sum_of())
+    assert await bench.controller.verify() == {}
+
+
+async def test_when_a_switch_dies_jobs_and_routes_go_round_it_and_take_it_again_when_it_is_back(bench: Bench) -> None:
+    bench.controller.strategy = Fixed(AT_SPINE)
+    job = await bench.admit(spec())
+    bench.submit(job, 6)
+    await bench.run(MS // 4)
+    assert not bench.is_idle(job)
+    await bench.kill_switch("s3")
+    bench.controller.strategy = strategy("agg")
+    await bench.run(300 * MS, job)
+    plan = bench.controller.jobs[1]
+    assert bench.controller.lost_switches == {"s3"}
+    assert "s3" not in {*plan.switches, plan.placement.root}
+    assert job.take() == dict.fromkeys(WORKERS, job.sum_of())
+    lines = (await bench.controller.sessions["s1"].read()).lines()
+    assert not any("port=4" in line for line in lines if line.startswith("routes") and "10.0.2" in line)
+    await bench.restart_switch("s3")
+    await bench.run(bench.fabric.now_ns + 20 * MS)
+    assert bench.controller.lost_switches == frozenset()
+    assert await bench.controller.verify() == {}
+    bench.submit(job, 7)
+    bench.controller.move(1, bench.fabric.now_ns, AT_SPINE)
+    await bench.run(bench.fabric.now_ns + 200 * MS, job)
+    assert bench.controller.jobs[1].placement == AT_SPINE
+    assert job.take(1) == dict.fromkeys(WORKERS, job.sum_of())
+
+
+async def test_a_switch_that_starts_anew_is_written_anew_and_its_jobs_sum_again_what_it_forgot(bench: Bench) -> None:
+    bench.controller.strategy = Fixed(AT_SPINE)
+    job = await bench.admit(spec())
+    bench.submit(job, 8)
+    await bench.run(MS // 4)
+    assert not bench.is_idle(job)
+    await bench.restart_switch("s3")
+    await bench.run(bench.fabric.now_ns + 100 * MS, job)
+    assert bench.controller.jobs[1].generation == 2
+    assert bench.controller.jobs[1].placement == AT_SPINE
+    assert job.take() == dict.fromkeys(WORKERS, job.sum_of())
+    assert await bench.controller.verify() == {}
+
+
+async def test_a_broken_session_with_a_switch_that_goes_on_disturbs_no_job(bench: Bench) -> None:
+    bench.controller.strategy = Fixed(AT_SPINE)
+    job = await bench.admit(spec())
+    bench.submit(job, 9)
+    await bench.run(MS // 4)
+    before = bench.switches["s3"].state
+    await bench.break_session("s3")
+    await bench.run(bench.fabric.now_ns + 100 * MS, job)
+    assert bench.switches["s3"].state is before
+    assert bench.controller.jobs[1].generation == 1
+    assert job.take() == dict.fromkeys(WORKERS, job.sum_of())
+
+
+async def test_workers_that_a_lost_leaf_cuts_off_are_done_without(bench: Bench) -> None:
+    bench.controller.strategy = Fixed(AT_SPINE)
+    job = await bench.admit(spec())
+    bench.submit(job, 10)
+    await bench.run(MS // 4)
+    bench.controller.strategy = strategy("agg")
+    await bench.kill_switch("s2")  # h4 hangs on it
+    await bench.run(300 * MS)
+    plan = bench.controller.jobs[1]
+    assert set(plan.workers) == {"h1", "h2"}
+    assert survivors_agree(job.take(), "h1", "h2")
+    assert bench.aborted["h4"].startswith("no way leads to h4")
+
+
+async def test_a_job_that_waits_is_placed_again_when_the_way_to_its_worker_is_back(bench: Bench) -> None:
+    bench.controller.strategy = Fixed(AT_SPINE)
+    job = await bench.admit(spec(None, WAIT))
+    bench.submit(job, 11)
+    await bench.run(MS // 4)
+    bench.controller.strategy = strategy("agg")
+    await bench.kill_switch("s2")
+    await bench.run(200 * MS)
+    assert (
+        "waits for the switches to hold the new plan: job 1: no way to h4 without the links and switches that are "
+        in (bench.controller.waiting_for(1, bench.fabric.now_ns))
+    )
+    await bench.restart_switch("s2")
+    await bench.run(bench.fabric.now_ns + 200 * MS, job)
+    assert job.take() == dict.fromkeys(WORKERS, job.sum_of())
+
+
+async def test_a_link_that_goes_down_is_routed_around_in_the_middle_of_a_sum(bench: Bench) -> None:
+    bench.controller.strategy = Fixed(AT_SPINE)
+    job = await bench.admit(spec())
+    bench.submit(job, 12, chunks=60)
+    await bench.run(MS // 4)
+    bench.fabric.set_link(("s1", 4), up=False)  # to s3
+    await bench.run(400 * MS, job)
+    assert bench.controller.links_down == {Endpoint("s1", 4), TOPOLOGY.peer(Endpoint("s1", 4))}
+    assert job.take() == dict.fromkeys(WORKERS, job.sum_of())
+    bench.fabric.set_link(("s1", 4), up=True)
+    await bench.run(bench.fabric.now_ns + 100 * MS)
+    assert bench.controller.links_down == frozenset()
+    assert await bench.controller.verify() == {}
+
+
+async def test_hosts_leave_one_by_one_and_the_job_ends_with_the_last(bench: Bench) -> None:
+    job = await bench.admit(spec(SERVER, ABORT))
+    bench.submit(job, 13)
+    await bench.run(100 * MS, job)
+    now_ns = bench.fabric.now_ns
+    bench.controller.leave(1, "h1", now_ns)
+    bench.silent.add("h1")
+    await bench.run(now_ns + 2 * LEASE)
+    assert bench.controller.jobs[1].generation == 1  # nobody waits for it
+    bench.submit(job, 14)
+    await bench.run(now_ns + 4 * LEASE)
+    assert bench.controller.jobs[1].generation == 2
+    assert survivors_agree(job.take(1), "h2", "h4")
+    for host in ("h2", "h4"):
+        bench.controller.leave(1, host, bench.fabric.now_ns)
+    await bench.run(bench.fabric.now_ns + 10 * MS)
+    assert bench.controller.jobs == {}
+    assert bench.aborted == {}
+    assert await bench.controller.verify() == {}
+
+
+def _floats(data: bytes | None) -> NDArray[np.float32]:
+    assert data is not None
+    return np.frombuffer(data, np.float32)
+
+
+async def test_answers_that_cannot_be_true_end_the_job_and_not_the_controller(bench: Bench) -> None:
+    bench.controller.strategy = Fixed(AT_SPINE)
+    await bench.admit(spec())
+    bench.controller.move(1, 0)
+    for host, first in zip(WORKERS, (900, 900, 3), strict=True):
+        bench.controller.held(1, host, Held(1, first))
+    await bench.run(5 * MS)
+    assert set(bench.aborted) == set(WORKERS)
+    assert "round 3 is final but no host keeps its result any more" in bench.controller.aborted[1]
+    with pytest.raises(ControllerError, match="no job 1"):
+        bench.controller.held(1, "h1", Held(1, 0))
+
+
+async def test_a_job_that_waits_outlives_the_loss_of_every_switch(bench: Bench) -> None:
+    job = await bench.admit(spec(SERVER, WAIT))
+    bench.submit(job, 15)
+    await bench.run(MS // 4)
+    names = [node.name for node in TOPOLOGY.switches]
+    for name in names:
+        await bench.kill_switch(name)
+    await bench.run(150 * MS)
+    assert bench.controller.lost_switches == set(names)
+    assert "no way to h1, h2, h4" in bench.controller.waiting_for(1, bench.fabric.now_ns)
+    for name in names:
+        await bench.restart_switch(name)
+    await bench.run(bench.fabric.now_ns + 300 * MS, job)
+    assert job.take() == dict.fromkeys(WORKERS, job.sum_of())
+    assert await bench.controller.verify() == {}
+
+
+async def test_two_workers_and_the_server_die_one_after_the_other(bench: Bench) -> None:
+    bench.controller.strategy = Fixed(AT_SERVER)
+    job = await bench.admit(spec(SERVER))
+    bench.submit(job, 16, chunks=60)
+    await bench.run(6 * MS)
+    bench.controller.strategy = strategy("agg")
+    bench.submit(job, 17, chunks=60)
+    for host in ("h2", SERVER, "h1"):
+        bench.silent.add(host)
+        await bench.run(bench.fabric.now_ns + LEASE // 2)  # the next one dies before this one is lost, or in its move
+    await bench.run(bench.fabric.now_ns + 300 * MS, job)
+    assert set(bench.controller.jobs[1].workers) == {"h4"}
+    assert job.take(1)["h4"] is not None
+    bench.silent.add("h4")
+    await bench.run(bench.fabric.now_ns + 3 * LEASE)
+    assert bench.controller.aborted == {1: "h4 was silent for 0.03 s; no worker is left"}
+    assert await bench.controller.verify() == {}

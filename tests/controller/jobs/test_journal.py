@@ -1,0 +1,155 @@
+"""The journal survives crashes at any byte, stays small, and belongs to one process."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from weir.controller.jobs.journal_file import Journal, JournalError
+from weir.controller.jobs.journal_records import Record
+from weir.controller.placement import Placement
+from weir.controller.planning.generations import LONGEST_ABSENCE, History, previous_generation
+from weir.controller.planning.memory import Allotment
+from weir.controller.planning.plan import FailurePolicy, JobSpec
+from weir.wire.aggregation import next_generation
+from weir.wire.control import FinalRound
+
+
+def kinds(journal: Journal) -> dict[str, dict[str, Any]]:
+    return {kind: dict(journal.all(kind)) for kind in ("job", "number")}
+
+
+def test_what_was_put_is_there_after_a_restart_and_what_was_taken_away_is_not(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    with Journal(path) as journal:
+        journal.put("job", "1", {"slots": 64})
+        journal.put("job", "2", {"note": "für später"})
+        journal.put("number", "7", 3)
+        journal.put("job", "1", {"slots": 32})
+        journal.put("job", "2", None)
+        expected = kinds(journal)
+    assert expected == {"job": {"1": {"slots": 32}}, "number": {"7": 3}}
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    with Journal(path) as journal:
+        assert kinds(journal) == expected
+        before = path.stat().st_size
+        journal.put("job", "1", {"slots": 32})  # nothing new
+        assert path.stat().st_size == before
+
+
+def test_a_crash_at_any_byte_costs_the_change_that_was_being_written_and_no_other(tmp_path: Path) -> None:
+    rng = random.Random(1)
+    path = tmp_path / "journal"
+    states: list[dict[str, dict[str, Any]]] = [{"job": {}, "number": {}}]
+    ends = [0]
+    with Journal(path) as journal:
+        for _ in range(8):
+            kind, key = rng.choice(["job", "number"]), str(rng.randrange(4))
+            journal.put(kind, key, rng.choice([None, {"text": "é" * rng.randrange(9)}, rng.randrange(99)]))
+            if path.stat().st_size > ends[-1]:
+                ends.append(path.stat().st_size)
+                states.append(kinds(journal))
+    whole = path.read_bytes()
+    for size in range(len(whole) + 1):
+        torn = tmp_path / "torn"
+        torn.write_bytes(whole[:size])
+        with Journal(torn) as journal:
+            assert kinds(journal) == states[max(n for n, end in enumerate(ends) if end <= size)]
+            journal.put("job", "after", 1)
+        with Journal(torn) as journal:
+            assert journal.all("job")["after"] == 1
+
+
+def test_it_is_written_anew_when_most_of_it_is_out_of_date(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    with Journal(path) as journal:
+        for turn in range(700):
+            journal.put("job", str(turn % 3), {"turn": turn})
+        assert path.read_bytes().count(b"\n") < 400
+        with pytest.raises(JournalError, match="another controller has it"):
+            Journal(path)
+    with Journal(path) as journal:
+        assert journal.all("job") == {str(turn % 3): {"turn": turn} for turn in (697, 698, 699)}
+    assert [file.name for file in tmp_path.iterdir()] == ["journal"]
+
+
+def put_often(journal: Journal) -> None:
+    for turn in range(700):
+        journal.put("job", "1", turn)
+
+
+def test_a_disk_that_is_full_for_a_while_leaves_no_half_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, write = tmp_path / "journal", os.write
+
+    def half(file: int, data: bytes) -> int:
+        if len(data) == 1:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(file, data[: len(data) // 2])
+
+    with Journal(path) as journal:
+        journal.put("job", "1", 1)
+        with monkeypatch.context() as full:
+            full.setattr(os, "write", half)
+            with pytest.raises(JournalError, match="journal: No space left on device"):
+                journal.put("job", "2", 2)
+        journal.put("job", "3", 3)
+        assert journal.all("job") == {"1": 1, "3": 3}
+    with Journal(path) as journal:
+        assert journal.all("job") == {"1": 1, "3": 3}
+        (tmp_path / "journal.new").mkdir()  # in the way of the one that is to be written anew
+        with pytest.raises(JournalError, match=r"cannot be written anew as .*journal.new"):
+            put_often(journal)
+        (tmp_path / "journal.new").rmdir()
+        put_often(journal)
+    with Journal(path) as journal:
+        assert journal.all("job") == {"1": 699, "3": 3}
+
+
+def test_damage_and_what_cannot_be_opened_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    path.write_bytes(b'{"job":{"1":2}}\nno json\n{"job":{"2":2}}\n')
+    with pytest.raises(JournalError, match=r"journal .*: line 2 is damaged: b'no json'; put a copy in its place"):
+        Journal(path)
+    with pytest.raises(JournalError, match=r"No such file or directory; name a file in a folder"):
+        Journal(tmp_path / "gone" / "journal")
+
+
+def test_a_record_of_a_job_comes_back_as_it_was() -> None:
+    spec = JobSpec(3, ("h1", "h2"), "h3", 16, 8, 999, FailurePolicy.WAIT, 2, ("h4",))
+    record = Record(
+        spec=spec,
+        placement=Placement({"h1": "s1", "h2": "s1"}, {"s1": "h3"}, "h3"),
+        generation=4,
+        allotments={"s1": Allotment(64, 16, 3, 33)},
+        history=History(4, {"s1": 4, "s2": 2}),
+        note="less",
+        gone={"h2": "silent"},
+        left=("h1",),
+        joined=("h1", "h2"),
+        moving="h2 is silent",
+        finals={"h1": (FinalRound(5, 0x0A000102),), "h2": ()},
+        newcomer="h3",
+        first_round=9,
+    )
+    assert Record.from_json(record.as_json()) == record
+
+
+def test_a_switch_is_not_used_again_once_what_it_holds_would_pass_for_the_present() -> None:
+    history, generation = History(), History().next()
+    history.go(generation, ["s1"])
+    for absent in range(1, 400):
+        assert previous_generation(next_generation(generation)) == generation
+        generation = next_generation(generation)
+        history.go(generation, ["s2"])
+        assert history.count == absent + 1
+        if history.may_use("s1"):
+            assert next_generation(generation) != 1
+        assert history.may_use("s1") == (absent < LONGEST_ABSENCE)
+        assert history.may_use("s2")
+        assert history.may_use("s3")

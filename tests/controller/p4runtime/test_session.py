@@ -1,0 +1,274 @@
+"""A session writes, reads and exchanges packets as planned, and every fault is one error that names where."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from weir.controller.errors import ControllerError, SwitchUnreachable, WriteRefused
+from weir.controller.p4runtime.entries import CloneSession, Group, Item, SwitchState, call, default_action, entry
+from weir.controller.p4runtime.session import PacketIn, Pipeline, SwitchSession
+from weir.tests.controller.fake_switch import FakeSwitch
+
+EVERYTHING: list[Item] = [
+    entry("FabricIngress.node_address", {"dst_addr": 0x0AFF0001}, call("to_node")),
+    entry(
+        "FabricIngress.aggregation.jobs",
+        {"job": 3, "generation": 1},
+        call("inner_node", slot_base=64, slots=32, children=7, parent=0x0AFF0005, parent_bit=2),
+    ),
+    entry(
+        "FabricIngress.aggregation.members",
+        {"job": 3, "generation": 1, "contributors": 4, "ingress_port": 2, "src_addr": 0x0A000101},
+        call("accept"),
+    ),
+    entry(
+        "FabricIngress.routing.routes",
+        {"dst_addr": (0x0A000201, 32)},
+        call("forward", port=4, src_mac=0x02000AFF0001, dst_mac=0x02000AFF0004),
+        call("forward", port=3, src_mac=0x02000AFF0001, dst_mac=0x02000AFF0003),
+    ),
+    Group(3, ((1, 1), (2, 2))),
+    CloneSession(1, ((510, 0),)),
+]
+LINES = {
+    "node_address dst_addr=10.255.0.1 -> to_node()",
+    "jobs generation=1 job=3 -> inner_node(children=0x7, parent=10.255.0.5, parent_bit=0x2, slot_base=64, slots=32)",
+    "members contributors=0x4 generation=1 ingress_port=2 job=3 src_addr=10.0.1.1 -> accept()",
+    "routes dst_addr=10.0.2.1/32 -> forward(dst_mac=02:00:0a:ff:00:03, port=3, src_mac=02:00:0a:ff:00:01)"
+    " | forward(dst_mac=02:00:0a:ff:00:04, port=4, src_mac=02:00:0a:ff:00:01)",
+    "multicast group 3 -> 1#1 2#2",
+    "clone session 1 -> 510#0",
+}
+NODE = default_action("FabricEgress.telemetry.node", call("identify", node_id=77))
+
+
+def open_session(
+    fake: FakeSwitch, pipeline: Pipeline, timeout_s: float = 60.0, answer_s: float | None = None
+) -> SwitchSession:
+    return SwitchSession("s1", fake.address, device_id=1, pipeline=pipeline, timeout_s=timeout_s, answer_s=answer_s)
+
+
+async def test_what_is_written_is_read_back_whole(fake: FakeSwitch, pipeline: Pipeline) -> None:
+    async with open_session(fake, pipeline) as session:
+        await session.write(inserts=EVERYTHING, modifies=[NODE])
+        state = await session.read()
+        assert state.lines() == LINES
+        assert state == SwitchState.of(EVERYTHING)
+        with_default = await session.read(["FabricEgress.telemetry.node"])
+        assert with_default.lines() == LINES | {"node default -> identify(node_id=77)"}
+        await session.write(deletes=EVERYTHING[:3])
+        assert await session.read() == SwitchState.of(EVERYTHING[3:])
+
+
+async def test_the_pipeline_is_set_only_where_another_one_runs(fake: FakeSwitch, pipeline: Pipeline) -> None:
+    async with open_session(fake, pipeline) as session:
+        await session.write(inserts=EVERYTHING)
+    assert fake.configs_set == 1
+    async with open_session(fake, pipeline) as session:
+        assert await session.read() == SwitchState.of(EVERYTHING)
+    assert fake.configs_set == 1
+
+
+async def test_refused_updates_are_each_named_with_switch_table_and_entry(fake: FakeSwitch, pipeline: Pipeline) -> None:
+    async with open_session(fake, pipeline) as session:
+        fake.refuse = lambda update: update.entity.HasField("table_entry")
+        with pytest.raises(WriteRefused) as error:
+            await session.write(inserts=EVERYTHING)
+        text = str(error.value)
+        assert text.startswith(
+            "s1: 4 of 6 updates refused: insert node_address dst_addr=10.255.0.1 -> to_node(): table is full;"
+        )
+        assert "insert members contributors=0x4 generation=1 ingress_port=2 job=3 src_addr=10.0.1.1" in text
+        assert (await session.read()).lines() == {"multicast group 3 -> 1#1 2#2", "clone session 1 -> 510#0"}
+
+
+@pytest.mark.parametrize(
+    ("item", "says"),
+    [
+        (entry("FabricIngress.nowhere", {"x": 1}, call("go")), "nowhere x=1"),
+        (entry("FabricIngress.traffic_class", {"dscp": 64}, call("set_class", priority=1)), "dscp=64"),
+        (entry("FabricIngress.traffic_class", {"dscp": 1}, call("set_class", priority=8)), "priority=8"),
+        (entry("FabricIngress.node_address", {"dst_addr": 1}, call("to_node"), call("to_node")), "2 actions"),
+    ],
+)
+async def test_an_entry_that_does_not_fit_the_program_is_refused_before_it_is_sent(
+    fake: FakeSwitch, pipeline: Pipeline, item: Item, says: str
+) -> None:
+    async with open_session(fake, pipeline) as session:
+        with pytest.raises(ControllerError, match=r"s1: .*does not fit the switch program") as error:
+            await session.write(inserts=[item])
+        assert says in str(error.value)
+        assert fake.writes == []
+
+
+async def test_packets_go_out_and_come_in_counted(fake: FakeSwitch, pipeline: Pipeline) -> None:
+    async with open_session(fake, pipeline) as session:
+        assert await session.send([(3, b"first"), (4, b"second")]) == 2
+        for n in range(200):  # more than finsy's default queue
+            fake.send(bytes([n]), ingress_port=n % 5)
+        await session.drain(200)
+        assert session.packet_outs_sent == 2
+        assert session.packet_ins_received == 200
+        assert session.take_packets() == [PacketIn(n % 5, bytes([n])) for n in range(200)]
+        assert session.take_packets() == []
+        with pytest.raises(ControllerError, match=r"s1: 200 packet-ins arrived in 0.05 s, 201 were due"):
+            await session.drain(201, timeout_s=0.05)
+    assert [(p.payload, p.metadata[0].value) for p in fake.packets_out] == [(b"first", b"\3"), (b"second", b"\4")]
+
+
+async def test_nobody_listening_is_one_error_and_without_a_traceback_in_the_log(
+    fake: FakeSwitch, pipeline: Pipeline, caplog: pytest.LogCaptureFixture
+) -> None:
+    session = open_session(fake, pipeline)
+    await fake.stop()
+    with pytest.raises(SwitchUnreachable, match=r"s1 at 127.0.0.1:\d+: cannot connect: nobody answers there"):
+        await session.__aenter__()
+    assert [r for r in caplog.records if r.levelno >= logging.WARNING] == []
+    await fake.start()
+
+
+async def test_a_server_that_never_answers_is_given_up_in_time(fake: FakeSwitch, pipeline: Pipeline) -> None:
+    fake.silent = True
+    with pytest.raises(SwitchUnreachable, match=r"cannot connect: no answer within 0.2 s"):
+        await open_session(fake, pipeline, timeout_s=0.2).__aenter__()
+
+
+@pytest.mark.parametrize("address", ["localhost", "127.0.0.1:", "127.0.0.1:70000", "a b:9559", ""])
+def test_an_impossible_address_is_refused_at_once(pipeline: Pipeline, address: str) -> None:
+    with pytest.raises(SwitchUnreachable, match=r"is not a P4Runtime address; write it like 127.0.0.1:9559"):
+        SwitchSession("s1", address, device_id=1, pipeline=pipeline)
+
+
+async def test_a_second_controller_is_told_that_it_is_not_primary(fake: FakeSwitch, pipeline: Pipeline) -> None:
+    fake.primary = 99
+    with pytest.raises(ControllerError, match=r"another controller is primary, with election id 99; this one has 10"):
+        await open_session(fake, pipeline).__aenter__()
+
+
+async def test_a_stream_that_breaks_is_noticed(fake: FakeSwitch, pipeline: Pipeline) -> None:
+    async with open_session(fake, pipeline) as session:
+        draining = asyncio.create_task(session.drain(1))
+        await asyncio.sleep(0.01)
+        await fake.stop()
+        with pytest.raises(SwitchUnreachable, match=r"the stream broke while packets were due"):
+            await draining
+        with pytest.raises(SwitchUnreachable, match=r"the stream broke; is the switch still running"):
+            await session.read()
+    await fake.start()
+
+
+def test_a_missing_pipeline_is_named(pipeline: Pipeline) -> None:
+    missing = Pipeline(pipeline.p4info, pipeline.blob.with_name("gone.json"))
+    with pytest.raises(ControllerError, match=r"no file .*gone.json; compile the switch program first"):
+        SwitchSession("s1", "127.0.0.1:1", device_id=1, pipeline=missing)
+
+
+async def test_a_broken_stream_is_opened_again_by_itself(fake: FakeSwitch, pipeline: Pipeline) -> None:
+    async with open_session(fake, pipeline) as session:
+        await session.write(inserts=EVERYTHING)
+        assert (session.openings, session.is_up, session.is_primary) == (1, True, True)
+        await fake.stop()
+        while session.is_up:
+            await asyncio.sleep(0.01)
+        fake.entities.clear()  # it starts anew, and has lost everything
+        await fake.start(fake.address)
+        async with asyncio.timeout(60):
+            while session.openings < 2:
+                await asyncio.sleep(0.01)
+        assert (await session.read()).lines() == set()
+        await session.write(inserts=EVERYTHING)
+        assert await session.send([(1, b"x")]) == 1
+        fake.send(b"back")
+        await session.drain(1)
+        assert [p.frame for p in session.take_packets()] == [b"back"]
+        assert not session.deposed
+
+
+async def test_a_patient_session_begins_when_the_switch_does(fake: FakeSwitch, pipeline: Pipeline) -> None:
+    await fake.stop()
+    async with SwitchSession("s1", fake.address, device_id=1, pipeline=pipeline, timeout_s=60, patient=True) as session:
+        assert (session.is_up, session.openings) == (False, 0)
+        with pytest.raises(SwitchUnreachable, match="cannot read its state"):
+            await session.read()
+        await fake.start(fake.address)
+        async with asyncio.timeout(60):
+            await session.until_primary()
+        await session.write(inserts=EVERYTHING)
+        assert (await session.read()).lines() == LINES
+
+
+async def test_a_switch_that_hangs_up_is_not_there_yet(fake: FakeSwitch, pipeline: Pipeline) -> None:
+    fake.hangs_up = True
+    with pytest.raises(SwitchUnreachable, match=r"s1 at .*: cannot connect: the stream broke"):
+        await open_session(fake, pipeline).__aenter__()
+    async with SwitchSession("s1", fake.address, device_id=1, pipeline=pipeline, timeout_s=60, patient=True) as session:
+        assert not session.is_up
+        fake.hangs_up = False
+        async with asyncio.timeout(60):
+            await session.until_primary()
+
+
+async def test_a_switch_that_falls_silent_has_its_stream_begun_anew(fake: FakeSwitch, pipeline: Pipeline) -> None:
+    async with open_session(fake, pipeline, answer_s=0.3) as session:
+        fake.mute.clear()
+        with pytest.raises(SwitchUnreachable, match=r"cannot write: no answer within 0.3 s"):
+            await session.write(inserts=EVERYTHING)
+        async with asyncio.timeout(60):
+            while session.openings < 2:
+                await asyncio.sleep(0.01)
+        fake.mute.set()
+
+
+async def test_a_pipeline_that_is_refused_is_an_error_that_says_why(fake: FakeSwitch, pipeline: Pipeline) -> None:
+    fake.refuse_pipeline = "no such table"
+    with pytest.raises(ControllerError, match=r"s1 at .*: cannot connect: INVALID_ARGUMENT: no such table"):
+        await open_session(fake, pipeline).__aenter__()
+
+
+async def test_what_is_under_way_when_the_stream_breaks_is_an_error_and_nobody_is_cancelled(
+    fake: FakeSwitch, pipeline: Pipeline
+) -> None:
+    async with open_session(fake, pipeline) as session:
+        fake.mute.clear()
+        writing = asyncio.create_task(session.write(inserts=EVERYTHING))
+        await asyncio.wait_for(fake.asked.wait(), 60)
+        fake.break_stream()
+        with pytest.raises(SwitchUnreachable, match=r"cannot write: the stream broke; is the switch still running\?"):
+            await writing
+        fake.mute.set()
+        async with asyncio.timeout(60):
+            while session.openings < 2:
+                await asyncio.sleep(0.01)
+        fake.mute.clear()
+        writing = asyncio.create_task(session.write(inserts=EVERYTHING))
+        await asyncio.sleep(0)
+        writing.cancel()  # by whoever asked
+        with pytest.raises(asyncio.CancelledError):
+            await writing
+        fake.mute.set()
+
+
+async def test_it_is_opened_again_though_the_switch_would_not_have_it_for_a_while_and_says_why(
+    fake: FakeSwitch, pipeline: Pipeline, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_session(fake, pipeline) as session:
+        fake.config, fake.refuse_pipeline = None, "busy"
+        fake.break_stream()
+        async with asyncio.timeout(60):
+            while "cannot connect: INVALID_ARGUMENT: busy; it is tried again" not in caplog.text:
+                await asyncio.sleep(0.01)
+        fake.refuse_pipeline = ""
+        async with asyncio.timeout(60):
+            while session.openings < 2:
+                await asyncio.sleep(0.01)
+        assert caplog.text.count("busy") == 1
+        await session.write(inserts=EVERYTHING)
+
+
+async def test_an_election_id_that_cannot_be_is_refused(pipeline: Pipeline) -> None:
+    for bad in (0, -1, 1 << 128):
+        with pytest.raises(ControllerError, match=f"s1: election id {bad} is not in 1"):
+            SwitchSession("s1", "127.0.0.1:9559", device_id=1, pipeline=pipeline, election_id=bad)

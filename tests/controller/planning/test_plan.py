@@ -1,0 +1,213 @@
+"""What the plan puts into every switch, line by line, and which placements it refuses."""
+
+from __future__ import annotations
+
+import pytest
+
+from weir.controller.errors import OutOfMemory, PlanError
+from weir.controller.p4runtime.entries import SwitchState
+from weir.controller.placement import Placement
+from weir.controller.planning.memory import FabricMemory
+from weir.controller.planning.plan import JobPlan, JobSpec, Marking, base_state, fabric_state, job_plan
+from weir.topologies.generators import fat_tree, leaf_spine
+from weir.topologies.model import Endpoint, Topology
+from weir.topologies.routing import Routes
+from weir.wire.control import Child, ServerPlan, WorkerPlan
+
+# h1, h2 at s1 (ports 1, 2), h3, h4 at s2; spines s3, s4 at ports 3, 4
+FABRIC = leaf_spine(2, 2, 2, slots=256)
+ROUTES = Routes(FABRIC)
+MAC = "02:00:0a:ff:00:0"
+
+
+def plan(spec: JobSpec, placement: Placement, topology: Topology = FABRIC, generation: int = 1) -> JobPlan:
+    switches = [s.name for s in topology.switches if s.name in {*placement.aggregators.values(), placement.root}]
+    switches += [name for name in placement.parents if name not in switches and topology.is_switch(name)]
+    allotments = FabricMemory(topology).allot(spec.job, switches, spec.slots)
+    return job_plan(topology, Routes(topology), spec, placement, generation, allotments)
+
+
+def test_a_switch_without_jobs_routes_everywhere_and_sinks_probes_at_its_hosts() -> None:
+    via = {p: f"forward(dst_mac={MAC}{p}, port={p}, src_mac={MAC}1)" for p in (3, 4)}
+    either = f"{via[3]} | {via[4]}"
+    assert base_state(FABRIC, ROUTES, "s1").lines() == {
+        "node_address dst_addr=10.255.0.1 -> to_node()",
+        "traffic_class dscp=48 -> set_class(priority=7)",
+        "node default -> identify(node_id=1)",
+        "clone session 1 -> 510#0",
+        "probe_sinks egress_port=1 -> report(session=1)",
+        "probe_sinks egress_port=2 -> report(session=1)",
+        f"routes dst_addr=10.0.1.1/32 -> forward(dst_mac=02:00:0a:00:01:01, port=1, src_mac={MAC}1)",
+        f"routes dst_addr=10.0.1.2/32 -> forward(dst_mac=02:00:0a:00:01:02, port=2, src_mac={MAC}1)",
+        f"routes dst_addr=10.0.2.1/32 -> {either}",
+        f"routes dst_addr=10.0.2.2/32 -> {either}",
+        f"routes dst_addr=10.255.0.2/32 -> {either}",
+        f"routes dst_addr=10.255.0.3/32 -> {via[3]}",
+        f"routes dst_addr=10.255.0.4/32 -> {via[4]}",
+    }
+
+
+def test_a_job_with_a_server_as_root_lets_every_child_in_at_every_port_it_may_come_by() -> None:
+    spec = JobSpec(7, ("h1", "h3"), server="h4", slots=64, window=16)
+    made = plan(spec, Placement(aggregators={"h1": "s1", "h3": "s1"}, parents={"s1": "h4"}, root="h4"))
+    assert {name: state.lines() for name, state in made.switches.items()} == {
+        "s1": {
+            "jobs generation=1 job=7 -> "
+            "inner_node(children=0x3, parent=10.0.2.2, parent_bit=0x1, slot_base=0, slots=64)",
+            "members contributors=0x1 generation=1 ingress_port=1 job=7 src_addr=10.0.1.1 -> accept()",
+            "members contributors=0x2 generation=1 ingress_port=3 job=7 src_addr=10.0.2.1 -> accept()",
+            "members contributors=0x2 generation=1 ingress_port=4 job=7 src_addr=10.0.2.1 -> accept()",
+            "parents generation=1 ingress_port=3 job=7 src_addr=10.0.2.2 -> replicate(group=7)",
+            "parents generation=1 ingress_port=4 job=7 src_addr=10.0.2.2 -> replicate(group=7)",
+            "multicast group 7 -> 1#1 4#2",
+            f"replicas egress_rid=1 -> deliver(dst_addr=10.0.1.1, dst_mac=02:00:0a:00:01:01, src_mac={MAC}1)",
+            f"replicas egress_rid=2 -> deliver(dst_addr=10.0.2.1, dst_mac={MAC}4, src_mac={MAC}1)",
+        }
+    }
+    s1 = 0x0AFF0001
+    assert made.workers == {
+        "h1": WorkerPlan(7, 1, 0, 2, s1, 1, 64, 16),
+        "h3": WorkerPlan(7, 1, 1, 2, s1, 2, 64, 16),
+    }
+    assert made.server == ServerPlan(7, 1, 64, (Child(1, s1),), 2)
+    # up: h1→s1 and h3→s1 and s1→h4; down: the same back
+    assert made.streams[Endpoint("h1", 0)] == 1
+    assert made.streams[Endpoint("s2", 3)] == 0.5 + 0.5  # h3's stream, and results from the server at h4
+    assert made.most_streams[Endpoint("s2", 3)] == 2
+    assert made.streams[Endpoint("s2", 2)] == 1
+    # the farthest worker is 3 links from s1, which is 3 links from the server: 12 links there and back
+    frame_ns = (42 + 28 + 1024) * 8
+    assert made.round_trip_ns == 12 * (2_000 + frame_ns)
+
+
+def test_a_tree_of_switches_has_its_root_replicate_and_its_inner_nodes_follow() -> None:
+    spec = JobSpec(2, ("h1", "h2", "h3", "h4"), slots=32, window=16)
+    up = {"h1": "s1", "h2": "s1", "h3": "s2", "h4": "s2"}
+    made = plan(spec, Placement(aggregators=up, parents={"s1": "s3", "s2": "s3"}, root="s3"), generation=9)
+    assert made.server is None
+    assert made.switches["s3"].lines() == {
+        "jobs generation=9 job=2 -> switch_root(children=0x3, group=2, slot_base=0, slots=32)",
+        "members contributors=0x1 generation=9 ingress_port=1 job=2 src_addr=10.255.0.1 -> accept()",
+        "members contributors=0x2 generation=9 ingress_port=2 job=2 src_addr=10.255.0.2 -> accept()",
+        "multicast group 2 -> 1#1 2#2",
+        f"replicas egress_rid=1 -> deliver(dst_addr=10.255.0.1, dst_mac={MAC}1, src_mac={MAC}3)",
+        f"replicas egress_rid=2 -> deliver(dst_addr=10.255.0.2, dst_mac={MAC}2, src_mac={MAC}3)",
+    }
+    inner = made.switches["s2"].lines()
+    assert "parents generation=9 ingress_port=3 job=2 src_addr=10.255.0.3 -> replicate(group=2)" in inner
+    assert (
+        "jobs generation=9 job=2 -> "
+        "inner_node(children=0x3, parent=10.255.0.3, parent_bit=0x2, slot_base=0, slots=32)" in inner
+    )
+    assert {name: worker.child_bit for name, worker in made.workers.items()} == {"h1": 1, "h2": 2, "h3": 1, "h4": 2}
+
+
+def test_two_jobs_in_one_switch_share_no_slot_group_or_rid_and_marking_counts_both() -> None:
+    memory = FabricMemory(FABRIC)
+    plans = []
+    for job, workers in ((1, ("h1", "h2")), (2, ("h1", "h3"))):
+        spec = JobSpec(job, workers, slots=64, window=32)
+        allotments = memory.allot(job, ["s1"], 64)
+        placement = Placement(aggregators=dict.fromkeys(workers, "s1"), parents={}, root="s1")
+        plans.append(job_plan(FABRIC, ROUTES, spec, placement, 1, allotments))
+    bases = {s.name: base_state(FABRIC, ROUTES, s.name) for s in FABRIC.switches}
+    marking = Marking(queue_packets=20)
+    states = fabric_state(FABRIC, bases, plans, marking)
+    lines = states["s1"].lines()
+    assert "jobs generation=1 job=1 -> switch_root(children=0x3, group=1, slot_base=0, slots=64)" in lines
+    assert "jobs generation=1 job=2 -> switch_root(children=0x3, group=2, slot_base=64, slots=64)" in lines
+    assert {line for line in lines if line.startswith("multicast")} == {
+        "multicast group 1 -> 1#1 2#2",
+        "multicast group 2 -> 1#33 4#34",
+    }
+    assert all(plan.switches["s1"].lines() <= lines for plan in plans)
+    # port 1 to h1 carries one stream of each job: B = 1 Gbit/s · 2·(2 µs + 8.752 µs) / 8752 bit = 2.457; (B + 20) / 2
+    assert "marking egress_port=1 -> bound_queue(threshold=20, window=11)" in lines
+    assert "marking egress_port=2 -> bound_queue(threshold=20, window=22)" in lines
+    assert set(states) == {s.name for s in FABRIC.switches}
+
+
+def test_the_window_bounds_the_queue_by_its_formula_and_never_closes() -> None:
+    marking = Marking(queue_packets=16, utilisation=0.5)
+    frame_bits = (42 + 28 + 1024) * 8
+    rate = 1_000_000_000
+    round_trip = 40 * frame_bits  # ns at 1 bit/ns: a product of 40 packets
+    assert marking.window(rate, round_trip, streams=4) == (20 + 16) // 4
+    assert marking.window(rate, round_trip, streams=100) == 1
+    with pytest.raises(PlanError, match="utilisation 0"):
+        Marking(utilisation=0)
+
+
+@pytest.mark.parametrize(
+    ("placement", "says"),
+    [
+        (Placement({"h1": "s1", "h3": "s2"}, {"s1": "s2", "s2": "s1"}, "s3"), "root, but nothing leads to it"),
+        (Placement({"h1": "s1", "h3": "s2"}, {"s1": "s3"}, "s3"), "gives s2 no parent"),
+        (Placement({"h1": "s1", "h3": "s1"}, {"s1": "s3", "s2": "s3"}, "s3"), "gives s2 a parent but no children"),
+        (Placement({"h1": "h3", "h3": "s1"}, {}, "s1"), "makes h3 aggregate"),
+        (Placement({"h9": "s1"}, {}, "s1"), "is for h9"),
+        (Placement({}, {}, "s1"), "is for nobody"),
+        (
+            Placement({"h1": "s1", "h3": "s4"}, {"s1": "s2", "s2": "s1", "s4": "s3"}, "s3"),
+            "goes in a circle: h1 → s1 → s2 → s1",
+        ),
+    ],
+)
+def test_a_placement_that_is_no_tree_is_refused_and_the_fault_named(placement: Placement, says: str) -> None:
+    with pytest.raises(PlanError) as error:
+        plan(JobSpec(1, ("h1", "h3"), server="h4"), placement)
+    assert says in str(error.value)
+
+
+def test_a_node_takes_32_children_and_no_more() -> None:
+    wide = leaf_spine(1, 0, 33)
+    names = tuple(h.name for h in wide.hosts)
+    made = plan(JobSpec(1, names[:32]), Placement(dict.fromkeys(names[:32], "s1"), {}, "s1"), wide)
+    assert max(w.child_bit for w in made.workers.values()) == 1 << 31
+    with pytest.raises(PlanError, match="gives s1 33 children; a node takes at most 32: add a level"):
+        plan(JobSpec(1, names), Placement(dict.fromkeys(names, "s1"), {}, "s1"), wide)
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"job": 0}, "1…65535"),
+        ({"slots": 48}, "slots 48 is not a power of two"),
+        ({"slots": 64, "window": 33}, "window 33 is not in 1…32"),
+        ({"workers": ()}, "one worker at least"),
+        ({"workers": ("h1", "h1")}, "every host once"),
+        ({"server": "h1"}, "every host once"),
+    ],
+)
+def test_a_job_that_cannot_be_is_refused(fields: dict[str, object], says: str) -> None:
+    with pytest.raises(PlanError, match=says):
+        JobSpec(**{"job": 1, "workers": ("h1", "h2"), **fields})  # type: ignore[arg-type]
+
+
+def test_memory_is_given_to_all_switches_of_a_job_or_to_none() -> None:
+    memory = FabricMemory(FABRIC)
+    memory.allot(1, ["s2"], 256)
+    with pytest.raises(OutOfMemory, match="s2: aggregation slots: 2 asks for 64 in one piece; 0 of 256 are free"):
+        memory.allot(2, ["s1", "s2"], 64)
+    assert memory.jobs_that_fit(64) == {"s1": 4, "s2": 0, "s3": 4, "s4": 4}
+    assert memory.jobs_that_fit(64, own=1)["s2"] == 1
+    memory.retain(1)
+    assert memory.allot(2, ["s1", "s2"], 64).keys() == {"s1", "s2"}
+
+
+def test_every_stream_of_a_job_on_a_fat_tree_is_carried_somewhere() -> None:
+    topology = fat_tree(4)
+    names = tuple(h.name for h in topology.hosts[::3])
+    made = plan(JobSpec(5, names), Placement(dict.fromkeys(names, "s20"), {}, "s20"), topology)
+    into = sum(share for link, share in made.streams.items() if topology.peer(link).node == "s20")
+    out_of = sum(share for link, share in made.streams.items() if link.node == "s20")
+    assert into == pytest.approx(len(names))
+    assert out_of == pytest.approx(len(names))
+
+
+def test_one_key_cannot_mean_two_things() -> None:
+    one = plan(JobSpec(1, ("h1",)), Placement({"h1": "s1"}, {}, "s1")).switches["s1"]
+    other = plan(JobSpec(1, ("h1", "h2")), Placement({"h1": "s1", "h2": "s1"}, {}, "s1")).switches["s1"]
+    with pytest.raises(ValueError, match="two different items for one key"):
+        SwitchState.of((*one.items.values(), *other.items.values()))
+    assert SwitchState().lines() == frozenset()

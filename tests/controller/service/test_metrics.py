@@ -1,0 +1,104 @@
+"""The page of metrics says what the controller knows, and is served over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from weir.controller.controller import Options
+from weir.controller.errors import ControllerError
+from weir.controller.p4runtime.session import Pipeline
+from weir.controller.placement import Placement
+from weir.controller.planning.plan import FailurePolicy, JobSpec
+from weir.controller.service.metrics import serve, text
+from weir.tests.controller.job_rig import MS, Bench, Fixed, make_bench
+from weir.topologies.generators import leaf_spine
+
+TOPOLOGY = leaf_spine(2, 2, 2, rate_bps=1_000_000_000)
+OPTIONS = Options(probe_period_ns=5 * MS, solve_period_ns=0, lease_ns=30 * MS)
+AT_LEAF = Placement({"h1": "s1", "h2": "s1"}, {}, "s1")
+
+
+@pytest.fixture
+async def bench(pipeline: Pipeline) -> AsyncIterator[Bench]:
+    async with make_bench(TOPOLOGY, pipeline, Fixed(AT_LEAF), OPTIONS) as bench:
+        yield bench
+
+
+def values(page: bytes) -> dict[str, float]:
+    """Every sample by its name and label."""
+    families = text_string_to_metric_families(page.decode())
+    samples = [sample for family in families for sample in family.samples]
+    return {"/".join((sample.name, *sample.labels.values())): sample.value for sample in samples}
+
+
+async def test_the_page_says_what_is_known_of_links_switches_and_jobs(bench: Bench) -> None:
+    job = await bench.admit(JobSpec(7, ("h1", "h2"), slots=16, window=8, policy=FailurePolicy.WAIT))
+    bench.submit(job, 1)
+    await bench.run(40 * MS)
+    bench.silent.add("h2")
+    await bench.run(100 * MS)
+    await bench.kill_switch("s4")
+    await bench.run(150 * MS)
+    now_ns = bench.fabric.now_ns
+    page = values(text(bench.controller, now_ns))
+    free = bench.topology.switch("s1").slots
+    known = bench.controller.telemetry.snapshot(now_ns).links
+    for link, view in known.items():
+        assert page[f"weir_link_bits_per_second/{link}"] == view.background_bps
+        assert page[f"weir_link_load_ratio/{link}"] == view.background_bps / 1e9
+        assert page[f"weir_link_queue_packets/{link}"] == view.queue_packets
+        if view.age_ns is not None:
+            assert page[f"weir_link_report_age_seconds/{link}"] == view.age_ns / 1e9
+    assert len(known) > 6
+    expected = {
+        "weir_links_down": 0,  # nothing is known of the links of a switch that is lost
+        "weir_switch_session_up/s1": 1,
+        "weir_switch_session_up/s4": 0,
+        "weir_switch_lost/s3": 0,
+        "weir_switch_lost/s4": 1,
+        "weir_switch_slots_free/s1": free - 16,
+        "weir_switch_slots_free/s2": free,
+        "weir_switch_session_openings_total/s1": 1,
+        "weir_jobs": 1,
+        "weir_jobs_admitted_total": 1,
+        "weir_jobs_aborted_total": 0,
+        "weir_moves_total": 1,
+        "weir_leases": 1,
+        "weir_leases_expired_total": 1,
+        "weir_job_generation/7": 1,
+        "weir_job_workers/7": 2,
+        "weir_job_moving/7": 1,
+        "weir_job_silent_workers/7": 1,
+        "weir_job_link_streams/7": 4,
+    }
+    assert {name: page[name] for name in expected} == expected
+    assert page["weir_switch_packet_outs_total/s1"] == bench.controller.packet_outs_sent["s1"]
+    assert page["weir_switch_packet_ins_total/s1"] > 0
+
+
+async def test_the_page_is_served_and_nothing_else(bench: Bench) -> None:
+    async def ask(request: bytes) -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(request)
+        writer.write_eof()
+        answer = await asyncio.wait_for(reader.read(), 60)
+        writer.close()
+        return answer
+
+    async with serve(bench.controller, lambda: bench.fabric.now_ns, 0) as port:
+        head, _, body = (await ask(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")).partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain")
+        assert body == text(bench.controller, bench.fabric.now_ns)
+        assert (await ask(b"GET /secrets HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 404 Not Found")
+        assert (await ask(b"POST /metrics HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 404 Not Found")
+        assert await ask(b"\x16\x03\x01 no http") == b""
+        with suppress(ConnectionError):
+            assert await ask(b"x" * 100_000) == b""
+        with pytest.raises(ControllerError, match=f"metrics: cannot listen on 127.0.0.1:{port}: .*; choose another"):
+            async with serve(bench.controller, lambda: 0, port):
+                pass

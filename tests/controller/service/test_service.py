@@ -1,0 +1,355 @@
+"""The control service: what registering, attending and ending a job promise to hosts and operators."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from weir.controller.controller import Controller
+from weir.controller.errors import ControllerError, NotPrimary
+from weir.controller.service.service import ControlService
+from weir.tests.controller.control_rig import TOPOLOGY, Bench, bench, certificates
+from weir.wire import control_pb2 as pb
+from weir.wire.control import Resume, WorkerPlan
+from weir.wire.control_messages import ATTEND, REGISTER, told
+
+WORKERS = ["h1", "h2"]
+SERVER = "h3"
+
+
+@pytest.fixture
+async def service() -> AsyncIterator[Bench]:
+    async with bench() as running:
+        yield running
+
+
+async def refusal(call: Any) -> tuple[grpc.StatusCode, str]:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call
+    return caught.value.code(), caught.value.details() or ""
+
+
+async def test_a_job_from_registration_to_its_end(service: Bench) -> None:
+    registration = await service.register(workers=WORKERS, server=SERVER, slots=32)
+    seats = [(seat.host, seat.rank if seat.HasField("rank") else None) for seat in registration.seats]
+    assert seats == [("h1", 0), ("h2", 1), ("h3", None)]
+    assert len({seat.token for seat in registration.seats}) == 3
+    assert (registration.slots, registration.window, registration.note) == (32, 16, "")
+
+    first = await service.joined(registration, 0)
+    joined = await first.hear("joined")
+    assert (joined.host, joined.address) == ("h1", int(TOPOLOGY.host("h1").address))
+    waiting = await first.hear("waiting")
+    assert waiting.reason == "waits for h2 (rank 1), h3 (server) to join"
+    server = await service.joined(registration, 2)
+    second = await service.joined(registration, 1)
+
+    plan = told(pb.ToHost(worker_plan=await first.hear("worker_plan")))
+    address = int(TOPOLOGY.host(SERVER).address)
+    assert plan == WorkerPlan(registration.job, 1, 0, 2, address, 1, 32, 16)
+    other = told(pb.ToHost(worker_plan=await second.hear("worker_plan")))
+    assert isinstance(plan, WorkerPlan)
+    assert other == replace(plan, rank=1, child_bit=2)
+    children = (await server.hear("server_plan")).children
+    assert [(child.bit, child.address) for child in children] == [
+        (1, int(TOPOLOGY.host("h1").address)),
+        (2, int(TOPOLOGY.host("h2").address)),
+    ]
+
+    await first.say(heartbeat=pb.Heartbeat(rounds=7, waiting=True))
+    await second.say(heartbeat=pb.Heartbeat(rounds=5, waiting=False))
+    while (state := (await service.jobs())[0]).rounds < 5:
+        await asyncio.sleep(0.01)
+    assert [(host.host, host.attending, host.rounds) for host in state.hosts] == [
+        ("h1", True, 7),
+        ("h2", True, 5),
+        ("h3", True, 0),
+    ]
+    assert (state.job, state.generation, list(state.switches)) == (registration.job, 1, [])
+
+    await service.end(registration.job, "enough")
+    for host in (first, second, server):
+        assert (await host.hear("ended")).reason == "enough"
+        assert await host.end() == (grpc.StatusCode.OK, "")
+    assert await service.jobs() == []
+    assert service.controller.jobs == {}
+    late = await service.joined(registration, 0)
+    assert (await late.hear("ended")).reason == "enough"
+
+
+async def test_workers_that_are_done_wait_for_each_other(service: Bench) -> None:
+    registration = await service.register(workers=WORKERS)
+    hosts = [await service.joined(registration, rank) for rank in range(2)]
+    for host in hosts:
+        await host.hear("worker_plan")
+    await hosts[0].say(leave=pb.Leave())
+    await hosts[0].say(heartbeat=pb.Heartbeat(rounds=3))
+    while (await service.jobs())[0].hosts[0].rounds < 3:
+        await asyncio.sleep(0.01)
+    await hosts[1].say(leave=pb.Leave())
+    for host in hosts:
+        assert (await host.hear("ended")).reason == "all workers have left"
+    assert service.controller.jobs == {}
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "words"),
+    [
+        ({"workers": []}, "INVALID_ARGUMENT", "one worker at least"),
+        ({"workers": ["h1", "h1"]}, "INVALID_ARGUMENT", "every host once"),
+        ({"workers": ["h1", "h9"]}, "INVALID_ARGUMENT", 'no host "h9"; there are h1, h2, h3, h4'),
+        ({"workers": ["h1"], "server": "s1"}, "INVALID_ARGUMENT", 'no host "s1"'),
+        ({"workers": ["h1"], "slots": 48}, "INVALID_ARGUMENT", "slots 48 is not a power of two"),
+        ({"workers": ["h1"], "slots": 16, "window": 9}, "INVALID_ARGUMENT", "window 9 is not in 1…8"),
+        ({"workers": ["h1"], "job": 65_536}, "INVALID_ARGUMENT", "a job's number is 1…65535"),
+        ({"workers": ["h1"], "policy": 7}, "INVALID_ARGUMENT", "policy 7 is none; there are CONTINUE, WAIT, ABORT"),
+        ({"workers": ["h1"], "least_workers": 2}, "INVALID_ARGUMENT", "least_workers 2 is not in 1…1"),
+    ],
+)
+async def test_what_cannot_be_a_job_is_refused(service: Bench, fields: Any, code: str, words: str) -> None:
+    given, details = await refusal(service.register(**fields))
+    assert given.name == code
+    assert words in details
+    assert service.controller.jobs == {}
+
+
+async def test_a_job_whose_seats_cannot_be_kept_is_not_there(service: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(job: int, data: Any) -> None:
+        raise ControllerError("journal: no space left on device")
+
+    monkeypatch.setattr(service.controller, "keep", full)
+    given, details = await refusal(service.register(workers=WORKERS, job=9))
+    assert (given, details) == (grpc.StatusCode.INTERNAL, "journal: no space left on device")
+    assert service.controller.jobs == {}
+    assert await service.controller.verify() == {}
+
+
+async def test_once_the_controller_has_ended_everyone_is_told(
+    service: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def taken_over(now_ns: int) -> list[Any]:
+        raise NotPrimary("another controller has taken over s1")
+
+    monkeypatch.setattr(service.controller, "tick", taken_over)
+    monkeypatch.setattr(Controller, "deadline_ns", 0)
+    refused = (grpc.StatusCode.UNAVAILABLE, "the controller has ended: another controller has taken over s1")
+    with suppress(NotPrimary):
+        await asyncio.wait_for(service.service.wait(), 60)
+    assert await refusal(service.register(workers=WORKERS)) == refused
+    await service.service.__aexit__(None, None, None)
+    assert "the controller has ended: another controller has taken over s1" in caplog.text
+
+
+async def test_numbers_are_given_once(service: Bench) -> None:
+    await service.register(workers=WORKERS, job=9)
+    assert await refusal(service.register(workers=["h4"], job=9)) == (
+        grpc.StatusCode.INVALID_ARGUMENT,
+        "job 9 runs already; give every job its own number",
+    )
+    picked = {(await service.register(workers=["h4"])).job for _ in range(20)}
+    assert len(picked) == 20
+    assert 9 not in picked
+
+
+async def test_who_has_no_seat_is_turned_away(service: Bench) -> None:
+    registration = await service.register(workers=WORKERS, job=9)
+    cases = [
+        (pb.FromHost(join=pb.Join(job=8, token="x")), "NOT_FOUND", "no job 8; there are 9"),
+        (pb.FromHost(join=pb.Join(job=9, token="x")), "PERMISSION_DENIED", "the token is none of its seats'"),
+        (pb.FromHost(join=pb.Join(job=9)), "PERMISSION_DENIED", "the token is none of its seats'"),
+        (pb.FromHost(heartbeat=pb.Heartbeat()), "INVALID_ARGUMENT", "this stream began with heartbeat"),
+        (pb.FromHost(), "INVALID_ARGUMENT", "this stream began with nothing"),
+    ]
+    for message, code, words in cases:
+        host = service.host()
+        await host.call.write(message)
+        given, details = await host.end()
+        assert given.name == code
+        assert words in details
+    host = await service.joined(registration, 0)
+    await host.say(join=pb.Join(job=9, token=registration.seats[0].token))
+    code_, details = await host.end()
+    assert code_ is grpc.StatusCode.INVALID_ARGUMENT
+    assert "join has no place in a stream that has begun" in details
+    assert await refusal(service.end(8)) == (grpc.StatusCode.NOT_FOUND, "no job 8; there are 9")
+
+
+async def test_a_host_that_is_not_heard_any_more_is_told(
+    service: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*what: Any) -> None:
+        raise KeyError("of the controller's own making")
+
+    registration = await service.register(workers=WORKERS, job=9)
+    host = await service.joined(registration, 0)
+    await host.hear("joined")
+    monkeypatch.setattr(service.service, "_hear", fail)
+    await host.say(heartbeat=pb.Heartbeat())
+    code, details = await host.end()
+    assert code is grpc.StatusCode.INTERNAL
+    assert details.startswith("job 9: h1 (rank 0) is not heard any more, for the controller failed: KeyError(")
+    assert "of the controller's own making" in caplog.text
+
+
+async def test_bytes_that_are_no_message_harm_nobody(service: Bench) -> None:
+    registration = await service.register(workers=WORKERS)
+    host = await service.joined(registration, 0)
+    for method in (REGISTER, "/weir.control.v1.Control/Unknown"):
+        garbage: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = service.channel.unary_unary(method)
+        await refusal(garbage(b"\xff\xff\xff"))
+    stream: grpc.aio.StreamStreamCall[bytes, bytes] = service.channel.stream_stream(ATTEND)()
+    await stream.write(b"\xff\xff\xff")
+    assert await stream.code() is not grpc.StatusCode.OK
+    await service.joined(registration, 1)
+    await host.hear("worker_plan")
+
+
+async def test_a_seat_has_one_holder_and_a_lost_stream_may_come_back(service: Bench) -> None:
+    registration = await service.register(workers=WORKERS)
+    first = await service.joined(registration, 0)
+    again = await service.joined(registration, 0)
+    assert (await first.end())[0] is grpc.StatusCode.ABORTED
+    other = await service.joined(registration, 1)
+    await again.hear("worker_plan")
+    await other.hear("worker_plan")
+    again.call.cancel()
+    once_more = await service.joined(registration, 0)  # the plan was on its way when the stream broke
+    await once_more.hear("worker_plan")
+    await once_more.say(heartbeat=pb.Heartbeat(rounds=1, waiting=True))
+    while not (await service.jobs())[0].hosts[0].rounds:
+        await asyncio.sleep(0.01)
+    new = await service.joined(registration, 0)  # a process that was started anew
+    code, details = await new.end()
+    assert code is grpc.StatusCode.FAILED_PRECONDITION
+    assert "h1 (rank 0) ran already" in details
+
+
+async def test_the_others_hear_of_a_silent_worker() -> None:
+    async with bench(lease_ns=400_000_000) as service:
+        registration = await service.register(workers=["h1", "h2", "h4"], policy=pb.ABORT)
+        hosts = [await service.joined(registration, rank) for rank in range(3)]
+        for host in hosts:
+            await host.hear("worker_plan")
+            await host.say(heartbeat=pb.Heartbeat(rounds=1, waiting=True))
+
+        async def beat(host: Any) -> None:
+            while True:
+                await host.say(heartbeat=pb.Heartbeat(rounds=1, waiting=True))
+                await asyncio.sleep(0.05)
+
+        beating = [asyncio.create_task(beat(host)) for host in hosts[:2]]
+        for host in hosts[:2]:
+            abort = await host.hear("abort")
+            assert abort.job == registration.job
+            assert "h4" in abort.reason
+        for task in beating:
+            task.cancel()
+        while await service.jobs():
+            await asyncio.sleep(0.01)
+        assert service.controller.jobs == {}
+
+
+NAN = "InvalidTensor: tensor 'loss': element 3 is nan"
+
+
+@pytest.mark.parametrize(
+    ("policy", "least", "says"),
+    [
+        (pb.ABORT, 1, f"h2 failed: {NAN}, and the job's policy is to abort"),
+        (pb.WAIT, 1, f"h2 failed: {NAN}; it cannot come back, for which the job's policy would wait"),
+        (pb.CONTINUE, 2, f"h2 failed: {NAN}; 1 workers are left, and it needs 2"),
+    ],
+)
+async def test_the_others_are_told_at_once_what_a_worker_failed_by(
+    service: Bench, policy: int, least: int, says: str
+) -> None:
+    """No lease is in force here: but for what it says they would wait for ever."""
+    registration = await service.register(workers=WORKERS, server=SERVER, policy=policy, least_workers=least)
+    hosts = [await service.joined(registration, seat) for seat in range(3)]
+    for host, plan in zip(hosts, ("worker_plan", "worker_plan", "server_plan"), strict=True):
+        await host.hear(plan)
+        await host.say(resumed=pb.Resumed(generation=1))
+    await hosts[1].say(leave=pb.Leave(reason=NAN))
+    for host in (hosts[0], hosts[2]):
+        assert (await host.hear("abort")).reason == says
+        assert await host.end() == (grpc.StatusCode.OK, "")
+    assert service.controller.jobs == {}
+
+
+@pytest.mark.parametrize("again", [False, True])
+async def test_the_others_go_on_at_once_without_a_worker_that_fails(service: Bench, again: bool) -> None:
+    """Or one that comes back without what it knew."""
+    registration = await service.register(workers=WORKERS)
+    hosts = [await service.joined(registration, rank) for rank in range(2)]
+    for host in hosts:
+        await host.hear("worker_plan")
+        await host.say(resumed=pb.Resumed(generation=1))
+        await host.say(heartbeat=pb.Heartbeat(rounds=1, waiting=True))
+    while not all(host.rounds for host in (await service.jobs())[0].hosts):
+        await asyncio.sleep(0.01)
+    if again:
+        code, details = await (await service.joined(registration, 1)).end()
+        assert (code, "h2 (rank 1) ran already" in details) == (grpc.StatusCode.FAILED_PRECONDITION, True)
+    else:
+        await hosts[1].say(leave=pb.Leave(reason=NAN))
+    assert (await hosts[0].hear("pause")).generation == 1
+    await hosts[0].say(held=pb.Held(generation=1, first_incomplete=1))
+    resume = told(pb.ToHost(resume=await hosts[0].hear("resume")))
+    assert isinstance(resume, Resume)
+    assert (resume.plan.generation, list(service.controller.jobs[registration.job].workers)) == (2, ["h1"])
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:9561", "10.1.2.3:9561", "[::]:9561", "example.org:9561"])
+async def test_it_is_served_to_this_machine_alone_unless_told_otherwise(service: Bench, address: str) -> None:
+    with pytest.raises(ControllerError, match="can be reached from elsewhere and is not secured"):
+        ControlService(service.controller, address=address)
+    ControlService(service.controller, address=address, allow_remote=True)
+
+
+@pytest.mark.parametrize("address", ["unix:", "9561", "127.0.0.1:99999", "unix:" + 120 * "x"])
+async def test_an_address_that_is_none(service: Bench, address: str) -> None:
+    with pytest.raises(ControllerError, match="is no address"):
+        ControlService(service.controller, address=address)
+
+
+async def test_a_port_that_is_taken(service: Bench) -> None:
+    with pytest.raises(ControllerError, match=f"cannot listen on {service.service.address}: it is in use"):
+        await ControlService(service.controller, address=service.service.address).__aenter__()
+
+
+async def test_a_path_serves_too(tmp_path: Path) -> None:
+    async with bench(address=f"unix:{tmp_path}/control") as service:
+        assert (await service.register(workers=WORKERS, job=3)).job == 3
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl, which makes the certificates, is not installed")
+async def test_with_tls_only_those_with_a_certificate_are_heard(tmp_path: Path) -> None:
+    ours, theirs = certificates(tmp_path, "ours"), certificates(tmp_path, "theirs")
+    async with bench(tls=ours, client=ours) as service:
+        assert (await service.register(workers=WORKERS, job=3)).job == 3
+        stranger = replace(theirs, authority=ours.authority)
+        for credentials in (None, stranger):
+            channel = (
+                grpc.aio.insecure_channel(service.service.address)
+                if credentials is None
+                else grpc.aio.secure_channel(service.service.address, credentials.channel_credentials())
+            )
+            async with channel:
+                call: grpc.aio.UnaryUnaryMultiCallable[pb.RegisterRequest, bytes] = channel.unary_unary(
+                    REGISTER, request_serializer=pb.RegisterRequest.SerializeToString
+                )
+                assert (await refusal(call(pb.RegisterRequest(workers=["h4"]), timeout=5)))[0] is (
+                    grpc.StatusCode.UNAVAILABLE
+                )
+        assert list(service.controller.jobs) == [3]
+    with pytest.raises(ControllerError, match=r"^control service: \S*absent.key: cannot be read"):
+        async with bench(tls=replace(ours, key=tmp_path / "absent.key")):
+            pass

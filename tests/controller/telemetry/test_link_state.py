@@ -1,0 +1,245 @@
+"""Probes see every link whatever hashing does; the link state is right for rates, resets, loss and age."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from weir.controller.telemetry.link_state import Telemetry, own_traffic
+from weir.controller.telemetry.probes import MAX_HOPS, Probe, ProbeFrames, plan_probes
+from weir.topologies.generators import fat_tree, leaf_spine
+from weir.topologies.model import Endpoint, Topology
+from weir.topologies.routing import Routes
+from weir.wire.int_md import parse_frames
+
+PERIOD = 10_000_000
+FABRICS = [leaf_spine(2, 2, 2), leaf_spine(4, 3, 2), fat_tree(4), leaf_spine(1, 0, 2)]
+SHIM = 42
+STACK = SHIM + 16
+
+
+def walk(topology: Topology, routes: Routes, probe: Probe, rng: random.Random) -> list[Endpoint]:
+    """The links that a probe really takes when equal-cost choices are made at random."""
+    path = [Endpoint(probe.switch, probe.port)]
+    node = topology.peer(path[0]).node
+    while node != probe.destination and topology.is_switch(node):
+        path.append(Endpoint(node, rng.choice(routes.next_hops(node, probe.destination))))
+        node = topology.peer(path[-1]).node
+    return path
+
+
+class Fabric:
+    """Synthetic switches: they push what the specification says, with counters and clocks that the test moves."""
+
+    def __init__(self, topology: Topology, seed: int = 1) -> None:
+        self.topology = topology
+        self.routes = Routes(topology)
+        self.probes = plan_probes(topology, self.routes)
+        self.frames = ProbeFrames(topology, self.probes)
+        self.telemetry = Telemetry(topology, self.probes, period_ns=PERIOD)
+        self.rng = random.Random(seed)
+        self.bytes_sent: dict[Endpoint, int] = dict.fromkeys(self.telemetry.links, 0)
+        self.clock: dict[str, int] = {switch.name: 1000 * i for i, switch in enumerate(topology.switches)}
+        self.queue: dict[Endpoint, int] = dict.fromkeys(self.telemetry.links, 0)
+        self.now = 0
+
+    def advance(self, rates: dict[Endpoint, float], ns: int = PERIOD) -> None:
+        self.now += ns
+        for switch in self.clock:
+            self.clock[switch] += ns
+        for link, rate in rates.items():
+            self.bytes_sent[link] += round(rate * ns * 1e-9)
+
+    def finished(self, probe: Probe, sequence: int) -> bytes:
+        frame = self.frames.frame(probe.index, sequence)
+        head, rest = bytearray(frame[:STACK]), frame[STACK:]
+        stack = b""
+        path = walk(self.topology, self.routes, probe, self.rng)
+        for link in path:
+            node_id = self.topology.switch(link.node).device_id
+            words = [node_id, link.port, 7, self.queue[link]]
+            hop = np.array(words, ">u4").tobytes()
+            hop += np.array([self.clock[link.node], self.bytes_sent[link]], ">u8").tobytes()
+            stack = hop + stack
+        head[SHIM + 1] += len(stack) // 4
+        head[16:18] = (len(frame) - 14 + len(stack)).to_bytes(2, "big")
+        head[38:40] = (len(frame) - 34 + len(stack)).to_bytes(2, "big")
+        head[24:26] = b"\0\0"
+        words16 = np.frombuffer(bytes(head[14:34]), ">u2").astype(np.uint32).sum()
+        folded = (words16 & 0xFFFF) + (words16 >> 16)
+        folded = (folded & 0xFFFF) + (folded >> 16)
+        head[24:26] = int(~folded & 0xFFFF).to_bytes(2, "big")
+        return bytes(head) + stack + rest
+
+    def round(self, drop: frozenset[int] = frozenset()) -> int:
+        sequence = self.telemetry.send_all(self.now)
+        frames = [self.finished(p, sequence) for p in self.probes if p.index not in drop]
+        self.rng.shuffle(frames)
+        return self.telemetry.receive(frames, self.now + 50_000)
+
+
+@pytest.mark.parametrize("topology", FABRICS, ids=lambda t: f"{t.name}-{len(t.switches)}")
+def test_probes_cover_every_egress_port_whatever_equal_cost_hashing_chooses(topology: Topology) -> None:
+    routes = Routes(topology)
+    probes = plan_probes(topology, routes)
+    wanted = {link for link in topology.directed_links if topology.is_switch(link.node)}
+    assert {link for probe in probes for link in probe.certain} == wanted
+    assert len(probes) < len(wanted) or len(topology.switches) == 1
+    assert [probe.index for probe in probes] == list(range(len(probes)))
+    for seed in range(5):
+        for probe in probes:
+            path = walk(topology, routes, probe, random.Random(seed))
+            assert path[: len(probe.certain)] == list(probe.certain)
+            assert len(path) <= MAX_HOPS
+
+
+def test_rates_queues_and_ages_follow_the_reports() -> None:
+    fabric = Fabric(leaf_spine(2, 2, 2))
+    busy, quiet = Endpoint("s1", 3), Endpoint("s4", 1)
+    fabric.round()
+    assert fabric.telemetry.snapshot(fabric.now).unmeasured == set(fabric.telemetry.links)  # one count is no rate
+    for _ in range(3):
+        fabric.queue[busy] = 12
+        fabric.advance({busy: 50e6})
+        assert fabric.round() >= len(fabric.telemetry.links)
+    seen = fabric.telemetry.snapshot(fabric.now + 50_000)
+    assert seen.is_fresh
+    assert seen.links[busy].background_bps == pytest.approx(400e6)
+    assert seen.links[busy].queue_packets == pytest.approx(12 * (1 - 0.5**3))
+    assert seen.links[busy].latency_us == 7
+    assert seen.links[busy].age_ns == 50_000
+    assert seen.links[quiet].background_bps == 0
+    assert (fabric.telemetry.rejected, fabric.telemetry.unknown_hops) == (0, 0)
+
+
+def test_averages_weigh_a_sample_by_the_time_it_stands_for() -> None:
+    fabric = Fabric(leaf_spine(2, 1, 1))
+    link = Endpoint("s1", 2)
+    fabric.round()
+    fabric.advance({link: 10e6})
+    fabric.round()
+    fabric.advance({link: 90e6}, PERIOD // 2)  # T is two periods: weight 1/4
+    fabric.round()
+    assert fabric.telemetry.snapshot(fabric.now).links[link].background_bps == pytest.approx(8 * (10e6 + 80e6 / 4))
+    fabric.advance({link: 20e6}, 5 * PERIOD)  # longer than T: the sample alone
+    fabric.round()
+    assert fabric.telemetry.snapshot(fabric.now).links[link].background_bps == pytest.approx(8 * 20e6)
+
+
+def test_a_restarted_switch_gives_no_absurd_rate_and_a_wrapped_counter_the_right_one() -> None:
+    fabric = Fabric(leaf_spine(2, 1, 1))
+    link = Endpoint("s1", 2)
+    fabric.bytes_sent[link] = 10**9
+    fabric.round()
+    fabric.advance({link: 30e6})
+    fabric.round()
+    fabric.bytes_sent = dict.fromkeys(fabric.bytes_sent, 0)
+    fabric.clock["s1"] = 5
+    fabric.now += PERIOD
+    fabric.round()
+    assert fabric.telemetry.snapshot(fabric.now).links[link].background_bps == pytest.approx(240e6)
+    for _ in range(8):
+        fabric.advance({link: 5e6})
+        fabric.round()
+    assert fabric.telemetry.snapshot(fabric.now).links[link].background_bps == pytest.approx(40e6, rel=0.2)
+    position = fabric.telemetry.links.index(link)
+    assert fabric.telemetry.state["resets"][position] == 1
+
+    fabric.bytes_sent[link] = 2**63 - 1000  # the largest that the decoder's signed 64 bits hold
+    fabric.advance({})
+    fabric.round()
+    before = fabric.telemetry.state["resets"][position]
+    fabric.advance({link: 5e6})
+    fabric.bytes_sent[link] &= 2**64 - 1
+    fabric.round()
+    assert fabric.telemetry.state["resets"][position] == before
+
+
+def test_stale_links_keep_their_last_good_value_and_are_named() -> None:
+    fabric = Fabric(leaf_spine(2, 2, 2))
+    link = Endpoint("s1", 3)
+    for _ in range(3):
+        fabric.advance({link: 40e6})
+        fabric.round()
+    blind = frozenset(p.index for p in fabric.probes if link in p.certain)
+    for _ in range(3):
+        fabric.advance({})
+        fabric.round(drop=blind)
+    assert link not in fabric.telemetry.snapshot(fabric.now).stale  # three periods old, not older
+    seen = fabric.telemetry.snapshot(fabric.now + 1)
+    assert link in seen.stale
+    assert not seen.is_fresh
+    assert seen.links[link].background_bps == pytest.approx(320e6)
+    assert seen.links[link].age_ns == 3 * PERIOD + 1
+    assert "stale, last good values used" in str(seen)
+
+
+def test_a_link_never_measured_is_given_the_mean_load_and_named() -> None:
+    fabric = Fabric(leaf_spine(2, 2, 2))
+    link = Endpoint("s1", 3)
+    blind = frozenset(p.index for p in fabric.probes if link in walk_all(fabric, p))
+    for _ in range(4):
+        fabric.advance(dict.fromkeys(fabric.telemetry.links, 25e6))
+        fabric.round(drop=blind)
+    seen = fabric.telemetry.snapshot(fabric.now)
+    assert link in seen.unmeasured
+    assert seen.links[link].age_ns is None
+    assert seen.links[link].background_bps == pytest.approx(200e6)
+    assert "never measured, uniform load assumed" in str(seen)
+
+
+def walk_all(fabric: Fabric, probe: Probe) -> set[Endpoint]:
+    return {e for s in range(20) for e in walk(fabric.topology, fabric.routes, probe, random.Random(s))}
+
+
+def test_loss_is_the_share_of_missing_probes_blamed_on_no_link_that_another_probe_crosses_well() -> None:
+    fabric = Fabric(leaf_spine(2, 2, 2))
+    victim = next(p for p in fabric.probes if len(p.certain) > 1)
+    for turn in range(8):
+        fabric.advance({})
+        fabric.round(drop=frozenset({victim.index}) if turn % 2 else frozenset())
+    fabric.now += 4 * PERIOD
+    seen = fabric.telemetry.snapshot(fabric.now)
+    only_victim = {
+        link
+        for link in fabric.telemetry.links
+        if {p.index for p in fabric.probes if link in p.certain} == {victim.index}
+    }
+    assert only_victim
+    assert {link for link, view in seen.links.items() if view.loss} == only_victim
+    assert all(seen.links[link].loss == 0.5 for link in only_victim)
+
+
+def test_doubled_late_unknown_and_malformed_packets_change_nothing() -> None:
+    fabric = Fabric(leaf_spine(2, 2, 2))
+    sequence = fabric.telemetry.send_all(0)
+    frames = [fabric.finished(p, sequence) for p in fabric.probes]
+    foreign = fabric.finished(fabric.probes[0], sequence + 9)
+    fabric.telemetry.receive([*frames, frames[0], frames[0]], 1)
+    assert fabric.telemetry.rejected == 2
+    before = fabric.telemetry.state
+    fabric.telemetry.receive([frames[1], foreign, b"", b"\x00" * 60, frames[0][:50]], 2)
+    assert fabric.telemetry.rejected == 7
+    assert (fabric.telemetry.state == before).all()
+
+
+def test_own_traffic_is_left_out_of_the_background() -> None:
+    fabric = Fabric(leaf_spine(2, 2, 2))
+    link = Endpoint("s1", 3)
+    for _ in range(4):
+        fabric.advance({link: 60e6})
+        fabric.round()
+    own = own_traffic({link: 1.0, Endpoint("h1", 0): 1.0}, rounds_per_second=30_000, round_bytes=1000)
+    assert own[link] == 240e6
+    assert fabric.telemetry.snapshot(fabric.now, own).links[link].background_bps == pytest.approx(240e6)
+    more = own_traffic({link: 3.0}, rounds_per_second=30_000, round_bytes=1000)
+    assert fabric.telemetry.snapshot(fabric.now, more).links[link].background_bps == 0
+
+
+def test_probe_frames_carry_their_identity() -> None:
+    fabric = Fabric(leaf_spine(2, 2, 2))
+    batches, rejected = parse_frames([fabric.finished(p, 5) for p in fabric.probes])
+    assert rejected == 0
+    assert sum(len(b) for b in batches) == len(fabric.probes)

@@ -1,0 +1,105 @@
+"""Leases end once, when nobody renews them; links are down in a lease, and up again when they answer steadily."""
+
+from __future__ import annotations
+
+import pytest
+
+from weir.controller.errors import ControllerError
+from weir.controller.leases import Leases
+from weir.controller.telemetry.link_watch import FIRST_INDEX, LinkWatch
+from weir.topologies.generators import leaf_spine
+from weir.topologies.model import Endpoint
+
+TOPOLOGY = leaf_spine(2, 2, 1)
+LEASE, PERIOD = 100, 25
+CUT = Endpoint("s1", 2)
+BOTH = {CUT, TOPOLOGY.peer(CUT)}
+
+
+def test_a_lease_runs_out_once_and_begins_with_its_first_renewal() -> None:
+    leases = Leases[str](10)
+    assert (leases.expire(99), leases.deadline_ns) == ([], None)
+    leases.renew("a", 0)
+    leases.renew("b", 3)
+    leases.renew("a", 5)
+    assert (leases.deadline_ns, len(leases)) == (13, 2)
+    assert leases.expire(12) == []
+    assert leases.expire(13) == ["b"]
+    assert leases.expire(14) == []
+    assert (leases.lives("a"), leases.lives("b")) == (True, False)
+    leases.end("a")
+    assert leases.expire(99) == []
+    leases.renew("b", 100)
+    assert leases.lives("b")
+    leases.renew("c", 101)
+    leases.renew("b", 102)
+    assert leases.expire(200) == ["c", "b"]
+    for_ever = Leases[str](None)
+    for_ever.renew("a", 0)
+    assert (for_ever.expire(1 << 60), for_ever.deadline_ns) == ([], None)
+    with pytest.raises(ControllerError, match="lease_ns 0 must be positive"):
+        Leases[str](0)
+
+
+class Wires:
+    """Probes that arrive at once, where their link is not cut."""
+
+    def __init__(self) -> None:
+        self.watch = LinkWatch(TOPOLOGY, LEASE, 0)
+        self.cut: set[Endpoint] = set()
+        self.without: set[str] = set()
+
+    def run(self, start: int, end: int) -> list[int]:
+        """When what is down changed."""
+        changes = []
+        for now in range(start, end):
+            if self.watch.look(now):
+                changes.append(now)
+            for switch, port, frame in self.watch.send(now, self.without):
+                if Endpoint(switch, port) not in self.cut:
+                    assert LinkWatch.owns(frame)
+                    self.watch.receive(frame, now)
+        return changes
+
+
+def test_a_link_is_down_after_a_lease_of_silence_and_up_after_four_answers_in_a_row() -> None:
+    wires = Wires()
+    assert wires.run(0, 200) == []
+    wires.cut = {CUT}  # in one direction only
+    assert wires.run(200, 400) == [175 + LEASE]
+    assert wires.watch.down == BOTH
+    wires.cut = set()
+    assert wires.run(400, 426) == []
+    wires.cut = {CUT}  # it answered twice, and falls silent again
+    assert wires.run(426, 600) == []
+    wires.cut = set()
+    assert wires.run(600, 800) == [600 + 3 * PERIOD + 1]
+    assert wires.watch.down == frozenset()
+
+
+def test_nothing_is_said_of_links_to_switches_that_cannot_be_spoken_to() -> None:
+    wires = Wires()
+    wires.run(0, 100)
+    wires.without, wires.cut = {"s1"}, {CUT}
+    assert wires.run(100, 1000) == []
+    wires.without = set()
+    assert wires.run(1000, 1200) == [975 + LEASE]
+
+
+def test_late_strange_and_doubled_answers_change_nothing() -> None:
+    watch = LinkWatch(TOPOLOGY, LEASE, 0)
+    frames = [frame for _, _, frame in watch.send(0, ())]
+    assert len(frames) == 8  # two leaves, two spines, both directions
+    for now in range(1, 300):
+        watch.look(now)
+        list(watch.send(now, ()))
+    assert len(watch.down) == 8
+    for _ in range(10):
+        for frame in frames:  # of the beginning
+            watch.receive(frame, 300)
+        watch.receive(frames[0][:-8] + (FIRST_INDEX + 8).to_bytes(4, "big") + (11).to_bytes(4, "big"), 300)
+    assert not watch.look(301)
+    assert not LinkWatch.owns(b"short")
+    assert not LinkWatch.owns(bytes(64))
+    never = LinkWatch(TOPOLOGY, None, 0)
+    assert (list(never.send(0, ())), never.look(1 << 60), never.down) == ([], False, frozenset())

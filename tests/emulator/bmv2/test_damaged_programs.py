@@ -1,0 +1,149 @@
+"""A damaged program is refused by an `UnsupportedProgram`, whatever is wrong with it; one that loads all the same runs.
+
+`WEIR_SEED=…` replays a run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from weir.emulator.program import Program, UnsupportedProgram
+from weir.tests.emulator.harness import watched
+from weir.tests.paths import PROGRAMS, STF
+
+SAMPLES = sorted(
+    [
+        *STF.glob("*.json"),
+        *(PROGRAMS / f"{name}.json" for name in ("externs", "constructs", "selector", "aggregates", "loops")),
+    ]
+)
+SILENCE_S = 250
+"""What some hundred programs may take that are only read, and one that is compiled."""
+
+
+def damage(count: int, compiled: int, folder: Path) -> None:
+    """The last program, which ended the child or never ended, is then `program.json` in `folder`."""
+    seed = int(os.environ.get("WEIR_SEED") or random.randrange(1 << 32))
+    sys.stdout.write(f"WEIR_SEED={seed}; {folder}/program.json is the last one\n")
+    command = [sys.executable, "-m", "weir.tests.emulator.bmv2.fuzz_loader", str(seed), str(count), str(compiled)]
+    environment = {"WEIR_CACHE": str(folder / "cache")}
+    watched([*command, *map(str, SAMPLES)], SILENCE_S, folder, environment)
+
+
+def test_thousands_of_damaged_programs(tmp_path: Path) -> None:
+    damage(3000, 20, tmp_path)
+
+
+@pytest.mark.long
+def test_hundreds_of_thousands_of_damaged_programs(tmp_path: Path) -> None:
+    damage(300_000, 3000, tmp_path)
+
+
+def tables() -> Any:
+    return json.loads((STF / "tables.json").read_text())
+
+
+def refusal(root: Any) -> str:
+    with pytest.raises(UnsupportedProgram) as raised:
+        Program.load(json.dumps(root).encode())
+    return str(raised.value)
+
+
+def test_a_circle_in_a_control() -> None:
+    root = tables()
+    nodes = root["pipelines"][0]["conditionals"]
+    nodes[1]["true_next"] = nodes[0]["name"]
+    assert f"{nodes[0]['name']} leads back to itself" in refusal(root)
+
+
+def test_names_that_are_not_there() -> None:
+    root = tables()
+    root["parsers"][0]["parse_states"][0]["transitions"][0]["next_state"] = "nowhere"
+    assert "there is no parser state nowhere in the program" in refusal(root)
+    root = tables()
+    root["deparsers"][0]["order"] = ["ghost"]
+    assert "there is no header ghost in the program" in refusal(root)
+    root = tables()
+    root["pipelines"][0]["init_table"] = "nowhere"
+    assert "there is no table or condition nowhere in the program" in refusal(root)
+
+
+def test_what_p4c_writes_and_no_switch_runs() -> None:
+    root = tables()
+    table = next(table for table in root["pipelines"][0]["tables"] if table["key"])
+    table["key"][0] |= {"name": "h[i].a", "target": {"type": "expression", "value": {"op": "access_field"}}}
+    assert (
+        refusal(root)
+        == f"tables.p4:{table['source_info']['line']}: the expression h[i].a as a key field is not supported"
+    )
+    root = tables()
+    root["calculations"] = [{"name": "calc", "algo": "crc16", "input": [{"type": "expression", "value": 1}]}]
+    assert "as input of the calculation calc is not supported" in refusal(root)
+    root = tables()
+    root["headers"].append({"name": "either", "id": 99, "header_type": "either_t", "metadata": False})
+    assert refusal(root) == "tables.p4: either is of type either_t, which is no header"
+
+
+def test_sizes_that_cannot_be() -> None:
+    root = tables()
+    root["register_arrays"] = [{"name": "huge", "id": 0, "size": 1 << 40, "bitwidth": 32}]
+    assert "size of register huge is 1099511627776, which is not a number from 0 to" in refusal(root)
+    root = tables()
+    root["header_types"][0]["fields"][0][1] = 1 << 20
+    assert "which is not a number from 1 to 8192" in refusal(root)
+
+
+def with_entries() -> tuple[Any, Any]:
+    """A program, and the entries of a table of its own that it has."""
+    root = tables()
+    return root, next(table for table in root["pipelines"][0]["tables"] if table.get("entries"))["entries"]
+
+
+def test_a_constant_entry_that_does_not_fit_its_action() -> None:
+    root, entries = with_entries()
+    entries[0]["action_entry"]["action_data"] = ["0x10000"]
+    assert f"tables.p4:{entries[0]['source_info']['line']}: parameter" in refusal(root)
+    assert "which is not a number from 0 to 65535" in refusal(root)
+
+
+def test_a_constant_entry_on_a_negative_number_as_p4c_writes_them_for_signed_keys() -> None:
+    root, entries = with_entries()
+    entries[-1]["match_key"][0]["key"] = "-0x01"
+    said = refusal(root)
+    assert f"tables.p4:{entries[-1]['source_info']['line']}: Forward." in said
+    assert "(value=-1" in said
+
+
+def test_two_constant_entries_that_match_the_same() -> None:
+    root, entries = with_entries()
+    entries[1] |= {name: entries[0][name] for name in ("match_key", "priority")}
+    assert f"tables.p4:{entries[1]['source_info']['line']}: an entry of Forward." in refusal(root)
+    assert refusal(root).endswith("matches the same as one before it")
+
+
+def test_more_constant_entries_than_the_table_holds() -> None:
+    root = tables()
+    table = next(table for table in root["pipelines"][0]["tables"] if table.get("entries"))
+    table["max_size"] = len(table["entries"]) - 1
+    assert f"number of entries of table {table['name']} is {len(table['entries'])}" in refusal(root)
+
+
+def test_an_action_with_fewer_parameters_than_the_one_of_that_name_elsewhere() -> None:
+    """Its rows would be too short for what a control plane writes, which knows actions by name."""
+    root = tables()
+    by_name = {table["name"]: table for table in root["pipelines"][0]["tables"]}
+    elsewhere = by_name["Forward.keyless"]["action_ids"][0]
+    root["actions"][elsewhere]["runtime_data"].append({"name": "further", "bitwidth": 16})
+    answer = root["actions"][elsewhere]["name"]
+    exact = by_name["Forward.by_exact"]
+    assert (
+        f"tables.p4:{exact['source_info']['line']}: {answer} of table {exact['name']} has 1 parameters, and elsewhere "
+        "others (2)"
+    ) in refusal(root)

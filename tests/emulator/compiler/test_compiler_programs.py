@@ -1,0 +1,162 @@
+"""Loading: what a program says of itself, what is refused and how, and where native code is kept."""
+
+from __future__ import annotations
+
+import copy
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from weir.emulator import cache
+from weir.emulator.program import KeyField, Program, UnsupportedProgram
+from weir.tests.paths import PROGRAMS
+
+
+def test_schemas_are_those_of_the_p4_program() -> None:
+    program = Program.load(PROGRAMS / "tables.json")
+    table = program.tables["TablesIngress.ternary6"]
+    assert table.key == (
+        KeyField("hdr.key.ip6", "ternary", 128),
+        KeyField("hdr.key.port", "ternary", 16),
+        KeyField("hdr.key.vlan", "exact", 12),
+    )
+    assert table.actions == ("TablesIngress.number", "TablesIngress.none")
+    assert (table.size, table.default_action, table.const_default, table.const_entries) == (
+        8192,
+        "TablesIngress.none",
+        False,
+        False,
+    )
+    assert program.actions["TablesIngress.number"].params == (("n", 32),)
+    assert program.tables["TablesIngress.exact_wide"].direct_counter == "TablesIngress.exact_hits"
+    assert program.counters["TablesIngress.exact_hits"].table == "TablesIngress.exact_wide"
+    assert program.tables["TablesIngress.constants"].const_entries
+    assert program.phv_bytes % 64 == 0
+    assert program.name == "tables"
+
+
+def test_schemas_of_arrays_profiles_and_errors() -> None:
+    program = Program.load(PROGRAMS / "constructs.json")
+    assert {r.name: (r.size, r.width) for r in program.registers.values()} == {
+        "ConstructsIngress.words": (16, 32),
+        "ConstructsIngress.times": (16, 48),
+        "ConstructsIngress.small": (10, 7),
+    }
+    assert program.counters["ConstructsIngress.counted"].size == 4
+    assert program.errors["Unlucky"] == 7
+    profile = Program.load(PROGRAMS / "selector.json").action_profiles["SelectorIngress.choose"]
+    assert (profile.size, profile.selector, profile.tables) == (64, True, ("SelectorIngress.grouped",))
+    assert profile.actions == ("NoAction", "SelectorIngress.drop", "SelectorIngress.to")
+
+
+def test_switches_share_one_program() -> None:
+    path = PROGRAMS / "tables.json"
+    assert Program.load(path) is Program.load(str(path)) is Program.load(path.read_bytes())
+
+
+def test_native_code_is_kept_by_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEIR_CACHE", str(tmp_path))
+    text = (PROGRAMS / "selector.json").read_bytes() + b"\n"
+    first = Program.load(text)
+    kept = list(tmp_path.iterdir())
+    assert [file.name for file in kept] == [f"{cache.key_of(text)}.o"]
+    monkeypatch.setattr(Program, "_loaded", {})
+    stamp = kept[0].stat().st_mtime_ns
+    second = Program.load(text)
+    assert second is not first
+    assert kept[0].stat().st_mtime_ns == stamp
+    assert cache.key_of(text) != cache.key_of(text + b" ")
+
+
+def test_a_cached_program_loads_without_the_compiler() -> None:
+    path = PROGRAMS / "selector.json"
+    Program.load(path)
+    script = (
+        "import sys; from weir.emulator.program import Program; Program.load(sys.argv[1]);"
+        "print([m for m in sys.modules if m.startswith(('weir.emulator.compiler.module', 'numba', 'grpc'))])"
+    )
+    out = subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"
+
+
+def test_damaged_code_in_the_cache_is_compiled_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEIR_CACHE", str(tmp_path))
+    text = (PROGRAMS / "selector.json").read_bytes() + b"\n\n"
+    (tmp_path / f"{cache.key_of(text)}.o").write_bytes(b"not an object file")
+    assert Program.load(text).entry_points.ingress
+
+
+def test_a_cache_that_cannot_be_used_says_so_and_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number, place in enumerate((tmp_path / "file", tmp_path / "file" / "below", Path("/proc/nowhere"))):
+        (tmp_path / "file").write_text("")
+        monkeypatch.setenv("WEIR_CACHE", str(place))
+        with pytest.raises(cache.CacheError) as raised:
+            Program.load((PROGRAMS / "selector.json").read_bytes() + b" " * (number + 1))
+        assert str(raised.value).startswith(f"{place} cannot hold compiled programs: ")
+        assert "set WEIR_CACHE to a directory that can be written" in str(raised.value)
+
+
+Change = Callable[[dict[str, Any]], None]
+
+
+def add(key: str, item: dict[str, Any]) -> Change:
+    def change(root: dict[str, Any]) -> None:
+        root[key].append({"source_info": {"filename": "x.p4", "line": 42}, **item})
+
+    return change
+
+
+def set_in_action(primitive: dict[str, Any]) -> Change:
+    def change(root: dict[str, Any]) -> None:
+        where = {"source_info": {"filename": "x.p4", "line": 42}}
+        action = next(action for action in root["actions"] if action["name"] == "SelectorIngress.to")
+        action["primitives"].append({**where, **primitive})
+
+    return change
+
+
+def set_algorithm(root: dict[str, Any]) -> None:
+    root["pipelines"][0]["action_profiles"][0]["selector"]["algo"] = "round_robin"
+    root["pipelines"][0]["action_profiles"][0]["source_info"] = {"filename": "x.p4", "line": 42}
+
+
+NUMBER = {"type": "hexstr", "value": "0x1"}
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (add("extern_instances", {"name": "e", "id": 0}), "x.p4:42: extern instance e"),
+        (
+            add("header_types", {"name": "h", "fields": [["a", 4], ["options", "*"]], "max_length": 9}),
+            "x.p4:42: varbit field h.options begins within a byte",
+        ),
+        (set_in_action({"op": "teleport", "parameters": [NUMBER]}), "x.p4:42: primitive 'teleport'"),
+        (set_algorithm, "x.p4:42: hash algorithm 'round_robin'"),
+    ],
+)
+def test_unsupported_constructs_are_refused_with_their_place(change: Change, problem: str) -> None:
+    root = copy.deepcopy(json.loads((PROGRAMS / "selector.json").read_bytes()))
+    change(root)
+    with pytest.raises(UnsupportedProgram, match=problem):
+        Program.load(json.dumps(root).encode())
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (b"", "not a BMv2 JSON program"),
+        (b"[1, 2]", "no 'pipelines'"),
+        (b'{"pipelines": [], "__meta__": {"version": [3, 0]}}', "version 3.0"),
+        (b'{"pipelines": [], "__meta__": {"version": [2, 23]}}', "malformed BMv2 JSON"),
+        (b"\xff\xfe", "not a BMv2 JSON program"),
+    ],
+)
+def test_what_is_no_program_is_refused(text: bytes, problem: str) -> None:
+    with pytest.raises(UnsupportedProgram, match=problem):
+        Program.load(text)

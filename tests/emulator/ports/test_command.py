@@ -1,0 +1,281 @@
+"""`weir-switch` as a process: its command line, its control plane, its end."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import finsy as fy
+import pytest
+from scapy.layers.inet import IP, UDP
+from scapy.layers.l2 import Ether
+
+from weir.emulator.ports.options import Options, UsageError, parse, parse_rate
+from weir.tests.emulator.network import Network, eventually, needs_namespaces, network
+from weir.tests.paths import PROGRAMS, ROOT
+from weir.wire.int_md import probe_frame
+
+PAIRS = PROGRAMS / "pairs.json"
+BUILD = ROOT / "p4src" / "build"
+COMMAND = [sys.executable, "-m", "weir.emulator.command"]
+
+
+@contextmanager
+def running(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """A switch that says it is ready; ended by SIGTERM if the test has not done it."""
+    process = subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert process.stdout is not None
+    try:
+        for line in process.stdout:
+            if "P4Runtime on" in line:
+                break
+        else:
+            raise AssertionError(f"the switch ended with status {process.wait()}")
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.communicate(timeout=60)
+        finally:
+            process.kill()  # one that does not end must not outlive its test
+
+
+def fails(*arguments: str) -> str:
+    """The one line with which the command refuses."""
+    done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 2, done.stderr
+    [line] = done.stderr.splitlines()
+    return line
+
+
+def test_the_command_line_of_mininet_harnesses() -> None:
+    general = (
+        "-i 1@s1-eth1 --interface 2@s1-eth2 --pcap --nanolog ipc:///tmp/log.ipc --device-id 7 program.json"
+        " --thrift-port 9090 --log-console -L warn --port-rate all=1Gbit --port-rate 2=2.5Mbit --queue-depth 1=9"
+        " --queue-bytes all=9000"
+    )
+    target = "--grpc-server-addr 0.0.0.0:50051 --cpu-port 255 --priority-queues 8"
+    options = parse([*general.split(), "--", *target.split()])
+    assert options == Options(
+        program=Path("program.json"),
+        interfaces={1: "s1-eth1", 2: "s1-eth2"},
+        device_id=7,
+        cpu_port=255,
+        drop_port=511,
+        max_passes=1024,
+        rates_bps={1: 10**9, 2: 2_500_000},
+        queue_packets={1: 9},
+        queue_bytes={1: 9000, 2: 9000},
+        grpc_address="0.0.0.0:50051",
+        control=None,
+        tls=None,
+        capture=Path(),
+        ring=True,
+        log_console=True,
+        log_file=None,
+        log_level=30,
+        notes=(
+            "--nanolog: ignored: there are no nanomsg sockets; use P4Runtime",
+            "--thrift-port: ignored: there is no Thrift server; use P4Runtime",
+        ),
+    )
+    plain = parse(["--no-p4"])
+    assert (plain.program, plain.interfaces, plain.grpc_address) == (None, {}, "127.0.0.1:9559")
+    assert parse(["--pcap", "program.json"]).program == Path("program.json")
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("", "no program: name a BMv2 JSON file, or give --no-p4"),
+        ("--no-p4 -i eth0", "'eth0' is not PORT@INTERFACE; write it like 1@s1-eth1"),
+        ("--no-p4 -i 600@eth0", "port 600 is not one of 0 … 510"),
+        ("--no-p4 -i 1@a -i 1@b", "port 1 is a already"),
+        ("--no-p4 -i 510@a", "510 is the CPU port"),
+        ("--no-p4 --cpu-port 0", "'0' is not one of 1 … 510"),
+        ("--no-p4 --drop-port 512", "'512' is not one of 0 … 511"),
+        ("--no-p4 --priority-queues 9", "'9' is not one of 1 … 8"),
+        (
+            "--no-p4 -i 1@a --port-rate 1=fast",
+            "rate 'fast' is not a rate between 1bit and 10Tbit; write it like 200Mbit",
+        ),
+        ("--no-p4 -i 1@a --port-rate 2=1Gbit", "there is no port 2; -i gives [1]"),
+        ("--no-p4 -i 1@a --queue-depth 1=0", "depth '0' is not a number from 1"),
+        ("--no-p4 --pcap /nowhere", "there is no such folder"),
+        ("--no-p4 --grpc-server-ssl", "needs --grpc-server-key and --grpc-server-cert"),
+        ("--no-p4 --log-console --log-file x", "exclude each other"),
+        ("--no-p4 --no-such-flag", "unrecognized arguments: --no-such-flag"),
+    ],
+)
+def test_command_lines_that_do_not_serve(line: str, complaint: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(complaint)):
+        parse(line.split())
+
+
+@pytest.mark.parametrize(
+    ("text", "rate_bps"), [("1bit", 1), ("200Mbit", 2 * 10**8), ("2.5 Gbit", 25 * 10**8), ("9kbit", 9000)]
+)
+def test_rates(text: str, rate_bps: int) -> None:
+    assert parse_rate(text) == rate_bps
+
+
+def test_what_cannot_be_had_is_said_in_one_line(tmp_path: Path) -> None:
+    assert "interface nowhere does not exist" in fails("-i", "1@nowhere", str(PAIRS))
+    assert f"program {tmp_path / 'none.json'}: No such file" in fails(str(tmp_path / "none.json"))
+    (tmp_path / "bad.json").write_text("{")
+    assert "bad.json: not a BMv2 JSON program" in fails(str(tmp_path / "bad.json"))
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        assert f"cannot listen on {address}" in fails("--no-p4", "--grpc-server-addr", address)
+
+
+def test_help_teaches() -> None:
+    done = subprocess.run([*COMMAND, "--help"], capture_output=True, text=True, check=True)
+    assert "weir-switch -i 1@s1-eth1 -i 2@s1-eth2" in done.stdout
+
+
+def test_a_cached_start_imports_neither_numba_nor_a_plotting_library() -> None:
+    code = f"""
+import sys
+from weir.emulator.command import _make_server, _make_switch
+from weir.emulator.ports.options import parse
+options = parse([{str(PAIRS)!r}])
+switch = _make_switch(options)
+from weir.emulator.ports.wired import WiredSwitch
+WiredSwitch(switch, {{}})
+_make_server(options, switch)
+print(*sorted({{"numba", "scapy", "matplotlib", "networkx"}} & set(sys.modules)))
+"""
+    for _ in range(2):  # the first may compile
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    assert done.stdout.split() == []
+
+
+@pytest.fixture
+def net() -> Iterator[Network]:
+    with network([1, 2, 3]) as made:
+        yield made
+
+
+def attached(net: Network) -> list[str]:
+    return [word for port, name in net.interfaces.items() for word in ("-i", f"{port}@{name}")]
+
+
+FRAME = bytes.fromhex("0200000000020200000000010900") + bytes(range(86))
+
+
+@needs_namespaces
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_with_its_counters(net: Network, number: signal.Signals) -> None:
+    with running(*attached(net), "--grpc-server-addr", "127.0.0.1:0", str(PAIRS)) as process:
+        net.send(1, FRAME)
+        assert net.receive(2, 1) == [FRAME]
+        process.send_signal(number)
+        said = process.communicate(timeout=60)[0].splitlines()
+    assert process.returncode == 0
+    assert said == [
+        f"weir-switch: {line}"
+        for line in (
+            "port 1 (s1-eth1): received 1 packets (100 bytes), sent 0 (0 bytes), queue drops 0, deepest queue 0",
+            "port 2 (s1-eth2): received 0 packets (0 bytes), sent 1 (100 bytes), queue drops 0, deepest queue 1",
+            "port 3 (s1-eth3): received 0 packets (0 bytes), sent 0 (0 bytes), queue drops 0, deepest queue 0",
+            "1 packets in ingress, 1 in egress",
+        )
+    ]
+
+
+@needs_namespaces
+def test_a_log_file_has_lines_for_each_packet_and_its_tables(net: Network, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    address = ["--grpc-server-addr", "127.0.0.1:0"]
+    datagram = Ether(dst="02:00:00:00:00:09") / IP(src="10.0.0.9", dst="10.0.0.2") / UDP(chksum=0) / bytes(58)
+    with running(*attached(net), *address, "--log-file", str(log), "-L", "debug", str(BUILD / "fabric.json")):
+        net.send(1, bytes(datagram))
+        assert eventually(lambda: "dropped" in log.read_text())
+    lines = [line.partition("[packets] ")[2].partition("] ")[2] for line in log.read_text().splitlines()]
+    assert [line for line in lines if line] == [
+        "packet of 100 bytes received on port 1",
+        "table FabricIngress.node_address: miss for hdr.ipv4.dst_addr=0xa000002: NoAction()",
+        "table FabricIngress.routing.routes: miss for hdr.ipv4.dst_addr=0xa000002: no action",
+        "packet dropped for the program's wish, in ingress",
+    ]
+
+
+@needs_namespaces
+def test_two_in_a_row_on_the_same_interfaces_and_address(net: Network, tmp_path: Path) -> None:
+    arguments = [*attached(net), "--grpc-server-addr", "127.0.0.1:9559", "--pcap", str(tmp_path), str(PAIRS)]
+    for _ in range(2):
+        with running(*arguments):
+            net.send(2, FRAME)
+            assert net.receive(1, 1) == [FRAME]
+            assert "cannot listen on 127.0.0.1:9559" in fails("--no-p4")
+    assert len(list(tmp_path.glob("s1-eth*_*.pcap"))) == 6
+
+
+@needs_namespaces
+def test_without_the_right_to_open_an_interface(net: Network) -> None:
+    drop = ["setpriv", "--bounding-set", "-net_raw", "--inh-caps", "-net_raw"]
+    done = subprocess.run(
+        [*drop, *COMMAND, *attached(net), str(PAIRS)], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 2
+    assert "interface s1-eth1 cannot be opened: that takes root, or the capability CAP_NET_RAW" in done.stderr
+
+
+@needs_namespaces
+async def test_a_controller_sets_the_program_and_exchanges_packets(net: Network, tmp_path: Path) -> None:
+    """finsy loads `fabric.p4` and its entries; packets go through, out of the controller and into it."""
+    address = f"unix:{tmp_path / 'p4runtime'}"
+    with running(*attached(net), "--no-p4", "--device-id", "5", "--", "--grpc-server-addr", address), net.outside():
+        await control(net, address)
+
+
+async def control(net: Network, address: str) -> None:
+    options = fy.SwitchOptions(
+        p4info=BUILD / "fabric.p4info.txtpb", p4blob=BUILD / "fabric.json", device_id=5, initial_election_id=1
+    )
+    async with fy.Switch("s1", address, options) as switch:
+        forward = fy.P4TableAction("FabricIngress.routing.forward", port=2, src_mac=1, dst_mac=2)
+        await switch.insert(
+            [
+                fy.P4TableEntry(
+                    "FabricIngress.routing.routes",
+                    match=fy.P4TableMatch({"hdr.ipv4.dst_addr": "10.0.0.2"}),
+                    action=fy.P4IndirectAction([(1, forward)]),
+                ),
+                fy.P4TableEntry(
+                    "FabricIngress.node_address",
+                    match=fy.P4TableMatch({"hdr.ipv4.dst_addr": "10.255.0.5"}),
+                    action=fy.P4TableAction("FabricIngress.to_node"),
+                ),
+            ]
+        )
+        await switch.write([fy.P4PacketOut(FRAME, egress_port=3, _pad=0)])
+        assert await asyncio.to_thread(net.receive, 3, 1) == [FRAME]
+        datagram = Ether(dst="02:00:00:00:00:09") / IP(src="10.0.0.9", dst="10.0.0.2") / UDP(chksum=0) / b"hello"
+        await asyncio.to_thread(net.send, 1, bytes(datagram))
+        [forwarded] = await asyncio.to_thread(net.receive, 2, 1)
+        assert (Ether(forwarded).dst, Ether(forwarded)[IP].ttl) == ("00:00:00:00:00:02", 63)
+        probes = [probe_frame(source=i, destination=0x0AFF0005, source_mac=1, destination_mac=2) for i in range(100)]
+        reading = asyncio.create_task(first_packets(switch, len(probes)))
+        await asyncio.sleep(0)  # it listens from now on
+        await asyncio.to_thread(net.send, 1, *probes)
+        assert await asyncio.wait_for(reading, 60) == [(1, probe) for probe in probes]
+
+
+async def first_packets(switch: fy.Switch, count: int) -> list[tuple[object, bytes]]:
+    seen: list[tuple[object, bytes]] = []
+    async for packet in switch.read_packets():
+        seen.append((packet["ingress_port"], packet.payload))
+        if len(seen) == count:
+            break
+    return seen

@@ -1,0 +1,254 @@
+"""A job of real processes, to be broken: a controller, a parameter server and workers, each killed or stopped at will.
+
+The hosts' addresses are on the loopback interface of a network namespace of its own, so nothing else is needed to carry
+their datagrams; jobs are summed by their server. Run as a module, with the SCENARIO.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import IO, Any, Final
+
+from weir.emulator.p4runtime import P4RuntimeServer
+from weir.emulator.switch import Switch
+from weir.hosts import ControlClient
+from weir.p4src import FABRIC_JSON
+from weir.topologies import leaf_spine
+from weir.topologies.mininet.processes import ends_with_us
+
+TOPOLOGY: Final = leaf_spine(1, 1, 5)
+WORKERS: Final = ("h1", "h2", "h3")
+SERVER: Final = "h4"
+SPARE: Final = "h5"
+LEASE_S: Final = 2.0
+PATIENCE_S: Final = 100.0
+"""Nothing here takes so long unless it hangs."""
+
+
+class Worker:
+    """One process and what it has said so far."""
+
+    def __init__(self, process: subprocess.Popen[str], token: str) -> None:
+        self.process = process
+        self.lines: list[dict[str, Any]] = []
+        assert process.stdin is not None
+        process.stdin.write(token + "\n")
+        process.stdin.close()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.append(json.loads(line))
+
+    @property
+    def steps(self) -> list[dict[str, Any]]:
+        return [line for line in self.lines if "step" in line]
+
+    def until(self, steps: int) -> None:
+        wait(lambda: len(self.steps) >= steps or "error" in (self.lines or [{}])[-1], f"{steps} steps")
+
+    def end(self) -> int:
+        status = self.process.wait(PATIENCE_S)
+        self._reader.join()
+        return status
+
+
+def wait(done: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not done():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited {PATIENCE_S:g} s for {what}")
+        time.sleep(0.02)
+
+
+class Job:
+    """A registered job with all its processes."""
+
+    def __init__(self, stack: ExitStack, folder: Path, switches: str, timeout_s: float, **fields: Any) -> None:
+        self.said: list[str] = []
+        """By the controllers, in their logs."""
+        self._stack = stack
+        self._switches = switches
+        self._folder = folder
+        self.control = f"unix:{folder}/control"
+        self._stop = folder / "stop"
+        self.start_controller()
+        self.client = stack.enter_context(ControlClient(self.control))
+        spares = fields.pop("spares", ())
+        registration = self.client.register(WORKERS, SERVER, spares=spares, **fields)
+        self.number = registration.job
+        self.workers: list[Worker] = []
+        self.servers: list[subprocess.Popen[str]] = []
+        for seat in registration.seats:
+            if seat.HasField("rank"):
+                words = [
+                    "weir.tests.experiments.backends.summing_worker",
+                    self.control,
+                    str(self.number),
+                    str(self._stop),
+                    str(timeout_s),
+                ]
+                self.workers.append(Worker(self._start(words), seat.token))
+            else:
+                server = self._start(["weir.hosts.drivers.agent", self.control, str(self.number)])
+                assert server.stdin is not None
+                server.stdin.write(seat.token + "\n")
+                server.stdin.close()
+                self.servers.append(server)
+
+    def start_controller(self) -> None:
+        """Start `weir controller`, and wait until it serves."""
+        code = "from weir.experiments.commands.main import main; main()"
+        options = ["--strategy", "ps", "--lease", f"{LEASE_S}s", "--probe", "1000s", "--solve", "0ms"]
+        options += [word for node in TOPOLOGY.switches for word in ("--switch", f"{node.name}={self._switches}")]
+        options += ["--listen", self.control, "--journal", str(self._folder / "journal")]
+        command = [sys.executable, "-c", code, "controller", str(self._folder / "fabric.yaml"), *options]
+        self.controller = self._popen(command, stderr=subprocess.PIPE)
+        assert self.controller.stderr is not None
+        said = []
+        for line in self.controller.stderr:
+            said.append(line)
+            if "jobs are served at" in line:
+                break
+        else:
+            raise AssertionError("".join(said))
+        threading.Thread(target=self._listen, args=[self.controller.stderr], daemon=True).start()
+
+    def _listen(self, stream: IO[str]) -> None:
+        self.said += stream
+
+    def stop(self, *ranks: int) -> list[int]:
+        """Have all stop after the same step, a few steps from now; how these end."""
+        first = self.workers[ranks[0]]
+        first.until(len(first.steps) + 5)
+        self._stop.touch()
+        return [self.workers[rank].end() for rank in ranks]
+
+    def until_generation(self, rank: int, generation: int) -> None:
+        """A step of this worker was in that generation."""
+        wait(lambda: self.workers[rank].steps[-1]["generation"] >= generation, f"generation {generation}")
+
+    def state(self) -> Any:
+        (state,) = self.client.jobs()
+        return state
+
+    def _start(self, words: list[str]) -> subprocess.Popen[str]:
+        return self._popen([sys.executable, "-m", *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def _popen(self, command: list[str], **options: Any) -> subprocess.Popen[str]:
+        process = subprocess.Popen([*ends_with_us("KILL"), *command], text=True, **options)
+
+        def end() -> None:
+            process.kill()
+            process.wait()
+
+        self._stack.callback(end)
+        return process
+
+
+@contextmanager
+def job(*, timeout_s: float = PATIENCE_S, **fields: Any) -> Iterator[Job]:
+    """`fields` are those of `ControlClient.register`."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="weir-test-")))
+        TOPOLOGY.dump(folder / "fabric.yaml")
+        for host in TOPOLOGY.hosts:
+            subprocess.run(["ip", "address", "add", f"{host.address}/32", "dev", "lo"], check=True)
+        switches = []
+        for node in TOPOLOGY.switches:
+            switch = Switch(node.device_id)
+            switch.load(FABRIC_JSON.read_bytes())
+            switches.append(switch)
+        rpc = P4RuntimeServer(switches)
+        rpc.start()
+        stack.callback(rpc.stop)
+        running = Job(stack, folder, rpc.address, timeout_s, **fields)
+        try:
+            yield running
+        except Exception:
+            sys.stderr.write("".join(running.said) + "".join(map(str, running.client.jobs())))
+            raise
+
+
+def killed_worker_continue() -> dict[str, Any]:
+    with job() as running:
+        running.workers[2].until(10)
+        running.workers[2].process.kill()
+        running.until_generation(0, 2)
+        statuses = running.stop(0, 1)
+        return {"statuses": statuses, "workers": [worker.lines for worker in running.workers]}
+
+
+def stopped_worker_abort() -> dict[str, Any]:
+    with job(policy="abort") as running:
+        running.workers[2].until(10)
+        os.kill(running.workers[2].process.pid, signal.SIGSTOP)
+        statuses = [worker.end() for worker in running.workers[:2]]
+        servers = [server.wait(PATIENCE_S) for server in running.servers]
+        os.kill(running.workers[2].process.pid, signal.SIGCONT)  # it comes to itself, and is told
+        statuses.append(running.workers[2].end())
+        last = [worker.lines[-1] for worker in running.workers]
+        return {"statuses": statuses, "last": last, "servers": servers, "jobs": len(running.client.jobs())}
+
+
+def stopped_worker_wait() -> dict[str, Any]:
+    with job(policy="wait") as running:
+        running.workers[2].until(10)
+        os.kill(running.workers[2].process.pid, signal.SIGSTOP)
+        wait(lambda: "silent" in running.state().waiting_for, "the job to wait for the silent one")
+        said = running.state().waiting_for
+        os.kill(running.workers[2].process.pid, signal.SIGCONT)
+        running.until_generation(0, 2)
+        statuses = running.stop(0, 1, 2)
+        return {"statuses": statuses, "workers": [worker.lines for worker in running.workers], "said": said}
+
+
+def killed_server() -> dict[str, Any]:
+    with job(spares=[SPARE]) as running:
+        running.workers[0].until(10)
+        running.servers[0].kill()
+        running.until_generation(0, 2)
+        statuses = running.stop(0, 1, 2)
+        return {"statuses": statuses, "workers": [worker.lines for worker in running.workers]}
+
+
+def restarted_controller() -> dict[str, Any]:
+    with job() as running:
+        running.workers[0].until(10)
+        running.controller.kill()
+        running.controller.wait()
+        running.workers[0].until(len(running.workers[0].steps) + 20)  # nobody needs a controller meanwhile
+        running.start_controller()
+        wait(lambda: all(host.attending for host in running.state().hosts), "all to come back")
+        generation = running.state().generation
+        after_restart = len(running.workers[0].steps)
+        running.workers[2].process.kill()  # and it rules again: the others go on without this one
+        running.until_generation(0, 2)
+        statuses = running.stop(0, 1)
+        return {
+            "statuses": statuses,
+            "workers": [worker.lines for worker in running.workers],
+            "generation": generation,
+            "after_restart": after_restart,
+        }
+
+
+SCENARIOS: Final = {
+    each.__name__: each
+    for each in (killed_worker_continue, stopped_worker_abort, stopped_worker_wait, killed_server, restarted_controller)
+}
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(SCENARIOS[sys.argv[1]]()) + "\n")

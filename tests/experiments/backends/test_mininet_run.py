@@ -1,0 +1,147 @@
+"""A run in Mininet: real processes, sockets and switches give every step the bits that the virtual fabric gives it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from rich.console import Console
+
+from weir.experiments.config import RunConfig
+from weir.experiments.errors import ExperimentError
+from weir.experiments.records import report
+from weir.experiments.records.record import RunRecord
+from weir.experiments.run import execute
+from weir.tests.own_network import IN_ITS_OWN_NETWORK
+from weir.tests.paths import ROOT
+from weir.tests.topologies.mininet.test_mininet import WITHOUT_OBSTACLE, processes_with, started
+from weir.topologies import leaf_spine
+from weir.topologies.mininet.fabric import SwitchKind, obstacle
+
+WEIR = [*IN_ITS_OWN_NETWORK, "-c", "from weir.experiments.commands.main import main; main()"]
+
+RUN: dict[str, Any] = {
+    "name": "short",
+    "fabric": "fabric.yaml",
+    "job": {"workers": ["h1", "h2", "h3"], "server": "h4", "window": 8, "slots": 16},
+    "training": {"hidden": 32, "steps": 4},
+    "background": [{"source": "h4", "destination": "h1", "rate": "50Mbit", "stop": "21ms"}],
+    "control": {"warm_up": "10ms"},
+    "strategies": ["agg"],
+}
+
+
+@pytest.fixture
+def run_file(tmp_path: Path) -> Path:
+    leaf_spine(2, 1, 2, rate_bps=100_000_000).dump(tmp_path / "fabric.yaml")
+    path = tmp_path / "run.yaml"
+    path.write_text(yaml.safe_dump(RUN))
+    return path
+
+
+@pytest.mark.parametrize("kind", WITHOUT_OBSTACLE)
+def test_sums_and_weights_are_the_virtual_fabrics_bit_for_bit(kind: SwitchKind, run_file: Path) -> None:
+    command = [*WEIR, "run", str(run_file), "--fabric", "mininet", "--switch", kind, "--json"]
+    done = subprocess.run(
+        [*command, "--out", str(run_file.parent / "runs")],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr
+    values = json.loads(done.stdout)
+    record = RunRecord.load(Path(values.pop("folder")))
+    assert record.model_dump(mode="json") == values
+    (virtual,), (real,) = record.results, record.mininet
+    assert len(real.sums) == 4
+    assert (real.sums, real.weights) == (virtual.sums, virtual.weights)
+    assert real.weights == record.reference_weights
+    assert (real.strategy, real.switch, real.accuracy) == ("agg", kind, virtual.accuracy)
+    assert any("background traffic is scaled to" in note for note in real.notes)
+    holds, text = report.mininet_claims(record)[0]
+    assert holds
+    assert f"in Mininet with {kind} switches" in text
+    wrong = real.model_copy(update={"sums": [*real.sums[:-1], real.sums[0]]})
+    assert not report.mininet_claims(record.model_copy(update={"mininet": [wrong]}))[0][0]
+
+
+@pytest.mark.skipif(obstacle() is not None, reason=f"Mininet: {obstacle()}")
+@pytest.mark.parametrize(
+    ("job", "strategies", "roots"),
+    [
+        ({"workers": ["h1", "h2", "h3"]}, ["agg"], [{"s1", "s2", "s3"}]),
+        ({"workers": ["h1", "h3"], "servers": ["h2", "h4"]}, ["ps", "agg"], [{"h2"}, {"h4"}]),
+    ],
+    ids=["switch", "servers"],
+)
+def test_other_roots_than_one_server_give_the_same_bits(
+    job: dict[str, Any], strategies: list[str], roots: list[set[str]], run_file: Path
+) -> None:
+    job = {**job, "window": 8, "slots": 16}
+    run_file.write_text(yaml.safe_dump({**RUN, "job": job, "background": [], "strategies": strategies}))
+    command = [*WEIR, "run", str(run_file), "--fabric", "mininet", "--out", str(run_file.parent / "runs"), "--json"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=240)
+    assert done.returncode == 0, done.stderr
+    record = RunRecord.load(Path(json.loads(done.stdout)["folder"]))
+    assert [real.strategy for real in record.mininet] == strategies
+    for virtual, real in zip(record.results, record.mininet, strict=True):
+        assert len(real.sums) == 4
+        assert (real.sums, real.weights) == (virtual.sums, virtual.weights)
+        assert real.weights == record.reference_weights
+        for result in (virtual, real):
+            for tree, possible in zip(result.trees, roots, strict=True):
+                (root,) = set(tree.values()) - tree.keys()
+                assert root in possible
+                assert set(job["workers"]) <= tree.keys()
+
+
+@pytest.mark.skipif(obstacle() is not None, reason=f"Mininet: {obstacle()}")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_run_and_leaves_nothing(number: signal.Signals, run_file: Path) -> None:
+    """A terminal sends Ctrl-C's SIGINT to the whole group; the job's processes are not to complain of it."""
+    run_file.write_text(yaml.safe_dump({**RUN, "training": {"hidden": 4, "steps": 100_000}, "strategies": ["ps"]}))
+    mark = f"WEIR_TEST_MARK={run_file.parent}"
+    code = (
+        "import asyncio, sys; from pathlib import Path; from weir.experiments.config import RunConfig;"
+        "from weir.experiments.backends.mininet import run_in_mininet;"
+        "from weir.experiments.records.record import StrategyResult;"
+        "from weir.topologies.mininet.fabric import MininetFabric;"
+        "config = RunConfig.load(Path(sys.argv[1]));"
+        "virtual = StrategyResult.model_construct(strategy='ps', iteration_ns=[1] * config.training.steps)\n"
+        "with MininetFabric(config.topology) as fabric:\n"
+        "    asyncio.run(run_in_mininet(config, virtual, fabric, 1, lambda steps: print(steps, flush=True)))"
+    )
+    with started([*IN_ITS_OWN_NETWORK, "-c", code, str(run_file)], run_file.parent) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        if not any(int(line) for line in process.stdout):  # the workers have completed a step
+            raise AssertionError(process.stderr.read())
+        assert sum("weir.experiments.backends.worker_process" in command for command in processes_with(mark)) == 3
+        os.killpg(process.pid, number)
+        _, complaints = process.communicate(timeout=120)
+    assert process.returncode == (128 + number if number == signal.SIGTERM else -number), complaints
+    assert "traffic_process" not in complaints
+    assert "never retrieved" not in complaints
+    deadline = time.monotonic() + 60
+    while processes_with(mark) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert processes_with(mark) == []
+
+
+def test_without_root_it_says_so_before_it_begins(
+    run_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    config = RunConfig.load(run_file)
+    with pytest.raises(ExperimentError, match="--fabric mininet: Mininet needs root"):
+        execute(config, tmp_path / "runs", Console(quiet=True), SwitchKind.WEIR)
+    assert not (tmp_path / "runs").exists()

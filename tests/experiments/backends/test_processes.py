@@ -1,0 +1,96 @@
+"""Real processes that die, hang and come back: survivors have equal sums, and who cannot go on is told why."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+import pytest
+
+from weir.tests.experiments.backends.process_rig import SCENARIOS, WORKERS
+from weir.tests.experiments.backends.summing_worker import value
+from weir.tests.own_network import play
+
+OBSTACLE = (
+    "a network namespace needs root"
+    if os.geteuid() != 0
+    else "the command ip is not on PATH"
+    if shutil.which("ip") is None
+    else None
+)
+pytestmark = pytest.mark.skipif(OBSTACLE is not None, reason=f"processes in a network of their own: {OBSTACLE}")
+
+ALL = range(len(WORKERS))
+
+
+@pytest.fixture(scope="module")
+def scenarios() -> Iterator[dict[str, Future[dict[str, Any]]]]:
+    """They wait for leases most of the time, so two run at once."""
+
+    scenario = partial(play, "weir.tests.experiments.backends.process_rig", timeout_s=280)
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        yield {name: pool.submit(scenario, name) for name in SCENARIOS}
+
+
+def check_steps(workers: list[list[dict[str, Any]]], *, lost: int | None = None) -> list[int]:
+    """The survivors have the same bits in every step, and each chunk is the sum of all or of the survivors; generations
+    by step.
+    """
+    survivors = [lines for rank, lines in enumerate(workers) if rank != lost]
+    for step, lines in enumerate(zip(*survivors, strict=True)):
+        assert {line["step"] for line in lines} == {step}
+        assert len({line["digest"] for line in lines}) == 1
+        whole = sum(value(rank, step) for rank in ALL)
+        left = sum(value(rank, step) for rank in ALL if rank != lost)
+        assert set(lines[0]["sums"]) <= {whole, left}
+        assert set(lines[0]["weights"]) <= {len(ALL), len(survivors)} or step == len(survivors[0]) - 1
+    if lost is not None:
+        before = workers[lost]
+        assert [line["digest"] for line in before] == [line["digest"] for line in survivors[0][: len(before)]]
+        assert survivors[0][-1]["sums"] == [sum(value(rank, len(survivors[0]) - 1) for rank in ALL if rank != lost)]
+    return [line["generation"] for line in survivors[0]]
+
+
+def test_the_others_go_on_without_a_worker_that_was_killed(scenarios: dict[str, Future[dict[str, Any]]]) -> None:
+    seen = scenarios["killed_worker_continue"].result()
+    assert seen["statuses"] == [0, 0]
+    generations = check_steps(seen["workers"], lost=2)
+    assert (generations[0], generations[-1]) == (1, 2)
+
+
+def test_everyone_is_told_when_a_worker_that_hangs_ends_the_job(scenarios: dict[str, Future[dict[str, Any]]]) -> None:
+    seen = scenarios["stopped_worker_abort"].result()
+    assert seen["statuses"] == [3, 3, 3]
+    for last in seen["last"]:
+        assert last["error"] == "AllreduceAborted"
+        assert "h3 was silent for 2 s, and the job's policy is to abort" in last["text"]
+    assert seen["servers"] == [1]
+    assert seen["jobs"] == 0
+
+
+def test_a_job_waits_for_a_worker_that_hangs_and_says_so(scenarios: dict[str, Future[dict[str, Any]]]) -> None:
+    seen = scenarios["stopped_worker_wait"].result()
+    assert "waits for h3 (rank 2), silent for" in seen["said"]
+    assert seen["statuses"] == [0, 0, 0]
+    generations = check_steps(seen["workers"])
+    assert generations[-1] > 1
+
+
+def test_a_spare_takes_over_from_a_server_that_was_killed(scenarios: dict[str, Future[dict[str, Any]]]) -> None:
+    seen = scenarios["killed_server"].result()
+    assert seen["statuses"] == [0, 0, 0]
+    generations = check_steps(seen["workers"])
+    assert (generations[0], generations[-1]) == (1, 2)
+
+
+def test_a_controller_that_was_killed_goes_on_from_its_journal(scenarios: dict[str, Future[dict[str, Any]]]) -> None:
+    seen = scenarios["restarted_controller"].result()
+    assert seen["generation"] == 1  # nobody was disturbed
+    assert seen["statuses"] == [0, 0]
+    generations = check_steps(seen["workers"], lost=2)
+    assert set(generations[: seen["after_restart"]]) == {1}
+    assert generations[-1] == 2

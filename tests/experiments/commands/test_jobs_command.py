@@ -1,0 +1,61 @@
+"""`weir jobs` against a running control service: register, list, end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from weir.experiments.commands.controller import switch_addresses
+from weir.experiments.errors import ExperimentError
+from weir.tests.controller.control_rig import TOPOLOGY, Bench, bench
+
+WEIR = Path(sys.executable).with_name("weir")
+
+
+async def weir(service: Bench, *words: str) -> str:
+    """What the command prints."""
+    process = await asyncio.create_subprocess_exec(
+        WEIR, "jobs", *words, "--control", service.service.address, stdout=asyncio.subprocess.PIPE
+    )
+    out, _ = await process.communicate()
+    assert process.returncode == 0
+    return out.decode()
+
+
+async def test_a_job_is_registered_listed_and_ended() -> None:
+    async with bench() as service:
+        job = json.loads(await weir(service, "register", "h1", "h2", "--server", "h3", "--policy", "wait", "--json"))
+        assert [(seat["host"], seat["rank"]) for seat in job["seats"]] == [("h1", 0), ("h2", 1), ("h3", None)]
+        host = service.host()
+        await host.say(join={"job": job["job"], "token": job["seats"][0]["token"]})
+        await host.hear("joined")
+        (listed,) = json.loads(await weir(service, "--json"))
+        attending = [(each["host"], each["rank"], each["attending"]) for each in listed.pop("hosts")]
+        assert attending == [("h1", 0, True), ("h2", 1, False), ("h3", None, False)]
+        assert listed == {
+            "job": job["job"],
+            "generation": 1,
+            "rounds": 0,
+            "slots": 64,
+            "window": 32,
+            "policy": "wait",
+            "switches": [],
+            "waiting_for": "waits for h2 (rank 1), h3 (server) to join",
+        }
+        assert "(h2)" in await weir(service)
+        await weir(service, "end", str(job["job"]), "--reason", "enough")
+        assert (await host.hear("ended")).reason == "enough"
+        assert await weir(service) == "no jobs\n"
+
+
+def test_where_the_switches_are() -> None:
+    assert switch_addresses(TOPOLOGY, ["s2=10.9.9.9:1"], 50_051) == {"s1": "127.0.0.1:50051", "s2": "10.9.9.9:1"}
+    for wrong in ("s3=127.0.0.1:1", "127.0.0.1:1"):
+        with pytest.raises(
+            ExperimentError, match=f'--switch "{wrong}" names no switch of leaf-spine; write it like s1='
+        ):
+            switch_addresses(TOPOLOGY, [wrong], 50_051)

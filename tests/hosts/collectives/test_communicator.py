@@ -1,0 +1,386 @@
+"""Collectives: what each worker gets, whatever the type, the shape, the others' calls and their deaths."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable
+from fractions import Fraction
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from weir.hosts.collectives.communicator import Communicator, Handle, wait_all
+from weir.hosts.errors import AllreduceTimeout, CallMismatch, InvalidTensor, WorkerMissing
+from weir.hosts.numerics.datatypes import DataType, narrow, widen
+from weir.hosts.numerics.tensors import reference_sum
+from weir.tests.hosts.collectives.memory_driver import MemoryJob
+
+Numbers = np.ndarray
+
+
+def communicators(workers: int, **options: Any) -> tuple[MemoryJob, list[Communicator]]:
+    job = MemoryJob(workers, **options)
+    return job, [Communicator(driver, timeout_s=1) for driver in job.drivers]
+
+
+def everywhere(workers: int, call: Callable[[Communicator], Handle], **options: Any) -> list[Any]:
+    """The results of one call at every worker."""
+    _, faces = communicators(workers, **options)
+    return wait_all([call(face) for face in faces])
+
+
+def normal(rank: int, *shape: int) -> Numbers:
+    return np.random.default_rng(rank).standard_normal(shape)
+
+
+@pytest.mark.parametrize("kind", list(DataType))
+@pytest.mark.parametrize("op", ["sum", "mean"])
+def test_sums_and_means_are_the_reference_at_every_worker(kind: DataType, op: Any) -> None:
+    values = [normal(rank, 9, 101) * 1000 for rank in range(5)]
+    arrays = [narrow(v, kind) if kind.is_float else v.astype(kind.storage) for v in values]
+    expected = reference_sum(arrays, dtype=kind.value, mean=op == "mean", weights=[1, 2, 3, 4, 5])
+    results = everywhere(
+        5, lambda c: c.allreduce_async(arrays[c.rank], op=op, weight=c.rank + 1, dtype=kind.value), seed=3
+    )
+    for result in results:
+        assert result.dtype == kind.storage
+        assert result.shape == (9, 101)
+        assert result.tobytes() == expected.tobytes()
+
+
+@given(
+    st.sampled_from(list(DataType)),
+    st.sampled_from(["max", "min"]),
+    st.integers(1, 6),
+    st.sampled_from([0, 1, 2, 3, 63, 127, 254, 255, 700]),
+    st.integers(0, 2**32 - 1),
+)
+@settings(deadline=None, max_examples=120)
+def test_largest_and_least(kind: DataType, op: Any, workers: int, size: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    wide = np.ldexp(rng.standard_normal((workers, size)), rng.integers(-10, 10, (workers, size)))
+    wide[rng.random(wide.shape) < 0.1] = rng.choice([0.0, -0.0, np.inf, -np.inf])
+    if kind.is_float:
+        values = narrow(wide, kind)
+        wide = widen(values, kind).astype(np.float64) if kind is not DataType.FLOAT64 else values
+    else:
+        limits = np.iinfo(kind.storage)
+        values = wide = rng.integers(limits.min, limits.max, wide.shape, kind.storage, endpoint=True)
+    results = everywhere(
+        workers, lambda c: c.allreduce_async(values[c.rank], op=op, dtype=kind.value, nonfinite="propagate")
+    )
+    best = wide.max(axis=0) if op == "max" else wide.min(axis=0)
+    if kind.is_float:  # NumPy does not say which zero is larger
+        zeros = np.signbit(np.where(wide == 0, wide, -1 if op == "max" else 1))
+        best = np.where(best == 0, np.where(zeros.all(axis=0) if op == "max" else zeros.any(axis=0), -0.0, 0.0), best)
+    expected = narrow(best, kind) if kind.is_float else best
+    for result in results:
+        assert result.tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("kind", [kind for kind in DataType if kind.is_float])
+@pytest.mark.parametrize("op", ["max", "min"])
+def test_a_nan_is_the_largest_and_the_least(kind: DataType, op: Any) -> None:
+    values = narrow(np.array([[1, np.nan, 3, -np.inf], [2, 1, -np.nan, 0]]), kind)
+    expected = narrow(np.array([2, np.nan, np.nan, 0] if op == "max" else [1, np.nan, np.nan, -np.inf]), kind)
+    for result in everywhere(
+        2, lambda c: c.allreduce_async(values[c.rank], op=op, dtype=kind.value, nonfinite="propagate")
+    ):
+        assert result.tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("op", ["sum", "mean", "max", "min"])
+def test_what_is_not_finite_is_refused_before_anything_is_sent(op: Any) -> None:
+    job, faces = communicators(2)
+    array = np.zeros((3, 400))
+    array[1, 7] = np.nan
+    with pytest.raises(InvalidTensor, match=r"tensor 'w': element 407 \(index \(1, 7\)\) is nan; only finite"):
+        faces[0].allreduce_async(array, op=op, name="w")
+    assert job.drivers[0].tensors == []
+
+
+def test_nan_and_infinity_reach_every_worker() -> None:
+    arrays = [np.full(1000, rank, np.float32) for rank in range(3)]
+    arrays[1][[3, 700]] = np.inf
+    arrays[2][[3, 10]] = [-np.inf, np.nan]
+    expected = np.full(1000, 3, np.float32)
+    expected[[3, 10, 700]] = [np.nan, np.nan, np.inf]
+    for result in everywhere(3, lambda c: c.allreduce_async(arrays[c.rank], nonfinite="propagate")):
+        assert result.tobytes() == expected.tobytes()
+
+
+def test_many_of_all_types_in_flight_from_the_last_to_the_first() -> None:
+    """As a backward pass starts them; they are waited for in another order again."""
+    kinds = list(DataType)
+    shapes: list[tuple[int, ...]] = [(), (0,), (3, 5), (700,), (2, 300), (1, 1, 1)]
+    layers = [(f"layer {i}.{kind.value}", shape, kind) for i, shape in enumerate(shapes) for kind in kinds]
+
+    def array(rank: int, shape: tuple[int, ...], kind: DataType) -> Numbers:
+        values = normal(rank, *shape) * 100
+        return narrow(values, kind) if kind.is_float else np.asarray(values).astype(kind.storage)
+
+    _, faces = communicators(3)
+    handles: list[dict[str, Handle]] = [{}, {}, {}]
+    for face in faces:
+        for name, shape, kind in reversed(layers):
+            handles[face.rank][name] = face.allreduce_async(array(face.rank, shape, kind), name=name, dtype=kind.value)
+            assert handles[face.rank][name].done() == (face.rank == 2)
+    for name, shape, kind in layers:
+        expected = reference_sum([array(rank, shape, kind) for rank in range(3)], dtype=kind.value)
+        for rank in range(3):
+            result = handles[rank][name].wait()
+            assert (result.tobytes(), result.shape) == (expected.tobytes(), shape)
+            assert handles[rank][name].wait() is result
+
+
+def test_a_wait_says_what_it_waits_for() -> None:
+    _, faces = communicators(2)
+    handle = faces[0].allreduce_async(np.ones(3), name="fc1.weight")
+    assert not handle.done()
+    with pytest.raises(AllreduceTimeout, match=r"'fc1.weight'"):
+        handle.wait()
+    faces[1].allreduce_async(np.ones(3), name="fc1.weight")
+    assert handle.wait().tolist() == [2, 2, 2]
+
+
+@pytest.mark.parametrize(("op", "expected"), [("sum", [0, 3, 6, 9]), ("max", [0, 1, 2, 3])])
+def test_reduce_is_for_the_root(op: Any, expected: list[int]) -> None:
+    assert everywhere(3, lambda c: c.reduce_async(np.arange(4), 1, op=op)) == [None, pytest.approx(expected), None]
+    _, faces = communicators(3)
+    with pytest.raises(InvalidTensor, match=r"tensor 't': root 3 is not a rank in 0…2"):
+        faces[0].reduce(np.arange(4), 3, name="t")
+
+
+BITS = [
+    np.array([[1.5, -0.0], [np.nan, np.inf]]),
+    np.arange(7, dtype=np.uint8),
+    np.array([True, False, True]),
+    np.array("2026-11-21", "datetime64[s]"),
+    np.array([(1, 2.5)], [("a", "u1"), ("b", "<f8")]),
+    np.zeros((0, 4), np.int16),
+    np.arange(5000, dtype=">i4").reshape(2, -1)[:, ::3],
+    np.array([1 + 2j, 3]),
+]
+
+
+@pytest.mark.parametrize("array", BITS, ids=lambda array: str(array.dtype))
+def test_broadcast_copies_the_root_bit_by_bit(array: Numbers) -> None:
+    def broadcast(root: int, c: Communicator) -> Handle:
+        return c.broadcast_async(array if c.rank == root else np.zeros_like(array, subok=False), root)
+
+    for root in range(3):
+        for result in everywhere(3, partial(broadcast, root)):
+            assert (result.dtype, result.shape) == (array.dtype, array.shape)
+            assert result.tobytes() == array.tobytes()
+
+
+@pytest.mark.parametrize("array", BITS, ids=lambda array: str(array.dtype))
+@pytest.mark.parametrize("workers", [1, 2, 40])
+def test_all_gather_keeps_every_bit(array: Numbers, workers: int) -> None:
+    parts = []
+    for rank in range(workers):
+        data = np.frombuffer(array.tobytes(), np.uint8) ^ (0 if array.dtype == np.bool_ else rank)
+        parts.append(np.frombuffer(data.tobytes(), array.dtype).reshape(array.shape))
+    for result in everywhere(workers, lambda c: c.all_gather_async(parts[c.rank])):
+        assert (result.dtype, result.shape) == (array.dtype, (workers, *array.shape))
+        assert result.tobytes() == b"".join(part.tobytes() for part in parts)
+
+
+@given(st.integers(1, 5), st.integers(0, 1100), st.integers(0, 2**32 - 1))
+@settings(deadline=None, max_examples=60)
+def test_all_gather_of_any_size(workers: int, size: int, seed: int) -> None:
+    parts = np.random.default_rng(seed).integers(-(2**31), 2**31, (workers, size), np.int32)
+    for result in everywhere(workers, lambda c: c.all_gather_async(parts[c.rank])):
+        assert result.tolist() == parts.tolist()
+
+
+def test_objects_have_no_bytes_to_copy() -> None:
+    _, faces = communicators(2)
+    with pytest.raises(InvalidTensor, match="dtype object holds Python objects"):
+        faces[0].broadcast(np.array(["a", None]))
+
+
+def test_bytes_of_any_length_are_broadcast() -> None:
+    assert Communicator(MemoryJob(1).drivers[0]).broadcast_bytes(b"of one", 0) == b"of one"
+    assert Communicator(MemoryJob(1).drivers[0]).broadcast_bytes(b"", 0) == b""
+
+
+def test_a_barrier_waits_for_all() -> None:
+    job, faces = communicators(3)
+    for face in faces[:2]:
+        with pytest.raises(AllreduceTimeout, match="'barrier'"):
+            face.barrier()
+    faces[2].barrier()
+    assert job.rounds == 1
+    assert job.drivers[0].done(0)
+
+
+BASE: dict[str, Any] = {"array": np.ones(300, np.float32), "name": "t"}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"array": np.ones(301, np.float32)},
+        {"array": np.ones((3, 100), np.float32)},
+        {"array": np.ones(300, np.float64)},
+        {"array": np.ones(300, np.int32)},
+        {"array": np.ones(0, np.float32)},
+        {"array": np.ones(100_000, np.float32)},
+        {"name": "u"},
+        {"op": "mean"},
+        {"op": "max"},
+        {"nonfinite": "propagate"},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("workers", [2, 3, 7])
+def test_calls_that_differ_are_an_error_at_every_worker(other: dict[str, Any], workers: int) -> None:
+    job, faces = communicators(workers)
+    handles = [face.allreduce_async(**BASE) for face in faces]
+    wait_all(handles)
+    rounds = job.rounds
+    handles = [face.allreduce_async(**(BASE | other if face.rank == workers - 1 else BASE)) for face in faces]
+    assert job.rounds == rounds + 1  # no lane was summed
+    for face, handle in zip(faces, handles, strict=True):
+        assert handle.done()
+        with pytest.raises(CallMismatch, match="the workers do not make the same call here"):
+            handle.wait()
+        with pytest.raises(CallMismatch):
+            face.barrier()
+
+
+def test_collectives_are_not_taken_for_each_other() -> None:
+    array = np.ones(3, np.int32)
+    calls: list[Callable[[Communicator], Handle]] = [
+        lambda c: c.allreduce_async(array),
+        lambda c: c.broadcast_async(array),
+        lambda c: c.broadcast_async(array, 1),
+        lambda c: c.all_gather_async(array),
+    ]
+    for first in calls:
+        for second in calls:
+            _, faces = communicators(2)
+            handles = [first(faces[0]), second(faces[1])]
+            if first is second:
+                wait_all(handles)
+                continue
+            for handle in handles:
+                with pytest.raises(CallMismatch):
+                    handle.wait()
+
+
+@given(st.sampled_from(list(DataType)), st.integers(0, 30), st.integers(0, 2**32 - 1))
+@settings(deadline=None, max_examples=60)
+def test_a_lost_worker_is_in_a_number_or_not_with_all_its_limbs(kind: DataType, rounds: int, seed: int) -> None:
+    """Each chunk is the sum of all, or of the survivors; never a mixture of limbs."""
+    rng = np.random.default_rng(seed)
+    if kind.is_float:
+        values = narrow(np.ldexp(rng.integers(1, 4, (3, 3000)).astype(np.float64), -2), kind)
+    else:
+        values = rng.integers(-(2**30), 2**30, (3, 3000)).astype(kind.storage)
+    job, faces = communicators(3, seed=seed)
+    job.lost[2] = rounds
+    first, second, _ = (face.allreduce_async(values[face.rank], op="mean", dtype=kind.value) for face in faces)
+    result = first.wait()
+    assert second.wait().tobytes() == result.tobytes()
+    reduced = job.drivers[0].tensors[0].reduced()
+    everyone = reference_sum(list(values), dtype=kind.value, mean=True)
+    survivors = reference_sum(list(values[:2]), workers=3, dtype=kind.value, mean=True)
+    chunks = len(reduced.weights)
+    assert reduced.weights.tolist().count(3) == min(rounds, chunks)
+    for chunk, weight in enumerate(reduced.weights.tolist()):
+        part = slice(chunk * reduced.chunk_values, (chunk + 1) * reduced.chunk_values)
+        assert result[part].tobytes() == (everyone if weight == 3 else survivors)[part].tobytes()
+
+
+def test_broadcast_and_gather_miss_a_lost_worker() -> None:
+    array = np.arange(4000, dtype=np.int32)
+    calls: list[Callable[[Communicator], Handle]] = [
+        lambda c: c.broadcast_async(array, 2),
+        lambda c: c.all_gather_async(array),
+    ]
+    for call in calls:
+        job, faces = communicators(3)
+        handles = [call(face) for face in faces[:2]]
+        job.lost[2] = 5
+        call(faces[2])
+        messages = set()
+        for handle in handles * 2:  # who asks again is told again
+            assert handle.done()
+            with pytest.raises(WorkerMissing) as caught:
+                handle.wait()
+            messages.add(str(caught.value))
+        assert len(messages) == 1
+        assert "2" in messages.pop()
+
+
+def test_the_mean_of_weights_that_sum_to_nothing_is_an_error() -> None:
+    for handle in [face.allreduce_async(np.ones(3), op="mean", weight=0) for face in communicators(2)[1]][1:]:
+        with pytest.raises(ZeroDivisionError, match="weights sum to 0"):
+            handle.wait()
+
+
+def test_what_is_no_operation_is_named() -> None:
+    _, faces = communicators(1)
+    wrong: Any = "prod"
+    with pytest.raises(InvalidTensor, match="operation 'prod' is none; there are sum, mean, max, min"):
+        faces[0].allreduce(np.ones(3), op=wrong)
+    with pytest.raises(InvalidTensor, match="policy 'prod' is none; there are error, propagate"):
+        faces[0].allreduce(np.ones(3), nonfinite=wrong)
+
+
+def test_allreduce_many_gives_weights() -> None:
+    _, faces = communicators(1)
+    result = faces[0].allreduce_many({"a": np.ones(2, np.float32), "b": np.full((3, 1), 8.0)}, weight=4)
+    assert result["b"].mean().tolist() == [[2.0]] * 3
+    assert result["a"].weights.tolist() == [4]
+    assert Fraction(float(result["a"].array[0])) == 1
+
+
+def memory_of_a_sum(arrays: list[Numbers], dtype: str) -> tuple[float, Numbers]:
+    """The most that summing takes beside a worker's array, as a multiple of it; and the sum."""
+    _, faces = communicators(len(arrays), lead=1024, batch=256)
+    tracemalloc.start()
+    try:
+        results = wait_all([face.allreduce_async(arrays[face.rank], dtype=dtype) for face in faces])
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert all(np.array_equal(result.view(np.uint8), results[0].view(np.uint8)) for result in results[1:])
+    return peak / (len(arrays) * arrays[0].nbytes), results[0]
+
+
+@pytest.mark.parametrize("kind", list(DataType))
+def test_a_sum_takes_the_memory_of_one_copy(kind: DataType) -> None:
+    size = (16 << 20) // kind.storage.itemsize
+    arrays = [np.random.default_rng(rank).integers(0, 1 << 14, size).astype(kind.storage) for rank in range(2)]
+    copies, _ = memory_of_a_sum(arrays, kind.value)
+    assert 1 <= copies < 1.25
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("kind", "megabytes"), [(DataType.FLOAT32, 1024), (DataType.BFLOAT16, 256), (DataType.INT64, 256)]
+)
+def test_large_tensors(kind: DataType, megabytes: int) -> None:
+    """Up to a gigabyte; the reference is computed by blocks, which are whole chunks."""
+    size = (megabytes << 20) // kind.storage.itemsize
+    rng = np.random.default_rng(megabytes)
+    block = 255 * 256 * 16
+    arrays = [np.empty(size, kind.storage) for _ in range(2)]
+    for start in range(0, size, block):
+        for array in arrays:
+            part = array[start : start + block]
+            values = rng.standard_normal(len(part))
+            part[...] = narrow(values, kind) if kind.is_float else (values * 1e18).astype(kind.storage)
+    copies, result = memory_of_a_sum(arrays, kind.value)
+    assert copies < 1.05
+    for start in range(0, size, block):
+        where = slice(start, start + block)
+        expected = reference_sum([array[where] for array in arrays], dtype=kind.value)
+        assert result[where].tobytes() == expected.tobytes()

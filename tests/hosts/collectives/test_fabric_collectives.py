@@ -1,0 +1,69 @@
+"""Collectives through the compiled switch program, in a virtual fabric whose links lose frames."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from weir.hosts import CallMismatch, Communicator, reference_sum, wait_all
+from weir.hosts.numerics.datatypes import DataType, narrow
+from weir.tests.hosts.collectives.fabric_driver import FabricJob
+
+WORKERS = 4
+
+
+def communicators(loss: float, seed: int) -> list[Communicator]:
+    return [Communicator(driver) for driver in FabricJob(loss=loss, seed=seed).drivers]
+
+
+@pytest.mark.parametrize("loss", [0.0, 0.03])
+def test_all_types_and_collectives_at_once(loss: float) -> None:
+    faces = communicators(loss, seed=7)
+    rng = np.random.default_rng(7)
+    calls: list[tuple[DataType, np.ndarray, dict[str, Any]]] = []
+    for kind in DataType:
+        values = np.ldexp(rng.standard_normal((WORKERS, 1500)), rng.integers(-9, 9, (WORKERS, 1)))
+        for policy in ("error", "propagate"):
+            if policy == "propagate" and kind.is_float:
+                values[rng.random(values.shape) < 0.01] = rng.choice([np.nan, np.inf, -np.inf])
+            stored = narrow(values, kind) if kind.is_float else (np.nan_to_num(values) * 1e6).astype(kind.storage)
+            calls.append((kind, stored, {"op": str(rng.choice(["sum", "mean"])), "nonfinite": policy}))
+    handles = [
+        [
+            *(
+                face.allreduce_async(values[face.rank], name=f"{i}", dtype=kind.value, weight=face.rank + 1, **options)
+                for i, (kind, values, options) in enumerate(calls)
+            ),
+            face.all_gather_async(calls[0][1][face.rank]),
+            face.broadcast_async(calls[0][1][face.rank], 3),
+            face.allreduce_async(calls[0][1][face.rank], op="max"),
+        ]
+        for face in faces
+    ]
+    expected = [
+        reference_sum(
+            list(values),
+            dtype=kind.value,
+            weights=[1, 2, 3, 4],
+            mean=options["op"] == "mean",
+            nonfinite=options["nonfinite"],
+        )
+        for kind, values, options in calls
+    ]
+    expected += [calls[0][1], calls[0][1][3], calls[0][1].max(axis=0)]
+    for mine in handles:
+        for result, right in zip(wait_all(mine), expected, strict=True):
+            assert result.tobytes() == right.tobytes()
+
+
+def test_a_switch_tells_calls_that_differ_from_a_sum() -> None:
+    """The server is not there to see it: the workers themselves do."""
+    faces = communicators(0.02, seed=3)
+    before = [face.allreduce_async(np.full(2000, face.rank)) for face in faces]
+    odd = [face.allreduce_async(np.ones(3000 if face.rank == 2 else 400)) for face in faces]
+    assert [result.tolist() for result in wait_all(before)] == [[6] * 2000] * WORKERS
+    for handle in odd:
+        with pytest.raises(CallMismatch):
+            handle.wait()

@@ -1,0 +1,76 @@
+"""Several jobs that share every tensor: the same bits as one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from weir.hosts.collectives.communicator import Communicator, wait_all
+from weir.hosts.collectives.sharding import ShardedDriver
+from weir.hosts.errors import AllreduceTimeout, CallMismatch, InvalidPlan
+from weir.hosts.numerics.datatypes import DataType, narrow
+from weir.hosts.numerics.tensors import reference_sum
+from weir.tests.hosts.collectives.memory_driver import MemoryJob
+
+
+def sharded(workers: int, shards: int) -> tuple[list[MemoryJob], list[Communicator]]:
+    jobs = [MemoryJob(workers, seed=shard) for shard in range(shards)]
+    drivers = [ShardedDriver([job.drivers[rank] for job in jobs]) for rank in range(workers)]
+    return jobs, [Communicator(driver, timeout_s=1) for driver in drivers]
+
+
+@pytest.mark.parametrize("kind", list(DataType))
+@pytest.mark.parametrize("shards", [1, 2, 3, 7])
+@pytest.mark.parametrize("size", [0, 1, 300, 256 * 7, 5000])
+def test_the_bits_are_those_of_one_job(kind: DataType, shards: int, size: int) -> None:
+    values = np.random.default_rng(size).standard_normal((3, size)) * 1000
+    arrays = list(narrow(values, kind) if kind.is_float else values.astype(kind.storage))
+    jobs, faces = sharded(3, shards)
+    expected = reference_sum(arrays, dtype=kind.value)
+    handles = [face.allreduce_async(arrays[face.rank], dtype=kind.value) for face in faces]
+    assert all(handle.done() for handle in handles)
+    assert [result.tobytes() for result in wait_all(handles)] == [expected.tobytes()] * 3
+    if size == 256 * 7 and kind is DataType.FLOAT32:
+        assert max(job.rounds for job in jobs) - min(job.rounds for job in jobs) <= 2  # all have a part of it
+
+
+def test_all_collectives_go_over_shards() -> None:
+    _, faces = sharded(3, 2)
+    calls: list[Any] = [
+        lambda c: c.all_gather_async(np.full(700, c.rank)),
+        lambda c: c.broadcast_async(np.full(700, c.rank), 1),
+        lambda c: c.allreduce_async(np.full(700, c.rank), op="max"),
+        lambda c: c.allreduce_async(np.full(700, c.rank), op="mean"),
+    ]
+    gathered, copied, largest, mean = (wait_all([call(face) for face in faces]) for call in calls)
+    for rank in range(3):
+        assert gathered[rank].tolist() == [[other] * 700 for other in range(3)]
+        assert copied[rank].tolist() == mean[rank].tolist() == [1] * 700
+        assert largest[rank].tolist() == [2] * 700
+
+
+def test_a_shard_that_is_missing_is_waited_for_again() -> None:
+    jobs, faces = sharded(2, 2)
+    handle = faces[0].allreduce_async(np.ones(600), name="fc1.weight")
+    with pytest.raises(AllreduceTimeout, match=r"'fc1.weight'"):
+        handle.wait()
+    faces[1].allreduce_async(np.ones(600), name="fc1.weight")
+    assert handle.wait().tolist() == [2] * 600
+    assert all(job.rounds for job in jobs)
+
+
+def test_calls_that_differ_are_told_by_every_shard() -> None:
+    _, faces = sharded(2, 3)
+    handles = [face.allreduce_async(np.ones(1000 + face.rank)) for face in faces]
+    for handle in handles:
+        with pytest.raises(CallMismatch):
+            handle.wait()
+
+
+def test_shards_of_other_workers_are_refused() -> None:
+    with pytest.raises(InvalidPlan, match="shard 1: worker 1 of 2 is not worker 0 of 2, which it is in shard 0"):
+        ShardedDriver([MemoryJob(2).drivers[0], MemoryJob(2).drivers[1]])
+    with pytest.raises(InvalidPlan, match="at least 1 job"):
+        ShardedDriver([])

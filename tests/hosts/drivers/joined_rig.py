@@ -1,0 +1,154 @@
+"""Jobs that hosts join at a real control service, and sum over sockets: all in one process.
+
+The hosts' addresses are on the loopback interface of a network namespace of its own, and the switches keep what they
+are written: jobs are summed by their server. `python -m weir.tests.hosts.drivers.joined_rig SCENARIO` prints JSON.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+
+import numpy as np
+
+from weir.hosts import ControlClient, HostError, Membership, UdpHost, join
+from weir.hosts.collectives.groups import new_groups
+from weir.hosts.drivers.client import serve
+from weir.hosts.drivers.control_groups import ControlGroups
+from weir.tests.controller.control_rig import TOPOLOGY, bench
+
+WORKERS: Final = ("h1", "h2", "h3")
+SERVER: Final = "h4"
+GROUPS: Final = [[0, 1], [2, 1], [0, 2], [2, 0, 1], [1]]
+REFUSED: Final = 2
+"""The rank whose tensor has a NaN."""
+
+
+class Service:
+    """The control service at an address, and the host of all its jobs' servers."""
+
+    def __init__(self, control: str) -> None:
+        self.control = control
+        self.failures: list[str] = []
+        """Of servers."""
+        self._server = UdpHost(int(TOPOLOGY.host(SERVER).address))
+        self._serving: list[threading.Thread] = []
+
+    def register(self, **fields: Any) -> tuple[int, list[str]]:
+        """A job of all workers, whose server runs: its number, and the workers' tokens by rank."""
+        with ControlClient(self.control) as client:
+            registration = client.register(WORKERS, SERVER, **fields)
+        *workers, server = registration.seats
+        self.serve(registration.job, server.token)
+        return registration.job, [seat.token for seat in workers]
+
+    def serve(self, job: int, token: str) -> None:
+        def run() -> None:
+            try:
+                serve(self.control, job, token, host=self._server)
+            except HostError as error:
+                self.failures.append(str(error))
+
+        thread = threading.Thread(target=run, daemon=True)
+        self._serving.append(thread)
+        thread.start()
+
+    def end(self) -> int:
+        """Wait until no server runs; how many jobs there are."""
+        for thread in self._serving:
+            thread.join()
+        self._server.close()
+        with ControlClient(self.control) as client:
+            return len(client.jobs())
+
+
+def at_each(work: Callable[[int], Any]) -> list[Any]:
+    """What it returns for each rank, at once."""
+    with ThreadPoolExecutor(len(WORKERS)) as pool:
+        return list(pool.map(work, range(len(WORKERS))))
+
+
+def groups(service: Service) -> Any:
+    """Groups of a job, whose members gather in them, and then all sum."""
+    job, tokens = service.register()
+
+    def work(rank: int) -> Any:
+        with (
+            Membership(service.control, job, tokens[rank]) as world,
+            ControlGroups(
+                service.control, world, WORKERS, server=SERVER, start_server=service.serve, slots=8
+            ) as registrar,
+        ):
+            members = [group for group in new_groups(world.communicator, GROUPS, registrar) if group is not None]
+            handles = [group.all_gather_async(np.array([rank, group.rank])) for group in reversed(members)]
+            gathered = [handle.wait().tolist() for handle in reversed(handles)]
+            total = world.communicator.allreduce(np.full(3000, float(rank)), op="mean")
+        return gathered, np.unique(total).tolist()
+
+    return at_each(work)
+
+
+def groups_that_cannot_be(service: Service) -> Any:
+    """The second of them has a worker on a host that is not there: what each worker is told, and how many jobs there
+    are then.
+    """
+    job, tokens = service.register()
+    hosts = (*WORKERS[:2], "h9")
+
+    def work(rank: int) -> Any:
+        with (
+            Membership(service.control, job, tokens[rank]) as world,
+            ControlGroups(service.control, world, hosts, server=SERVER, start_server=service.serve) as registrar,
+        ):
+            try:
+                new_groups(world.communicator, [[0, 1], [0, 2]], registrar)
+            except HostError as error:
+                with ControlClient(service.control) as client:
+                    jobs = len(client.jobs())
+                world.communicator.barrier()  # nobody leaves before all have seen that
+                return str(error), jobs
+
+    return at_each(work)
+
+
+def refused_tensor(service: Service) -> Any:
+    """One worker's second tensor has a NaN, under each policy: what the second call of each worker comes to."""
+
+    def under(policy: str) -> Any:
+        job, tokens = service.register(policy=policy)
+
+        def work(rank: int) -> Any:
+            try:
+                with join(service.control, job, tokens[rank]) as communicator:
+                    communicator.allreduce(np.ones(300), name="first")
+                    array = np.full(300, 10.0**rank)
+                    array[7] = np.nan if rank == REFUSED else 0
+                    return np.unique(communicator.allreduce(array, name="second")).tolist()
+            except HostError as error:
+                return type(error).__name__, str(error)
+
+        return at_each(work)
+
+    return {policy: under(policy) for policy in ("continue", "abort", "wait")}
+
+
+SCENARIOS: Final = {each.__name__: each for each in (groups, groups_that_cannot_be, refused_tensor)}
+
+
+async def main(scenario: str) -> dict[str, Any]:
+    for host in TOPOLOGY.hosts:
+        subprocess.run(["ip", "address", "add", f"{host.address}/32", "dev", "lo"], check=True)
+    async with bench() as running:  # without leases: nobody is lost by being silent
+        service = Service(running.service.address)
+        results = await asyncio.to_thread(SCENARIOS[scenario], service)
+        return {"results": results, "jobs": await asyncio.to_thread(service.end), "failures": service.failures}
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(asyncio.run(main(sys.argv[1]))) + "\n")

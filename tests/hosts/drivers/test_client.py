@@ -1,0 +1,388 @@
+"""Joining a job: what a worker does as its controller says, and what it does without one."""
+
+from __future__ import annotations
+
+import io
+import os
+import queue
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, suppress
+from dataclasses import replace
+from ipaddress import IPv4Address
+from typing import Any, Final
+
+import grpc
+import numpy as np
+import pytest
+
+from weir.hosts import (
+    AllreduceAborted,
+    AllreduceTimeout,
+    ControlClient,
+    ControlRefused,
+    EndpointClosed,
+    InvalidPlan,
+    JoinRefused,
+    JoinTimeout,
+    Membership,
+    ParameterServerCore,
+    UdpEndpoint,
+    UdpHost,
+    WorkerOptions,
+    join,
+    serve,
+)
+from weir.hosts.drivers import agent
+from weir.hosts.drivers.control_groups import ControlGroups
+from weir.hosts.drivers.membership_stream import Attendance
+from weir.wire import control_pb2 as pb
+from weir.wire.control import Abort, Child, Held, Pause, Resume, ServerPlan, WorkerPlan
+from weir.wire.control_messages import SERVICE, from_host, read_held, to_host
+
+WORKER, SERVER = int(IPv4Address("127.0.11.1")), int(IPv4Address("127.0.11.2"))
+PORT: Final = 30_000 + os.getpid() % 2_000
+PLAN: Final = WorkerPlan(job=7, generation=1, rank=0, workers=1, aggregator=SERVER, child_bit=1, slots=16, window=8)
+SERVER_PLAN: Final = ServerPlan(job=7, generation=1, slots=16, children=(Child(1, WORKER),), workers=1)
+PATIENT: Final = WorkerOptions(initial_timeout_ns=50_000_000, least_timeout_ns=5_000_000)
+JOINED: Final = pb.ToHost(joined=pb.Joined(host="h1", address=WORKER, heartbeat_ns=20_000_000))
+SPARE_JOINED: Final = pb.ToHost(joined=pb.Joined(host="h5", address=SERVER, heartbeat_ns=10_000_000, spare=True))
+ANSWER_S: Final = 20.0
+HERE: Final[dict[str, Any]] = {"port": PORT, "options": PATIENT}
+
+
+class Stand:
+    """One stream at the controller's side, by turns: what the host says is heard, and it is told."""
+
+    def __init__(self, requests: Iterator[pb.FromHost]) -> None:
+        self._said: queue.SimpleQueue[pb.FromHost] = queue.SimpleQueue()
+        self.to_tell: queue.SimpleQueue[pb.ToHost | grpc.StatusCode | None] = queue.SimpleQueue()
+        threading.Thread(target=self._read, args=[requests], daemon=True).start()
+
+    def _read(self, requests: Iterator[pb.FromHost]) -> None:
+        with suppress(grpc.RpcError):
+            for message in requests:
+                self._said.put(message)
+        self.tell(None)  # as the service does: a stream that its host has ended, or broken, ends
+
+    def tell(self, *messages: pb.ToHost | grpc.StatusCode | None) -> None:
+        """A status code breaks the stream by it, None ends it."""
+        for message in messages:
+            self.to_tell.put(message)
+
+    def hear(self, content: str) -> Any:
+        """The next message of this kind; others are passed over."""
+        while (message := self._said.get(timeout=ANSWER_S)).WhichOneof("content") != content:
+            pass
+        return getattr(message, content)
+
+
+class StandIn:
+    """A control service whose every stream is handed to the test."""
+
+    def __init__(self) -> None:
+        self.stands: queue.SimpleQueue[Stand] = queue.SimpleQueue()
+        self._server = grpc.server(ThreadPoolExecutor(max_workers=8), options=[("grpc.so_reuseport", 0)])
+        handler = grpc.stream_stream_rpc_method_handler(
+            self._attend, pb.FromHost.FromString, pb.ToHost.SerializeToString
+        )
+        self._server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(SERVICE, {"Attend": handler})])
+        self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
+        self._server.start()
+
+    def _attend(self, requests: Iterator[pb.FromHost], context: grpc.ServicerContext) -> Iterator[pb.ToHost]:
+        stand = Stand(requests)
+        self.stands.put(stand)
+        while (message := stand.to_tell.get()) is not None:
+            if isinstance(message, grpc.StatusCode):
+                context.abort(message, "so the test wants it")
+            yield message
+
+    def stand(self) -> Stand:
+        """The next stream that a host opens."""
+        return self.stands.get(timeout=ANSWER_S)
+
+    def stop(self) -> None:
+        self._server.stop(None).wait()
+
+
+@pytest.fixture
+def service() -> Iterator[StandIn]:
+    stand_in = StandIn()
+    yield stand_in
+    stand_in.stop()
+
+
+@pytest.fixture
+def server() -> Iterator[UdpEndpoint]:
+    with UdpEndpoint(ParameterServerCore(SERVER_PLAN), SERVER, PORT) as endpoint:
+        yield endpoint
+
+
+def in_background(work: Callable[[], Any]) -> Future[Any]:
+    """What it returns or raises; a test that has failed does not wait for it."""
+    future: Future[Any] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:  # noqa: BLE001 (raised where the result is asked for)
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return future
+
+
+def test_a_worker_joins_sums_and_leaves(service: StandIn, server: UdpEndpoint) -> None:
+    def work() -> Any:
+        with join(service.address, 7, "secret", **HERE) as communicator:
+            return communicator.allreduce(np.arange(1000, dtype=np.float32))
+
+    total = in_background(work)
+    stand = service.stand()
+    assert stand.hear("join") == pb.Join(job=7, token="secret", generation=0)
+    stand.tell(JOINED, to_host(PLAN))
+    assert stand.hear("resumed").generation == 1
+    assert stand.hear("leave").reason == ""
+    assert stand.hear("heartbeat") == pb.Heartbeat(rounds=8, waiting=False)  # it stays for the others
+    stand.tell(pb.ToHost(ended=pb.Ended(job=7, reason="all have left")))
+    assert np.array_equal(total.result(ANSWER_S), np.arange(1000, dtype=np.float32))
+
+
+def test_a_worker_moves_to_a_new_generation(service: StandIn, server: UdpEndpoint) -> None:
+    summed, paused = threading.Event(), threading.Event()
+
+    def work() -> Any:
+        with Membership(service.address, 7, "secret", **HERE) as membership:
+            first = membership.communicator.allreduce(np.ones(300, np.float32))
+            summed.set()
+            paused.wait(ANSWER_S)
+            second = membership.communicator.allreduce(np.full(300, 2, np.float32))
+            return first[0], second[0], membership.generation
+
+    sums = in_background(work)
+    stand = service.stand()
+    stand.tell(JOINED, to_host(PLAN))
+    assert summed.wait(ANSWER_S)
+    stand.tell(to_host(Pause(7, 3)))  # of another generation: nobody's
+    stand.tell(to_host(Pause(7, 1)))
+    held = read_held(stand.hear("held"))
+    assert held.generation == 1
+    paused.set()
+    while not stand.hear("heartbeat").waiting:
+        pass
+    server.pause()
+    again = replace(SERVER_PLAN, generation=2)
+    server.resume(Resume(again))
+    resume = Resume(replace(PLAN, generation=2))
+    stand.tell(to_host(resume), to_host(resume))
+    assert [stand.hear("resumed").generation for _ in range(2)] == [2, 2]
+    stand.hear("leave")
+    stand.tell(pb.ToHost(ended=pb.Ended(job=7)))
+    assert sums.result(ANSWER_S) == (1.0, 2.0, 2)
+
+
+def test_sums_go_on_without_a_controller_and_it_is_found_again(service: StandIn, server: UdpEndpoint) -> None:
+    go_on = threading.Event()
+
+    def work() -> Any:
+        with join(service.address, 7, "secret", **HERE) as communicator:
+            first = communicator.allreduce(np.ones(300, np.float32))[0]
+            broken.wait(ANSWER_S)
+            second = communicator.allreduce(np.ones(300, np.float32))[0]
+            go_on.set()
+            return first, second
+
+    broken = threading.Event()
+    sums = in_background(work)
+    stand = service.stand()
+    stand.tell(JOINED, to_host(PLAN), grpc.StatusCode.UNAVAILABLE)
+    again = service.stand()  # it comes back, with what it knows
+    assert again.hear("join").generation == 1
+    again.tell(None)
+    once_more = service.stand()
+    broken.set()
+    assert go_on.wait(ANSWER_S)
+    once_more.tell(JOINED)
+    once_more.hear("leave")
+    once_more.tell(pb.ToHost(ended=pb.Ended(job=7)))
+    assert sums.result(ANSWER_S) == (1.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("last", "words"),
+    [
+        (to_host(Abort(7, "h4 was silent for 2 s")), "job 7 was aborted: h4 was silent for 2 s"),
+        (pb.ToHost(ended=pb.Ended(job=7, reason="out of time")), "job 7 was ended: out of time"),
+    ],
+)
+def test_whoever_waits_for_a_sum_is_told_that_the_job_is_over(service: StandIn, last: pb.ToHost, words: str) -> None:
+    def work() -> None:
+        with join(service.address, 7, "secret", **HERE) as communicator:
+            communicator.allreduce(np.ones(300, np.float32))  # nobody answers
+
+    outcome = in_background(work)
+    stand = service.stand()
+    stand.tell(JOINED, to_host(PLAN))
+    while not stand.hear("heartbeat").waiting:
+        pass
+    stand.tell(last)
+    with pytest.raises(AllreduceAborted, match=words):
+        outcome.result(ANSWER_S)
+
+
+def test_a_worker_that_fails_says_so(service: StandIn) -> None:
+    def work() -> None:
+        with join(service.address, 7, "secret", **HERE):
+            raise ZeroDivisionError("a bad learning rate")
+
+    outcome = in_background(work)
+    stand = service.stand()
+    stand.tell(JOINED, to_host(PLAN))
+    assert stand.hear("leave").reason == "ZeroDivisionError: a bad learning rate"
+    stand.tell(None)
+    with pytest.raises(ZeroDivisionError):
+        outcome.result(ANSWER_S)
+
+
+def test_a_sum_that_does_not_come_says_what_it_waits_for(service: StandIn) -> None:
+    def work() -> None:
+        with Membership(service.address, 7, "secret", **HERE) as membership:
+            handle = membership.communicator.allreduce_async(np.ones(300, np.float32))
+            changed = membership.worker.endpoint.changed
+            with changed:
+                assert changed.wait_for(lambda: membership.counters.sent, ANSWER_S)
+            handle.wait(0.0)
+
+    outcome = in_background(work)
+    service.stand().tell(JOINED, to_host(PLAN))
+    with pytest.raises(AllreduceTimeout, match=f"no sum after 0 s: .* waits for round 0 from {IPv4Address(SERVER)}"):
+        outcome.result(ANSWER_S)
+
+
+def attendance(service: StandIn) -> Attendance:
+    """Of a server that was not told its plan yet."""
+    return Attendance(
+        service.address,
+        7,
+        "secret",
+        lambda plan, address: UdpEndpoint(ParameterServerCore(SERVER_PLAN), address, PORT),
+        lambda endpoint: pb.Heartbeat(),
+    )
+
+
+def until(attending: Attendance, words: str) -> None:
+    with attending.changed:
+        assert attending.changed.wait_for(lambda: words in attending.state(), ANSWER_S)
+
+
+def test_joining_says_what_it_waits_for(service: StandIn) -> None:
+    with closing(attendance(service)) as joining:
+        service.stand().tell(JOINED, pb.ToHost(waiting=pb.Waiting(reason="waits for h2 (rank 1) to join")))
+        until(joining, "waits for h2")
+        with pytest.raises(JoinTimeout, match=r"job 7: no plan after 0 s: waits for h2 \(rank 1\) to join"):
+            joining.wait_begun(0.0)
+        service.stop()
+        until(joining, "no controller")
+        with pytest.raises(JoinTimeout, match=f"no plan after 0 s: no controller at {service.address}: "):
+            joining.wait_begun(0.0)
+
+
+@pytest.mark.parametrize("code", [grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.NOT_FOUND])
+def test_who_is_refused_does_not_ask_again(service: StandIn, code: grpc.StatusCode) -> None:
+    refused = in_background(lambda: serve(service.address, 7, "wrong", port=PORT))
+    service.stand().tell(code)
+    with pytest.raises(JoinRefused, match="so the test wants it"):
+        refused.result(ANSWER_S)
+
+
+def test_a_seat_of_the_other_kind(service: StandIn) -> None:
+    worker = in_background(lambda: Membership(service.address, 7, "secret", **HERE).__enter__())
+    service.stand().tell(JOINED, to_host(SERVER_PLAN))
+    with pytest.raises(JoinRefused, match="the token is the parameter server's, not a worker's"):
+        worker.result(ANSWER_S)
+    server = in_background(lambda: serve(service.address, 7, "secret", port=PORT))
+    service.stand().tell(JOINED, to_host(PLAN))
+    with pytest.raises(JoinRefused, match="the token is a worker's, not the parameter server's"):
+        server.result(ANSWER_S)
+
+
+def test_a_spare_server_lives_and_waits_for_its_turn(service: StandIn) -> None:
+    spare = in_background(lambda: serve(service.address, 7, "secret", port=PORT))
+    stand = service.stand()
+    stand.tell(SPARE_JOINED)
+    for _ in range(20):
+        assert stand.hear("heartbeat") == pb.Heartbeat()
+    stand.tell(to_host(replace(SERVER_PLAN, generation=2, first_round=40)))
+    assert stand.hear("resumed").generation == 2
+    stand.tell(to_host(Pause(7, 2)))
+    assert stand.hear("held") == from_host(Held(2, 40)).held
+    stand.tell(pb.ToHost(ended=pb.Ended(job=7)))
+    spare.result(ANSWER_S)
+
+
+def test_a_spare_server_has_all_the_time_to_begin(service: StandIn) -> None:
+    with closing(attendance(service)) as spare:
+        stand = service.stand()
+        stand.tell(SPARE_JOINED)
+        stand.hear("heartbeat")  # it knows that it is one
+        begun = in_background(lambda: spare.wait_begun(0.0))
+        stand.tell(to_host(SERVER_PLAN))
+        assert begun.result(ANSWER_S) is spare.endpoint
+
+
+def test_a_server_whose_socket_is_gone_says_so_and_ends(service: StandIn) -> None:
+    with UdpHost(SERVER, PORT) as host:
+        serving = in_background(lambda: serve(service.address, 7, "secret", host=host))
+        stand = service.stand()
+        stand.tell(pb.ToHost(joined=pb.Joined(host="h2", address=SERVER, heartbeat_ns=10_000_000)))
+        stand.tell(to_host(SERVER_PLAN))
+        assert stand.hear("resumed").generation == 1
+    gone = rf"udp {IPv4Address(SERVER)} is closed"
+    assert stand.hear("leave").reason == gone
+    with pytest.raises(EndpointClosed, match=gone):
+        serving.result(ANSWER_S)
+
+
+@pytest.mark.parametrize(
+    ("words", "token", "says"),
+    [
+        (["nowhere", "7"], "x", 'control service: "nowhere" is no address; write it like 127.0.0.1:9561'),
+        (["127.0.0.1:1", "-3"], "x", "job -3 is none; a job's number is in 1…65535"),
+        (["127.0.0.1:1", "7"], "", "standard input has no token; registering the job gave one for its server"),
+        (["127.0.0.1:1", "7", "--timeout", "0"], "x", "job 7: no plan after 0 s: "),
+    ],
+)
+def test_a_server_process_says_what_is_wrong(
+    words: list[str], token: str, says: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(token))
+    with pytest.raises(SystemExit) as ended:
+        sys.exit(agent.main(words))
+    assert ended.value.code in (1, 2)
+    assert says in capsys.readouterr().err
+
+
+def test_addresses_and_policies_that_are_none() -> None:
+    with pytest.raises(ControlRefused, match='"nowhere" is no address'):
+        ControlClient("nowhere")
+    with pytest.raises(ControlRefused, match='"nowhere" is no address'), join("nowhere", 7, "secret"):
+        pass
+    with (
+        ControlClient("127.0.0.1:1") as client,
+        pytest.raises(ControlRefused, match='policy "hope" is none; there are continue, wait, abort'),
+    ):
+        client.register(["h1"], policy="hope")
+    with (
+        ControlClient("127.0.0.1:1") as client,
+        pytest.raises(ControlRefused, match=r"no controller at 127\.0\.0\.1:1"),
+    ):
+        client.jobs()
+
+
+def test_a_server_that_nobody_starts_is_refused() -> None:
+    world = Membership("127.0.0.1:1", 7, "secret")
+    with pytest.raises(InvalidPlan, match="groups: server 'h4' and start_server None; give both, or neither"):
+        ControlGroups("127.0.0.1:1", world, ["h1"], server="h4")

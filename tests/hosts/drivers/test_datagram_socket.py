@@ -1,0 +1,132 @@
+"""Whole batches through a real socket: what is taken apart by size, what is lost, what is an error."""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import socket
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from weir.hosts.drivers.datagram_socket import BATCH, DatagramSocket
+from weir.wire.aggregation import HEADER_BYTES, MESSAGE_BYTES
+from weir.wire.frames import Datagrams
+
+HERE, THERE, NOBODY = 0x7F00_0E01, 0x7F00_0E02, 0x7F00_0E03
+PORT = 20_000 + os.getpid() % 10_000
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[DatagramSocket, DatagramSocket]]:
+    here, there = DatagramSocket(HERE, PORT), DatagramSocket(THERE, PORT)
+    yield here, there
+    here.close()
+    there.close()
+
+
+def rows(count: int, size: int, seed: int = 1) -> NDArray[np.uint8]:
+    return np.random.default_rng(seed).integers(0, 256, (count, size), np.uint8)
+
+
+def to(address: int, payload: NDArray[np.uint8]) -> Datagrams:
+    return Datagrams(np.full(len(payload), address, np.uint32), payload)
+
+
+def all_received(receiver: DatagramSocket, count: int) -> list[tuple[int, bytes]]:
+    """(source, payload) in order, once `count` have come."""
+    taken: list[tuple[int, bytes]] = []
+    while len(taken) < count:
+        assert select.select([receiver], [], [], 10)[0], f"{len(taken)} of {count} came"
+        for datagrams in receiver.receive():
+            taken += zip(datagrams.addresses.tolist(), (row.tobytes() for row in datagrams.payload), strict=True)
+    return taken
+
+
+def test_batches_larger_than_a_system_call_arrive_whole_and_in_order(
+    pair: tuple[DatagramSocket, DatagramSocket],
+) -> None:
+    here, there = pair
+    payload = rows(BATCH + 100, MESSAGE_BYTES)
+    here.send(to(THERE, payload))
+    assert all_received(there, len(payload)) == [(HERE, row.tobytes()) for row in payload]
+    assert there.receive() == []
+
+
+def test_rows_of_a_larger_array_are_sent_as_they_are(pair: tuple[DatagramSocket, DatagramSocket]) -> None:
+    here, there = pair
+    payload = rows(9, MESSAGE_BYTES)
+    here.send(to(THERE, payload[::2, :HEADER_BYTES]))
+    assert all_received(there, 5) == [(HERE, row[:HEADER_BYTES].tobytes()) for row in payload[::2]]
+
+
+def test_what_arrives_together_is_given_by_size_in_the_order_of_the_first(
+    pair: tuple[DatagramSocket, DatagramSocket],
+) -> None:
+    here, there = pair
+    sizes = (MESSAGE_BYTES, HEADER_BYTES, MESSAGE_BYTES, 0, MESSAGE_BYTES + 400)
+    for seed, size in enumerate(sizes):
+        here.send(to(THERE, rows(1, size, seed)))
+    batches: list[tuple[int, int]] = []
+    while sum(count for count, _ in batches) < len(sizes):
+        assert select.select([there], [], [], 10)[0]
+        batches += [(len(batch), batch.payload.shape[1]) for batch in there.receive()]
+    # what is too long for any message shows by its size
+    assert batches == [(2, MESSAGE_BYTES), (1, HEADER_BYTES), (1, 0), (1, MESSAGE_BYTES + 4)]
+
+
+def test_a_batch_has_a_destination_for_each_row(pair: tuple[DatagramSocket, DatagramSocket]) -> None:
+    here, there = pair
+    payload = rows(4, HEADER_BYTES)
+    here.send(Datagrams(np.array([THERE, HERE, THERE, HERE], np.uint32), payload))
+    assert all_received(there, 2) == [(HERE, payload[0].tobytes()), (HERE, payload[2].tobytes())]
+    assert all_received(here, 2) == [(HERE, payload[1].tobytes()), (HERE, payload[3].tobytes())]
+
+
+def test_a_closed_port_costs_only_what_is_sent_there(pair: tuple[DatagramSocket, DatagramSocket]) -> None:
+    """The kernel tells of a closed port on a later call, which then sends nothing: that datagram is lost, not the
+    endpoint.
+    """
+    here, there = pair
+    for _ in range(3):
+        here.send(to(NOBODY, rows(2, HEADER_BYTES)))
+    here.receive()
+    payload = rows(5, HEADER_BYTES)
+    here.send(to(THERE, payload))
+    assert len(all_received(there, 5 - here.send_failures)) == 5 - here.send_failures
+
+
+def test_a_destination_that_cannot_be_sent_to_costs_only_what_is_sent_there(
+    pair: tuple[DatagramSocket, DatagramSocket],
+) -> None:
+    """A stranger chooses it: answers go to whatever source a question gives."""
+    here, there = pair
+    payload = rows(3, HEADER_BYTES)
+    here.send(Datagrams(np.array([THERE, 0xFFFF_FFFF, THERE], np.uint32), payload))  # broadcast without leave
+    assert all_received(there, 2) == [(HERE, payload[0].tobytes()), (HERE, payload[2].tobytes())]
+    assert here.send_failures == 1
+    assert here.last_send_failure is not None
+    assert here.last_send_failure.errno in (errno.EACCES, errno.EINVAL, errno.ENETUNREACH)
+
+
+def test_a_socket_that_is_closed_is_an_error() -> None:
+    closed = DatagramSocket(HERE, PORT)
+    closed.close()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        closed.send(to(THERE, rows(1, HEADER_BYTES)))
+
+
+def test_no_udp_checksum_is_sent() -> None:
+    """Switches change what it would cover."""
+    with_checksum = DatagramSocket(HERE, PORT)
+    assert socket.socket(fileno=os.dup(with_checksum.fileno())).getsockopt(socket.SOL_SOCKET, 11) == 1
+    with_checksum.close()
+
+
+def test_another_system_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.platform", "darwin")
+    with pytest.raises(OSError, match="need 64-bit Linux; this is darwin"):
+        DatagramSocket(HERE, PORT)

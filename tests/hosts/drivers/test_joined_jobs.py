@@ -1,0 +1,60 @@
+"""Jobs of a real control service that hosts join: real sockets, in a network namespace of their own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import Any
+
+import pytest
+
+from weir.tests.hosts.drivers.joined_rig import GROUPS, REFUSED
+from weir.tests.own_network import play
+
+pytestmark = [
+    pytest.mark.skipif(os.geteuid() != 0, reason="a network namespace needs root"),
+    pytest.mark.skipif(shutil.which("ip") is None, reason="the command ip is not on PATH"),
+]
+
+
+def played(scenario: str) -> dict[str, Any]:
+    said: dict[str, Any] = play("weir.tests.hosts.drivers.joined_rig", scenario)
+    assert said["jobs"] == 0
+    return said
+
+
+def test_groups_of_a_job() -> None:
+    said = played("groups")
+    assert said["failures"] == []
+    for rank, (gathered, mean) in enumerate(said["results"]):
+        assert gathered == [[[member, i] for i, member in enumerate(ranks)] for ranks in GROUPS if rank in ranks]
+        assert mean == [1]
+
+
+def test_where_one_group_cannot_be_there_is_none() -> None:
+    for error, jobs in played("groups_that_cannot_be")["results"]:
+        assert "no groups [[0, 1], [0, 2]]: " in error
+        assert 'no host "h9"' in error
+        assert jobs == 1  # the world's own
+
+
+def test_a_tensor_that_one_worker_refuses_is_told_to_the_others_or_summed_without_it() -> None:
+    said = played("refused_tensor")
+    refusal = "tensor 'second': element 7 (index (7,)) is nan; only finite values can be summed"
+    ends = {
+        "continue": [0, 11],
+        "abort": f"h3 failed: InvalidTensor: {refusal}, and the job's policy is to abort",
+        "wait": f"h3 failed: InvalidTensor: {refusal}; it cannot come back, for which the job's policy would wait",
+    }
+    assert said["results"].keys() == ends.keys()
+    told = set()
+    for policy, outcomes in said["results"].items():
+        assert outcomes.pop(REFUSED) == ["InvalidTensor", refusal]
+        if policy == "continue":
+            assert outcomes == [ends[policy]] * 2
+            continue
+        for kind, text in outcomes:
+            assert kind == "AllreduceAborted"
+            assert text.endswith(f" was aborted: {ends[policy]}")
+            told.add(text)
+    assert sorted(said["failures"]) == sorted(told)  # the servers are told, too

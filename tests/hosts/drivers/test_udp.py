@@ -1,0 +1,186 @@
+"""The same cores over real sockets on loopback, with a parameter server."""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import os
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from weir.hosts import AllreduceTimeout, EndpointClosed, ParameterServerCore, WorkerCore, WorkerOptions, reference_sum
+from weir.hosts.collectives.communicator import Communicator
+from weir.hosts.drivers.udp import UdpEndpoint, UdpHost, UdpWorker
+from weir.wire.control import Child, FinalRound, Resume, ServerPlan, WorkerPlan
+
+JOB, SLOTS, WINDOW = 3, 64, 32
+PORTS = itertools.count(20_000 + os.getpid() % 10_000)
+
+
+@pytest.fixture
+def port() -> int:
+    return next(PORTS)
+
+
+def address(host: int) -> int:
+    return 0x7F00_0A01 + host
+
+
+SERVER = address(100)
+
+
+def worker_plan(rank: int, workers: int, generation: int = 1) -> WorkerPlan:
+    return WorkerPlan(JOB, generation, rank, workers, SERVER, 1 << rank, SLOTS, WINDOW)
+
+
+def server_plan(workers: int, generation: int = 1) -> ServerPlan:
+    children = tuple(Child(1 << rank, address(rank)) for rank in range(workers))
+    return ServerPlan(JOB, generation, SLOTS, children, workers)
+
+
+def gradient(rank: int, step: int) -> np.ndarray:
+    return np.random.default_rng([rank, step]).standard_normal((70, 33)).astype(np.float32)
+
+
+def train(rank: int, workers: int, port: int, steps: int) -> list[bytes]:
+    with UdpWorker(WorkerCore(worker_plan(rank, workers)), address(rank), port) as worker:
+        communicator = Communicator(worker, timeout_s=100)
+        return [communicator.allreduce(gradient(rank, step), name=f"step {step}").tobytes() for step in range(steps)]
+
+
+def expected(workers: int, steps: int) -> list[bytes]:
+    return [reference_sum([gradient(rank, step) for rank in range(workers)]).tobytes() for step in range(steps)]
+
+
+def test_threads_get_the_reference_sum(port: int) -> None:
+    with UdpEndpoint(ParameterServerCore(server_plan(4)), SERVER, port), ThreadPoolExecutor(4) as pool:
+        sums = list(pool.map(lambda rank: train(rank, 4, port, 5), range(4)))
+    assert sums == [expected(4, 5)] * 4
+
+
+def test_processes_get_the_reference_sum(port: int) -> None:
+    """The server starts after the workers: their resends repair what was lost before."""
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(2) as pool:
+        pending = pool.starmap_async(train, [(rank, 2, port, 3) for rank in range(2)])
+        with UdpEndpoint(ParameterServerCore(server_plan(2)), SERVER, port):
+            assert pending.get(timeout=200) == [expected(2, 3)] * 2
+
+
+@pytest.fixture
+def job(port: int) -> Iterator[tuple[UdpEndpoint, list[UdpWorker]]]:
+    options = WorkerOptions(initial_timeout_ns=5_000_000)
+    with ExitStack() as stack:
+        server = stack.enter_context(UdpEndpoint(ParameterServerCore(server_plan(2)), SERVER, port))
+        yield (
+            server,
+            [
+                stack.enter_context(UdpWorker(WorkerCore(worker_plan(rank, 2), options), address(rank), port))
+                for rank in range(2)
+            ],
+        )
+
+
+def test_many_arrays_are_in_flight_and_weights_are_summed(job: tuple[UdpEndpoint, list[UdpWorker]]) -> None:
+    _, workers = job
+    arrays = [{"w": gradient(rank, 0), "empty": np.zeros((0, 3), np.float32)} for rank in range(2)]
+    with ThreadPoolExecutor(2) as pool:
+        results = list(
+            pool.map(lambda r: Communicator(workers[r]).allreduce_many(arrays[r], weight=10 * (r + 1)), range(2))
+        )
+    for result in results:
+        assert result["empty"].array.shape == (0, 3)
+        assert result["w"].weights.tolist() == [30] * 10
+        total = reference_sum([arrays[0]["w"], arrays[1]["w"]])
+        assert result["w"].mean().tobytes() == (total / np.float32(30)).tobytes()
+
+
+def test_a_job_moves_to_a_new_generation(job: tuple[UdpEndpoint, list[UdpWorker]]) -> None:
+    server, workers = job
+    first = workers[0].submit(gradient(0, 1))  # cannot complete yet: the other worker has not submitted
+    held = [endpoint.pause() for endpoint in (server, workers[0].endpoint, workers[1].endpoint)]
+    assert [h.first_incomplete for h in held] == [0, 0, 0]
+    server.resume(Resume(server_plan(2, generation=2)))
+    for rank, worker in enumerate(workers):
+        worker.endpoint.resume(Resume(worker_plan(rank, 2, generation=2)))
+    second = workers[1].submit(gradient(1, 1))
+    total = reference_sum([gradient(0, 1), gradient(1, 1)]).tobytes()
+    assert workers[0].wait(first, 30).array.tobytes() == total
+    assert workers[1].wait(second, 30).array.tobytes() == total
+
+
+def test_a_final_round_is_fetched_from_its_holder(job: tuple[UdpEndpoint, list[UdpWorker]]) -> None:
+    server, workers = job
+    handles = [worker.submit(gradient(rank, 2)) for rank, worker in enumerate(workers)]
+    total = reference_sum([gradient(0, 2), gradient(1, 2)])
+    for worker, handle in zip(workers, handles, strict=True):
+        assert worker.wait(handle, 30).array.tobytes() == total.tobytes()
+    late = WorkerCore(replace(worker_plan(0, 2)))  # as if worker 0 had lost every result
+    workers[0].close()
+    server.pause()
+    rounds = workers[1].endpoint.pause().first_incomplete
+    late.pause()
+    server.resume(Resume(server_plan(2, generation=2)))
+    workers[1].endpoint.resume(Resume(worker_plan(1, 2, generation=2)))
+    late.resume(Resume(worker_plan(0, 2, 2), tuple(FinalRound(r, address(1)) for r in range(rounds))))
+    with UdpWorker(late, address(0), server.port) as worker:
+        assert worker.wait(worker.submit(gradient(0, 2)), 30).array.tobytes() == total.tobytes()
+    assert workers[1].core.counters.answered >= rounds
+
+
+def test_a_timeout_says_what_is_missing(job: tuple[UdpEndpoint, list[UdpWorker]]) -> None:
+    _, workers = job
+    handle = workers[0].submit(gradient(0, 0), name="fc1.weight")
+    changed = workers[0].endpoint.changed
+    with changed:
+        assert changed.wait_for(lambda: workers[0].core.counters.sent, 30)
+    with pytest.raises(
+        AllreduceTimeout, match=r"0\.05 s.*worker 0.*'fc1.weight' lacks 20 of 20.*round 0 from 127\.0\.10"
+    ):
+        workers[0].wait(handle, 0.05)
+
+
+def test_what_cannot_be_sent_is_said_by_the_timeout_and_stops_nobody(port: int) -> None:
+    plan = replace(worker_plan(0, 1), aggregator=0x7FFF_FFFF)  # the broadcast address of loopback
+    with UdpWorker(WorkerCore(plan), address(0), port) as worker:
+        handle = worker.submit(gradient(0, 0))
+        with worker.endpoint.changed:
+            assert worker.endpoint.changed.wait_for(lambda: worker.endpoint.socket.send_failures, 30)
+        with pytest.raises(AllreduceTimeout, match=r"round 0 from 127\.255\.255\.255.*sends failed, the last: \[Errno"):
+            worker.wait(handle, 0.05)
+        worker.endpoint.check()
+
+
+def test_waking_never_waits(port: int) -> None:
+    """Not even while the thread that is woken waits for whoever wakes it."""
+    with UdpHost(address(0), port) as host, host.changed:
+        host.wake()
+
+        def wake_often() -> None:
+            for _ in range(5_000):
+                host.wake()
+
+        woken = threading.Thread(target=wake_often, daemon=True)
+        woken.start()
+        woken.join(60)
+        assert not woken.is_alive()
+
+
+def test_waiting_on_a_closed_endpoint_is_an_error(job: tuple[UdpEndpoint, list[UdpWorker]]) -> None:
+    _, workers = job
+    handle = workers[0].submit(gradient(0, 0))
+    workers[0].close()
+    with pytest.raises(EndpointClosed, match="is closed"):
+        workers[0].wait(handle, 10)
+
+
+def test_an_address_in_use_is_named(job: tuple[UdpEndpoint, list[UdpWorker]]) -> None:
+    server, _ = job
+    with pytest.raises(OSError, match=r"cannot bind 127\.0\.10\.101"):
+        UdpEndpoint(ParameterServerCore(server_plan(2)), SERVER, server.port)

@@ -1,0 +1,338 @@
+"""Every type's sums: exact where they are said to be, within their bounds elsewhere, and rounded once."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from weir.hosts.errors import InvalidTensor
+from weir.hosts.numerics.datatypes import DataType, narrow, widen
+from weir.hosts.numerics.encodings import encoding_of
+from weir.hosts.numerics.scalars import error_bound
+from weir.hosts.numerics.tensors import Reduced, Tensor, reference_sum
+from weir.wire.aggregation import LANES
+
+FLOATS = [kind for kind in DataType if kind.is_float]
+BFLOAT16 = "bfloat16"
+
+
+def stored(values: Any, kind: DataType) -> np.ndarray:
+    """Numbers as the type stores them, rounded where it has not as many digits."""
+    with np.errstate(over="ignore"):
+        return narrow(np.asarray(values, np.float64), kind) if kind.is_float else np.asarray(values, kind.storage)
+
+
+def exact(values: np.ndarray, kind: DataType) -> list[Fraction]:
+    """The numbers that an array stores."""
+    if kind is DataType.BFLOAT16:
+        values = widen(values, kind)
+    return [Fraction(value) for value in values.reshape(-1).tolist()]
+
+
+def tensor(values: np.ndarray, kind: DataType, **options: Any) -> Tensor:
+    options.setdefault("workers", 1)
+    return Tensor(values, dtype=kind.value, **options)
+
+
+def exponents(tensors: list[Tensor]) -> np.ndarray:
+    by_tensor = [each.exponents(np.arange(each.end))[: each.end - each.scale_rounds] for each in tensors]
+    largest: np.ndarray = np.max(by_tensor, axis=0)
+    return largest
+
+
+def random_values(rng: np.random.Generator, kind: DataType, shape: tuple[int, ...]) -> np.ndarray:
+    """Finite numbers of a type, of very different magnitude by worker and chunk, with its least and largest ones."""
+    if not kind.is_float:
+        limits = np.iinfo(kind.storage)
+        values = rng.integers(limits.min, limits.max, shape, kind.storage, endpoint=True)
+        return np.where(rng.random(shape) < 0.2, limits.min, values)
+    least, most = {DataType.FLOAT64: (-1074, 1000), DataType.FLOAT16: (-24, 12)}.get(kind, (-140, 110))
+    scale = rng.integers(least, most, (*shape[:-1], 1))
+    spread = rng.integers(-8, 1, shape)
+    return stored(np.ldexp(rng.standard_normal(shape), np.maximum(scale + spread, least)), kind)
+
+
+@given(st.sampled_from(FLOATS), st.integers(1, 40), st.integers(0, 2**32 - 1))
+@settings(deadline=None, max_examples=150)
+def test_a_sum_is_within_its_bound_of_the_exact_one(kind: DataType, workers: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    values = random_values(rng, kind, (workers, 5))
+    result = reference_sum(list(values), dtype=kind.value)
+    agreed = exponents([tensor(row, kind, workers=workers) for row in values])
+    bound = error_bound(kind, result[None, :], agreed, workers)[0]
+    for lane in range(5):
+        total = sum(exact(values[:, lane], kind))
+        got = exact(result[lane : lane + 1], kind)[0]
+        assert abs(got - total) <= Fraction(bound[lane])
+
+
+@given(st.integers(1, 1024), st.integers(0, 2**32 - 1))
+@settings(deadline=None, max_examples=60)
+def test_a_float64_sum_has_no_error_where_no_worker_has_more_digits_than_fit(workers: int, seed: int) -> None:
+    """53 digits of the largest number fit up to 1,024 workers: sums of numbers near it are correctly rounded."""
+    rng = np.random.default_rng(seed)
+    scale = int(rng.integers(-1074, 960))
+    values = np.ldexp(rng.integers(-(2**53), 2**53, (workers, 3)).astype(np.float64), scale)
+    values[0] = np.ldexp(float(2**53), scale)
+    result = reference_sum(list(values))
+    for lane in range(3):
+        assert result[lane] == float(sum(Fraction(x) for x in values[:, lane].tolist()))
+
+
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=6))
+@settings(deadline=None)
+def test_one_worker_gets_its_float64_back_within_a_quantum(values: list[float]) -> None:
+    array = np.array(values)
+    result = reference_sum([array])
+    agreed = int(exponents([tensor(array, DataType.FLOAT64)])[0])
+    for value, got in zip(values, result.tolist(), strict=True):
+        assert abs(Fraction(value) - Fraction(got)) <= Fraction(2) ** (8 * agreed - 1016 - 93) + Fraction(2) ** -1075
+
+
+@pytest.mark.parametrize(
+    "value", [0.0, 5e-324, -5e-324, 2.0**-1022, np.nextafter(2.0**-1022, 0), float(np.finfo(np.float64).max), -1.5]
+)
+@pytest.mark.parametrize("workers", [1, 3, 1000])
+def test_float64_at_its_edges(value: float, workers: int) -> None:
+    total = Fraction(value) * workers
+    expected = math.copysign(math.inf, value) if abs(total) > Fraction(2) ** 1024 else float(total)
+    assert reference_sum([np.array([value])] * workers)[0] == expected
+
+
+@given(st.sampled_from([DataType.INT32, DataType.INT64]), st.integers(1, 50), st.integers(0, 2**32 - 1))
+@settings(deadline=None, max_examples=80)
+def test_integer_sums_are_exact_and_wrap(kind: DataType, workers: int, seed: int) -> None:
+    values = random_values(np.random.default_rng(seed), kind, (workers, 90))
+    with np.errstate(over="ignore"):
+        assert reference_sum(list(values)).tolist() == values.sum(axis=0, dtype=kind.storage).tolist()
+
+
+@pytest.mark.parametrize("workers", [1, 2, 1024, 1 << 16])
+@pytest.mark.parametrize("value", [-1, 2**63 - 1, -(2**63), 0x5555_FFFF_FFFF_FFFF])
+def test_int64_limbs_cannot_overflow(workers: int, value: int) -> None:
+    """All workers with the same number: their limbs add up to n times its own."""
+    encoding = encoding_of(DataType.INT64, workers)
+    chunk = np.full((1, encoding.values), value, np.int64)
+    zero = np.zeros(1, np.uint8)
+    with np.errstate(over="ignore"):
+        sums = encoding.encode(chunk, zero, 1) * np.int32(workers)
+        expected = np.int64(value) * np.int64(workers)
+    assert (encoding.decode(sums, zero, np.ones(1, np.int64)) == expected).all()
+
+
+def test_int64_over_too_many_workers_is_refused() -> None:
+    with pytest.raises(InvalidTensor, match=r"tensor 'steps': dtype int64: 65537 workers; .* over 65536 at most"):
+        Tensor(np.zeros(3, np.int64), workers=65_537, name="steps")
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 5, 32, 1000, 1024, 4096])
+@pytest.mark.parametrize("biased", [0, 1, 127, 255])
+def test_no_limb_of_a_float64_overflows(workers: int, biased: int) -> None:
+    encoding = encoding_of(DataType.FLOAT64, workers)
+    largest = math.ldexp(1 - 2.0**-53, 8 * biased - 1016)
+    lowest = math.ldexp(1.0 + 2.0**-30, 8 * biased - 1024)
+    for value in (largest, -largest, lowest, -lowest):
+        lanes = encoding.encode(np.full((1, encoding.values), value), np.array([biased], np.uint8), 1)
+        assert workers * int(np.abs(lanes.astype(np.int64)).max()) <= 1 << 30
+
+
+@given(st.sampled_from(list(DataType)), st.integers(0, 2**32 - 1), st.integers(2, 9), st.booleans())
+@settings(deadline=None, max_examples=60)
+def test_any_order_and_any_tree_gives_the_same_bits(kind: DataType, seed: int, workers: int, propagate: bool) -> None:
+    rng = np.random.default_rng(seed)
+    policy: Any = "propagate" if propagate else "error"
+    values = random_values(rng, kind, (workers, 300))
+    if propagate and kind.is_float:
+        holes = rng.random(values.shape) < 0.02
+        values[holes] = stored(rng.choice([np.nan, np.inf, -np.inf], int(holes.sum())), kind)
+    expected = reference_sum(list(values), dtype=kind.value, nonfinite=policy)
+    tensors = [tensor(row, kind, workers=workers, nonfinite=policy) for row in values]
+    agreed = exponents(tensors)
+    encoding = encoding_of(kind, workers, propagate=propagate)
+    pool = []
+    for row in values:
+        chunks = np.zeros((len(agreed), encoding.values), kind.storage)
+        chunks.reshape(-1)[:300] = row
+        pool.append(encoding.encode(chunks, agreed, 1))
+    while len(pool) > 1:  # join any two nodes, again and again: a random tree
+        first = pool.pop(int(rng.integers(len(pool))))
+        second = pool.pop(int(rng.integers(len(pool))))
+        pool.append(first + second)
+    result = encoding.decode(pool[0], agreed, np.full(len(agreed), workers))
+    assert result.reshape(-1)[:300].tobytes() == expected.tobytes()
+
+
+@given(st.integers(0, 2**64 - 1))
+@settings(deadline=None, max_examples=400)
+def test_to_bfloat16_is_rounded_once(bits: int) -> None:
+    """Against the definition: the nearest bfloat16, the even one of two."""
+    value = float(np.uint64(bits).view(np.float64))
+    if abs(value) > 1e39 or 0 < abs(value) < 1e-42:  # most are: bring them near what it can hold
+        value = math.ldexp(math.frexp(value)[0], bits % 290 - 150)
+    got = int(narrow(np.array([value]), DataType.BFLOAT16)[0])
+    if math.isnan(value):
+        assert got == 0x7FC0
+        return
+    positive = np.arange(0x7F81, dtype=np.uint16)
+    numbers = widen(positive, DataType.BFLOAT16).astype(np.float64)
+    numbers[-1] = 2.0**128  # rounds as if the range went on
+    distance = np.abs(numbers - abs(value))
+    nearest = np.flatnonzero(distance == distance.min())
+    expected = int(nearest[0]) if len(nearest) == 1 else int(nearest[nearest % 2 == 0][0])
+    assert got == expected | (0x8000 if math.copysign(1, value) < 0 else 0)
+
+
+def test_float16_sums_beyond_its_range_are_infinite_and_their_mean_is_not() -> None:
+    values = [np.array([60_000, -60_000], np.float16)] * 8
+    assert reference_sum(values).tolist() == [math.inf, -math.inf]
+    assert reference_sum(values, mean=True).tolist() == [60_000, -60_000]
+
+
+@given(st.sampled_from(FLOATS), st.integers(2, 9), st.integers(0, 2**32 - 1))
+@settings(deadline=None, max_examples=100)
+def test_nan_and_infinity_are_summed_as_ieee_addition_does(kind: DataType, workers: int, seed: int) -> None:
+    """And all other elements are what they are without them."""
+    rng = np.random.default_rng(seed)
+    values = np.ldexp(rng.standard_normal((workers, 300)), rng.integers(-5, 5, (workers, 1)))
+    clean = stored(values, kind)
+    holes = rng.random(values.shape) < 0.1
+    values[holes] = rng.choice([np.nan, -np.nan, np.inf, -np.inf], int(holes.sum()))
+    result = reference_sum(list(stored(values, kind)), dtype=kind.value, nonfinite="propagate")
+    without = reference_sum(
+        [stored(np.where(h, 0, v), kind) for h, v in zip(holes, values, strict=True)],
+        dtype=kind.value,
+        nonfinite="propagate",
+    )
+    with np.errstate(invalid="ignore"):
+        ieee = values.sum(axis=0)
+    wide = widen(result, kind) if kind is not DataType.FLOAT64 else result
+    assert np.isnan(wide).tolist() == np.isnan(ieee).tolist()
+    infinite = np.isinf(ieee)
+    assert np.isinf(wide).tolist() == infinite.tolist()
+    assert wide[infinite].tolist() == ieee[infinite].tolist()
+    finite = ~holes.any(axis=0)
+    assert result[finite].tobytes() == without[finite].tobytes()
+    assert clean.shape == values.shape
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 4, 7, 8, 255, 256, 65_535, 65_536])
+@pytest.mark.parametrize("kind", FLOATS)
+def test_counters_hold_all_workers(kind: DataType, workers: int) -> None:
+    """Every worker has the same element infinite: no counter runs over into its neighbour."""
+    encoding = encoding_of(kind, workers, propagate=True)
+    values = stored(np.where(np.arange(encoding.values) % 2 == 0, np.inf, 0), kind)[None, :]
+    zero = np.zeros(1, np.uint8)
+    with np.errstate(over="ignore"):
+        sums = encoding.encode(values, zero, 1) * np.int32(workers)
+    assert encoding.decode(sums, zero, np.ones(1, np.int64)).tobytes() == values.tobytes()
+    assert sums.shape == (1, LANES)
+
+
+@pytest.mark.parametrize("kind", FLOATS)
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_what_is_not_finite_is_refused_by_name_and_place(kind: DataType, bad: float) -> None:
+    values = np.zeros((3, 500))
+    values[2, 123] = bad
+    with pytest.raises(InvalidTensor) as caught:
+        tensor(stored(values, kind), kind, name="fc1.weight")
+    assert str(caught.value) == (
+        f"tensor 'fc1.weight': element 1123 (index (2, 123)) is {bad}; only finite values can be summed"
+    )
+
+
+@given(st.sampled_from(FLOATS), st.integers(1, 9), st.integers(0, 2**32 - 1))
+@settings(deadline=None, max_examples=80)
+def test_weighted_means(kind: DataType, workers: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    weights = [int(w) for w in rng.integers(1, rng.choice([2, 9, 2**20]), workers)]
+    values = stored(np.ldexp(rng.standard_normal((workers, 4)), rng.integers(-3, 3, (workers, 1))), kind)
+    result = exact(reference_sum(list(values), dtype=kind.value, weights=weights, mean=True), kind)
+    largest = max(weights)
+    for lane in range(4):
+        parts = exact(values[:, lane], kind)
+        mean = sum((w * x for w, x in zip(weights, parts, strict=True)), Fraction()) / sum(weights)
+        digits = {DataType.FLOAT32: 24, DataType.FLOAT64: 53, DataType.FLOAT16: 11, DataType.BFLOAT16: 8}[kind]
+        # a weight may be half of its power of two, and a chunk's bound twice its largest number, 2⁸ times in float64
+        quanta = Fraction(largest * 64 * workers**2) / sum(weights) * Fraction(2) ** (-26 if digits < 53 else -60)
+        assert abs(result[lane] - mean) <= quanta + abs(mean) * Fraction(2) ** (1 - digits) + Fraction(2) ** -25
+
+
+@given(st.sampled_from([DataType.INT32, DataType.INT64]), st.integers(1, 9), st.integers(0, 2**32 - 1))
+@settings(deadline=None, max_examples=80)
+def test_integer_means_are_rounded_to_nearest_ties_to_even(kind: DataType, workers: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    weights = [int(w) for w in rng.integers(1, rng.choice([2, 5]), workers)]
+    bits = int(rng.choice([2, 31])) if kind is DataType.INT32 else int(rng.choice([2, 31, 56]))
+    values = rng.integers(-(2**bits), 2**bits - 1, (workers, 100), endpoint=True).astype(kind.storage)
+    result = reference_sum(list(values), weights=weights, mean=True)
+    for lane in range(100):
+        total = sum(w * int(x) for w, x in zip(weights, values[:, lane], strict=True))
+        assert result[lane] == round(Fraction(total, sum(weights)))
+
+
+def test_integers_too_large_for_their_mean_are_refused() -> None:
+    values = np.zeros((2, 100), np.int64)
+    values[1, 7] = -(2**58)
+    Tensor(values, workers=8, mean=True, weight=1)
+    with pytest.raises(InvalidTensor) as caught:
+        Tensor(values, workers=8, mean=True, weight=5, name="steps")
+    assert str(caught.value) == (
+        "tensor 'steps': element 107 (index (1, 7)) is -288230376151711744, which times its weight 5 is too large for "
+        "a mean of int64 over 8 workers"
+    )
+
+
+def test_a_product_beyond_the_exponents_is_refused() -> None:
+    values = np.array([1, 3e38], np.float32)
+    Tensor(values, workers=2, mean=True)
+    with pytest.raises(
+        InvalidTensor, match=r"element 1 \(index \(1,\)\) is 3\.0.*e\+38, which times its weight 3 is too large"
+    ):
+        Tensor(values, workers=2, mean=True, weight=3)
+
+
+def test_bfloat16_is_named_or_known() -> None:
+    values = np.array([0x3F80, 0x4000], np.uint16)
+    assert reference_sum([values, values], dtype=BFLOAT16).tolist() == [0x4000, 0x4080]
+    with pytest.raises(InvalidTensor, match="dtype uint16 cannot be summed; convert it to one of"):
+        reference_sum([values])
+    with pytest.raises(InvalidTensor, match="dtype bfloat16 was named, but the array holds float32"):
+        reference_sum([values.astype(np.float32)], dtype=BFLOAT16)
+    with pytest.raises(InvalidTensor, match="dtype float64 was named, but the array holds float32"):
+        reference_sum([values.astype(np.float32)], dtype="float64")
+
+
+@pytest.mark.parametrize("kind", list(DataType))
+@pytest.mark.parametrize("shape", [(), (0,), (1,), (3, 0, 2), (LANES,), (2, LANES + 1), (5, 7, 11)])
+def test_shapes(kind: DataType, shape: tuple[int, ...]) -> None:
+    values = stored(np.arange(math.prod(shape)).reshape(shape) % 19 - 9, kind)
+    result = reference_sum([values, values], dtype=kind.value)
+    assert result.shape == shape
+    assert result.dtype == kind.storage
+    assert exact(result, kind) == [2 * x for x in exact(values, kind)]
+
+
+def test_layouts() -> None:
+    """Fortran order, steps, reversed and foreign byte order: what is summed is what NumPy shows."""
+    base = np.arange(40 * 30, dtype=np.float32).reshape(40, 30)
+    for view in (
+        base.T,
+        np.asfortranarray(base),
+        base[::3, ::-2],
+        base.astype(">f4"),
+        np.broadcast_to(base[0], (4, 30)),
+    ):
+        result = reference_sum([view, view])
+        assert result.tolist() == (2 * view).tolist()
+
+
+def test_a_mean_after_the_sum_is_for_floats() -> None:
+    reduced = Reduced("t", np.zeros(3, np.uint16), np.ones(1, np.uint32))
+    with pytest.raises(InvalidTensor, match="mean of uint16 must be asked for when it is summed"):
+        reduced.mean()

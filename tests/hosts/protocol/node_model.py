@@ -1,0 +1,175 @@
+"""An aggregating switch in plain Python, one packet at a time: the state machine of p4src/bmv2/aggregation.p4.
+
+It knows no ports: a sender's address stands for its port as well.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weir.wire.aggregation import (
+    HEADER,
+    HEADER_BYTES,
+    LANES,
+    MESSAGE,
+    MESSAGE_BYTES,
+    MessageType,
+    chunk_distance,
+    has_valid_checksum,
+    set_checksum,
+    split_tag,
+    version_type,
+)
+
+Packet = tuple[int, bytes]
+"""(address, payload): the source of what is received, the destination of what is sent."""
+
+_UP = (MessageType.CONTRIBUTION, MessageType.SCALE)
+_DOWN = (MessageType.RESULT, MessageType.SCALE_RESULT)
+_RESULT_OF = dict(zip(_UP, _DOWN, strict=True))
+_REDUCED = ("flags", "window", "exponent", "weight", "check")
+
+
+@dataclass(frozen=True)
+class JobEntry:
+    """What `jobs` holds for one (job, generation); no parent: the switch is the root."""
+
+    slot_base: int
+    slots: int
+    children: dict[int, int]
+    """Bit → address."""
+    parent: int | None = None
+    parent_bit: int = 0
+
+
+@dataclass
+class Slot:
+    """A slot's registers. Lanes of a round without lanes are those of an older round."""
+
+    job: int = 0
+    generation: int = 0
+    chunk: int = 0
+    bits: int = 0
+    header: NDArray[np.void] = field(default_factory=lambda: np.zeros(1, HEADER))
+    """The fields that are reduced; the others stay 0."""
+    lanes: NDArray[np.uint32] = field(default_factory=lambda: np.zeros(LANES, np.uint32))
+
+
+class SwitchModel:
+    def __init__(self, address: int, memory_slots: int = 4096) -> None:
+        self.address = address
+        self.jobs: dict[tuple[int, int], JobEntry] = {}
+        self.slots = [Slot() for _ in range(memory_slots)]
+        self.drops: Counter[str] = Counter()
+
+    def receive(self, source: int, payload: bytes) -> list[Packet]:
+        reason, packets = self._process(source, payload)
+        if reason:
+            self.drops[reason] += 1
+        return packets
+
+    def forget(self) -> None:
+        """All registers are empty again, as after a restart; the tables stay."""
+        self.slots = [Slot() for _ in self.slots]
+
+    def _process(self, source: int, payload: bytes) -> tuple[str, list[Packet]]:
+        if len(payload) not in (HEADER_BYTES, MESSAGE_BYTES):
+            return "malformed", []
+        header = np.frombuffer(payload[:HEADER_BYTES], HEADER).copy()
+        if not has_valid_checksum(header)[0]:
+            return "bad_checksum", []
+        kinds = {version_type(kind): kind for kind in MessageType if kind.size == len(payload)}
+        kind = kinds.get(int(header["version_type"][0]))
+        if kind is None:
+            return "malformed", []
+        job = int(header["job"][0])
+        generation, chunk = split_tag(int(header["tag"][0]))
+        entry = self._entry(job, generation)
+        if kind in _DOWN:
+            if entry is None or entry.parent != source:
+                return "not_parent", []
+            return "", [(address, payload) for address in entry.children.values()]
+        if kind not in _UP:
+            return "no_service", []
+        if entry is None:
+            return "unknown_job", []
+        bit = int(header["contributors"][0])
+        if entry.children.get(bit) != source:
+            return "not_member", []
+        if header["slot"][0] >= entry.slots:
+            return "bad_slot", []
+        slot = self.slots[entry.slot_base + int(header["slot"][0])]
+        lanes = np.frombuffer(payload[HEADER_BYTES:], ">u4").astype(np.uint32) if kind.has_lanes else None
+        age = self._age(slot, job, generation, chunk)
+        everyone = sum(entry.children)
+        if age < 0:
+            return "late", []
+        held = slot.bits if age == 0 else 0
+        if self._seen(held, bit):
+            if held | bit != everyone:
+                return "duplicate", []
+            return "", self._emit(slot, entry, kind, header, [source])
+        if age > 0:
+            slot.job, slot.generation, slot.chunk = job, generation, chunk
+            slot.header = np.zeros(1, HEADER)
+            for name in _REDUCED:
+                slot.header[name] = header[name]
+            if lanes is not None:
+                slot.lanes = lanes
+        else:
+            self._add(slot, header, lanes)
+        slot.bits = held | bit
+        if slot.bits == everyone:
+            return "", self._emit(slot, entry, kind, header, list(entry.children.values()))
+        return "", []
+
+    def _entry(self, job: int, generation: int) -> JobEntry | None:
+        return self.jobs.get((job, generation))
+
+    @staticmethod
+    def _age(slot: Slot, job: int, generation: int, chunk: int) -> int:
+        """Positive: the packet is newer than the slot."""
+        if (slot.job, slot.generation) != (job, generation):  # of a job's generations, `jobs` has the present one alone
+            return 1
+        return chunk_distance(chunk, slot.chunk)
+
+    @staticmethod
+    def _seen(held: int, bit: int) -> bool:
+        return held & bit != 0
+
+    @staticmethod
+    def _add(slot: Slot, header: NDArray[np.void], lanes: NDArray[np.uint32] | None) -> None:
+        sums = slot.header
+        sums["flags"] |= header["flags"]
+        sums["window"] = np.minimum(sums["window"], header["window"])
+        sums["exponent"] = np.maximum(sums["exponent"], header["exponent"])
+        sums["weight"] += header["weight"]
+        sums["check"] += header["check"]
+        if lanes is not None:
+            slot.lanes = slot.lanes + lanes
+
+    @staticmethod
+    def _emit(
+        slot: Slot, entry: JobEntry, kind: MessageType, packet: NDArray[np.void], asking: list[int]
+    ) -> list[Packet]:
+        """The packet goes on with the slot's sums: up to the parent, or, at a root, down to `asking`."""
+        header = packet.copy()
+        for name in _REDUCED:
+            header[name] = slot.header[name] | (packet["flags"] if name == "flags" else 0)
+        lanes = slot.lanes.astype(">u4").tobytes() if kind.has_lanes else b""
+        if entry.parent is None:
+            kind = _RESULT_OF[kind]
+            header["contributors"] = 0
+        else:
+            asking = [entry.parent]
+            header["contributors"] = entry.parent_bit
+        header["version_type"] = version_type(kind)
+        set_checksum(header)
+        return [(address, header.tobytes() + lanes) for address in asking]
+
+
+assert MESSAGE.itemsize == MESSAGE_BYTES

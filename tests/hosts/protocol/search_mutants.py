@@ -1,0 +1,237 @@
+"""The protocol broken on purpose, one rule at a time: what an exhaustive search has to find (docs/verification.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from types import ModuleType
+from unittest.mock import patch
+
+from weir.controller.jobs import moves
+from weir.controller.jobs.moves import Move, Phase, Settlement, settle
+from weir.hosts import ParameterServerCore, WorkerCore
+from weir.hosts.protocol import server, worker
+from weir.hosts.protocol.messages import Messages, open_messages
+from weir.hosts.protocol.rounds import NO_ROUND
+from weir.tests.hosts.protocol.network_model import worker_address
+from weir.tests.hosts.protocol.node_model import JobEntry, Slot, SwitchModel
+from weir.tests.hosts.protocol.search_nodes import Setup
+from weir.wire.aggregation import split_tag
+from weir.wire.control import FinalRound, Held, Resume
+
+
+class WithoutTag(SwitchModel):
+    """Does not compare the round: whatever comes belongs to what the slot holds."""
+
+    @staticmethod
+    def _age(slot: Slot, job: int, generation: int, chunk: int) -> int:
+        return int(slot.job != job)
+
+
+class WithoutLate(SwitchModel):
+    """Takes an older round for a newer one."""
+
+    @staticmethod
+    def _age(slot: Slot, job: int, generation: int, chunk: int) -> int:
+        return abs(SwitchModel._age(slot, job, generation, chunk))
+
+
+class WithoutGeneration(SwitchModel):
+    """Does not compare the generation, neither in its tables nor in its slots."""
+
+    def _entry(self, job: int, generation: int) -> JobEntry | None:
+        return next((entry for (number, _), entry in self.jobs.items() if number == job), None)
+
+    @staticmethod
+    def _age(slot: Slot, job: int, generation: int, chunk: int) -> int:
+        return SwitchModel._age(slot, job, slot.generation, chunk)
+
+
+class WithoutBits(SwitchModel):
+    """Adds what a child has contributed already, as long as the round is not complete."""
+
+    @staticmethod
+    def _seen(held: int, bit: int) -> bool:
+        return False
+
+
+def recompute(workers: Mapping[int, Held], servers: Mapping[int, Held], slots: int) -> Settlement:
+    """A round is final only once all workers hold it; `final` names the others, for `ForgetfulWorker`."""
+    settlement = settle(workers, servers, slots)
+    below = min(held.first_incomplete for held in workers.values())
+    again = tuple(FinalRound(r, 0) for r in range(below, below + slots) if settlement.is_final(r))
+    return Settlement(below, below, frozenset(), dict.fromkeys(workers, again))
+
+
+def resume_and_recompute(core: WorkerCore, resume: Resume) -> None:
+    """Give up the results that not all hold, and contribute to their rounds again."""
+    for final in resume.final:
+        place = final.round & core._store.mask
+        if core._store.round[place] == final.round and core._stream.tensors:
+            core._store.round[place] = NO_ROUND
+            core._stream.base = min(core._stream.base, final.round)
+            core._stream.tensors[0].remaining += 1
+    _resume(core, Resume(resume.plan))
+
+
+_resume = WorkerCore.resume
+
+
+def settle_without_servers(workers: Mapping[int, Held], servers: Mapping[int, Held], slots: int) -> Settlement:
+    """What only the parameter server holds is not final."""
+    return settle(workers, {}, slots)
+
+
+def settle_without_fetches(workers: Mapping[int, Held], servers: Mapping[int, Held], slots: int) -> Settlement:
+    """Whoever lacks a final round is not told where to fetch it."""
+    settlement = settle(workers, servers, slots)
+    return replace(settlement, fetches=dict.fromkeys(workers, ()))
+
+
+def pause_without_stopping(core: WorkerCore) -> Held:
+    """Say what is held, and go on taking results of the old generation."""
+    held = _pause(core)
+    core.paused = False
+    return held
+
+
+def resume_unpaused(core: WorkerCore, resume: Resume) -> None:
+    core.paused |= resume.plan != core.plan
+    _resume(core, resume)
+
+
+_pause = WorkerCore.pause
+
+
+def lose_and_settle_by_old_answers(move: Move, addresses: Iterable[int], now_ns: int) -> None:
+    """A host lost among the Resumes: what the others have completed since they answered Pause is not asked."""
+    answers = move._held
+    _lose(move, addresses, now_ns)
+    if move.phase is Phase.PAUSING and not move._held:
+        for address in answers.keys() - move.lost:
+            move.held(address, replace(answers[address], generation=move.generation))
+
+
+_lose = Move.lose
+
+
+def open_any_generation(datagrams: object, job: int, generation: int, counters: object) -> Messages | None:
+    """Take whatever generation the messages are of."""
+    payload = datagrams.payload  # type: ignore[attr-defined]
+    theirs, _ = split_tag(int.from_bytes(payload[0, 4:8].tobytes(), "big"))
+    return open_messages(datagrams, job, theirs, counters)  # type: ignore[arg-type]
+
+
+def accept_plan(*plans: object) -> None:
+    """Any window will do."""
+
+
+@contextmanager
+def broken(changes: tuple[tuple[str, object], ...]) -> Iterator[None]:
+    """Names of modules and classes here, `__` for the dot, with what they become."""
+    owners = {owner.__name__: owner for owner in (WorkerCore, ParameterServerCore, Move)}
+    patches: list[AbstractContextManager[object]] = []
+    for name, new in changes:
+        owner, attribute = name.split("__")
+        if owner in owners:
+            patches.append(patch.object(owners[owner], attribute, new))
+        else:
+            module: ModuleType = {"worker": worker, "server": server, "moves": moves}[owner]
+            patches.append(patch.object(module, attribute, new))
+    for change in patches:
+        change.__enter__()
+    try:
+        yield
+    finally:
+        for change in reversed(patches):
+            change.__exit__(None, None, None)
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One broken rule, the smallest job that shows it, and a word of what the search must find."""
+
+    name: str
+    setup: Setup
+    finds: str
+    make_switch: Callable[[int, int], SwitchModel] = SwitchModel
+    changes: tuple[tuple[str, object], ...] = ()
+
+    @property
+    def resends(self) -> bool:
+        """Whether the search is to look for stuck states; else it goes on behind them, to a wrong sum."""
+        return self.finds == "stuck"
+
+
+LAST = (worker_address(2),)
+FIRST = (worker_address(0),)
+
+MUTANTS = (
+    Mutant(
+        "a window of all slots, at a switch",
+        Setup("root", window=2, chunks=2),
+        "stuck",
+        changes=(("worker__check_worker_plan", accept_plan),),
+    ),
+    Mutant(
+        "a window of all slots, at a server",
+        Setup("server", window=2, chunks=2),
+        "stuck",
+        changes=(("worker__check_worker_plan", accept_plan),),
+    ),
+    Mutant(
+        "a window of three quarters of the slots",
+        Setup("root", slots=4, window=3, chunks=3),
+        "stuck",
+        changes=(("worker__check_worker_plan", accept_plan),),
+    ),
+    Mutant("no tag test in the switch", Setup("root", chunks=2), "wrong sum", WithoutTag),
+    Mutant("no late test in the switch", Setup("root", chunks=2), "stuck", WithoutLate),
+    Mutant("no bitmap test in the switch", Setup("root"), "wrong sum", WithoutBits),
+    Mutant(
+        "no generation test in the switch",
+        Setup("root", workers=3, moves=1, lost=FIRST),
+        "wrong sum",
+        WithoutGeneration,
+    ),
+    Mutant(
+        "no generation test in the hosts",
+        Setup("server", workers=3, moves=1, lost=LAST),
+        "summed again",
+        changes=(
+            ("worker__open_messages", open_any_generation),
+            ("server__open_messages", open_any_generation),
+        ),
+    ),
+    Mutant(
+        "a completed round is summed again after a death",
+        Setup("root", workers=3, chunks=2, moves=1, lost=LAST),
+        "summed again",
+        changes=(("moves__settle", recompute), ("WorkerCore__resume", resume_and_recompute)),
+    ),
+    Mutant(
+        "what only the server holds is summed again after a death",
+        Setup("server", workers=3, moves=1, lost=LAST),
+        "summed again",
+        changes=(("moves__settle", settle_without_servers),),
+    ),
+    Mutant(
+        "final rounds are not fetched",
+        Setup("root", moves=1),
+        "stuck",
+        changes=(("moves__settle", settle_without_fetches),),
+    ),
+    Mutant(
+        "what is completed while others resume does not count when one is lost then",
+        Setup("root", workers=3, moves=1, lost=LAST, dies_in_moves=True),
+        "stuck",
+        changes=(("Move__lose", lose_and_settle_by_old_answers), ("WorkerCore__resume", resume_unpaused)),
+    ),
+    Mutant(
+        "a paused worker still takes results",
+        Setup("root", workers=3, moves=1, lost=LAST),
+        "stuck",
+        changes=(("WorkerCore__pause", pause_without_stopping), ("WorkerCore__resume", resume_unpaused)),
+    ),
+)

@@ -1,0 +1,426 @@
+"""The nodes of a searched job: the real cores and the model switch, as numbered states and numbered messages.
+
+A node's state is a number that stands for a snapshot; a message is one bit of an integer. A node's step from a state
+by an event is computed once, by the real core, and looked up from then on. So a search over millions of states of the
+whole job calls the cores a few thousand times.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections import deque
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, fields, is_dataclass
+from enum import Enum
+from functools import cached_property
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from weir.hosts import Counters, ParameterServerCore, WorkerCore, WorkerOptions
+from weir.hosts.numerics.quantization import dequantize, quantize, scale_table
+from weir.hosts.protocol.messages import weight_check
+from weir.tests.hosts.protocol.chunks import block_exponents, to_chunks
+from weir.tests.hosts.protocol.network_model import JOB, SERVER, Tree, make_tree, worker_address
+from weir.tests.hosts.protocol.node_model import JobEntry, SwitchModel
+from weir.wire.aggregation import HEADER, HEADER_BYTES, LANES, MessageType, linear_check, set_checksum, split_tag
+from weir.wire.control import Child, Held, Resume, ServerPlan, WorkerPlan
+from weir.wire.frames import Datagrams
+
+Core = WorkerCore | ParameterServerCore | SwitchModel
+Event = Hashable
+"""A message's bit, FIRE, or what the controller does: a tuple whose first element names it."""
+
+FIRE = -1
+"""A worker's timers expire."""
+FAR_NS = 1 << 40
+"""Beyond every time-out of `OPTIONS`."""
+OPTIONS = WorkerOptions(initial_timeout_ns=1, least_timeout_ns=1, most_timeout_ns=1)
+
+_WITHOUT_MEANING = frozenset(
+    [
+        *("counters", "drops", "_row_at", "_timeout", "_deadline"),
+        *("attempts", "first_sent_ns", "_travelling", "_wanted", "_first_order", "_order", "_turn", "_sendings"),
+        *("_newest_order", "_sifted", "_progress_ns", "_earliest_ns", "_earliest_is_stale", "_next_send_ns"),
+        "_give_up_ns",
+    ]
+)
+"""Counters, scratch memory and timers: timers may fire at any time here, so their readings tell no states apart. What
+is in the network, and what is lost, limits what may be sent by the window that queues allow; here they allow the whole
+span, so the order of sendings decides only when something is sent again."""
+
+
+def canonical(value: Any) -> Hashable:
+    """All that may matter of a state machine, as a value to compare states by."""
+    if value is None or isinstance(value, int | str | bytes | float | Enum | type):
+        return value
+    if isinstance(value, np.ndarray):
+        return value.tobytes()
+    if isinstance(value, dict):
+        return tuple(sorted((canonical(key), canonical(item)) for key, item in value.items()))
+    if isinstance(value, frozenset | set):
+        return tuple(sorted(map(canonical, value)))  # type: ignore[type-var]
+    if isinstance(value, tuple | list | deque):
+        return tuple(map(canonical, value))
+    names = [field.name for field in fields(value)] if is_dataclass(value) else sorted(vars(value))
+    return (type(value), *(canonical(getattr(value, name)) for name in names if name not in _WITHOUT_MEANING))
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What is searched: a job, its tree, and how often what may go wrong.
+
+    The network may lose, copy and reorder without bound in any case.
+    """
+
+    kind: str
+    workers: int = 2
+    slots: int = 2
+    window: int = 1
+    chunks: int = 1
+    moves: int = 0
+    """Changes of generation."""
+    next_kind: str = ""
+    """The tree after a move; the same by default."""
+    lost: tuple[int, ...] = ()
+    """Addresses of hosts that may die at any time, as many as there are moves."""
+    ghosts: bool = False
+    """They do not die: a move gives one of them up, which goes on by the old plan."""
+    dies_in_moves: bool = False
+    """Hosts may also die between their answer to Pause and their Resume, which may go unheard when they take it."""
+    restarts: int = 0
+    """How often a switch loses its registers."""
+
+    def __str__(self) -> str:
+        parts = [f"{self.kind}, {self.workers} workers, S = {self.slots}, W = {self.window}, {self.chunks} chunks"]
+        if self.moves:
+            parts.append(f"{self.moves} moves" + (f" to {self.next_kind}" if self.next_kind else ""))
+        if self.lost:
+            gone = " or ".join("the server" if a == SERVER else f"worker {a - worker_address(0)}" for a in self.lost)
+            parts.append(f"{gone} {'is cut off' if self.ghosts else 'dies'}")
+        if self.dies_in_moves:
+            parts.append("also in the move")
+        if self.restarts:
+            parts.append(f"{self.restarts} restarts of a switch")
+        return "; ".join(parts)
+
+    def tree(self, generation: int, ranks: list[int]) -> Tree:
+        return make_tree(self.kind if generation == 1 or not self.next_kind else self.next_kind, ranks)
+
+    @property
+    def deaths(self) -> int:
+        return 0 if self.ghosts else min(self.moves, len(self.lost))
+
+    @property
+    def with_server(self) -> bool:
+        everyone = list(range(self.workers))
+        return any(SERVER in self.tree(generation, everyone).inner for generation in (1, 2))
+
+    @property
+    def switches(self) -> list[int]:
+        everyone = list(range(self.workers))
+        inner = {node for generation in (1, 2) for node in self.tree(generation, everyone).inner}
+        return sorted(inner - {SERVER})
+
+    def worker_plan(self, tree: Tree, generation: int, rank: int) -> WorkerPlan:
+        address = worker_address(rank)
+        parent, bit = tree.parents[address], tree.bit(address)
+        return WorkerPlan(JOB, generation, rank, self.workers, parent, bit, self.slots, self.window)
+
+    def server_plan(self, tree: Tree, generation: int) -> ServerPlan:
+        children = tuple(Child(bit, address) for bit, address in tree.children(SERVER).items())
+        return ServerPlan(JOB, generation, self.slots, children, self.workers)
+
+    def job_entries(self, tree: Tree, generation: int, switch: int) -> dict[tuple[int, int], JobEntry]:
+        if switch not in tree.inner:
+            return {}
+        parent = tree.parents.get(switch)
+        bit = 0 if parent is None else tree.bit(switch)
+        return {(JOB, generation): JobEntry(0, self.slots, tree.children(switch), parent, bit)}
+
+
+class Gradients:
+    """One tensor of every worker, and the only results that its rounds may have."""
+
+    def __init__(self, setup: Setup) -> None:
+        rng = np.random.default_rng(1)
+        self.count = setup.chunks
+        self.lead = min(setup.window, setup.chunks)
+        self.rounds = self.lead + self.count
+        self.scales = scale_table(setup.workers)
+        size = (setup.workers, setup.chunks, LANES)
+        self.arrays = rng.standard_normal(size, np.float32) * np.ldexp(1, rng.integers(0, 4, size[:2]))[:, :, None]
+        self.arrays = self.arrays.astype(np.float32).reshape(setup.workers, -1)
+        self.weights = [16**rank for rank in range(setup.workers)]
+        """The summed weight's digits say who is in a sum, and how often."""
+
+    @cached_property
+    def legal(self) -> dict[tuple[int, Hashable], tuple[int, ...]]:
+        """(round, content of its result) → the ranks that are in it."""
+        everyone = tuple(range(len(self.weights)))
+        groups = [group for size in everyone for group in combinations(everyone, size + 1)]
+        chunks = [to_chunks(array) for array in self.arrays]
+        exponents = np.array([block_exponents(chunk) for chunk in chunks])
+        result: dict[tuple[int, Hashable], tuple[int, ...]] = {}
+        for group in groups:
+            ranks = list(group)
+            weight = np.array([sum(self.weights[rank] for rank in ranks)], np.int64)
+            agreed = exponents[ranks].max(axis=0)
+            for number in range(self.rounds):
+                exponent = int(agreed[number]) if number < self.count else 0
+                if number < self.lead:
+                    content = (exponent, int(weight[0]), int(weight_check(weight)[0]), None)
+                    result[number, content] = group
+                    continue
+                at = [number - self.lead]
+                # the scale may have been agreed in an earlier generation, by more workers
+                for scale in {int(exponents[list(more), at].max()) for more in groups if set(group) <= set(more)}:
+                    parts = [quantize(chunks[r][at], np.array([scale], np.uint8), self.scales) for r in ranks]
+                    total = np.array(parts).sum(axis=0, dtype=np.int32)
+                    check = int(linear_check(total, weight)[0])
+                    result[number, (exponent, int(weight[0]), check, total.tobytes())] = group
+        return result
+
+    def tensor(self, contents: list[tuple[int, int, int, bytes | None]]) -> bytes:
+        """What the float32 sum must be when the rounds had these results."""
+        agreed = np.array([content[0] for content in contents[: self.count]], np.uint8)
+        lanes = np.frombuffer(b"".join(content[3] or b"" for content in contents), np.int32)
+        return dequantize(lanes.reshape(-1, LANES), agreed, self.scales).tobytes()
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the search asks about a node's state."""
+
+    results: tuple[int, ...] = ()
+    """By round: the number of the result that this host held first, 0 for none."""
+    idle: bool = False
+    wrong: str = ""
+    """What is wrong with this state in itself."""
+
+
+class Nodes:
+    """All nodes of one job, each with its states so far."""
+
+    def __init__(self, setup: Setup, make_switch: Callable[[int, int], SwitchModel] = SwitchModel) -> None:
+        self.setup = setup
+        self.gradients = Gradients(setup)
+        everyone = list(range(setup.workers))
+        tree = setup.tree(1, everyone)
+        self.messages: list[tuple[int, int, bytes]] = []
+        self.contents: list[Any] = [None]
+        """Result number → (exponent, weight, check, lanes)."""
+        self._message_bits: dict[tuple[int, int, bytes], int] = {}
+        self._content_numbers: dict[tuple[int, Hashable], int] = {}
+        self.core_calls = 0
+
+        cores: list[Core] = []
+        self.addresses: list[int] = []
+        for rank in everyone:
+            self.addresses.append(worker_address(rank))
+            worker = WorkerCore(setup.worker_plan(tree, 1, rank), OPTIONS)
+            worker.submit(self.gradients.arrays[rank], weight=self.gradients.weights[rank])
+            cores.append(worker)
+        if setup.with_server:
+            self.addresses.append(SERVER)
+            cores.append(ParameterServerCore(setup.server_plan(tree, 1)))
+        for address in setup.switches:
+            self.addresses.append(address)
+            switch = make_switch(address, setup.slots)
+            switch.jobs = setup.job_entries(tree, 1, address)
+            cores.append(switch)
+        self.index = {address: index for index, address in enumerate(self.addresses)}
+        self.destined = [0] * len(cores)
+        """By node: the bits of the messages to it."""
+        self.snapshots: list[list[bytes]] = [[] for _ in cores]
+        self.facts: list[list[Facts]] = [[] for _ in cores]
+        self._numbers: list[dict[Hashable, int]] = [{} for _ in cores]
+        self._steps: list[dict[tuple[int, Event], tuple[int, int]]] = [{} for _ in cores]
+        self._held: dict[tuple[int, int], Held] = {}
+        self.start_sent = 0
+        start = []
+        for index, core in enumerate(cores):
+            if isinstance(core, WorkerCore):
+                self.start_sent |= self._sent(index, core.poll(0))
+            start.append(self._intern(index, core, (0,) * self.gradients.rounds))
+        self.start = tuple(start)
+
+    # --- steps ---
+
+    def step(self, index: int, state: int, event: Event) -> tuple[int, int]:
+        """(the state after the event, the bits of the messages sent)."""
+        key = (state, event)
+        known = self._steps[index].get(key)
+        if known is None:
+            known = self._steps[index][key] = self._compute(index, state, event)
+        return known
+
+    def held(self, index: int, state: int) -> Held:
+        """What a host answers to Pause in this state."""
+        if (index, state) not in self._held:
+            core = self.load(index, state)
+            assert not isinstance(core, SwitchModel)
+            self._held[index, state] = core.pause()
+        return self._held[index, state]
+
+    def load(self, index: int, state: int) -> Core:
+        core: Core = pickle.loads(self.snapshots[index][state])
+        return core
+
+    def _compute(self, index: int, state: int, event: Event) -> tuple[int, int]:
+        self.core_calls += 1
+        core = self.load(index, state)
+        sent = 0
+        match event:
+            case int() if event == FIRE:
+                if isinstance(core, WorkerCore) and core.deadline_ns is not None:
+                    sent = self._sent(index, core.poll(core.deadline_ns + FAR_NS))
+            case int():
+                source, _, payload = self.messages[event.bit_length() - 1]
+                if isinstance(core, SwitchModel):
+                    for address, data in core.receive(source, payload):
+                        sent |= self._bit(core.address, address, data)
+                else:
+                    core.receive(0, Datagrams(np.array([source], np.uint32), np.frombuffer(payload, np.uint8)[None]))
+                    sent = self._sent(index, core.poll(0))
+            case ("batch", tuple(bits)):
+                assert not isinstance(core, SwitchModel)
+                taken = [self.messages[bit.bit_length() - 1] for bit in bits]
+                sources = np.array([source for source, _, _ in taken], np.uint32)
+                payloads = np.frombuffer(b"".join(payload for _, _, payload in taken), np.uint8)
+                core.receive(0, Datagrams(sources, payloads.reshape(len(taken), -1)))
+                sent = self._sent(index, core.poll(0))
+            case ("pause",):
+                assert not isinstance(core, SwitchModel)
+                core.pause()
+            case ("resume", Resume() as resume):
+                assert not isinstance(core, SwitchModel)
+                core.resume(resume)
+                sent = self._sent(index, core.poll(0))
+            case ("write", int(generation), tuple(ranks)):
+                assert isinstance(core, SwitchModel)
+                tree = self.setup.tree(generation, list(ranks))
+                core.jobs = self.setup.job_entries(tree, generation, core.address)
+            case ("restart",):
+                assert isinstance(core, SwitchModel)
+                core.forget()
+        return self._intern(index, core, self.facts[index][state].results), sent
+
+    def _intern(self, index: int, core: Core, before: tuple[int, ...]) -> int:
+        if isinstance(core, SwitchModel):
+            core.drops.clear()
+            facts = Facts()
+        else:
+            core.counters = Counters()
+            facts = self._look(core, before)
+        key = (canonical(core), facts.results)
+        numbers = self._numbers[index]
+        if key not in numbers:
+            numbers[key] = len(numbers)
+            self.snapshots[index].append(pickle.dumps(core, pickle.HIGHEST_PROTOCOL))
+            self.facts[index].append(facts)
+        return numbers[key]
+
+    # --- messages ---
+
+    def _bit(self, source: int, destination: int, payload: bytes) -> int:
+        """Flags have no meaning to the protocol; without them a message that is sent again is the same message."""
+        as_sent = (source, destination, payload)
+        if as_sent in self._message_bits:
+            return self._message_bits[as_sent]
+        header = np.frombuffer(payload[:HEADER_BYTES], HEADER).copy()
+        header["flags"] = 0
+        set_checksum(header)
+        key = (source, destination, header.tobytes() + payload[HEADER_BYTES:])
+        if key not in self._message_bits:
+            self._message_bits[key] = 1 << len(self.messages)
+            self.destined[self.index[destination]] |= 1 << len(self.messages)
+            self.messages.append(key)
+        self._message_bits[as_sent] = self._message_bits[key]
+        return self._message_bits[key]
+
+    def _sent(self, index: int, out: list[Datagrams]) -> int:
+        bits = 0
+        for datagrams in out:
+            for destination, row in zip(datagrams.addresses.tolist(), datagrams.payload, strict=True):
+                bits |= self._bit(self.addresses[index], destination, row.tobytes())
+        return bits
+
+    # --- what is right ---
+
+    def _look(self, core: WorkerCore | ParameterServerCore, before: tuple[int, ...]) -> Facts:
+        results = list(before)
+        wrong = ""
+        store = core._store
+        for place in np.flatnonzero(store.round >= 0).tolist():
+            number = int(store.round[place])
+            lanes = store.lanes[place].tobytes() if store.has_lanes[place] else None
+            content = (int(store.exponent[place]), int(store.weight[place]), int(store.check[place]), lanes)
+            result = self._content_numbers.setdefault((number, content), len(self.contents))
+            if result == len(self.contents):
+                self.contents.append(content)
+            if (number, content) not in self.gradients.legal:
+                wrong = f"a wrong sum: round {number} holds {self._who(content[1])}"
+            elif results[number] not in (0, result):
+                old, new = self._who(self.contents[results[number]][1]), self._who(content[1])
+                wrong = f"a round that was held is summed again: round {number} held {old} and now holds {new}"
+            results[number] = results[number] or result
+        idle = isinstance(core, WorkerCore) and core.idle
+        if isinstance(core, WorkerCore) and idle and not wrong:
+            finished: WorkerCore = pickle.loads(pickle.dumps(core))
+            reduced = finished.take(0)
+            contents = [self.contents[result] for result in results]
+            if reduced is None or reduced.array.tobytes() != self.gradients.tensor(contents):
+                wrong = "the tensor is not what its rounds' results make"
+        return Facts(tuple(results), idle, wrong)
+
+    def _who(self, weight: int) -> str:
+        parts = [f"{count}× worker {rank}" for rank, count in enumerate(_digits(weight)) if count]
+        return " + ".join(parts) or "nothing"
+
+    def who(self, result: int) -> tuple[int, ...]:
+        """The ranks that are in a result."""
+        return tuple(rank for rank, count in enumerate(_digits(self.contents[result][1])) if count)
+
+    # --- for people ---
+
+    def name(self, address: int) -> str:
+        if address == SERVER:
+            return "server"
+        if self.index[address] < self.setup.workers:
+            return f"worker {self.index[address]}"
+        return f"switch {address & 0xFF}"
+
+    def describe_message(self, bit: int, arrow: str = "to") -> str:
+        source, destination, payload = self.messages[bit.bit_length() - 1]
+        header = np.frombuffer(payload[:HEADER_BYTES], HEADER)
+        generation, chunk = split_tag(int(header["tag"][0]))
+        other = destination if arrow == "to" else source
+        kind = MessageType(int(header["version_type"][0]) & 15).name
+        inside = f" of {self._who(int(header['weight'][0]))}" if header["weight"][0] else ""
+        return f"{kind} {generation}.{chunk}{inside} {arrow} {self.name(other)}"
+
+    def describe_state(self, index: int, state: int) -> str:
+        core = self.load(index, state)
+        if isinstance(core, SwitchModel):
+            slots = [f"{slot.generation}.{slot.chunk} {slot.bits:b}" if slot.job else "empty" for slot in core.slots]
+            return f"slots: {', '.join(slots)}"
+        paused = ", paused" if core.paused else ""
+        held = core.pause()
+        beyond = "".join(f" and {number}" for number in sorted(held.complete))
+        return f"holds rounds below {held.first_incomplete}{beyond}{paused}"
+
+
+def _digits(weight: int) -> list[int]:
+    return [weight >> shift & 15 for shift in range(0, 32, 4)]
+
+
+def bits_of(mask: int) -> list[int]:
+    """The bits of a set of messages, lowest first."""
+    bits = []
+    while mask:
+        low = mask & -mask
+        bits.append(low)
+        mask ^= low
+    return bits

@@ -1,0 +1,595 @@
+"""One worker or one server alone: what each counts, sends, waits for and refuses."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from weir.hosts import InvalidPlan, InvalidTensor, ParameterServerCore, WorkerCore, WorkerOptions, reference_sum
+from weir.hosts.protocol.timers import MULTIPLE
+from weir.wire.aggregation import (
+    HEADER,
+    HEADER_BYTES,
+    LANES,
+    MESSAGE,
+    MESSAGE_BYTES,
+    MessageFlag,
+    MessageType,
+    make_tag,
+    set_checksum,
+    version_type,
+)
+from weir.wire.control import Child, FinalRound, Held, Resume, ServerPlan, WorkerPlan
+from weir.wire.frames import Datagrams
+
+MS = 1_000_000
+SERVER, WORKER, OTHER = 99, 10, 11
+PLAN = WorkerPlan(job=5, generation=1, rank=0, workers=2, aggregator=SERVER, child_bit=1, slots=16, window=8)
+SERVER_PLAN = ServerPlan(job=5, generation=1, slots=16, children=(Child(1, WORKER), Child(2, OTHER)), workers=2)
+OPTIONS = WorkerOptions(
+    initial_timeout_ns=10 * MS, least_timeout_ns=1 * MS, most_timeout_ns=100 * MS, initial_window=1000
+)
+
+
+def headers(datagrams: Datagrams) -> NDArray[np.void]:
+    return datagrams.payload[:, :HEADER_BYTES].copy().view(HEADER)[:, 0]
+
+
+def tags(datagrams: list[Datagrams]) -> list[int]:
+    return [int(tag) & 0xFFFFFF for d in datagrams for tag in headers(d)["tag"]]
+
+
+def sources(datagrams: Datagrams, address: int) -> Datagrams:
+    return Datagrams(np.full(len(datagrams), address, np.uint32), datagrams.payload)
+
+
+def changed(datagrams: Datagrams, *, lane: int | None = None, **fields: int) -> Datagrams:
+    """The same with header fields changed (and the checksum made good), or one lane."""
+    payload = datagrams.payload.copy()
+    records = payload.view(MESSAGE if payload.shape[1] == MESSAGE_BYTES else HEADER)[:, 0]
+    header = records["header"] if lane is not None or payload.shape[1] == MESSAGE_BYTES else records
+    if lane is not None:
+        records["lanes"][:, lane] += 1
+    for name, value in fields.items():
+        header[name] = value
+    if "checksum" not in fields:
+        set_checksum(header)
+    return Datagrams(datagrams.addresses, payload)
+
+
+class Job:
+    """Two workers and a server on a perfect network, moved by hand."""
+
+    def __init__(self, **plan: int) -> None:
+        worker_plan = replace(PLAN, **plan)
+        self.workers = [
+            WorkerCore(worker_plan, OPTIONS),
+            WorkerCore(replace(worker_plan, rank=1, child_bit=2), OPTIONS),
+        ]
+        self.server = ParameterServerCore(replace(SERVER_PLAN, slots=worker_plan.slots))
+        self.now = 0
+
+    def answer(self) -> list[list[Datagrams]]:
+        """What the server sends to each worker for what both have to send."""
+        for worker, address in zip(self.workers, (WORKER, OTHER), strict=True):
+            for datagrams in worker.poll(self.now):
+                self.server.receive(self.now, sources(datagrams, address))
+        out = self.server.poll(self.now)
+        return [
+            [
+                Datagrams(np.full(int((d.addresses == a).sum()), SERVER, np.uint32), d.payload[d.addresses == a])
+                for d in out
+            ]
+            for a in (WORKER, OTHER)
+        ]
+
+    def step(self, after_ns: int = MS, **fields: int) -> None:
+        self.deliver(self.answer(), after_ns, **fields)
+
+    def deliver(self, answers: list[list[Datagrams]], after_ns: int = MS, **fields: int) -> None:
+        self.now += after_ns
+        for worker, batches in zip(self.workers, answers, strict=True):
+            for datagrams in batches:
+                worker.receive(self.now, changed(datagrams, **fields) if fields else datagrams)
+
+
+def ones(chunks: int) -> NDArray[np.float32]:
+    return np.ones(chunks * LANES, np.float32)
+
+
+# --- worker ---
+
+
+def test_a_worker_sends_scales_and_then_lanes_within_its_window() -> None:
+    job = Job()
+    for worker in job.workers:
+        worker.submit(ones(20))
+    sent = job.workers[0].poll(0)
+    assert [headers(d)["version_type"].tolist() for d in sent] == [[0x10 | MessageType.SCALE] * 8]
+    assert tags(sent) == list(range(8))
+    assert headers(sent[0])["exponent"].tolist() == [128] * 8  # 1 < 2¹
+    assert headers(sent[0])["slot"].tolist() == list(range(8))
+    assert job.workers[0].poll(1) == []
+    assert job.workers[0].deadline_ns == 10 * MS
+
+
+def test_a_lost_packet_is_sent_again_with_back_off_and_a_flag() -> None:
+    worker = WorkerCore(PLAN, OPTIONS)
+    worker.submit(ones(1))
+    assert not headers(worker.poll(0)[0])["flags"][0]
+    waits = []
+    now = 0
+    for _ in range(6):
+        deadline = worker.deadline_ns
+        assert deadline is not None
+        assert worker.poll(deadline - 1) == []
+        (again,) = worker.poll(deadline)
+        assert headers(again)["flags"].tolist() == [MessageFlag.RETRANSMISSION]
+        waits.append((deadline - now) // MS)
+        now = deadline
+    assert waits == [10, 20, 40, 80, 100, 100]
+    assert worker.counters.retransmitted == 6
+    assert worker.counters.sent == 7
+
+
+def test_the_timeout_follows_the_round_trip_and_keeps_its_bounds() -> None:
+    job = Job()
+    for worker in job.workers:
+        worker.submit(ones(600))
+    for _ in range(12):
+        job.step(after_ns=4 * MS)
+    worker = job.workers[0]
+    answers = job.answer()
+    assert worker.deadline_ns is not None
+    assert worker.deadline_ns - job.now == MULTIPLE * 4 * MS
+    job.deliver(answers)
+    for _ in range(70):
+        job.step(after_ns=1000)
+    assert worker.idle
+    worker.submit(ones(1))
+    worker.poll(job.now)
+    assert worker.deadline_ns == job.now + 1 * MS
+
+
+def test_a_resent_round_is_no_sample_and_new_rounds_keep_the_back_off() -> None:
+    job = Job(window=2, slots=4)
+    for worker in job.workers:
+        worker.submit(ones(4))
+        worker.poll(0)
+        worker.poll(10 * MS)  # resent: whichever copy the answer is to, its round trip is unknown
+    for worker, address in zip(job.workers, (WORKER, OTHER), strict=True):
+        for datagrams in worker.poll(40 * MS):
+            job.server.receive(0, sources(datagrams, address))
+    for datagrams in job.server.poll(0):
+        mine = datagrams.addresses == WORKER
+        job.workers[0].receive(41 * MS, Datagrams(np.full(int(mine.sum()), SERVER, np.uint32), datagrams.payload[mine]))
+    job.workers[0].poll(41 * MS)
+    assert job.workers[0].deadline_ns == 41 * MS + 40 * MS  # 10 ms twice doubled, and not "1 ms"
+
+
+def test_no_two_workers_resend_in_step() -> None:
+    """In step they would find the same queue full each time, and lose the same packets for ever."""
+    job = Job()
+    waits = set()
+    for worker in job.workers:
+        worker.submit(ones(1))
+        worker.poll(0)
+        first = worker.deadline_ns
+        assert first is not None
+        worker.poll(first)
+        assert worker.deadline_ns is not None
+        waits.add(worker.deadline_ns - first)
+    assert len(waits) == len(job.workers)
+    assert max(waits) < 2 * min(waits)
+
+
+def test_a_worker_starts_every_generation_with_few_rounds_until_a_result_tells_the_window() -> None:
+    job = Job()
+    job.workers = [WorkerCore(worker.plan, WorkerOptions(initial_window=2)) for worker in job.workers]
+    for worker in job.workers:
+        worker.submit(ones(100))
+    assert [len(batch) for batch in job.workers[0].poll(0)] == [2]
+    job.workers[1].poll(0)
+    job.now = 20 * MS  # resent, answered
+    job.step(window=5)
+    assert [len(batch) for batch in job.workers[0].poll(job.now)] == [5]
+    job.step(window=6)
+    for worker in job.workers:
+        worker.pause()
+        worker.resume(Resume(replace(worker.plan, generation=2)))
+    job.server.pause()
+    job.server.resume(Resume(replace(job.server.plan, generation=2)))
+    assert [len(batch) for batch in job.workers[0].poll(job.now)] == [2]
+
+
+@pytest.mark.parametrize(("window", "expected"), [(0xFFFF, 8), (8, 8), (3, 3), (1, 1), (0, 1)])
+def test_the_window_in_results_is_obeyed(window: int, expected: int) -> None:
+    job = Job()
+    for worker in job.workers:
+        worker.submit(ones(100))
+    job.step(window=window)
+    ((batch,), _) = answers = job.answer()
+    assert len(batch) == expected
+    job.deliver(answers)  # without a limit again
+    ((batch,), _) = job.answer()
+    assert len(batch) == 8
+
+
+def test_small_tensors_overlap_but_wait_for_their_own_exponents() -> None:
+    job = Job()
+    for worker in job.workers:
+        for _ in range(3):
+            worker.submit(ones(1))
+    assert tags(job.workers[0].poll(0)) == [0, 2, 4]  # each tensor: a scale round, then a round with lanes
+    for worker in job.workers[1:]:
+        for datagrams in worker.poll(0):
+            job.server.receive(0, sources(datagrams, OTHER))
+    again = job.workers[0].poll(10 * MS)
+    for datagrams in again:
+        job.server.receive(0, sources(datagrams, WORKER))
+    for datagrams in job.server.poll(0):
+        row = datagrams.addresses == WORKER
+        only = Datagrams(np.array([SERVER], np.uint32), datagrams.payload[row][1:2])  # round 2's alone
+        job.workers[0].receive(0, only)
+    assert tags(job.workers[0].poll(0)) == [3]
+
+
+def result_for(worker: WorkerCore) -> Datagrams:
+    """A right result for a worker's first round with lanes, which is in flight."""
+    job = Job()
+    job.workers[0] = worker
+    for each in job.workers:
+        each.submit(ones(1))
+    job.step()
+    (batch,) = job.answer()[0]
+    return batch
+
+
+@pytest.mark.parametrize(
+    ("reason", "change"),
+    [
+        ("bad_checksum", {"checksum": 1}),
+        ("malformed", {"version_type": 0x22}),
+        ("malformed", {"version_type": 0x14}),
+        ("unexpected_type", {"version_type": 0x11}),
+        ("unexpected_type", {"version_type": 0x16}),
+        ("unknown_job", {"job": 6}),
+        ("stale_generation", {"tag": 2 << 24 | 1}),
+        ("stale_generation", {"tag": 1}),
+        ("bad_slot", {"slot": 2}),
+        ("bad_check", {"lane": 17}),
+        ("bad_check", {"weight": 3}),
+        ("bad_check", {"check": 3}),
+        ("out_of_window", {"tag": 1 << 24 | 2, "slot": 2}),
+        ("out_of_window", {"tag": 1 << 24 | 1 << 22, "slot": 0}),
+        ("duplicate", {"tag": 1 << 24 | 0, "slot": 0}),
+    ],
+)
+def test_a_worker_drops_and_counts_by_reason(reason: str, change: dict[str, int]) -> None:
+    worker = WorkerCore(PLAN, OPTIONS)
+    good = result_for(worker)
+    before = asdict(worker.counters)
+    worker.receive(0, changed(good, **change))
+    after = asdict(worker.counters)
+    differing = {name: after[name] - before[name] for name in after if after[name] != before[name]}
+    assert differing == {"received": 1, reason: 1}
+    assert not worker.idle
+    worker.receive(0, Datagrams(np.repeat(good.addresses, 2), np.repeat(good.payload, 2, axis=0)))  # good, and twice
+    assert worker.idle
+    assert worker.counters.duplicate == after["duplicate"] + 1
+    worker.receive(0, Datagrams(np.array([SERVER + 1], np.uint32), good.payload))
+    assert worker.counters.received == worker.counters.accepted + worker.counters.dropped
+
+
+def test_a_result_from_a_stranger_is_foreign() -> None:
+    worker = WorkerCore(PLAN, OPTIONS)
+    worker.receive(0, sources(result_for(worker), SERVER + 1))
+    assert worker.counters.foreign == 1
+    assert not worker.idle
+
+
+@given(st.lists(st.binary(min_size=HEADER_BYTES, max_size=HEADER_BYTES), min_size=1, max_size=5))
+def test_noise_never_raises(rows: list[bytes]) -> None:
+    payload = np.frombuffer(b"".join(rows), np.uint8).reshape(len(rows), HEADER_BYTES)
+    for core in (WorkerCore(PLAN), ParameterServerCore(SERVER_PLAN)):
+        core.receive(0, Datagrams(np.full(len(rows), WORKER, np.uint32), payload))
+        core.receive(0, Datagrams(np.full(len(rows), WORKER, np.uint32), payload[:, :11]))
+        assert core.counters.received == core.counters.dropped == 2 * len(rows)
+        assert core.poll(0) == []
+
+
+def test_weights_are_summed_and_give_the_weighted_mean() -> None:
+    job = Job()
+    gradients = [ones(2)[:300] * 3, ones(2)[:300] * 6]
+    for worker, gradient, samples in zip(job.workers, gradients, (30, 10), strict=True):
+        worker.submit(gradient * np.float32(samples), name="g", weight=samples)
+    while not job.workers[0].idle:
+        job.step()
+    reduced = job.workers[0].take(0)
+    assert reduced is not None
+    assert reduced.weights.tolist() == [40, 40]
+    assert reduced.mean().tolist() == [(3 * 30 + 6 * 10) / 40] * 300
+    assert job.workers[0].take(0) is None
+
+
+@pytest.mark.parametrize("weight", [-1, 1 << 32])
+def test_a_weight_out_of_range_is_refused(weight: int) -> None:
+    with pytest.raises(InvalidTensor, match=f"weight {weight} is not in 0…4294967295"):
+        WorkerCore(PLAN).submit(ones(1), weight=weight)
+
+
+def test_a_refused_tensor_leaves_nothing_behind() -> None:
+    worker = WorkerCore(PLAN)
+    with pytest.raises(InvalidTensor):
+        worker.submit(np.array([1, np.nan], np.float32))
+    assert worker.idle
+    assert worker.poll(0) == []
+    assert worker.submit(ones(1)) == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"window": 9}, "window 9 is not in 1…8, half of its 16 slots"),
+        ({"window": 0}, "window 0 is not in"),
+        ({"slots": 12}, "slots 12 is not a power of two"),
+        ({"child_bit": 3}, "child_bit 0x3 is not one bit"),
+        ({"generation": 0}, "generation 0 is not in 1…255"),
+        ({"job": 0}, "job 0 is not in 1…65535"),
+        ({"rank": 2}, "rank 2 is not in 0…1"),
+        ({"aggregator": 0}, "aggregator 0 is not an IPv4 address"),
+    ],
+)
+def test_a_plan_that_cannot_be_right_is_refused(change: dict[str, int], message: str) -> None:
+    with pytest.raises(InvalidPlan, match=message):
+        WorkerCore(replace(PLAN, **change))
+
+
+def test_a_resume_that_does_not_fit_is_refused() -> None:
+    worker = WorkerCore(PLAN)
+    with pytest.raises(InvalidPlan, match="not paused"):
+        worker.resume(Resume(replace(PLAN, generation=2)))
+    worker.pause()
+    for change, message in [
+        ({}, "generation 1 is the one that was paused"),
+        ({"generation": 2, "workers": 3}, "workers 3 is not the 2 it started with"),
+        ({"generation": 2, "rank": 1}, "this is rank 0"),
+    ]:
+        with pytest.raises(InvalidPlan, match=message):
+            worker.resume(Resume(replace(PLAN, **change)))
+    with pytest.raises(InvalidPlan, match="was given a ServerPlan"):
+        worker.resume(Resume(replace(SERVER_PLAN, generation=2)))
+    assert worker.paused
+
+
+def test_a_repeated_resume_changes_nothing() -> None:
+    worker, server = WorkerCore(PLAN, OPTIONS), ParameterServerCore(SERVER_PLAN)
+    worker.submit(ones(3))
+    for core, resume in (
+        (worker, Resume(replace(PLAN, generation=2))),
+        (server, Resume(replace(SERVER_PLAN, generation=2))),
+    ):
+        core.pause()
+        core.resume(resume)
+        core.poll(0)
+        core.resume(resume)
+        assert core.poll(0) == []
+        with pytest.raises(InvalidPlan, match="not paused"):
+            core.resume(Resume(replace(resume.plan, generation=3)))
+
+
+def test_a_paused_worker_is_silent_and_says_what_it_holds() -> None:
+    job = Job()
+    for worker in job.workers:
+        worker.submit(ones(20))
+    job.step()
+    (batch,) = job.answer()[0]
+    worker = job.workers[0]
+    worker.receive(job.now, Datagrams(batch.addresses[2:4], batch.payload[2:4]))
+    assert worker.pause() == Held(1, 8, frozenset({10, 11})) == worker.pause()
+    worker.receive(job.now, batch)
+    assert worker.counters.paused == 8
+    assert worker.poll(10**12) == []
+    assert worker.deadline_ns is None
+    worker.resume(Resume(replace(PLAN, generation=2), (FinalRound(8, 1234),)))
+    sent = worker.poll(job.now)
+    by_kind = {int(headers(d)["version_type"][0]) & 15: (d.addresses.tolist(), tags([d])) for d in sent}
+    assert by_kind == {
+        MessageType.FETCH: ([1234], [8]),
+        MessageType.CONTRIBUTION: ([SERVER] * 5, [9, 12, 13, 14, 15]),
+    }
+
+
+# --- server ---
+
+
+def contribution(worker_bit: int = 1, address: int = WORKER, round_number: int = 0, value: int = 1) -> Datagrams:
+    worker = WorkerCore(replace(PLAN, child_bit=worker_bit), replace(OPTIONS, first_round=round_number))
+    worker.submit(np.float32(value) * ones(1), weight=worker_bit)
+    return sources(worker.poll(0)[0], address)
+
+
+def test_a_server_answers_all_on_completion_and_one_on_a_repeat() -> None:
+    server = ParameterServerCore(SERVER_PLAN)
+    first, second = contribution(1, WORKER), contribution(2, OTHER, value=5)
+    server.receive(0, first)
+    server.receive(0, first)
+    assert server.poll(0) == []
+    assert server.deadline_ns is None
+    server.receive(0, second)
+    assert server.deadline_ns == 0
+    (result,) = server.poll(0)
+    assert result.addresses.tolist() == [WORKER, OTHER]
+    assert headers(result)["exponent"].tolist() == [127 + 3] * 2  # 5 < 2³
+    assert headers(result)["weight"].tolist() == [3, 3]
+    server.receive(0, second)
+    (again,) = server.poll(0)
+    assert again.addresses.tolist() == [OTHER]
+    assert again.payload[0].tobytes() == result.payload[1].tobytes()
+    counters = server.counters
+    assert (counters.accepted, counters.duplicate, counters.answered, counters.sent) == (2, 1, 1, 3)
+    assert counters.received == 4
+
+
+def test_a_server_takes_a_round_from_all_children_in_one_batch() -> None:
+    server = ParameterServerCore(SERVER_PLAN)
+    batches = [contribution(1, WORKER), contribution(2, OTHER), contribution(1, WORKER, 1), contribution(2, OTHER, 1)]
+    server.receive(
+        0,
+        Datagrams(np.concatenate([b.addresses for b in batches]), np.concatenate([b.payload for b in batches])),
+    )
+    assert sorted(tags(server.poll(0))) == [0, 0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("reason", "change"),
+    [
+        ("bad_checksum", {"checksum": 1}),
+        ("malformed", {"version_type": 0x11}),
+        ("unexpected_type", {"version_type": 0x14}),
+        ("unknown_job", {"job": 6}),
+        ("stale_generation", {"tag": 2 << 24}),
+        ("foreign", {"contributors": 2}),
+        ("foreign", {"contributors": 3}),
+        ("foreign", {"contributors": 0}),
+        ("bad_slot", {"slot": 1}),
+        ("bad_check", {"check": 77}),
+    ],
+)
+def test_a_server_drops_and_counts_by_reason(reason: str, change: dict[str, int]) -> None:
+    server = ParameterServerCore(SERVER_PLAN)
+    server.receive(0, changed(contribution(), **change))
+    assert {k: v for k, v in asdict(server.counters).items() if v} == {"received": 1, reason: 1}
+    server.receive(0, contribution())
+    server.receive(0, contribution(2, OTHER))
+    assert len(server.poll(0)) == 1
+
+
+def test_a_server_drops_late_rounds_and_impossible_ones() -> None:
+    server = ParameterServerCore(SERVER_PLAN)
+    for first_round in (16, 16):
+        for bit, address in ((1, WORKER), (2, OTHER)):
+            server.receive(0, contribution(bit, address, first_round))
+    server.poll(0)
+    server.receive(0, contribution(1, WORKER, 0))
+    server.receive(0, contribution(1, WORKER, 1 << 20))
+    assert (server.counters.late, server.counters.out_of_window) == (1, 1)
+    assert server.poll(0) == []
+
+
+def test_a_damaged_contribution_is_dropped_alone_and_repaired_by_the_resend() -> None:
+    job = Job()
+    arrays = [ones(1) / 3, ones(1) / 7]
+    for worker, array in zip(job.workers, arrays, strict=True):
+        worker.submit(array)
+    job.step()
+    (mine,), (other,) = job.workers[0].poll(job.now), job.workers[1].poll(job.now)
+    job.server.receive(0, changed(sources(mine, WORKER), lane=200))
+    job.server.receive(0, sources(other, OTHER))
+    assert job.server.poll(0) == []
+    assert job.server.counters.bad_check == 1
+    job.now = job.workers[0].deadline_ns or 0
+    job.step()
+    reduced = job.workers[0].take(0)
+    assert reduced is not None
+    assert reduced.array.tobytes() == reference_sum(arrays).tobytes()
+
+
+def test_a_server_keeps_the_last_rounds_for_whoever_fetches() -> None:
+    job = Job(slots=4, window=2)
+    for worker in job.workers:
+        worker.submit(ones(4))
+    while not job.workers[0].idle:
+        job.step()
+    assert job.server.pause() == Held(1, 6)
+    job.server.resume(Resume(replace(SERVER_PLAN, generation=2, slots=4, children=())))
+    asker = WorkerCore(replace(PLAN, slots=4, window=2), replace(OPTIONS, first_round=1))
+    asker.submit(ones(3))  # rounds 1…5: round 1 has left the server's slots
+    asker.pause()
+    asker.resume(Resume(replace(PLAN, generation=2, slots=4, window=2), tuple(FinalRound(r, SERVER) for r in range(6))))
+    fetches = asker.poll(0)
+    assert tags(fetches) == [1, 2]
+    job.server.receive(0, sources(fetches[0], WORKER))
+    (answer,) = job.server.poll(0)
+    assert headers(answer)["version_type"].tolist() == [0x10 | MessageType.FETCHED]
+    assert tags([answer]) == [2]
+    assert job.server.counters.unknown_round == 1
+
+
+def test_two_children_with_one_bit_are_refused() -> None:
+    with pytest.raises(InvalidPlan, match="child bit 0x1 is not one bit"):
+        ParameterServerCore(replace(SERVER_PLAN, children=(Child(1, 10), Child(1, 11))))
+
+
+def test_a_round_that_later_ones_overtake_is_sent_again_at_once() -> None:
+    worker = WorkerCore(PLAN, OPTIONS)
+    worker.submit(ones(20))
+    worker.poll(0)
+
+    def result(number: int) -> Datagrams:
+        message = np.zeros(1, HEADER)
+        message["version_type"] = version_type(MessageType.SCALE_RESULT)
+        message["job"], message["tag"], message["slot"] = PLAN.job, make_tag(PLAN.generation, number), number
+        message["window"], message["exponent"] = 0xFFFF, 128
+        set_checksum(message)
+        return Datagrams(np.full(1, SERVER, np.uint32), message.view(np.uint8).reshape(1, -1))
+
+    for number in (0, 1, 3, 4):
+        worker.receive(MS, result(number))
+    assert tags(worker.poll(MS)) == [8, 9]  # rounds 3 and 4 may have overtaken round 2 in a switch
+    worker.receive(MS, result(5))
+    again, *_ = worker.poll(MS)
+    assert tags([again]) == [2]
+    assert headers(again)["flags"].tolist() == [MessageFlag.RETRANSMISSION]
+    worker.receive(MS, result(6))
+    assert worker.poll(MS) == []  # once is enough: nothing that was sent later has overtaken the copy
+
+
+def test_a_round_that_another_worker_resent_is_no_round_trip_sample() -> None:
+    job = Job()
+    for worker in job.workers:
+        worker.submit(ones(600))
+    for _ in range(12):
+        job.step(after_ns=2 * MS)
+    answers, timeouts = job.answer(), []
+    for flags in (0, MessageFlag.RETRANSMISSION):
+        assert job.workers[0].deadline_ns is not None
+        timeouts.append(job.workers[0].deadline_ns - job.now)
+        job.deliver(answers, after_ns=MS, flags=flags)
+        answers = job.answer()
+    assert job.workers[0].deadline_ns is not None
+    timeouts.append(job.workers[0].deadline_ns - job.now)
+    assert timeouts[0] != timeouts[1] == timeouts[2]
+
+
+def test_what_arrives_may_wait_for_an_eighth_of_a_round_trip() -> None:
+    job = Job()
+    assert (job.workers[0].lull_ns, job.server.lull_ns) == (0, 0)
+    for worker in job.workers:
+        worker.submit(ones(20))
+    job.step(after_ns=8 * MS)
+    assert (job.workers[0].lull_ns, job.server.lull_ns) == (MS, 0)
+
+
+def test_rounds_go_on_beyond_the_window_while_a_lost_one_is_repaired() -> None:
+    """The window bounds what is in the network, the span what is open: a lost round leaves the one, not the other."""
+    job = Job(slots=64, window=32)
+    for worker in job.workers:
+        worker.submit(ones(100))
+    job.step(window=4)
+    first = job.workers[0].plan.window
+    sent: set[int] = set()
+    for _ in range(20):
+        mine, theirs = job.answer()
+        sent.update(number for d in mine for number in tags([d]))
+        rows = [np.array(tags([d])) != first for d in mine]
+        kept = [Datagrams(d.addresses[row], d.payload[row]) for d, row in zip(mine, rows, strict=True)]
+        job.deliver([kept, theirs], window=4)
+    assert max(sent) == first + 31  # the span is full
+    assert job.workers[0].rounds_complete == first
+    assert job.workers[0].counters.retransmitted > 0

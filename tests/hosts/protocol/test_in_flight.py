@@ -1,0 +1,163 @@
+"""A worker's rounds in flight alone: what may be in the network, what is taken for lost, whose turn a repair is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weir.hosts.protocol.in_flight import REORDERING, TURNS, Flights
+from weir.hosts.protocol.timers import MAX_SHARED_DOUBLINGS, RetransmissionTimeout
+from weir.wire.aggregation import MessageType
+
+SIZE, SPAN = 1024, 512
+MS = 1_000_000
+
+
+def flights(*, window: int = 16, span: int = SPAN, rank: int = 0, workers: int = 1, size: int = SIZE) -> Flights:
+    timeout = RetransmissionTimeout(10 * MS, MS, 100 * MS)
+    return Flights(size, timeout, span=span, window=window, rank=rank, workers=workers)
+
+
+def launch(which: Flights, *rounds: int, now_ns: int = 0, answer: MessageType = MessageType.RESULT) -> None:
+    which.answer[np.array(rounds) & SIZE - 1] = answer
+    which.launch(np.array(rounds), now_ns)
+
+
+def land(which: Flights, *rounds: int, now_ns: int = 0) -> None:
+    which.land(np.array(rounds) & SIZE - 1, now_ns)
+
+
+def repaired(which: Flights, now_ns: int = 0) -> list[int]:
+    """What is sent again now."""
+    places = which.to_repair(now_ns)
+    rounds: list[int] = which.round[places].tolist()
+    which.relaunch(places, now_ns)
+    return rounds
+
+
+def test_what_later_rounds_have_overtaken_leaves_room_for_others() -> None:
+    one = flights(window=4, rank=1, workers=2)
+    launch(one, *range(4))
+    assert one.room == 0
+    land(one, 2)
+    assert (repaired(one), one.room) == ([], 1)
+    launch(one, 4)
+    land(one, 3, 4)
+    assert repaired(one) == [1]  # of round 0 it is the other worker's turn
+    assert one.room == 3  # round 0 holds a slot, but no queue
+
+
+@pytest.mark.parametrize("rank", range(8))
+def test_workers_take_turns_a_round_trip_apart(rank: int) -> None:
+    """Ten rounds are always on the way; round 0 is lost."""
+    one = flights(rank=rank, workers=8)
+    launch(one, *range(11))
+    times = []
+    for newest in range(1, 400):
+        land(one, newest)
+        times += [newest] * len(repaired(one))
+        launch(one, newest + 10)
+    first, second = times[:2]
+    assert first == REORDERING + 1 + rank * 10
+    assert second - first >= (TURNS - rank) * 10  # all others have had their turns by then
+
+
+def test_without_room_for_turns_all_send_at_once() -> None:
+    for rank in range(8):
+        one = flights(window=16, span=16, rank=rank, workers=8)
+        launch(one, *range(5))
+        land(one, 1, 2, 3)
+        assert repaired(one) == [0]
+
+
+def test_no_timer_expires_while_rounds_come_back() -> None:
+    one = flights()
+    launch(one, 0, 1, now_ns=0)
+    assert one.deadline_ns == 10 * MS
+    land(one, 0, now_ns=9 * MS)
+    assert one.deadline_ns == 19 * MS
+    assert repaired(one, 18 * MS) == []
+    assert repaired(one, 19 * MS) == [1]
+    assert one.deadline_ns == 39 * MS  # backed off
+
+
+def test_what_time_shows_to_be_lost_is_sent_again_as_room_allows_the_oldest_first() -> None:
+    one = flights(window=8)
+    launch(one, *range(8))
+    one.obey(3)
+    assert repaired(one, 10 * MS) == [0, 1, 2]
+    assert one.room == 0
+    assert repaired(one, 11 * MS) == []
+    land(one, 1, now_ns=12 * MS)
+    assert repaired(one, 12 * MS) == [3]
+    assert one.deadline_ns is not None
+    assert repaired(one, one.deadline_ns) == [0, 2, 3]
+
+
+def test_fetches_neither_overtake_nor_are_overtaken() -> None:
+    one = flights()
+    launch(one, 0, answer=MessageType.FETCHED)
+    launch(one, 1)
+    launch(one, *range(2, 8))
+    land(one, *range(2, 8))
+    assert repaired(one) == [1]
+    other = flights()
+    launch(other, 0)
+    launch(other, *range(1, 8), answer=MessageType.FETCHED)
+    land(other, *range(1, 8))
+    assert repaired(other) == []
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 8), st.integers(1, 12), st.integers(1, 4))
+def test_every_round_lands_whatever_is_lost(seed: int, window: int, span: int, workers: int) -> None:
+    """Three of ten are lost and the window changes: nothing is forgotten, neither by turns nor by time."""
+    rng = np.random.default_rng(seed)
+    one = flights(window=window, span=span, rank=int(rng.integers(0, workers)), workers=workers)
+    total, base, following, now = 60, 0, 0, 0
+    complete: set[int] = set()
+    network: list[int] = []  # in order of sending
+    for _ in range(4000):
+        if base == total:
+            break
+        again = repaired(one, now)
+        room = one.room
+        fresh = list(range(following, min(following + room, base + span, total)))
+        if fresh:
+            launch(one, *fresh, now_ns=now)
+            following += len(fresh)
+        network += [number for number in [*again, *fresh] if rng.random() > 0.3]
+        landed = [number for number in network[: int(rng.integers(0, 4))] if number not in complete]
+        if landed:
+            distinct = list(dict.fromkeys(landed))
+            network = network[network.index(distinct[-1]) + 1 :]
+            complete.update(distinct)
+            land(one, *distinct, now_ns=now)
+            while base in complete:
+                base += 1
+            if rng.random() < 0.1:
+                window = int(rng.integers(1, 9))
+                one.obey(window)
+        elif not again and not fresh:
+            network.clear()
+            assert base == total or one.deadline_ns is not None, f"seed {seed}: forgotten"
+            now = max(now + 1, one.deadline_ns or 0)
+    assert base == total, f"seed {seed}: round {base} does not land"
+
+
+def test_a_timeout_that_has_expired_stays_long_enough_for_the_round_trips_that_come() -> None:
+    timeout = RetransmissionTimeout(10 * MS, MS, 1000 * MS)
+    timeout.sample(2 * MS)
+    assert timeout.first_ns == 6 * MS
+    for doubled in (12, 24, 48):
+        timeout.expired()
+        assert timeout.first_ns == doubled * MS
+    timeout.sample(9 * MS)
+    assert timeout.first_ns == 24 * MS  # twice 9 ms fit, twice 9 ms would not fit half of it
+    timeout.sample(2 * MS)
+    assert timeout.first_ns == 6 * MS
+    for _ in range(20):
+        timeout.expired()
+    assert timeout.first_ns == (6 << MAX_SHARED_DOUBLINGS) * MS
+    assert timeout.unscaled_ns == 6 * MS

@@ -1,0 +1,102 @@
+"""Tensors of every type, operation and policy through the real cores, whatever the network does."""
+
+from __future__ import annotations
+
+import random
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from weir.hosts.errors import CallMismatch
+from weir.hosts.numerics.datatypes import DataType, narrow
+from weir.hosts.numerics.tensors import Tensor, reference_sum
+from weir.tests.hosts.protocol.network_model import KINDS, US, Fabric, Faults, reordering
+
+Options = dict[str, Any]
+
+
+def random_call(rng: np.random.Generator, index: int, workers: int) -> tuple[list[np.ndarray], Options, list[int]]:
+    """One call: each worker's array, what they agree on, and their weights."""
+    kind = list(DataType)[index % len(DataType)]
+    size = int(rng.choice([0, 1, 84, 85, 86, 256, 700, 2000]))
+    options: Options = {"name": f"t{index}", "dtype": kind.value, "mean": bool(rng.integers(2))}
+    options["nonfinite"] = str(rng.choice(["error", "propagate"]))
+    wide = np.ldexp(rng.standard_normal((workers, size)), rng.integers(-12, 12, (workers, 1)))
+    if options["nonfinite"] == "propagate" and kind.is_float:
+        wide[rng.random(wide.shape) < 0.01] = rng.choice([np.nan, np.inf, -np.inf])
+    values = narrow(wide, kind) if kind.is_float else (np.nan_to_num(wide) * 1000).astype(kind.storage)
+    return list(values), options, [int(w) for w in rng.integers(1, 50, workers)]
+
+
+def run_random(seed: int) -> None:
+    choice = random.Random(seed)
+    workers = choice.choice([1, 2, 3, 5])
+    slots = choice.choice([2, 4, 16])
+    faults = Faults(loss=choice.choice([0, 0.02, 0.2]), duplication=choice.choice([0, 0.3]), corruption=0.02)
+    if choice.random() < 0.5:
+        faults = reordering(faults)
+    fabric = Fabric(seed, workers, choice.choice(KINDS), slots=slots, window=slots // 2, faults=faults)
+    rng = np.random.default_rng(seed)
+    calls = [random_call(rng, seed + index, workers) for index in range(choice.randint(2, 6))]
+    for index, (arrays, options, weights) in enumerate(calls):
+        for rank, array in enumerate(arrays):
+            fabric.worker(rank).submit(
+                Tensor(array, workers=workers, weight=weights[rank], signature=2 * index + 1, **options)
+            )
+    for _ in range(choice.randint(0, 2)):
+        kind = choice.choice(KINDS)
+        fabric.at(choice.randint(0, 5_000 * US), partial(fabric.move, kind, slots=8, window=4))
+    fabric.run()
+    for index, (arrays, options, weights) in enumerate(calls):
+        expected = reference_sum(arrays, weights=weights, **options)
+        for rank in fabric.ranks:
+            reduced = fabric.sums[rank][index]
+            assert reduced.array.tobytes() == expected.tobytes(), f"seed {seed}, worker {rank}, {options}"
+            assert set(reduced.weights.tolist()) <= {sum(weights)}
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_all_types_are_exact_whatever_the_network_does(seed: int) -> None:
+    run_random(seed)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(1000, 2000))
+def test_all_types_are_exact_at_length(seed: int) -> None:
+    run_random(seed)
+
+
+class Failing(Fabric):
+    @property
+    def finished(self) -> bool:
+        return super().finished and all(self.worker(rank).failure is not None for rank in self.ranks)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_calls_that_differ_end_every_worker_and_nothing_before(seed: int) -> None:
+    """Under losses and copies, too: sums before the call stay, the call and all after it fail everywhere."""
+    rng = random.Random(seed)
+    fabric = Failing(seed, 3, rng.choice(KINDS), faults=Faults(loss=0.1, duplication=0.2))
+    before = [np.full(700, rank, np.float32) for rank in range(3)]
+    sizes = rng.choice([(300, 300, 301), (0, 300, 300), (1, 9000, 9000), (300, 300, 300)])
+    signatures = [2 * size + 1 for size in sizes] if len(set(sizes)) > 1 else [5, 5, 7]
+    for rank in range(3):
+        worker = fabric.worker(rank)
+        worker.submit(Tensor(before[rank], workers=3, signature=3))
+        worker.submit(Tensor(np.ones(sizes[rank], np.float32), workers=3, signature=signatures[rank], name="odd"))
+        worker.submit(Tensor(before[rank], workers=3, signature=9))
+    fabric.run()
+    for rank in range(3):
+        worker = fabric.worker(rank)
+        assert {handle: sums.array.tolist() for handle, sums in fabric.sums[rank].items()} == {0: [3] * 700}
+        for handle in (1, 2):
+            assert worker.done(handle)
+            with pytest.raises(CallMismatch, match="tensor 'odd': the workers do not make the same call"):
+                worker.take(handle)
+        with pytest.raises(CallMismatch):
+            worker.submit(before[rank])
+        assert worker.idle
+        assert worker.poll(fabric.now) == []
+        assert worker.deadline_ns is None

@@ -1,0 +1,162 @@
+"""A fabric in Mininet carries real packets between all its hosts, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from weir.tests.own_network import IN_ITS_OWN_NETWORK, play
+from weir.tests.paths import ROOT
+from weir.tests.topologies.mininet.mininet_exchange import fabric_of, traffic
+from weir.topologies import Endpoint, Link, TopologyError, leaf_spine
+from weir.topologies.mininet.fabric import MininetFabric, SwitchKind, interface, netem_command, obstacle, switch_command
+from weir.topologies.units import parse_rate
+
+PIPES: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+
+WITHOUT_OBSTACLE = [
+    pytest.param(kind, marks=pytest.mark.skipif(reason is not None, reason=f"{kind} in Mininet: {reason}"))
+    for kind in SwitchKind
+    for reason in [obstacle(kind)]
+]
+
+
+@pytest.mark.parametrize("kind", WITHOUT_OBSTACLE)
+def test_every_host_reaches_every_other_through_the_switches(kind: SwitchKind) -> None:
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")  # noqa: T201
+    seen = play("weir.tests.topologies.mininet.mininet_exchange", kind, str(seed))
+    topology = fabric_of()
+    assert sorted(map(tuple, seen["received"])) == sorted(traffic(topology, seed))
+    assert seen["statuses"] == [0, 1]
+    assert seen["entries"].keys() == {"s1", "s2", "s3", "s4"}
+    before, during, after = seen["interfaces"]
+    ports = [end for end in topology.directed_links if topology.is_switch(end.node)]
+    assert sorted(set(during) - set(before)) == sorted(map(interface, ports))
+    assert after == before
+    assert seen["processes"] == ["h1", "h2", "h3", "h4", "s1", "s2", "s3", "s4"]
+    assert seen["alive"] == []
+
+
+@contextmanager
+def started(command: Sequence[str | Path], mark: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process with WEIR_TEST_MARK in its environment, in a session of its own; killed at the end if it is alive."""
+    process = subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env={**os.environ, "WEIR_TEST_MARK": str(mark)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        for stream in (process.stdout, process.stderr):
+            if stream is not None:
+                stream.close()
+
+
+def processes_with(mark: str) -> list[str]:
+    """Command lines of the processes that have inherited an environment with `mark` in it."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark.encode() in (folder / "environ").read_bytes():
+                found.append((folder / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+        except OSError:  # it has ended meanwhile
+            continue
+    return found
+
+
+@pytest.mark.skipif(obstacle() is not None, reason=f"Mininet: {obstacle()}")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_all_that_was_started(number: signal.Signals, tmp_path: Path) -> None:
+    leaf_spine(1, 1, 1).dump(tmp_path / "fabric.yaml")
+    mark = f"WEIR_TEST_MARK={tmp_path}"
+    code = "import typer; from weir.experiments.commands.mininet import mininet; typer.run(mininet)"
+    command = [*IN_ITS_OWN_NETWORK, "-c", code, str(tmp_path / "fabric.yaml")]
+    command += ["--exec", "h1 sh -c 'echo begun; sleep 1000'"]
+    with started(command, tmp_path) as process:
+        assert process.stdout is not None
+        assert "begun\n" in process.stdout
+        assert sum("weir-switch --no-p4" in command for command in processes_with(mark)) == 2
+        process.send_signal(number)
+        assert process.wait(120) == 128 + number
+        assert processes_with(mark) == []
+
+
+@pytest.mark.skipif(obstacle() is not None, reason=f"Mininet: {obstacle()}")
+def test_a_kill_ends_all_that_was_started_and_the_next_fabric_can_be_built(tmp_path: Path) -> None:
+    """The links between switches outlive a SIGKILL, which nobody can handle; the next one removes them."""
+    leaf_spine(1, 1, 1).dump(tmp_path / "fabric.yaml")
+    code = "import typer; from weir.experiments.commands.mininet import mininet; typer.run(mininet)"
+    with subprocess.Popen(["unshare", "--net", "sh", "-c", "ip link set lo up && echo up && cat"], **PIPES) as network:
+        assert network.stdout is not None
+        assert network.stdout.readline() == "up\n"
+        weir = ["nsenter", f"--net=/proc/{network.pid}/ns/net", sys.executable, "-c", code, f"{tmp_path}/fabric.yaml"]
+        forever = ["env", f"TMPDIR={tmp_path}", *weir, "--exec", "h1 sh -c 'echo begun; exec sleep 1000'"]
+        with started(forever, tmp_path) as killed:  # which leaves its folder with the logs
+            assert killed.stdout is not None
+            assert "begun\n" in killed.stdout
+        deadline = time.monotonic() + 60
+        while alive := processes_with(f"WEIR_TEST_MARK={tmp_path}"):
+            assert time.monotonic() < deadline, alive
+            time.sleep(0.05)
+        done = subprocess.run(
+            [*weir, "--exec", "h1 true"], cwd=ROOT, capture_output=True, text=True, check=False, timeout=200
+        )
+        assert done.returncode == 0, done.stderr
+        network.communicate()
+
+
+def test_command_lines_of_the_switches() -> None:
+    topology = leaf_spine(1, 1, 1, rate_bps=2_500_000_000, queue_packets=9)
+    leaf = topology.switch("s1")
+    assert " ".join(switch_command(topology, leaf, SwitchKind.WEIR, "127.0.0.1:50051")) == (
+        "weir-switch --no-p4 --device-id 1 -i 1@s1-p1 -i 2@s1-p2"
+        " --port-rate 1=2500Mbit --queue-depth 1=9 --port-rate 2=2500Mbit --queue-depth 2=9"
+        " -- --grpc-server-addr 127.0.0.1:50051 --cpu-port 510"
+    )
+    assert " ".join(switch_command(topology, leaf, SwitchKind.BMV2, "127.0.0.1:50052")) == (
+        "simple_switch_grpc --no-p4 --device-id 1 -i 1@s1-p1 -i 2@s1-p2 --log-level off"
+        " -- --grpc-server-addr 127.0.0.1:50052 --cpu-port 510 --priority-queues 8"
+    )
+    assert parse_rate("2500Mbit") == 2_500_000_000
+
+
+def test_delay_and_loss_of_a_link() -> None:
+    end = Endpoint("s1", 1)
+    link = Link(Endpoint("h1", 0), end, delay_ns=1_234_567_891, loss=0.025)
+    assert netem_command(end, link) == ("tc qdisc add dev s1-p1 root netem limit 100000 delay 1234567.89us loss 2.5%")
+
+
+def test_without_root_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    with pytest.raises(TopologyError, match="Mininet needs root"), MininetFabric(leaf_spine(1, 1, 1)):
+        pass
+
+
+def test_names_of_interfaces_fit_the_kernel() -> None:
+    assert interface(Endpoint("s1", 3)) == "s1-p3"
+    assert interface(Endpoint("h1", 0)) == "h1-eth0"
+    assert len(interface(Endpoint("a123456789", 509))) == len(interface(Endpoint("a123456789", 0))) == 15
+
+
+def test_grpc_ports_that_are_none() -> None:
+    with pytest.raises(TopologyError, match=re.escape("gRPC ports 65535…65536 are not ports; they must be in 1…65535")):
+        MininetFabric(leaf_spine(1, 1, 1), first_grpc_port=65535)

@@ -1,0 +1,354 @@
+"""A fabric in Mininet: hosts in network namespaces, one process for each switch, real packets.
+
+::
+
+    h1 (own namespace) h1-eth0 ══ s1-p1 ┐
+                                        ├ weir-switch or simple_switch_grpc, P4Runtime on 127.0.0.1:50051
+    h2 (own namespace) h2-eth0 ══ s1-p2 ┘
+
+Switches run in the namespace of whoever starts them, as Mininet's do, and are started by their command lines. They come
+up without a program: whoever starts the fabric loads one and writes the entries. Linux and root; Mininet itself is
+Debian's package, and is imported only when a fabric is built.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final
+
+from ..errors import TopologyError
+from ..model import Endpoint, Host, Link, Switch, Topology
+from ..units import format_rate
+from .processes import (
+    LOOK_S,
+    answers,
+    check_free,
+    ends_with_us,
+    ignore_end_signals,
+    orderly_end,
+    own,
+    remove_orphans,
+    stop,
+    stop_beside,
+)
+
+FIRST_GRPC_PORT: Final = 50_051
+HOST_ROUTE: Final = "10.0.0.0/8"
+"""Holds every host and every switch's loopback."""
+
+_DEBIAN_PACKAGES: Final = "/usr/lib/python3/dist-packages"
+_COMMANDS: Final = {"mnexec": "mininet", "ip": "iproute2", "ethtool": "ethtool", "ifconfig": "net-tools"}
+_OFFLOADS: Final = "tx off rx off tso off gso off gro off"
+_NETEM_LIMIT_PACKETS: Final = 100_000
+_START_S: Final = 120.0
+"""The very first weir-switch on a machine compiles its packet loop."""
+
+
+class SwitchKind(StrEnum):
+    """Which program a switch is."""
+
+    WEIR = "weir"
+    BMV2 = "bmv2"
+
+
+EXECUTABLE: Final = {SwitchKind.WEIR: "weir-switch", SwitchKind.BMV2: "simple_switch_grpc"}
+
+
+def load_mininet(module: str) -> Any:
+    """A module of Mininet, such as `mininet.net`. Raises TopologyError that says how to get it.
+
+    Where the environment has none of its own, Debian's package is looked for, and nothing else is taken from there that
+    the environment has.
+    """
+    debian = _DEBIAN_PACKAGES not in sys.path
+    if debian:
+        sys.path.append(_DEBIAN_PACKAGES)
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name == "distutils":
+            raise TopologyError(
+                f"Mininet imports distutils, which Python {sys.version_info.major}.{sys.version_info.minor} no longer "
+                f"has: {sys.executable} -m pip install setuptools"
+            ) from None
+        raise TopologyError("Mininet is not installed: apt-get install mininet") from None
+    finally:
+        if debian:
+            sys.path.remove(_DEBIAN_PACKAGES)
+
+
+def obstacle(kind: SwitchKind = SwitchKind.WEIR) -> str | None:
+    """Why a fabric with such switches cannot be built on this machine, in one line, or None."""
+    if os.geteuid() != 0:
+        return "Mininet needs root, for it makes network namespaces"
+    try:
+        load_mininet("mininet.net")
+    except TopologyError as error:
+        return str(error)
+    for command, package in _COMMANDS.items():
+        if shutil.which(command) is None:
+            return f"the command {command} is not on PATH: apt-get install {package}"
+    if subprocess.run(["unshare", "--net", "true"], capture_output=True, check=False).returncode != 0:
+        return "this machine lets nobody make a network namespace"
+    if _executable(kind) is None:
+        return f"{EXECUTABLE[kind]} is not on PATH"
+    return None
+
+
+def switch_command(topology: Topology, switch: Switch, kind: SwitchKind, grpc_address: str) -> list[str]:
+    """The command line of one switch, by its program's name. Only weir's takes the links' rates and queues."""
+    ports = topology.neighbours(switch.name)
+    command = [EXECUTABLE[kind], "--no-p4", "--device-id", str(switch.device_id)]
+    for port in ports:
+        command += ["-i", f"{port}@{interface(Endpoint(switch.name, port))}"]
+    target = ["--", "--grpc-server-addr", grpc_address, "--cpu-port", "510"]
+    if kind == SwitchKind.BMV2:
+        return [*command, "--log-level", "off", *target, "--priority-queues", "8"]
+    for port in ports:
+        link = topology.link_at(Endpoint(switch.name, port))
+        command += ["--port-rate", f"{port}={format_rate(link.rate_bps)}"]
+        command += ["--queue-depth", f"{port}={link.queue_packets}"]
+    return [*command, *target]
+
+
+def netem_command(end: Endpoint, link: Link) -> str:
+    """What gives a link its delay and loss in the direction that leaves through `end`."""
+    shape = f"limit {_NETEM_LIMIT_PACKETS} delay {link.delay_ns / 1e3:.9g}us loss {100 * link.loss:.9g}%"
+    return f"tc qdisc add dev {interface(end)} root netem {shape}"
+
+
+def interface(end: Endpoint) -> str:
+    """Name of the network interface at a link's end: `s1-p3`, or `h1-eth0`; at most the kernel's 15 characters."""
+    return str(end) if end.port else f"{end.node}-eth0"
+
+
+class MininetFabric:
+    """A running fabric; a context manager that stops all it started, whatever happens, and nothing else.
+
+    Raises TopologyError, in one line, for what the machine lacks and for what does not start.
+    """
+
+    def __init__(
+        self, topology: Topology, kind: SwitchKind = SwitchKind.WEIR, *, first_grpc_port: int = FIRST_GRPC_PORT
+    ) -> None:
+        """The switches' P4Runtime servers listen on 127.0.0.1, on as many ports from `first_grpc_port` on."""
+        last_port = first_grpc_port + len(topology.switches) - 1
+        if not 1 <= first_grpc_port <= last_port <= 65_535:
+            raise TopologyError(
+                f"{topology.name}: gRPC ports {first_grpc_port}…{last_port} are not ports; they must be in 1…65535"
+            )
+        self.topology = topology
+        self.kind = kind
+        self.addresses: Mapping[str, str] = {
+            switch.name: f"127.0.0.1:{first_grpc_port + i}" for i, switch in enumerate(topology.switches)
+        }
+        """Where each switch serves P4Runtime."""
+        self.notes: list[str] = []
+        """What this machine or these switches cannot do of what the fabric asks for."""
+        self.net: Any = None
+        """Mininet's own `Mininet` object."""
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._commands: list[subprocess.Popen[Any]] = []
+        self._stack = ExitStack()
+
+    def __enter__(self) -> MininetFabric:
+        if (reason := obstacle(self.kind)) is not None:
+            raise TopologyError(reason)
+        for name, address in self.addresses.items():
+            check_free(name, address)
+        try:
+            self._stack.enter_context(orderly_end())
+            self._logs = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="weir-mininet-")))
+            self._build()
+            self._start_switches()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        ignore_end_signals()  # the end is not to be interrupted; its last step puts back what was
+        self._stack.callback(self._stop_commands)
+        self._stack.close()
+
+    @property
+    def pids(self) -> Mapping[str, int]:
+        """Process of each host (its shell) and of each switch."""
+        hosts = {host.name: int(self.net[host.name].pid) for host in self.topology.hosts}
+        return hosts | {name: process.pid for name, process in self._processes.items()}
+
+    def popen(self, host: str, command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
+        """Start a command in a host's namespace, with the options of subprocess.Popen; it ends with the fabric."""
+        pid = str(self.net[self.topology.host(host).name].pid)
+        process = subprocess.Popen([*ends_with_us("KILL"), "mnexec", "-a", pid, *command], **options)
+        self._commands.append(process)
+        return process
+
+    def execute(self, line: str) -> int:
+        """Do one line of Mininet's command line; a host's command shows its output and gives its exit status.
+
+        `h1 ping -c1 h2`: hosts' names stand for their addresses. Mininet's own commands, such as `pingall`, give 0.
+        """
+        first, *words = shlex.split(line) or [""]
+        if self.topology.is_host(first) and words:
+            hosts = {host.name: str(host.address) for host in self.topology.hosts}
+            return self.popen(first, [hosts.get(word, word) for word in words]).wait()
+        cli = load_mininet("mininet.cli").CLI
+        if not hasattr(cli, f"do_{first}"):
+            raise TopologyError(f'"{line}" is no command of a host nor of Mininet; write it like "h1 ping -c1 h2"')
+        with tempfile.NamedTemporaryFile("w", suffix=".cli") as script:
+            script.write(line + "\n")
+            script.flush()
+            cli(self.net, script=script.name)
+        return 0
+
+    def interact(self) -> None:
+        """Mininet's command line, until `exit`."""
+        load_mininet("mininet.cli").CLI(self.net)
+
+    # --- building ---
+
+    def _build(self) -> None:
+        mininet, node = load_mininet("mininet.net").Mininet, load_mininet("mininet.node")
+        mininet.inited = True  # else it would raise limits of the whole machine, for good
+        self.net = mininet(topo=None, build=False, controller=None, switch=node.Switch)
+        self._stack.callback(self.net.stop)
+        for host in self.topology.hosts:
+            self.net.addHost(host.name, ip=f"{host.address}/32")
+        for switch in self.topology.switches:
+            self.net.addSwitch(switch.name, dpid=f"{switch.device_id:x}", inNamespace=False)
+        remove_orphans([interface(end) for end in self.topology.directed_links])
+        for link in self.topology.links:
+            self._add_link(link)
+        self.net.build()
+        for host in self.topology.hosts:
+            self._configure_host(host)
+        for end in self.topology.directed_links:
+            if self.topology.is_switch(end.node):
+                name = interface(end)
+                self._run(end.node, f"ethtool -K {name} {_OFFLOADS}; {_without_ipv6(name)}")
+        self._shape_links()
+
+    def _add_link(self, link: Link) -> None:
+        ends: dict[str, int | str] = {}
+        for number, end in enumerate(link.ends, start=1):
+            ends |= {f"port{number}": end.port, f"intfName{number}": interface(end)}
+            if self.topology.is_host(end.node):
+                ends[f"addr{number}"] = self.topology.host(end.node).mac
+        try:
+            self.net.addLink(link.a.node, link.b.node, **ends)
+        except Exception as error:  # noqa: BLE001 - Mininet raises nothing narrower
+            reason = " ".join(str(error).split())
+            raise TopologyError(
+                f"{link}: its interfaces cannot be made; is another Mininet running? {reason}"
+            ) from None
+        own(next(interface(end) for end in link.ends if self.topology.is_switch(end.node)))
+
+    def _configure_host(self, host: Host) -> None:
+        """The attached switch is the gateway; nobody asks for its MAC."""
+        gateway = self.topology.attached_switch(host.name)
+        name = interface(Endpoint(host.name, 0))
+        self._run(
+            host.name,
+            f"ethtool -K {name} {_OFFLOADS}; {_without_ipv6('all')}; "
+            f"ip address flush dev {name}; ip address add {host.address}/32 dev {name}; "  # ifconfig makes it a /0
+            f"ip neigh replace {gateway.address} lladdr {gateway.mac} dev {name} nud permanent; "
+            f"ip route add {gateway.address} dev {name} scope link; "
+            f"ip route add {HOST_ROUTE} via {gateway.address} dev {name} src {host.address}",
+        )
+
+    def _shape_links(self) -> None:
+        """Delay and loss by netem, both ways; where the kernel has none, that is noted once."""
+        if self.kind == SwitchKind.BMV2:
+            self.notes.append("bmv2 has no rate limits: its ports send as fast as they can, and queues do not fill")
+        for end in self.topology.directed_links:
+            link = self.topology.link_at(end)
+            if not (link.delay_ns or link.loss):
+                continue
+            if complaint := self._try(end.node, netem_command(end, link)):
+                self.notes.append(f"links have neither delay nor loss, for the kernel has no netem (tc: {complaint})")
+                return
+
+    def _run(self, node: str, script: str) -> None:
+        if complaint := self._try(node, script):
+            raise TopologyError(f"{node}: cannot be set up: {complaint}")
+
+    def _try(self, node: str, script: str) -> str | None:
+        """Run a shell script in a node's namespace up to what fails first; what is said of that, in one line."""
+        command = ["mnexec", "-a", str(self.net[node].pid), "sh", "-ec", script]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode == 0:
+            return None
+        return " ".join((done.stderr or done.stdout).split()) or f"{script!r} ended with status {done.returncode}"
+
+    # --- switches ---
+
+    def _start_switches(self) -> None:
+        self._stack.callback(self._stop_switches)
+        executable = _executable(self.kind)
+        assert executable is not None  # obstacle() has looked
+        for switch in self.topology.switches:
+            command = switch_command(self.topology, switch, self.kind, self.addresses[switch.name])
+            with self._log(switch.name).open("wb") as log:
+                # its own session: Ctrl-C is for Mininet's command line
+                self._processes[switch.name] = subprocess.Popen(
+                    [*ends_with_us("TERM"), executable, *command[1:]],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+        deadline = time.monotonic() + _START_S
+        for name in self._processes:
+            self._wait_for(name, deadline)
+
+    def _wait_for(self, name: str, deadline: float) -> None:
+        """Until a switch's P4Runtime server accepts connections."""
+        process = self._processes[name]
+        while not answers(self.addresses[name]):
+            if process.poll() is not None:
+                raise TopologyError(f"{name}: ended with status {process.returncode} at its start: {self._said(name)}")
+            if time.monotonic() > deadline:
+                raise TopologyError(f"{name}: does not listen on {self.addresses[name]} after {_START_S:g} s")
+            time.sleep(LOOK_S)
+
+    def _stop_switches(self) -> None:
+        stop(list(self._processes.values()))
+
+    def _stop_commands(self) -> None:
+        """End whatever still runs in the hosts' namespaces, by its own will or not; but their shells are Mininet's."""
+        if self.net is not None:
+            stop_beside({int(host.pid) for host in self.net.hosts})
+        for process in self._commands:
+            process.wait()
+
+    def _log(self, name: str) -> Path:
+        return self._logs / f"{name}.log"
+
+    def _said(self, name: str) -> str:
+        """The last line that a switch has printed."""
+        lines = self._log(name).read_text("utf-8", "replace").strip().splitlines()
+        return lines[-1] if lines else "it said nothing"
+
+
+def _executable(kind: SwitchKind) -> str | None:
+    """Beside this Python first, where the environment has its commands."""
+    beside = str(Path(sys.executable).parent)
+    return shutil.which(EXECUTABLE[kind], path=os.pathsep.join([beside, os.environ.get("PATH", os.defpath)]))
+
+
+def _without_ipv6(name: str) -> str:
+    """Switches its chatter off (a shell command); a kernel without IPv6 has nothing to switch off."""
+    file = f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6"
+    return f"if [ -e {file} ]; then echo 1 > {file}; fi"

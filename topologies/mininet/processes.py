@@ -1,0 +1,137 @@
+"""Processes, ports, interfaces and signals of a real fabric: what it takes to end all of them, whatever happens."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+
+from ..errors import TopologyError
+
+LOOK_S: Final = 0.05
+"""Between two looks at what is waited for."""
+
+_STOP_S: Final = 10.0
+_OWNER: Final = "weir-mininet-"
+"""Begins the alias of an interface; the process that made it follows."""
+_END_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def check_free(name: str, address: str) -> None:
+    """Raises TopologyError, in the name of a switch, where HOST:PORT is taken."""
+    host, _, port = address.rpartition(":")
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((host, int(port)))
+        except OSError as error:
+            raise TopologyError(
+                f"{name}: cannot have {address} for P4Runtime: {error.strerror}; choose another first port"
+            ) from None
+
+
+def answers(address: str) -> bool:
+    """Whether somebody accepts connections at HOST:PORT."""
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host, int(port)), timeout=1):
+            return True
+    except OSError:
+        return False
+
+
+def ends_with_us(signal_name: str) -> list[str]:
+    """Words in front of a command: it gets this signal when the thread that starts it ends, even by SIGKILL."""
+    return ["setpriv", "--pdeathsig", signal_name]
+
+
+def own(interface: str) -> None:
+    """Note at a network interface that this process has made it. The note ends with the interface."""
+    subprocess.run(["ip", "link", "set", "dev", interface, "alias", f"{_OWNER}{os.getpid()}"], check=True)
+
+
+def remove_orphans(interfaces: Collection[str]) -> None:
+    """Remove those of these interfaces, with their peers, whose maker was killed before it could; no others."""
+    listed = subprocess.run(["ip", "-json", "link", "show"], capture_output=True, text=True, check=True)
+    for link in json.loads(listed.stdout):
+        name, alias = link["ifname"], link.get("ifalias", "")
+        if name in interfaces and alias.startswith(_OWNER) and not os.path.exists(f"/proc/{alias[len(_OWNER) :]}"):
+            # a host's namespace, which ends by itself, may take it away meanwhile
+            subprocess.run(["ip", "link", "delete", name], capture_output=True, check=False)
+
+
+def stop(processes: Sequence[subprocess.Popen[Any]]) -> None:
+    """Ask all to end, then see to it."""
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        try:
+            process.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def stop_beside(pids: Collection[int]) -> None:
+    """End whatever lives in the network namespaces of these processes, but not these; our own namespace is spared."""
+    spaces = {space for pid in pids if (space := _network_of(pid))} - {_network_of(os.getpid())}
+    deadline = time.monotonic() + _STOP_S
+    number = signal.SIGTERM
+    while others := [pid for pid in _all_pids() if pid not in pids and _network_of(pid) in spaces]:
+        for pid in others:
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+        if time.monotonic() > deadline:
+            number = signal.SIGKILL
+        time.sleep(LOOK_S)
+
+
+def _all_pids() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def _network_of(pid: int) -> str | None:
+    """The network namespace that a process lives in; None for one that has ended."""
+    try:
+        return os.readlink(f"/proc/{pid}/ns/net")
+    except OSError:
+        return None
+
+
+def _in_main_thread() -> bool:
+    """Only there may signals be handled."""
+    return threading.current_thread() is threading.main_thread()
+
+
+def ignore_end_signals() -> None:
+    """Until `orderly_end` is left."""
+    if _in_main_thread():
+        for number in _END_SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+
+
+@contextmanager
+def orderly_end() -> Iterator[None]:
+    """SIGTERM and SIGHUP end the program by an exception, as Ctrl-C does; afterwards they do what they did before."""
+    if not _in_main_thread():
+        yield
+        return
+
+    def end(number: int, _: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = {number: signal.getsignal(number) for number in _END_SIGNALS}
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,10 +1,10 @@
 """Weir: in-network aggregation for distributed training.
 
-This is the public face, and importing it costs nothing: each name is looked up in its room when it is first used.
+Importing this package costs nothing: each name here is loaded when it is first used.
 
 `join` takes a seat in a job and returns a `Communicator`, whose collectives sum in the switches; `serve` is the seat of
-a job's parameter server. `Topology` is a fabric as data, with `leaf_spine` and `fat_tree` to make regular ones.
-`Program`, `Switch` and `Fabric` run compiled P4 programs in virtual time.
+a job's parameter server. `Topology` is a fabric as data: `load_topology` reads one, `leaf_spine` and `fat_tree` make
+regular ones. `Program`, `Switch` and `Fabric` run compiled P4 programs in virtual time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .emulator import Fabric, Program, Switch
     from .hosts import Communicator, ControlClient, HostError, join, serve
-    from .topologies import Topology, TopologyError, fat_tree, leaf_spine
+    from .topologies import Topology, TopologyError, dump_topology, fat_tree, leaf_spine, load_topology
 
 __version__ = "0.2.0"
 
@@ -29,16 +29,18 @@ __all__ = [
     "Topology",
     "TopologyError",
     "__version__",
+    "dump_topology",
     "fat_tree",
     "join",
     "leaf_spine",
+    "load_topology",
     "serve",
 ]
 
 _ROOMS = {
     "emulator": ("Fabric", "Program", "Switch"),
     "hosts": ("Communicator", "ControlClient", "HostError", "join", "serve"),
-    "topologies": ("Topology", "TopologyError", "fat_tree", "leaf_spine"),
+    "topologies": ("Topology", "TopologyError", "dump_topology", "fat_tree", "leaf_spine", "load_topology"),
 }
 _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
 

@@ -22,9 +22,10 @@ import scipy.optimize  # type: ignore[import-untyped]
 import scipy.sparse  # type: ignore[import-untyped]
 
 from weir.bench.measure import Figure, cpu_seconds
-from weir.controller.placement import Costs, LinkLoad, Problem
+from weir.controller.placement import Costs, Problem
 from weir.controller.placement.strategies import strategy
 from weir.controller.telemetry.link_state import Telemetry
+from weir.controller.telemetry.loads import LinkLoad
 from weir.controller.telemetry.probes import Probe, ProbeFrames, plan_probes
 from weir.topologies import Endpoint, Routes, Topology, fat_tree, leaf_spine
 from weir.wire.aggregation import FAN_IN

@@ -37,10 +37,10 @@ from ..wire.control import Held
 from ..wire.frames import FRAME_HEADER_BYTES
 from .errors import ControllerError, NotPrimary, PlanError
 from .jobs.job import RunningJob
-from .jobs.journal import Ledger
-from .jobs.journal_file import Journal
+from .jobs.journal import Journal
+from .jobs.journal_file import JournalFile
 from .jobs.moves import Phase
-from .jobs.registry import Counts, Fleet, server_plan
+from .jobs.registry import Counts, JobRegistry, server_plan
 from .options import Message, Options
 from .p4runtime.entries import SwitchState
 from .p4runtime.reconcile import Diff, verify
@@ -72,7 +72,7 @@ class Controller:
         options: Options,
         now_ns: int = 0,
         seed: int = 1,
-        journal: Journal | None = None,
+        journal: JournalFile | None = None,
     ) -> None:
         """`seed` is for strategies that draw. With a `journal`, the jobs in it go on: `start` then writes to the
         switches no more than what differs.
@@ -85,8 +85,8 @@ class Controller:
         self.sessions = sessions
         self._planner = Planner(topology, routes, strategy, seed)
         self._switches = Switches(sessions, options.lease_ns, options.retry_ns, now_ns)
-        self._ledger = Ledger(journal, topology, self._planner)
-        self._fleet = Fleet(topology, self._planner, options, self._ledger)
+        self._journal = Journal(journal, topology, self._planner)
+        self._registry = JobRegistry(topology, self._planner, options, self._journal)
         self._down = routes.down
         self._prober = Prober(topology, routes, sessions, options.probe_period_ns, options.lease_ns, now_ns)
         self._bases = {s.name: base_state(topology, routes, s.name) for s in topology.switches}
@@ -95,9 +95,9 @@ class Controller:
         self._next_solve_ns = now_ns + options.solve_period_ns
         self._to_consider: deque[int] = deque()
         """Jobs whose turn has come to be placed better."""
-        self._prober.links.take_for_down(self._ledger.down, now_ns)
-        self._switches.take_for_lost(self._ledger.lost)
-        self._fleet.restore(now_ns)
+        self._prober.link_watch.take_for_down(self._journal.down, now_ns)
+        self._switches.take_for_lost(self._journal.lost)
+        self._registry.restore(now_ns)
         if self.links_down or self._switches.lost:
             self._follow(now_ns)
 
@@ -105,26 +105,26 @@ class Controller:
 
     @property
     def options(self) -> Options:
-        return self._fleet.options
+        return self._registry.options
 
     @options.setter
     def options(self, options: Options) -> None:
         """But for `lease_ns`, `retry_ns` of switches and `probe_period_ns`, which stay."""
-        self._fleet.options = options
+        self._registry.options = options
 
     @property
     def jobs(self) -> Mapping[int, JobPlan]:
         """The plan in force of every job."""
-        return {number: job.plan for number, job in self._fleet.jobs.items()}
+        return {number: job.plan for number, job in self._registry.jobs.items()}
 
     @property
     def states(self) -> Mapping[int, RunningJob]:
         """All that is known of every job, to be read."""
-        return self._fleet.jobs
+        return self._registry.jobs
 
     @property
     def counts(self) -> Counts:
-        return replace(self._fleet.counts, leases=len(self._fleet.leases))
+        return replace(self._registry.counts, leases=len(self._registry.leases))
 
     @property
     def telemetry(self) -> Telemetry:
@@ -155,7 +155,7 @@ class Controller:
     @property
     def links_down(self) -> frozenset[Endpoint]:
         """Both ends of every link between switches that lets no probe through."""
-        return self._prober.links.down
+        return self._prober.link_watch.down
 
     @property
     def packet_outs_sent(self) -> Mapping[str, int]:
@@ -172,29 +172,29 @@ class Controller:
         deadlines = [self._prober.deadline_ns]
         if self.options.solve_period_ns:
             deadlines.append(0 if self._to_consider else self._next_solve_ns)
-        deadlines += [d for d in (self._fleet.deadline_ns, self._switches.deadline_ns) if d is not None]
+        deadlines += [d for d in (self._registry.deadline_ns, self._switches.deadline_ns) if d is not None]
         return min(deadlines)
 
     @property
     def aborted(self) -> Mapping[int, str]:
         """Jobs that were aborted, and why."""
-        return self._fleet.aborted
+        return self._registry.aborted
 
     def waiting_for(self, job: int, now_ns: int) -> str:
         """One sentence for people: what the job waits for, and since when. Raises ControllerError for a job that has
         ended or never was.
         """
-        return self._fleet.waiting_for(job, now_ns)
+        return self._registry.waiting_for(job, now_ns)
 
     def note(self, job: int) -> str:
         """What the job was not given as asked for, and why; empty where it was."""
-        return self._fleet.job(job).note
+        return self._registry.job(job).note
 
     def snapshot(self, now_ns: int, job: int | None = None) -> Snapshot:
         """What is known of the links; with a job, without its own traffic."""
         own: Mapping[Endpoint, float] = {}
         if job is not None:
-            running = self._fleet.job(job)
+            running = self._registry.job(job)
             own = own_traffic(running.plan.streams, running.rounds_per_second, FRAME_HEADER_BYTES + MESSAGE_BYTES)
         return self.telemetry.snapshot(now_ns, own)
 
@@ -245,7 +245,7 @@ class Controller:
         Raises PlanError or PlacementError where it cannot run at all, ControllerError where a switch or the journal
         refuses it; the fabric then stays as it was.
         """
-        if spec.job in self._fleet.jobs:
+        if spec.job in self._registry.jobs:
             raise PlanError(f"job {spec.job} runs already; give every job its own number")
         self._check_primary()
         self._prober.collect(now_ns)
@@ -255,19 +255,19 @@ class Controller:
             history = self._planner.history(spec.job)
             plan = self._planner.plan(grant.spec, grant.placement, history.next())
             history.go(plan.generation, plan.switches)
-            self._fleet.jobs[spec.job] = RunningJob(plan, now_ns, grant.note)
+            self._registry.jobs[spec.job] = RunningJob(plan, now_ns, grant.note)
             await self._write(now_ns, again=plan.switches)
             self._switches.raise_trouble(plan.switches)
-            self._ledger.change(spec.job)
+            self._journal.change(spec.job)
             self._save()
         except ControllerError as error:
-            if self._fleet.jobs.pop(spec.job, None) is not None:
+            if self._registry.jobs.pop(spec.job, None) is not None:
                 await self._write(now_ns, again=self.sessions)
                 _log.warning("job %d is not admitted: %s", spec.job, error)
             self.memory.retain(spec.job)
             raise
-        self._fleet.counts.admitted += 1
-        self._fleet.aborted.pop(spec.job, None)
+        self._registry.counts.admitted += 1
+        self._registry.aborted.pop(spec.job, None)
         if grant.note:
             _log.warning("job %d: %s", spec.job, grant.note)
         return self._plans(plan)
@@ -276,25 +276,25 @@ class Controller:
         """Take a job from the switches and free what it held. Raises JournalError where that could not be written down;
         the job is gone in any case.
         """
-        self._fleet.job(job)
+        self._registry.job(job)
         self._check_primary()
-        self._fleet.remove(job)
+        self._registry.remove(job)
         await self._write(now_ns)
         self._save()
 
     def keep(self, job: int, data: Mapping[str, Any]) -> None:
         """Keep the caller's own data (JSON) with a job, also in the journal, in place of what was kept before."""
-        self._fleet.keep(job, data)
+        self._registry.keep(job, data)
 
     def kept(self, job: int) -> Mapping[str, Any]:
-        return self._fleet.job(job).kept
+        return self._registry.job(job).kept
 
     def move(self, job: int, now_ns: int, placement: Placement | None = None, why: str = "asked to") -> None:
         """Begin to move a job to a placement, or to a new generation of its own one (a stuck round, a lost host).
 
         Raises PlanError when the placement is not possible; the job then stays. Does nothing while the job is moving.
         """
-        running = self._fleet.job(job)
+        running = self._registry.job(job)
         if running.move is not None:
             return
         if placement is not None:
@@ -303,7 +303,7 @@ class Controller:
             except PlanError:
                 self.memory.retain(job, running.plan.switches)
                 raise
-        self._fleet.begin(job, running, why, now_ns, placement)
+        self._registry.begin(job, running, why, now_ns, placement)
 
     async def tick(self, now_ns: int) -> list[Message]:
         """Do what is due: take reports, see who is lost, go on with moves, look for better placements, send probes.
@@ -314,24 +314,24 @@ class Controller:
         self._check_primary()
         self._prober.collect(now_ns)
         self._planner.out_of_reach = self._switches.out_of_reach
-        links_changed = self._prober.links.look(now_ns)
+        links_changed = self._prober.link_watch.look(now_ns)
         if self._switches.look(now_ns) or links_changed:
             self._follow(now_ns)
-        self._fleet.let_go(now_ns)
-        self._fleet.end_leases(now_ns)
-        self._fleet.repair(now_ns)
+        self._registry.let_go(now_ns)
+        self._registry.end_leases(now_ns)
+        self._registry.repair(now_ns)
         await self._write(now_ns)
         self._renew_after_restarts()
         if self.options.solve_period_ns and now_ns >= self._next_solve_ns and not self._to_consider:
             self._next_solve_ns = now_ns + self.options.solve_period_ns
-            self._to_consider.extend(self._fleet.jobs)
+            self._to_consider.extend(self._registry.jobs)
         self._consider(now_ns)
-        for number in list(self._fleet.jobs):
-            if self._fleet.poll(number, now_ns):
+        for number in list(self._registry.jobs):
+            if self._registry.poll(number, now_ns):
                 await self._settle(number, now_ns)
         await self._prober.send(now_ns, self._switches.lost)
         self._save()
-        messages, self._fleet.outbox = self._fleet.outbox, []
+        messages, self._registry.outbox = self._registry.outbox, []
         return messages
 
     # --- what hosts say ---
@@ -344,27 +344,27 @@ class Controller:
         others' when it is placed anew; and when it is stuck (`Options.stuck_ns`). A host that is out of the job by now
         is told so. Raises ControllerError for a host that was never in it.
         """
-        self._fleet.heartbeat(job, host, rounds, now_ns, waiting)
+        self._registry.heartbeat(job, host, rounds, now_ns, waiting)
 
     def leave(self, job: int, host: str, now_ns: int) -> None:
         """A host is done with the job. Nobody fails by that: the others go on without it, and the job is finished when
         no worker is left. Raises ControllerError for a host that was never in it.
         """
-        self._fleet.leave(job, host)
+        self._registry.leave(job, host)
 
     def fail(self, job: int, host: str, why: str, now_ns: int) -> None:
         """A host gives up, and cannot come back: the others go on without it, or are told why they cannot, as the
         job's policy has it. Raises ControllerError for a host that was never in it.
         """
-        self._fleet.fail(job, host, why, now_ns)
+        self._registry.fail(job, host, why, now_ns)
 
     def held(self, job: int, host: str, held: Held) -> None:
         """A host's answer to Pause. Raises ControllerError for a host that was never in the job."""
-        self._fleet.held(job, host, held)
+        self._registry.held(job, host, held)
 
     def resumed(self, job: int, host: str, generation: int) -> None:
         """A host goes on in this generation. A copy of an earlier confirmation changes nothing."""
-        self._fleet.resumed(job, host, generation)
+        self._registry.resumed(job, host, generation)
 
     # --- what moves ---
 
@@ -375,7 +375,7 @@ class Controller:
         """
         while self._to_consider:
             number = self._to_consider.popleft()
-            job = self._fleet.jobs.get(number)
+            job = self._registry.jobs.get(number)
             if job is None or job.move is not None or now_ns - job.moved_ns < self.options.dwell_ns:
                 continue
             links = self.snapshot(now_ns, number)
@@ -390,7 +390,7 @@ class Controller:
 
     async def _settle(self, number: int, now_ns: int) -> None:
         """Write the next generation for those who are left, and let them go on by it."""
-        job = self._fleet.jobs[number]
+        job = self._registry.jobs[number]
         assert job.move is not None
         try:
             target = job.target or job.plan.placement
@@ -398,14 +398,14 @@ class Controller:
                 target, job.note = self._planner.place(job.spec, job.active, self.snapshot(now_ns, number))
             job.plan = self._planner.plan(job.spec, target, next_generation(job.move.generation))
         except ControllerError as error:
-            self._fleet.has_no_place(number, job, error, now_ns)
+            self._registry.has_no_place(number, job, error, now_ns)
             return
         self._planner.history(number).go(job.plan.generation, job.plan.switches)
         await self._write(now_ns, again=job.plan.switches)
         if trouble := self._switches.trouble(job.plan.switches):
             job.trouble, job.retry_at_ns = trouble, now_ns + self.options.retry_ns
         else:
-            self._fleet.settle(number, now_ns)
+            self._registry.settle(number, now_ns)
 
     def _check_primary(self) -> None:
         """What another controller has done since, this one does not know: it must not act by what it remembers."""
@@ -424,7 +424,7 @@ class Controller:
         routes = self._planner.routes
         self._bases = {s.name: base_state(self.topology, routes, s.name) for s in self.topology.switches}
         self._prober.follow(routes)
-        for number, job in self._fleet.jobs.items():
+        for number, job in self._registry.jobs.items():
             plan = job.plan
             if self._planner.stands(plan.placement, plan.spec, plan.placement.aggregators):
                 job.plan = self._planner.plan(plan.spec, plan.placement, plan.generation)
@@ -432,19 +432,19 @@ class Controller:
             used = sorted(lost & {*plan.switches, plan.placement.root})
             why = f"{', '.join(used)} is lost" if used else "its nodes do not reach each other any more"
             if job.move is None:
-                self._fleet.begin(number, job, why, now_ns)
+                self._registry.begin(number, job, why, now_ns)
             elif job.move.phase is Phase.RESUMING:
                 job.renew = why
 
     def _renew_after_restarts(self) -> None:
         for name in sorted(self._switches.take_restarted()):
-            for job in self._fleet.jobs.values():
+            for job in self._registry.jobs.values():
                 if name in job.plan.switches and (job.move is None or job.move.phase is Phase.RESUMING):
                     job.renew = f"{name} has started anew"
 
     def _desired(self) -> Mapping[str, SwitchState]:
         """What every switch should hold; made anew only when some plan has changed."""
-        plans = [job.plan for job in self._fleet.jobs.values()]
+        plans = [job.plan for job in self._registry.jobs.values()]
         made_of = [self._bases, self.options.marking, *plans]
         if len(made_of) != len(self._made_of) or any(a is not b for a, b in zip(made_of, self._made_of, strict=True)):
             self._made = fabric_state(self.topology, self._bases, plans, self.options.marking)
@@ -453,13 +453,13 @@ class Controller:
 
     async def _write(self, now_ns: int, again: Iterable[str] = ()) -> Mapping[str, Diff]:
         """Bring the switches to what they should hold; those in `again` even if they have just refused."""
-        self._fleet.ended = False
+        self._registry.ended = False
         return await self._switches.write(self._desired(), now_ns, frozenset(again))
 
     def _save(self) -> None:
         """Write down what has changed, before anyone is told of it. Raises JournalError; the next call tries again."""
-        self._ledger.write_fabric(self.links_down, self._switches.lost)
-        self._ledger.write_jobs(self._fleet.jobs)
+        self._journal.write_fabric(self.links_down, self._switches.lost)
+        self._journal.write_jobs(self._registry.jobs)
 
     # --- names ---
 

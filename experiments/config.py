@@ -237,7 +237,7 @@ class RunConfig(_Section):
         """The fabric; its links lose frames as it says and, besides, as `loss` does."""
         from ..topologies import schema
 
-        topology = schema.parse(self.fabric, f"run {self.name}: fabric")
+        topology = schema.parse_topology(self.fabric, f"run {self.name}: fabric")
         links = tuple(replace(link, loss=1 - (1 - link.loss) * (1 - self.loss)) for link in topology.links)
         return replace(topology, links=links)
 

@@ -1,11 +1,12 @@
 """The hosts' side of the aggregation protocol: workers that have gradients summed, and the parameter server.
 
-`Communicator` is the face for training: all-reduce and other collectives of arrays of any type. `tensors`, `encodings`
-and `scalars` turn their numbers into integers whose sum is exact, and back; `reference_sum` is what every fabric must
-return, bit for bit. `WorkerCore` and `ParameterServerCore` are the protocol as state machines without I/O, for whoever
-has a clock and a network: the emulated fabric, or `udp`'s sockets.
+`Communicator` is what training loops call: all-reduce and other collectives of arrays of any type. `tensors`,
+`encodings` and `scalars` turn their numbers into integers whose sum is exact, and back; `reference_sum` is what every
+fabric must return, bit for bit. `WorkerCore` and `ParameterServerCore` are the protocol as state machines without I/O,
+for whoever has a clock and a network: the emulated fabric, or `udp`'s sockets.
 
-This room imports `wire` alone.
+`numerics` turns numbers into lanes, `protocol` has the cores, `collectives` what training loops call, `drivers` the
+sockets and the seats in jobs: each imports only what stands before it. This room imports `wire` alone.
 """
 
 from .collectives.communicator import Communicator, Driver, Handle, wait_all

@@ -9,6 +9,7 @@ from .errors import TopologyError
 from .generators import fat_tree, leaf_spine
 from .model import Endpoint, Host, Link, Node, Switch, Topology, mac_of
 from .routing import Routes
+from .schema import dump_topology, load_topology
 
 __all__ = [
     "Endpoint",
@@ -19,7 +20,9 @@ __all__ = [
     "Switch",
     "Topology",
     "TopologyError",
+    "dump_topology",
     "fat_tree",
     "leaf_spine",
+    "load_topology",
     "mac_of",
 ]

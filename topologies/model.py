@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from ipaddress import IPv4Address, IPv4Network
-from pathlib import Path
 from typing import Final
 
 import networkx
@@ -175,19 +174,6 @@ class Topology:
                 )
         object.__setattr__(self, "_link_at", link_at)
         self._check_connected()
-
-    @classmethod
-    def load(cls, path: str | Path) -> Topology:
-        """Read a YAML file (keys: `topologies.schema`). Raises `TopologyError`, with the file's name in front."""
-        from . import schema  # the schema builds on this module
-
-        return schema.load(Path(path))
-
-    def dump(self, path: str | Path) -> None:
-        """Write the fabric as YAML, every node and link spelled out, so that `load` gives an equal one."""
-        from . import schema
-
-        schema.dump(self, Path(path))
 
     @property
     def nodes(self) -> tuple[Node, ...]:

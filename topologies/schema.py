@@ -133,8 +133,12 @@ class _Generated(_Strict):
     generate: Annotated[_LeafSpine | _FatTree, Field(discriminator="kind")]
 
 
-def load(path: Path) -> Topology:
-    """Read a fabric. Raises `TopologyError`, which names file, node or link, value and what would be right."""
+def load_topology(path: str | Path) -> Topology:
+    """Read a fabric from YAML.
+
+    Raises `TopologyError`, which names file, node or link, value and what would be right.
+    """
+    path = Path(path)
     try:
         if path.stat().st_size > LARGEST_FILE_BYTES:
             raise TopologyError(f"{path}: {path.stat().st_size} bytes is too large for a fabric (16 MiB)")
@@ -145,10 +149,10 @@ def load(path: Path) -> Topology:
         data = yaml.load(text, Loader=_UniqueKeys)
     except yaml.YAMLError as error:
         raise TopologyError(f"{path}: is not YAML: {' '.join(str(error).split())}") from error
-    return parse(data, str(path))
+    return parse_topology(data, str(path))
 
 
-def parse(data: object, where: str) -> Topology:
+def parse_topology(data: object, where: str) -> Topology:
     """The fabric that a mapping, as YAML gives it, describes. Raises `TopologyError`, with `where` in front."""
     if not isinstance(data, dict):
         raise TopologyError(f"{where}: is not a fabric; write name and either generate or hosts, switches and links")
@@ -163,8 +167,11 @@ def parse(data: object, where: str) -> Topology:
         raise error.within(where) from error
 
 
-def dump(topology: Topology, path: Path) -> None:
-    """Write a fabric, every node and link spelled out. Raises `TopologyError` when the file cannot be written."""
+def dump_topology(topology: Topology, path: str | Path) -> None:
+    """Write a fabric, every node and link spelled out, so that `load_topology` gives an equal one.
+
+    Raises `TopologyError` when the file cannot be written.
+    """
     data = {
         "name": topology.name,
         "hosts": {host.name: {"address": str(host.address), "mac": host.mac} for host in topology.hosts},
@@ -172,7 +179,8 @@ def dump(topology: Topology, path: Path) -> None:
         "links": [_dumped_link(link) for link in topology.links],
     }
     try:
-        path.write_text(yaml.safe_dump(data, sort_keys=False, default_flow_style=None, width=120), encoding="utf-8")
+        text = yaml.safe_dump(data, sort_keys=False, default_flow_style=None, width=120)
+        Path(path).write_text(text, encoding="utf-8")
     except OSError as error:
         raise TopologyError(f"{path}: cannot be written: {error}") from error
 

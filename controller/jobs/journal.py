@@ -10,8 +10,8 @@ from ...topologies.model import Endpoint, Topology
 from ..planning.generations import History
 from ..planning.planner import Planner
 from .job import RunningJob
-from .journal_file import Journal, JournalError
-from .journal_records import Record
+from .journal_file import JournalError, JournalFile
+from .journal_records import JobRecord
 
 _JOB: Final = "job"
 """Running jobs."""
@@ -23,10 +23,10 @@ _FABRIC: Final = "fabric"
 """Its name, and what of it is down."""
 
 
-class Ledger:
+class Journal:
     """Without a journal it knows nothing, and keeps nothing."""
 
-    def __init__(self, journal: Journal | None, topology: Topology, planner: Planner) -> None:
+    def __init__(self, journal: JournalFile | None, topology: Topology, planner: Planner) -> None:
         """Raises JournalError for a journal of another fabric."""
         self._journal = journal
         self._planner = planner
@@ -70,11 +70,11 @@ class Ledger:
             self._journal.put(_FABRIC, "down", sorted([end.node, end.port] for end in down))
             self._journal.put(_FABRIC, "lost", sorted(lost))
 
-    def _record(self, number: int, job: RunningJob) -> Record:
+    def _record(self, number: int, job: RunningJob) -> JobRecord:
         held = self._planner.memory.held(number)
         move, plan = job.move, job.plan
         resumes = {} if move is None else move.resumes
-        return Record(
+        return JobRecord(
             spec=plan.spec,
             placement=plan.placement,
             generation=plan.generation if move is None or resumes else move.generation,
@@ -107,12 +107,12 @@ class Ledger:
         """Of numbers that are free again."""
         return {int(number): History(**history) for number, history in self._all(_NUMBER).items()}
 
-    def jobs(self) -> Iterator[tuple[int, Record, Mapping[str, Any]]]:
+    def jobs(self) -> Iterator[tuple[int, JobRecord, Mapping[str, Any]]]:
         """(number, record, what others keep with it). Raises JournalError for what is no record."""
         kept = self._all(_KEPT)
         for number, saved in self._all(_JOB).items():
             try:
-                record = Record.from_json(saved)
+                record = JobRecord.from_json(saved)
             except (KeyError, TypeError, ValueError) as error:
                 raise self.misfit(int(number), error) from None
             yield int(number), record, kept.get(number, {})

@@ -26,7 +26,7 @@ class JournalError(ControllerError):
     """A journal that cannot be read, written or had."""
 
 
-class Journal:
+class JournalFile:
     """One controller's journal; a context manager. Only its owner may read it, for it may hold secrets."""
 
     def __init__(self, path: Path) -> None:
@@ -52,7 +52,7 @@ class Journal:
             os.close(self._file)
             raise
 
-    def __enter__(self) -> Journal:
+    def __enter__(self) -> JournalFile:
         return self
 
     def __exit__(

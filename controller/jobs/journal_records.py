@@ -14,7 +14,7 @@ from ..planning.plan import FailurePolicy, JobSpec
 
 
 @dataclass(slots=True)
-class Record:
+class JobRecord:
     """All that must be known of a job to go on with it after the controller has died."""
 
     spec: JobSpec
@@ -44,7 +44,7 @@ class Record:
         return record
 
     @classmethod
-    def from_json(cls, record: Mapping[str, Any]) -> Record:
+    def from_json(cls, record: Mapping[str, Any]) -> JobRecord:
         """Raises KeyError, TypeError or ValueError for what is no record."""
         spec = dict(record["spec"])
         spec |= {"workers": tuple(spec["workers"]), "spares": tuple(spec["spares"])}

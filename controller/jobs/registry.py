@@ -5,7 +5,7 @@ switches must be written for is the caller's matter, between `poll` and `settle`
 
     heartbeat, leave, held, resumed ─▶ RunningJob ─▶ end_leases, let_go, repair ─▶ begin ─▶ poll ─▶ outbox
     fail ─────────────────▶ lose ────────▶│                                          └─ settling: the caller writes
-                                          └─▶ ledger
+                                          └─▶ journal
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from ..planning.generations import previous_generation
 from ..planning.plan import FailurePolicy, JobPlan
 from ..planning.planner import Planner
 from .job import Progress, RunningJob
-from .journal import Ledger
-from .journal_records import Record
+from .journal import Journal
+from .journal_records import JobRecord
 from .moves import Move, Phase
 
 _log = logging.getLogger(__name__)
@@ -48,10 +48,10 @@ class Counts:
     """In force now."""
 
 
-class Fleet:
+class JobRegistry:
     """The running jobs, by number."""
 
-    def __init__(self, topology: Topology, planner: Planner, options: Options, ledger: Ledger) -> None:
+    def __init__(self, topology: Topology, planner: Planner, options: Options, journal: Journal) -> None:
         self.jobs: dict[int, RunningJob] = {}
         self.aborted: dict[int, str] = {}
         """Jobs that were aborted, and why."""
@@ -65,7 +65,7 @@ class Fleet:
         """Of hosts, by job."""
         self._topology = topology
         self._planner = planner
-        self._ledger = ledger
+        self._journal = journal
         self._host_at = {int(host.address): host.name for host in topology.hosts}
 
     def job(self, number: int) -> RunningJob:
@@ -80,7 +80,7 @@ class Fleet:
         if (
             self.outbox
             or self.ended
-            or self._ledger.is_due
+            or self._journal.is_due
             or any(job.move is None and job.renew for job in self.jobs.values())
         ):
             return 0
@@ -103,7 +103,7 @@ class Fleet:
         self.leases.renew((job, host), now_ns)
         if host not in running.joined:
             running.joined.add(host)
-            self._ledger.change(job)
+            self._journal.change(job)
         running.silent.pop(host, None)
         if host not in running.ranks:
             return
@@ -119,7 +119,7 @@ class Fleet:
         self.leases.end((job, host))
         running.silent.pop(host, None)
         running.left.add(host)
-        self._ledger.change(job)
+        self._journal.change(job)
 
     def held(self, job: int, host: str, held: Held) -> None:
         running = self.job(job)
@@ -197,7 +197,7 @@ class Fleet:
             server = job.newcomer = next(iter(self._living(number, spares)), None)
             spares = tuple(s for s in spares if s != server) if server is not None else ()
         job.plan = replace(job.plan, spec=replace(spec, server=server, spares=spares))
-        self._ledger.change(number)
+        self._journal.change(number)
 
     def _living(self, number: int, hosts: Iterable[str]) -> Iterable[str]:
         """Those with a lease, where there are leases."""
@@ -242,7 +242,7 @@ class Fleet:
             self.leases.end((number, host))
         self._planner.memory.retain(number)
         self.ended = True
-        self._ledger.change(number)
+        self._journal.change(number)
 
     # --- what moves ---
 
@@ -251,7 +251,7 @@ class Fleet:
         job.target, job.why, job.renew, job.retry_at_ns = placement, why, "", 0
         self.counts.moves += 1
         job.move = self._move(number, job, job.plan.generation, now_ns)
-        self._ledger.change(number)
+        self._journal.change(number)
 
     def _move(self, number: int, job: RunningJob, generation: int, now_ns: int) -> Move:
         """A move that leaves this generation."""
@@ -299,7 +299,7 @@ class Fleet:
         self.outbox += [Message(self._host_at[address], content) for address, content in out]
         if move.phase is Phase.DONE:
             job.move, job.target, job.newcomer, job.moved_ns = None, None, None, now_ns
-            self._ledger.change(number)
+            self._journal.change(number)
         return move.phase is Phase.SETTLING and now_ns >= job.retry_at_ns
 
     def settle(self, number: int, now_ns: int) -> None:
@@ -318,7 +318,7 @@ class Fleet:
             joining |= {self.address(server)} if joins else set()
         job.trouble = ""
         move.settled(plans, now_ns, joining)
-        self._ledger.change(number)
+        self._journal.change(number)
         self.poll(number, now_ns)
 
     def has_no_place(self, number: int, job: RunningJob, error: ControllerError, now_ns: int) -> None:
@@ -336,23 +336,23 @@ class Fleet:
 
     def keep(self, number: int, data: Mapping[str, Any]) -> None:
         self.job(number).kept = data
-        self._ledger.change(number)
-        self._ledger.write_jobs(self.jobs)
+        self._journal.change(number)
+        self._journal.write_jobs(self.jobs)
 
     def restore(self, now_ns: int) -> None:
-        """Go on with the jobs of the ledger. All leases begin anew; a move that was under way is
+        """Go on with the jobs of the journal. All leases begin anew; a move that was under way is
         taken up where it was.
 
         Raises JournalError for what does not fit this fabric.
         """
-        self._planner.histories.update(self._ledger.histories)
-        for number, record, kept in self._ledger.jobs():
+        self._planner.histories.update(self._journal.histories)
+        for number, record, kept in self._journal.jobs():
             try:
                 self._restore(number, record, kept, now_ns)
             except (ControllerError, TopologyError, KeyError, ValueError) as error:
-                raise self._ledger.misfit(number, error) from None
+                raise self._journal.misfit(number, error) from None
 
-    def _restore(self, number: int, record: Record, kept: Mapping[str, Any], now_ns: int) -> None:
+    def _restore(self, number: int, record: JobRecord, kept: Mapping[str, Any], now_ns: int) -> None:
         planner = self._planner
         planner.histories[number] = record.history
         planner.memory.take(number, record.allotments)

@@ -7,11 +7,10 @@ a wanted one in which no node has too many children. Pure, but for the clock tha
 
 from .cost import Costs, predicted_completion_time, should_move
 from .fan_in import fitted
-from .problem import LinkLoad, Placement, PlacementError, Problem
+from .problem import Placement, PlacementError, Problem
 
 __all__ = [
     "Costs",
-    "LinkLoad",
     "Placement",
     "PlacementError",
     "Problem",

@@ -18,7 +18,8 @@ from collections.abc import Iterable
 from typing import Final
 
 from ...topologies.model import Endpoint
-from .problem import IDLE, Placement, Problem
+from ..telemetry.loads import IDLE
+from .problem import Placement, Problem
 
 LEAST_SHARE: Final = 0.05
 QUEUED_PACKET_BITS: Final = 8 * 1500

@@ -5,29 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Final
 
 from ...topologies.model import Endpoint, Topology
 from ...topologies.routing import Routes
 from ...wire.aggregation import FAN_IN
 from ..errors import ControllerError
+from ..telemetry.loads import LinkLoad
 
 
 class PlacementError(ControllerError):
     """A job that cannot be placed, a placement that is no tree over it, or an unknown strategy."""
-
-
-@dataclass(frozen=True, slots=True)
-class LinkLoad:
-    """What is known of one directed link, without the job's own traffic."""
-
-    background_bps: float = 0.0
-    """Others' traffic, in bit/s."""
-    queue_packets: float = 0.0
-    """Depth of the egress queue."""
-
-
-IDLE: Final = LinkLoad()
 
 
 @dataclass(frozen=True)

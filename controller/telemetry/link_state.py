@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from ...topologies.model import Endpoint, Topology
 from ...wire.int_md import HOP, UNAVAILABLE, Probes, parse_frames
-from ..placement import LinkLoad
+from .loads import LinkLoad
 from .probes import Probe, identities
 
 STALE_PERIODS: Final = 3

@@ -30,7 +30,7 @@ class Prober:
         now_ns: int,
     ) -> None:
         self.period_ns = period_ns
-        self.links = LinkWatch(topology, lease_ns, now_ns)
+        self.link_watch = LinkWatch(topology, lease_ns, now_ns)
         self._due_ns = now_ns
         self._topology = topology
         self._sessions = sessions
@@ -49,8 +49,8 @@ class Prober:
         frames = []
         for session in self._sessions.values():
             for packet in session.take_packets():
-                if self.links.owns(packet.frame):
-                    self.links.receive(packet.frame, now_ns)
+                if self.link_watch.owns(packet.frame):
+                    self.link_watch.receive(packet.frame, now_ns)
                 else:
                     frames.append(packet.frame)
         if frames:
@@ -59,13 +59,13 @@ class Prober:
     @property
     def deadline_ns(self) -> int:
         """When the next probes are due."""
-        return self._due_ns if self.links.deadline_ns is None else min(self._due_ns, self.links.deadline_ns)
+        return self._due_ns if self.link_watch.deadline_ns is None else min(self._due_ns, self.link_watch.deadline_ns)
 
     async def send(self, now_ns: int, lost: Collection[str]) -> None:
         """Send the probes that are due, but for those that start at a lost switch."""
         by_switch: dict[str, list[tuple[int, bytes]]] = {}
         silent = {name for name, session in self._sessions.items() if not session.is_up}
-        for switch, port, frame in self.links.send(now_ns, silent | set(lost)):
+        for switch, port, frame in self.link_watch.send(now_ns, silent | set(lost)):
             by_switch.setdefault(switch, []).append((port, frame))
         if now_ns >= self._due_ns:
             self._due_ns = now_ns + self.period_ns

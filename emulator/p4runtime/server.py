@@ -1,4 +1,4 @@
-"""The gRPC face: P4Runtime's RPCs over one or several switches, told apart by device id."""
+"""The gRPC server: P4Runtime's RPCs over one or several switches, told apart by device id."""
 
 from __future__ import annotations
 

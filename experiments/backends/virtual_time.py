@@ -349,7 +349,7 @@ class Cluster:
                 raise ExperimentError(f"{host}: a running job is not told {type(other).__name__}")
 
     def _note_placements(self) -> None:
-        """Record where the shards are summed, when that has changed."""
+        """JobRecord where the shards are summed, when that has changed."""
         plans = self._controller.jobs
         for shard, job in enumerate(self._generations):
             plan = plans[job]

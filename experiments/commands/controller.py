@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from ...topologies import Routes, Topology, TopologyError
+from ...topologies import Routes, Topology, TopologyError, load_topology
 from ...topologies.mininet.fabric import FIRST_GRPC_PORT
 from ...topologies.units import parse_delay
 from ...wire.control_channel import DEFAULT_ADDRESS, Tls
@@ -89,7 +89,7 @@ def controller(
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
     if strategy not in STRATEGIES:
         raise ExperimentError(f'--strategy "{strategy}" is unknown; there are {", ".join(sorted(STRATEGIES))}')
-    topology = Topology.load(file)
+    topology = load_topology(file)
     settings = _Settings(
         topology=topology,
         addresses=switch_addresses(topology, switch or [], grpc_port),
@@ -135,7 +135,7 @@ def _nanoseconds(option: str, text: str) -> int:
 
 async def _serve(settings: _Settings) -> None:
     from ...controller.controller import Controller, Options
-    from ...controller.jobs.journal_file import Journal
+    from ...controller.jobs.journal_file import JournalFile
     from ...controller.placement.strategies import strategy as strategy_named
     from ...controller.service.metrics import serve as serve_metrics
     from ...controller.service.service import ControlService
@@ -163,7 +163,7 @@ async def _serve(settings: _Settings) -> None:
             strategy_named(settings.strategy),
             options,
             time.monotonic_ns(),
-            journal=stack.enter_context(Journal(settings.journal)) if settings.journal is not None else None,
+            journal=stack.enter_context(JournalFile(settings.journal)) if settings.journal is not None else None,
         )
         await keeper.start(time.monotonic_ns())
         service = await stack.enter_async_context(

@@ -118,9 +118,9 @@ def replay(
 @topology_app.command()
 def check(file: Annotated[Path, typer.Argument(metavar="FILE", help="A fabric (YAML).")]) -> None:
     """Validate FILE and say what it is."""
-    from ...topologies import Topology
+    from ...topologies import load_topology
 
-    topology = Topology.load(file)
+    topology = load_topology(file)
     _console.print(
         f"{topology.name}: {len(topology.switches)} switches, {len(topology.hosts)} hosts, {len(topology.links)} links"
     )
@@ -132,10 +132,10 @@ def draw(
     picture: Annotated[Path, typer.Argument(metavar="PICTURE", help="Where to draw it: NAME.svg or NAME.png.")],
 ) -> None:
     """Draw the fabric in FILE, tier by tier."""
-    from ...topologies import Topology
+    from ...topologies import load_topology
     from ...topologies.drawing import Drawing
 
-    topology = Topology.load(file)
+    topology = load_topology(file)
     Drawing(topology, title=topology.name).save(picture)
 
 
@@ -148,10 +148,10 @@ def leaf_spine_command(
     rate: Annotated[str, typer.Option(help="Rate of every link, such as 10Gbit.")] = "1Gbit",
 ) -> None:
     """Write a leaf-spine fabric, every node and link spelled out, to edit."""
-    from ...topologies import leaf_spine
+    from ...topologies import dump_topology, leaf_spine
     from ...topologies.units import parse_rate
 
-    leaf_spine(leaves, spines, hosts_per_leaf, rate_bps=parse_rate(rate)).dump(file)
+    dump_topology(leaf_spine(leaves, spines, hosts_per_leaf, rate_bps=parse_rate(rate)), file)
 
 
 @topology_app.command("fat-tree")
@@ -161,10 +161,10 @@ def fat_tree_command(
     rate: Annotated[str, typer.Option(help="Rate of every link, such as 10Gbit.")] = "1Gbit",
 ) -> None:
     """Write a fat tree, every node and link spelled out, to edit."""
-    from ...topologies import fat_tree
+    from ...topologies import dump_topology, fat_tree
     from ...topologies.units import parse_rate
 
-    fat_tree(k, rate_bps=parse_rate(rate)).dump(file)
+    dump_topology(fat_tree(k, rate_bps=parse_rate(rate)), file)
 
 
 app.command()(controller)

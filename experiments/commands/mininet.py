@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from ...topologies import Routes, Topology
+from ...topologies import Routes, Topology, load_topology
 from ...topologies.mininet.fabric import FIRST_GRPC_PORT, MininetFabric, SwitchKind
 from ..errors import ExperimentError
 
@@ -38,7 +38,7 @@ def mininet(
 
     With --exec, the exit status is that of the first command that fails. Everything is stopped at the end.
     """
-    topology = Topology.load(file)
+    topology = load_topology(file)
     with MininetFabric(topology, switch, first_grpc_port=grpc_port) as fabric:
         for note in fabric.notes:
             _say(note)

@@ -1,0 +1,1 @@
+"""Run records: what a run was and did, as files that can be read, shown and replayed."""

@@ -1,4 +1,4 @@
-"""The face for training loops: collectives of arrays over one job's workers, by whatever drives the worker's core."""
+"""What a training loop calls: collectives of arrays over one job's workers, by whatever drives the worker's core."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from ..errors import JoinRefused
 from ..protocol.counters import Counters
 from ..protocol.server import ParameterServerCore
 from ..protocol.worker import WorkerCore, WorkerOptions
-from .membership_stream import Attendance, Plan
+from .membership_stream import MembershipStream, Plan
 from .udp import UdpEndpoint, UdpHost, UdpWorker
 
 _LINGER_S: Final = 10.0
@@ -65,11 +65,11 @@ class Membership:
 
     def __enter__(self) -> Self:
         """Raises ControlRefused, JoinTimeout, and AllreduceAborted where the job ends before it begins."""
-        self._attendance = Attendance(self._control, self._job, self._token, self._begin, _worker_beat, self._tls)
+        self._stream = MembershipStream(self._control, self._job, self._token, self._begin, _worker_beat, self._tls)
         try:
-            self._attendance.wait_begun(self._timeout_s)
+            self._stream.wait_begun(self._timeout_s)
         except BaseException:
-            self._attendance.close()
+            self._stream.close()
             raise
         self.communicator = Communicator(self.worker, timeout_s=self._timeout_s)
         return self
@@ -79,11 +79,11 @@ class Membership:
     ) -> None:
         """In good order it waits until the others leave, too; by an exception the rank is given up at once."""
         try:
-            self._attendance.leave("" if error is None else f"{type(error).__name__}: {error}")
+            self._stream.leave("" if error is None else f"{type(error).__name__}: {error}")
             if error is None:
-                self._attendance.wait_over(self._linger_s)
+                self._stream.wait_over(self._linger_s)
         finally:
-            self._attendance.close()
+            self._stream.close()
 
     @property
     def worker(self) -> UdpWorker:
@@ -133,14 +133,14 @@ def serve(
             raise JoinRefused(f"job {job}: the token is a worker's, not the parameter server's")
         return UdpEndpoint(ParameterServerCore(plan), host or address, port)
 
-    attendance = Attendance(control, job, token, begin, _server_beat, tls)
+    stream = MembershipStream(control, job, token, begin, _server_beat, tls)
     try:
-        attendance.wait_begun(timeout_s)
-        attendance.wait_over()
-        if attendance.failure is not None:
-            raise attendance.failure
+        stream.wait_begun(timeout_s)
+        stream.wait_over()
+        if stream.failure is not None:
+            raise stream.failure
     finally:
-        attendance.close()
+        stream.close()
 
 
 def _worker_beat(endpoint: UdpEndpoint) -> pb.Heartbeat:

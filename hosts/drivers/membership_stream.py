@@ -2,7 +2,7 @@
 
 ::
 
-    controller ◀──Join, Heartbeat, Held, Resumed, Leave── Attendance ──▶ UdpEndpoint (its core sums meanwhile)
+    controller ◀──Join, Heartbeat, Held, Resumed, Leave── MembershipStream ──▶ UdpEndpoint (its core sums meanwhile)
                ──Joined, plan, Pause, Resume, Abort, Ended──▶
 
 The sums need no controller: when it goes away they go on, and the stream is opened again until somebody answers.
@@ -53,7 +53,7 @@ _FINAL: Final = frozenset(
 """Codes after which asking again gives the same answer."""
 
 
-class Attendance:
+class MembershipStream:
     """Sits in one seat of a job until `close`, or until the job is over for it."""
 
     def __init__(

@@ -28,7 +28,7 @@ from ..protocol.server import ParameterServerCore
 from ..protocol.worker import WorkerCore
 from .datagram_socket import DatagramSocket
 
-_LONGEST_LULL_NS: Final = 5_000_000
+_LONGEST_BATCHING_DELAY_NS: Final = 5_000_000
 """What has arrived waits no longer than this for more."""
 
 
@@ -112,14 +112,14 @@ class UdpHost:
 
     def _run(self) -> None:
         try:
-            with selectors.DefaultSelector() as selector, selectors.DefaultSelector() as lull:
+            with selectors.DefaultSelector() as selector, selectors.DefaultSelector() as delay:
                 selector.register(self.socket, selectors.EVENT_READ)
-                for each in (selector, lull):
+                for each in (selector, delay):
                     each.register(self._wake_reader, selectors.EVENT_READ)
                 while not self._closing:
-                    lull_ns = self._step(selector)
-                    if lull_ns:
-                        lull.select(lull_ns / 1e9)
+                    batching_delay_ns = self._step(selector)
+                    if batching_delay_ns:
+                        delay.select(batching_delay_ns / 1e9)
         except BaseException as failure:  # noqa: BLE001 (handed to whoever waits)
             with self.changed:
                 self._failure = failure
@@ -138,7 +138,7 @@ class UdpHost:
         received = self.socket.receive() if self.socket in ready else []
         now = time.monotonic_ns()
         out = []
-        lull_ns = _LONGEST_LULL_NS if received else 0
+        batching_delay_ns = _LONGEST_BATCHING_DELAY_NS if received else 0
         with self.changed:
             due = {
                 job: each.core
@@ -149,13 +149,13 @@ class UdpHost:
                 for job, part in by_job(datagrams, list(self._endpoints)):
                     core = due[job] = self._endpoints[job].core
                     core.receive(now, part)
-                    lull_ns = min(lull_ns, core.lull_ns)
+                    batching_delay_ns = min(batching_delay_ns, core.batching_delay_ns)
             for core in due.values():
                 out += core.poll(now)
             self.changed.notify_all()
         for datagrams in out:
             self.socket.send(datagrams)
-        return lull_ns
+        return batching_delay_ns
 
 
 class UdpEndpoint:

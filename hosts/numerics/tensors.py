@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ...wire.aggregation import LANES
+from ..array_types import IntArray
 from ..errors import CallMismatch, HostError, InvalidTensor
-from ..protocol.messages import IntArray
 from .datatypes import DataType, as_numbers
 from .encodings import encoding_of, is_finite
 from .quantization import Int32Array, index_of, not_finite

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...wire.aggregation import MessageType
-from .messages import BoolArray, IntArray
+from ..array_types import BoolArray, IntArray
 from .rounds import NO_ROUND
 from .timers import MAX_DOUBLINGS, RetransmissionTimeout
 
@@ -38,7 +38,7 @@ _NOT_TO_OVERTAKE: Final = 1 << 62
 _NO_PLACES: Final = np.empty(0, np.intp)
 
 
-class Flights:
+class InFlight:
     """The rounds of one generation that were sent and are not complete. Arrays are indexed by place, as the store's."""
 
     def __init__(

@@ -21,10 +21,9 @@ from ...wire.aggregation import (
     version_type,
 )
 from ...wire.frames import Datagrams
+from ..array_types import BoolArray, IntArray
 from .counters import Counters
 
-BoolArray = NDArray[np.bool_]
-IntArray = NDArray[np.int64]
 Column = int | NDArray[np.integer[Any]]
 """One value for all rows, or one per row."""
 

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...wire.aggregation import LANES, NO_WINDOW_LIMIT, MessageType
-from .messages import BoolArray, IntArray, Messages, MessageWriter
+from ..array_types import BoolArray, IntArray
+from .messages import Messages, MessageWriter
 
 NO_ROUND: Final = np.iinfo(np.int64).min // 2
 """Marks a place without a round; far below any round number, so that it compares as older."""

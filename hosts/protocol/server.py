@@ -16,9 +16,10 @@ import numpy as np
 from ...wire.aggregation import MessageType, round_near
 from ...wire.control import Held, Resume, ServerPlan
 from ...wire.frames import Datagrams
+from ..array_types import IntArray
 from .counters import Counters
 from .fetching import answer_fetches
-from .messages import IntArray, Messages, MessageWriter, open_messages
+from .messages import Messages, MessageWriter, open_messages
 from .plans import check_server_plan, next_plan
 from .rounds import NO_ROUND, RoundStore
 
@@ -207,7 +208,7 @@ class ParameterServerCore:
         return 0 if self._out else None
 
     @property
-    def lull_ns(self) -> int:
+    def batching_delay_ns(self) -> int:
         """How long what arrives may wait for what comes next: not at all, for all children wait for the answer."""
         return 0
 

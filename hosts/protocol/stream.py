@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...wire.aggregation import LANES
+from ..array_types import BoolArray, IntArray
 from ..numerics.tensors import Tensor
-from .messages import BoolArray, IntArray
 from .rounds import RoundStore
 
 _NO_ROUNDS: IntArray = np.empty(0, np.int64)

@@ -19,18 +19,19 @@ from numpy.typing import ArrayLike
 from ...wire.aggregation import NO_WINDOW_LIMIT, MessageFlag, MessageType, linear_check, round_near
 from ...wire.control import Held, Resume, WorkerPlan
 from ...wire.frames import Datagrams
+from ..array_types import IntArray
 from ..errors import HostError, InvalidPlan
 from ..numerics.tensors import Reduced, Tensor
 from .counters import Counters
 from .fetching import answer_fetches
-from .in_flight import Flights
-from .messages import IntArray, Messages, MessageWriter, open_messages, weight_check
+from .in_flight import InFlight
+from .messages import Messages, MessageWriter, open_messages, weight_check
 from .plans import check_worker_plan, next_plan
 from .rounds import NO_ROUND, RoundStore
 from .stream import Stream
 from .timers import RetransmissionTimeout
 
-LULLS: Final = 8
+BATCHING_DELAYS: Final = 8
 """In a round trip: how often a worker looks at what has arrived."""
 
 _RESULT: Final = int(MessageType.RESULT)  # plain integers: NumPy compares them faster
@@ -94,7 +95,7 @@ class WorkerCore:
     def _new_flights(self) -> None:
         """Forget what is in flight, and how much may be. The arrays are indexed by place, as the store's are."""
         size = self._store.size
-        self._flights = Flights(
+        self._in_flight = InFlight(
             size,
             self._timeout,
             span=self.plan.window,
@@ -176,10 +177,10 @@ class WorkerCore:
         """Drop and count what does not answer a round in flight from whom it was asked, or fails a check."""
         counters = self.counters
         places = rounds & self._store.mask
-        flights = self._flights
-        awaited = flights.round[places] == rounds
-        asked = flights.peer[places] == messages.addresses
-        fitting = flights.answer[places] == messages.kinds
+        in_flight = self._in_flight
+        awaited = in_flight.round[places] == rounds
+        asked = in_flight.peer[places] == messages.addresses
+        fitting = in_flight.answer[places] == messages.kinds
         placed = messages.slot == rounds & (self.plan.slots - 1)
         intact = messages.pass_check()
         good = awaited & asked & fitting & placed & intact
@@ -212,9 +213,9 @@ class WorkerCore:
         places = rounds & store.mask
         exponents, weights, lanes = messages.exponent, messages.weight, messages.lanes
         store.put(places, rounds, messages)
-        flights = self._flights
-        clean = flights.once(places) & (messages.flags & MessageFlag.RETRANSMISSION == 0)
-        once = flights.first_sent_ns[places][clean]
+        in_flight = self._in_flight
+        clean = in_flight.once(places) & (messages.flags & MessageFlag.RETRANSMISSION == 0)
+        once = in_flight.first_sent_ns[places][clean]
         if len(once):
             self._timeout.sample(now_ns - min(once.tolist()))
         numbers = rounds.tolist()
@@ -223,8 +224,8 @@ class WorkerCore:
             row = numbers.index(newest)
             if messages.kinds[row] < _FETCH:  # what a fetched result says of the queues is old
                 self._window_round = newest
-                flights.obey(int(messages.window[row]))
-        flights.land(places, now_ns)
+                in_flight.obey(int(messages.window[row]))
+        in_flight.land(places, now_ns)
         failed: list[Tensor] = []
         for tensor, rows in self._stream.split(rounds):
             local = rounds[rows] - tensor.start
@@ -246,9 +247,9 @@ class WorkerCore:
         self.failure = tensor.failure
         self._failed_handle = tensor.handle
         self._stream.cut_before(tensor)
-        beyond = np.flatnonzero(self._flights.round >= tensor.start)
+        beyond = np.flatnonzero(self._in_flight.round >= tensor.start)
         if len(beyond):
-            self._flights.land(beyond, now_ns)
+            self._in_flight.land(beyond, now_ns)
 
     # --- sending ---
 
@@ -257,20 +258,20 @@ class WorkerCore:
         if self.paused:
             return []
         out, self._answers = self._answers, []
-        flights = self._flights
-        places = flights.to_repair(now_ns)
+        in_flight = self._in_flight
+        places = in_flight.to_repair(now_ns)
         if len(places):
-            rounds, places = self._in_sending_order(flights.round[places])
-            flights.relaunch(places, now_ns)
+            rounds, places = self._in_sending_order(in_flight.round[places])
+            in_flight.relaunch(places, now_ns)
             self.counters.retransmitted += len(places)
             out += self._messages(rounds, MessageFlag.RETRANSMISSION)
         if self._unsent:
             self._unsent = False
-            rounds = self._stream.sendable(flights.room, self.plan.window, self._store)
+            rounds = self._stream.sendable(in_flight.room, self.plan.window, self._store)
             if len(rounds):
                 self._address(rounds)
                 rounds, places = self._in_sending_order(rounds)
-                flights.launch(rounds, now_ns)
+                in_flight.launch(rounds, now_ns)
                 out += self._messages(rounds, 0)
         return out
 
@@ -279,30 +280,30 @@ class WorkerCore:
         """When `poll` must be called at the latest; None while no timer runs."""
         if self.paused:
             return None
-        return 0 if self._unsent or self._answers else self._flights.deadline_ns
+        return 0 if self._unsent or self._answers else self._in_flight.deadline_ns
 
     @property
-    def lull_ns(self) -> int:
+    def batching_delay_ns(self) -> int:
         """How long what arrives may wait for what comes next: batches are larger, and round trips hardly longer."""
-        return self._timeout.round_trip_ns // LULLS
+        return self._timeout.round_trip_ns // BATCHING_DELAYS
 
     def _address(self, rounds: IntArray) -> None:
         """Say whom rounds are sent to, and what answers them: the aggregator, or the holders of final ones."""
-        flights = self._flights
+        in_flight = self._in_flight
         places = rounds & self._store.mask
-        flights.peer[places] = self.plan.aggregator
-        flights.answer[places] = _RESULT_KINDS[self._stream.have_lanes(rounds).view(np.uint8)]
+        in_flight.peer[places] = self.plan.aggregator
+        in_flight.answer[places] = _RESULT_KINDS[self._stream.have_lanes(rounds).view(np.uint8)]
         if self._final:
             for place, number in zip(places.tolist(), rounds.tolist(), strict=True):
                 holder = self._final.pop(number, None)
                 if holder is not None:
-                    flights.peer[place] = holder
-                    flights.answer[place] = _FETCHED_FOR[flights.answer[place]]
+                    in_flight.peer[place] = holder
+                    in_flight.answer[place] = _FETCHED_FOR[in_flight.answer[place]]
 
     def _in_sending_order(self, rounds: IntArray) -> tuple[IntArray, IntArray]:
         """Rounds by what answers them, as batches have one size, and their places; the kind of the first one first."""
         places = rounds & self._store.mask
-        answers = self._flights.answer[places]
+        answers = self._in_flight.answer[places]
         other = answers != answers[0]
         if np.count_nonzero(other):
             order = np.argsort(np.where(other, answers, 0), kind="stable")
@@ -312,11 +313,11 @@ class WorkerCore:
     def _messages(self, rounds: IntArray, flags: int) -> list[Datagrams]:
         """The datagrams of rounds in sending order."""
         self.counters.sent += len(rounds)
-        answers = self._flights.answer[rounds & self._store.mask]
+        answers = self._in_flight.answer[rounds & self._store.mask]
         ends = np.flatnonzero(answers[1:] != answers[:-1]) + 1
         out = []
         for batch in np.split(rounds, ends) if len(ends) else [rounds]:
-            answer = self._flights.answer[batch[0] & self._store.mask]
+            answer = self._in_flight.answer[batch[0] & self._store.mask]
             if answer > _FETCH:
                 out.append(self._fetches(batch, flags))
             else:
@@ -328,7 +329,7 @@ class WorkerCore:
         payload = self._writer.write(
             MessageType.FETCH, rounds, contributors=0, weight=0, check=0, exponent=0, flags=flags
         )
-        return Datagrams(self._flights.peer[rounds & self._store.mask], payload)
+        return Datagrams(self._in_flight.peer[rounds & self._store.mask], payload)
 
     def _contributions(self, kind: MessageType, rounds: IntArray, flags: int) -> Datagrams:
         exponents, weights, lanes = self._stream.contents(rounds, kind is MessageType.CONTRIBUTION)
@@ -388,12 +389,12 @@ class WorkerCore:
             return f"{who}: waits for nothing"
         tensor, place = self._stream.tensors[0], self._stream.base & self._store.mask
         progress = f"tensor {tensor.name!r} lacks {tensor.remaining} of {tensor.end - tensor.start} rounds"
-        flights = self._flights
-        if flights.round[place] != self._stream.base:
+        in_flight = self._in_flight
+        if in_flight.round[place] != self._stream.base:
             return f"{who}: {progress}; round {self._stream.base} was not sent yet"
-        peer = IPv4Address(int(flights.peer[place]))
-        since = (now_ns - int(flights.first_sent_ns[place])) / 1e9
+        peer = IPv4Address(int(in_flight.peer[place]))
+        since = (now_ns - int(in_flight.first_sent_ns[place])) / 1e9
         return (
             f"{who}: {progress}; waits for round {self._stream.base} from {peer}, "
-            f"sent {flights.attempts[place]} times in {since:.3f} s"
+            f"sent {in_flight.attempts[place]} times in {since:.3f} s"
         )

@@ -29,7 +29,7 @@ ANSWER_S: Final = 60.0
 
 
 @dataclass
-class Bench:
+class Rig:
     """A running service and a channel to it."""
 
     service: ControlService
@@ -101,9 +101,9 @@ class Host:
 
 
 @asynccontextmanager
-async def bench(
+async def rig(
     *, address: str = "127.0.0.1:0", lease_ns: int | None = None, tls: Tls | None = None, client: Tls | None = None
-) -> AsyncIterator[Bench]:
+) -> AsyncIterator[Rig]:
     """`client`: what the channel shows; without, it is not secured."""
     async with AsyncExitStack() as stack:
         sessions, switches = {}, {}
@@ -133,7 +133,7 @@ async def bench(
             )
         )
         async with channel:
-            yield Bench(service, controller, channel, switches)
+            yield Rig(service, controller, channel, switches)
 
 
 def certificates(folder: Path, name: str) -> Tls:

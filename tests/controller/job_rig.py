@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weir.controller.controller import Controller, Message, Options
-from weir.controller.jobs.journal_file import Journal
+from weir.controller.jobs.journal_file import JournalFile
 from weir.controller.p4runtime.reconcile import Diff
 from weir.controller.p4runtime.session import Pipeline, SwitchSession
 from weir.controller.placement import Placement, Problem
@@ -71,7 +71,7 @@ class Job:
         return reference_sum([self.arrays[host] for host in hosts or self.arrays]).tobytes()
 
 
-class Bench:
+class Rig:
     """A fabric with its controller and its hosts."""
 
     def __init__(self, topology: Topology, pipeline: Pipeline, options: Options, journal: Path | None) -> None:
@@ -129,7 +129,7 @@ class Bench:
                 await session.until_primary()
             counted = self._counts(node.name)
             self._seen[node.name] = -counted[0], -counted[1]
-        journal = None if self.journal is None else Journal(self.journal)
+        journal = None if self.journal is None else JournalFile(self.journal)
         self._journal = journal
         now_ns = self.fabric.now_ns
         self.controller = Controller(
@@ -271,19 +271,19 @@ class Bench:
 
 
 @asynccontextmanager
-async def make_bench(
+async def make_rig(
     topology: Topology, pipeline: Pipeline, strategy: Strategy, options: Options, journal: Path | None = None
-) -> AsyncIterator[Bench]:
+) -> AsyncIterator[Rig]:
     """A fabric whose controller has begun."""
-    bench = Bench(topology, pipeline, options, journal)
+    rig = Rig(topology, pipeline, options, journal)
     try:
-        await bench.start_controller(strategy)
+        await rig.start_controller(strategy)
         try:
-            yield bench
+            yield rig
         finally:
-            await bench.stop_controller()
+            await rig.stop_controller()
     finally:
-        for rpc in bench.rpc.values():
+        for rpc in rig.rpc.values():
             rpc.stop()
 
 

@@ -43,7 +43,7 @@ class Fixed:
         return Placement(dict.fromkeys(workers, self.switch), {}, self.switch)
 
 
-class Bench:
+class Rig:
     def __init__(self, controller: Controller, fakes: dict[str, FakeSwitch], strategy: Fixed) -> None:
         self.controller = controller
         self.fakes = fakes
@@ -58,7 +58,7 @@ OPTIONS = Options(probe_period_ns=10 * MS, solve_period_ns=100 * MS, dwell_ns=20
 
 
 @pytest.fixture
-async def bench(pipeline: Pipeline) -> AsyncIterator[Bench]:
+async def rig(pipeline: Pipeline) -> AsyncIterator[Rig]:
     strategy = Fixed()
     fakes: dict[str, FakeSwitch] = {}
     sessions: dict[str, SwitchSession] = {}
@@ -73,19 +73,19 @@ async def bench(pipeline: Pipeline) -> AsyncIterator[Bench]:
             sessions[switch.name] = await stack.enter_async_context(session)
         controller = Controller(FABRIC, Routes(FABRIC), sessions, strategy, OPTIONS)
         await controller.start()
-        yield Bench(controller, fakes, strategy)
+        yield Rig(controller, fakes, strategy)
 
 
 def plans(messages: list[Message]) -> dict[str, WorkerPlan]:
     return {m.host: m.content for m in messages if isinstance(m.content, WorkerPlan)}
 
 
-async def test_a_job_comes_and_goes_and_leaves_no_trace(bench: Bench) -> None:
-    controller = bench.controller
+async def test_a_job_comes_and_goes_and_leaves_no_trace(rig: Rig) -> None:
+    controller = rig.controller
     before = {name: (await s.read()).lines() for name, s in controller.sessions.items()}
     messages = await controller.admit(JobSpec(4, ("h1", "h3")), 0)
     assert {name: plan.aggregator for name, plan in plans(messages).items()} == {"h1": 0x0AFF0003, "h3": 0x0AFF0003}
-    assert len(await bench.lines("s3", "members")) == 2
+    assert len(await rig.lines("s3", "members")) == 2
     assert await controller.verify() == {}
     await controller.finish(4)
     after = {name: (await s.read()).lines() for name, s in controller.sessions.items()}
@@ -95,8 +95,8 @@ async def test_a_job_comes_and_goes_and_leaves_no_trace(bench: Bench) -> None:
         await controller.finish(4)
 
 
-async def test_a_job_that_does_not_fit_gets_less_and_is_told_what_and_why(bench: Bench) -> None:
-    controller = bench.controller
+async def test_a_job_that_does_not_fit_gets_less_and_is_told_what_and_why(rig: Rig) -> None:
+    controller = rig.controller
     await controller.admit(JobSpec(1, ("h1", "h2")), 0)
     await controller.admit(JobSpec(2, ("h1", "h2"), slots=32, window=16), 0)
     first = plans(await controller.admit(JobSpec(3, ("h1", "h3")), 0))
@@ -124,34 +124,34 @@ async def test_a_job_that_does_not_fit_gets_less_and_is_told_what_and_why(bench:
     assert controller.memory.jobs_that_fit(128) == dict.fromkeys(("s1", "s2", "s3", "s4"), 1)
 
 
-async def test_a_job_that_a_switch_refuses_leaves_everything_as_it_was(bench: Bench) -> None:
-    controller = bench.controller
+async def test_a_job_that_a_switch_refuses_leaves_everything_as_it_was(rig: Rig) -> None:
+    controller = rig.controller
     await controller.admit(JobSpec(1, ("h1", "h2")), 0)
     before = {name: (await s.read()).lines() for name, s in controller.sessions.items()}
-    bench.fakes["s3"].refuse = lambda update: update.type == p4r.Update.INSERT
+    rig.fakes["s3"].refuse = lambda update: update.type == p4r.Update.INSERT
     with pytest.raises(WriteRefused, match="s3: "):
         await controller.admit(JobSpec(3, ("h1", "h2")), 0)
     assert {name: (await s.read()).lines() for name, s in controller.sessions.items()} == before
     assert set(controller.jobs) == {1}
     assert controller.memory.jobs_that_fit(64)["s3"] == 1
-    bench.fakes["s3"].refuse = lambda update: True
+    rig.fakes["s3"].refuse = lambda update: True
     with pytest.raises(WriteRefused, match="s3: "):
         await controller.admit(JobSpec(3, ("h3", "h2")), 0)
-    bench.fakes["s3"].refuse = lambda update: False
+    rig.fakes["s3"].refuse = lambda update: False
     await controller.admit(JobSpec(5, ("h3", "h2")), 0)
     assert await controller.verify() == {}
 
 
-async def test_a_move_pauses_writes_the_next_generation_and_resumes(bench: Bench) -> None:
-    controller = bench.controller
+async def test_a_move_pauses_writes_the_next_generation_and_resumes(rig: Rig) -> None:
+    controller = rig.controller
     await controller.admit(JobSpec(4, ("h1", "h3")), 0)
-    bench.strategy.switch = "s4"
-    controller.move(4, 0, bench.strategy.at(("h1", "h3")))
+    rig.strategy.switch = "s4"
+    controller.move(4, 0, rig.strategy.at(("h1", "h3")))
     assert await controller.tick(0) == [Message("h1", Pause(4, 1)), Message("h3", Pause(4, 1))]
     controller.held(4, "h1", Held(1, 7))
     assert await controller.tick(MS) == []
     assert [m.host for m in await controller.tick(20 * MS)] == ["h3"]
-    assert await bench.lines("s4", "members") == set()  # the old plan stands until all have paused
+    assert await rig.lines("s4", "members") == set()  # the old plan stands until all have paused
     controller.held(4, "h3", Held(1, 5, frozenset({6})))
     assert controller.deadline_ns == 0
     resumes = {m.host: m.content for m in await controller.tick(21 * MS)}
@@ -160,8 +160,8 @@ async def test_a_move_pauses_writes_the_next_generation_and_resumes(bench: Bench
     assert [(f.round, f.holder) for f in resumes["h3"].final] == [(5, 0x0A000101)]
     assert resumes["h3"].plan == controller.jobs[4].workers["h3"]
     assert resumes["h3"].plan.generation == 2
-    assert await bench.lines("s3", "jobs") == set()
-    assert await bench.lines("s4", "jobs") == {
+    assert await rig.lines("s3", "jobs") == set()
+    assert await rig.lines("s4", "jobs") == {
         "jobs generation=2 job=4 -> switch_root(children=0x3, group=4, slot_base=0, slots=64)"
     }
     assert controller.memory.jobs_that_fit(64) == {"s1": 2, "s2": 2, "s3": 2, "s4": 1}
@@ -171,20 +171,20 @@ async def test_a_move_pauses_writes_the_next_generation_and_resumes(bench: Bench
     assert await controller.verify() == {}
 
 
-async def test_a_move_interrupted_by_a_refusal_is_taken_up_by_the_next_tick(bench: Bench) -> None:
-    controller = bench.controller
+async def test_a_move_interrupted_by_a_refusal_is_taken_up_by_the_next_tick(rig: Rig) -> None:
+    controller = rig.controller
     controller.options = Options(patience_ns=50 * MS, solve_period_ns=0)
     await controller.admit(JobSpec(4, ("h1", "h2", "h3")), 0)
-    bench.strategy.switch = "s4"
-    controller.move(4, 0, bench.strategy.at(("h1", "h2", "h3")))
+    rig.strategy.switch = "s4"
+    controller.move(4, 0, rig.strategy.at(("h1", "h2", "h3")))
     await controller.tick(0)
     controller.held(4, "h1", Held(1, 3))
     controller.held(4, "h3", Held(1, 2))
-    bench.fakes["s4"].refuse = lambda update: True
+    rig.fakes["s4"].refuse = lambda update: True
     for _ in range(2):
         assert await controller.tick(60 * MS) == []
     assert "waits for the switches to hold the new plan: s4: " in controller.waiting_for(4, 60 * MS)
-    bench.fakes["s4"].refuse = lambda update: False
+    rig.fakes["s4"].refuse = lambda update: False
     assert await controller.tick(61 * MS) == []  # not yet time to try again
     assert [m.host for m in await controller.tick(110 * MS)] == ["h1", "h3"]
     assert controller.jobs[4].generation == 2
@@ -192,36 +192,36 @@ async def test_a_move_interrupted_by_a_refusal_is_taken_up_by_the_next_tick(benc
 
 
 async def test_a_strategy_that_finds_no_place_leaves_the_job_and_says_so(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    controller = bench.controller
+    controller = rig.controller
     await controller.admit(JobSpec(4, ("h1", "h3")), 0)
     monkeypatch.setattr(controller, "snapshot", lambda now_ns, job=None: Snapshot({}, frozenset(), frozenset()))
 
     def nowhere(problem: Problem, rng: random.Random) -> Placement:
         raise PlacementError("no switch has room")
 
-    monkeypatch.setattr(bench.strategy, "place", nowhere)
+    monkeypatch.setattr(rig.strategy, "place", nowhere)
     assert await controller.tick(200 * MS) == []
     assert [r.getMessage() for r in caplog.records] == ["job 4 stays where it is: no switch has room"]
 
 
-async def test_a_move_to_a_full_switch_is_refused_and_the_job_stays(bench: Bench) -> None:
-    controller = bench.controller
-    bench.strategy.switch = "s4"
+async def test_a_move_to_a_full_switch_is_refused_and_the_job_stays(rig: Rig) -> None:
+    controller = rig.controller
+    rig.strategy.switch = "s4"
     for job in (1, 2):
         await controller.admit(JobSpec(job, ("h1", "h2")), 0)
-    bench.strategy.switch = "s3"
+    rig.strategy.switch = "s3"
     await controller.admit(JobSpec(3, ("h1", "h3")), 0)
-    bench.strategy.switch = "s4"
+    rig.strategy.switch = "s4"
     with pytest.raises(OutOfMemory, match="s4: aggregation slots"):
-        controller.move(3, 0, bench.strategy.at(("h1", "h3")))
+        controller.move(3, 0, rig.strategy.at(("h1", "h3")))
     assert await controller.tick(0) == []
     assert controller.memory.jobs_that_fit(64) == {"s1": 2, "s2": 2, "s3": 1, "s4": 0}
 
 
-async def test_a_lost_worker_is_placed_out_of_the_job(bench: Bench) -> None:
-    controller = bench.controller
+async def test_a_lost_worker_is_placed_out_of_the_job(rig: Rig) -> None:
+    controller = rig.controller
     controller.options = Options(patience_ns=50 * MS, solve_period_ns=0)
     await controller.admit(JobSpec(4, ("h1", "h2", "h3")), 0)
     controller.move(4, 0)
@@ -230,16 +230,16 @@ async def test_a_lost_worker_is_placed_out_of_the_job(bench: Bench) -> None:
     controller.held(4, "h3", Held(1, 3))
     resumes = await controller.tick(50 * MS)
     assert [m.host for m in resumes] == ["h1", "h3"]
-    assert bench.strategy.asked[-1].workers == ("h1", "h3")
+    assert rig.strategy.asked[-1].workers == ("h1", "h3")
     worker = controller.jobs[4].workers["h3"]
     assert (worker.rank, worker.workers, worker.child_bit) == (2, 3, 2)  # scales stay those of three workers
-    assert len(await bench.lines("s3", "members")) == 2
+    assert len(await rig.lines("s3", "members")) == 2
 
 
 async def test_jobs_move_by_themselves_only_on_fresh_telemetry_for_a_clear_gain_and_not_too_often(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    controller, strategy = bench.controller, bench.strategy
+    controller, strategy = rig.controller, rig.strategy
     await controller.admit(JobSpec(4, ("h1", "h3")), 0)
     strategy.switch = "s4"
 
@@ -265,9 +265,9 @@ async def test_jobs_move_by_themselves_only_on_fresh_telemetry_for_a_clear_gain_
 
 
 async def test_jobs_are_looked_at_one_after_another_so_that_hosts_are_heard_between(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    controller, asked = bench.controller, bench.strategy.asked
+    controller, asked = rig.controller, rig.strategy.asked
     for number in (4, 5):
         await controller.admit(JobSpec(number, ("h1", "h3")), 0)
     monkeypatch.setattr(controller, "snapshot", lambda now_ns, job=None: Snapshot({}, frozenset(), frozenset()))
@@ -282,8 +282,8 @@ async def test_jobs_are_looked_at_one_after_another_so_that_hosts_are_heard_betw
     assert len(asked) == 3
 
 
-async def test_reports_of_progress_tell_the_jobs_own_traffic(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    controller = bench.controller
+async def test_reports_of_progress_tell_the_jobs_own_traffic(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    controller = rig.controller
     await controller.admit(JobSpec(4, ("h1", "h3")), 0)
     seen: list[Mapping[Endpoint, float]] = []
     monkeypatch.setattr(controller.telemetry, "snapshot", lambda now_ns, own: seen.append(own))
@@ -298,8 +298,8 @@ async def test_reports_of_progress_tell_the_jobs_own_traffic(bench: Bench, monke
         controller.heartbeat(5, "h1", 1, 0)
 
 
-async def test_a_job_is_stuck_only_where_a_worker_waits_without_progress(bench: Bench) -> None:
-    controller = bench.controller
+async def test_a_job_is_stuck_only_where_a_worker_waits_without_progress(rig: Rig) -> None:
+    controller = rig.controller
     controller.options = Options(solve_period_ns=0, stuck_ns=50 * MS)
     await controller.admit(JobSpec(4, ("h1", "h3")), 0)
 
@@ -323,27 +323,27 @@ async def test_a_job_is_stuck_only_where_a_worker_waits_without_progress(bench: 
     await controller.tick(resumed_ns)
     assert await said(resumed_ns + 49 * MS, ("h1", 4, True)) == []  # the new generation has its time as well
     assert await said(resumed_ns + 50 * MS, ("h1", 4, True)) == [Pause(4, 2)] * 2
-    assert controller.jobs[4].placement == bench.strategy.at(("h1", "h3"))
+    assert controller.jobs[4].placement == rig.strategy.at(("h1", "h3"))
 
 
-async def test_probes_go_out_once_a_period_and_are_counted(bench: Bench) -> None:
-    controller = bench.controller
+async def test_probes_go_out_once_a_period_and_are_counted(rig: Rig) -> None:
+    controller = rig.controller
     first = controller.packet_outs_sent
     assert set(first.values()) == {0}
     for now in (0, 5, 9, 10, 19, 20):
         await controller.tick(now * MS)
         assert controller.deadline_ns <= (now // 10 + 1) * 10 * MS
     assert sum(controller.packet_outs_sent.values()) == 3 * len(controller.probes)
-    bench.fakes["s1"].send(b"no probe")
+    rig.fakes["s1"].send(b"no probe")
     await controller.drain({"s1": 1})
     assert controller.packet_ins_received == {"s1": 1, "s2": 0, "s3": 0, "s4": 0}
     await controller.tick(21 * MS)
     assert controller.telemetry.rejected == 1
 
 
-async def test_a_switch_that_dies_costs_its_own_probes_only(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
-    controller = bench.controller
-    await bench.fakes["s2"].stop()
+async def test_a_switch_that_dies_costs_its_own_probes_only(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    controller = rig.controller
+    await rig.fakes["s2"].stop()
     while controller.sessions["s2"]._switch.is_up:
         await asyncio.sleep(0.01)
     await controller.tick(0)
@@ -351,11 +351,11 @@ async def test_a_switch_that_dies_costs_its_own_probes_only(bench: Bench, caplog
     assert from_s2 > 0
     assert sum(controller.packet_outs_sent.values()) == len(controller.probes) - from_s2
     assert "no probes: s2 at" in caplog.text
-    await bench.fakes["s2"].start()
+    await rig.fakes["s2"].start()
 
 
-async def test_a_controller_needs_a_session_with_every_switch(bench: Bench) -> None:
+async def test_a_controller_needs_a_session_with_every_switch(rig: Rig) -> None:
     with pytest.raises(ControllerError, match="no session with s1, s2, s3, s4"):
-        Controller(FABRIC, Routes(FABRIC), {}, bench.strategy, OPTIONS)
+        Controller(FABRIC, Routes(FABRIC), {}, rig.strategy, OPTIONS)
     with pytest.raises(ControllerError, match="probe_period_ns 0 must be positive"):
         Options(probe_period_ns=0)

@@ -17,8 +17,9 @@ import numpy as np
 from weir.controller.jobs import moves
 from weir.emulator.entries import ActionCall
 from weir.emulator.program import ProgramState
+from weir.hosts.array_types import BoolArray
 from weir.hosts.protocol import worker
-from weir.hosts.protocol.messages import BoolArray, Messages
+from weir.hosts.protocol.messages import Messages
 from weir.hosts.protocol.worker import WorkerCore, WorkerOptions
 from weir.tests.hosts.protocol.search_mutants import accept_plan, settle_without_fetches
 from weir.tests.p4src.emulated_node import AGGREGATION

@@ -16,7 +16,7 @@ from weir.controller.placement import Placement
 from weir.controller.placement.strategies import strategy
 from weir.controller.planning.plan import FailurePolicy, JobSpec
 from weir.hosts import ParameterServerCore
-from weir.tests.controller.job_rig import MS, Bench, Fixed, make_bench
+from weir.tests.controller.job_rig import MS, Fixed, Rig, make_rig
 from weir.topologies.generators import leaf_spine
 from weir.topologies.model import Endpoint
 from weir.wire.control import Abort, Held
@@ -34,9 +34,9 @@ AT_SPINE = Placement(dict.fromkeys(WORKERS, "s3"), {}, "s3")
 
 
 @pytest.fixture
-async def bench(pipeline: Pipeline) -> AsyncIterator[Bench]:
-    async with make_bench(TOPOLOGY, pipeline, strategy("agg"), OPTIONS) as bench:
-        yield bench
+async def rig(pipeline: Pipeline) -> AsyncIterator[Rig]:
+    async with make_rig(TOPOLOGY, pipeline, strategy("agg"), OPTIONS) as rig:
+        yield rig
 
 
 def spec(server: str | None = None, policy: FailurePolicy = CONTINUE, **more: object) -> JobSpec:
@@ -48,34 +48,34 @@ def survivors_agree(sums: dict[str, bytes | None], *hosts: str) -> bool:
 
 
 @pytest.mark.parametrize("server", [SERVER, None])
-async def test_when_a_worker_dies_the_others_go_on_without_it(bench: Bench, server: str | None) -> None:
-    bench.controller.strategy = Fixed(AT_SERVER if server else AT_SPINE)
-    job = await bench.admit(spec(server))
-    bench.submit(job, 1)
-    await bench.run(MS // 4)
-    bench.silent.add("h2")
-    bench.controller.strategy = strategy("agg")
-    await bench.run(300 * MS, job)
-    plan = bench.controller.jobs[1]
+async def test_when_a_worker_dies_the_others_go_on_without_it(rig: Rig, server: str | None) -> None:
+    rig.controller.strategy = Fixed(AT_SERVER if server else AT_SPINE)
+    job = await rig.admit(spec(server))
+    rig.submit(job, 1)
+    await rig.run(MS // 4)
+    rig.silent.add("h2")
+    rig.controller.strategy = strategy("agg")
+    await rig.run(300 * MS, job)
+    plan = rig.controller.jobs[1]
     assert (plan.generation, set(plan.workers)) == (2, {"h1", "h4"})
     assert survivors_agree(job.take(), "h1", "h4")
-    bench.submit(job, 2)
-    await bench.run(600 * MS, job)
+    rig.submit(job, 2)
+    await rig.run(600 * MS, job)
     assert survivors_agree(job.take(1), "h1", "h4")
-    bench.silent.clear()  # it was not dead but asleep, and learns what happened meanwhile
-    await bench.run(bench.fabric.now_ns + 10 * MS)
-    assert bench.aborted == {"h2": "h2 was silent for 0.03 s; the job went on without h2"}
-    assert await bench.controller.verify() == {}
+    rig.silent.clear()  # it was not dead but asleep, and learns what happened meanwhile
+    await rig.run(rig.fabric.now_ns + 10 * MS)
+    assert rig.aborted == {"h2": "h2 was silent for 0.03 s; the job went on without h2"}
+    assert await rig.controller.verify() == {}
 
 
-async def test_what_survivors_sum_after_a_death_is_the_sum_over_them(bench: Bench) -> None:
-    bench.controller.strategy = Fixed(AT_SPINE)
-    job = await bench.admit(spec())
-    await bench.run(6 * MS)  # it has been heard of
-    bench.silent.add("h2")
-    bench.submit(job, 1)
-    bench.controller.strategy = strategy("agg")
-    await bench.run(300 * MS, job)
+async def test_what_survivors_sum_after_a_death_is_the_sum_over_them(rig: Rig) -> None:
+    rig.controller.strategy = Fixed(AT_SPINE)
+    job = await rig.admit(spec())
+    await rig.run(6 * MS)  # it has been heard of
+    rig.silent.add("h2")
+    rig.submit(job, 1)
+    rig.controller.strategy = strategy("agg")
+    await rig.run(300 * MS, job)
     total = job.take()
     assert survivors_agree(total, "h1", "h4")
     two, three = job.sum_of("h1", "h4"), job.sum_of()
@@ -86,24 +86,24 @@ async def test_what_survivors_sum_after_a_death_is_the_sum_over_them(bench: Benc
 
 @pytest.mark.parametrize("server", [SERVER, None])
 async def test_a_job_that_waits_goes_on_where_it_was_when_the_worker_is_heard_of_again(
-    bench: Bench, server: str | None
+    rig: Rig, server: str | None
 ) -> None:
-    job = await bench.admit(spec(server, WAIT))
-    bench.submit(job, 3)
-    await bench.run(MS // 4)
-    bench.silent.add("h4")
-    await bench.run(200 * MS)
+    job = await rig.admit(spec(server, WAIT))
+    rig.submit(job, 3)
+    await rig.run(MS // 4)
+    rig.silent.add("h4")
+    await rig.run(200 * MS)
     paused = [worker.core.paused for name, worker in job.workers.items() if name != "h4"]
     assert paused == [True, True]
-    assert bench.controller.waiting_for(1, bench.fabric.now_ns) == (
+    assert rig.controller.waiting_for(1, rig.fabric.now_ns) == (
         "job 1, generation 1: moves on (h4 is silent); paused, waits for h4 (rank 2), silent for 0.2 s, "
         "as its policy is wait"
     )
-    bench.silent.clear()
-    await bench.run(500 * MS, job)
+    rig.silent.clear()
+    await rig.run(500 * MS, job)
     assert job.take() == dict.fromkeys(WORKERS, job.sum_of())
-    await bench.run(bench.fabric.now_ns + 10 * MS)
-    assert bench.controller.waiting_for(1, bench.fabric.now_ns) == "job 1, generation 2: waits for nothing"
+    await rig.run(rig.fabric.now_ns + 10 * MS)
+    assert rig.controller.waiting_for(1, rig.fabric.now_ns) == "job 1, generation 2: waits for nothing"
 
 
 @pytest.mark.parametrize(
@@ -114,48 +114,48 @@ async def test_a_job_that_waits_goes_on_where_it_was_when_the_worker_is_heard_of
     ],
 )
 async def test_a_job_that_cannot_go_on_is_aborted_and_every_worker_told_why(
-    bench: Bench, policy: FailurePolicy, least: int, says: str
+    rig: Rig, policy: FailurePolicy, least: int, says: str
 ) -> None:
-    job = await bench.admit(spec(SERVER, policy, least_workers=least))
-    bench.submit(job, 4)
-    await bench.run(MS // 4)
-    died_ns = bench.fabric.now_ns
-    bench.silent.add("h2")
-    await bench.run(200 * MS)
-    assert bench.aborted == dict.fromkeys(("h1", "h4", SERVER), says)
-    told = [at for at, message in bench.told if isinstance(message.content, Abort)]
+    job = await rig.admit(spec(SERVER, policy, least_workers=least))
+    rig.submit(job, 4)
+    await rig.run(MS // 4)
+    died_ns = rig.fabric.now_ns
+    rig.silent.add("h2")
+    await rig.run(200 * MS)
+    assert rig.aborted == dict.fromkeys(("h1", "h4", SERVER), says)
+    told = [at for at, message in rig.told if isinstance(message.content, Abort)]
     assert max(told) <= died_ns + LEASE + 2 * OPTIONS.probe_period_ns
-    assert bench.controller.jobs == {}
-    assert bench.controller.waiting_for(1, 0) == f"job 1: aborted: {says}"
-    assert await bench.controller.verify() == {}
-    assert set(bench.controller.memory.jobs_that_fit(1024).values()) == {1}
+    assert rig.controller.jobs == {}
+    assert rig.controller.waiting_for(1, 0) == f"job 1: aborted: {says}"
+    assert await rig.controller.verify() == {}
+    assert set(rig.controller.memory.jobs_that_fit(1024).values()) == {1}
 
 
-async def test_hosts_that_fail_at_once_are_lost_at_once(bench: Bench) -> None:
+async def test_hosts_that_fail_at_once_are_lost_at_once(rig: Rig) -> None:
     for number, policy in enumerate((ABORT, CONTINUE), 1):
-        await bench.admit(JobSpec(number, WORKERS, SERVER, slots=16, window=8, policy=policy))
-    await bench.run(6 * MS)
-    bench.silent |= {"h2", "h1"}
-    await bench.run(200 * MS)
+        await rig.admit(JobSpec(number, WORKERS, SERVER, slots=16, window=8, policy=policy))
+    await rig.run(6 * MS)
+    rig.silent |= {"h2", "h1"}
+    await rig.run(200 * MS)
     both = "h1 was silent for 0.03 s; h2 was silent for 0.03 s"
-    assert bench.controller.aborted == {1: f"{both}, and the job's policy is to abort"}
-    assert (set(bench.controller.jobs[2].workers), bench.controller.jobs[2].generation) == ({"h4"}, 2)
-    assert bench.controller.counts.leases_expired == 4
+    assert rig.controller.aborted == {1: f"{both}, and the job's policy is to abort"}
+    assert (set(rig.controller.jobs[2].workers), rig.controller.jobs[2].generation) == ({"h4"}, 2)
+    assert rig.controller.counts.leases_expired == 4
 
 
 @pytest.mark.parametrize("spares", [(), (SPARE,)])
-async def test_when_the_server_dies_another_root_is_found(bench: Bench, spares: tuple[str, ...]) -> None:
-    bench.controller.strategy = Fixed(AT_SERVER)
-    job = await bench.admit(spec(SERVER, spares=spares))
-    bench.submit(job, 5)
-    await bench.run(MS // 4)
-    assert not bench.is_idle(job)
-    bench.silent.add(SERVER)
-    bench.controller.strategy = strategy("agg")
+async def test_when_the_server_dies_another_root_is_found(rig: Rig, spares: tuple[str, ...]) -> None:
+    rig.controller.strategy = Fixed(AT_SERVER)
+    job = await rig.admit(spec(SERVER, spares=spares))
+    rig.submit(job, 5)
+    await rig.run(MS // 4)
+    assert not rig.is_idle(job)
+    rig.silent.add(SERVER)
+    rig.controller.strategy = strategy("agg")
     for host in spares:
-        bench.controller.heartbeat(1, host, 0, bench.fabric.now_ns)
-    await bench.run(300 * MS, job)
-    plan = bench.controller.jobs[1]
+        rig.controller.heartbeat(1, host, 0, rig.fabric.now_ns)
+    await rig.run(300 * MS, job)
+    plan = rig.controller.jobs[1]
     assert plan.generation == 2
     if spares:
         assert (plan.spec.server, plan.placement.root) == (SPARE, SPARE)
@@ -165,127 +165,127 @@ async def test_when_the_server_dies_another_root_is_found(bench: Bench, spares: 
     else:
         assert (plan.spec.server, TOPOLOGY.is_switch(plan.placement.root)) == (None, True)
     assert job.take() == dict.fromkeys(WORKERS, job.sum_of())
-    assert await bench.controller.verify() == {}
+    assert await rig.controller.verify() == {}
 
 
-async def test_when_a_switch_dies_jobs_and_routes_go_round_it_and_take_it_again_when_it_is_back(bench: Bench) -> None:
-    bench.controller.strategy = Fixed(AT_SPINE)
-    job = await bench.admit(spec())
-    bench.submit(job, 6)
-    await bench.run(MS // 4)
-    assert not bench.is_idle(job)
-    await bench.kill_switch("s3")
-    bench.controller.strategy = strategy("agg")
-    await bench.run(300 * MS, job)
-    plan = bench.controller.jobs[1]
-    assert bench.controller.lost_switches == {"s3"}
+async def test_when_a_switch_dies_jobs_and_routes_go_round_it_and_take_it_again_when_it_is_back(rig: Rig) -> None:
+    rig.controller.strategy = Fixed(AT_SPINE)
+    job = await rig.admit(spec())
+    rig.submit(job, 6)
+    await rig.run(MS // 4)
+    assert not rig.is_idle(job)
+    await rig.kill_switch("s3")
+    rig.controller.strategy = strategy("agg")
+    await rig.run(300 * MS, job)
+    plan = rig.controller.jobs[1]
+    assert rig.controller.lost_switches == {"s3"}
     assert "s3" not in {*plan.switches, plan.placement.root}
     assert job.take() == dict.fromkeys(WORKERS, job.sum_of())
-    lines = (await bench.controller.sessions["s1"].read()).lines()
+    lines = (await rig.controller.sessions["s1"].read()).lines()
     assert not any("port=4" in line for line in lines if line.startswith("routes") and "10.0.2" in line)
-    await bench.restart_switch("s3")
-    await bench.run(bench.fabric.now_ns + 20 * MS)
-    assert bench.controller.lost_switches == frozenset()
-    assert await bench.controller.verify() == {}
-    bench.submit(job, 7)
-    bench.controller.move(1, bench.fabric.now_ns, AT_SPINE)
-    await bench.run(bench.fabric.now_ns + 200 * MS, job)
-    assert bench.controller.jobs[1].placement == AT_SPINE
+    await rig.restart_switch("s3")
+    await rig.run(rig.fabric.now_ns + 20 * MS)
+    assert rig.controller.lost_switches == frozenset()
+    assert await rig.controller.verify() == {}
+    rig.submit(job, 7)
+    rig.controller.move(1, rig.fabric.now_ns, AT_SPINE)
+    await rig.run(rig.fabric.now_ns + 200 * MS, job)
+    assert rig.controller.jobs[1].placement == AT_SPINE
     assert job.take(1) == dict.fromkeys(WORKERS, job.sum_of())
 
 
-async def test_a_switch_that_starts_anew_is_written_anew_and_its_jobs_sum_again_what_it_forgot(bench: Bench) -> None:
-    bench.controller.strategy = Fixed(AT_SPINE)
-    job = await bench.admit(spec())
-    bench.submit(job, 8)
-    await bench.run(MS // 4)
-    assert not bench.is_idle(job)
-    await bench.restart_switch("s3")
-    await bench.run(bench.fabric.now_ns + 100 * MS, job)
-    assert bench.controller.jobs[1].generation == 2
-    assert bench.controller.jobs[1].placement == AT_SPINE
+async def test_a_switch_that_starts_anew_is_written_anew_and_its_jobs_sum_again_what_it_forgot(rig: Rig) -> None:
+    rig.controller.strategy = Fixed(AT_SPINE)
+    job = await rig.admit(spec())
+    rig.submit(job, 8)
+    await rig.run(MS // 4)
+    assert not rig.is_idle(job)
+    await rig.restart_switch("s3")
+    await rig.run(rig.fabric.now_ns + 100 * MS, job)
+    assert rig.controller.jobs[1].generation == 2
+    assert rig.controller.jobs[1].placement == AT_SPINE
     assert job.take() == dict.fromkeys(WORKERS, job.sum_of())
-    assert await bench.controller.verify() == {}
+    assert await rig.controller.verify() == {}
 
 
-async def test_a_broken_session_with_a_switch_that_goes_on_disturbs_no_job(bench: Bench) -> None:
-    bench.controller.strategy = Fixed(AT_SPINE)
-    job = await bench.admit(spec())
-    bench.submit(job, 9)
-    await bench.run(MS // 4)
-    before = bench.switches["s3"].state
-    await bench.break_session("s3")
-    await bench.run(bench.fabric.now_ns + 100 * MS, job)
-    assert bench.switches["s3"].state is before
-    assert bench.controller.jobs[1].generation == 1
+async def test_a_broken_session_with_a_switch_that_goes_on_disturbs_no_job(rig: Rig) -> None:
+    rig.controller.strategy = Fixed(AT_SPINE)
+    job = await rig.admit(spec())
+    rig.submit(job, 9)
+    await rig.run(MS // 4)
+    before = rig.switches["s3"].state
+    await rig.break_session("s3")
+    await rig.run(rig.fabric.now_ns + 100 * MS, job)
+    assert rig.switches["s3"].state is before
+    assert rig.controller.jobs[1].generation == 1
     assert job.take() == dict.fromkeys(WORKERS, job.sum_of())
 
 
-async def test_workers_that_a_lost_leaf_cuts_off_are_done_without(bench: Bench) -> None:
-    bench.controller.strategy = Fixed(AT_SPINE)
-    job = await bench.admit(spec())
-    bench.submit(job, 10)
-    await bench.run(MS // 4)
-    bench.controller.strategy = strategy("agg")
-    await bench.kill_switch("s2")  # h4 hangs on it
-    await bench.run(300 * MS)
-    plan = bench.controller.jobs[1]
+async def test_workers_that_a_lost_leaf_cuts_off_are_done_without(rig: Rig) -> None:
+    rig.controller.strategy = Fixed(AT_SPINE)
+    job = await rig.admit(spec())
+    rig.submit(job, 10)
+    await rig.run(MS // 4)
+    rig.controller.strategy = strategy("agg")
+    await rig.kill_switch("s2")  # h4 hangs on it
+    await rig.run(300 * MS)
+    plan = rig.controller.jobs[1]
     assert set(plan.workers) == {"h1", "h2"}
     assert survivors_agree(job.take(), "h1", "h2")
-    assert bench.aborted["h4"].startswith("no way leads to h4")
+    assert rig.aborted["h4"].startswith("no way leads to h4")
 
 
-async def test_a_job_that_waits_is_placed_again_when_the_way_to_its_worker_is_back(bench: Bench) -> None:
-    bench.controller.strategy = Fixed(AT_SPINE)
-    job = await bench.admit(spec(None, WAIT))
-    bench.submit(job, 11)
-    await bench.run(MS // 4)
-    bench.controller.strategy = strategy("agg")
-    await bench.kill_switch("s2")
-    await bench.run(200 * MS)
+async def test_a_job_that_waits_is_placed_again_when_the_way_to_its_worker_is_back(rig: Rig) -> None:
+    rig.controller.strategy = Fixed(AT_SPINE)
+    job = await rig.admit(spec(None, WAIT))
+    rig.submit(job, 11)
+    await rig.run(MS // 4)
+    rig.controller.strategy = strategy("agg")
+    await rig.kill_switch("s2")
+    await rig.run(200 * MS)
     assert (
         "waits for the switches to hold the new plan: job 1: no way to h4 without the links and switches that are "
-        in (bench.controller.waiting_for(1, bench.fabric.now_ns))
+        in (rig.controller.waiting_for(1, rig.fabric.now_ns))
     )
-    await bench.restart_switch("s2")
-    await bench.run(bench.fabric.now_ns + 200 * MS, job)
+    await rig.restart_switch("s2")
+    await rig.run(rig.fabric.now_ns + 200 * MS, job)
     assert job.take() == dict.fromkeys(WORKERS, job.sum_of())
 
 
-async def test_a_link_that_goes_down_is_routed_around_in_the_middle_of_a_sum(bench: Bench) -> None:
-    bench.controller.strategy = Fixed(AT_SPINE)
-    job = await bench.admit(spec())
-    bench.submit(job, 12, chunks=60)
-    await bench.run(MS // 4)
-    bench.fabric.set_link(("s1", 4), up=False)  # to s3
-    await bench.run(400 * MS, job)
-    assert bench.controller.links_down == {Endpoint("s1", 4), TOPOLOGY.peer(Endpoint("s1", 4))}
+async def test_a_link_that_goes_down_is_routed_around_in_the_middle_of_a_sum(rig: Rig) -> None:
+    rig.controller.strategy = Fixed(AT_SPINE)
+    job = await rig.admit(spec())
+    rig.submit(job, 12, chunks=60)
+    await rig.run(MS // 4)
+    rig.fabric.set_link(("s1", 4), up=False)  # to s3
+    await rig.run(400 * MS, job)
+    assert rig.controller.links_down == {Endpoint("s1", 4), TOPOLOGY.peer(Endpoint("s1", 4))}
     assert job.take() == dict.fromkeys(WORKERS, job.sum_of())
-    bench.fabric.set_link(("s1", 4), up=True)
-    await bench.run(bench.fabric.now_ns + 100 * MS)
-    assert bench.controller.links_down == frozenset()
-    assert await bench.controller.verify() == {}
+    rig.fabric.set_link(("s1", 4), up=True)
+    await rig.run(rig.fabric.now_ns + 100 * MS)
+    assert rig.controller.links_down == frozenset()
+    assert await rig.controller.verify() == {}
 
 
-async def test_hosts_leave_one_by_one_and_the_job_ends_with_the_last(bench: Bench) -> None:
-    job = await bench.admit(spec(SERVER, ABORT))
-    bench.submit(job, 13)
-    await bench.run(100 * MS, job)
-    now_ns = bench.fabric.now_ns
-    bench.controller.leave(1, "h1", now_ns)
-    bench.silent.add("h1")
-    await bench.run(now_ns + 2 * LEASE)
-    assert bench.controller.jobs[1].generation == 1  # nobody waits for it
-    bench.submit(job, 14)
-    await bench.run(now_ns + 4 * LEASE)
-    assert bench.controller.jobs[1].generation == 2
+async def test_hosts_leave_one_by_one_and_the_job_ends_with_the_last(rig: Rig) -> None:
+    job = await rig.admit(spec(SERVER, ABORT))
+    rig.submit(job, 13)
+    await rig.run(100 * MS, job)
+    now_ns = rig.fabric.now_ns
+    rig.controller.leave(1, "h1", now_ns)
+    rig.silent.add("h1")
+    await rig.run(now_ns + 2 * LEASE)
+    assert rig.controller.jobs[1].generation == 1  # nobody waits for it
+    rig.submit(job, 14)
+    await rig.run(now_ns + 4 * LEASE)
+    assert rig.controller.jobs[1].generation == 2
     assert survivors_agree(job.take(1), "h2", "h4")
     for host in ("h2", "h4"):
-        bench.controller.leave(1, host, bench.fabric.now_ns)
-    await bench.run(bench.fabric.now_ns + 10 * MS)
-    assert bench.controller.jobs == {}
-    assert bench.aborted == {}
-    assert await bench.controller.verify() == {}
+        rig.controller.leave(1, host, rig.fabric.now_ns)
+    await rig.run(rig.fabric.now_ns + 10 * MS)
+    assert rig.controller.jobs == {}
+    assert rig.aborted == {}
+    assert await rig.controller.verify() == {}
 
 
 def _floats(data: bytes | None) -> NDArray[np.float32]:
@@ -293,50 +293,50 @@ def _floats(data: bytes | None) -> NDArray[np.float32]:
     return np.frombuffer(data, np.float32)
 
 
-async def test_answers_that_cannot_be_true_end_the_job_and_not_the_controller(bench: Bench) -> None:
-    bench.controller.strategy = Fixed(AT_SPINE)
-    await bench.admit(spec())
-    bench.controller.move(1, 0)
+async def test_answers_that_cannot_be_true_end_the_job_and_not_the_controller(rig: Rig) -> None:
+    rig.controller.strategy = Fixed(AT_SPINE)
+    await rig.admit(spec())
+    rig.controller.move(1, 0)
     for host, first in zip(WORKERS, (900, 900, 3), strict=True):
-        bench.controller.held(1, host, Held(1, first))
-    await bench.run(5 * MS)
-    assert set(bench.aborted) == set(WORKERS)
-    assert "round 3 is final but no host keeps its result any more" in bench.controller.aborted[1]
+        rig.controller.held(1, host, Held(1, first))
+    await rig.run(5 * MS)
+    assert set(rig.aborted) == set(WORKERS)
+    assert "round 3 is final but no host keeps its result any more" in rig.controller.aborted[1]
     with pytest.raises(ControllerError, match="no job 1"):
-        bench.controller.held(1, "h1", Held(1, 0))
+        rig.controller.held(1, "h1", Held(1, 0))
 
 
-async def test_a_job_that_waits_outlives_the_loss_of_every_switch(bench: Bench) -> None:
-    job = await bench.admit(spec(SERVER, WAIT))
-    bench.submit(job, 15)
-    await bench.run(MS // 4)
+async def test_a_job_that_waits_outlives_the_loss_of_every_switch(rig: Rig) -> None:
+    job = await rig.admit(spec(SERVER, WAIT))
+    rig.submit(job, 15)
+    await rig.run(MS // 4)
     names = [node.name for node in TOPOLOGY.switches]
     for name in names:
-        await bench.kill_switch(name)
-    await bench.run(150 * MS)
-    assert bench.controller.lost_switches == set(names)
-    assert "no way to h1, h2, h4" in bench.controller.waiting_for(1, bench.fabric.now_ns)
+        await rig.kill_switch(name)
+    await rig.run(150 * MS)
+    assert rig.controller.lost_switches == set(names)
+    assert "no way to h1, h2, h4" in rig.controller.waiting_for(1, rig.fabric.now_ns)
     for name in names:
-        await bench.restart_switch(name)
-    await bench.run(bench.fabric.now_ns + 300 * MS, job)
+        await rig.restart_switch(name)
+    await rig.run(rig.fabric.now_ns + 300 * MS, job)
     assert job.take() == dict.fromkeys(WORKERS, job.sum_of())
-    assert await bench.controller.verify() == {}
+    assert await rig.controller.verify() == {}
 
 
-async def test_two_workers_and_the_server_die_one_after_the_other(bench: Bench) -> None:
-    bench.controller.strategy = Fixed(AT_SERVER)
-    job = await bench.admit(spec(SERVER))
-    bench.submit(job, 16, chunks=60)
-    await bench.run(6 * MS)
-    bench.controller.strategy = strategy("agg")
-    bench.submit(job, 17, chunks=60)
+async def test_two_workers_and_the_server_die_one_after_the_other(rig: Rig) -> None:
+    rig.controller.strategy = Fixed(AT_SERVER)
+    job = await rig.admit(spec(SERVER))
+    rig.submit(job, 16, chunks=60)
+    await rig.run(6 * MS)
+    rig.controller.strategy = strategy("agg")
+    rig.submit(job, 17, chunks=60)
     for host in ("h2", SERVER, "h1"):
-        bench.silent.add(host)
-        await bench.run(bench.fabric.now_ns + LEASE // 2)  # the next one dies before this one is lost, or in its move
-    await bench.run(bench.fabric.now_ns + 300 * MS, job)
-    assert set(bench.controller.jobs[1].workers) == {"h4"}
+        rig.silent.add(host)
+        await rig.run(rig.fabric.now_ns + LEASE // 2)  # the next one dies before this one is lost, or in its move
+    await rig.run(rig.fabric.now_ns + 300 * MS, job)
+    assert set(rig.controller.jobs[1].workers) == {"h4"}
     assert job.take(1)["h4"] is not None
-    bench.silent.add("h4")
-    await bench.run(bench.fabric.now_ns + 3 * LEASE)
-    assert bench.controller.aborted == {1: "h4 was silent for 0.03 s; no worker is left"}
-    assert await bench.controller.verify() == {}
+    rig.silent.add("h4")
+    await rig.run(rig.fabric.now_ns + 3 * LEASE)
+    assert rig.controller.aborted == {1: "h4 was silent for 0.03 s; no worker is left"}
+    assert await rig.controller.verify() == {}

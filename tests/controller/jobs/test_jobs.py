@@ -14,7 +14,7 @@ from weir.controller.p4runtime.session import Pipeline
 from weir.controller.placement import Placement
 from weir.controller.planning.plan import JobSpec
 from weir.hosts import ParameterServerCore
-from weir.tests.controller.job_rig import MS, Bench, Fixed, Job, make_bench
+from weir.tests.controller.job_rig import MS, Fixed, Job, Rig, make_rig
 from weir.topologies.generators import leaf_spine
 from weir.wire.aggregation import CHUNKS, HEADER_BYTES, MESSAGE_BYTES
 from weir.wire.control import Pause, Resume
@@ -32,43 +32,43 @@ AT_SWITCH = Placement({"h1": "s1", "h2": "s1", "h3": "s2"}, {"s1": "s2"}, "s2")
 
 
 @pytest.fixture
-async def bench(pipeline: Pipeline) -> AsyncIterator[Bench]:
-    async with make_bench(TOPOLOGY, pipeline, Fixed(AT_SERVER), OPTIONS) as bench:
-        yield bench
+async def rig(pipeline: Pipeline) -> AsyncIterator[Rig]:
+    async with make_rig(TOPOLOGY, pipeline, Fixed(AT_SERVER), OPTIONS) as rig:
+        yield rig
 
 
-async def admit(bench: Bench, placement: Placement, server: str | None) -> Job:
-    bench.controller.strategy = Fixed(placement)
-    return await bench.admit(JobSpec(JOB, WORKERS, server, slots=16, window=8))
+async def admit(rig: Rig, placement: Placement, server: str | None) -> Job:
+    rig.controller.strategy = Fixed(placement)
+    return await rig.admit(JobSpec(JOB, WORKERS, server, slots=16, window=8))
 
 
 @pytest.mark.parametrize(("start", "server"), [(AT_SERVER, SERVER), (AT_SWITCH, SERVER), (AT_SWITCH, None)])
-async def test_a_job_sums_exactly_and_moves_in_the_middle(bench: Bench, start: Placement, server: str | None) -> None:
-    job = await admit(bench, start, server)
-    bench.submit(job, 1)
-    await bench.run(MS // 4)
-    assert not bench.is_idle(job)
+async def test_a_job_sums_exactly_and_moves_in_the_middle(rig: Rig, start: Placement, server: str | None) -> None:
+    job = await admit(rig, start, server)
+    rig.submit(job, 1)
+    await rig.run(MS // 4)
+    assert not rig.is_idle(job)
     target = None if server is None else AT_SERVER if start is AT_SWITCH else AT_SWITCH
-    bench.controller.move(JOB, bench.fabric.now_ns, target)
-    await bench.run(200 * MS, job)
-    assert bench.controller.jobs[JOB].generation == 2
+    rig.controller.move(JOB, rig.fabric.now_ns, target)
+    await rig.run(200 * MS, job)
+    assert rig.controller.jobs[JOB].generation == 2
     assert job.take() == dict.fromkeys(WORKERS, job.sum_of())
 
 
 async def test_rounds_that_the_server_alone_holds_are_fetched_from_it_after_the_root_has_become_a_switch(
-    bench: Bench,
+    rig: Rig,
 ) -> None:
-    job = await admit(bench, AT_SERVER, SERVER)
-    bench.submit(job, 2)
+    job = await admit(rig, AT_SERVER, SERVER)
+    rig.submit(job, 2)
     peer = TOPOLOGY.attached_switch(SERVER).name
-    bench.fabric.set_link((SERVER, 0), loss=1.0, both=False)  # contributions reach the server, no result comes back
-    await bench.run(STUCK_NS // 2)
+    rig.fabric.set_link((SERVER, 0), loss=1.0, both=False)  # contributions reach the server, no result comes back
+    await rig.run(STUCK_NS // 2)
     assert peer == "s2"
     assert [worker.core.rounds_complete for worker in job.workers.values()] == [0, 0, 0]
     server = job.agents[SERVER].core
-    bench.fabric.set_link((SERVER, 0), loss=0.0, both=False)
-    bench.controller.move(JOB, bench.fabric.now_ns, AT_SWITCH)
-    await bench.run(200 * MS, job)
+    rig.fabric.set_link((SERVER, 0), loss=0.0, both=False)
+    rig.controller.move(JOB, rig.fabric.now_ns, AT_SWITCH)
+    await rig.run(200 * MS, job)
     assert isinstance(server, ParameterServerCore)
     assert (server.plan.generation, server.plan.children) == (2, ())
     assert job.take() == dict.fromkeys(WORKERS, job.sum_of())
@@ -77,10 +77,10 @@ async def test_rounds_that_the_server_alone_holds_are_fetched_from_it_after_the_
 
 
 async def test_a_sum_damaged_in_a_switch_is_undone_by_a_new_generation(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = await admit(bench, AT_SWITCH, None)
-    send = bench.fabric.send
+    job = await admit(rig, AT_SWITCH, None)
+    send = rig.fabric.send
     damaged: list[int] = []
 
     def damage_one(host: str, frames: NDArray[np.uint8], **where: Any) -> None:
@@ -88,28 +88,28 @@ async def test_a_sum_damaged_in_a_switch_is_undone_by_a_new_generation(
         if host == "h2" and not damaged and frames.shape[1] == FRAME_HEADER_BYTES + MESSAGE_BYTES:
             frames = frames.copy()
             frames[0, FRAME_HEADER_BYTES + HEADER_BYTES + 4 * 7 + 1] ^= 0x10
-            damaged.append(bench.fabric.now_ns)
+            damaged.append(rig.fabric.now_ns)
         send(host, frames, **where)
 
-    monkeypatch.setattr(bench.fabric, "send", damage_one)
-    bench.submit(job, 3)
-    await bench.run(damaged[0] + STUCK_NS // 2 if damaged else STUCK_NS // 2)
+    monkeypatch.setattr(rig.fabric, "send", damage_one)
+    rig.submit(job, 3)
+    await rig.run(damaged[0] + STUCK_NS // 2 if damaged else STUCK_NS // 2)
     assert len(damaged) == 1
-    assert not bench.is_idle(job)
-    assert bench.controller.jobs[JOB].generation == 1
+    assert not rig.is_idle(job)
+    assert rig.controller.jobs[JOB].generation == 1
     assert all(worker.core.counters.bad_check > 0 for worker in job.workers.values())
-    await bench.run(400 * MS, job)
-    assert bench.controller.jobs[JOB].generation == 2
-    assert bench.controller.jobs[JOB].placement == AT_SWITCH
+    await rig.run(400 * MS, job)
+    assert rig.controller.jobs[JOB].generation == 2
+    assert rig.controller.jobs[JOB].placement == AT_SWITCH
     assert job.take() == dict.fromkeys(WORKERS, job.sum_of())
-    assert bench.fabric.now_ns < damaged[0] + 2 * STUCK_NS
+    assert rig.fabric.now_ns < damaged[0] + 2 * STUCK_NS
 
 
-async def test_late_copies_of_pause_and_resume_change_nothing(bench: Bench) -> None:
-    job = await admit(bench, AT_SWITCH, SERVER)
-    bench.submit(job, 4)
-    bench.controller.move(JOB, 0)
-    await bench.run(200 * MS, job)
+async def test_late_copies_of_pause_and_resume_change_nothing(rig: Rig) -> None:
+    job = await admit(rig, AT_SWITCH, SERVER)
+    rig.submit(job, 4)
+    rig.controller.move(JOB, 0)
+    await rig.run(200 * MS, job)
     for agent in job.agents.values():
         plan = agent.core.plan
         assert plan.generation == 2
@@ -123,26 +123,26 @@ async def test_late_copies_of_pause_and_resume_change_nothing(bench: Bench) -> N
 
 
 @pytest.mark.parametrize("first_round", [CHUNKS // 2 + 7, 3 * CHUNKS - 5])
-async def test_a_server_that_becomes_the_root_late_knows_where_the_job_is(bench: Bench, first_round: int) -> None:
+async def test_a_server_that_becomes_the_root_late_knows_where_the_job_is(rig: Rig, first_round: int) -> None:
     """A chunk's number tells rounds within 2²³ of a known one: counting from 0 it would take them for others, and what
     it alone holds would be lost.
     """
-    bench.first_round = first_round
-    job = await admit(bench, AT_SWITCH, SERVER)
-    bench.submit(job, 5)
-    await bench.run(100 * MS, job)
+    rig.first_round = first_round
+    job = await admit(rig, AT_SWITCH, SERVER)
+    rig.submit(job, 5)
+    await rig.run(100 * MS, job)
     assert job.take() == dict.fromkeys(WORKERS, job.sum_of())
-    bench.controller.move(JOB, bench.fabric.now_ns, AT_SERVER)
-    await bench.run(130 * MS, job)
-    assert bench.controller.jobs[JOB].placement == AT_SERVER
-    bench.fabric.set_link((SERVER, 0), loss=1.0, both=False)
-    bench.submit(job, 6)
-    await bench.run(bench.fabric.now_ns + STUCK_NS // 2)
-    bench.fabric.set_link((SERVER, 0), loss=0.0, both=False)
-    bench.controller.move(JOB, bench.fabric.now_ns, AT_SWITCH)
-    await bench.run(500 * MS, job)
+    rig.controller.move(JOB, rig.fabric.now_ns, AT_SERVER)
+    await rig.run(130 * MS, job)
+    assert rig.controller.jobs[JOB].placement == AT_SERVER
+    rig.fabric.set_link((SERVER, 0), loss=1.0, both=False)
+    rig.submit(job, 6)
+    await rig.run(rig.fabric.now_ns + STUCK_NS // 2)
+    rig.fabric.set_link((SERVER, 0), loss=0.0, both=False)
+    rig.controller.move(JOB, rig.fabric.now_ns, AT_SWITCH)
+    await rig.run(500 * MS, job)
     assert job.take(1) == dict.fromkeys(WORKERS, job.sum_of())
-    resumes = [m.content for _, m in bench.told if isinstance(m.content, Resume) and m.host in WORKERS][-3:]
+    resumes = [m.content for _, m in rig.told if isinstance(m.content, Resume) and m.host in WORKERS][-3:]
     address = int(TOPOLOGY.host(SERVER).address)
     finals = {tuple((final.round, final.holder) for final in resume.final) for resume in resumes}
     begun = first_round + 20 + 8  # rounds of the first tensor: its scales, its chunks

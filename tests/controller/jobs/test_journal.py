@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from weir.controller.jobs.journal_file import Journal, JournalError
-from weir.controller.jobs.journal_records import Record
+from weir.controller.jobs.journal_file import JournalError, JournalFile
+from weir.controller.jobs.journal_records import JobRecord
 from weir.controller.placement import Placement
 from weir.controller.planning.generations import LONGEST_ABSENCE, History, previous_generation
 from weir.controller.planning.memory import Allotment
@@ -21,13 +21,13 @@ from weir.wire.aggregation import next_generation
 from weir.wire.control import FinalRound
 
 
-def kinds(journal: Journal) -> dict[str, dict[str, Any]]:
+def kinds(journal: JournalFile) -> dict[str, dict[str, Any]]:
     return {kind: dict(journal.all(kind)) for kind in ("job", "number")}
 
 
 def test_what_was_put_is_there_after_a_restart_and_what_was_taken_away_is_not(tmp_path: Path) -> None:
     path = tmp_path / "journal"
-    with Journal(path) as journal:
+    with JournalFile(path) as journal:
         journal.put("job", "1", {"slots": 64})
         journal.put("job", "2", {"note": "für später"})
         journal.put("number", "7", 3)
@@ -36,7 +36,7 @@ def test_what_was_put_is_there_after_a_restart_and_what_was_taken_away_is_not(tm
         expected = kinds(journal)
     assert expected == {"job": {"1": {"slots": 32}}, "number": {"7": 3}}
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    with Journal(path) as journal:
+    with JournalFile(path) as journal:
         assert kinds(journal) == expected
         before = path.stat().st_size
         journal.put("job", "1", {"slots": 32})  # nothing new
@@ -48,7 +48,7 @@ def test_a_crash_at_any_byte_costs_the_change_that_was_being_written_and_no_othe
     path = tmp_path / "journal"
     states: list[dict[str, dict[str, Any]]] = [{"job": {}, "number": {}}]
     ends = [0]
-    with Journal(path) as journal:
+    with JournalFile(path) as journal:
         for _ in range(8):
             kind, key = rng.choice(["job", "number"]), str(rng.randrange(4))
             journal.put(kind, key, rng.choice([None, {"text": "é" * rng.randrange(9)}, rng.randrange(99)]))
@@ -59,27 +59,27 @@ def test_a_crash_at_any_byte_costs_the_change_that_was_being_written_and_no_othe
     for size in range(len(whole) + 1):
         torn = tmp_path / "torn"
         torn.write_bytes(whole[:size])
-        with Journal(torn) as journal:
+        with JournalFile(torn) as journal:
             assert kinds(journal) == states[max(n for n, end in enumerate(ends) if end <= size)]
             journal.put("job", "after", 1)
-        with Journal(torn) as journal:
+        with JournalFile(torn) as journal:
             assert journal.all("job")["after"] == 1
 
 
 def test_it_is_written_anew_when_most_of_it_is_out_of_date(tmp_path: Path) -> None:
     path = tmp_path / "journal"
-    with Journal(path) as journal:
+    with JournalFile(path) as journal:
         for turn in range(700):
             journal.put("job", str(turn % 3), {"turn": turn})
         assert path.read_bytes().count(b"\n") < 400
         with pytest.raises(JournalError, match="another controller has it"):
-            Journal(path)
-    with Journal(path) as journal:
+            JournalFile(path)
+    with JournalFile(path) as journal:
         assert journal.all("job") == {str(turn % 3): {"turn": turn} for turn in (697, 698, 699)}
     assert [file.name for file in tmp_path.iterdir()] == ["journal"]
 
 
-def put_often(journal: Journal) -> None:
+def put_often(journal: JournalFile) -> None:
     for turn in range(700):
         journal.put("job", "1", turn)
 
@@ -92,7 +92,7 @@ def test_a_disk_that_is_full_for_a_while_leaves_no_half_line(tmp_path: Path, mon
             raise OSError(errno.ENOSPC, "No space left on device")
         return write(file, data[: len(data) // 2])
 
-    with Journal(path) as journal:
+    with JournalFile(path) as journal:
         journal.put("job", "1", 1)
         with monkeypatch.context() as full:
             full.setattr(os, "write", half)
@@ -100,14 +100,14 @@ def test_a_disk_that_is_full_for_a_while_leaves_no_half_line(tmp_path: Path, mon
                 journal.put("job", "2", 2)
         journal.put("job", "3", 3)
         assert journal.all("job") == {"1": 1, "3": 3}
-    with Journal(path) as journal:
+    with JournalFile(path) as journal:
         assert journal.all("job") == {"1": 1, "3": 3}
         (tmp_path / "journal.new").mkdir()  # in the way of the one that is to be written anew
         with pytest.raises(JournalError, match=r"cannot be written anew as .*journal.new"):
             put_often(journal)
         (tmp_path / "journal.new").rmdir()
         put_often(journal)
-    with Journal(path) as journal:
+    with JournalFile(path) as journal:
         assert journal.all("job") == {"1": 699, "3": 3}
 
 
@@ -115,14 +115,14 @@ def test_damage_and_what_cannot_be_opened_are_named(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     path.write_bytes(b'{"job":{"1":2}}\nno json\n{"job":{"2":2}}\n')
     with pytest.raises(JournalError, match=r"journal .*: line 2 is damaged: b'no json'; put a copy in its place"):
-        Journal(path)
+        JournalFile(path)
     with pytest.raises(JournalError, match=r"No such file or directory; name a file in a folder"):
-        Journal(tmp_path / "gone" / "journal")
+        JournalFile(tmp_path / "gone" / "journal")
 
 
 def test_a_record_of_a_job_comes_back_as_it_was() -> None:
     spec = JobSpec(3, ("h1", "h2"), "h3", 16, 8, 999, FailurePolicy.WAIT, 2, ("h4",))
-    record = Record(
+    record = JobRecord(
         spec=spec,
         placement=Placement({"h1": "s1", "h2": "s1"}, {"s1": "h3"}, "h3"),
         generation=4,
@@ -137,7 +137,7 @@ def test_a_record_of_a_job_comes_back_as_it_was() -> None:
         newcomer="h3",
         first_round=9,
     )
-    assert Record.from_json(record.as_json()) == record
+    assert JobRecord.from_json(record.as_json()) == record
 
 
 def test_a_switch_is_not_used_again_once_what_it_holds_would_pass_for_the_present() -> None:

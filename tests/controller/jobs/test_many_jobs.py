@@ -14,7 +14,7 @@ from weir.controller.placement import Placement
 from weir.controller.placement.strategies import strategy
 from weir.controller.planning.generations import LONGEST_ABSENCE
 from weir.controller.planning.plan import JobSpec
-from weir.tests.controller.job_rig import MS, Bench, Fixed, Job, make_bench
+from weir.tests.controller.job_rig import MS, Fixed, Job, Rig, make_rig
 from weir.topologies.generators import leaf_spine
 from weir.wire.aggregation import FAN_IN
 
@@ -24,67 +24,67 @@ HOSTS = [host.name for host in TOPOLOGY.hosts]
 
 
 @pytest.fixture
-async def bench(pipeline: Pipeline) -> AsyncIterator[Bench]:
-    async with make_bench(TOPOLOGY, pipeline, strategy("agg"), OPTIONS) as bench:
-        yield bench
+async def rig(pipeline: Pipeline) -> AsyncIterator[Rig]:
+    async with make_rig(TOPOLOGY, pipeline, strategy("agg"), OPTIONS) as rig:
+        yield rig
 
 
-def check_memory(bench: Bench) -> None:
+def check_memory(rig: Rig) -> None:
     """No two jobs share a slot or a rid, and nobody but the running ones has any."""
     for node in TOPOLOGY.switches:
         held = [
-            bench.controller.memory.held(number)[node.name]
-            for number in bench.controller.jobs
-            if node.name in bench.controller.memory.held(number)
+            rig.controller.memory.held(number)[node.name]
+            for number in rig.controller.jobs
+            if node.name in rig.controller.memory.held(number)
         ]
         slots = [slot for each in held for slot in range(each.slot_base, each.slot_base + each.slots)]
         rids = [rid for each in held for rid in range(each.first_rid, each.first_rid + FAN_IN)]
         assert len(slots) == len(set(slots)) <= node.slots
         assert len(rids) == len(set(rids))
-        assert bench.controller.memory.free_slots[node.name] == node.slots - len(slots)
+        assert rig.controller.memory.free_slots[node.name] == node.slots - len(slots)
 
 
-async def come_and_go(bench: Bench, rng: random.Random, jobs: int) -> list[str]:
+async def come_and_go(rig: Rig, rng: random.Random, jobs: int) -> list[str]:
     """So many jobs, up to five at a time, under few numbers that are used again and again; what they were told."""
     running: list[Job] = []
     notes: list[str] = []
     for turn in range(jobs):
-        free = [number for number in range(1, 8) if number not in bench.controller.jobs]
+        free = [number for number in range(1, 8) if number not in rig.controller.jobs]
         workers = rng.sample(HOSTS, rng.randint(1, 4))
         server = rng.choice([host for host in HOSTS if host not in workers])
         slots = rng.choice([8, 16, 32, 64])
         spec = JobSpec(rng.choice(free), tuple(workers), server, slots, rng.randint(1, slots // 2))
-        job = await bench.admit(spec)
-        notes.append(bench.controller.note(spec.job))
+        job = await rig.admit(spec)
+        notes.append(rig.controller.note(spec.job))
         running.append(job)
-        check_memory(bench)
-        bench.submit(job, turn, chunks=rng.randint(1, 12))
+        check_memory(rig)
+        rig.submit(job, turn, chunks=rng.randint(1, 12))
         if len(running) == 5 or turn == jobs - 1:
-            await bench.run(bench.fabric.now_ns + 400 * MS, *running)
+            await rig.run(rig.fabric.now_ns + 400 * MS, *running)
             for each in running:
                 assert each.take() == dict.fromkeys(each.workers, each.sum_of()), each.number
             rng.shuffle(running)
             while running and (turn == jobs - 1 or len(running) > 2):
                 gone = running.pop()
-                await bench.controller.finish(gone.number)
-                del bench.jobs[gone.number]
-                check_memory(bench)
+                await rig.controller.finish(gone.number)
+                del rig.jobs[gone.number]
+                check_memory(rig)
             for each in running:
-                bench.submit(each, turn + 1000, chunks=2)
-                await bench.run(bench.fabric.now_ns + 400 * MS, each)
+                rig.submit(each, turn + 1000, chunks=2)
+                await rig.run(rig.fabric.now_ns + 400 * MS, each)
                 assert each.take(1) == dict.fromkeys(each.workers, each.sum_of())
-                await bench.controller.finish(each.number)
-                del bench.jobs[each.number]
+                await rig.controller.finish(each.number)
+                del rig.jobs[each.number]
             running.clear()
-    assert set(bench.controller.memory.free_slots.values()) == {64}
-    assert await bench.controller.verify() == {}
+    assert set(rig.controller.memory.free_slots.values()) == {64}
+    assert await rig.controller.verify() == {}
     return notes
 
 
-async def test_jobs_come_and_go_and_every_sum_is_right(bench: Bench) -> None:
+async def test_jobs_come_and_go_and_every_sum_is_right(rig: Rig) -> None:
     seed = 1
     print(f"seed {seed}")  # noqa: T201
-    notes = await come_and_go(bench, random.Random(seed), 25)
+    notes = await come_and_go(rig, random.Random(seed), 25)
     assert any("alone" in note for note in notes)
     assert any(" slots and a window of " in note for note in notes)
     assert any(not note for note in notes)
@@ -92,38 +92,38 @@ async def test_jobs_come_and_go_and_every_sum_is_right(bench: Bench) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-async def test_two_hundred_jobs_come_and_go_and_every_sum_is_right(bench: Bench) -> None:
+async def test_two_hundred_jobs_come_and_go_and_every_sum_is_right(rig: Rig) -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")  # noqa: T201
-    await come_and_go(bench, random.Random(seed), 200)
+    await come_and_go(rig, random.Random(seed), 200)
 
 
-async def test_a_number_that_is_given_again_does_not_meet_its_old_rounds(bench: Bench) -> None:
+async def test_a_number_that_is_given_again_does_not_meet_its_old_rounds(rig: Rig) -> None:
     """The same number, switch and slots: had it begun with generation 1 again, the slots' old rounds would be newer."""
-    bench.controller.strategy = Fixed(Placement({"h1": "s1", "h2": "s1"}, {}, "s1"))
+    rig.controller.strategy = Fixed(Placement({"h1": "s1", "h2": "s1"}, {}, "s1"))
     for turn in range(3):
-        job = await bench.admit(JobSpec(5, ("h1", "h2"), slots=2, window=1))
-        bench.submit(job, turn, chunks=9 - 3 * turn)
-        bench.controller.move(5, bench.fabric.now_ns)
-        await bench.run(bench.fabric.now_ns + 100 * MS, job)
-        assert bench.controller.jobs[5].generation == 2 * turn + 2
+        job = await rig.admit(JobSpec(5, ("h1", "h2"), slots=2, window=1))
+        rig.submit(job, turn, chunks=9 - 3 * turn)
+        rig.controller.move(5, rig.fabric.now_ns)
+        await rig.run(rig.fabric.now_ns + 100 * MS, job)
+        assert rig.controller.jobs[5].generation == 2 * turn + 2
         assert job.take() == dict.fromkeys(("h1", "h2"), job.sum_of())
-        await bench.controller.finish(5)
-        del bench.jobs[5]
+        await rig.controller.finish(5)
+        del rig.jobs[5]
 
 
-async def test_a_switch_that_a_job_has_not_used_for_long_is_not_used_again(bench: Bench) -> None:
+async def test_a_switch_that_a_job_has_not_used_for_long_is_not_used_again(rig: Rig) -> None:
     at = {name: Placement({"h1": name, "h2": name}, {}, name) for name in ("s1", "s3")}
-    bench.controller.strategy = Fixed(at["s1"])
-    job = await bench.admit(JobSpec(5, ("h1", "h2"), slots=16, window=8))
-    bench.submit(job, 1)
-    await bench.run(bench.fabric.now_ns + 50 * MS, job)
-    bench.controller.strategy = Fixed(at["s3"])
+    rig.controller.strategy = Fixed(at["s1"])
+    job = await rig.admit(JobSpec(5, ("h1", "h2"), slots=16, window=8))
+    rig.submit(job, 1)
+    await rig.run(rig.fabric.now_ns + 50 * MS, job)
+    rig.controller.strategy = Fixed(at["s3"])
     for _ in range(LONGEST_ABSENCE):
-        bench.controller.move(5, bench.fabric.now_ns, at["s3"])
-        await bench.run(bench.fabric.now_ns + 20 * MS, job)
+        rig.controller.move(5, rig.fabric.now_ns, at["s3"])
+        await rig.run(rig.fabric.now_ns + 20 * MS, job)
     with pytest.raises(PlanError, match="job 5: s1 may still hold rounds of so long ago"):
-        bench.controller.move(5, bench.fabric.now_ns, at["s1"])
-    bench.submit(job, 2)
-    await bench.run(bench.fabric.now_ns + 50 * MS, job)
+        rig.controller.move(5, rig.fabric.now_ns, at["s1"])
+    rig.submit(job, 2)
+    await rig.run(rig.fabric.now_ns + 50 * MS, job)
     assert job.take(1) == dict.fromkeys(("h1", "h2"), job.sum_of())

@@ -11,7 +11,7 @@ from weir.controller.controller import Options
 from weir.controller.p4runtime.session import Pipeline
 from weir.controller.placement.strategies import strategy
 from weir.controller.planning.plan import FailurePolicy, JobSpec
-from weir.tests.controller.job_rig import MS, Bench, Job, make_bench
+from weir.tests.controller.job_rig import MS, Job, Rig, make_rig
 from weir.topologies.generators import leaf_spine
 
 TOPOLOGY = leaf_spine(2, 2, 3, rate_bps=1_000_000_000)
@@ -22,8 +22,8 @@ OPTIONS = Options(probe_period_ns=5 * MS, solve_period_ns=0, retry_ns=2 * MS, le
 class Mishaps:
     """What may happen, each at any time."""
 
-    def __init__(self, bench: Bench, job: Job, spec: JobSpec, rng: random.Random) -> None:
-        self.bench, self.job, self.spec, self.rng = bench, job, spec, rng
+    def __init__(self, rig: Rig, job: Job, spec: JobSpec, rng: random.Random) -> None:
+        self.rig, self.job, self.spec, self.rng = rig, job, spec, rng
         self.log: list[str] = []
 
     async def happen(self) -> None:
@@ -33,62 +33,62 @@ class Mishaps:
         await self.rng.choice(kinds)()
 
     def note(self, what: str) -> None:
-        self.log.append(f"{self.bench.fabric.now_ns / MS:.2f} ms: {what}")
+        self.log.append(f"{self.rig.fabric.now_ns / MS:.2f} ms: {what}")
 
     async def host_falls_silent(self) -> None:
-        able = [h for h in (*self.spec.workers, SERVER) if h not in self.bench.silent]
+        able = [h for h in (*self.spec.workers, SERVER) if h not in self.rig.silent]
         if len(able) > 2:
             host = self.rng.choice(able)
             self.note(f"{host} falls silent")
-            self.bench.silent.add(host)
+            self.rig.silent.add(host)
 
     async def host_wakes(self) -> None:
-        for host in sorted(self.bench.silent):
+        for host in sorted(self.rig.silent):
             self.note(f"{host} wakes")
-            self.bench.silent.discard(host)
+            self.rig.silent.discard(host)
             if host in self.job.agents:
                 self.job.agents[host].flush()
 
     async def switch_restarts(self) -> None:
         name = self.rng.choice([node.name for node in TOPOLOGY.switches])
         self.note(f"{name} starts anew")
-        await self.bench.restart_switch(name)
+        await self.rig.restart_switch(name)
 
     async def switch_dies(self) -> None:
-        if not self.bench.dead:
+        if not self.rig.dead:
             name = self.rng.choice(["s3", "s4"])
             self.note(f"{name} dies")
-            await self.bench.kill_switch(name)
+            await self.rig.kill_switch(name)
 
     async def link_breaks(self) -> None:
         leaf, port = self.rng.choice(["s1", "s2"]), self.rng.choice([4, 5])
         self.note(f"the link at {leaf}-p{port} breaks")
-        self.bench.fabric.set_link((leaf, port), up=False)
+        self.rig.fabric.set_link((leaf, port), up=False)
 
     async def links_heal(self) -> None:
         self.note("links heal")
         for leaf in ("s1", "s2"):
             for port in (4, 5):
-                if TOPOLOGY.neighbours(leaf)[port].node not in self.bench.dead:
-                    self.bench.fabric.set_link((leaf, port), up=True)
+                if TOPOLOGY.neighbours(leaf)[port].node not in self.rig.dead:
+                    self.rig.fabric.set_link((leaf, port), up=True)
 
     async def job_moves(self) -> None:
-        if 1 in self.bench.controller.jobs:
+        if 1 in self.rig.controller.jobs:
             self.note("asked to move")
-            self.bench.controller.move(1, self.bench.fabric.now_ns)
+            self.rig.controller.move(1, self.rig.fabric.now_ns)
 
     async def controller_dies(self) -> None:
         self.note("the controller dies")
-        await self.bench.stop_controller()
-        await self.bench.start_controller(strategy("agg"))
+        await self.rig.stop_controller()
+        await self.rig.start_controller(strategy("agg"))
 
     async def end(self) -> None:
         """All that can be mended is."""
         await self.links_heal()
         await self.host_wakes()
-        for name in sorted(self.bench.dead):
+        for name in sorted(self.rig.dead):
             self.note(f"{name} starts anew")
-            await self.bench.restart_switch(name)
+            await self.rig.restart_switch(name)
 
 
 async def play(seed: int, pipeline: Pipeline, journal: Path) -> None:
@@ -96,33 +96,33 @@ async def play(seed: int, pipeline: Pipeline, journal: Path) -> None:
     policy = rng.choice(list(FailurePolicy))
     server = rng.choice([None, SERVER])
     spec = JobSpec(1, ("h1", "h2", "h4", "h6"), server, 16, 8, policy=policy, spares=(SPARE,) if server else ())
-    async with make_bench(TOPOLOGY, pipeline, strategy("agg"), OPTIONS, journal) as bench:
-        job = await bench.admit(spec)
-        await bench.run(6 * MS)
-        mishaps = Mishaps(bench, job, spec, rng)
+    async with make_rig(TOPOLOGY, pipeline, strategy("agg"), OPTIONS, journal) as rig:
+        job = await rig.admit(spec)
+        await rig.run(6 * MS)
+        mishaps = Mishaps(rig, job, spec, rng)
         if server is None:
-            bench.silent.add(SERVER)
+            rig.silent.add(SERVER)
         for _ in range(rng.randint(1, 4)):
-            bench.submit(job, seed, chunks=rng.randint(1, 80))
+            rig.submit(job, seed, chunks=rng.randint(1, 80))
             for _ in range(rng.randint(0, 3)):
-                await bench.run(bench.fabric.now_ns + rng.choice([MS // 10, MS // 2, 5 * MS, 40 * MS, 80 * MS]))
+                await rig.run(rig.fabric.now_ns + rng.choice([MS // 10, MS // 2, 5 * MS, 40 * MS, 80 * MS]))
                 await mishaps.happen()
         await mishaps.end()
-        await bench.run(bench.fabric.now_ns + 1_000 * MS, *(() if bench.aborted else (job,)))
-        await bench.run(bench.fabric.now_ns + 20 * MS)
+        await rig.run(rig.fabric.now_ns + 1_000 * MS, *(() if rig.aborted else (job,)))
+        await rig.run(rig.fabric.now_ns + 20 * MS)
         story = "\n".join([f"seed {seed}: {spec}", *mishaps.log])
-        check(bench, job, policy, story)
-        assert await bench.controller.verify() == {}, story
+        check(rig, job, policy, story)
+        assert await rig.controller.verify() == {}, story
 
 
-def check(bench: Bench, job: Job, policy: FailurePolicy, story: str) -> None:
+def check(rig: Rig, job: Job, policy: FailurePolicy, story: str) -> None:
     """Who is in the job to the end has every sum, and they are the same; if none was lost, they are those of all."""
-    if 1 not in bench.controller.jobs:
-        assert bench.aborted or 1 in bench.controller.aborted, story  # the one that told them may have died since
+    if 1 not in rig.controller.jobs:
+        assert rig.aborted or 1 in rig.controller.aborted, story  # the one that told them may have died since
         assert policy is not FailurePolicy.WAIT, story
         return
-    members = [name for name in bench.controller.jobs[1].workers if name not in bench.silent]
-    says = f"{story}\n{bench.controller.waiting_for(1, bench.fabric.now_ns)}"
+    members = [name for name in rig.controller.jobs[1].workers if name not in rig.silent]
+    says = f"{story}\n{rig.controller.waiting_for(1, rig.fabric.now_ns)}"
     assert members, says
     assert all(job.workers[name].core.idle for name in members), says
     handle = 0

@@ -16,7 +16,6 @@ import scipy.optimize  # type: ignore[import-untyped]
 
 from weir.controller.placement import (
     Costs,
-    LinkLoad,
     Placement,
     PlacementError,
     Problem,
@@ -27,6 +26,7 @@ from weir.controller.placement.cost import Streams
 from weir.controller.placement.lp import FlowProgram
 from weir.controller.placement.network import SINK, Network, build
 from weir.controller.placement.search import AggSearch
+from weir.controller.telemetry.loads import LinkLoad
 from weir.topologies import Endpoint, Host, Link, Routes, Switch, Topology, fat_tree, leaf_spine
 from weir.wire.aggregation import FAN_IN
 

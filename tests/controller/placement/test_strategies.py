@@ -9,7 +9,6 @@ import pytest
 import scipy.optimize  # type: ignore[import-untyped]
 
 from weir.controller.placement import (
-    LinkLoad,
     Placement,
     PlacementError,
     Problem,
@@ -21,6 +20,7 @@ from weir.controller.placement.strategies import STRATEGIES, strategy
 from weir.controller.planning.plan import JobSpec
 from weir.controller.planning.planner import Planner
 from weir.controller.telemetry.link_state import Snapshot
+from weir.controller.telemetry.loads import LinkLoad
 from weir.topologies import Endpoint, Routes, Topology, fat_tree, leaf_spine
 from weir.wire.aggregation import FAN_IN
 

@@ -15,7 +15,7 @@ from weir.controller.p4runtime.session import Pipeline
 from weir.controller.placement import Placement
 from weir.controller.planning.plan import FailurePolicy, JobSpec
 from weir.controller.service.metrics import serve, text
-from weir.tests.controller.job_rig import MS, Bench, Fixed, make_bench
+from weir.tests.controller.job_rig import MS, Fixed, Rig, make_rig
 from weir.topologies.generators import leaf_spine
 
 TOPOLOGY = leaf_spine(2, 2, 2, rate_bps=1_000_000_000)
@@ -24,9 +24,9 @@ AT_LEAF = Placement({"h1": "s1", "h2": "s1"}, {}, "s1")
 
 
 @pytest.fixture
-async def bench(pipeline: Pipeline) -> AsyncIterator[Bench]:
-    async with make_bench(TOPOLOGY, pipeline, Fixed(AT_LEAF), OPTIONS) as bench:
-        yield bench
+async def rig(pipeline: Pipeline) -> AsyncIterator[Rig]:
+    async with make_rig(TOPOLOGY, pipeline, Fixed(AT_LEAF), OPTIONS) as rig:
+        yield rig
 
 
 def values(page: bytes) -> dict[str, float]:
@@ -36,18 +36,18 @@ def values(page: bytes) -> dict[str, float]:
     return {"/".join((sample.name, *sample.labels.values())): sample.value for sample in samples}
 
 
-async def test_the_page_says_what_is_known_of_links_switches_and_jobs(bench: Bench) -> None:
-    job = await bench.admit(JobSpec(7, ("h1", "h2"), slots=16, window=8, policy=FailurePolicy.WAIT))
-    bench.submit(job, 1)
-    await bench.run(40 * MS)
-    bench.silent.add("h2")
-    await bench.run(100 * MS)
-    await bench.kill_switch("s4")
-    await bench.run(150 * MS)
-    now_ns = bench.fabric.now_ns
-    page = values(text(bench.controller, now_ns))
-    free = bench.topology.switch("s1").slots
-    known = bench.controller.telemetry.snapshot(now_ns).links
+async def test_the_page_says_what_is_known_of_links_switches_and_jobs(rig: Rig) -> None:
+    job = await rig.admit(JobSpec(7, ("h1", "h2"), slots=16, window=8, policy=FailurePolicy.WAIT))
+    rig.submit(job, 1)
+    await rig.run(40 * MS)
+    rig.silent.add("h2")
+    await rig.run(100 * MS)
+    await rig.kill_switch("s4")
+    await rig.run(150 * MS)
+    now_ns = rig.fabric.now_ns
+    page = values(text(rig.controller, now_ns))
+    free = rig.topology.switch("s1").slots
+    known = rig.controller.telemetry.snapshot(now_ns).links
     for link, view in known.items():
         assert page[f"weir_link_bits_per_second/{link}"] == view.background_bps
         assert page[f"weir_link_load_ratio/{link}"] == view.background_bps / 1e9
@@ -77,11 +77,11 @@ async def test_the_page_says_what_is_known_of_links_switches_and_jobs(bench: Ben
         "weir_job_link_streams/7": 4,
     }
     assert {name: page[name] for name in expected} == expected
-    assert page["weir_switch_packet_outs_total/s1"] == bench.controller.packet_outs_sent["s1"]
+    assert page["weir_switch_packet_outs_total/s1"] == rig.controller.packet_outs_sent["s1"]
     assert page["weir_switch_packet_ins_total/s1"] > 0
 
 
-async def test_the_page_is_served_and_nothing_else(bench: Bench) -> None:
+async def test_the_page_is_served_and_nothing_else(rig: Rig) -> None:
     async def ask(request: bytes) -> bytes:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(request)
@@ -90,15 +90,15 @@ async def test_the_page_is_served_and_nothing_else(bench: Bench) -> None:
         writer.close()
         return answer
 
-    async with serve(bench.controller, lambda: bench.fabric.now_ns, 0) as port:
+    async with serve(rig.controller, lambda: rig.fabric.now_ns, 0) as port:
         head, _, body = (await ask(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")).partition(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain")
-        assert body == text(bench.controller, bench.fabric.now_ns)
+        assert body == text(rig.controller, rig.fabric.now_ns)
         assert (await ask(b"GET /secrets HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 404 Not Found")
         assert (await ask(b"POST /metrics HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 404 Not Found")
         assert await ask(b"\x16\x03\x01 no http") == b""
         with suppress(ConnectionError):
             assert await ask(b"x" * 100_000) == b""
         with pytest.raises(ControllerError, match=f"metrics: cannot listen on 127.0.0.1:{port}: .*; choose another"):
-            async with serve(bench.controller, lambda: 0, port):
+            async with serve(rig.controller, lambda: 0, port):
                 pass

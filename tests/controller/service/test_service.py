@@ -16,7 +16,7 @@ import pytest
 from weir.controller.controller import Controller
 from weir.controller.errors import ControllerError, NotPrimary
 from weir.controller.service.service import ControlService
-from weir.tests.controller.control_rig import TOPOLOGY, Bench, bench, certificates
+from weir.tests.controller.control_rig import TOPOLOGY, Rig, certificates, rig
 from weir.wire import control_pb2 as pb
 from weir.wire.control import Resume, WorkerPlan
 from weir.wire.control_messages import ATTEND, REGISTER, told
@@ -26,8 +26,8 @@ SERVER = "h3"
 
 
 @pytest.fixture
-async def service() -> AsyncIterator[Bench]:
-    async with bench() as running:
+async def service() -> AsyncIterator[Rig]:
+    async with rig() as running:
         yield running
 
 
@@ -37,7 +37,7 @@ async def refusal(call: Any) -> tuple[grpc.StatusCode, str]:
     return caught.value.code(), caught.value.details() or ""
 
 
-async def test_a_job_from_registration_to_its_end(service: Bench) -> None:
+async def test_a_job_from_registration_to_its_end(service: Rig) -> None:
     registration = await service.register(workers=WORKERS, server=SERVER, slots=32)
     seats = [(seat.host, seat.rank if seat.HasField("rank") else None) for seat in registration.seats]
     assert seats == [("h1", 0), ("h2", 1), ("h3", None)]
@@ -85,7 +85,7 @@ async def test_a_job_from_registration_to_its_end(service: Bench) -> None:
     assert (await late.hear("ended")).reason == "enough"
 
 
-async def test_workers_that_are_done_wait_for_each_other(service: Bench) -> None:
+async def test_workers_that_are_done_wait_for_each_other(service: Rig) -> None:
     registration = await service.register(workers=WORKERS)
     hosts = [await service.joined(registration, rank) for rank in range(2)]
     for host in hosts:
@@ -114,14 +114,14 @@ async def test_workers_that_are_done_wait_for_each_other(service: Bench) -> None
         ({"workers": ["h1"], "least_workers": 2}, "INVALID_ARGUMENT", "least_workers 2 is not in 1…1"),
     ],
 )
-async def test_what_cannot_be_a_job_is_refused(service: Bench, fields: Any, code: str, words: str) -> None:
+async def test_what_cannot_be_a_job_is_refused(service: Rig, fields: Any, code: str, words: str) -> None:
     given, details = await refusal(service.register(**fields))
     assert given.name == code
     assert words in details
     assert service.controller.jobs == {}
 
 
-async def test_a_job_whose_seats_cannot_be_kept_is_not_there(service: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_job_whose_seats_cannot_be_kept_is_not_there(service: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(job: int, data: Any) -> None:
         raise ControllerError("journal: no space left on device")
 
@@ -133,7 +133,7 @@ async def test_a_job_whose_seats_cannot_be_kept_is_not_there(service: Bench, mon
 
 
 async def test_once_the_controller_has_ended_everyone_is_told(
-    service: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    service: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def taken_over(now_ns: int) -> list[Any]:
         raise NotPrimary("another controller has taken over s1")
@@ -148,7 +148,7 @@ async def test_once_the_controller_has_ended_everyone_is_told(
     assert "the controller has ended: another controller has taken over s1" in caplog.text
 
 
-async def test_numbers_are_given_once(service: Bench) -> None:
+async def test_numbers_are_given_once(service: Rig) -> None:
     await service.register(workers=WORKERS, job=9)
     assert await refusal(service.register(workers=["h4"], job=9)) == (
         grpc.StatusCode.INVALID_ARGUMENT,
@@ -159,7 +159,7 @@ async def test_numbers_are_given_once(service: Bench) -> None:
     assert 9 not in picked
 
 
-async def test_who_has_no_seat_is_turned_away(service: Bench) -> None:
+async def test_who_has_no_seat_is_turned_away(service: Rig) -> None:
     registration = await service.register(workers=WORKERS, job=9)
     cases = [
         (pb.FromHost(join=pb.Join(job=8, token="x")), "NOT_FOUND", "no job 8; there are 9"),
@@ -183,7 +183,7 @@ async def test_who_has_no_seat_is_turned_away(service: Bench) -> None:
 
 
 async def test_a_host_that_is_not_heard_any_more_is_told(
-    service: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    service: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(*what: Any) -> None:
         raise KeyError("of the controller's own making")
@@ -199,7 +199,7 @@ async def test_a_host_that_is_not_heard_any_more_is_told(
     assert "of the controller's own making" in caplog.text
 
 
-async def test_bytes_that_are_no_message_harm_nobody(service: Bench) -> None:
+async def test_bytes_that_are_no_message_harm_nobody(service: Rig) -> None:
     registration = await service.register(workers=WORKERS)
     host = await service.joined(registration, 0)
     for method in (REGISTER, "/weir.control.v1.Control/Unknown"):
@@ -212,7 +212,7 @@ async def test_bytes_that_are_no_message_harm_nobody(service: Bench) -> None:
     await host.hear("worker_plan")
 
 
-async def test_a_seat_has_one_holder_and_a_lost_stream_may_come_back(service: Bench) -> None:
+async def test_a_seat_has_one_holder_and_a_lost_stream_may_come_back(service: Rig) -> None:
     registration = await service.register(workers=WORKERS)
     first = await service.joined(registration, 0)
     again = await service.joined(registration, 0)
@@ -233,7 +233,7 @@ async def test_a_seat_has_one_holder_and_a_lost_stream_may_come_back(service: Be
 
 
 async def test_the_others_hear_of_a_silent_worker() -> None:
-    async with bench(lease_ns=400_000_000) as service:
+    async with rig(lease_ns=400_000_000) as service:
         registration = await service.register(workers=["h1", "h2", "h4"], policy=pb.ABORT)
         hosts = [await service.joined(registration, rank) for rank in range(3)]
         for host in hosts:
@@ -269,7 +269,7 @@ NAN = "InvalidTensor: tensor 'loss': element 3 is nan"
     ],
 )
 async def test_the_others_are_told_at_once_what_a_worker_failed_by(
-    service: Bench, policy: int, least: int, says: str
+    service: Rig, policy: int, least: int, says: str
 ) -> None:
     """No lease is in force here: but for what it says they would wait for ever."""
     registration = await service.register(workers=WORKERS, server=SERVER, policy=policy, least_workers=least)
@@ -285,7 +285,7 @@ async def test_the_others_are_told_at_once_what_a_worker_failed_by(
 
 
 @pytest.mark.parametrize("again", [False, True])
-async def test_the_others_go_on_at_once_without_a_worker_that_fails(service: Bench, again: bool) -> None:
+async def test_the_others_go_on_at_once_without_a_worker_that_fails(service: Rig, again: bool) -> None:
     """Or one that comes back without what it knew."""
     registration = await service.register(workers=WORKERS)
     hosts = [await service.joined(registration, rank) for rank in range(2)]
@@ -308,32 +308,32 @@ async def test_the_others_go_on_at_once_without_a_worker_that_fails(service: Ben
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:9561", "10.1.2.3:9561", "[::]:9561", "example.org:9561"])
-async def test_it_is_served_to_this_machine_alone_unless_told_otherwise(service: Bench, address: str) -> None:
+async def test_it_is_served_to_this_machine_alone_unless_told_otherwise(service: Rig, address: str) -> None:
     with pytest.raises(ControllerError, match="can be reached from elsewhere and is not secured"):
         ControlService(service.controller, address=address)
     ControlService(service.controller, address=address, allow_remote=True)
 
 
 @pytest.mark.parametrize("address", ["unix:", "9561", "127.0.0.1:99999", "unix:" + 120 * "x"])
-async def test_an_address_that_is_none(service: Bench, address: str) -> None:
+async def test_an_address_that_is_none(service: Rig, address: str) -> None:
     with pytest.raises(ControllerError, match="is no address"):
         ControlService(service.controller, address=address)
 
 
-async def test_a_port_that_is_taken(service: Bench) -> None:
+async def test_a_port_that_is_taken(service: Rig) -> None:
     with pytest.raises(ControllerError, match=f"cannot listen on {service.service.address}: it is in use"):
         await ControlService(service.controller, address=service.service.address).__aenter__()
 
 
 async def test_a_path_serves_too(tmp_path: Path) -> None:
-    async with bench(address=f"unix:{tmp_path}/control") as service:
+    async with rig(address=f"unix:{tmp_path}/control") as service:
         assert (await service.register(workers=WORKERS, job=3)).job == 3
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl, which makes the certificates, is not installed")
 async def test_with_tls_only_those_with_a_certificate_are_heard(tmp_path: Path) -> None:
     ours, theirs = certificates(tmp_path, "ours"), certificates(tmp_path, "theirs")
-    async with bench(tls=ours, client=ours) as service:
+    async with rig(tls=ours, client=ours) as service:
         assert (await service.register(workers=WORKERS, job=3)).job == 3
         stranger = replace(theirs, authority=ours.authority)
         for credentials in (None, stranger):
@@ -351,5 +351,5 @@ async def test_with_tls_only_those_with_a_certificate_are_heard(tmp_path: Path) 
                 )
         assert list(service.controller.jobs) == [3]
     with pytest.raises(ControllerError, match=r"^control service: \S*absent.key: cannot be read"):
-        async with bench(tls=replace(ours, key=tmp_path / "absent.key")):
+        async with rig(tls=replace(ours, key=tmp_path / "absent.key")):
             pass

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weir.emulator.program import Program, UnsupportedProgram
-from weir.tests.emulator.harness import Bench, seeded_random
+from weir.tests.emulator.harness import Rig, seeded_random
 from weir.tests.paths import PROGRAMS
 
 INPUTS = {"a": 8, "b": 16, "c": 32, "d": 48, "e": 5, "f": 3, "g": 128}
@@ -177,12 +177,12 @@ def program_of(assignments: list[tuple[int, Json]]) -> bytes:
     return json.dumps(root).encode()
 
 
-def outputs_of(bench: Bench, widths: list[int], inputs: dict[str, int]) -> list[int]:
+def outputs_of(rig: Rig, widths: list[int], inputs: dict[str, int]) -> list[int]:
     bits = total = 0
     for name, width in INPUTS.items():
         bits, total = bits << width | inputs[name], total + width
     pad = -total % 8 + 8
-    out = bench.send((bits << pad).to_bytes((total + pad) // 8, "big")).frame
+    out = rig.send((bits << pad).to_bytes((total + pad) // 8, "big")).frame
     assert out is not None
     number, position, values = int.from_bytes(out, "big"), 8 * len(out), []
     for width in widths:
@@ -198,10 +198,10 @@ def inputs_from(rng: random.Random) -> dict[str, int]:
 def check_random_trees(rng: random.Random, count: int, packets: int) -> None:
     trees = Trees(rng)
     assignments = [(rng.choice(OUTPUT_WIDTHS), trees.number(rng.randrange(1, 5))) for _ in range(count)]
-    bench = Bench(Program.load(program_of(assignments)))
+    rig = Rig(Program.load(program_of(assignments)))
     for _ in range(packets):
         inputs = inputs_from(rng)
-        found = outputs_of(bench, [width for width, _ in assignments], inputs)
+        found = outputs_of(rig, [width for width, _ in assignments], inputs)
         for (width, tree), value in zip(assignments, found, strict=True):
             assert value == evaluate(tree, inputs) & ((1 << width) - 1), (inputs, json.dumps(tree))
 
@@ -246,15 +246,15 @@ EACH = [
 
 
 @pytest.fixture(scope="module")
-def each_bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
+def each_bench(tmp_path_factory: pytest.TempPathFactory) -> Rig:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("WEIR_CACHE", str(tmp_path_factory.mktemp("cache")))
-        return Bench(Program.load(program_of(EACH)))
+        return Rig(Program.load(program_of(EACH)))
 
 
 @settings(max_examples=300, deadline=None)
 @given(inputs=st.fixed_dictionaries({name: st.integers(0, (1 << width) - 1) for name, width in INPUTS.items()}))
-def test_each_operator_agrees_with_python(each_bench: Bench, inputs: dict[str, int]) -> None:
+def test_each_operator_agrees_with_python(each_bench: Rig, inputs: dict[str, int]) -> None:
     found = outputs_of(each_bench, [width for width, _ in EACH], inputs)
     assert found == [evaluate(tree, inputs) & ((1 << width) - 1) for width, tree in EACH]
 

@@ -9,20 +9,20 @@ import pytest
 
 from weir.emulator.entries import ActionCall, Lpm, MemberRef, TableEntry
 from weir.emulator.program import Program
-from weir.tests.emulator.harness import Bench, seeded_random
+from weir.tests.emulator.harness import Rig, seeded_random
 from weir.tests.paths import PROGRAMS
 
 LANES, SLOTS = 256, 4096
 
 
 @pytest.fixture
-def bench() -> Bench:
-    bench = Bench(Program.load(PROGRAMS / "lanes.json"))
-    profile = bench.state.action_profiles["LanesIngress.ecmp"]
+def rig() -> Rig:
+    rig = Rig(Program.load(PROGRAMS / "lanes.json"))
+    profile = rig.state.action_profiles["LanesIngress.ecmp"]
     profile.add_member(1, ActionCall("LanesIngress.forward", (3, 0x0A, 0x0B)))
-    routes = bench.state.tables["LanesIngress.routes"]
+    routes = rig.state.tables["LanesIngress.routes"]
     routes.insert(TableEntry((Lpm(10 << 24, 8),), MemberRef(1)))
-    return bench
+    return rig
 
 
 def checksum(data: bytes) -> int:
@@ -42,55 +42,55 @@ def frame(slot: int, tag: int, lanes: np.ndarray[tuple[int], np.dtype[np.uint32]
     return bytes(12) + b"\x08\x00" + ipv4(64, 17, 20 + len(body), 0x0A000002) + body
 
 
-def test_lanes_restart_and_add_per_slot_and_leave_in_the_packet(bench: Bench) -> None:
+def test_lanes_restart_and_add_per_slot_and_leave_in_the_packet(rig: Rig) -> None:
     rng = np.random.default_rng(seeded_random().getrandbits(32))
     sums = np.zeros((SLOTS, LANES), np.uint32)
     for _ in range(300):
         slot, tag = int(rng.choice([0, 1, 77, SLOTS - 1])), int(rng.integers(0, 3))
         lanes = rng.integers(0, 1 << 32, LANES, dtype=np.uint32)
         sums[slot] = lanes if tag == 0 else sums[slot] + lanes
-        out = bench.send(frame(slot, tag, lanes)).frame
+        out = rig.send(frame(slot, tag, lanes)).frame
         assert out is not None
         np.testing.assert_array_equal(np.frombuffer(out[-4 * LANES :], ">u4"), sums[slot])
-    stored = np.stack([bench.state.registers[f"LanesIngress.r{i}"].values for i in range(LANES)], axis=1)
+    stored = np.stack([rig.state.registers[f"LanesIngress.r{i}"].values for i in range(LANES)], axis=1)
     np.testing.assert_array_equal(stored, sums)
 
 
-def test_a_slot_beyond_the_registers_changes_nothing(bench: Bench) -> None:
+def test_a_slot_beyond_the_registers_changes_nothing(rig: Rig) -> None:
     ones = np.ones(LANES, np.uint32)
     for tag in (0, 1, 1):
-        out = bench.send(frame(SLOTS, tag, ones)).frame
+        out = rig.send(frame(SLOTS, tag, ones)).frame
         assert out is not None
         assert np.frombuffer(out[-4 * LANES :], ">u4").tolist() == [1] * LANES
-    assert not any(bench.state.registers[f"LanesIngress.r{i}"].values.any() for i in range(LANES))
+    assert not any(rig.state.registers[f"LanesIngress.r{i}"].values.any() for i in range(LANES))
 
 
-def test_forwarding_rewrites_addresses_ttl_and_checksum(bench: Bench) -> None:
+def test_forwarding_rewrites_addresses_ttl_and_checksum(rig: Rig) -> None:
     frame_in = bytes(12) + b"\x08\x00" + ipv4(64, 6, 24, 0x0A000002) + b"data"
-    outcome = bench.send(frame_in)
+    outcome = rig.send(frame_in)
     addresses = bytes.fromhex("00000000000b00000000000a")
     assert outcome.frame == addresses + b"\x08\x00" + ipv4(63, 6, 24, 0x0A000002) + b"data"
     assert outcome.ingress["egress_spec"] == 3
 
 
-def test_bad_checksums_and_unknown_destinations_are_dropped(bench: Bench) -> None:
+def test_bad_checksums_and_unknown_destinations_are_dropped(rig: Rig) -> None:
     wrong = bytearray(bytes(12) + b"\x08\x00" + ipv4(64, 6, 24, 0x0A000002) + b"data")
     wrong[25] ^= 1
-    assert bench.send(bytes(wrong)).frame is None
-    assert bench.send(bytes(12) + b"\x08\x00" + ipv4(64, 6, 24, 0x0B000002) + b"data").frame is None
+    assert rig.send(bytes(wrong)).frame is None
+    assert rig.send(bytes(12) + b"\x08\x00" + ipv4(64, 6, 24, 0x0B000002) + b"data").frame is None
 
 
-def test_reset_clears_registers_and_entries(bench: Bench) -> None:
-    bench.send(frame(5, 1, np.ones(LANES, np.uint32)))
-    bench.state.reset()
-    assert bench.state.registers["LanesIngress.r0"].read(5) == 0
-    assert len(bench.state.tables["LanesIngress.routes"]) == 0
-    assert dict(bench.state.action_profiles["LanesIngress.ecmp"].members) == {}
-    assert bench.send(frame(5, 1, np.ones(LANES, np.uint32))).frame is None
+def test_reset_clears_registers_and_entries(rig: Rig) -> None:
+    rig.send(frame(5, 1, np.ones(LANES, np.uint32)))
+    rig.state.reset()
+    assert rig.state.registers["LanesIngress.r0"].read(5) == 0
+    assert len(rig.state.tables["LanesIngress.routes"]) == 0
+    assert dict(rig.state.action_profiles["LanesIngress.ecmp"].members) == {}
+    assert rig.send(frame(5, 1, np.ones(LANES, np.uint32))).frame is None
 
 
-def test_states_of_one_program_are_apart(bench: Bench) -> None:
-    other = bench.program.new_state()
-    bench.send(frame(5, 1, np.ones(LANES, np.uint32)))
-    assert bench.state.registers["LanesIngress.r9"].read(5) == 1
+def test_states_of_one_program_are_apart(rig: Rig) -> None:
+    other = rig.program.new_state()
+    rig.send(frame(5, 1, np.ones(LANES, np.uint32)))
+    assert rig.state.registers["LanesIngress.r9"].read(5) == 1
     assert other.registers["LanesIngress.r9"].read(5) == 0

@@ -21,15 +21,15 @@ from weir.emulator.entries import (
     WeightedAction,
 )
 from weir.emulator.program import Program
-from weir.tests.emulator.harness import Bench, crc16, seeded_random
+from weir.tests.emulator.harness import Rig, crc16, seeded_random
 from weir.tests.paths import PROGRAMS
 
 TO, DROP = "SelectorIngress.to", "SelectorIngress.drop"
 
 
 @pytest.fixture
-def bench() -> Bench:
-    return Bench(Program.load(PROGRAMS / "selector.json"))
+def rig() -> Rig:
+    return Rig(Program.load(PROGRAMS / "selector.json"))
 
 
 def frame(kind: int, flow: int = 0, value: int = 0, checksum: int = 0, word: int = 0) -> bytes:
@@ -41,16 +41,16 @@ def to(port: int, flow: int = 0) -> ActionCall:
     return ActionCall(TO, (port, flow << 48 | 5))
 
 
-def port(bench: Bench, *args: int) -> int:
-    return bench.send(frame(*args)).ingress["egress_spec"]
+def port(rig: Rig, *args: int) -> int:
+    return rig.send(frame(*args)).ingress["egress_spec"]
 
 
 def entry(kind: int, action: TableAction) -> TableEntry:
     return TableEntry((Exact(kind),), action)
 
 
-def test_selector_takes_the_hash_modulo_the_weights_in_the_order_of_bmv2s_numbers(bench: Bench) -> None:
-    choose, table = bench.state.action_profiles["SelectorIngress.choose"], bench.state.tables["SelectorIngress.grouped"]
+def test_selector_takes_the_hash_modulo_the_weights_in_the_order_of_bmv2s_numbers(rig: Rig) -> None:
+    choose, table = rig.state.action_profiles["SelectorIngress.choose"], rig.state.tables["SelectorIngress.grouped"]
     for member in (30, 10, 20):
         choose.add_member(member, to(member))
     choose.add_group(1, ((30, 1), (10, 2), (20, 1)))
@@ -60,64 +60,64 @@ def test_selector_takes_the_hash_modulo_the_weights_in_the_order_of_bmv2s_number
     rng = seeded_random()
     for _ in range(200):
         flow, word = rng.getrandbits(32), rng.getrandbits(16)
-        assert port(bench, 1, flow) == order[crc16(struct.pack(">I", flow)) % 4]
-        assert port(bench, 0x81, flow, 0, 0, word) == order[crc16(struct.pack(">IH", flow, word)) % 4]
+        assert port(rig, 1, flow) == order[crc16(struct.pack(">I", flow)) % 4]
+        assert port(rig, 0x81, flow, 0, 0, word) == order[crc16(struct.pack(">IH", flow, word)) % 4]
 
 
-def test_members_and_groups_change_under_their_entries(bench: Bench) -> None:
-    choose, table = bench.state.action_profiles["SelectorIngress.choose"], bench.state.tables["SelectorIngress.grouped"]
+def test_members_and_groups_change_under_their_entries(rig: Rig) -> None:
+    choose, table = rig.state.action_profiles["SelectorIngress.choose"], rig.state.tables["SelectorIngress.grouped"]
     choose.add_member(1, to(1, 0xABCD))
     choose.add_member(2, to(2))
     choose.add_group(5, ((1, 1),))
     table.insert(entry(1, GroupRef(5)))
     table.insert(entry(2, MemberRef(2)))
-    out = bench.send(frame(1)).frame
+    out = rig.send(frame(1)).frame
     assert out is not None
     assert out[1:5] == bytes.fromhex("0000abcd")
-    assert (port(bench, 1), port(bench, 2)) == (1, 2)
+    assert (port(rig, 1), port(rig, 2)) == (1, 2)
     choose.modify_member(1, to(11))
     choose.modify_member(2, ActionCall(DROP))
-    assert (port(bench, 1), port(bench, 2)) == (11, 511)
+    assert (port(rig, 1), port(rig, 2)) == (11, 511)
     choose.modify_group(5, ((2, 1),))
-    assert port(bench, 1) == 511
+    assert port(rig, 1) == 511
     choose.modify_group(5, ())
-    assert port(bench, 1, 0, 0) == 0
+    assert port(rig, 1, 0, 0) == 0
     table.modify(entry(1, MemberRef(1)))
-    assert port(bench, 1) == 11
+    assert port(rig, 1) == 11
     assert (dict(choose.members), dict(choose.groups)) == ({1: to(11), 2: ActionCall(DROP)}, {5: ()})
 
 
-def test_one_shot_sets_live_and_die_with_their_entry(bench: Bench) -> None:
-    table = bench.state.tables["SelectorIngress.grouped"]
+def test_one_shot_sets_live_and_die_with_their_entry(rig: Rig) -> None:
+    table = rig.state.tables["SelectorIngress.grouped"]
     action = ActionSet((WeightedAction(to(1), 2), WeightedAction(to(2), 1)))
     table.insert(entry(1, action))
     assert table.get((Exact(1),)).action == action
-    ports = [port(bench, 1, flow) for flow in range(50)]
+    ports = [port(rig, 1, flow) for flow in range(50)]
     assert ports == [[1, 1, 2][crc16(struct.pack(">I", flow)) % 3] for flow in range(50)]
     table.modify(entry(1, ActionSet((WeightedAction(to(9)),))))
-    assert port(bench, 1) == 9
+    assert port(rig, 1) == 9
     table.delete((Exact(1),))
     assert len(table) == 0
-    assert port(bench, 1) == 0
+    assert port(rig, 1) == 0
 
 
-def test_hit_miss_and_the_action_that_ran_steer_the_control(bench: Bench) -> None:
-    plain, single = bench.state.action_profiles["SelectorIngress.plain"], bench.state.tables["SelectorIngress.single"]
+def test_hit_miss_and_the_action_that_ran_steer_the_control(rig: Rig) -> None:
+    plain, single = rig.state.action_profiles["SelectorIngress.plain"], rig.state.tables["SelectorIngress.single"]
     plain.add_member(1, to(3))
     plain.add_member(2, ActionCall("NoAction"))
     single.insert(entry(1, MemberRef(1)))
     single.insert(entry(2, MemberRef(2)))
     values = {}
     for kind in (1, 2, 3):
-        out = bench.send(frame(kind)).frame
+        out = rig.send(frame(kind)).frame
         assert out is not None
         values[kind] = out[5:7].hex()
     # a miss runs no action in a table with a profile, and bmv2 then takes no way through the switch
     assert values == {1: "aaaa", 2: "bbbb", 3: "0000"}
 
 
-def test_what_is_referred_to_stays(bench: Bench) -> None:
-    choose, table = bench.state.action_profiles["SelectorIngress.choose"], bench.state.tables["SelectorIngress.grouped"]
+def test_what_is_referred_to_stays(rig: Rig) -> None:
+    choose, table = rig.state.action_profiles["SelectorIngress.choose"], rig.state.tables["SelectorIngress.grouped"]
     choose.add_member(1, to(1))
     choose.add_group(1, ((1, 1),))
     table.insert(entry(1, GroupRef(1)))
@@ -131,9 +131,9 @@ def test_what_is_referred_to_stays(bench: Bench) -> None:
     assert (dict(choose.members), dict(choose.groups)) == ({}, {})
 
 
-def test_references_and_members_that_cannot_be(bench: Bench) -> None:
-    choose, table = bench.state.action_profiles["SelectorIngress.choose"], bench.state.tables["SelectorIngress.grouped"]
-    plain = bench.state.action_profiles["SelectorIngress.plain"]
+def test_references_and_members_that_cannot_be(rig: Rig) -> None:
+    choose, table = rig.state.action_profiles["SelectorIngress.choose"], rig.state.tables["SelectorIngress.grouped"]
+    plain = rig.state.action_profiles["SelectorIngress.plain"]
     with pytest.raises(EntryNotFound, match="no member 4"):
         table.insert(entry(1, MemberRef(4)))
     with pytest.raises(EntryNotFound, match="no group 4"):
@@ -165,23 +165,23 @@ def internet_checksum(data: bytes) -> int:
     return total ^ 0xFFFF
 
 
-def test_checksums_verify_and_update_under_their_condition(bench: Bench) -> None:
+def test_checksums_verify_and_update_under_their_condition(rig: Rig) -> None:
     rng = seeded_random()
     for _ in range(100):
         flow, word = rng.getrandbits(32), rng.getrandbits(16)
         right = internet_checksum(struct.pack(">IH", flow, 0x1234))
-        assert bench.send(frame(7, flow, 0x1234, right)).ingress["checksum_error"] == 0
-        assert bench.send(frame(7, flow, 0x1234, right ^ 1)).ingress["checksum_error"] == 1
-        assert bench.send(frame(6, flow, 0x1234, right ^ 1)).ingress["checksum_error"] == 0
+        assert rig.send(frame(7, flow, 0x1234, right)).ingress["checksum_error"] == 0
+        assert rig.send(frame(7, flow, 0x1234, right ^ 1)).ingress["checksum_error"] == 1
+        assert rig.send(frame(6, flow, 0x1234, right ^ 1)).ingress["checksum_error"] == 0
         # the header `more` is summed only where it is there
-        outputs = [bench.send(frame(kind, flow, 0, 3, word)).frame for kind in (1, 0x81, 9)]
+        outputs = [rig.send(frame(kind, flow, 0, 3, word)).frame for kind in (1, 0x81, 9)]
         sums = [int.from_bytes(out[7:9], "big") for out in outputs if out is not None]
         present = internet_checksum(struct.pack(">IHH", flow, word, 0))
         assert sums == [internet_checksum(struct.pack(">IH", flow, 0)), present, 3]
 
 
-def test_members_that_watch_a_port_are_chosen_while_it_is_up(bench: Bench) -> None:
-    choose, table = bench.state.action_profiles["SelectorIngress.choose"], bench.state.tables["SelectorIngress.grouped"]
+def test_members_that_watch_a_port_are_chosen_while_it_is_up(rig: Rig) -> None:
+    choose, table = rig.state.action_profiles["SelectorIngress.choose"], rig.state.tables["SelectorIngress.grouped"]
     for member in (1, 2, 3):
         choose.add_member(member, to(member))
     choose.add_group(1, ((1, 1), (2, 2), (3, 1)), watch={1: 7, 2: 8})
@@ -193,15 +193,15 @@ def test_members_that_watch_a_port_are_chosen_while_it_is_up(bench: Bench) -> No
     flows = [rng.getrandbits(32) for _ in range(200)]
 
     def chosen(kind: int) -> set[int]:
-        return {port(bench, kind, flow) for flow in flows}
+        return {port(rig, kind, flow) for flow in flows}
 
     assert (chosen(1), chosen(2)) == ({1, 2, 3}, {4, 5})
-    bench.state.set_ports_down({7})
+    rig.state.set_ports_down({7})
     assert (chosen(1), chosen(2)) == ({2, 3}, {5})
-    bench.state.set_ports_down({7, 8})
+    rig.state.set_ports_down({7, 8})
     assert chosen(1) == {3}
-    assert chosen(2) == {port(bench, 99)}, "a group without members does what a miss does"
+    assert chosen(2) == {port(rig, 99)}, "a group without members does what a miss does"
     choose.modify_group(1, ((1, 1), (2, 1)), watch={1: 8})
     assert chosen(1) == {2}
-    bench.state.set_ports_down(())
+    rig.state.set_ports_down(())
     assert (chosen(1), chosen(2)) == ({1, 2}, {4, 5})

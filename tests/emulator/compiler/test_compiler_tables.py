@@ -24,7 +24,7 @@ from weir.emulator.entries import (
     Ternary,
 )
 from weir.emulator.program import Program
-from weir.tests.emulator.harness import Bench, seeded_random
+from weir.tests.emulator.harness import Rig, seeded_random
 from weir.tests.paths import PROGRAMS
 
 NUMBER, NONE = "TablesIngress.number", "TablesIngress.none"
@@ -38,8 +38,8 @@ def program() -> Program:
 
 
 @pytest.fixture
-def bench(program: Program) -> Bench:
-    return Bench(program)
+def rig(program: Program) -> Rig:
+    return Rig(program)
 
 
 def frame(which: int, packet: Packet) -> bytes:
@@ -49,9 +49,9 @@ def frame(which: int, packet: Packet) -> bytes:
     return bits.to_bytes(32, "big") + b"\xee" + bytes(4)
 
 
-def answer(bench: Bench, which: int, packet: Packet) -> int | None:
+def answer(rig: Rig, which: int, packet: Packet) -> int | None:
     """The number of the entry that matched, None for a miss."""
-    out = bench.send(frame(which, packet)).frame
+    out = rig.send(frame(which, packet)).frame
     assert out is not None
     assert out[32] in (0, 1)
     return int.from_bytes(out[33:], "big") if out[32] else None
@@ -148,10 +148,10 @@ CASES: list[tuple[int, str, tuple[str, ...], Maker, int]] = [
 
 @pytest.mark.parametrize(("which", "name", "fields", "make", "count"), CASES, ids=[case[1] for case in CASES])
 def test_lookups_agree_with_a_look_at_every_entry(
-    bench: Bench, which: int, name: str, fields: tuple[str, ...], make: Maker, count: int
+    rig: Rig, which: int, name: str, fields: tuple[str, ...], make: Maker, count: int
 ) -> None:
     rng = seeded_random()
-    table = bench.state.tables[f"TablesIngress.{name}"]
+    table = rig.state.tables[f"TablesIngress.{name}"]
     oracle = Oracle(fields)
 
     def check(packets: int) -> None:
@@ -164,7 +164,7 @@ def test_lookups_agree_with_a_look_at_every_entry(
             if "pcp" in packet:
                 packet["pcp"] = rng.randrange(5)
             expected = oracle.answers(packet)
-            found = answer(bench, which, packet)
+            found = answer(rig, which, packet)
             assert found in expected, packet
             hits += found is not None
         assert hits or not oracle.entries
@@ -185,14 +185,14 @@ def test_lookups_agree_with_a_look_at_every_entry(
     check(60)
     assert len(table) == len(oracle.entries)
     victims = rng.sample(sorted(oracle.entries, key=repr), len(oracle.entries) * 2 // 3)
-    with bench.state.held():
+    with rig.state.held():
         for match, priority in victims:
             table.delete(match, priority)
             del oracle.entries[match, priority]
     check(60)
     stored = {(e.match, e.priority): e.action for e in table.entries()}
     assert stored == {key: ActionCall(NUMBER, (n,)) for key, n in oracle.entries.items()}
-    with bench.state.held():
+    with rig.state.held():
         for match, priority in victims[:200]:
             table.insert(TableEntry(match, ActionCall(NUMBER, (9,)), priority))
             oracle.entries[match, priority] = 9
@@ -215,12 +215,12 @@ def test_lookups_agree_with_a_look_at_every_entry(
         (6, 0x100, 2),
     ],
 )
-def test_constant_entries_win_in_their_order(bench: Bench, protocol: int, port: int, expected: int | None) -> None:
-    assert answer(bench, 5, {"protocol": protocol, "port": port}) == expected
+def test_constant_entries_win_in_their_order(rig: Rig, protocol: int, port: int, expected: int | None) -> None:
+    assert answer(rig, 5, {"protocol": protocol, "port": port}) == expected
 
 
-def test_constant_entries_and_defaults_are_refused_updates(bench: Bench) -> None:
-    table = bench.state.tables["TablesIngress.constants"]
+def test_constant_entries_and_defaults_are_refused_updates(rig: Rig) -> None:
+    table = rig.state.tables["TablesIngress.constants"]
     entry = next(iter(table.entries()))
     with pytest.raises(InvalidEntry, match="constant"):
         table.insert(entry)
@@ -233,41 +233,41 @@ def test_constant_entries_and_defaults_are_refused_updates(bench: Bench) -> None
     assert priorities == sorted(priorities, reverse=True)
 
 
-def test_default_action_is_set_and_taken_back(bench: Bench) -> None:
-    keyless = bench.state.tables["TablesIngress.keyless"]
-    assert answer(bench, 6, {}) == 77
+def test_default_action_is_set_and_taken_back(rig: Rig) -> None:
+    keyless = rig.state.tables["TablesIngress.keyless"]
+    assert answer(rig, 6, {}) == 77
     keyless.set_default(ActionCall(NUMBER, (5,)))
-    assert (answer(bench, 6, {}), keyless.default) == (5, ActionCall(NUMBER, (5,)))
+    assert (answer(rig, 6, {}), keyless.default) == (5, ActionCall(NUMBER, (5,)))
     keyless.set_default(None)
-    assert (answer(bench, 6, {}), keyless.default) == (77, ActionCall(NUMBER, (77,)))
+    assert (answer(rig, 6, {}), keyless.default) == (77, ActionCall(NUMBER, (77,)))
     with pytest.raises(InvalidEntry, match="no key"):
         keyless.insert(TableEntry((), ActionCall(NUMBER, (1,))))
 
 
-def test_a_table_with_nothing_to_set_is_still_a_table(bench: Bench) -> None:
-    fixed = bench.state.tables["TablesIngress.fixed"]
-    assert (answer(bench, 7, {}), fixed.default, len(fixed)) == (78, ActionCall(NUMBER, (78,)), 0)
+def test_a_table_with_nothing_to_set_is_still_a_table(rig: Rig) -> None:
+    fixed = rig.state.tables["TablesIngress.fixed"]
+    assert (answer(rig, 7, {}), fixed.default, len(fixed)) == (78, ActionCall(NUMBER, (78,)), 0)
     with pytest.raises(InvalidEntry, match="constant"):
         fixed.set_default(ActionCall(NUMBER, (1,)))
 
 
-def test_direct_counter_counts_hits_and_outlives_a_modification(bench: Bench) -> None:
-    table = bench.state.tables["TablesIngress.exact_wide"]
+def test_direct_counter_counts_hits_and_outlives_a_modification(rig: Rig) -> None:
+    table = rig.state.tables["TablesIngress.exact_wide"]
     match = (Exact(1), Exact(2), Exact(3))
     table.insert(TableEntry(match, ActionCall(NUMBER, (1,))))
     packet = {"mac": 1, "vlan": 2, "ip6": 3}
     for _ in range(3):
-        answer(bench, 0, packet)
-    answer(bench, 0, {"mac": 9})
+        answer(rig, 0, packet)
+    answer(rig, 0, {"mac": 9})
     assert table.counter(match) == (3, 3 * 37)
     table.modify(TableEntry(match, ActionCall(NUMBER, (2,))))
-    assert answer(bench, 0, packet) == 2
+    assert answer(rig, 0, packet) == 2
     assert table.counter(match) == (4, 4 * 37)
     table.set_counter(match, 10, 20)
-    answer(bench, 0, packet)
+    answer(rig, 0, packet)
     assert table.counter(match) == (11, 57)
     with pytest.raises(InvalidEntry, match="no direct counter"):
-        bench.state.tables["TablesIngress.longest"].counter((Lpm(0, 0), Exact(0)))
+        rig.state.tables["TablesIngress.longest"].counter((Lpm(0, 0), Exact(0)))
 
 
 @pytest.mark.parametrize(
@@ -285,15 +285,15 @@ def test_direct_counter_counts_hits_and_outlives_a_modification(bench: Bench) ->
         ("ranges", TableEntry((Range(5, 4), Ternary(0, 0), Lpm(0, 0)), ActionCall(NONE), 1), "no range of 16 bits"),
     ],
 )
-def test_entries_that_do_not_fit_are_refused(bench: Bench, name: str, entry: TableEntry, problem: str) -> None:
-    table = bench.state.tables[f"TablesIngress.{name}"]
+def test_entries_that_do_not_fit_are_refused(rig: Rig, name: str, entry: TableEntry, problem: str) -> None:
+    table = rig.state.tables[f"TablesIngress.{name}"]
     with pytest.raises(InvalidEntry, match=problem):
         table.insert(entry)
     assert len(table) == 0
 
 
-def test_missing_entries_and_full_tables(bench: Bench) -> None:
-    table = bench.state.tables["TablesIngress.optionals"]
+def test_missing_entries_and_full_tables(rig: Rig) -> None:
+    table = rig.state.tables["TablesIngress.optionals"]
     with pytest.raises(EntryNotFound):
         table.delete((Optional(1), Optional(1)), 1)
     with pytest.raises(EntryNotFound):
@@ -302,20 +302,20 @@ def test_missing_entries_and_full_tables(bench: Bench) -> None:
         table.insert(TableEntry((Optional(number), Optional(None)), ActionCall(NUMBER, (number,)), 1))
     with pytest.raises(TableFull, match="4096"):
         table.insert(TableEntry((Optional(5000), Optional(None)), ActionCall(NONE), 1))
-    assert answer(bench, 4, {"port": 4095}) == 4095
+    assert answer(rig, 4, {"port": 4095}) == 4095
 
 
 def test_packets_see_entries_whole_while_they_change(program: Program) -> None:
     """One entry stays, its neighbours come, change and go; its answer must always be one of its two own."""
-    bench = Bench(program)
-    table = bench.state.tables["TablesIngress.longest"]
+    rig = Rig(program)
+    table = rig.state.tables["TablesIngress.longest"]
     table.insert(TableEntry((Lpm(1 << 24, 8), Exact(0)), ActionCall(NUMBER, (1,))))
     seen: set[int | None] = set()
     stop = threading.Event()
 
     def traffic() -> None:
         while not stop.is_set():
-            seen.add(answer(bench, 1, {"ip": 1 << 24 | 77}))
+            seen.add(answer(rig, 1, {"ip": 1 << 24 | 77}))
 
     thread = threading.Thread(target=traffic)
     thread.start()

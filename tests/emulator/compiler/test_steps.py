@@ -16,20 +16,20 @@ from weir.tests.emulator.compiler.test_compiler_selector import entry, to
 from weir.tests.emulator.compiler.test_compiler_selector import frame as selector_frame
 from weir.tests.emulator.compiler.test_compiler_tables import NUMBER
 from weir.tests.emulator.compiler.test_compiler_tables import frame as tables_frame
-from weir.tests.emulator.harness import Bench
+from weir.tests.emulator.harness import Rig
 from weir.tests.emulator.stf.test_stf_programs import TESTS
 from weir.tests.paths import PROGRAMS
 
 
-def traced(name: str) -> Bench:
-    return Bench(Program.load(PROGRAMS / f"{name}.json", traced=True))
+def traced(name: str) -> Rig:
+    return Rig(Program.load(PROGRAMS / f"{name}.json", traced=True))
 
 
-def notes(bench: Bench, frame: bytes) -> list[list[int]]:
+def notes(rig: Rig, frame: bytes) -> list[list[int]]:
     """What ingress has noted of a frame."""
-    bench.begin(frame)
-    bench.ingress()
-    state = bench.state
+    rig.begin(frame)
+    rig.ingress()
+    state = rig.state
     assert state.steps is not None
     number = ctypes.c_int64.from_address(state.steps.address)
     count, number.value = number.value, 0
@@ -37,38 +37,38 @@ def notes(bench: Bench, frame: bytes) -> list[list[int]]:
     return [list(words[i : i + STEP_WORDS]) for i in range(0, len(words), STEP_WORDS)]
 
 
-def told(bench: Bench, frame: bytes) -> list[str]:
-    found = notes(bench, frame)
-    assert bench.state.steps is not None
-    return [bench.state.steps.tell(note) for note in found]
+def told(rig: Rig, frame: bytes) -> list[str]:
+    found = notes(rig, frame)
+    assert rig.state.steps is not None
+    return [rig.state.steps.tell(note) for note in found]
 
 
 def test_hits_misses_defaults_and_keys_of_all_widths() -> None:
-    bench = traced("tables")
-    tables = bench.state.tables
+    rig = traced("tables")
+    tables = rig.state.tables
     wide = (Exact(0x123456789ABC), Exact(0xFFF), Exact(1 << 127 | 5))
     tables["TablesIngress.exact_wide"].insert(TableEntry(wide, ActionCall(NUMBER, (0xDEADBEEF,))))
     tables["TablesIngress.longest"].insert(TableEntry((Lpm(0x0A000000, 8), Exact(3)), ActionCall(NUMBER, (1,))))
     key = {"mac": 0x123456789ABC, "vlan": 0xFFF, "ip6": 1 << 127 | 5}
-    assert told(bench, tables_frame(0, key)) == [
+    assert told(rig, tables_frame(0, key)) == [
         "table TablesIngress.exact_wide: hit for hdr.key.mac=0x123456789abc, hdr.key.vlan=0xfff, "
         "hdr.key.ip6=0x80000000000000000000000000000005: TablesIngress.number(n=0xdeadbeef)"
     ]
-    assert told(bench, tables_frame(1, {"ip": 0x0A0B0C0D, "pcp": 3})) == [
+    assert told(rig, tables_frame(1, {"ip": 0x0A0B0C0D, "pcp": 3})) == [
         "table TablesIngress.longest: hit for hdr.key.ip=0xa0b0c0d, hdr.key.pcp=0x3: TablesIngress.number(n=0x1)"
     ]
-    assert told(bench, tables_frame(1, {"ip": 0x0A0B0C0D, "pcp": 4})) == [
+    assert told(rig, tables_frame(1, {"ip": 0x0A0B0C0D, "pcp": 4})) == [
         "table TablesIngress.longest: miss for hdr.key.ip=0xa0b0c0d, hdr.key.pcp=0x4: TablesIngress.none()"
     ]
-    assert told(bench, tables_frame(6, {})) == ["table TablesIngress.keyless: miss: TablesIngress.number(n=0x4d)"]
-    assert told(bench, tables_frame(99, {})) == ["table TablesIngress.fixed: miss: TablesIngress.number(n=0x4e)"]
+    assert told(rig, tables_frame(6, {})) == ["table TablesIngress.keyless: miss: TablesIngress.number(n=0x4d)"]
+    assert told(rig, tables_frame(99, {})) == ["table TablesIngress.fixed: miss: TablesIngress.number(n=0x4e)"]
 
 
 def test_what_does_not_fit_a_note_is_left_out() -> None:
-    bench = traced("tables")
-    steps = bench.state.steps
+    rig = traced("tables")
+    steps = rig.state.steps
     assert steps is not None
-    [note] = notes(bench, tables_frame(0, {"mac": 1}))
+    [note] = notes(rig, tables_frame(0, {"mac": 1}))
     assert steps.tell(note[:2]) == (
         "table TablesIngress.exact_wide: miss for hdr.key.mac=0x1, hdr.key.vlan=0x0, hdr.key.ip6=…: "
         "TablesIngress.none()"
@@ -76,8 +76,8 @@ def test_what_does_not_fit_a_note_is_left_out() -> None:
 
 
 def test_members_of_groups_and_groups_without_any() -> None:
-    bench = traced("selector")
-    choose, table = bench.state.action_profiles["SelectorIngress.choose"], bench.state.tables["SelectorIngress.grouped"]
+    rig = traced("selector")
+    choose, table = rig.state.action_profiles["SelectorIngress.choose"], rig.state.tables["SelectorIngress.grouped"]
     choose.add_member(10, to(10))
     choose.add_group(1, ((10, 1),))
     choose.add_group(2, ())
@@ -88,13 +88,13 @@ def test_members_of_groups_and_groups_without_any() -> None:
         (2, "hit for hdr.key.kind=0x2: no action"),
         (3, "miss for hdr.key.kind=0x3: no action"),
     ):
-        assert f"table SelectorIngress.grouped: {found}" in told(bench, selector_frame(kind))
+        assert f"table SelectorIngress.grouped: {found}" in told(rig, selector_frame(kind))
 
 
 def test_what_log_msg_says() -> None:
     path = PROGRAMS.parent / "stf" / "statements.json"
-    bench = Bench(Program.load(path, traced=True))
-    said = [one for one in told(bench, bytes((6, 200)) + bytes(33)) if one.startswith("log_msg")]
+    rig = Rig(Program.load(path, traced=True))
+    said = [one for one in told(rig, bytes((6, 200)) + bytes(33)) if one.startswith("log_msg")]
     assert said == ["log_msg: what 6 value 200"]
 
 

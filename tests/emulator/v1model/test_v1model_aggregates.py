@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from weir.emulator.program import Program
-from weir.tests.emulator.harness import Bench
+from weir.tests.emulator.harness import Rig
 from weir.tests.paths import PROGRAMS
 
 PROGRAM = PROGRAMS / "aggregates.json"
 
 
 @pytest.fixture
-def bench() -> Bench:
-    return Bench(Program.load(PROGRAM))
+def rig() -> Rig:
+    return Rig(Program.load(PROGRAM))
 
 
 def labels(*values: int) -> bytes:
@@ -28,63 +28,63 @@ def packet(what: int, index: int, stack: bytes, options: bytes = b"", text: byte
     return bytes([what, index, len(stack), count]) + stack + options + text
 
 
-def test_a_stack_is_parsed_element_by_element_and_emitted(bench: Bench) -> None:
+def test_a_stack_is_parsed_element_by_element_and_emitted(rig: Rig) -> None:
     for count in range(1, 5):
         data = packet(0, 0, labels(*range(count)), bytes.fromhex("0111 022233"))
-        assert bench.send(data).frame == data
+        assert rig.send(data).frame == data
 
 
-def test_a_full_stack_stops_the_parser(bench: Bench) -> None:
+def test_a_full_stack_stops_the_parser(rig: Rig) -> None:
     data = packet(0, 0, labels(1, 2, 3, 4, 5))
-    outcome = bench.send(data)
-    assert outcome.ingress["parser_error"] == bench.program.errors["StackOutOfBounds"]
+    outcome = rig.send(data)
+    assert outcome.ingress["parser_error"] == rig.program.errors["StackOutOfBounds"]
     assert outcome.ingress["payload"] - outcome.ingress["start"] == 4 + 4
     assert outcome.frame == data
 
 
-def test_push_front_drops_the_last_element_and_pop_front_empties_the_last(bench: Bench) -> None:
+def test_push_front_drops_the_last_element_and_pop_front_empties_the_last(rig: Rig) -> None:
     text = bytes.fromhex("08aa9988")
     two, four = labels(1, 2), labels(1, 2, 3, 4)
-    assert bench.send(packet(1, 0, two)).frame == bytes([1, 0, 2, 0, 0xAA]) + two + text
-    assert bench.send(packet(1, 0, four)).frame == bytes([1, 0, 4, 0, 0xAA]) + four[:3] + text
-    assert bench.send(packet(2, 0, four)).frame == bytes([2, 0, 4, 0]) + four[2:] + text
-    assert bench.send(packet(2, 0, labels(1))).frame == bytes([2, 0, 1, 0]) + text
+    assert rig.send(packet(1, 0, two)).frame == bytes([1, 0, 2, 0, 0xAA]) + two + text
+    assert rig.send(packet(1, 0, four)).frame == bytes([1, 0, 4, 0, 0xAA]) + four[:3] + text
+    assert rig.send(packet(2, 0, four)).frame == bytes([2, 0, 4, 0]) + four[2:] + text
+    assert rig.send(packet(2, 0, labels(1))).frame == bytes([2, 0, 1, 0]) + text
 
 
 @pytest.mark.parametrize("index", range(4))
-def test_elements_are_read_and_written_by_an_index_of_the_packet(bench: Bench, index: int) -> None:
+def test_elements_are_read_and_written_by_an_index_of_the_packet(rig: Rig, index: int) -> None:
     values = [10, 20, 30, 40]
     left = labels(*values)[:index] + labels(*values)[index + 1 :]
-    assert bench.send(packet(4, index, labels(*values))).frame == bytes([4, index, 4, 0]) + left + b"\x08\xaa\x99\x88"
+    assert rig.send(packet(4, index, labels(*values))).frame == bytes([4, index, 4, 0]) + left + b"\x08\xaa\x99\x88"
     values[index] += 1
-    changed = bench.send(packet(3, index, labels(10, 20, 30, 40))).frame
+    changed = rig.send(packet(3, index, labels(10, 20, 30, 40))).frame
     assert changed == packet(3, index, labels(*values))
 
 
-def test_an_index_out_of_range_reads_zeros_and_loses_writes(bench: Bench) -> None:
+def test_an_index_out_of_range_reads_zeros_and_loses_writes(rig: Rig) -> None:
     for index in (4, 5, 200, 255):
         data = packet(3, index, labels(10, 20, 30, 40), bytes.fromhex("0111"))
-        assert bench.send(data).frame == data
+        assert rig.send(data).frame == data
 
 
-def test_a_member_of_a_union_that_becomes_valid_ends_the_other(bench: Bench) -> None:
-    sent = bench.send(packet(5, 0, labels(1), bytes.fromhex("0111 0122"))).frame
+def test_a_member_of_a_union_that_becomes_valid_ends_the_other(rig: Rig) -> None:
+    sent = rig.send(packet(5, 0, labels(1), bytes.fromhex("0111 0122"))).frame
     assert sent == bytes([5, 0, 1, 2]) + labels(1) + bytes.fromhex("02beef 0122 08aa9988")
-    assert bench.send(packet(5, 0, b"")).frame == bytes([5, 0, 0, 0]) + bytes.fromhex("02beef 08aa9988")
+    assert rig.send(packet(5, 0, b"")).frame == bytes([5, 0, 0, 0]) + bytes.fromhex("02beef 08aa9988")
 
 
-def test_a_union_stays_valid_when_a_member_that_was_invalid_is_removed(bench: Bench) -> None:
+def test_a_union_stays_valid_when_a_member_that_was_invalid_is_removed(rig: Rig) -> None:
     narrow = packet(6, 7, b"", bytes.fromhex("0111 0122"))
-    assert bench.send(narrow).frame == narrow
+    assert rig.send(narrow).frame == narrow
     wide = packet(6, 7, b"", bytes.fromhex("0111 022233"))
-    assert bench.send(wide).frame == bytes([6, 0xFF, 0, 2]) + bytes.fromhex("0111 08aa9988")
+    assert rig.send(wide).frame == bytes([6, 0xFF, 0, 2]) + bytes.fromhex("0111 08aa9988")
 
 
 @pytest.mark.parametrize("count", range(9))
-def test_varbit_fields_keep_their_length(bench: Bench, count: int) -> None:
+def test_varbit_fields_keep_their_length(rig: Rig, count: int) -> None:
     text = bytes([8 * count]) + bytes(range(1, count + 1)) + b"\x99\x88"
-    assert bench.send(packet(0, 0, b"", text=text) + b"rest").frame == packet(0, 0, b"", text=text) + b"rest"
-    copied = bench.send(packet(7, 0, b"", text=text) + b"rest").frame
+    assert rig.send(packet(0, 0, b"", text=text) + b"rest").frame == packet(0, 0, b"", text=text) + b"rest"
+    copied = rig.send(packet(7, 0, b"", text=text) + b"rest").frame
     summed = text[:-2] + b"\x07"
     padded = summed + bytes(len(summed) % 2)
     total = sum(int.from_bytes(padded[i : i + 2], "big") for i in range(0, len(padded), 2))
@@ -102,13 +102,13 @@ def test_varbit_fields_keep_their_length(bench: Bench, count: int) -> None:
         (b"\x40" + bytes(9), "PacketTooShort"),
     ],
 )
-def test_varbit_lengths_that_cannot_be_stop_the_parser(bench: Bench, text: bytes, error: str) -> None:
+def test_varbit_lengths_that_cannot_be_stop_the_parser(rig: Rig, text: bytes, error: str) -> None:
     data = packet(0, 0, b"", text=text)
-    outcome = bench.send(data)
-    assert outcome.ingress["parser_error"] == bench.program.errors[error]
+    outcome = rig.send(data)
+    assert outcome.ingress["parser_error"] == rig.program.errors[error]
     assert outcome.frame == data
 
 
-def test_egress_sees_the_packet_length_without_the_varbit_header_that_ingress_removed(bench: Bench) -> None:
+def test_egress_sees_the_packet_length_without_the_varbit_header_that_ingress_removed(rig: Rig) -> None:
     text = bytes.fromhex("18aabbcc9988")
-    assert bench.send(packet(8, 0, b"", text=text) + bytes(10)).frame == bytes([8, 14, 0, 0]) + bytes(10)
+    assert rig.send(packet(8, 0, b"", text=text) + bytes(10)).frame == bytes([8, 14, 0, 0]) + bytes(10)

@@ -9,15 +9,15 @@ import random
 import pytest
 
 from weir.emulator.program import Program
-from weir.tests.emulator.harness import Bench, crc16
+from weir.tests.emulator.harness import Rig, crc16
 from weir.tests.paths import PROGRAMS
 
 PROGRAM = PROGRAMS / "hashes.json"
 
 
 @pytest.fixture
-def bench() -> Bench:
-    return Bench(Program.load(PROGRAM))
+def rig() -> Rig:
+    return Rig(Program.load(PROGRAM))
 
 
 def packed(*fields: tuple[int, int]) -> bytes:
@@ -68,50 +68,50 @@ SEEDS = range(8)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_fields_are_hashed_bit_by_bit(bench: Bench, seed: int) -> None:
+def test_fields_are_hashed_bit_by_bit(rig: Rig, seed: int) -> None:
     packet = Packet(3, seed)
     data = packed((packet.upper, 4), (packet.b, 13), (packet.lower, 12), (7, 8))
-    assert bench.send(packet.frame()).frame == packet.frame(binascii.crc32(data) % 0x100000000)
+    assert rig.send(packet.frame()).frame == packet.frame(binascii.crc32(data) % 0x100000000)
     packet = Packet(5, seed)
     data = packed((21, 5), (packet.a, 3), (packet.lower, 12))
-    assert bench.send(packet.frame()).frame == packet.frame(crc16(data) % 0x10000 + 3)
+    assert rig.send(packet.frame()).frame == packet.frame(crc16(data) % 0x10000 + 3)
     packet = Packet(7, seed)
     data = packed((packet.b, 13), (packet.lower, 12))
-    assert bench.send(packet.frame()).frame == packet.frame(int.from_bytes(data, "big"))
+    assert rig.send(packet.frame()).frame == packet.frame(int.from_bytes(data, "big"))
     packet = Packet(9, seed)
     data = packed((packet.a, 3), (packet.what, 8), (packet.upper, 4))
-    assert bench.send(packet.frame()).frame == packet.frame(xor16(data))
+    assert rig.send(packet.frame()).frame == packet.frame(xor16(data))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("extra", [0, 1])
-def test_checksums_go_over_valid_headers_and_the_payload(bench: Bench, seed: int, extra: int) -> None:
+def test_checksums_go_over_valid_headers_and_the_payload(rig: Rig, seed: int, extra: int) -> None:
     packet = Packet(0x20 | extra, seed)
     fields = [(packet.what, 8), *([(packet.b, 13)] if extra else []), (packet.lower, 12)]
     expected = binascii.crc32(packed(*fields) + packet.payload)
-    assert bench.send(packet.frame()).frame == packet.frame(deparsed=expected)
+    assert rig.send(packet.frame()).frame == packet.frame(deparsed=expected)
     packet = Packet(0x30 | extra, seed)
     fields = [(packet.what, 8), *([(packet.b, 13), (packet.a, 3)] if extra else [])]
-    assert bench.send(packet.frame()).frame == packet.frame(deparsed=crc16(packed(*fields) + packet.payload))
+    assert rig.send(packet.frame()).frame == packet.frame(deparsed=crc16(packed(*fields) + packet.payload))
     packet = Packet(0x40 | extra, seed)
-    assert bench.send(packet.frame()).frame == packet.frame(deparsed=csum16(bytes([packet.what]) + packet.payload))
+    assert rig.send(packet.frame()).frame == packet.frame(deparsed=csum16(bytes([packet.what]) + packet.payload))
     packet = Packet(0x50 | extra, seed)
     fields = [(packet.what, 8), *([(packet.a, 3), (packet.b, 13)] if extra else [])]
-    assert bench.send(packet.frame()).frame == packet.frame(deparsed=xor16(packed(*fields) + packet.payload))
+    assert rig.send(packet.frame()).frame == packet.frame(deparsed=xor16(packed(*fields) + packet.payload))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_checksums_over_the_payload_are_verified_and_leave_the_frame_alone(bench: Bench, seed: int) -> None:
+def test_checksums_over_the_payload_are_verified_and_leave_the_frame_alone(rig: Rig, seed: int) -> None:
     packet = Packet(0x11, seed)
     right = binascii.crc32(packed((packet.upper, 4), (packet.lower, 12)) + packet.payload)
     for deparsed, error in ((right, 0), (right ^ 1, 1)):
         data = packet.frame(deparsed=deparsed)
-        outcome = bench.send(data)
+        outcome = rig.send(data)
         assert outcome.ingress["checksum_error"] == error
         assert outcome.frame == packet.frame(error, deparsed)
-        bench.begin(data)
-        bench.ingress()
-        assert bench.frame() == data
+        rig.begin(data)
+        rig.ingress()
+        assert rig.frame() == data
 
 
 def test_a_deparser_runs_its_own_calls_after_the_checksums() -> None:
@@ -119,4 +119,4 @@ def test_a_deparser_runs_its_own_calls_after_the_checksums() -> None:
     field, constant = {"type": "field", "value": ["result", "deparsed"]}, {"type": "hexstr", "value": "0x1234"}
     root["deparsers"][0]["primitives"] = [{"op": "assign", "parameters": [field, constant]}]
     packet = Packet(0x21, 0)
-    assert Bench(Program.load(json.dumps(root).encode())).send(packet.frame()).frame == packet.frame(deparsed=0x1234)
+    assert Rig(Program.load(json.dumps(root).encode())).send(packet.frame()).frame == packet.frame(deparsed=0x1234)

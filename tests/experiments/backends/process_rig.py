@@ -23,7 +23,7 @@ from weir.emulator.p4runtime import P4RuntimeServer
 from weir.emulator.switch import Switch
 from weir.hosts import ControlClient
 from weir.p4src import FABRIC_JSON
-from weir.topologies import leaf_spine
+from weir.topologies import dump_topology, leaf_spine
 from weir.topologies.mininet.processes import ends_with_us
 
 TOPOLOGY: Final = leaf_spine(1, 1, 5)
@@ -163,7 +163,7 @@ def job(*, timeout_s: float = PATIENCE_S, **fields: Any) -> Iterator[Job]:
     """`fields` are those of `ControlClient.register`."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="weir-test-")))
-        TOPOLOGY.dump(folder / "fabric.yaml")
+        dump_topology(TOPOLOGY, folder / "fabric.yaml")
         for host in TOPOLOGY.hosts:
             subprocess.run(["ip", "address", "add", f"{host.address}/32", "dev", "lo"], check=True)
         switches = []

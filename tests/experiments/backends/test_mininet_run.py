@@ -22,7 +22,7 @@ from weir.experiments.run import execute
 from weir.tests.own_network import IN_ITS_OWN_NETWORK
 from weir.tests.paths import ROOT
 from weir.tests.topologies.mininet.test_mininet import WITHOUT_OBSTACLE, processes_with, started
-from weir.topologies import leaf_spine
+from weir.topologies import dump_topology, leaf_spine
 from weir.topologies.mininet.fabric import SwitchKind, obstacle
 
 WEIR = [*IN_ITS_OWN_NETWORK, "-c", "from weir.experiments.commands.main import main; main()"]
@@ -40,7 +40,7 @@ RUN: dict[str, Any] = {
 
 @pytest.fixture
 def run_file(tmp_path: Path) -> Path:
-    leaf_spine(2, 1, 2, rate_bps=100_000_000).dump(tmp_path / "fabric.yaml")
+    dump_topology(leaf_spine(2, 1, 2, rate_bps=100_000_000), tmp_path / "fabric.yaml")
     path = tmp_path / "run.yaml"
     path.write_text(yaml.safe_dump(RUN))
     return path

@@ -16,7 +16,7 @@ from weir.experiments.commands.main import main
 from weir.experiments.config import RunConfig
 from weir.experiments.errors import ExperimentError
 from weir.tests.paths import ROOT
-from weir.topologies import TopologyError, leaf_spine
+from weir.topologies import TopologyError, dump_topology, leaf_spine
 
 WEIR = Path(sys.executable).with_name("weir")
 
@@ -45,7 +45,7 @@ def test_errors_reach_the_user_as_one_line(
     """The whole way through the command; the cases below ask what the line says."""
     monkeypatch.setenv("GRPC_VERBOSITY", "NONE")  # as the command would, but for this test alone
     demo, fabric = ROOT / "experiments" / "demo.yaml", tmp_path / "fabric.yaml"
-    leaf_spine(1, 1, 1).dump(fabric)
+    dump_topology(leaf_spine(1, 1, 1), fabric)
     cases = [
         (["run", write(tmp_path, {**content, "job": {**content["job"], "server": "h99"}})], 'no host "h99"'),
         (["run", tmp_path / "absent.yaml"], "absent.yaml: cannot be read (No such file or directory)"),

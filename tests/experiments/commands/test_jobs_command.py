@@ -11,12 +11,12 @@ import pytest
 
 from weir.experiments.commands.controller import switch_addresses
 from weir.experiments.errors import ExperimentError
-from weir.tests.controller.control_rig import TOPOLOGY, Bench, bench
+from weir.tests.controller.control_rig import TOPOLOGY, Rig, rig
 
 WEIR = Path(sys.executable).with_name("weir")
 
 
-async def weir(service: Bench, *words: str) -> str:
+async def weir(service: Rig, *words: str) -> str:
     """What the command prints."""
     process = await asyncio.create_subprocess_exec(
         WEIR, "jobs", *words, "--control", service.service.address, stdout=asyncio.subprocess.PIPE
@@ -27,7 +27,7 @@ async def weir(service: Bench, *words: str) -> str:
 
 
 async def test_a_job_is_registered_listed_and_ended() -> None:
-    async with bench() as service:
+    async with rig() as service:
         job = json.loads(await weir(service, "register", "h1", "h2", "--server", "h3", "--policy", "wait", "--json"))
         assert [(seat["host"], seat["rank"]) for seat in job["seats"]] == [("h1", 0), ("h2", 1), ("h3", None)]
         host = service.host()

@@ -13,8 +13,8 @@ from weir.tests.hosts.collectives.memory_driver import MemoryJob
 
 
 def everywhere(call: Any) -> list[Any]:
-    faces = [Communicator(driver) for driver in MemoryJob(2).drivers]
-    return wait_all([call(face) for face in faces])
+    members = [Communicator(driver) for driver in MemoryJob(2).drivers]
+    return wait_all([call(member) for member in members])
 
 
 def test_bits_of_bfloat16_come_back_as_bits() -> None:
@@ -97,16 +97,16 @@ class TestTorch:
         assert parameter.tolist() == list(range(12))
 
     def test_what_is_not_in_memory_is_refused(self) -> None:
-        face = Communicator(MemoryJob(1).drivers[0])
+        member = Communicator(MemoryJob(1).drivers[0])
         with pytest.raises(InvalidTensor, match=r"tensor 'w': it is torch.strided on meta; make it a dense one"):
-            face.allreduce(self.torch.zeros(3, device="meta"), name="w")
+            member.allreduce(self.torch.zeros(3, device="meta"), name="w")
         with pytest.raises(InvalidTensor, match=r"torch.sparse_coo on cpu"):
-            face.allreduce(self.torch.zeros(3).to_sparse(), name="w")
+            member.allreduce(self.torch.zeros(3).to_sparse(), name="w")
 
     def test_numpy_and_torch_meet(self) -> None:
-        faces = [Communicator(driver) for driver in MemoryJob(2).drivers]
-        handles = [faces[0].allreduce_async(self.torch.ones(3)), faces[1].allreduce_async(np.ones(3, np.float32))]
+        members = [Communicator(driver) for driver in MemoryJob(2).drivers]
+        handles = [members[0].allreduce_async(self.torch.ones(3)), members[1].allreduce_async(np.ones(3, np.float32))]
         assert [result.tolist() for result in wait_all(handles)] == [[2, 2, 2]] * 2
-        handles = [faces[0].allreduce_async(self.torch.ones(3)), faces[1].allreduce_async(np.ones(3))]
+        handles = [members[0].allreduce_async(self.torch.ones(3)), members[1].allreduce_async(np.ones(3))]
         with pytest.raises(CallMismatch):
             handles[0].wait()

@@ -29,8 +29,8 @@ def communicators(workers: int, **options: Any) -> tuple[MemoryJob, list[Communi
 
 def everywhere(workers: int, call: Callable[[Communicator], Handle], **options: Any) -> list[Any]:
     """The results of one call at every worker."""
-    _, faces = communicators(workers, **options)
-    return wait_all([call(face) for face in faces])
+    _, members = communicators(workers, **options)
+    return wait_all([call(member) for member in members])
 
 
 def normal(rank: int, *shape: int) -> Numbers:
@@ -95,11 +95,11 @@ def test_a_nan_is_the_largest_and_the_least(kind: DataType, op: Any) -> None:
 
 @pytest.mark.parametrize("op", ["sum", "mean", "max", "min"])
 def test_what_is_not_finite_is_refused_before_anything_is_sent(op: Any) -> None:
-    job, faces = communicators(2)
+    job, members = communicators(2)
     array = np.zeros((3, 400))
     array[1, 7] = np.nan
     with pytest.raises(InvalidTensor, match=r"tensor 'w': element 407 \(index \(1, 7\)\) is nan; only finite"):
-        faces[0].allreduce_async(array, op=op, name="w")
+        members[0].allreduce_async(array, op=op, name="w")
     assert job.drivers[0].tensors == []
 
 
@@ -123,12 +123,14 @@ def test_many_of_all_types_in_flight_from_the_last_to_the_first() -> None:
         values = normal(rank, *shape) * 100
         return narrow(values, kind) if kind.is_float else np.asarray(values).astype(kind.storage)
 
-    _, faces = communicators(3)
+    _, members = communicators(3)
     handles: list[dict[str, Handle]] = [{}, {}, {}]
-    for face in faces:
+    for member in members:
         for name, shape, kind in reversed(layers):
-            handles[face.rank][name] = face.allreduce_async(array(face.rank, shape, kind), name=name, dtype=kind.value)
-            assert handles[face.rank][name].done() == (face.rank == 2)
+            handles[member.rank][name] = member.allreduce_async(
+                array(member.rank, shape, kind), name=name, dtype=kind.value
+            )
+            assert handles[member.rank][name].done() == (member.rank == 2)
     for name, shape, kind in layers:
         expected = reference_sum([array(rank, shape, kind) for rank in range(3)], dtype=kind.value)
         for rank in range(3):
@@ -138,21 +140,21 @@ def test_many_of_all_types_in_flight_from_the_last_to_the_first() -> None:
 
 
 def test_a_wait_says_what_it_waits_for() -> None:
-    _, faces = communicators(2)
-    handle = faces[0].allreduce_async(np.ones(3), name="fc1.weight")
+    _, members = communicators(2)
+    handle = members[0].allreduce_async(np.ones(3), name="fc1.weight")
     assert not handle.done()
     with pytest.raises(AllreduceTimeout, match=r"'fc1.weight'"):
         handle.wait()
-    faces[1].allreduce_async(np.ones(3), name="fc1.weight")
+    members[1].allreduce_async(np.ones(3), name="fc1.weight")
     assert handle.wait().tolist() == [2, 2, 2]
 
 
 @pytest.mark.parametrize(("op", "expected"), [("sum", [0, 3, 6, 9]), ("max", [0, 1, 2, 3])])
 def test_reduce_is_for_the_root(op: Any, expected: list[int]) -> None:
     assert everywhere(3, lambda c: c.reduce_async(np.arange(4), 1, op=op)) == [None, pytest.approx(expected), None]
-    _, faces = communicators(3)
+    _, members = communicators(3)
     with pytest.raises(InvalidTensor, match=r"tensor 't': root 3 is not a rank in 0…2"):
-        faces[0].reduce(np.arange(4), 3, name="t")
+        members[0].reduce(np.arange(4), 3, name="t")
 
 
 BITS = [
@@ -199,9 +201,9 @@ def test_all_gather_of_any_size(workers: int, size: int, seed: int) -> None:
 
 
 def test_objects_have_no_bytes_to_copy() -> None:
-    _, faces = communicators(2)
+    _, members = communicators(2)
     with pytest.raises(InvalidTensor, match="dtype object holds Python objects"):
-        faces[0].broadcast(np.array(["a", None]))
+        members[0].broadcast(np.array(["a", None]))
 
 
 def test_bytes_of_any_length_are_broadcast() -> None:
@@ -210,11 +212,11 @@ def test_bytes_of_any_length_are_broadcast() -> None:
 
 
 def test_a_barrier_waits_for_all() -> None:
-    job, faces = communicators(3)
-    for face in faces[:2]:
+    job, members = communicators(3)
+    for member in members[:2]:
         with pytest.raises(AllreduceTimeout, match="'barrier'"):
-            face.barrier()
-    faces[2].barrier()
+            member.barrier()
+    members[2].barrier()
     assert job.rounds == 1
     assert job.drivers[0].done(0)
 
@@ -240,18 +242,18 @@ BASE: dict[str, Any] = {"array": np.ones(300, np.float32), "name": "t"}
 )
 @pytest.mark.parametrize("workers", [2, 3, 7])
 def test_calls_that_differ_are_an_error_at_every_worker(other: dict[str, Any], workers: int) -> None:
-    job, faces = communicators(workers)
-    handles = [face.allreduce_async(**BASE) for face in faces]
+    job, members = communicators(workers)
+    handles = [member.allreduce_async(**BASE) for member in members]
     wait_all(handles)
     rounds = job.rounds
-    handles = [face.allreduce_async(**(BASE | other if face.rank == workers - 1 else BASE)) for face in faces]
+    handles = [member.allreduce_async(**(BASE | other if member.rank == workers - 1 else BASE)) for member in members]
     assert job.rounds == rounds + 1  # no lane was summed
-    for face, handle in zip(faces, handles, strict=True):
+    for member, handle in zip(members, handles, strict=True):
         assert handle.done()
         with pytest.raises(CallMismatch, match="the workers do not make the same call here"):
             handle.wait()
         with pytest.raises(CallMismatch):
-            face.barrier()
+            member.barrier()
 
 
 def test_collectives_are_not_taken_for_each_other() -> None:
@@ -264,8 +266,8 @@ def test_collectives_are_not_taken_for_each_other() -> None:
     ]
     for first in calls:
         for second in calls:
-            _, faces = communicators(2)
-            handles = [first(faces[0]), second(faces[1])]
+            _, members = communicators(2)
+            handles = [first(members[0]), second(members[1])]
             if first is second:
                 wait_all(handles)
                 continue
@@ -283,9 +285,9 @@ def test_a_lost_worker_is_in_a_number_or_not_with_all_its_limbs(kind: DataType, 
         values = narrow(np.ldexp(rng.integers(1, 4, (3, 3000)).astype(np.float64), -2), kind)
     else:
         values = rng.integers(-(2**30), 2**30, (3, 3000)).astype(kind.storage)
-    job, faces = communicators(3, seed=seed)
+    job, members = communicators(3, seed=seed)
     job.lost[2] = rounds
-    first, second, _ = (face.allreduce_async(values[face.rank], op="mean", dtype=kind.value) for face in faces)
+    first, second, _ = (member.allreduce_async(values[member.rank], op="mean", dtype=kind.value) for member in members)
     result = first.wait()
     assert second.wait().tobytes() == result.tobytes()
     reduced = job.drivers[0].tensors[0].reduced()
@@ -305,10 +307,10 @@ def test_broadcast_and_gather_miss_a_lost_worker() -> None:
         lambda c: c.all_gather_async(array),
     ]
     for call in calls:
-        job, faces = communicators(3)
-        handles = [call(face) for face in faces[:2]]
+        job, members = communicators(3)
+        handles = [call(member) for member in members[:2]]
         job.lost[2] = 5
-        call(faces[2])
+        call(members[2])
         messages = set()
         for handle in handles * 2:  # who asks again is told again
             assert handle.done()
@@ -320,23 +322,23 @@ def test_broadcast_and_gather_miss_a_lost_worker() -> None:
 
 
 def test_the_mean_of_weights_that_sum_to_nothing_is_an_error() -> None:
-    for handle in [face.allreduce_async(np.ones(3), op="mean", weight=0) for face in communicators(2)[1]][1:]:
+    for handle in [member.allreduce_async(np.ones(3), op="mean", weight=0) for member in communicators(2)[1]][1:]:
         with pytest.raises(ZeroDivisionError, match="weights sum to 0"):
             handle.wait()
 
 
 def test_what_is_no_operation_is_named() -> None:
-    _, faces = communicators(1)
+    _, members = communicators(1)
     wrong: Any = "prod"
     with pytest.raises(InvalidTensor, match="operation 'prod' is none; there are sum, mean, max, min"):
-        faces[0].allreduce(np.ones(3), op=wrong)
+        members[0].allreduce(np.ones(3), op=wrong)
     with pytest.raises(InvalidTensor, match="policy 'prod' is none; there are error, propagate"):
-        faces[0].allreduce(np.ones(3), nonfinite=wrong)
+        members[0].allreduce(np.ones(3), nonfinite=wrong)
 
 
 def test_allreduce_many_gives_weights() -> None:
-    _, faces = communicators(1)
-    result = faces[0].allreduce_many({"a": np.ones(2, np.float32), "b": np.full((3, 1), 8.0)}, weight=4)
+    _, members = communicators(1)
+    result = members[0].allreduce_many({"a": np.ones(2, np.float32), "b": np.full((3, 1), 8.0)}, weight=4)
     assert result["b"].mean().tolist() == [[2.0]] * 3
     assert result["a"].weights.tolist() == [4]
     assert Fraction(float(result["a"].array[0])) == 1
@@ -344,10 +346,10 @@ def test_allreduce_many_gives_weights() -> None:
 
 def memory_of_a_sum(arrays: list[Numbers], dtype: str) -> tuple[float, Numbers]:
     """The most that summing takes beside a worker's array, as a multiple of it; and the sum."""
-    _, faces = communicators(len(arrays), lead=1024, batch=256)
+    _, members = communicators(len(arrays), lead=1024, batch=256)
     tracemalloc.start()
     try:
-        results = wait_all([face.allreduce_async(arrays[face.rank], dtype=dtype) for face in faces])
+        results = wait_all([member.allreduce_async(arrays[member.rank], dtype=dtype) for member in members])
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

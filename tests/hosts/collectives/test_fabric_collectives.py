@@ -20,7 +20,7 @@ def communicators(loss: float, seed: int) -> list[Communicator]:
 
 @pytest.mark.parametrize("loss", [0.0, 0.03])
 def test_all_types_and_collectives_at_once(loss: float) -> None:
-    faces = communicators(loss, seed=7)
+    members = communicators(loss, seed=7)
     rng = np.random.default_rng(7)
     calls: list[tuple[DataType, np.ndarray, dict[str, Any]]] = []
     for kind in DataType:
@@ -33,14 +33,16 @@ def test_all_types_and_collectives_at_once(loss: float) -> None:
     handles = [
         [
             *(
-                face.allreduce_async(values[face.rank], name=f"{i}", dtype=kind.value, weight=face.rank + 1, **options)
+                member.allreduce_async(
+                    values[member.rank], name=f"{i}", dtype=kind.value, weight=member.rank + 1, **options
+                )
                 for i, (kind, values, options) in enumerate(calls)
             ),
-            face.all_gather_async(calls[0][1][face.rank]),
-            face.broadcast_async(calls[0][1][face.rank], 3),
-            face.allreduce_async(calls[0][1][face.rank], op="max"),
+            member.all_gather_async(calls[0][1][member.rank]),
+            member.broadcast_async(calls[0][1][member.rank], 3),
+            member.allreduce_async(calls[0][1][member.rank], op="max"),
         ]
-        for face in faces
+        for member in members
     ]
     expected = [
         reference_sum(
@@ -60,9 +62,9 @@ def test_all_types_and_collectives_at_once(loss: float) -> None:
 
 def test_a_switch_tells_calls_that_differ_from_a_sum() -> None:
     """The server is not there to see it: the workers themselves do."""
-    faces = communicators(0.02, seed=3)
-    before = [face.allreduce_async(np.full(2000, face.rank)) for face in faces]
-    odd = [face.allreduce_async(np.ones(3000 if face.rank == 2 else 400)) for face in faces]
+    members = communicators(0.02, seed=3)
+    before = [member.allreduce_async(np.full(2000, member.rank)) for member in members]
+    odd = [member.allreduce_async(np.ones(3000 if member.rank == 2 else 400)) for member in members]
     assert [result.tolist() for result in wait_all(before)] == [[6] * 2000] * WORKERS
     for handle in odd:
         with pytest.raises(CallMismatch):

@@ -27,9 +27,9 @@ def sharded(workers: int, shards: int) -> tuple[list[MemoryJob], list[Communicat
 def test_the_bits_are_those_of_one_job(kind: DataType, shards: int, size: int) -> None:
     values = np.random.default_rng(size).standard_normal((3, size)) * 1000
     arrays = list(narrow(values, kind) if kind.is_float else values.astype(kind.storage))
-    jobs, faces = sharded(3, shards)
+    jobs, members = sharded(3, shards)
     expected = reference_sum(arrays, dtype=kind.value)
-    handles = [face.allreduce_async(arrays[face.rank], dtype=kind.value) for face in faces]
+    handles = [member.allreduce_async(arrays[member.rank], dtype=kind.value) for member in members]
     assert all(handle.done() for handle in handles)
     assert [result.tobytes() for result in wait_all(handles)] == [expected.tobytes()] * 3
     if size == 256 * 7 and kind is DataType.FLOAT32:
@@ -37,14 +37,14 @@ def test_the_bits_are_those_of_one_job(kind: DataType, shards: int, size: int) -
 
 
 def test_all_collectives_go_over_shards() -> None:
-    _, faces = sharded(3, 2)
+    _, members = sharded(3, 2)
     calls: list[Any] = [
         lambda c: c.all_gather_async(np.full(700, c.rank)),
         lambda c: c.broadcast_async(np.full(700, c.rank), 1),
         lambda c: c.allreduce_async(np.full(700, c.rank), op="max"),
         lambda c: c.allreduce_async(np.full(700, c.rank), op="mean"),
     ]
-    gathered, copied, largest, mean = (wait_all([call(face) for face in faces]) for call in calls)
+    gathered, copied, largest, mean = (wait_all([call(member) for member in members]) for call in calls)
     for rank in range(3):
         assert gathered[rank].tolist() == [[other] * 700 for other in range(3)]
         assert copied[rank].tolist() == mean[rank].tolist() == [1] * 700
@@ -52,18 +52,18 @@ def test_all_collectives_go_over_shards() -> None:
 
 
 def test_a_shard_that_is_missing_is_waited_for_again() -> None:
-    jobs, faces = sharded(2, 2)
-    handle = faces[0].allreduce_async(np.ones(600), name="fc1.weight")
+    jobs, members = sharded(2, 2)
+    handle = members[0].allreduce_async(np.ones(600), name="fc1.weight")
     with pytest.raises(AllreduceTimeout, match=r"'fc1.weight'"):
         handle.wait()
-    faces[1].allreduce_async(np.ones(600), name="fc1.weight")
+    members[1].allreduce_async(np.ones(600), name="fc1.weight")
     assert handle.wait().tolist() == [2] * 600
     assert all(job.rounds for job in jobs)
 
 
 def test_calls_that_differ_are_told_by_every_shard() -> None:
-    _, faces = sharded(2, 3)
-    handles = [face.allreduce_async(np.ones(1000 + face.rank)) for face in faces]
+    _, members = sharded(2, 3)
+    handles = [member.allreduce_async(np.ones(1000 + member.rank)) for member in members]
     for handle in handles:
         with pytest.raises(CallMismatch):
             handle.wait()

@@ -21,7 +21,7 @@ from weir.hosts import ControlClient, HostError, Membership, UdpHost, join
 from weir.hosts.collectives.groups import new_groups
 from weir.hosts.drivers.client import serve
 from weir.hosts.drivers.control_groups import ControlGroups
-from weir.tests.controller.control_rig import TOPOLOGY, bench
+from weir.tests.controller.control_rig import TOPOLOGY, rig
 
 WORKERS: Final = ("h1", "h2", "h3")
 SERVER: Final = "h4"
@@ -144,7 +144,7 @@ SCENARIOS: Final = {each.__name__: each for each in (groups, groups_that_cannot_
 async def main(scenario: str) -> dict[str, Any]:
     for host in TOPOLOGY.hosts:
         subprocess.run(["ip", "address", "add", f"{host.address}/32", "dev", "lo"], check=True)
-    async with bench() as running:  # without leases: nobody is lost by being silent
+    async with rig() as running:  # without leases: nobody is lost by being silent
         service = Service(running.service.address)
         results = await asyncio.to_thread(SCENARIOS[scenario], service)
         return {"results": results, "jobs": await asyncio.to_thread(service.end), "failures": service.failures}

@@ -37,7 +37,7 @@ from weir.hosts import (
 )
 from weir.hosts.drivers import agent
 from weir.hosts.drivers.control_groups import ControlGroups
-from weir.hosts.drivers.membership_stream import Attendance
+from weir.hosts.drivers.membership_stream import MembershipStream
 from weir.wire import control_pb2 as pb
 from weir.wire.control import Abort, Child, Held, Pause, Resume, ServerPlan, WorkerPlan
 from weir.wire.control_messages import SERVICE, from_host, read_held, to_host
@@ -262,9 +262,9 @@ def test_a_sum_that_does_not_come_says_what_it_waits_for(service: StandIn) -> No
         outcome.result(ANSWER_S)
 
 
-def attendance(service: StandIn) -> Attendance:
+def stream(service: StandIn) -> MembershipStream:
     """Of a server that was not told its plan yet."""
-    return Attendance(
+    return MembershipStream(
         service.address,
         7,
         "secret",
@@ -273,13 +273,13 @@ def attendance(service: StandIn) -> Attendance:
     )
 
 
-def until(attending: Attendance, words: str) -> None:
-    with attending.changed:
-        assert attending.changed.wait_for(lambda: words in attending.state(), ANSWER_S)
+def until(stream: MembershipStream, words: str) -> None:
+    with stream.changed:
+        assert stream.changed.wait_for(lambda: words in stream.state(), ANSWER_S)
 
 
 def test_joining_says_what_it_waits_for(service: StandIn) -> None:
-    with closing(attendance(service)) as joining:
+    with closing(stream(service)) as joining:
         service.stand().tell(JOINED, pb.ToHost(waiting=pb.Waiting(reason="waits for h2 (rank 1) to join")))
         until(joining, "waits for h2")
         with pytest.raises(JoinTimeout, match=r"job 7: no plan after 0 s: waits for h2 \(rank 1\) to join"):
@@ -324,7 +324,7 @@ def test_a_spare_server_lives_and_waits_for_its_turn(service: StandIn) -> None:
 
 
 def test_a_spare_server_has_all_the_time_to_begin(service: StandIn) -> None:
-    with closing(attendance(service)) as spare:
+    with closing(stream(service)) as spare:
         stand = service.stand()
         stand.tell(SPARE_JOINED)
         stand.hear("heartbeat")  # it knows that it is one

@@ -85,9 +85,9 @@ def world(hosts: Hosts) -> list[Communicator]:
     return [Communicator(hosts.join(ticket), timeout_s=30) for ticket in hosts.add_job(range(4))]
 
 
-def at_each(faces: Sequence[Communicator], call: Callable[[Communicator], Any]) -> list[Any]:
-    with ThreadPoolExecutor(len(faces)) as pool:
-        return list(pool.map(call, faces))
+def at_each(members: Sequence[Communicator], call: Callable[[Communicator], Any]) -> list[Any]:
+    with ThreadPoolExecutor(len(members)) as pool:
+        return list(pool.map(call, members))
 
 
 def test_every_collective(hosts: Hosts) -> None:
@@ -124,8 +124,8 @@ def test_shards_share_a_socket(hosts: Hosts) -> None:
     arrays = [np.random.default_rng(rank).standard_normal(20_000).astype(np.float32) for rank in range(4)]
     tickets = [hosts.add_job(range(4)) for _ in range(3)]
     drivers = [ShardedDriver([hosts.join(shard[rank]) for shard in tickets]) for rank in range(4)]
-    faces = [Communicator(driver, timeout_s=30) for driver in drivers]
-    results = at_each(faces, lambda c: c.allreduce(arrays[c.rank]))
+    members = [Communicator(driver, timeout_s=30) for driver in drivers]
+    results = at_each(members, lambda c: c.allreduce(arrays[c.rank]))
     assert [result.tobytes() for result in results] == [reference_sum(arrays).tobytes()] * 4
 
 
@@ -144,17 +144,17 @@ def test_many_small_groups_at_once(hosts: Hosts) -> None:
 
 
 def test_groups_that_cannot_be(hosts: Hosts) -> None:
-    faces = world(hosts)
+    members = world(hosts)
     for ranks in ([0, 4], [], [1, 1]):
         with pytest.raises(InvalidPlan, match="at least one rank of 0…3, and each of them once"):
-            new_groups(faces[0], [ranks], hosts)
+            new_groups(members[0], [ranks], hosts)
 
     def script(c: Communicator) -> str:
         with pytest.raises(HostError, match="the switches are full") as caught:
             new_groups(c, [[0, 1]] * 100, hosts)
         return str(caught.value)
 
-    assert len(set(at_each(faces, script))) == 1
+    assert len(set(at_each(members, script))) == 1
 
 
 def test_groups_that_are_not_the_same_are_told(hosts: Hosts) -> None:
@@ -170,17 +170,17 @@ def test_a_host_is_in_a_job_once_and_jobs_end_alone(hosts: Hosts) -> None:
     workers = [hosts.join(first[0]), hosts.join(second[0])]
     with pytest.raises(HostError, match="job 1 has a core here already"):
         hosts.join(first[0])
-    faces = [Communicator(worker, timeout_s=30) for worker in workers]
+    members = [Communicator(worker, timeout_s=30) for worker in workers]
     workers[0].close()
     with pytest.raises(EndpointClosed, match=r"job 1 is closed at 127\.0\.12\.1"):
-        faces[0].barrier()
-    assert faces[1].allreduce(np.ones(3)).tolist() == [1, 1, 1]
+        members[0].barrier()
+    assert members[1].allreduce(np.ones(3)).tolist() == [1, 1, 1]
     again = Communicator(hosts.join(first[0]), timeout_s=30)
     workers[0].close()  # once more: it is not this one that runs
     assert again.allreduce(np.ones(3)).tolist() == [1, 1, 1]
     hosts.workers[0].close()
     with pytest.raises(EndpointClosed):
-        faces[1].barrier()
+        members[1].barrier()
 
 
 def test_what_is_for_no_job_is_counted(hosts: Hosts) -> None:
@@ -191,8 +191,8 @@ def test_what_is_for_no_job_is_counted(hosts: Hosts) -> None:
     lonely = UdpWorker(stray, hosts.workers[0])
     lonely.submit(np.ones(3, np.float32))
     for pair in workers:
-        faces = [Communicator(worker, timeout_s=30) for worker in pair]
-        assert [result.tolist() for result in at_each(faces, lambda c: c.allreduce(np.ones(3)))] == [[2, 2, 2]] * 2
+        members = [Communicator(worker, timeout_s=30) for worker in pair]
+        assert [result.tolist() for result in at_each(members, lambda c: c.allreduce(np.ones(3)))] == [[2, 2, 2]] * 2
     while not any(core.counters.unknown_job for core in hosts.servers):  # it sends again and again
         time.sleep(0.01)
     lonely.close()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weir.hosts.protocol.in_flight import REORDERING, TURNS, Flights
+from weir.hosts.protocol.in_flight import REORDERING, TURNS, InFlight
 from weir.hosts.protocol.timers import MAX_SHARED_DOUBLINGS, RetransmissionTimeout
 from weir.wire.aggregation import MessageType
 
@@ -15,21 +15,21 @@ SIZE, SPAN = 1024, 512
 MS = 1_000_000
 
 
-def flights(*, window: int = 16, span: int = SPAN, rank: int = 0, workers: int = 1, size: int = SIZE) -> Flights:
+def in_flight(*, window: int = 16, span: int = SPAN, rank: int = 0, workers: int = 1, size: int = SIZE) -> InFlight:
     timeout = RetransmissionTimeout(10 * MS, MS, 100 * MS)
-    return Flights(size, timeout, span=span, window=window, rank=rank, workers=workers)
+    return InFlight(size, timeout, span=span, window=window, rank=rank, workers=workers)
 
 
-def launch(which: Flights, *rounds: int, now_ns: int = 0, answer: MessageType = MessageType.RESULT) -> None:
+def launch(which: InFlight, *rounds: int, now_ns: int = 0, answer: MessageType = MessageType.RESULT) -> None:
     which.answer[np.array(rounds) & SIZE - 1] = answer
     which.launch(np.array(rounds), now_ns)
 
 
-def land(which: Flights, *rounds: int, now_ns: int = 0) -> None:
+def land(which: InFlight, *rounds: int, now_ns: int = 0) -> None:
     which.land(np.array(rounds) & SIZE - 1, now_ns)
 
 
-def repaired(which: Flights, now_ns: int = 0) -> list[int]:
+def repaired(which: InFlight, now_ns: int = 0) -> list[int]:
     """What is sent again now."""
     places = which.to_repair(now_ns)
     rounds: list[int] = which.round[places].tolist()
@@ -38,7 +38,7 @@ def repaired(which: Flights, now_ns: int = 0) -> list[int]:
 
 
 def test_what_later_rounds_have_overtaken_leaves_room_for_others() -> None:
-    one = flights(window=4, rank=1, workers=2)
+    one = in_flight(window=4, rank=1, workers=2)
     launch(one, *range(4))
     assert one.room == 0
     land(one, 2)
@@ -52,7 +52,7 @@ def test_what_later_rounds_have_overtaken_leaves_room_for_others() -> None:
 @pytest.mark.parametrize("rank", range(8))
 def test_workers_take_turns_a_round_trip_apart(rank: int) -> None:
     """Ten rounds are always on the way; round 0 is lost."""
-    one = flights(rank=rank, workers=8)
+    one = in_flight(rank=rank, workers=8)
     launch(one, *range(11))
     times = []
     for newest in range(1, 400):
@@ -66,14 +66,14 @@ def test_workers_take_turns_a_round_trip_apart(rank: int) -> None:
 
 def test_without_room_for_turns_all_send_at_once() -> None:
     for rank in range(8):
-        one = flights(window=16, span=16, rank=rank, workers=8)
+        one = in_flight(window=16, span=16, rank=rank, workers=8)
         launch(one, *range(5))
         land(one, 1, 2, 3)
         assert repaired(one) == [0]
 
 
 def test_no_timer_expires_while_rounds_come_back() -> None:
-    one = flights()
+    one = in_flight()
     launch(one, 0, 1, now_ns=0)
     assert one.deadline_ns == 10 * MS
     land(one, 0, now_ns=9 * MS)
@@ -84,7 +84,7 @@ def test_no_timer_expires_while_rounds_come_back() -> None:
 
 
 def test_what_time_shows_to_be_lost_is_sent_again_as_room_allows_the_oldest_first() -> None:
-    one = flights(window=8)
+    one = in_flight(window=8)
     launch(one, *range(8))
     one.obey(3)
     assert repaired(one, 10 * MS) == [0, 1, 2]
@@ -97,13 +97,13 @@ def test_what_time_shows_to_be_lost_is_sent_again_as_room_allows_the_oldest_firs
 
 
 def test_fetches_neither_overtake_nor_are_overtaken() -> None:
-    one = flights()
+    one = in_flight()
     launch(one, 0, answer=MessageType.FETCHED)
     launch(one, 1)
     launch(one, *range(2, 8))
     land(one, *range(2, 8))
     assert repaired(one) == [1]
-    other = flights()
+    other = in_flight()
     launch(other, 0)
     launch(other, *range(1, 8), answer=MessageType.FETCHED)
     land(other, *range(1, 8))
@@ -114,7 +114,7 @@ def test_fetches_neither_overtake_nor_are_overtaken() -> None:
 def test_every_round_lands_whatever_is_lost(seed: int, window: int, span: int, workers: int) -> None:
     """Three of ten are lost and the window changes: nothing is forgotten, neither by turns nor by time."""
     rng = np.random.default_rng(seed)
-    one = flights(window=window, span=span, rank=int(rng.integers(0, workers)), workers=workers)
+    one = in_flight(window=window, span=span, rank=int(rng.integers(0, workers)), workers=workers)
     total, base, following, now = 60, 0, 0, 0
     complete: set[int] = set()
     network: list[int] = []  # in order of sending

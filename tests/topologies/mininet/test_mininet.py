@@ -19,7 +19,7 @@ import pytest
 from weir.tests.own_network import IN_ITS_OWN_NETWORK, play
 from weir.tests.paths import ROOT
 from weir.tests.topologies.mininet.mininet_exchange import fabric_of, traffic
-from weir.topologies import Endpoint, Link, TopologyError, leaf_spine
+from weir.topologies import Endpoint, Link, TopologyError, dump_topology, leaf_spine
 from weir.topologies.mininet.fabric import MininetFabric, SwitchKind, interface, netem_command, obstacle, switch_command
 from weir.topologies.units import parse_rate
 
@@ -86,7 +86,7 @@ def processes_with(mark: str) -> list[str]:
 @pytest.mark.skipif(obstacle() is not None, reason=f"Mininet: {obstacle()}")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_all_that_was_started(number: signal.Signals, tmp_path: Path) -> None:
-    leaf_spine(1, 1, 1).dump(tmp_path / "fabric.yaml")
+    dump_topology(leaf_spine(1, 1, 1), tmp_path / "fabric.yaml")
     mark = f"WEIR_TEST_MARK={tmp_path}"
     code = "import typer; from weir.experiments.commands.mininet import mininet; typer.run(mininet)"
     command = [*IN_ITS_OWN_NETWORK, "-c", code, str(tmp_path / "fabric.yaml")]
@@ -103,7 +103,7 @@ def test_a_signal_ends_all_that_was_started(number: signal.Signals, tmp_path: Pa
 @pytest.mark.skipif(obstacle() is not None, reason=f"Mininet: {obstacle()}")
 def test_a_kill_ends_all_that_was_started_and_the_next_fabric_can_be_built(tmp_path: Path) -> None:
     """The links between switches outlive a SIGKILL, which nobody can handle; the next one removes them."""
-    leaf_spine(1, 1, 1).dump(tmp_path / "fabric.yaml")
+    dump_topology(leaf_spine(1, 1, 1), tmp_path / "fabric.yaml")
     code = "import typer; from weir.experiments.commands.mininet import mininet; typer.run(mininet)"
     with subprocess.Popen(["unshare", "--net", "sh", "-c", "ip link set lo up && echo up && cat"], **PIPES) as network:
         assert network.stdout is not None

@@ -1,0 +1,9 @@
+"""Types of the NumPy arrays that this room's modules hand each other."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+BoolArray = NDArray[np.bool_]
+IntArray = NDArray[np.int64]

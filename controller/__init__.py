@@ -1,5 +1,5 @@
-"""The control plane: what is known of the links, where jobs are summed, what switches hold, and what becomes of a job when
-hosts, switches, links or the controller itself fail.
+"""The control plane: what is known of the links, where jobs are summed, what switches hold, and what becomes of a job
+when hosts, switches, links or the controller itself fail.
 
 `p4runtime` speaks to the switches, `telemetry` keeps the state of every link, `placement` chooses who sums, `planning`
 turns that into table entries and host plans, `jobs` has every running job and its moves; each imports only what stands

@@ -276,7 +276,7 @@ class RunConfig(_Section):
 def _read_fabric(run_file: Path, name: str) -> dict[str, Any]:
     """The fabric file named by a run: beside the run's file, or one that ships with topologies/."""
     beside = run_file.parent / name
-    path = beside if beside.exists() else Path(str(resources.files("topologies") / name))
+    path = beside if beside.exists() else Path(str(resources.files("weir.topologies") / name))
     try:
         data = yaml.safe_load(path.read_text())
     except OSError:

@@ -113,7 +113,9 @@ def test_the_command_runs_the_benchmarks_asked_for_and_says_what_it_skips_and_wh
         yield Figure("steps", "steps/s", (3.0,))
         raise TopologyError("the switch did not start")
 
-    able, unable, broken = (ModuleType(f"bench.{name}", "Title.\n\nMore.") for name in ("able", "unable", "broken"))
+    able, unable, broken = (
+        ModuleType(f"weir.bench.{name}", "Title.\n\nMore.") for name in ("able", "unable", "broken")
+    )
     able.__dict__["figures"] = measure
     broken.__dict__["figures"] = fail
     unable.__dict__["obstacle"] = lambda: "it takes root"

@@ -1,66 +1,175 @@
-"""The rooms import downwards only (docs/design.md §1)."""
+"""The house stands as docs/design.md §1 draws it: imports go downwards between rooms, and between the parts of each."""
 
 from __future__ import annotations
 
 import ast
+import re
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import Final
 
+import networkx as nx
 import pytest
 
 from weir.tests.paths import ROOT
 
-MAY_IMPORT: dict[str, set[str]] = {
-    "wire": set(),
-    "topologies": set(),
-    "emulator": set(),
-    "hosts": {"wire"},
-    "controller": {"wire", "topologies"},
-    "experiments": {"wire", "topologies", "emulator", "hosts", "controller", "p4src"},
+USERS: Final = ("bench", "examples", "tests")
+"""Folders of the checkout whose code says `weir.…`, as everybody's does."""
+
+CLOCKS_AND_NETWORKS: Final = {"asyncio", "finsy", "grpc", "random", "selectors", "socket", "threading", "time"}
+
+PURE: Final = {
+    "hosts/numerics": {},
+    "hosts/protocol": {},
+    "controller/errors.py": {},
+    "controller/leases.py": {},
+    "controller/options.py": {},
+    "controller/jobs": {},
+    "controller/planning": {"planner.py": {"random"}},  # a generator from the seed that it is given
+    "controller/telemetry": {"prober.py": {"asyncio"}},  # sends the probes that `probes` plans
 }
-ROOMS = {*MAY_IMPORT, "bench", "tests", "p4src"}
+"""What gets its bytes, its time and its seed as arguments; by file, what it may import all the same."""
 
 
-def imported_rooms(path: Path) -> set[str]:
+@dataclass(frozen=True)
+class Room:
+    """A row of the table in docs/design.md §1."""
+
+    may_import: set[str]
+    """Other rooms."""
+    parts: list[str]
+    """Its wings and the modules beside them, bottom first."""
+
+
+def drawn_rooms() -> dict[str, Room]:
+    section = (ROOT / "docs" / "design.md").read_text().split("\n## ")[1]
+    rows = re.findall(r"^\| `(\w+)` \| (.*) \| (.*) \|$", section, re.MULTILINE)
+    return {
+        room: Room(set(re.findall(r"`(\w+)`", below)), re.findall(r"`(\w+)`", parts)) for room, below, parts in rows
+    }
+
+
+ROOMS: Final = drawn_rooms()
+
+
+def name_of(path: Path) -> str:
+    """A module's name as Python has it: `hosts/protocol/worker.py` is weir.hosts.protocol.worker."""
+    parts = ("weir", *path.relative_to(ROOT).with_suffix("").parts)
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def modules_under(*folders: str) -> dict[str, Path]:
+    return {name_of(path): path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))}
+
+
+INSIDE: Final = {"weir": ROOT / "__init__.py", **modules_under(*ROOMS)}
+"""Every module that is installed, and its file."""
+
+
+@cache
+def imports_of(path: Path) -> list[ast.Import | ast.ImportFrom]:
+    """Every import, inside functions and for type checkers too."""
+    return [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Import | ast.ImportFrom)]
+
+
+def outside_names(path: Path) -> set[str]:
+    """The first names of all that is imported absolutely."""
     names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in imports_of(path):
         if isinstance(node, ast.Import):
             names.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}:{node.lineno}: imports name their room in full"
+        elif node.level == 0:
             names.add(node.module or "")
-    return {name.split(".")[0] for name in names} & ROOMS
+    return {name.split(".")[0] for name in names}
 
 
-@pytest.mark.parametrize("room", MAY_IMPORT)
-def test_imports_go_downwards(room: str) -> None:
-    files = sorted((ROOT / room).rglob("*.py"))
-    assert files
+def imported_modules(name: str, path: Path) -> set[str]:
+    """Our own modules that one imports, with the packages that Python loads on the way to them."""
+    package = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
+    found: set[str] = set()
+    for node in imports_of(path):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            above = package[: len(package) - node.level + 1]
+            base = ".".join([*above, node.module] if node.module else above)
+            found.update(full if (full := f"{base}.{alias.name}") in INSIDE else base for alias in node.names)
+    loaded = {".".join(parts[:size]) for parts in (one.split(".") for one in found) for size in range(1, len(parts))}
+    return found | {package for package in loaded if not f"{name}.".startswith(f"{package}.")}
+
+
+IMPORTS: Final = {name: imported_modules(name, path) for name, path in INSIDE.items()}
+
+
+def room_of(name: str) -> str | None:
+    """None for the package itself."""
+    return name.split(".")[1] if name != "weir" else None
+
+
+def height(name: str) -> int:
+    """Where a module stands in its room, from the bottom; the room's `__init__` on top, unless the table says where."""
+    _, room, *rest = name.split(".")
+    parts = ROOMS[room].parts
+    part = rest[0] if rest else "__init__"
+    return parts.index(part) if part in parts else len(parts)
+
+
+def test_every_room_is_drawn_with_all_its_parts() -> None:
+    python = {path.parent.name for path in ROOT.glob("*/__init__.py")} - {*USERS}
+    assert set(ROOMS) == python
+    for room, drawn in ROOMS.items():
+        there = {path.stem for path in (ROOT / room).glob("*.py")} - {"__init__"}
+        there |= {path.parent.name for path in (ROOT / room).glob("*/__init__.py")}
+        assert len(drawn.parts) == len(set(drawn.parts))
+        assert set(drawn.parts) - {"__init__"} == there, room
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_rooms_import_downwards(room: str) -> None:
     wrong = {
-        f"{path.relative_to(ROOT)} imports {other}"
-        for path in files
-        for other in imported_rooms(path) - MAY_IMPORT[room] - {room}
+        f"{name} imports {other}"
+        for name, others in IMPORTS.items()
+        for other in others
+        if room_of(name) == room and room_of(other) not in {room, *ROOMS[room].may_import}
     }
     assert wrong == set()
 
 
-def test_protocol_cores_do_no_io() -> None:
-    """The cores get their time and their bytes as arguments."""
-    forbidden = {"socket", "time", "asyncio", "threading", "random", "grpc", "finsy"}
-    cores = [
-        "hosts/protocol/worker.py",
-        "hosts/protocol/in_flight.py",
-        "hosts/protocol/stream.py",
-        "hosts/protocol/server.py",
-        "hosts/numerics/quantization.py",
-        "controller/planning/generations.py",
-        "controller/jobs/job.py",
-        "controller/leases.py",
-        "controller/telemetry/link_watch.py",
-        "controller/planning/plan.py",
-        "controller/jobs/moves.py",
-    ]
-    for core in cores:
-        tree = ast.parse((ROOT / core).read_text())
-        modules = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
-        modules |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-        assert {module.split(".")[0] for module in modules} & forbidden == set(), core
+@pytest.mark.parametrize("room", ROOMS)
+def test_parts_of_a_room_import_downwards(room: str) -> None:
+    wrong = {
+        f"{name} imports {other}"
+        for name, others in IMPORTS.items()
+        for other in others
+        if room_of(name) == room_of(other) == room and height(other) > height(name)
+    }
+    assert wrong == set()
+
+
+def test_no_imports_go_in_circles() -> None:
+    graph = nx.DiGraph([(name, other) for name, others in IMPORTS.items() for other in others])
+    assert [sorted(circle) for circle in nx.strongly_connected_components(graph) if len(circle) > 1] == []
+
+
+def test_imports_name_what_is_there() -> None:
+    """A name that the tests above could not follow would go unseen."""
+    assert {other for others in IMPORTS.values() for other in others} <= set(INSIDE)
+
+
+def test_rooms_import_each_other_relatively() -> None:
+    """Then nothing inside depends on the name under which the package is found."""
+    assert {name for name, path in INSIDE.items() if "weir" in outside_names(path)} == set()
+
+
+def test_nothing_is_imported_by_its_bare_name() -> None:
+    """`import hosts` works in the checkout's root alone, and takes there what a user may have of that name."""
+    bare = {*ROOMS, *USERS}
+    files = {**INSIDE, **modules_under(*USERS)}
+    assert {f"{name} imports {other}" for name, path in files.items() for other in outside_names(path) & bare} == set()
+
+
+@pytest.mark.parametrize("place", PURE)
+def test_what_is_pure_has_no_clock_and_no_network(place: str) -> None:
+    where = ROOT / place
+    paths = sorted(where.rglob("*.py")) if where.is_dir() else [where]
+    impure = {path.name: outside_names(path) & CLOCKS_AND_NETWORKS for path in paths}
+    assert {file: modules for file, modules in impure.items() if modules} == PURE[place]

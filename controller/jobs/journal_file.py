@@ -1,15 +1,21 @@
-"""The journal: what a controller must still know after it has died, as JSON lines on disk.
+"""The journal: what a controller must still know after it has died, as lines on disk.
 
-A line is one change, {"KIND": {KEY: VALUE or null}}; null takes a key away. `put` returns once the line is on the disk
-itself. A last line that was torn by a crash is left out; any other damage is an error. When most lines are out of
-date the file is written anew beside the old one and put in its place, so there is a whole journal at any moment.
+A line is one change: `SEQUENCE LENGTH CRC {"KIND":{KEY:VALUE or null}}`, where null takes a key away. Lines are
+numbered from 1, LENGTH is the JSON's in bytes and CRC is CRC-32 (as zlib has it) of all of the line but itself, so a
+line that was changed, lost, doubled or moved is found. `put` returns once the line is on the disk itself. A last line
+that was torn by a crash is left out, for its `put` never returned; any other damage is an error. When most lines are
+out of date the file is written anew beside the old one and put in its place, so there is a whole journal at any moment.
 """
 
 from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import os
+import re
+import stat
+import zlib
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -18,8 +24,12 @@ from typing import Any, Final
 
 from ..errors import ControllerError
 
+_log = logging.getLogger(__name__)
+
 _SPARE_LINES: Final = 256
 """So many lines may be out of date before the file is written anew, and as many as are in force."""
+
+_LINE: Final = re.compile(rb"([1-9][0-9]{0,18}) ([1-9][0-9]{0,9}) ([0-9a-f]{8}) (.*)", re.DOTALL)
 
 
 class JournalError(ControllerError):
@@ -34,6 +44,8 @@ class JournalFile:
         self.path = path
         self._kinds: dict[str, dict[str, Any]] = {}
         self._lines = 0
+        self._rewrite_at = 0
+        """Below so many lines the file is not written anew: more than it had when that failed."""
         try:
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         except OSError as error:
@@ -42,6 +54,7 @@ class JournalFile:
             ) from None
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._close_to_others()
             self._read()
         except BlockingIOError:
             os.close(self._file)
@@ -72,32 +85,40 @@ class JournalFile:
         held = self._kinds.setdefault(kind, {})
         if value == held.get(key):
             return
-        self._write(self._file, _line(kind, key, value))
+        self._write(self._file, change_line(self._lines + 1, kind, key, value))
         self._lines += 1
         _set(held, key, value)
         live = sum(map(len, self._kinds.values()))
-        if self._lines > 2 * live + _SPARE_LINES:
+        if self._lines > max(2 * live + _SPARE_LINES, self._rewrite_at):
             self._compact()
+
+    def _close_to_others(self) -> None:
+        """It holds tokens: a file that others may read is made its owner's alone."""
+        status = os.fstat(self._file)
+        if not stat.S_ISREG(status.st_mode):
+            raise JournalError(f"journal {self.path}: is no regular file; name one, or a new one")
+        if stat.S_IMODE(status.st_mode) & 0o077:
+            try:
+                os.fchmod(self._file, 0o600)
+            except OSError:
+                raise JournalError(
+                    f"journal {self.path}: others may read it (mode {stat.S_IMODE(status.st_mode):o}), and it is not "
+                    "ours to change; it holds tokens, so its mode must be 600"
+                ) from None
 
     def _read(self) -> None:
         data = self.path.read_bytes()
-        whole = data.rfind(b"\n") + 1
-        for number, line in enumerate(data[:whole].splitlines(), 1):
-            try:
-                ((kind, change),) = json.loads(line).items()
-                ((key, value),) = change.items()
-            except (ValueError, AttributeError):
-                raise JournalError(
-                    f"journal {self.path}: line {number} is damaged: {line[:60]!r}; put a copy in its place, or remove "
-                    "the file to begin without any job"
-                ) from None
+        changes, whole = read_changes(data, str(self.path))
+        for kind, key, value in changes:
             _set(self._kinds.setdefault(kind, {}), key, value)
-            self._lines += 1
+        self._lines = len(changes)
         if whole < len(data):
             os.ftruncate(self._file, whole)
 
     def _compact(self) -> None:
-        lines = [_line(kind, key, value) for kind, held in self._kinds.items() for key, value in held.items()]
+        """Write the file anew. Where that fails the old one stays in force, and grows before the next try."""
+        held = [(kind, key, value) for kind, of_kind in self._kinds.items() for key, value in of_kind.items()]
+        lines = [change_line(number, *change) for number, change in enumerate(held, 1)]
         beside = self.path.with_name(f"{self.path.name}.new")
         new = -1
         try:
@@ -105,17 +126,19 @@ class JournalFile:
             fcntl.flock(new, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._write(new, b"".join(lines))
             beside.replace(self.path)
-        except (OSError, JournalError) as error:  # the old one stays in force
+        except (OSError, JournalError) as error:
             if new >= 0:
                 os.close(new)
-            raise JournalError(f"journal {self.path}: cannot be written anew as {beside}: {error}") from None
+            self._rewrite_at = 2 * self._lines
+            _log.warning("journal %s: cannot be written anew as %s (%s); it grows meanwhile", self.path, beside, error)
+            return
         folder = os.open(self.path.parent, os.O_RDONLY)
         try:
             os.fsync(folder)
         finally:
             os.close(folder)
         os.close(self._file)
-        self._file, self._lines = new, len(lines)
+        self._file, self._lines, self._rewrite_at = new, len(lines), 0
 
     def _write(self, file: int, data: bytes) -> None:
         """All of it or nothing: half a line would be damage once another one follows."""
@@ -130,8 +153,52 @@ class JournalFile:
             raise JournalError(f"journal {self.path}: {error.strerror}") from None
 
 
-def _line(kind: str, key: str, value: Any) -> bytes:
-    return json.dumps({kind: {key: value}}, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
+def read_changes(data: bytes, where: str) -> tuple[list[tuple[str, str, Any]], int]:
+    """Kind, key and value of each line of a journal, and up to which byte it has whole lines.
+
+    Raises JournalError, with `where` in front, for anything but whole lines and what a crash may leave of a last one.
+    """
+    whole = data.rfind(b"\n") + 1
+    lines = data[:whole].split(b"\n")[:-1]
+    changes = [_change(number, line, where) for number, line in enumerate(lines, 1)]
+    torn = _LINE.fullmatch(data[whole:])
+    if torn and len(torn[4]) > int(torn[2]):
+        raise _damaged(where, len(lines) + 1, data[whole:])
+    return changes, whole
+
+
+def change_line(number: int, kind: str, key: str, value: Any) -> bytes:
+    """The line of one change, with its end."""
+    content = json.dumps({kind: {key: value}}, separators=(",", ":"), ensure_ascii=False).encode()
+    return b"%d %d %08x %s\n" % (number, len(content), _crc(number, content), content)
+
+
+def _crc(number: int, content: bytes) -> int:
+    return zlib.crc32(b"%d %d %s" % (number, len(content), content))
+
+
+def _change(number: int, line: bytes, where: str) -> tuple[str, str, Any]:
+    """Kind, key and value of a line. Raises JournalError."""
+    match = _LINE.fullmatch(line)
+    if match is None:
+        raise _damaged(where, number, line)
+    content = match[4]
+    sound = (number, len(content), _crc(number, content)) == (int(match[1]), int(match[2]), int(match[3], 16))
+    try:
+        if not sound:
+            raise ValueError
+        ((kind, change),) = json.loads(content).items()
+        ((key, value),) = change.items()
+    except (ValueError, AttributeError):
+        raise _damaged(where, number, line) from None
+    return kind, key, value
+
+
+def _damaged(where: str, number: int, line: bytes) -> JournalError:
+    return JournalError(
+        f"journal {where}: line {number} is damaged: {line[:60]!r}; put a copy in its place, or remove the file to "
+        "begin without any job"
+    )
 
 
 def _set(held: dict[str, Any], key: str, value: Any) -> None:

@@ -6,12 +6,13 @@ import errno
 import os
 import random
 import stat
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from weir.controller.jobs.journal_file import JournalError, JournalFile
+from weir.controller.jobs.journal_file import JournalError, JournalFile, change_line, read_changes
 from weir.controller.jobs.journal_records import JobRecord
 from weir.controller.placement import Placement
 from weir.controller.planning.generations import LONGEST_ABSENCE, History, previous_generation
@@ -84,7 +85,9 @@ def put_often(journal: JournalFile) -> None:
         journal.put("job", "1", turn)
 
 
-def test_a_disk_that_is_full_for_a_while_leaves_no_half_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_is_full_for_a_while_leaves_no_half_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     path, write = tmp_path / "journal", os.write
 
     def half(file: int, data: bytes) -> int:
@@ -103,18 +106,71 @@ def test_a_disk_that_is_full_for_a_while_leaves_no_half_line(tmp_path: Path, mon
     with JournalFile(path) as journal:
         assert journal.all("job") == {"1": 1, "3": 3}
         (tmp_path / "journal.new").mkdir()  # in the way of the one that is to be written anew
-        with pytest.raises(JournalError, match=r"cannot be written anew as .*journal.new"):
-            put_often(journal)
+        put_often(journal)
+        assert caplog.text.count("cannot be written anew as") == 2, "after 259 lines, and after 518"
+        assert path.read_bytes().count(b"\n") == 702, "every change is in it"
         (tmp_path / "journal.new").rmdir()
         put_often(journal)
+        assert path.read_bytes().count(b"\n") < 400
     with JournalFile(path) as journal:
         assert journal.all("job") == {"1": 699, "3": 3}
 
 
+def test_others_may_not_read_a_journal_that_is_there_already(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    path.touch(0o644)
+    path.chmod(0o644)
+    with JournalFile(path):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(JournalError, match="pipe: is no regular file"):
+        JournalFile(tmp_path / "pipe")
+
+
+def flip_and_cut(damages: int) -> None:
+    """No bit that differs is read as another journal; what is cut off is read as a crash at that byte."""
+    seed = int(os.environ.get("WEIR_SEED") or random.randrange(1 << 32))
+    sys.stdout.write(f"WEIR_SEED={seed}\n")
+    rng = random.Random(seed)
+    while damages > 0:
+        lines = [
+            change_line(
+                number, rng.choice(["job", "kept"]), str(rng.randrange(9)), rng.choice([None, rng.random(), ["é" * 9]])
+            )
+            for number in range(1, rng.randrange(2, 12))
+        ]
+        data = b"".join(lines)
+        changes, _ = read_changes(data, "it")
+        for bit in range(8 * len(data)):
+            damaged = bytearray(data)
+            damaged[bit // 8] ^= 1 << bit % 8
+            with pytest.raises(JournalError, match="is damaged"):
+                read_changes(bytes(damaged), "it")
+        for size in range(len(data)):
+            whole = data[:size].count(b"\n")
+            assert read_changes(data[:size], "it") == (changes[:whole], sum(map(len, lines[:whole])))
+        damages -= 9 * len(data)
+
+
+def test_no_damaged_bit_is_read_as_something_else() -> None:
+    flip_and_cut(5_000)
+
+
+@pytest.mark.long
+def test_no_damaged_bit_of_a_million_is_read_as_something_else() -> None:
+    flip_and_cut(1_000_000)
+
+
 def test_damage_and_what_cannot_be_opened_are_named(tmp_path: Path) -> None:
     path = tmp_path / "journal"
-    path.write_bytes(b'{"job":{"1":2}}\nno json\n{"job":{"2":2}}\n')
+    with JournalFile(path) as journal:
+        journal.put("job", "1", 2)
+    first = path.read_bytes()
+    path.write_bytes(first + b"no json\n" + first)
     with pytest.raises(JournalError, match=r"journal .*: line 2 is damaged: b'no json'; put a copy in its place"):
+        JournalFile(path)
+    path.write_bytes(first + first)  # a line that is sound, and not the second
+    with pytest.raises(JournalError, match=r"journal .*: line 2 is damaged: b'1 15 "):
         JournalFile(path)
     with pytest.raises(JournalError, match=r"No such file or directory; name a file in a folder"):
         JournalFile(tmp_path / "gone" / "journal")

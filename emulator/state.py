@@ -21,6 +21,7 @@ from .compiler.layout import (
     DIGEST_HEAD_BYTES,
     DIGEST_SLOTS,
     ROOT_BYTES,
+    STATE_HEAD_BYTES,
     Layout,
     RegisterPlace,
     digest_places,
@@ -203,9 +204,9 @@ class ProgramState:
         profiles: Mapping[str, ActionProfileSchema],
     ) -> None:
         self._memory = Block(layout.state_bytes)
-        self._graveyard = Graveyard()
+        self._graveyard = Graveyard(self._memory)
         roots = (*layout.table_root.values(), *layout.value_set_root.values())
-        self._roots_end = max(roots, default=-ROOT_BYTES) + ROOT_BYTES
+        self._roots_end = max(roots, default=STATE_HEAD_BYTES - ROOT_BYTES) + ROOT_BYTES
         self.clock = Clock()
         """The switch's time in microseconds, which `Switch.start` sets; idle entries go by it."""
         memory = self._memory.bytes
@@ -224,7 +225,7 @@ class ProgramState:
             name: ActionProfile(schema, actions, self._graveyard) for name, schema in profiles.items()
         }
         self.meters: Mapping[str, MeterArray] = {
-            name: MeterArray(name, document.meters[name].size, document.meters[name].unit, self.address + offset)
+            name: MeterArray(name, document.meters[name].size, document.meters[name].unit, self._memory, offset)
             for name, offset in layout.meter_offset.items()
         }
         self.digests: Mapping[str, Digest] = {
@@ -267,6 +268,7 @@ class ProgramState:
     @contextmanager
     def held(self) -> Iterator[None]:
         """For many changes at once: packets see those of the tables in between or at the end, in any order."""
+        self._graveyard.hold()
         for table in self._all.values():
             table.hold()
         try:
@@ -274,6 +276,7 @@ class ProgramState:
         finally:
             for table in self._all.values():
                 table.release()
+            self._graveyard.release()
 
     def set_ports_down(self, ports: Collection[int]) -> None:
         """Tell the selectors which ports are down: members that watch one of them are not chosen."""

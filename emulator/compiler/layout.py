@@ -12,13 +12,14 @@ update) touches never reaches memory: it is a local of that function.
 
 State::
 
-    | table roots | value set roots | counters | meters | digests | register rows | [notes of what tables do] |
+    | head | table roots | value set roots | counters | meters | digests | register rows | [notes of what tables do] |
 
-A table root is two words: the published index and the default row (`emulator.tables`); a value set's root is one: the
-published block. A digest is a ring: words `head` (digests written), `tail` (read), `lost`, one unused, then
-`DIGEST_SLOTS` slots of one record. Registers with equally many
-cells form rows: cell i of every such register lies in row i, so that an action which touches many registers at one
-index touches one stretch of memory. One row more than the registers have takes the accesses that are out of range.
+The head's first word counts the comings and goings of packets: it is odd while one is inside. A table root is two
+words: the published index and the default row (`emulator.tables`); a value set's root is one: the published block. A
+digest is a ring: words `head` (digests written), `tail` (read), `lost`, one unused, then `DIGEST_SLOTS` slots of one
+record. Registers with equally many cells form rows: cell i of every such register lies in row i, so that an action
+which touches many registers at one index touches one stretch of memory. One row more than the registers have takes
+the accesses that are out of range.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from ..bmv2.document import Digest, Document, Field, Header, Pipeline, Primitive
 from ..tables.rows import METER_BYTES
 
 SMALL_HEADER_BYTES: Final = 128
+STATE_HEAD_BYTES: Final = 16
 ROOT_BYTES: Final = 16
 COUNTER_BYTES: Final = 16
 DIGEST_SLOTS: Final = 1024
@@ -167,7 +169,7 @@ _State = tuple[
 
 
 def _plan_state(document: Document) -> _State:
-    offset = 0
+    offset = STATE_HEAD_BYTES
     table_root = {}
     for pipeline in (document.ingress, document.egress):
         for node in pipeline.nodes.values():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import llvmlite.binding as llvm
 from llvmlite import ir
 
@@ -11,11 +13,13 @@ from .actions import emit_primitive
 from .control import emit_control
 from .digests import emit_digests
 from .expressions import Expressions
-from .frame import PTR, VOID, Frame, IRValue, const, fit
+from .frame import I64, PTR, VOID, Frame, IRValue, const, fit
 from .hashing import compute
 from .layout import Layout
 from .link import host_machine
 from .parser import emit_deparser, emit_parser
+
+_ONE_THREAD: Final = "singlethread"
 
 
 def compile_program(document: Document, layout: Layout) -> bytes:
@@ -98,7 +102,15 @@ def _finish(frame: Frame, name: str) -> None:
     outer = ir.IRBuilder(function.append_basic_block("entry"))
     phv = phv_of(outer, packet)
     data = outer.gep(packet, [const(64, PACKET.itemsize + frame.layout.phv_bytes)], source_etype=ir.IntType(8))
+    # Whoever frees memory learns from the count whether a packet is inside. The fences keep the optimiser from moving
+    # the packet's reads out of the count; they cost no instruction, for whoever frees waits longer than a store takes
+    # to reach other cores (`emulator.tables.memory`).
+    passing = outer.load(state, typ=I64, align=8)
+    outer.store(outer.add(passing, const(64, 1)), state, align=8)
+    outer.fence("seq_cst", _ONE_THREAD)
     outer.call(frame.function, [state, packet, phv, data])
+    outer.fence("seq_cst", _ONE_THREAD)
+    outer.store(outer.add(passing, const(64, 2)), state, align=8)
     outer.ret_void()
 
 

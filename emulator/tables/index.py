@@ -14,7 +14,7 @@ from .memory import Block, Graveyard, write_word
 from .rows import ADDRESS_BITS, RowLayout, hash_words
 
 HOLD_SECONDS: Final = 0.25
-"""How long changes wait at most for a batch to end: far less than what is replaced rests (`memory.GRACE_SECONDS`)."""
+"""How long changes wait at most for a batch to end, once another change to the table shows that it goes on."""
 _DELETED: Final = 1
 _SMALLEST: Final = 8
 
@@ -38,45 +38,42 @@ class Index(Protocol):
     def release(self) -> None:
         """Publish what was collected, and from now on each change at once."""
 
-    def refresh(self) -> None:
-        """Before a row is used again: publish what has waited for long, for what is published may refer to the row."""
-
 
 class Slots:
     """Open addressing with linear probing over packed keys; never more than half full."""
 
-    def __init__(self, words: int, graveyard: Graveyard) -> None:
+    def __init__(self, words: int) -> None:
         self._format = struct.Struct(f"<{words}Q")
-        self._graveyard = graveyard
         self.rows: dict[int, int] = {}
         self._places: dict[int, int] = {}
         self._used = 0
         self._allocate(_SMALLEST)
 
     def _allocate(self, capacity: int) -> None:
-        self._block = Block(8 * capacity)
-        self._view = self._block.bytes.data.cast("Q")  # faster than NumPy, word by word
+        self.block = Block(8 * capacity)
+        self._view = self.block.bytes.data.cast("Q")  # faster than NumPy, word by word
         self.mask = capacity - 1
-        self.address = self._block.address
+        self.address = self.block.address
 
     def _hash(self, key: int) -> int:
         return hash_words(self._format.unpack(key.to_bytes(self._format.size, "little")))
 
-    def put(self, key: int, row: int) -> bool:
-        """Publish `row` under `key`; True if the slots have moved, so that their address must be published anew."""
-        moved = False
+    def put(self, key: int, row: int) -> Block | None:
+        """Put `row` under `key`. If the slots move, their address must be published anew, and then what they leave,
+        which comes back, buried.
+        """
+        left = None
         place = self._places.get(key)
         h = self._hash(key)
         if place is None:
             if 2 * (self._used + 1) > self.mask + 1:
-                self._grow()
-                moved = True
+                left = self._grow()
             place = self._free_place(h)
             self._places[key] = place
             self._used += 1
         self.rows[key] = row
         write_word(self.address + 8 * place, (h >> ADDRESS_BITS) << ADDRESS_BITS | row)
-        return moved
+        return left
 
     def remove(self, key: int) -> None:
         del self.rows[key]
@@ -88,9 +85,9 @@ class Slots:
             place = (place + 1) & self.mask
         return place
 
-    def _grow(self) -> None:
+    def _grow(self) -> Block:
         """Move to slots without deleted ones, at most a third full: small ones stay in the processor's caches."""
-        self._graveyard.bury(self._block)
+        left = self.block
         capacity = _SMALLEST
         while capacity < 3 * (len(self.rows) + 1):
             capacity *= 2
@@ -100,6 +97,7 @@ class Slots:
             place = self._places[key] = self._free_place(h)
             self._view[place] = (h >> ADDRESS_BITS) << ADDRESS_BITS | row
         self._used = len(self.rows)
+        return left
 
 
 class _Published:
@@ -115,19 +113,16 @@ class _Published:
         self._waiting_since: float | None = None
         self._publish()
 
-    def change(self) -> None:
-        """There is other content."""
+    def change(self, *left: Block) -> None:
+        """There is other content, which refers to these blocks no more."""
         if not self._held:
             self._publish()
         elif self._waiting_since is None:
             self._waiting_since = time.monotonic()
-        else:
-            self.refresh()
-
-    def refresh(self) -> None:
-        """Wait no longer than `HOLD_SECONDS`."""
-        if self._waiting_since is not None and time.monotonic() - self._waiting_since > HOLD_SECONDS:
+        elif time.monotonic() - self._waiting_since > HOLD_SECONDS:
             self._publish()
+        for block in left:
+            self._graveyard.bury(block)
 
     def hold(self) -> None:
         self._held = True
@@ -150,22 +145,22 @@ class _Published:
 
 class ExactIndex:
     def __init__(self, root: int, layout: RowLayout, graveyard: Graveyard) -> None:
-        self._layout, self._graveyard = layout, graveyard
-        self._slots = Slots(layout.words, graveyard)
+        self._layout = layout
+        self._slots = Slots(layout.words)
         self._published = _Published(root, graveyard, self._content)
-        self.hold, self.release, self.refresh = self._published.hold, self._published.release, self._published.refresh
+        self.hold, self.release = self._published.hold, self._published.release
 
     def clear(self) -> None:
-        self._graveyard.bury(self._slots)
-        self._slots = Slots(self._layout.words, self._graveyard)
-        self._published.change()
+        left, self._slots = self._slots.block, Slots(self._layout.words)
+        self._published.change(left)
 
     def _content(self) -> bytes:
         return struct.pack("<2Q", self._slots.address, self._slots.mask)
 
     def put(self, key: int, mask: int, order: int, row: int) -> None:
-        if self._slots.put(key, row):
-            self._published.change()
+        left = self._slots.put(key, row)
+        if left is not None:
+            self._published.change(left)
 
     def remove(self, key: int, mask: int, order: int) -> None:
         self._slots.remove(key)
@@ -174,8 +169,8 @@ class ExactIndex:
 class _Group:
     """All entries with one mask; of those with the same key the first in order answers."""
 
-    def __init__(self, words: int, graveyard: Graveyard) -> None:
-        self.slots = Slots(words, graveyard)
+    def __init__(self, words: int) -> None:
+        self.slots = Slots(words)
         self.ranked: dict[int, list[tuple[int, int]]] = {}
         """(order, row) by key, best last."""
         self.orders: list[int] = []
@@ -189,15 +184,14 @@ class TupleIndex:
     """Tuple space search: a hash per mask, masks in the order of the best that they can give."""
 
     def __init__(self, root: int, layout: RowLayout, graveyard: Graveyard) -> None:
-        self._layout, self._graveyard = layout, graveyard
+        self._layout = layout
         self._groups: dict[int, _Group] = {}
         self._published = _Published(root, graveyard, self._content)
-        self.hold, self.release, self.refresh = self._published.hold, self._published.release, self._published.refresh
+        self.hold, self.release = self._published.hold, self._published.release
 
     def clear(self) -> None:
-        self._graveyard.bury(self._groups)
-        self._groups = {}
-        self._published.change()
+        left, self._groups = [group.slots.block for group in self._groups.values()], {}
+        self._published.change(*left)
 
     def _content(self) -> bytes:
         size = 8 * self._layout.words
@@ -212,7 +206,7 @@ class TupleIndex:
         group = self._groups.get(mask)
         before = group.best if group is not None else -1
         if group is None:
-            group = self._groups[mask] = _Group(self._layout.words, self._graveyard)
+            group = self._groups[mask] = _Group(self._layout.words)
         ranked = group.ranked.setdefault(key, [])
         at = bisect.bisect_left(ranked, (order, 0))
         if at < len(ranked) and ranked[at][0] == order:
@@ -220,8 +214,10 @@ class TupleIndex:
         else:
             ranked.insert(at, (order, row))
             bisect.insort(group.orders, order)
-        moved = group.slots.put(key, ranked[-1][1])
-        if moved or group.best != before:
+        left = group.slots.put(key, ranked[-1][1])
+        if left is not None:
+            self._published.change(left)
+        elif group.best != before:
             self._published.change()
 
     def remove(self, key: int, mask: int, order: int) -> None:
@@ -236,8 +232,7 @@ class TupleIndex:
             del group.ranked[key]
             group.slots.remove(key)
         if not group.orders:
-            self._graveyard.bury(self._groups.pop(mask))
-            self._published.change()
+            self._published.change(self._groups.pop(mask).slots.block)
         elif group.best != before:
             self._published.change()
 
@@ -248,7 +243,7 @@ class RangeIndex:
     def __init__(self, root: int, layout: RowLayout, graveyard: Graveyard) -> None:
         self._rows: list[tuple[int, int, int, int]] = []
         self._published = _Published(root, graveyard, self._content)
-        self.hold, self.release, self.refresh = self._published.hold, self._published.release, self._published.refresh
+        self.hold, self.release = self._published.hold, self._published.release
 
     def clear(self) -> None:
         self._rows = []

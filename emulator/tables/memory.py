@@ -1,21 +1,22 @@
 """Memory that native code reads while Python writes it.
 
-Nothing that a packet may be looking at is overwritten: what becomes garbage rests for `GRACE_SECONDS`, far longer
-than any packet's lookup, before it is used again. A row is written first and published by one aligned 8-byte store
-afterwards. That order reaches other cores as it is on x86-64; a machine with a weaker memory model would need a
-release store in `write_word`.
+Nothing that a packet may be looking at is overwritten: what becomes garbage rests in a `Graveyard` until no packet can
+know it any more. A row is written first and published by one aligned 8-byte store afterwards. That order reaches other
+cores as it is on x86-64; a machine with a weaker memory model would need a release store in `write_word`.
 """
 
 from __future__ import annotations
 
 import ctypes
+import threading
 import time
 from collections import deque
 from typing import Final
 
 import numpy as np
 
-GRACE_SECONDS: Final = 2.0
+GRACE_SECONDS: Final = 0.1
+"""How long garbage rests at least: far longer than a store takes to reach another core."""
 _CHUNK_ROWS: Final = 256
 
 
@@ -34,25 +35,103 @@ class Block:
         self.address: int = self.bytes.ctypes.data
 
 
+class Graveyard:
+    """Keeps what one switch's packets no longer find until none can be reading it.
+
+    Packets pass through a state one after another, and its first word counts their comings and goings: it is odd while
+    one is inside (`emulator.compiler.module`). What is buried rests for `GRACE_SECONDS`: by then every core knows that
+    it is not published any more, and whether a packet came before. Then it waits until the packet that is inside has
+    left, however long that is stopped.
+
+    While tables collect changes (`hold`), packets still go by what they published before: all that becomes garbage
+    meanwhile, of these tables or of what their rows refer to, waits for their publication and begins to rest then.
+    """
+
+    def __init__(self, memory: Block) -> None:
+        """`memory` is the state, which lives as long as anybody who may bury something that it has referred to."""
+        self._memory = memory
+        self._passing = ctypes.c_uint64.from_address(memory.address)
+        self._lock = threading.Lock()
+        """Links go down, and groups change, while a control plane writes."""
+        self._held = False
+        self._unpublished: list[tuple[list[int] | None, Block | int]] = []
+        """(free list of a row, the row), or (None, block): in use until the tables publish."""
+        self._resting: deque[tuple[float, list[int] | None, Block | int]] = deque()
+        self._leaving: list[tuple[list[int] | None, Block | int]] = []
+        """Has rested; the packet that was inside at `_passing` == `_seen` may still be reading it."""
+        self._seen = 0
+
+    def bury(self, block: Block) -> None:
+        """A block is not published any more."""
+        self._add(None, block)
+
+    def give_back(self, free: list[int], row: int) -> None:
+        """A row is not published any more; it is put on the list `free` when it may be used again."""
+        self._add(free, row)
+
+    def hold(self) -> None:
+        """From now on what is buried may still be published."""
+        with self._lock:
+            self._held = True
+
+    def release(self) -> None:
+        """All that has been buried is not published any more."""
+        with self._lock:
+            self._held = False
+            ripe = time.monotonic() + GRACE_SECONDS
+            self._resting.extend((ripe, free, item) for free, item in self._unpublished)
+            self._unpublished.clear()
+
+    def collect(self) -> None:
+        """Free what no packet can be reading."""
+        with self._lock:
+            self._collect(time.monotonic())
+
+    def _add(self, free: list[int] | None, item: Block | int) -> None:
+        with self._lock:
+            if self._held:
+                self._unpublished.append((free, item))
+                return
+            now = time.monotonic()
+            self._resting.append((now + GRACE_SECONDS, free, item))
+            self._collect(now)
+
+    def _collect(self, now: float) -> None:
+        if self._leaving and self._passing.value != self._seen:
+            self._free_leaving()
+        if not self._leaving and self._resting and self._resting[0][0] <= now:
+            while self._resting and self._resting[0][0] <= now:
+                _, free, item = self._resting.popleft()
+                self._leaving.append((free, item))
+            self._seen = self._passing.value
+            if self._seen % 2 == 0:
+                self._free_leaving()
+
+    def _free_leaving(self) -> None:
+        for free, item in self._leaving:
+            if free is not None:
+                assert isinstance(item, int)
+                free.append(item)
+        self._leaving.clear()
+
+
 class Pool:
     """Rows of one size at addresses that never move."""
 
-    def __init__(self, row_bytes: int) -> None:
+    def __init__(self, row_bytes: int, graveyard: Graveyard) -> None:
         self.row_bytes = (row_bytes + 15) // 16 * 16
+        self._graveyard = graveyard
         self._chunks: list[Block] = []
         self._free: list[int] = []
-        self._resting: deque[tuple[float, int]] = deque()
 
     def take(self) -> int:
         """Address of a free row, whose contents are undefined."""
         if not self._free:
-            now = time.monotonic()
-            while self._resting and self._resting[0][0] <= now:
-                self._free.append(self._resting.popleft()[1])
+            self._graveyard.collect()
         if not self._free:
             chunk = Block(self.row_bytes * _CHUNK_ROWS)
             self._chunks.append(chunk)
-            self._free = [chunk.address + self.row_bytes * i for i in reversed(range(_CHUNK_ROWS))]
+            self._free += [chunk.address + self.row_bytes * i for i in reversed(range(_CHUNK_ROWS))]
         return self._free.pop()
 
     def write(self, address: int, content: bytes) -> None:
@@ -60,17 +139,5 @@ class Pool:
         ctypes.memmove(address, content, len(content))
 
     def give_back(self, address: int) -> None:
-        self._resting.append((time.monotonic() + GRACE_SECONDS, address))
-
-
-class Graveyard:
-    """Keeps replaced blocks alive until no packet can be reading them."""
-
-    def __init__(self) -> None:
-        self._resting: deque[tuple[float, object]] = deque()
-
-    def bury(self, block: object) -> None:
-        now = time.monotonic()
-        while self._resting and self._resting[0][0] <= now:
-            self._resting.popleft()
-        self._resting.append((now + GRACE_SECONDS, block))
+        """A row is not published any more."""
+        self._graveyard.give_back(self._free, address)

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ..entries import InvalidEntry
+from .memory import Block
 from .rows import METER_BYTES, METER_COUNTS_AT, SINGLE_RATE, TWO_RATES
 
 _MICROSECONDS: Final = 1e6
@@ -95,12 +96,14 @@ class MeterCell:
 class MeterArray:
     """An indirect meter array."""
 
-    def __init__(self, name: str, size: int, unit: str, address: int) -> None:
+    def __init__(self, name: str, size: int, unit: str, memory: Block, offset: int) -> None:
+        """Its cells begin at `offset` of the state's memory."""
         self.name = name
         self.size = size
         self.unit = unit
         """"bytes" or "packets"."""
-        self._address = address
+        self._memory = memory
+        self._offset = offset
 
     def get(self, index: int) -> MeterRates | None:
         """None: not configured. Raises `IndexError` outside 0 … size - 1."""
@@ -129,7 +132,7 @@ class MeterArray:
     def _cell(self, index: int) -> MeterCell:
         if not 0 <= index < self.size:
             raise IndexError(f"{self.name}[{index}]: the meter has {self.size} cells")
-        return MeterCell(self._address + index * METER_BYTES)
+        return MeterCell(self._memory.address + self._offset + index * METER_BYTES)
 
 
 def meter_content(rates: MeterRates | None, where: str) -> bytes:

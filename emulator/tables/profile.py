@@ -79,8 +79,8 @@ class ActionProfile:
         self._graveyard = graveyard
         self._codes = {name: code for code, name in enumerate(schema.actions)}
         sizes = [sum(param_bytes(width) for _, width in actions[name].params) for name in schema.actions]
-        self._rows = Pool(8 + max(sizes, default=0))
-        self._cells = Pool(16)
+        self._rows = Pool(8 + max(sizes, default=0), graveyard)
+        self._cells = Pool(16, graveyard)
         self._members: dict[int, ActionCall] = {}
         self._groups: dict[int, GroupMembers] = {}
         self._member_cells: dict[int, int] = {}

@@ -63,8 +63,8 @@ class Table:
         self._root = root
         self._profile = profile
         self._const_entries = tuple(const_entries)
-        self._rows = Pool(layout.row_bytes)
-        self._notes = Pool(max(16, layout.cell_bytes))
+        self._rows = Pool(layout.row_bytes, graveyard)
+        self._notes = Pool(max(16, layout.cell_bytes), graveyard)
         self._clock = clock
         self._entries: dict[PackedKey, _Stored] = {}
         self._default_row = 0
@@ -94,10 +94,10 @@ class Table:
         return ActionCall(self.schema.default_action or "NoAction", self.schema.default_params)
 
     def _fill(self) -> None:
-        if self._default_notes:
-            self._notes.give_back(self._default_notes)
-        self._default_notes = self._make_notes()
+        old, self._default_notes = self._default_notes, self._make_notes()
         self._write_default(self._own_default)
+        if old:
+            self._notes.give_back(old)
         for entry in self._const_entries:
             self._insert(entry)
 
@@ -356,8 +356,6 @@ class Table:
         content = struct.pack("<IIQ", code, key.order, notes) + key.value.to_bytes(size, "little")
         if layout.ranges:
             content += key.mask.to_bytes(size, "little") + struct.pack(f"<{len(key.bounds)}Q", *key.bounds)
-        if self._index is not None:
-            self._index.refresh()
         row = self._rows.take()
         self._rows.write(row, content + params)
         return row, cell

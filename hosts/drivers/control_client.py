@@ -18,7 +18,7 @@ from ..errors import ControlRefused
 CHANNEL_OPTIONS: Final = (
     ("grpc.enable_http_proxy", 0),
     ("grpc.initial_reconnect_backoff_ms", 50),
-    ("grpc.min_reconnect_backoff_ms", 50),
+    ("grpc.min_reconnect_backoff_ms", 5_000),  # how long an attempt to connect may take, whatever its name says
     ("grpc.max_reconnect_backoff_ms", 500),
 )
 POLICIES: Final = {"continue": pb.CONTINUE, "wait": pb.WAIT, "abort": pb.ABORT}

@@ -16,7 +16,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import Any, Final
 
 import grpc
 
@@ -178,12 +178,31 @@ class MembershipStream:
         try:
             for message in call:
                 self._last_error = ""
-                self._hear(message, outbox)
+                try:
+                    self._hear(message, outbox)
+                except (HostError, OSError) as error:
+                    if self._plan is not None and self.endpoint is None:  # the others would wait for its lease
+                        self._give_up(call, outbox, (isinstance(error, OSError) and error.strerror) or str(error))
+                    raise
                 if self.over:
                     break
         finally:
             outbox.put(None)
             call.cancel()
+
+    def _give_up(self, call: Any, outbox: queue.SimpleQueue[pb.FromHost | None], reason: str) -> None:
+        """Say that the plan cannot be followed, and let the controller hear it: it ends the stream when it has."""
+        outbox.put(pb.FromHost(leave=pb.Leave(reason=reason)))
+        outbox.put(None)
+        limit = threading.Timer(_CLOSE_S, call.cancel)
+        limit.start()
+        try:
+            for _ in call:
+                pass
+        except grpc.RpcError:
+            pass  # cancelled, or gone: the lease tells it then
+        finally:
+            limit.cancel()
 
     def _requests(self, outbox: queue.SimpleQueue[pb.FromHost | None]) -> Iterator[pb.FromHost]:
         """What was put into the outbox, with heartbeats between, until None."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 import io
 import os
 import queue
+import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from ipaddress import IPv4Address
 from typing import Any, Final
@@ -24,6 +26,7 @@ from weir.hosts import (
     ControlClient,
     ControlRefused,
     EndpointClosed,
+    HostError,
     InvalidPlan,
     JoinRefused,
     JoinTimeout,
@@ -119,6 +122,38 @@ def service() -> Iterator[StandIn]:
 def server() -> Iterator[UdpEndpoint]:
     with UdpEndpoint(ParameterServerCore(SERVER_PLAN), SERVER, PORT) as endpoint:
         yield endpoint
+
+
+@contextmanager
+def slow_link(address: str, delay_s: float) -> Iterator[str]:
+    """Another address of a TCP server, whose bytes take so long in either direction."""
+    host, port = address.split(":")
+    listener = socket.create_server(("127.0.0.1", 0))
+    sockets = [listener]
+
+    def carry(source: socket.socket, target: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(1 << 16):
+                time.sleep(delay_s)
+                target.sendall(data)
+
+    def serve_all() -> None:
+        with suppress(OSError):
+            while True:
+                near, _ = listener.accept()
+                far = socket.create_connection((host, int(port)))
+                sockets.extend([near, far])
+                for pair in ((near, far), (far, near)):
+                    threading.Thread(target=carry, args=pair, daemon=True).start()
+
+    threading.Thread(target=serve_all, daemon=True).start()
+    try:
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        for each in sockets:
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
 
 
 def in_background(work: Callable[[], Any]) -> Future[Any]:
@@ -262,10 +297,10 @@ def test_a_sum_that_does_not_come_says_what_it_waits_for(service: StandIn) -> No
         outcome.result(ANSWER_S)
 
 
-def stream(service: StandIn) -> MembershipStream:
+def seat(address: str) -> MembershipStream:
     """Of a server that was not told its plan yet."""
     return MembershipStream(
-        service.address,
+        address,
         7,
         "secret",
         lambda plan, address: UdpEndpoint(ParameterServerCore(SERVER_PLAN), address, PORT),
@@ -279,7 +314,7 @@ def until(stream: MembershipStream, words: str) -> None:
 
 
 def test_joining_says_what_it_waits_for(service: StandIn) -> None:
-    with closing(stream(service)) as joining:
+    with closing(seat(service.address)) as joining:
         service.stand().tell(JOINED, pb.ToHost(waiting=pb.Waiting(reason="waits for h2 (rank 1) to join")))
         until(joining, "waits for h2")
         with pytest.raises(JoinTimeout, match=r"job 7: no plan after 0 s: waits for h2 \(rank 1\) to join"):
@@ -324,7 +359,7 @@ def test_a_spare_server_lives_and_waits_for_its_turn(service: StandIn) -> None:
 
 
 def test_a_spare_server_has_all_the_time_to_begin(service: StandIn) -> None:
-    with closing(stream(service)) as spare:
+    with closing(seat(service.address)) as spare:
         stand = service.stand()
         stand.tell(SPARE_JOINED)
         stand.hear("heartbeat")  # it knows that it is one
@@ -386,3 +421,25 @@ def test_a_server_that_nobody_starts_is_refused() -> None:
     world = Membership("127.0.0.1:1", 7, "secret")
     with pytest.raises(InvalidPlan, match="groups: server 'h4' and start_server None; give both, or neither"):
         ControlGroups("127.0.0.1:1", world, ["h1"], server="h4")
+
+
+def test_a_controller_behind_a_slow_link_is_reached(service: StandIn) -> None:
+    """Setting up a connection takes several of its round trips; the stand-in's answer is that it lists no jobs."""
+    with (
+        slow_link(service.address, 0.15) as address,
+        ControlClient(address) as client,
+        pytest.raises(ControlRefused, match="Method not found"),
+    ):
+        client.jobs()
+
+
+def test_a_worker_that_cannot_listen_says_so_at_once(service: StandIn) -> None:
+    with closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as taken:
+        taken.bind((str(IPv4Address(WORKER)), PORT))
+        worker = in_background(lambda: Membership(service.address, 7, "secret", **HERE).__enter__())
+        stand = service.stand()
+        stand.hear("join")
+        stand.tell(JOINED, to_host(PLAN))
+        assert stand.hear("leave").reason == f"cannot bind 127.0.11.1:{PORT}: Address already in use"
+        with pytest.raises(HostError, match=rf"job 7: .*cannot bind 127\.0\.11\.1:{PORT}: Address already in use"):
+            worker.result(ANSWER_S)

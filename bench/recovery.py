@@ -141,7 +141,7 @@ async def _run(first_port: int) -> tuple[float, float]:
         await _until(lambda: all(len(rank.sums) >= _STEPS for rank in ranks), "the first sums")
 
         worker = await _recovery(controller, job, ranks[:-1], ranks[-1].process.pid)
-        root = controller.jobs[job].placement.root
+        root = controller.jobs[job].plan.placement.root
         switch = await _recovery(controller, job, ranks[:-1], network.pids[root])
         await asyncio.to_thread(client.end, job)
         return worker, switch
@@ -149,7 +149,7 @@ async def _run(first_port: int) -> tuple[float, float]:
 
 async def _recovery(controller: Controller, job: int, survivors: Sequence[_Rank], pid: int) -> float:
     """Kill a process; seconds until all survivors have their next sum."""
-    generation = controller.jobs[job].generation
+    generation = controller.jobs[job].plan.generation
     killed_ns = time.monotonic_ns()
     os.kill(pid, signal.SIGKILL)
     await _until(lambda: all(rank.first_after(generation) for rank in survivors), "the survivors' next sum")

@@ -25,6 +25,19 @@ class WriteRefused(ControllerError):
     """A switch refused updates: each is named with its table and entry."""
 
 
+class NoSuchJob(ControllerError, KeyError):
+    """No job that runs has this number."""
+
+    def __init__(self, job: int, running: tuple[int, ...]) -> None:
+        super().__init__(job, running)
+        self.job = job
+        self.running = running
+        """The numbers of the jobs that run."""
+
+    def __str__(self) -> str:
+        return f"no job {self.job}; running are {', '.join(map(str, self.running)) or 'none'}"
+
+
 class PlanError(ControllerError):
     """A job, placement or fabric that cannot be turned into table entries."""
 

@@ -72,6 +72,10 @@ class RunningJob:
         self.ranks = {worker: rank for rank, worker in enumerate(self.spec.workers)}
 
     @property
+    def number(self) -> int:
+        return self.plan.spec.job
+
+    @property
     def spec(self) -> JobSpec:
         return self.plan.spec
 

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from ..errors import ControllerError
+from ..errors import ControllerError, NotPrimary
 from ..leases import Leases
 from .entries import SwitchState
 from .reconcile import Diff, reconcile
@@ -108,6 +108,37 @@ class Switches:
     def out_of_reach(self) -> frozenset[str]:
         """Those whose session is broken."""
         return frozenset(name for name, session in self.sessions.items() if not session.is_up)
+
+    @property
+    def answering(self) -> list[str]:
+        """Those that cannot be waited for: where there are leases, the ones whose session stands, else all."""
+        return [name for name, session in self.sessions.items() if session.is_up or self._leases.lease_ns is None]
+
+    @property
+    def packet_outs_sent(self) -> Mapping[str, int]:
+        """How many packets each switch has been sent, since its session began."""
+        return {name: session.packet_outs_sent for name, session in self.sessions.items()}
+
+    @property
+    def packet_ins_received(self) -> Mapping[str, int]:
+        """How many packets have come from each switch, since its session began."""
+        return {name: session.packet_ins_received for name, session in self.sessions.items()}
+
+    async def drain(self, packet_ins: Mapping[str, int], timeout_s: float = 5.0) -> None:
+        """Wait until so many packet-ins have arrived from each of these switches, since its session began. Raises
+        ControllerError if they do not.
+        """
+        await asyncio.gather(*(self.sessions[name].drain(count, timeout_s) for name, count in packet_ins.items()))
+
+    def check_primary(self) -> None:
+        """Raises NotPrimary once another controller has taken over a switch: what that one has done since, this one
+        does not know, so it must not act by what it remembers.
+        """
+        if deposed := [name for name, session in self.sessions.items() if session.deposed]:
+            raise NotPrimary(
+                f"another controller has taken over {', '.join(deposed)} with a higher election id; "
+                "this one leaves the fabric alone. Start it anew, from the journal, to have it take over again"
+            )
 
     def trouble(self, names: Iterable[str]) -> str:
         """Why some of these do not hold what they should; empty when all do."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
@@ -139,6 +139,17 @@ class JobPlan:
     """The same, but each stream counted on every link that it may take."""
     round_trip_ns: int
     """From the slowest worker to the root and back, in empty queues."""
+
+    def host_plans(self, first_round: int = 0) -> dict[str, WorkerPlan | ServerPlan]:
+        """What each host is told, the server first: the root's part, or without children a mere holder's of the rounds
+        that it has completed. `first_round` is where a server begins that takes over in mid-job.
+        """
+        plans: dict[str, WorkerPlan | ServerPlan] = {}
+        if (host := self.spec.server) is not None:
+            holder = ServerPlan(self.spec.job, self.generation, self.spec.slots, (), len(self.spec.workers))
+            plans[host] = replace(self.server or holder, first_round=first_round)
+        plans.update(self.workers)
+        return plans
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ class _Reading(Collector):
 
     def _links(self) -> Iterable[Metric]:
         controller = self._controller
-        snapshot = controller.telemetry.snapshot(self._now_ns)
+        snapshot = controller.prober.telemetry.snapshot(self._now_ns)
         names = ("link",)
         load = GaugeMetricFamily("weir_link_load_ratio", "Traffic as a share of the link's rate", labels=names)
         rate = GaugeMetricFamily("weir_link_bits_per_second", "Traffic on the link", labels=names)
@@ -58,9 +58,9 @@ class _Reading(Collector):
             stale.add_metric(label, float(link in snapshot.stale))
         yield from (load, rate, queue, latency, loss, age, stale)
         down = GaugeMetricFamily("weir_links_down", "Directed links between switches that let no probe through")
-        down.add_metric([], len(controller.links_down))
+        down.add_metric([], len(controller.prober.link_watch.down))
         rejected = CounterMetricFamily("weir_packet_ins_rejected", "Packet-ins that were no probe of ours")
-        rejected.add_metric([], controller.telemetry.rejected)
+        rejected.add_metric([], controller.prober.telemetry.rejected)
         yield from (down, rejected)
 
     def _switches(self) -> Iterable[Metric]:
@@ -71,10 +71,10 @@ class _Reading(Collector):
         opened = CounterMetricFamily("weir_switch_session_openings", "Sessions begun with it", labels=names)
         outs = CounterMetricFamily("weir_switch_packet_outs", "Packets sent to it", labels=names)
         ins = CounterMetricFamily("weir_switch_packet_ins", "Packets received from it", labels=names)
-        free_slots = controller.memory.free_slots
-        for name, session in controller.sessions.items():
+        free_slots = controller.planner.memory.free_slots
+        for name, session in controller.switches.sessions.items():
             up.add_metric([name], float(session.is_primary))
-            lost.add_metric([name], float(name in controller.lost_switches))
+            lost.add_metric([name], float(name in controller.switches.lost))
             free.add_metric([name], free_slots[name])
             opened.add_metric([name], session.openings)
             outs.add_metric([name], session.packet_outs_sent)
@@ -83,16 +83,16 @@ class _Reading(Collector):
 
     def _jobs(self) -> Iterable[Metric]:
         controller, names = self._controller, ("job",)
-        states = controller.states
+        jobs = controller.jobs
         running = GaugeMetricFamily("weir_jobs", "Jobs that run")
-        running.add_metric([], len(states))
+        running.add_metric([], len(jobs))
         generation = GaugeMetricFamily("weir_job_generation", "1 to 255, then 1 again", labels=names)
         workers = GaugeMetricFamily("weir_job_workers", "Workers that take part", labels=names)
         rounds = GaugeMetricFamily("weir_job_rounds_per_second", "Of the slowest worker", labels=names)
         moving = GaugeMetricFamily("weir_job_moving", "1: on its way to another generation", labels=names)
         silent = GaugeMetricFamily("weir_job_silent_workers", "Workers that the job waits for", labels=names)
         streams = GaugeMetricFamily("weir_job_link_streams", "Streams on all links, up and down", labels=names)
-        for number, job in states.items():
+        for number, job in jobs.items():
             label = [str(number)]
             generation.add_metric(label, job.plan.generation)
             workers.add_metric(label, len(job.active))
@@ -101,7 +101,7 @@ class _Reading(Collector):
             silent.add_metric(label, len(job.silent))
             streams.add_metric(label, sum(job.plan.streams.values()))
         yield from (running, generation, workers, rounds, moving, silent, streams)
-        counts = controller.counts
+        counts = jobs.counts
         for name, what, count in (
             ("admitted", "Jobs admitted", counts.admitted),
             ("aborted", "Jobs aborted", counts.aborted),
@@ -112,7 +112,7 @@ class _Reading(Collector):
             family.add_metric([], count)
             yield family
         leases = GaugeMetricFamily("weir_leases", "Leases of hosts in force")
-        leases.add_metric([], counts.leases)
+        leases.add_metric([], len(jobs.leases))
         yield leases
 
 

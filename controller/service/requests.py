@@ -8,7 +8,6 @@ from ...topologies.model import Topology
 from ...wire import control_pb2 as pb
 from ...wire.control_messages import to_host
 from ..errors import PlanError
-from ..jobs.registry import server_plan
 from ..planning.plan import FailurePolicy, JobPlan, JobSpec
 from .seats import JobSeats
 
@@ -81,7 +80,4 @@ def job_state(plan: JobPlan, seats: JobSeats, waiting_for: str, now_ns: int) -> 
 
 def first_messages(plan: JobPlan) -> dict[str, pb.ToHost]:
     """What a job's hosts are told at its start, by host."""
-    plans = {host: to_host(worker) for host, worker in plan.workers.items()}
-    if plan.spec.server is not None:
-        plans[plan.spec.server] = to_host(server_plan(plan))
-    return plans
+    return {host: to_host(part) for host, part in plan.host_plans().items()}

@@ -97,9 +97,9 @@ class ControlService:
         self._tls = tls
         self._runner = Runner(controller, self._tell, clock=clock)
         self._jobs: dict[int, JobSeats] = {}
-        for job, plan in controller.jobs.items():
-            if kept := controller.kept(job):
-                self._jobs[job] = JobSeats.from_json(job, kept, first_messages(plan))
+        for job, running in controller.jobs.items():
+            if running.kept:
+                self._jobs[job] = JobSeats.from_json(job, running.kept, first_messages(running.plan))
             else:  # whoever registered it was never told its tokens
                 self._runner.post(partial(controller.finish, job))
         self._ends: OrderedDict[int, pb.ToHost] = OrderedDict()
@@ -180,17 +180,18 @@ class ControlService:
         seats = JobSeats.assign(spec)
         seats.plans = {message.host: to_host(message.content) for message in plans}
         try:
-            self._controller.keep(spec.job, seats.as_json())
+            self._controller.jobs.keep(spec.job, seats.as_json())
         except ControllerError:
             await self._controller.finish(spec.job, now_ns)
             raise
         self._jobs[spec.job] = seats
         self._ends.pop(spec.job, None)
-        return registration(self._controller.states[spec.job].plan, seats, self._controller.note(spec.job))
+        running = self._controller.jobs[spec.job]
+        return registration(running.plan, seats, running.note)
 
     def _new_number(self) -> int:
         """One that no job has had for long, by all odds: the switches' slots still hold the rounds of the last ones."""
-        while (number := 1 + secrets.randbelow(0xFFFF)) in self._controller.states or number in self._ends:
+        while (number := 1 + secrets.randbelow(0xFFFF)) in self._controller.jobs or number in self._ends:
             pass
         return number
 
@@ -202,7 +203,7 @@ class ControlService:
         self._sweep()
         return pb.JobList(
             jobs=[
-                job_state(self._controller.states[number].plan, seats, self._waits_for(number, now_ns), now_ns)
+                job_state(self._controller.jobs[number].plan, seats, self._waits_for(number, now_ns), now_ns)
                 for number, seats in self._jobs.items()
             ]
         )
@@ -211,7 +212,7 @@ class ControlService:
         seats = self._jobs[number]
         if awaited := seats.awaited:
             return f"waits for {list_seats(awaited)} to join"
-        return self._controller.waiting_for(number, now_ns)
+        return self._controller.jobs.waiting_for(number, now_ns)
 
     async def end_job(self, request: pb.EndJobRequest, context: Context) -> pb.EndJobReply:
         """NOT_FOUND where no job has this number."""
@@ -225,7 +226,7 @@ class ControlService:
         """Take a job from the switches and tell its hosts."""
         if job in self._jobs:
             self._over(job, pb.ToHost(ended=pb.Ended(job=job, reason=reason)))
-        if job in self._controller.states:
+        if job in self._controller.jobs:
             await self._controller.finish(job, now_ns)
 
     def _over(self, job: int, last: pb.ToHost) -> None:
@@ -290,7 +291,7 @@ class ControlService:
         if seat.stream is not None:
             seat.stream.end((grpc.StatusCode.ABORTED, f"job {seats.job}: {seat} attends by another stream now"))
         seat.stream = stream = HostStream()
-        lease_ns = self._controller.options.lease_ns
+        lease_ns = self._controller.jobs.leases.lease_ns
         joined = pb.Joined(
             host=seat.host,
             address=int(self._controller.topology.host(seat.host).address),
@@ -312,8 +313,8 @@ class ControlService:
     def _start(self, seats: JobSeats) -> None:
         """All are there: give them their plans. Their leases begin, for some may die before they say a word."""
         plans, seats.plans = seats.plans, {}
-        self._post(seats.job, lambda _: self._controller.keep(seats.job, seats.as_json()))
-        job, beat = seats.job, self._controller.heartbeat
+        self._post(seats.job, lambda _: self._controller.jobs.keep(seats.job, seats.as_json()))
+        job, beat = seats.job, self._controller.members.heartbeat
         for host, plan in plans.items():
             seats.seats[host].tell(plan)
             self._post(job, lambda now_ns, host=host: beat(job, host, 0, now_ns, waiting=False))  # type: ignore[misc]
@@ -321,7 +322,7 @@ class ControlService:
     def _seat_anew(self, seats: JobSeats, seat: Seat) -> None:
         """A host without a plan joins a job that runs: it has missed the plan of the start, or lost what it knew."""
         assert seat.stream is not None
-        plan = self._controller.states[seats.job].plan
+        plan = self._controller.jobs[seats.job].plan
         own = plan.server if seat.host == plan.spec.server else plan.workers.get(seat.host)
         if own is not None and not seat.ran:
             seat.stream.put(to_host(own))
@@ -343,7 +344,7 @@ class ControlService:
             stream.end((grpc.StatusCode.INVALID_ARGUMENT, f"job {seats.job}: {seat}: {error}"))
         else:
             if seat.stream is stream and seat.left:
-                self._post(seats.job, lambda now_ns: self._controller.leave(seats.job, seat.host, now_ns))
+                self._post(seats.job, lambda _: self._controller.members.leave(seats.job, seat.host))
             stream.end()
 
     def _hear(self, seats: JobSeats, seat: Seat, message: pb.FromHost) -> None:
@@ -354,13 +355,13 @@ class ControlService:
                 rounds, waiting = message.heartbeat.rounds, message.heartbeat.waiting
                 seat.rounds, seat.heard_ns = rounds, self._runner.now_ns()
                 seat.ran |= not seat.spare
-                self._post(job, lambda now_ns: controller.heartbeat(job, host, rounds, now_ns, waiting=waiting))
+                self._post(job, lambda now_ns: controller.members.heartbeat(job, host, rounds, now_ns, waiting=waiting))
             case "held":
                 held = read_held(message.held)
-                self._post(job, lambda _: controller.held(job, host, held))
+                self._post(job, lambda _: controller.moves.held(job, host, held))
             case "resumed":
                 generation, seat.ran = message.resumed.generation, True
-                self._post(job, lambda _: controller.resumed(job, host, generation))
+                self._post(job, lambda _: controller.moves.resumed(job, host, generation))
             case "leave":
                 self._leave(seats, seat, message.leave.reason)
             case other:
@@ -374,18 +375,18 @@ class ControlService:
                 seat.stream.end()
             return
         seat.left = True
-        running = self._controller.states.get(seats.job)
+        running = self._controller.jobs.get(seats.job)
         if running is not None and all(seats.seats[host].left for host in running.plan.workers):
             self._post(seats.job, lambda now_ns: self._end(seats.job, "all workers have left", now_ns))
 
     def _fail(self, seats: JobSeats, seat: Seat, why: str) -> None:
         """Whoever had a plan is lost to the job at once; a plan that nobody had is kept for who comes next."""
         if seat.ran:
-            self._post(seats.job, lambda now_ns: self._controller.fail(seats.job, seat.host, why, now_ns))
+            self._post(seats.job, lambda now_ns: self._controller.members.fail(seats.job, seat.host, why, now_ns))
 
     def _post(self, job: int, action: Callable[[int], object]) -> None:
         """Of a job that may have ended before its turn comes."""
-        self._runner.post(lambda now_ns: action(now_ns) if job in self._controller.states else None)
+        self._runner.post(lambda now_ns: action(now_ns) if job in self._controller.jobs else None)
 
     def _tell(self, message: Message) -> None:
         """From the controller to a host."""
@@ -417,8 +418,8 @@ class ControlService:
 
     def _sweep(self) -> None:
         """Let go of the jobs that the controller has ended by itself."""
-        for job in [job for job in self._jobs if job not in self._controller.states]:
-            if (reason := self._controller.aborted.get(job)) is not None:
+        for job in [job for job in self._jobs if job not in self._controller.jobs]:
+            if (reason := self._controller.jobs.aborted.get(job)) is not None:
                 self._over(job, to_host(Abort(job, reason)))
             else:
                 self._over(job, pb.ToHost(ended=pb.Ended(job=job, reason="no worker is left")))

@@ -105,8 +105,8 @@ async def run_in_mininet(
                 steps = min(state.rounds // sum(gradient_rounds(config, state.job - first_job)) for state in states)
                 advance(steps)
                 other.at_step(steps)
-            for number, plan in controller.jobs.items():
-                placement, generation = plan.placement, max(generation, plan.generation)
+            for number, job in controller.jobs.items():
+                placement, generation = job.plan.placement, max(generation, job.plan.generation)
                 trees[number - first_job] = {**placement.aggregators, **placement.parents}
         by_rank = await reports
         drops = {reason: count - drops_before[reason] for reason, count in (await _switch_drops(sessions)).items()}

@@ -196,7 +196,7 @@ class Cluster:
             )
             for message in await self._controller.admit(spec, self._fabric.now_ns):
                 self._start_host(number, message)
-            self._generations[number] = self._controller.jobs[number].generation
+            self._generations[number] = self._controller.jobs[number].plan.generation
         for name in job.workers:
             shards = [worker for worker in self._workers if worker.name == name]
             self._drivers.append(ShardedDriver(shards))
@@ -305,7 +305,7 @@ class Cluster:
             heapq.heappop(self._due)[2]()
         if self._controller.deadline_ns > now_ns:
             return
-        await self._controller.drain(
+        await self._controller.switches.drain(
             {name: self._rpc.packet_ins(switch.device_id) for name, switch in self._switches.items()}
         )
         self._report_progress(now_ns)
@@ -322,12 +322,14 @@ class Cluster:
         self._progress_ns = now_ns
         for worker in self._workers:
             core = worker.core
-            self._controller.heartbeat(core.plan.job, worker.name, core.rounds_complete, now_ns, waiting=not core.idle)
+            self._controller.members.heartbeat(
+                core.plan.job, worker.name, core.rounds_complete, now_ns, waiting=not core.idle
+            )
 
     async def _packet_outs_arrived(self) -> None:
         """Packet-outs are not acknowledged: wait until the switches have them all, or time would go on without them."""
         async with asyncio.timeout(_CONTROL_TIMEOUT_S):
-            for name, sent in self._controller.packet_outs_sent.items():
+            for name, sent in self._controller.switches.packet_outs_sent.items():
                 while self._rpc.packet_outs(self._switches[name].device_id) < sent:
                     await asyncio.sleep(_LOOK_S)
 
@@ -341,18 +343,17 @@ class Cluster:
         match message.content:
             case Pause(job) as pause:
                 if (held := self._agents[job, host].pause(pause)) is not None:
-                    self._after_latency(lambda: self._controller.held(job, host, held))
+                    self._after_latency(lambda: self._controller.moves.held(job, host, held))
             case Resume(plan) as resume:
                 self._agents[plan.job, host].resume(resume)
-                self._after_latency(lambda: self._controller.resumed(plan.job, host, plan.generation))
+                self._after_latency(lambda: self._controller.moves.resumed(plan.job, host, plan.generation))
             case other:
                 raise ExperimentError(f"{host}: a running job is not told {type(other).__name__}")
 
     def _note_placements(self) -> None:
         """JobRecord where the shards are summed, when that has changed."""
-        plans = self._controller.jobs
         for shard, job in enumerate(self._generations):
-            plan = plans[job]
+            plan = self._controller.jobs[job].plan
             if plan.generation != self._generations[job]:
                 self._generations[job] = plan.generation
                 root = {plan.placement.root} - {plan.spec.server}
@@ -378,7 +379,7 @@ class Cluster:
     @property
     def trees(self) -> list[dict[str, str]]:
         """By shard: every worker and summing switch → the node that it sends to."""
-        placements = [self._controller.jobs[job].placement for job in self._jobs]
+        placements = [self._controller.jobs[job].plan.placement for job in self._jobs]
         return [{**placement.aggregators, **placement.parents} for placement in placements]
 
     @property

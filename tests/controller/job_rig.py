@@ -139,7 +139,7 @@ class Rig:
 
     async def stop_controller(self) -> None:
         """As if it died: nothing is said to anyone."""
-        for session in self.controller.sessions.values():
+        for session in self.controller.switches.sessions.values():
             await session.__aexit__(None, None, None)
         if self._journal is not None:
             self._journal.close()
@@ -179,15 +179,15 @@ class Rig:
 
     async def _tick(self) -> None:
         now_ns = self.fabric.now_ns
-        up = {name: session for name, session in self.controller.sessions.items() if session.is_up}
+        up = {name: session for name, session in self.controller.switches.sessions.items() if session.is_up}
         due = {name: self._seen[name][0] + self._counts(name)[0] for name in up}
-        await self.controller.drain(due)
+        await self.controller.switches.drain(due)
         for job in self.jobs.values():
             if job.number in self.controller.jobs:
                 self._beat(job, now_ns)
         messages = await self.controller.tick(now_ns)
         for name in up:
-            while self._seen[name][1] + self._counts(name)[1] < self.controller.packet_outs_sent[name]:
+            while self._seen[name][1] + self._counts(name)[1] < self.controller.switches.packet_outs_sent[name]:
                 await asyncio.sleep(0.0005)
         for message in messages:
             self.told.append((now_ns, message))
@@ -200,7 +200,7 @@ class Rig:
                 continue
             core = agent.core
             rounds, waiting = (core.rounds_complete, not core.idle) if isinstance(core, WorkerCore) else (0, False)
-            self.controller.heartbeat(job.number, name, rounds, now_ns, waiting=waiting)
+            self.controller.members.heartbeat(job.number, name, rounds, now_ns, waiting=waiting)
 
     def _counts(self, name: str) -> tuple[int, int]:
         device = self.switches[name].device_id
@@ -218,13 +218,13 @@ class Rig:
                 if agent is None:
                     server = ParameterServerCore(plan)
                     job.agents[host.name] = HostAgent(self.fabric, self.topology, host, server)
-                self.controller.resumed(number, host.name, plan.generation)
+                self.controller.moves.resumed(number, host.name, plan.generation)
             case Pause() as pause if agent is not None:
                 if (held := agent.pause(pause)) is not None:
-                    self.controller.held(number, host.name, held)
+                    self.controller.moves.held(number, host.name, held)
             case Resume() as resume if agent is not None:
                 agent.resume(resume)
-                self.controller.resumed(number, host.name, resume.plan.generation)
+                self.controller.moves.resumed(number, host.name, resume.plan.generation)
             case Abort(_, reason):
                 self.aborted[host.name] = reason
 
@@ -238,7 +238,7 @@ class Rig:
 
     async def restart_switch(self, name: str) -> None:
         """It comes back as it was delivered: no tables, no registers."""
-        if self.controller.sessions[name].is_up:
+        if self.controller.switches.sessions[name].is_up:
             await self._break_session(name)
         self.switches[name].load(FABRIC_JSON.read_bytes())
         for port in self.topology.neighbours(name):
@@ -251,7 +251,7 @@ class Rig:
         await self._open_session(name, self.rpc[name])
 
     async def _open_session(self, name: str, rpc: P4RuntimeServer) -> None:
-        session = self.controller.sessions[name]
+        session = self.controller.switches.sessions[name]
         before, ins, outs = session.openings, session.packet_ins_received, session.packet_outs_sent
         self.rpc[name] = rpc
         self.dead.discard(name)
@@ -266,7 +266,7 @@ class Rig:
         self.dead.add(name)
         await asyncio.to_thread(self.rpc[name].stop)
         async with asyncio.timeout(60):
-            while self.controller.sessions[name].is_up:
+            while self.controller.switches.sessions[name].is_up:
                 await asyncio.sleep(0.005)
 
 

@@ -50,7 +50,7 @@ class Rig:
         self.strategy = strategy
 
     async def lines(self, switch: str, table: str) -> set[str]:
-        state = await self.controller.sessions[switch].read()
+        state = await self.controller.switches.sessions[switch].read()
         return {line for line in state.lines() if line.startswith(table)}
 
 
@@ -82,15 +82,15 @@ def plans(messages: list[Message]) -> dict[str, WorkerPlan]:
 
 async def test_a_job_comes_and_goes_and_leaves_no_trace(rig: Rig) -> None:
     controller = rig.controller
-    before = {name: (await s.read()).lines() for name, s in controller.sessions.items()}
+    before = {name: (await s.read()).lines() for name, s in controller.switches.sessions.items()}
     messages = await controller.admit(JobSpec(4, ("h1", "h3")), 0)
     assert {name: plan.aggregator for name, plan in plans(messages).items()} == {"h1": 0x0AFF0003, "h3": 0x0AFF0003}
     assert len(await rig.lines("s3", "members")) == 2
     assert await controller.verify() == {}
     await controller.finish(4)
-    after = {name: (await s.read()).lines() for name, s in controller.sessions.items()}
+    after = {name: (await s.read()).lines() for name, s in controller.switches.sessions.items()}
     assert after == before
-    assert controller.memory.jobs_that_fit(64)["s3"] == 2
+    assert controller.planner.memory.jobs_that_fit(64)["s3"] == 2
     with pytest.raises(ControllerError, match="no job 4; running are none"):
         await controller.finish(4)
 
@@ -101,39 +101,39 @@ async def test_a_job_that_does_not_fit_gets_less_and_is_told_what_and_why(rig: R
     await controller.admit(JobSpec(2, ("h1", "h2"), slots=32, window=16), 0)
     first = plans(await controller.admit(JobSpec(3, ("h1", "h3")), 0))
     assert [(p.slots, p.window, p.aggregator) for p in first.values()] == [(32, 16, 0x0AFF0003)] * 2
-    assert controller.note(3) == (
+    assert controller.jobs[3].note == (
         "32 slots and a window of 16 instead of 64 and 32: job 3: s3 have no 64 slots free in one piece"
     )
     alone = plans(await controller.admit(JobSpec(4, ("h1", "h2"), server="h4"), 0))
     assert [(p.slots, p.aggregator) for p in alone.values()] == [(64, 0x0A000202)] * 2
-    assert controller.note(4).startswith("summed at its server h4 alone: job 4: s3 have no 64 slots")
+    assert controller.jobs[4].note.startswith("summed at its server h4 alone: job 4: s3 have no 64 slots")
     elsewhere = plans(await controller.admit(JobSpec(5, ("h1", "h2")), 0))
     assert {p.aggregator for p in elsewhere.values()} == {0x0AFF0001}  # no server: whichever switch has room
-    assert controller.note(5).startswith("summed with s1 as root: ")
-    assert controller.note(1) == ""
+    assert controller.jobs[5].note.startswith("summed with s1 as root: ")
+    assert controller.jobs[1].note == ""
     assert await controller.verify() == {}
     for job in (6, 7, 8, 9, 10, 11):
         with suppress(PlanError, PlacementError):
             await controller.admit(JobSpec(job, ("h1", "h2"), slots=128, window=8), 0)
-    before = {name: (await s.read()).lines() for name, s in controller.sessions.items()}
+    before = {name: (await s.read()).lines() for name, s in controller.switches.sessions.items()}
     with pytest.raises(PlacementError, match="job 12: s3 have no 128 slots free"):
         await controller.admit(JobSpec(12, ("h1", "h2"), slots=128, window=8), 0)
-    assert {name: (await s.read()).lines() for name, s in controller.sessions.items()} == before
+    assert {name: (await s.read()).lines() for name, s in controller.switches.sessions.items()} == before
     for job in list(controller.jobs):
         await controller.finish(job)
-    assert controller.memory.jobs_that_fit(128) == dict.fromkeys(("s1", "s2", "s3", "s4"), 1)
+    assert controller.planner.memory.jobs_that_fit(128) == dict.fromkeys(("s1", "s2", "s3", "s4"), 1)
 
 
 async def test_a_job_that_a_switch_refuses_leaves_everything_as_it_was(rig: Rig) -> None:
     controller = rig.controller
     await controller.admit(JobSpec(1, ("h1", "h2")), 0)
-    before = {name: (await s.read()).lines() for name, s in controller.sessions.items()}
+    before = {name: (await s.read()).lines() for name, s in controller.switches.sessions.items()}
     rig.fakes["s3"].refuse = lambda update: update.type == p4r.Update.INSERT
     with pytest.raises(WriteRefused, match="s3: "):
         await controller.admit(JobSpec(3, ("h1", "h2")), 0)
-    assert {name: (await s.read()).lines() for name, s in controller.sessions.items()} == before
+    assert {name: (await s.read()).lines() for name, s in controller.switches.sessions.items()} == before
     assert set(controller.jobs) == {1}
-    assert controller.memory.jobs_that_fit(64)["s3"] == 1
+    assert controller.planner.memory.jobs_that_fit(64)["s3"] == 1
     rig.fakes["s3"].refuse = lambda update: True
     with pytest.raises(WriteRefused, match="s3: "):
         await controller.admit(JobSpec(3, ("h3", "h2")), 0)
@@ -146,48 +146,48 @@ async def test_a_move_pauses_writes_the_next_generation_and_resumes(rig: Rig) ->
     controller = rig.controller
     await controller.admit(JobSpec(4, ("h1", "h3")), 0)
     rig.strategy.switch = "s4"
-    controller.move(4, 0, rig.strategy.at(("h1", "h3")))
+    controller.moves.begin(4, 0, rig.strategy.at(("h1", "h3")))
     assert await controller.tick(0) == [Message("h1", Pause(4, 1)), Message("h3", Pause(4, 1))]
-    controller.held(4, "h1", Held(1, 7))
+    controller.moves.held(4, "h1", Held(1, 7))
     assert await controller.tick(MS) == []
     assert [m.host for m in await controller.tick(20 * MS)] == ["h3"]
     assert await rig.lines("s4", "members") == set()  # the old plan stands until all have paused
-    controller.held(4, "h3", Held(1, 5, frozenset({6})))
+    controller.moves.held(4, "h3", Held(1, 5, frozenset({6})))
     assert controller.deadline_ns == 0
     resumes = {m.host: m.content for m in await controller.tick(21 * MS)}
     assert all(isinstance(r, Resume) for r in resumes.values())
     assert isinstance(resumes["h3"], Resume)
     assert [(f.round, f.holder) for f in resumes["h3"].final] == [(5, 0x0A000101)]
-    assert resumes["h3"].plan == controller.jobs[4].workers["h3"]
+    assert resumes["h3"].plan == controller.jobs[4].plan.workers["h3"]
     assert resumes["h3"].plan.generation == 2
     assert await rig.lines("s3", "jobs") == set()
     assert await rig.lines("s4", "jobs") == {
         "jobs generation=2 job=4 -> switch_root(children=0x3, group=4, slot_base=0, slots=64)"
     }
-    assert controller.memory.jobs_that_fit(64) == {"s1": 2, "s2": 2, "s3": 2, "s4": 1}
-    controller.resumed(4, "h1", 2)
-    controller.resumed(4, "h3", 2)
+    assert controller.planner.memory.jobs_that_fit(64) == {"s1": 2, "s2": 2, "s3": 2, "s4": 1}
+    controller.moves.resumed(4, "h1", 2)
+    controller.moves.resumed(4, "h3", 2)
     assert await controller.tick(22 * MS) == []
     assert await controller.verify() == {}
 
 
 async def test_a_move_interrupted_by_a_refusal_is_taken_up_by_the_next_tick(rig: Rig) -> None:
     controller = rig.controller
-    controller.options = Options(patience_ns=50 * MS, solve_period_ns=0)
+    controller.moves.options = Options(patience_ns=50 * MS, solve_period_ns=0)
     await controller.admit(JobSpec(4, ("h1", "h2", "h3")), 0)
     rig.strategy.switch = "s4"
-    controller.move(4, 0, rig.strategy.at(("h1", "h2", "h3")))
+    controller.moves.begin(4, 0, rig.strategy.at(("h1", "h2", "h3")))
     await controller.tick(0)
-    controller.held(4, "h1", Held(1, 3))
-    controller.held(4, "h3", Held(1, 2))
+    controller.moves.held(4, "h1", Held(1, 3))
+    controller.moves.held(4, "h3", Held(1, 2))
     rig.fakes["s4"].refuse = lambda update: True
     for _ in range(2):
         assert await controller.tick(60 * MS) == []
-    assert "waits for the switches to hold the new plan: s4: " in controller.waiting_for(4, 60 * MS)
+    assert "waits for the switches to hold the new plan: s4: " in controller.jobs.waiting_for(4, 60 * MS)
     rig.fakes["s4"].refuse = lambda update: False
     assert await controller.tick(61 * MS) == []  # not yet time to try again
     assert [m.host for m in await controller.tick(110 * MS)] == ["h1", "h3"]
-    assert controller.jobs[4].generation == 2
+    assert controller.jobs[4].plan.generation == 2
     assert await controller.verify() == {}
 
 
@@ -196,7 +196,9 @@ async def test_a_strategy_that_finds_no_place_leaves_the_job_and_says_so(
 ) -> None:
     controller = rig.controller
     await controller.admit(JobSpec(4, ("h1", "h3")), 0)
-    monkeypatch.setattr(controller, "snapshot", lambda now_ns, job=None: Snapshot({}, frozenset(), frozenset()))
+    monkeypatch.setattr(
+        controller.moves, "snapshot_without", lambda job, now_ns: Snapshot({}, frozenset(), frozenset())
+    )
 
     def nowhere(problem: Problem, rng: random.Random) -> Placement:
         raise PlacementError("no switch has room")
@@ -215,23 +217,23 @@ async def test_a_move_to_a_full_switch_is_refused_and_the_job_stays(rig: Rig) ->
     await controller.admit(JobSpec(3, ("h1", "h3")), 0)
     rig.strategy.switch = "s4"
     with pytest.raises(OutOfMemory, match="s4: aggregation slots"):
-        controller.move(3, 0, rig.strategy.at(("h1", "h3")))
+        controller.moves.begin(3, 0, rig.strategy.at(("h1", "h3")))
     assert await controller.tick(0) == []
-    assert controller.memory.jobs_that_fit(64) == {"s1": 2, "s2": 2, "s3": 1, "s4": 0}
+    assert controller.planner.memory.jobs_that_fit(64) == {"s1": 2, "s2": 2, "s3": 1, "s4": 0}
 
 
 async def test_a_lost_worker_is_placed_out_of_the_job(rig: Rig) -> None:
     controller = rig.controller
-    controller.options = Options(patience_ns=50 * MS, solve_period_ns=0)
+    controller.moves.options = Options(patience_ns=50 * MS, solve_period_ns=0)
     await controller.admit(JobSpec(4, ("h1", "h2", "h3")), 0)
-    controller.move(4, 0)
+    controller.moves.begin(4, 0)
     await controller.tick(0)
-    controller.held(4, "h1", Held(1, 3))
-    controller.held(4, "h3", Held(1, 3))
+    controller.moves.held(4, "h1", Held(1, 3))
+    controller.moves.held(4, "h3", Held(1, 3))
     resumes = await controller.tick(50 * MS)
     assert [m.host for m in resumes] == ["h1", "h3"]
     assert rig.strategy.asked[-1].workers == ("h1", "h3")
-    worker = controller.jobs[4].workers["h3"]
+    worker = controller.jobs[4].plan.workers["h3"]
     assert (worker.rank, worker.workers, worker.child_bit) == (2, 3, 2)  # scales stay those of three workers
     assert len(await rig.lines("s3", "members")) == 2
 
@@ -248,7 +250,7 @@ async def test_jobs_move_by_themselves_only_on_fresh_telemetry_for_a_clear_gain_
         link = Endpoint("s1", 3)
         links = {link: LinkView(share * 1e9, queue_packets=0, latency_us=0, loss=0, age_ns=0)}
         snapshot = Snapshot(links, frozenset({link} if stale else ()), frozenset())
-        monkeypatch.setattr(controller, "snapshot", lambda now_ns, job=None: snapshot)
+        monkeypatch.setattr(controller.moves, "snapshot_without", lambda job, now_ns: snapshot)
 
     busy(0.5)
     assert await controller.tick(100 * MS) == []  # too soon after it began
@@ -270,7 +272,9 @@ async def test_jobs_are_looked_at_one_after_another_so_that_hosts_are_heard_betw
     controller, asked = rig.controller, rig.strategy.asked
     for number in (4, 5):
         await controller.admit(JobSpec(number, ("h1", "h3")), 0)
-    monkeypatch.setattr(controller, "snapshot", lambda now_ns, job=None: Snapshot({}, frozenset(), frozenset()))
+    monkeypatch.setattr(
+        controller.moves, "snapshot_without", lambda job, now_ns: Snapshot({}, frozenset(), frozenset())
+    )
     asked.clear()
     assert await controller.tick(200 * MS) == []
     assert (len(asked), controller.deadline_ns) == (1, 0)
@@ -286,26 +290,26 @@ async def test_reports_of_progress_tell_the_jobs_own_traffic(rig: Rig, monkeypat
     controller = rig.controller
     await controller.admit(JobSpec(4, ("h1", "h3")), 0)
     seen: list[Mapping[Endpoint, float]] = []
-    monkeypatch.setattr(controller.telemetry, "snapshot", lambda now_ns, own: seen.append(own))
+    monkeypatch.setattr(controller.prober.telemetry, "snapshot", lambda now_ns, own: seen.append(own))
     for host, rounds in (("h1", 0), ("h3", 0), ("h1", 60), ("h3", 50)):
-        controller.heartbeat(4, host, rounds, 100 * MS * bool(rounds))
-    controller.snapshot(100 * MS, 4)
+        controller.members.heartbeat(4, host, rounds, 100 * MS * bool(rounds))
+    controller.moves.snapshot_without(controller.jobs[4], 100 * MS)
     frame_bits = 8 * (42 + 28 + 1024)
     assert seen[-1][Endpoint("h1", 0)] == 500 * frame_bits  # the slower worker's 50 rounds in 100 ms
     with pytest.raises(ControllerError, match="job 4: h2 is none of its workers h1, h3"):
-        controller.heartbeat(4, "h2", 1, 0)
+        controller.members.heartbeat(4, "h2", 1, 0)
     with pytest.raises(ControllerError, match="no job 5"):
-        controller.heartbeat(5, "h1", 1, 0)
+        controller.members.heartbeat(5, "h1", 1, 0)
 
 
 async def test_a_job_is_stuck_only_where_a_worker_waits_without_progress(rig: Rig) -> None:
     controller = rig.controller
-    controller.options = Options(solve_period_ns=0, stuck_ns=50 * MS)
+    controller.moves.options = Options(solve_period_ns=0, stuck_ns=50 * MS)
     await controller.admit(JobSpec(4, ("h1", "h3")), 0)
 
     async def said(now_ns: int, *reports: tuple[str, int, bool]) -> list[object]:
         for host, rounds, waiting in reports:
-            controller.heartbeat(4, host, rounds, now_ns, waiting=waiting)
+            controller.members.heartbeat(4, host, rounds, now_ns, waiting=waiting)
         return [message.content for message in await controller.tick(now_ns)]
 
     assert await said(0, ("h1", 3, True), ("h3", 3, False)) == []
@@ -315,41 +319,41 @@ async def test_a_job_is_stuck_only_where_a_worker_waits_without_progress(rig: Ri
     assert await said(169 * MS, ("h1", 4, True), ("h3", 5, True)) == []
     assert await said(170 * MS, ("h1", 4, True), ("h3", 6, True)) == [Pause(4, 1)] * 2
     for host in ("h1", "h3"):
-        controller.held(4, host, Held(1, 4))
+        controller.moves.held(4, host, Held(1, 4))
     resumed_ns = 180 * MS
     assert {type(content) for content in await said(resumed_ns)} == {Resume}
     for host in ("h1", "h3"):
-        controller.resumed(4, host, 2)
+        controller.moves.resumed(4, host, 2)
     await controller.tick(resumed_ns)
     assert await said(resumed_ns + 49 * MS, ("h1", 4, True)) == []  # the new generation has its time as well
     assert await said(resumed_ns + 50 * MS, ("h1", 4, True)) == [Pause(4, 2)] * 2
-    assert controller.jobs[4].placement == rig.strategy.at(("h1", "h3"))
+    assert controller.jobs[4].plan.placement == rig.strategy.at(("h1", "h3"))
 
 
 async def test_probes_go_out_once_a_period_and_are_counted(rig: Rig) -> None:
     controller = rig.controller
-    first = controller.packet_outs_sent
+    first = controller.switches.packet_outs_sent
     assert set(first.values()) == {0}
     for now in (0, 5, 9, 10, 19, 20):
         await controller.tick(now * MS)
         assert controller.deadline_ns <= (now // 10 + 1) * 10 * MS
-    assert sum(controller.packet_outs_sent.values()) == 3 * len(controller.probes)
+    assert sum(controller.switches.packet_outs_sent.values()) == 3 * len(controller.prober.probes)
     rig.fakes["s1"].send(b"no probe")
-    await controller.drain({"s1": 1})
-    assert controller.packet_ins_received == {"s1": 1, "s2": 0, "s3": 0, "s4": 0}
+    await controller.switches.drain({"s1": 1})
+    assert controller.switches.packet_ins_received == {"s1": 1, "s2": 0, "s3": 0, "s4": 0}
     await controller.tick(21 * MS)
-    assert controller.telemetry.rejected == 1
+    assert controller.prober.telemetry.rejected == 1
 
 
 async def test_a_switch_that_dies_costs_its_own_probes_only(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     controller = rig.controller
     await rig.fakes["s2"].stop()
-    while controller.sessions["s2"]._switch.is_up:
+    while controller.switches.sessions["s2"]._switch.is_up:
         await asyncio.sleep(0.01)
     await controller.tick(0)
-    from_s2 = sum(probe.switch == "s2" for probe in controller.probes)
+    from_s2 = sum(probe.switch == "s2" for probe in controller.prober.probes)
     assert from_s2 > 0
-    assert sum(controller.packet_outs_sent.values()) == len(controller.probes) - from_s2
+    assert sum(controller.switches.packet_outs_sent.values()) == len(controller.prober.probes) - from_s2
     assert "no probes: s2 at" in caplog.text
     await rig.fakes["s2"].start()
 

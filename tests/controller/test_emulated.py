@@ -111,12 +111,12 @@ class Emulation:
         said: list[Message] = []
         while self.fabric.now_ns < until_ns:
             said += await controller.tick(self.fabric.now_ns)
-            for name, sent in controller.packet_outs_sent.items():
+            for name, sent in controller.switches.packet_outs_sent.items():
                 while self.server.packet_outs(self.switches[name].device_id) < sent:
                     await asyncio.sleep(0.0005)
             self.deliver(min(controller.deadline_ns, until_ns))
             due = {n: self.server.packet_ins(s.device_id) for n, s in self.switches.items()}
-            await controller.drain(due)
+            await controller.switches.drain(due)
         return said
 
 
@@ -158,7 +158,7 @@ async def test_real_switches_hold_exactly_the_plan_and_tampering_is_found(
     assert await controller.verify() == {}
     await controller.finish(9)
     assert await controller.verify() == {}
-    state = await controller.sessions["s1"].read()
+    state = await controller.switches.sessions["s1"].read()
     assert {line.split()[0] for line in state.lines()} == {
         *("node_address", "routes", "traffic_class", "marking", "probe_sinks", "clone")
     }
@@ -176,7 +176,7 @@ TREES = {
 async def test_the_plan_makes_switches_sum_and_every_worker_hear(
     emulation: Emulation, controller: Controller, tree: str
 ) -> None:
-    controller.strategy = Fixed(TREES[tree])
+    controller.planner.strategy = Fixed(TREES[tree])
     plans = {m.host: m.content for m in await controller.admit(JobSpec(9, ("h1", "h2", "h3")), 0)}
     for turn in range(2):  # the second time each of them is a repetition: the root answers the asker again
         for value, (host, plan) in enumerate(plans.items(), 1):
@@ -189,7 +189,7 @@ async def test_the_plan_makes_switches_sum_and_every_worker_hear(
         assert set(heard) == {(MessageType.RESULT, 1, 1110, plan.aggregator)}
         assert len(heard) >= 2
     assert emulation.received["h4"] == []
-    for name, session in controller.sessions.items():
+    for name, session in controller.switches.sessions.items():
         drops = dict(zip(DROP_REASONS, await session.read_counter(DROPS), strict=True))
         assert {reason for reason, count in drops.items() if count} <= {"duplicate"}, name
 
@@ -197,7 +197,7 @@ async def test_the_plan_makes_switches_sum_and_every_worker_hear(
 async def test_a_server_as_root_gets_the_sum_and_the_next_generation_fences_the_last(
     emulation: Emulation, controller: Controller
 ) -> None:
-    controller.strategy = Fixed(Placement({"h1": "s1", "h2": "s1", "h3": "h4"}, {"s1": "h4"}, "h4"))
+    controller.planner.strategy = Fixed(Placement({"h1": "s1", "h2": "s1", "h3": "h4"}, {"s1": "h4"}, "h4"))
     messages = await controller.admit(JobSpec(9, ("h1", "h2", "h3"), server="h4"), 0)
     old = {m.host: m.content for m in messages}
     for host in ("h1", "h2", "h3"):
@@ -210,10 +210,10 @@ async def test_a_server_as_root_gets_the_sum_and_the_next_generation_fences_the_
         (MessageType.CONTRIBUTION, 1, 10, 0x0AFF0001),
     ]
 
-    controller.move(9, 5 * MS, Placement(dict.fromkeys(("h1", "h2", "h3"), "s1"), {"s1": "h4"}, "h4"))
+    controller.moves.begin(9, 5 * MS, Placement(dict.fromkeys(("h1", "h2", "h3"), "s1"), {"s1": "h4"}, "h4"))
     await controller.tick(5 * MS)
     for host in ("h1", "h2", "h3", "h4"):
-        controller.held(9, host, Held(1, 0))
+        controller.moves.held(9, host, Held(1, 0))
     resumes = {m.host: m.content for m in await controller.tick(6 * MS)}
     assert await controller.verify() == {}
     emulation.received["h4"].clear()
@@ -227,7 +227,7 @@ async def test_a_server_as_root_gets_the_sum_and_the_next_generation_fences_the_
             emulation.contribute(host, stale, 5)
     emulation.deliver(15 * MS)
     assert emulation.messages("h4") == [(MessageType.CONTRIBUTION, 2, 21, 0x0AFF0001)]
-    drops = await controller.sessions["s1"].read_counter(DROPS)
+    drops = await controller.switches.sessions["s1"].read_counter(DROPS)
     assert drops[DROP_REASONS.index("unknown_job")] == 2
 
 
@@ -236,9 +236,9 @@ async def test_probes_measure_every_link_and_the_load_that_is_there(
 ) -> None:
     emulation.background("h1", "h3", 40e6)
     await emulation.run(controller, 8 * PERIOD)
-    seen = controller.telemetry.snapshot(emulation.fabric.now_ns)
+    seen = controller.prober.telemetry.snapshot(emulation.fabric.now_ns)
     assert seen.is_fresh, str(seen)
-    assert (controller.telemetry.rejected, controller.telemetry.unknown_hops) == (0, 0)
+    assert (controller.prober.telemetry.rejected, controller.prober.telemetry.unknown_hops) == (0, 0)
     assert {view.loss for view in seen.links.values()} == {0.0}
     busy = {link for link, view in seen.links.items() if view.background_bps > 10e6}
     to_h3 = Endpoint("s2", 1)
@@ -252,10 +252,10 @@ async def test_a_broken_link_makes_its_probes_lost_and_its_state_stale(
     emulation: Emulation, controller: Controller
 ) -> None:
     await emulation.run(controller, 4 * PERIOD)
-    assert controller.telemetry.snapshot(emulation.fabric.now_ns).is_fresh
+    assert controller.prober.telemetry.snapshot(emulation.fabric.now_ns).is_fresh
     emulation.fabric.set_link(("s1", 3), loss=1.0)
     await emulation.run(controller, 10 * PERIOD)
-    seen = controller.telemetry.snapshot(emulation.fabric.now_ns)
+    seen = controller.prober.telemetry.snapshot(emulation.fabric.now_ns)
     # the egress of s1 still counts what it sends, but no probe brings that home
     assert {Endpoint("s1", 3), Endpoint("s3", 1)} <= seen.stale
     assert seen.links[Endpoint("s1", 3)].loss > 0
@@ -266,27 +266,27 @@ async def test_a_broken_link_makes_its_probes_lost_and_its_state_stale(
 async def test_others_traffic_makes_the_exact_strategy_move_a_job_around_it(
     emulation: Emulation, controller: Controller
 ) -> None:
-    controller.options = Options(probe_period_ns=PERIOD, solve_period_ns=4 * PERIOD, dwell_ns=0)
-    controller.strategy = strategy("agg")
+    controller.moves.options = Options(probe_period_ns=PERIOD, solve_period_ns=4 * PERIOD, dwell_ns=0)
+    controller.planner.strategy = strategy("agg")
     await emulation.run(controller, 3 * PERIOD)
     await controller.admit(JobSpec(9, ("h1", "h3")), emulation.fabric.now_ns)
-    before = controller.jobs[9].placement
+    before = controller.jobs[9].plan.placement
     assert before.root in ("s3", "s4")
     assert await emulation.run(controller, 9 * PERIOD) == []  # idle: no reason to go
     emulation.background("h2", before.root, 80e6)
     heard = await emulation.run(controller, 17 * PERIOD)
     assert {(m.host, m.content) for m in heard} == {("h1", Pause(9, 1)), ("h3", Pause(9, 1))}
     for host in ("h1", "h3"):
-        controller.held(9, host, Held(1, 0))
+        controller.moves.held(9, host, Held(1, 0))
     await emulation.run(controller, 18 * PERIOD)
-    assert controller.jobs[9].placement.root == ({"s3", "s4"} - {before.root}).pop()
-    assert controller.jobs[9].generation == 2
+    assert controller.jobs[9].plan.placement.root == ({"s3", "s4"} - {before.root}).pop()
+    assert controller.jobs[9].plan.generation == 2
     assert await controller.verify() == {}
 
 
 async def test_after_a_link_has_died_jobs_and_probes_go_round_it(emulation: Emulation, controller: Controller) -> None:
     await emulation.run(controller, 4 * PERIOD)
-    controller.strategy = Fixed(AT_S1)
+    controller.planner.strategy = Fixed(AT_S1)
     plans = {m.host: m.content for m in await controller.admit(JobSpec(9, ("h1", "h2", "h3")), 4 * PERIOD)}
     emulation.fabric.set_link(("s1", 3), up=False)
     await controller.reroute(Routes(TOPOLOGY, down=[Endpoint("s1", 3)]))
@@ -297,7 +297,7 @@ async def test_after_a_link_has_died_jobs_and_probes_go_round_it(emulation: Emul
     await emulation.run(controller, 10 * PERIOD)
     for host in plans:
         assert [m[:3] for m in emulation.messages(host)] == [(MessageType.RESULT, 1, 6)]
-    seen = controller.telemetry.snapshot(emulation.fabric.now_ns)
+    seen = controller.prober.telemetry.snapshot(emulation.fabric.now_ns)
     assert seen.is_fresh, str(seen)
-    assert set(controller.telemetry.links) - seen.links.keys() == {Endpoint("s1", 3), Endpoint("s3", 1)}
+    assert set(controller.prober.telemetry.links) - seen.links.keys() == {Endpoint("s1", 3), Endpoint("s3", 1)}
     assert {view.loss for view in seen.links.values()} == {0.0}

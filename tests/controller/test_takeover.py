@@ -103,11 +103,11 @@ async def test_a_controller_that_another_has_taken_over_from_leaves_the_fabric_a
     new = {name: await session(name, device, 2).__aenter__() for name, device in names}
     controller = Controller(RACK, Routes(RACK), old, strategy("agg"), Options())
     await eventually(lambda: all(s.deposed for s in old.values()))
-    sent = sum(controller.packet_outs_sent.values())
+    sent = sum(controller.switches.packet_outs_sent.values())
     for act in (controller.tick(0), controller.admit(JobSpec(1, ("h1", "h2")), 0), controller.reroute(Routes(RACK))):
         with pytest.raises(NotPrimary, match="another controller has taken over s1, s2 with a higher election id"):
             await act
-    assert sum(controller.packet_outs_sent.values()) == sent
+    assert sum(controller.switches.packet_outs_sent.values()) == sent
     assert [(await s.read()).lines() for s in new.values()] == [frozenset()] * 2
     for each in (*old.values(), *new.values()):
         await each.__aexit__(None, None, None)

@@ -110,7 +110,7 @@ class _Play:
     async def run(self) -> Seen:
         schedule, rig = self.schedule, self.rig
         if schedule.slots_before:
-            rig.controller.memory.allot(0, [s.name for s in rig.topology.switches], schedule.slots_before)
+            rig.controller.planner.memory.allot(0, [s.name for s in rig.topology.switches], schedule.slots_before)
         await rig.controller.start()
         self._damage()
         await rig.admit(self.spec)
@@ -121,7 +121,7 @@ class _Play:
         self.summing.check()
         self._note()
         await rig.finish(schedule.job)
-        rig.controller.memory.retain(0)
+        rig.controller.planner.memory.retain(0)
         await rig.rest(REST_NS)
         await rig.check_empty()
         return self.seen
@@ -162,13 +162,13 @@ class _Play:
         self.seen.happenings[type(happening).__name__] += 1
         match happening:
             case MoveTo(depth=depth, server_root=server_root):
-                plan = rig.controller.jobs[job]
+                plan = rig.controller.jobs[job].plan
                 server = plan.spec.server if server_root else None
                 names = [switch.name for switch in rig.topology.switches]
                 tree = draw_tree(self.rng, names, tuple(plan.workers), server, max(depth, server is None))
-                rig.controller.move(job, rig.now_ns, tree)
+                rig.controller.moves.begin(job, rig.now_ns, tree)
             case KillServer():
-                if (server := rig.controller.jobs[job].spec.server) is not None:
+                if (server := rig.controller.jobs[job].plan.spec.server) is not None:
                     rig.kill(server)
             case Hang(rank=rank, for_ns=for_ns):
                 rig.hang(self.names[rank], for_ns)
@@ -182,7 +182,7 @@ class _Play:
     def _note(self) -> None:
         rig, seen = self.rig, self.seen
         seen.sums += len(self.schedule.sizes) * len(rig.workers(self.schedule.job))
-        seen.generations += rig.controller.jobs[self.schedule.job].generation
+        seen.generations += rig.controller.jobs[self.schedule.job].plan.generation
         for name, agent in rig.agents.items():
             counters = agent.core.counters
             assert counters.received == counters.accepted + counters.answered + counters.dropped, name

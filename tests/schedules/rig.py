@@ -174,7 +174,7 @@ class Rig:
 
     def workers(self, job: int) -> list[str]:
         """The job's workers that live, and are in its plan still."""
-        plan = self.controller.jobs[job]
+        plan = self.controller.jobs[job].plan
         return [name for name in plan.workers if name not in self.dead]
 
     # --- faults ---
@@ -292,14 +292,14 @@ class Rig:
         match message.content:
             case Pause(job):
                 if (held := self.agents[name].pause(message.content)) is not None:
-                    self._answer(job, lambda: self.controller.held(job, name, held))
+                    self._answer(job, lambda: self.controller.moves.held(job, name, held))
             case Resume(plan):
                 self.agents[name].resume(message.content)
-                self._answer(plan.job, lambda: self.controller.resumed(plan.job, name, plan.generation))
+                self._answer(plan.job, lambda: self.controller.moves.resumed(plan.job, name, plan.generation))
             case ServerPlan() as plan:
                 if name not in self.agents:
                     self._start(name, plan, plan.first_round)
-                self._answer(plan.job, lambda: self.controller.resumed(plan.job, name, plan.generation))
+                self._answer(plan.job, lambda: self.controller.moves.resumed(plan.job, name, plan.generation))
             case Abort():
                 self.dead.add(name)
             case other:
@@ -323,14 +323,14 @@ class Rig:
             return
         core = self.agents[name].core if name in self.agents else None
         rounds, waiting = (core.rounds_complete, not core.idle) if isinstance(core, WorkerCore) else (0, False)
-        self._answer(job, lambda: self.controller.heartbeat(job, name, rounds, self.now_ns, waiting=waiting))
+        self._answer(job, lambda: self.controller.members.heartbeat(job, name, rounds, self.now_ns, waiting=waiting))
         self.after(self._control.heartbeat_ns, lambda: self._beat(name, job))
 
     # --- what can be seen ---
 
     def waiting(self) -> str:
         """What the jobs and every worker that is not idle wait for."""
-        lines = [self.controller.waiting_for(job, self.now_ns) for job in self.controller.jobs]
+        lines = [self.controller.jobs.waiting_for(job, self.now_ns) for job in self.controller.jobs]
         for job in self.controller.jobs:
             workers = map(self.worker, self.workers(job))
             lines += [core.waiting_for(self.now_ns) for core in workers if not core.idle]
@@ -347,5 +347,5 @@ class Rig:
         assert not self.controller.jobs
         for name, diff in (await self.controller.verify()).items():
             raise AssertionError(f"{name} does not hold what it should:\n{diff}")
-        free = self.controller.memory.jobs_that_fit(1)
+        free = self.controller.planner.memory.jobs_that_fit(1)
         assert free == {switch.name: switch.slots for switch in self.topology.switches}, "slots have leaked"

@@ -67,7 +67,7 @@ class Summing:
     @property
     def finished(self) -> bool:
         """Whether every worker that is left has every sum. AssertionError when the job was aborted."""
-        aborted = self._rig.controller.aborted
+        aborted = self._rig.controller.jobs.aborted
         assert self.job not in aborted, aborted[self.job]
         return all(len(self.sums[name]) == len(self._tensors) for name in self._rig.workers(self.job))
 

@@ -75,17 +75,17 @@ async def test_sums_are_exact_at_the_bounds(bound: Bound, root: str) -> None:
     )
     await rig.controller.start()
     if bound.slots_before:
-        rig.controller.memory.allot(0, rig.switches, bound.slots_before)
+        rig.controller.planner.memory.allot(0, rig.switches, bound.slots_before)
     spec = JobSpec(bound.job, bound.workers, None if root == "switch" else SERVER, bound.slots, bound.window)
     await rig.admit(spec)
     if bound.slots_before and root != "server":
-        assert rig.controller.memory.jobs_that_fit(1)["s3"] == 0, "the job is not at the end of the memory"
+        assert rig.controller.planner.memory.jobs_that_fit(1)["s3"] == 0, "the job is not at the end of the memory"
     summing = Summing(rig, spec, draw_tensors(3, bound.sizes, len(bound.workers)))
     summing.submit_all()
     await rig.run(lambda: summing.finished, 3_000 * MS, str(bound), summing.collect)
     summing.check()
     await rig.finish(bound.job)
-    rig.controller.memory.retain(0)
+    rig.controller.planner.memory.retain(0)
     await rig.check_empty()
     rig.close()
 
@@ -102,9 +102,9 @@ async def test_generations_start_anew_after_the_last() -> None:
     for number in range(len(tensors)):
         for name in WORKERS:
             summing.submit(name, range(number, number + 1))
-        rig.controller.move(7, rig.now_ns, ROOTS[("tree", "switch", "server")[number % 3]])
+        rig.controller.moves.begin(7, rig.now_ns, ROOTS[("tree", "switch", "server")[number % 3]])
         await rig.run(lambda number=number: summing.has(number), 1_000 * MS, f"tensor {number}", summing.collect)  # type: ignore[misc]
-        generations.append(rig.controller.jobs[7].generation)
+        generations.append(rig.controller.jobs[7].plan.generation)
     assert generations[-1] < max(generations) == GENERATIONS - 1
     summing.check()
     await rig.finish(7)
@@ -128,9 +128,9 @@ async def test_a_switch_that_was_left_long_ago_sums_again() -> None:
         await rig.run(lambda: summing.has(number), 1_000 * MS, f"tensor {number}", summing.collect)
 
     async def move(placement: Placement) -> None:
-        before = rig.controller.jobs[7].generation
-        rig.controller.move(7, rig.now_ns, placement)
-        await rig.run(lambda: rig.controller.jobs[7].generation != before, 100 * MS, "a move")
+        before = rig.controller.jobs[7].plan.generation
+        rig.controller.moves.begin(7, rig.now_ns, placement)
+        await rig.run(lambda: rig.controller.jobs[7].plan.generation != before, 100 * MS, "a move")
         await rig.rest(2 * MS)
 
     await sum_up(0)

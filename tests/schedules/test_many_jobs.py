@@ -42,14 +42,16 @@ class Cluster:
         return JobSpec(job, tuple(hosts), server, slots, rng.randint(1, slots // 2))
 
     async def admit(self, spec: JobSpec) -> bool:
-        self.rig.controller.strategy = strategy("agg" if spec.server is None else self.random.choice(STRATEGIES))
+        self.rig.controller.planner.strategy = strategy(
+            "agg" if spec.server is None else self.random.choice(STRATEGIES)
+        )
         try:
             await self.rig.admit(spec)
         except ControllerError:  # without a server it needs a switch that has room
             self.refused += 1
             assert spec.server is None
             return False
-        self.starved += bool(self.rig.controller.note(spec.job))
+        self.starved += bool(self.rig.controller.jobs[spec.job].note)
         self.free = [name for name in self.free if name not in self.rig.job_of]
         sizes = [self.random.choice((1, 100, 256, 1000, 5000)) for _ in range(self.random.randint(1, 3))]
         self.running[spec.job] = summing = Summing(self.rig, spec, draw_tensors(spec.job, sizes, len(spec.workers)))

@@ -45,7 +45,7 @@ async def test_a_thousand_workers_hold_the_same_exact_sum(name: str, with_server
     workers = tuple(host.name for host in topology.hosts[:WORKERS])
     spec = JobSpec(1, workers, topology.hosts[-1].name if with_server else None, 8, 4)
     await rig.admit(spec)
-    plan = rig.controller.jobs[1]
+    plan = rig.controller.jobs[1].plan
     fan_in = max(map(len, plan.placement.children.values()))
     sys.stdout.write(f"{len(plan.switches)} switches, at most {fan_in} children, depth {depth_of(rig.controller, 1)}\n")
     assert fan_in <= FAN_IN
@@ -59,7 +59,7 @@ async def test_a_thousand_workers_hold_the_same_exact_sum(name: str, with_server
 
 def depth_of(controller: Controller, job: int) -> int:
     """Nodes that sum on the longest way from a worker to the root, which counts."""
-    placement = controller.jobs[job].placement
+    placement = controller.jobs[job].plan.placement
     deepest = 0
     for node in set(placement.aggregators.values()):
         depth = 1

@@ -38,7 +38,7 @@ async def sum_exactly(topology: Topology, name: str, with_server: bool, seed: in
 async def test_every_strategy_sums_exactly(fabric: str, name: str, with_server: bool) -> None:
     for seed in range(2):
         rig = await sum_exactly(FABRICS[fabric](), name, with_server, seed)
-        placement = rig.controller.jobs[1].placement
+        placement = rig.controller.jobs[1].plan.placement
         assert rig.topology.is_switch(placement.root) == (not with_server)
         await rig.finish(1)
         await rig.check_empty()

@@ -49,14 +49,14 @@ def survivors_agree(sums: dict[str, bytes | None], *hosts: str) -> bool:
 
 @pytest.mark.parametrize("server", [SERVER, None])
 async def test_when_a_worker_dies_the_others_go_on_without_it(rig: Rig, server: str | None) -> None:
-    rig.controller.strategy = Fixed(AT_SERVER if server else AT_SPINE)
+    rig.controller.planner.strategy = Fixed(AT_SERVER if server else AT_SPINE)
     job = await rig.admit(spec(server))
     rig.submit(job, 1)
     await rig.run(MS // 4)
     rig.silent.add("h2")
-    rig.controller.strategy = strategy("agg")
+    rig.controller.planner.strategy = strategy("agg")
     await rig.run(300 * MS, job)
-    plan = rig.controller.jobs[1]
+    plan = rig.controller.jobs[1].plan
     assert (plan.generation, set(plan.workers)) == (2, {"h1", "h4"})
     assert survivors_agree(job.take(), "h1", "h4")
     rig.submit(job, 2)
@@ -69,12 +69,12 @@ async def test_when_a_worker_dies_the_others_go_on_without_it(rig: Rig, server: 
 
 
 async def test_what_survivors_sum_after_a_death_is_the_sum_over_them(rig: Rig) -> None:
-    rig.controller.strategy = Fixed(AT_SPINE)
+    rig.controller.planner.strategy = Fixed(AT_SPINE)
     job = await rig.admit(spec())
     await rig.run(6 * MS)  # it has been heard of
     rig.silent.add("h2")
     rig.submit(job, 1)
-    rig.controller.strategy = strategy("agg")
+    rig.controller.planner.strategy = strategy("agg")
     await rig.run(300 * MS, job)
     total = job.take()
     assert survivors_agree(total, "h1", "h4")
@@ -95,7 +95,7 @@ async def test_a_job_that_waits_goes_on_where_it_was_when_the_worker_is_heard_of
     await rig.run(200 * MS)
     paused = [worker.core.paused for name, worker in job.workers.items() if name != "h4"]
     assert paused == [True, True]
-    assert rig.controller.waiting_for(1, rig.fabric.now_ns) == (
+    assert rig.controller.jobs.waiting_for(1, rig.fabric.now_ns) == (
         "job 1, generation 1: moves on (h4 is silent); paused, waits for h4 (rank 2), silent for 0.2 s, "
         "as its policy is wait"
     )
@@ -103,7 +103,7 @@ async def test_a_job_that_waits_goes_on_where_it_was_when_the_worker_is_heard_of
     await rig.run(500 * MS, job)
     assert job.take() == dict.fromkeys(WORKERS, job.sum_of())
     await rig.run(rig.fabric.now_ns + 10 * MS)
-    assert rig.controller.waiting_for(1, rig.fabric.now_ns) == "job 1, generation 2: waits for nothing"
+    assert rig.controller.jobs.waiting_for(1, rig.fabric.now_ns) == "job 1, generation 2: waits for nothing"
 
 
 @pytest.mark.parametrize(
@@ -126,9 +126,9 @@ async def test_a_job_that_cannot_go_on_is_aborted_and_every_worker_told_why(
     told = [at for at, message in rig.told if isinstance(message.content, Abort)]
     assert max(told) <= died_ns + LEASE + 2 * OPTIONS.probe_period_ns
     assert rig.controller.jobs == {}
-    assert rig.controller.waiting_for(1, 0) == f"job 1: aborted: {says}"
+    assert rig.controller.jobs.waiting_for(1, 0) == f"job 1: aborted: {says}"
     assert await rig.controller.verify() == {}
-    assert set(rig.controller.memory.jobs_that_fit(1024).values()) == {1}
+    assert set(rig.controller.planner.memory.jobs_that_fit(1024).values()) == {1}
 
 
 async def test_hosts_that_fail_at_once_are_lost_at_once(rig: Rig) -> None:
@@ -138,24 +138,24 @@ async def test_hosts_that_fail_at_once_are_lost_at_once(rig: Rig) -> None:
     rig.silent |= {"h2", "h1"}
     await rig.run(200 * MS)
     both = "h1 was silent for 0.03 s; h2 was silent for 0.03 s"
-    assert rig.controller.aborted == {1: f"{both}, and the job's policy is to abort"}
-    assert (set(rig.controller.jobs[2].workers), rig.controller.jobs[2].generation) == ({"h4"}, 2)
-    assert rig.controller.counts.leases_expired == 4
+    assert rig.controller.jobs.aborted == {1: f"{both}, and the job's policy is to abort"}
+    assert (set(rig.controller.jobs[2].plan.workers), rig.controller.jobs[2].plan.generation) == ({"h4"}, 2)
+    assert rig.controller.jobs.counts.leases_expired == 4
 
 
 @pytest.mark.parametrize("spares", [(), (SPARE,)])
 async def test_when_the_server_dies_another_root_is_found(rig: Rig, spares: tuple[str, ...]) -> None:
-    rig.controller.strategy = Fixed(AT_SERVER)
+    rig.controller.planner.strategy = Fixed(AT_SERVER)
     job = await rig.admit(spec(SERVER, spares=spares))
     rig.submit(job, 5)
     await rig.run(MS // 4)
     assert not rig.is_idle(job)
     rig.silent.add(SERVER)
-    rig.controller.strategy = strategy("agg")
+    rig.controller.planner.strategy = strategy("agg")
     for host in spares:
-        rig.controller.heartbeat(1, host, 0, rig.fabric.now_ns)
+        rig.controller.members.heartbeat(1, host, 0, rig.fabric.now_ns)
     await rig.run(300 * MS, job)
-    plan = rig.controller.jobs[1]
+    plan = rig.controller.jobs[1].plan
     assert plan.generation == 2
     if spares:
         assert (plan.spec.server, plan.placement.root) == (SPARE, SPARE)
@@ -169,47 +169,47 @@ async def test_when_the_server_dies_another_root_is_found(rig: Rig, spares: tupl
 
 
 async def test_when_a_switch_dies_jobs_and_routes_go_round_it_and_take_it_again_when_it_is_back(rig: Rig) -> None:
-    rig.controller.strategy = Fixed(AT_SPINE)
+    rig.controller.planner.strategy = Fixed(AT_SPINE)
     job = await rig.admit(spec())
     rig.submit(job, 6)
     await rig.run(MS // 4)
     assert not rig.is_idle(job)
     await rig.kill_switch("s3")
-    rig.controller.strategy = strategy("agg")
+    rig.controller.planner.strategy = strategy("agg")
     await rig.run(300 * MS, job)
-    plan = rig.controller.jobs[1]
-    assert rig.controller.lost_switches == {"s3"}
+    plan = rig.controller.jobs[1].plan
+    assert rig.controller.switches.lost == {"s3"}
     assert "s3" not in {*plan.switches, plan.placement.root}
     assert job.take() == dict.fromkeys(WORKERS, job.sum_of())
-    lines = (await rig.controller.sessions["s1"].read()).lines()
+    lines = (await rig.controller.switches.sessions["s1"].read()).lines()
     assert not any("port=4" in line for line in lines if line.startswith("routes") and "10.0.2" in line)
     await rig.restart_switch("s3")
     await rig.run(rig.fabric.now_ns + 20 * MS)
-    assert rig.controller.lost_switches == frozenset()
+    assert rig.controller.switches.lost == frozenset()
     assert await rig.controller.verify() == {}
     rig.submit(job, 7)
-    rig.controller.move(1, rig.fabric.now_ns, AT_SPINE)
+    rig.controller.moves.begin(1, rig.fabric.now_ns, AT_SPINE)
     await rig.run(rig.fabric.now_ns + 200 * MS, job)
-    assert rig.controller.jobs[1].placement == AT_SPINE
+    assert rig.controller.jobs[1].plan.placement == AT_SPINE
     assert job.take(1) == dict.fromkeys(WORKERS, job.sum_of())
 
 
 async def test_a_switch_that_starts_anew_is_written_anew_and_its_jobs_sum_again_what_it_forgot(rig: Rig) -> None:
-    rig.controller.strategy = Fixed(AT_SPINE)
+    rig.controller.planner.strategy = Fixed(AT_SPINE)
     job = await rig.admit(spec())
     rig.submit(job, 8)
     await rig.run(MS // 4)
     assert not rig.is_idle(job)
     await rig.restart_switch("s3")
     await rig.run(rig.fabric.now_ns + 100 * MS, job)
-    assert rig.controller.jobs[1].generation == 2
-    assert rig.controller.jobs[1].placement == AT_SPINE
+    assert rig.controller.jobs[1].plan.generation == 2
+    assert rig.controller.jobs[1].plan.placement == AT_SPINE
     assert job.take() == dict.fromkeys(WORKERS, job.sum_of())
     assert await rig.controller.verify() == {}
 
 
 async def test_a_broken_session_with_a_switch_that_goes_on_disturbs_no_job(rig: Rig) -> None:
-    rig.controller.strategy = Fixed(AT_SPINE)
+    rig.controller.planner.strategy = Fixed(AT_SPINE)
     job = await rig.admit(spec())
     rig.submit(job, 9)
     await rig.run(MS // 4)
@@ -217,35 +217,35 @@ async def test_a_broken_session_with_a_switch_that_goes_on_disturbs_no_job(rig: 
     await rig.break_session("s3")
     await rig.run(rig.fabric.now_ns + 100 * MS, job)
     assert rig.switches["s3"].state is before
-    assert rig.controller.jobs[1].generation == 1
+    assert rig.controller.jobs[1].plan.generation == 1
     assert job.take() == dict.fromkeys(WORKERS, job.sum_of())
 
 
 async def test_workers_that_a_lost_leaf_cuts_off_are_done_without(rig: Rig) -> None:
-    rig.controller.strategy = Fixed(AT_SPINE)
+    rig.controller.planner.strategy = Fixed(AT_SPINE)
     job = await rig.admit(spec())
     rig.submit(job, 10)
     await rig.run(MS // 4)
-    rig.controller.strategy = strategy("agg")
+    rig.controller.planner.strategy = strategy("agg")
     await rig.kill_switch("s2")  # h4 hangs on it
     await rig.run(300 * MS)
-    plan = rig.controller.jobs[1]
+    plan = rig.controller.jobs[1].plan
     assert set(plan.workers) == {"h1", "h2"}
     assert survivors_agree(job.take(), "h1", "h2")
     assert rig.aborted["h4"].startswith("no way leads to h4")
 
 
 async def test_a_job_that_waits_is_placed_again_when_the_way_to_its_worker_is_back(rig: Rig) -> None:
-    rig.controller.strategy = Fixed(AT_SPINE)
+    rig.controller.planner.strategy = Fixed(AT_SPINE)
     job = await rig.admit(spec(None, WAIT))
     rig.submit(job, 11)
     await rig.run(MS // 4)
-    rig.controller.strategy = strategy("agg")
+    rig.controller.planner.strategy = strategy("agg")
     await rig.kill_switch("s2")
     await rig.run(200 * MS)
     assert (
         "waits for the switches to hold the new plan: job 1: no way to h4 without the links and switches that are "
-        in (rig.controller.waiting_for(1, rig.fabric.now_ns))
+        in (rig.controller.jobs.waiting_for(1, rig.fabric.now_ns))
     )
     await rig.restart_switch("s2")
     await rig.run(rig.fabric.now_ns + 200 * MS, job)
@@ -253,17 +253,17 @@ async def test_a_job_that_waits_is_placed_again_when_the_way_to_its_worker_is_ba
 
 
 async def test_a_link_that_goes_down_is_routed_around_in_the_middle_of_a_sum(rig: Rig) -> None:
-    rig.controller.strategy = Fixed(AT_SPINE)
+    rig.controller.planner.strategy = Fixed(AT_SPINE)
     job = await rig.admit(spec())
     rig.submit(job, 12, chunks=60)
     await rig.run(MS // 4)
     rig.fabric.set_link(("s1", 4), up=False)  # to s3
     await rig.run(400 * MS, job)
-    assert rig.controller.links_down == {Endpoint("s1", 4), TOPOLOGY.peer(Endpoint("s1", 4))}
+    assert rig.controller.prober.link_watch.down == {Endpoint("s1", 4), TOPOLOGY.peer(Endpoint("s1", 4))}
     assert job.take() == dict.fromkeys(WORKERS, job.sum_of())
     rig.fabric.set_link(("s1", 4), up=True)
     await rig.run(rig.fabric.now_ns + 100 * MS)
-    assert rig.controller.links_down == frozenset()
+    assert rig.controller.prober.link_watch.down == frozenset()
     assert await rig.controller.verify() == {}
 
 
@@ -272,16 +272,16 @@ async def test_hosts_leave_one_by_one_and_the_job_ends_with_the_last(rig: Rig) -
     rig.submit(job, 13)
     await rig.run(100 * MS, job)
     now_ns = rig.fabric.now_ns
-    rig.controller.leave(1, "h1", now_ns)
+    rig.controller.members.leave(1, "h1")
     rig.silent.add("h1")
     await rig.run(now_ns + 2 * LEASE)
-    assert rig.controller.jobs[1].generation == 1  # nobody waits for it
+    assert rig.controller.jobs[1].plan.generation == 1  # nobody waits for it
     rig.submit(job, 14)
     await rig.run(now_ns + 4 * LEASE)
-    assert rig.controller.jobs[1].generation == 2
+    assert rig.controller.jobs[1].plan.generation == 2
     assert survivors_agree(job.take(1), "h2", "h4")
     for host in ("h2", "h4"):
-        rig.controller.leave(1, host, rig.fabric.now_ns)
+        rig.controller.members.leave(1, host)
     await rig.run(rig.fabric.now_ns + 10 * MS)
     assert rig.controller.jobs == {}
     assert rig.aborted == {}
@@ -294,16 +294,16 @@ def _floats(data: bytes | None) -> NDArray[np.float32]:
 
 
 async def test_answers_that_cannot_be_true_end_the_job_and_not_the_controller(rig: Rig) -> None:
-    rig.controller.strategy = Fixed(AT_SPINE)
+    rig.controller.planner.strategy = Fixed(AT_SPINE)
     await rig.admit(spec())
-    rig.controller.move(1, 0)
+    rig.controller.moves.begin(1, 0)
     for host, first in zip(WORKERS, (900, 900, 3), strict=True):
-        rig.controller.held(1, host, Held(1, first))
+        rig.controller.moves.held(1, host, Held(1, first))
     await rig.run(5 * MS)
     assert set(rig.aborted) == set(WORKERS)
-    assert "round 3 is final but no host keeps its result any more" in rig.controller.aborted[1]
+    assert "round 3 is final but no host keeps its result any more" in rig.controller.jobs.aborted[1]
     with pytest.raises(ControllerError, match="no job 1"):
-        rig.controller.held(1, "h1", Held(1, 0))
+        rig.controller.moves.held(1, "h1", Held(1, 0))
 
 
 async def test_a_job_that_waits_outlives_the_loss_of_every_switch(rig: Rig) -> None:
@@ -314,8 +314,8 @@ async def test_a_job_that_waits_outlives_the_loss_of_every_switch(rig: Rig) -> N
     for name in names:
         await rig.kill_switch(name)
     await rig.run(150 * MS)
-    assert rig.controller.lost_switches == set(names)
-    assert "no way to h1, h2, h4" in rig.controller.waiting_for(1, rig.fabric.now_ns)
+    assert rig.controller.switches.lost == set(names)
+    assert "no way to h1, h2, h4" in rig.controller.jobs.waiting_for(1, rig.fabric.now_ns)
     for name in names:
         await rig.restart_switch(name)
     await rig.run(rig.fabric.now_ns + 300 * MS, job)
@@ -324,19 +324,19 @@ async def test_a_job_that_waits_outlives_the_loss_of_every_switch(rig: Rig) -> N
 
 
 async def test_two_workers_and_the_server_die_one_after_the_other(rig: Rig) -> None:
-    rig.controller.strategy = Fixed(AT_SERVER)
+    rig.controller.planner.strategy = Fixed(AT_SERVER)
     job = await rig.admit(spec(SERVER))
     rig.submit(job, 16, chunks=60)
     await rig.run(6 * MS)
-    rig.controller.strategy = strategy("agg")
+    rig.controller.planner.strategy = strategy("agg")
     rig.submit(job, 17, chunks=60)
     for host in ("h2", SERVER, "h1"):
         rig.silent.add(host)
         await rig.run(rig.fabric.now_ns + LEASE // 2)  # the next one dies before this one is lost, or in its move
     await rig.run(rig.fabric.now_ns + 300 * MS, job)
-    assert set(rig.controller.jobs[1].workers) == {"h4"}
+    assert set(rig.controller.jobs[1].plan.workers) == {"h4"}
     assert job.take(1)["h4"] is not None
     rig.silent.add("h4")
     await rig.run(rig.fabric.now_ns + 3 * LEASE)
-    assert rig.controller.aborted == {1: "h4 was silent for 0.03 s; no worker is left"}
+    assert rig.controller.jobs.aborted == {1: "h4 was silent for 0.03 s; no worker is left"}
     assert await rig.controller.verify() == {}

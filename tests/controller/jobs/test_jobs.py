@@ -38,7 +38,7 @@ async def rig(pipeline: Pipeline) -> AsyncIterator[Rig]:
 
 
 async def admit(rig: Rig, placement: Placement, server: str | None) -> Job:
-    rig.controller.strategy = Fixed(placement)
+    rig.controller.planner.strategy = Fixed(placement)
     return await rig.admit(JobSpec(JOB, WORKERS, server, slots=16, window=8))
 
 
@@ -49,9 +49,9 @@ async def test_a_job_sums_exactly_and_moves_in_the_middle(rig: Rig, start: Place
     await rig.run(MS // 4)
     assert not rig.is_idle(job)
     target = None if server is None else AT_SERVER if start is AT_SWITCH else AT_SWITCH
-    rig.controller.move(JOB, rig.fabric.now_ns, target)
+    rig.controller.moves.begin(JOB, rig.fabric.now_ns, target)
     await rig.run(200 * MS, job)
-    assert rig.controller.jobs[JOB].generation == 2
+    assert rig.controller.jobs[JOB].plan.generation == 2
     assert job.take() == dict.fromkeys(WORKERS, job.sum_of())
 
 
@@ -67,7 +67,7 @@ async def test_rounds_that_the_server_alone_holds_are_fetched_from_it_after_the_
     assert [worker.core.rounds_complete for worker in job.workers.values()] == [0, 0, 0]
     server = job.agents[SERVER].core
     rig.fabric.set_link((SERVER, 0), loss=0.0, both=False)
-    rig.controller.move(JOB, rig.fabric.now_ns, AT_SWITCH)
+    rig.controller.moves.begin(JOB, rig.fabric.now_ns, AT_SWITCH)
     await rig.run(200 * MS, job)
     assert isinstance(server, ParameterServerCore)
     assert (server.plan.generation, server.plan.children) == (2, ())
@@ -96,11 +96,11 @@ async def test_a_sum_damaged_in_a_switch_is_undone_by_a_new_generation(
     await rig.run(damaged[0] + STUCK_NS // 2 if damaged else STUCK_NS // 2)
     assert len(damaged) == 1
     assert not rig.is_idle(job)
-    assert rig.controller.jobs[JOB].generation == 1
+    assert rig.controller.jobs[JOB].plan.generation == 1
     assert all(worker.core.counters.bad_check > 0 for worker in job.workers.values())
     await rig.run(400 * MS, job)
-    assert rig.controller.jobs[JOB].generation == 2
-    assert rig.controller.jobs[JOB].placement == AT_SWITCH
+    assert rig.controller.jobs[JOB].plan.generation == 2
+    assert rig.controller.jobs[JOB].plan.placement == AT_SWITCH
     assert job.take() == dict.fromkeys(WORKERS, job.sum_of())
     assert rig.fabric.now_ns < damaged[0] + 2 * STUCK_NS
 
@@ -108,7 +108,7 @@ async def test_a_sum_damaged_in_a_switch_is_undone_by_a_new_generation(
 async def test_late_copies_of_pause_and_resume_change_nothing(rig: Rig) -> None:
     job = await admit(rig, AT_SWITCH, SERVER)
     rig.submit(job, 4)
-    rig.controller.move(JOB, 0)
+    rig.controller.moves.begin(JOB, 0)
     await rig.run(200 * MS, job)
     for agent in job.agents.values():
         plan = agent.core.plan
@@ -132,14 +132,14 @@ async def test_a_server_that_becomes_the_root_late_knows_where_the_job_is(rig: R
     rig.submit(job, 5)
     await rig.run(100 * MS, job)
     assert job.take() == dict.fromkeys(WORKERS, job.sum_of())
-    rig.controller.move(JOB, rig.fabric.now_ns, AT_SERVER)
+    rig.controller.moves.begin(JOB, rig.fabric.now_ns, AT_SERVER)
     await rig.run(130 * MS, job)
-    assert rig.controller.jobs[JOB].placement == AT_SERVER
+    assert rig.controller.jobs[JOB].plan.placement == AT_SERVER
     rig.fabric.set_link((SERVER, 0), loss=1.0, both=False)
     rig.submit(job, 6)
     await rig.run(rig.fabric.now_ns + STUCK_NS // 2)
     rig.fabric.set_link((SERVER, 0), loss=0.0, both=False)
-    rig.controller.move(JOB, rig.fabric.now_ns, AT_SWITCH)
+    rig.controller.moves.begin(JOB, rig.fabric.now_ns, AT_SWITCH)
     await rig.run(500 * MS, job)
     assert job.take(1) == dict.fromkeys(WORKERS, job.sum_of())
     resumes = [m.content for _, m in rig.told if isinstance(m.content, Resume) and m.host in WORKERS][-3:]

@@ -33,15 +33,15 @@ def check_memory(rig: Rig) -> None:
     """No two jobs share a slot or a rid, and nobody but the running ones has any."""
     for node in TOPOLOGY.switches:
         held = [
-            rig.controller.memory.held(number)[node.name]
+            rig.controller.planner.memory.held(number)[node.name]
             for number in rig.controller.jobs
-            if node.name in rig.controller.memory.held(number)
+            if node.name in rig.controller.planner.memory.held(number)
         ]
         slots = [slot for each in held for slot in range(each.slot_base, each.slot_base + each.slots)]
         rids = [rid for each in held for rid in range(each.first_rid, each.first_rid + FAN_IN)]
         assert len(slots) == len(set(slots)) <= node.slots
         assert len(rids) == len(set(rids))
-        assert rig.controller.memory.free_slots[node.name] == node.slots - len(slots)
+        assert rig.controller.planner.memory.free_slots[node.name] == node.slots - len(slots)
 
 
 async def come_and_go(rig: Rig, rng: random.Random, jobs: int) -> list[str]:
@@ -55,7 +55,7 @@ async def come_and_go(rig: Rig, rng: random.Random, jobs: int) -> list[str]:
         slots = rng.choice([8, 16, 32, 64])
         spec = JobSpec(rng.choice(free), tuple(workers), server, slots, rng.randint(1, slots // 2))
         job = await rig.admit(spec)
-        notes.append(rig.controller.note(spec.job))
+        notes.append(rig.controller.jobs[spec.job].note)
         running.append(job)
         check_memory(rig)
         rig.submit(job, turn, chunks=rng.randint(1, 12))
@@ -76,7 +76,7 @@ async def come_and_go(rig: Rig, rng: random.Random, jobs: int) -> list[str]:
                 await rig.controller.finish(each.number)
                 del rig.jobs[each.number]
             running.clear()
-    assert set(rig.controller.memory.free_slots.values()) == {64}
+    assert set(rig.controller.planner.memory.free_slots.values()) == {64}
     assert await rig.controller.verify() == {}
     return notes
 
@@ -100,13 +100,13 @@ async def test_two_hundred_jobs_come_and_go_and_every_sum_is_right(rig: Rig) -> 
 
 async def test_a_number_that_is_given_again_does_not_meet_its_old_rounds(rig: Rig) -> None:
     """The same number, switch and slots: had it begun with generation 1 again, the slots' old rounds would be newer."""
-    rig.controller.strategy = Fixed(Placement({"h1": "s1", "h2": "s1"}, {}, "s1"))
+    rig.controller.planner.strategy = Fixed(Placement({"h1": "s1", "h2": "s1"}, {}, "s1"))
     for turn in range(3):
         job = await rig.admit(JobSpec(5, ("h1", "h2"), slots=2, window=1))
         rig.submit(job, turn, chunks=9 - 3 * turn)
-        rig.controller.move(5, rig.fabric.now_ns)
+        rig.controller.moves.begin(5, rig.fabric.now_ns)
         await rig.run(rig.fabric.now_ns + 100 * MS, job)
-        assert rig.controller.jobs[5].generation == 2 * turn + 2
+        assert rig.controller.jobs[5].plan.generation == 2 * turn + 2
         assert job.take() == dict.fromkeys(("h1", "h2"), job.sum_of())
         await rig.controller.finish(5)
         del rig.jobs[5]
@@ -114,16 +114,16 @@ async def test_a_number_that_is_given_again_does_not_meet_its_old_rounds(rig: Ri
 
 async def test_a_switch_that_a_job_has_not_used_for_long_is_not_used_again(rig: Rig) -> None:
     at = {name: Placement({"h1": name, "h2": name}, {}, name) for name in ("s1", "s3")}
-    rig.controller.strategy = Fixed(at["s1"])
+    rig.controller.planner.strategy = Fixed(at["s1"])
     job = await rig.admit(JobSpec(5, ("h1", "h2"), slots=16, window=8))
     rig.submit(job, 1)
     await rig.run(rig.fabric.now_ns + 50 * MS, job)
-    rig.controller.strategy = Fixed(at["s3"])
+    rig.controller.planner.strategy = Fixed(at["s3"])
     for _ in range(LONGEST_ABSENCE):
-        rig.controller.move(5, rig.fabric.now_ns, at["s3"])
+        rig.controller.moves.begin(5, rig.fabric.now_ns, at["s3"])
         await rig.run(rig.fabric.now_ns + 20 * MS, job)
     with pytest.raises(PlanError, match="job 5: s1 may still hold rounds of so long ago"):
-        rig.controller.move(5, rig.fabric.now_ns, at["s1"])
+        rig.controller.moves.begin(5, rig.fabric.now_ns, at["s1"])
     rig.submit(job, 2)
     await rig.run(rig.fabric.now_ns + 50 * MS, job)
     assert job.take(1) == dict.fromkeys(("h1", "h2"), job.sum_of())

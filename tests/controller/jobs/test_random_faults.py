@@ -75,7 +75,7 @@ class Mishaps:
     async def job_moves(self) -> None:
         if 1 in self.rig.controller.jobs:
             self.note("asked to move")
-            self.rig.controller.move(1, self.rig.fabric.now_ns)
+            self.rig.controller.moves.begin(1, self.rig.fabric.now_ns)
 
     async def controller_dies(self) -> None:
         self.note("the controller dies")
@@ -118,11 +118,11 @@ async def play(seed: int, pipeline: Pipeline, journal: Path) -> None:
 def check(rig: Rig, job: Job, policy: FailurePolicy, story: str) -> None:
     """Who is in the job to the end has every sum, and they are the same; if none was lost, they are those of all."""
     if 1 not in rig.controller.jobs:
-        assert rig.aborted or 1 in rig.controller.aborted, story  # the one that told them may have died since
+        assert rig.aborted or 1 in rig.controller.jobs.aborted, story  # the one that told them may have died since
         assert policy is not FailurePolicy.WAIT, story
         return
-    members = [name for name in rig.controller.jobs[1].workers if name not in rig.silent]
-    says = f"{story}\n{rig.controller.waiting_for(1, rig.fabric.now_ns)}"
+    members = [name for name in rig.controller.jobs[1].plan.workers if name not in rig.silent]
+    says = f"{story}\n{rig.controller.jobs.waiting_for(1, rig.fabric.now_ns)}"
     assert members, says
     assert all(job.workers[name].core.idle for name in members), says
     handle = 0

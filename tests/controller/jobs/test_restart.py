@@ -48,34 +48,35 @@ async def restart(rig: Rig) -> Mapping[str, object]:
 
 async def test_running_jobs_are_not_disturbed(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     job = await rig.admit(spec())
-    rig.controller.keep(1, {"tokens": {"h1": "secret"}})
-    rig.controller.strategy = AGG
+    rig.controller.jobs.keep(1, {"tokens": {"h1": "secret"}})
+    rig.controller.planner.strategy = AGG
     other = await rig.admit(spec(2, slots=1024, window=512))
     third = await rig.admit(JobSpec(3, ("h3", "h6"), SERVER, slots=512, window=64))  # gets less
     rig.submit(job, 1, chunks=200)
     await rig.run(rig.fabric.now_ns + MS)
     assert not rig.is_idle(job)
-    before, notes = dict(rig.controller.jobs), [rig.controller.note(number) for number in (1, 2, 3)]
-    held = [rig.controller.memory.held(number) for number in (1, 2, 3)]
+    before = {number: running.plan for number, running in rig.controller.jobs.items()}
+    notes = [rig.controller.jobs[number].note for number in (1, 2, 3)]
+    held = [rig.controller.planner.memory.held(number) for number in (1, 2, 3)]
     writes = []
     monkeypatch.setattr(SwitchSession, "_write_batch", lambda self, updates: writes.append(updates))
     diffs = await restart(rig)
     assert (writes, [diff for diff in diffs.values() if diff]) == ([], [])
     assert set(diffs) == {"s1", "s2", "s3", "s4"}
     monkeypatch.undo()
-    assert rig.controller.jobs == before
-    assert rig.controller.kept(1) == {"tokens": {"h1": "secret"}}
-    assert [rig.controller.note(number) for number in (1, 2, 3)] == notes
-    assert [rig.controller.memory.held(number) for number in (1, 2, 3)] == held
+    assert {number: running.plan for number, running in rig.controller.jobs.items()} == before
+    assert rig.controller.jobs[1].kept == {"tokens": {"h1": "secret"}}
+    assert [rig.controller.jobs[number].note for number in (1, 2, 3)] == notes
+    assert [rig.controller.planner.memory.held(number) for number in (1, 2, 3)] == held
     rig.submit(other, 2)
     rig.submit(third, 3)
     await rig.run(rig.fabric.now_ns + 200 * MS, job, other, third)
     for each in (job, other, third):
         assert each.take() == dict.fromkeys(each.workers, each.sum_of())
-    assert [plan.generation for plan in rig.controller.jobs.values()] == [1, 1, 1]
+    assert [running.plan.generation for running in rig.controller.jobs.values()] == [1, 1, 1]
     for number in (1, 2, 3):
         await rig.controller.finish(number)
-    assert set(rig.controller.memory.jobs_that_fit(1024).values()) == {1}
+    assert set(rig.controller.planner.memory.jobs_that_fit(1024).values()) == {1}
     await restart(rig)
     assert rig.controller.jobs == {}
     assert await rig.controller.verify() == {}
@@ -85,8 +86,8 @@ async def test_what_cannot_be_written_down_is_not_said_and_is_done_once_it_can(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The disk is full when a worker is lost; nobody would find it stuck."""
-    rig.controller.options = replace(OPTIONS, stuck_ns=None)
-    rig.controller.strategy = AGG
+    rig.controller.moves.options = replace(OPTIONS, stuck_ns=None)
+    rig.controller.planner.strategy = AGG
     job = await rig.admit(spec())
     rig.submit(job, 1)
     await rig.run(6 * MS)
@@ -108,7 +109,7 @@ async def test_what_cannot_be_written_down_is_not_said_and_is_done_once_it_can(
             await rig.run(300 * MS, job)
         assert len(rig.told) == said
     await rig.run(300 * MS, job)
-    assert set(rig.controller.jobs[1].workers) == {"h1", "h4"}
+    assert set(rig.controller.jobs[1].plan.workers) == {"h1", "h4"}
     sums = job.take(1)
     assert sums["h1"] == sums["h4"] is not None
 
@@ -129,8 +130,8 @@ async def test_a_move_is_finished_wherever_the_controller_died_in_it(rig: Rig, m
     rig.submit(job, 2, chunks=40)
     await rig.run(MS // 2)
     assert not rig.is_idle(job)
-    rig.controller.strategy = AGG
-    rig.controller.move(1, rig.fabric.now_ns, AT_SERVER)
+    rig.controller.planner.strategy = AGG
+    rig.controller.moves.begin(1, rig.fabric.now_ns, AT_SERVER)
     tell, left = rig.tell, messages
 
     def tell_some(message: object) -> None:
@@ -149,7 +150,7 @@ async def test_a_move_is_finished_wherever_the_controller_died_in_it(rig: Rig, m
     await rig.run(rig.fabric.now_ns + 300 * MS, job)
     assert job.take() == dict.fromkeys(WORKERS, job.sum_of())
     assert await rig.controller.verify() == {}
-    plan = rig.controller.jobs[1]
+    plan = rig.controller.jobs[1].plan
     assert {worker.core.plan.generation for worker in job.workers.values()} == {plan.generation}
 
 
@@ -161,7 +162,7 @@ async def test_who_died_while_the_controller_was_gone_is_lost_a_lease_later(rig:
     rig.submit(job, 3)
     await rig.start_controller(AGG)
     await rig.run(rig.fabric.now_ns + 200 * MS, job)
-    assert set(rig.controller.jobs[1].workers) == {"h1", "h4"}
+    assert set(rig.controller.jobs[1].plan.workers) == {"h1", "h4"}
     sums = job.take()
     assert sums["h1"] == sums["h4"] is not None
 
@@ -175,7 +176,7 @@ async def test_a_job_that_waits_still_waits_after_a_restart(rig: Rig) -> None:
     await rig.run(100 * MS)
     await restart(rig)
     await rig.run(200 * MS)
-    assert "waits for h2 (rank 1), silent" in rig.controller.waiting_for(1, rig.fabric.now_ns)
+    assert "waits for h2 (rank 1), silent" in rig.controller.jobs.waiting_for(1, rig.fabric.now_ns)
     rig.silent.clear()
     await rig.run(500 * MS, job)
     assert job.take() == dict.fromkeys(WORKERS, job.sum_of())
@@ -191,23 +192,23 @@ async def test_what_was_down_when_the_controller_died_is_so_until_it_answers(rig
         await rig.kill_switch("s4")
     rig.submit(job, 5)
     await rig.run(200 * MS)
-    down, lost = rig.controller.links_down, rig.controller.lost_switches
+    down, lost = rig.controller.prober.link_watch.down, rig.controller.switches.lost
     assert (Endpoint("s1", 4) in down, lost) == (fails != "switch", frozenset({"s4"} if fails != "link" else ()))
-    before = rig.controller.jobs[1]
+    before = rig.controller.jobs[1].plan
     diffs = await restart(rig)
-    assert (rig.controller.links_down, rig.controller.lost_switches) == (down, lost)
+    assert (rig.controller.prober.link_watch.down, rig.controller.switches.lost) == (down, lost)
     assert [diff for diff in diffs.values() if diff] == []
-    assert rig.controller.jobs[1] == before
+    assert rig.controller.jobs[1].plan == before
     rig.fabric.set_link(("s1", 4), up=True)
     if fails != "link":
         await rig.restart_switch("s4")
     await rig.run(rig.fabric.now_ns + 100 * MS)
-    assert (rig.controller.links_down, rig.controller.lost_switches) == (frozenset(), frozenset())
+    assert (rig.controller.prober.link_watch.down, rig.controller.switches.lost) == (frozenset(), frozenset())
     rig.submit(job, 6)
     await rig.run(rig.fabric.now_ns + 300 * MS)
     sums = job.take(1)
     if fails == "both":  # s1 was alone: its workers went on without those behind s2
-        assert set(rig.controller.jobs[1].workers) == {"h1", "h2"}
+        assert set(rig.controller.jobs[1].plan.workers) == {"h1", "h2"}
         assert sums["h1"] == sums["h2"] is not None
     else:
         assert sums == dict.fromkeys(WORKERS, job.sum_of())
@@ -220,9 +221,9 @@ async def test_a_controller_begins_without_a_switch_that_does_not_answer(rig: Ri
     rig.submit(job, 6)
     await rig.run(rig.fabric.now_ns + 200 * MS, job)
     assert job.take() == dict.fromkeys(WORKERS, job.sum_of())
-    assert "s3" not in rig.controller.jobs[1].switches
+    assert "s3" not in rig.controller.jobs[1].plan.switches
     await rig.run(rig.fabric.now_ns + 2 * LEASE)
-    assert rig.controller.lost_switches == {"s3"}
+    assert rig.controller.switches.lost == {"s3"}
 
 
 @pytest.mark.parametrize(
@@ -238,4 +239,4 @@ async def test_a_journal_that_does_not_fit_is_refused(
     with JournalFile(tmp_path / "other") as journal:
         journal.put(kind, key, value)
         with pytest.raises(JournalError, match=says):
-            Controller(TOPOLOGY, Routes(TOPOLOGY), rig.controller.sessions, AGG, OPTIONS, journal=journal)
+            Controller(TOPOLOGY, Routes(TOPOLOGY), rig.controller.switches.sessions, AGG, OPTIONS, journal=journal)

@@ -47,7 +47,7 @@ async def test_the_page_says_what_is_known_of_links_switches_and_jobs(rig: Rig) 
     now_ns = rig.fabric.now_ns
     page = values(text(rig.controller, now_ns))
     free = rig.topology.switch("s1").slots
-    known = rig.controller.telemetry.snapshot(now_ns).links
+    known = rig.controller.prober.telemetry.snapshot(now_ns).links
     for link, view in known.items():
         assert page[f"weir_link_bits_per_second/{link}"] == view.background_bps
         assert page[f"weir_link_load_ratio/{link}"] == view.background_bps / 1e9
@@ -77,7 +77,7 @@ async def test_the_page_says_what_is_known_of_links_switches_and_jobs(rig: Rig) 
         "weir_job_link_streams/7": 4,
     }
     assert {name: page[name] for name in expected} == expected
-    assert page["weir_switch_packet_outs_total/s1"] == rig.controller.packet_outs_sent["s1"]
+    assert page["weir_switch_packet_outs_total/s1"] == rig.controller.switches.packet_outs_sent["s1"]
     assert page["weir_switch_packet_ins_total/s1"] > 0
 
 

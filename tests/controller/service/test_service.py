@@ -125,7 +125,7 @@ async def test_a_job_whose_seats_cannot_be_kept_is_not_there(service: Rig, monke
     def full(job: int, data: Any) -> None:
         raise ControllerError("journal: no space left on device")
 
-    monkeypatch.setattr(service.controller, "keep", full)
+    monkeypatch.setattr(service.controller.jobs, "keep", full)
     given, details = await refusal(service.register(workers=WORKERS, job=9))
     assert (given, details) == (grpc.StatusCode.INTERNAL, "journal: no space left on device")
     assert service.controller.jobs == {}
@@ -304,7 +304,7 @@ async def test_the_others_go_on_at_once_without_a_worker_that_fails(service: Rig
     await hosts[0].say(held=pb.Held(generation=1, first_incomplete=1))
     resume = told(pb.ToHost(resume=await hosts[0].hear("resume")))
     assert isinstance(resume, Resume)
-    assert (resume.plan.generation, list(service.controller.jobs[registration.job].workers)) == (2, ["h1"])
+    assert (resume.plan.generation, list(service.controller.jobs[registration.job].plan.workers)) == (2, ["h1"])
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:9561", "10.1.2.3:9561", "[::]:9561", "example.org:9561"])

@@ -1,0 +1,94 @@
+"""Who takes part in each job: what hosts say of themselves, and who of them is taken for lost. Pure.
+
+::
+
+    heartbeat, leave, fail ──▶ RunningJob, leases ──▶ end_leases, let_go ──▶ Mover.lose, Mover.go_without
+"""
+
+from __future__ import annotations
+
+from ...wire.control import Abort
+from ..options import Message
+from .job import Progress
+from .mover import Mover
+from .registry import JobRegistry
+
+
+class Membership:
+    """The hosts of all running jobs."""
+
+    def __init__(self, jobs: JobRegistry, moves: Mover) -> None:
+        self._jobs = jobs
+        self._moves = moves
+
+    def heartbeat(self, job: int, host: str, rounds: int, now_ns: int, *, waiting: bool = True) -> None:
+        """A host of the job lives; for a worker also: how many rounds it has completed, and whether it waits for more
+        (it does not while it computes). Its lease begins with the first.
+
+        From two of a worker's the controller knows how fast the job goes, so that its own traffic is not taken for
+        others' when it is placed anew; and when it is stuck (`Options.stuck_ns`). A host that is out of the job by now
+        is told so. Raises ControllerError for a host that was never in it.
+        """
+        running = self._jobs[job]
+        running.check_part(host)
+        if (why := running.gone.get(host)) is not None:
+            if host not in running.left:
+                self._jobs.outbox.append(Message(host, Abort(job, f"{why}; the job went on without {host}")))
+            return
+        self._jobs.leases.renew((job, host), now_ns)
+        if host not in running.joined:
+            running.joined.add(host)
+            self._jobs.journal.change(job)
+        running.silent.pop(host, None)
+        if host not in running.ranks:
+            return
+        seen = running.progress.get(host)
+        if seen is None:
+            running.progress[host] = Progress(rounds, now_ns, now_ns, waiting)
+        else:
+            seen.report(rounds, now_ns, waiting)
+
+    def leave(self, job: int, host: str) -> None:
+        """A host is done with the job. Nobody fails by that: the others go on without it, and the job is finished when
+        no worker is left. Raises ControllerError for a host that was never in it.
+        """
+        running = self._jobs[job]
+        running.check_part(host)
+        self._jobs.leases.end((job, host))
+        running.silent.pop(host, None)
+        running.left.add(host)
+        self._jobs.journal.change(job)
+
+    def fail(self, job: int, host: str, why: str, now_ns: int) -> None:
+        """A host gives up, and cannot come back: the others go on without it, or are told why they cannot, as the
+        job's policy has it. Raises ControllerError for a host that was never in it.
+        """
+        running = self._jobs[job]
+        running.check_part(host)
+        self._moves.lose(running, {host: f"{host} failed: {why}"}, now_ns)
+
+    def end_leases(self, now_ns: int) -> None:
+        """Find the hosts that have been silent for a lease: their jobs wait for them, or go on without them."""
+        lease_ns = self._jobs.leases.lease_ns or 0
+        lost: dict[int, dict[str, str]] = {}
+        for number, host in self._jobs.leases.expire(now_ns):
+            self._jobs.counts.leases_expired += 1
+            job = self._jobs[number]
+            if job.must_wait_for(host):
+                job.silent[host] = now_ns - lease_ns
+                self._moves.begin(number, now_ns, why=f"{host} is silent")
+            else:
+                lost.setdefault(number, {})[host] = f"{host} was silent for {lease_ns / 1e9:g} s"
+        for number, hosts in lost.items():
+            self._moves.lose(self._jobs[number], hosts, now_ns)
+
+    def let_go(self, now_ns: int) -> None:
+        """Hosts that have left: end the jobs that have no worker any more, go on with those where someone waits."""
+        for number, job in list(self._jobs.items()):
+            left = {host: f"{host} has left" for host in sorted(job.left - job.gone.keys())}
+            if not left:
+                continue
+            if job.left.issuperset(job.active):
+                self._jobs.remove(number)
+            elif job.move is not None or job.someone_waits or job.spec.server in left:
+                self._moves.go_without(job, left, now_ns)

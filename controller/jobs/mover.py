@@ -1,0 +1,337 @@
+"""How a running job gets from one generation to the next: every decision in the life of a move, in one place. Pure.
+
+::
+
+    begin, repair, consider,             PAUSING              SETTLING                        RESUMING
+    follow, renew, lose ──▶ a move ──▶ Pause, Held ──▶ place anew, plan, write ──▶ Resume, Resumed ──▶ DONE
+                              ▲            │                  ▲      │                   │
+                              │            │ no worker left   └──────┘ no place, or      │ a host is lost: PAUSING
+                              │            ▼                    a switch refuses:        │ again, in the generation
+                              │          abort                  tried again              │ that was being resumed
+                              └── what makes another generation due meanwhile (`RunningJob.renew`) ◀──┘
+
+`moves.Move` is what one job's hosts are told and answer; a `Mover` begins it, finds the job its place, and takes hosts
+out of the job. It writes to no switch: `advance` is given the means, and calls them where it is their turn.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from dataclasses import replace
+
+from ...topologies.model import Endpoint
+from ...wire.aggregation import MESSAGE_BYTES, next_generation
+from ...wire.control import FinalRound, Held
+from ...wire.frames import FRAME_HEADER_BYTES
+from ..errors import ControllerError, PlanError
+from ..options import Message, Options
+from ..placement import Placement
+from ..planning.generations import previous_generation
+from ..planning.plan import FailurePolicy
+from ..planning.planner import Planner
+from ..telemetry.link_state import Snapshot, Telemetry, own_traffic
+from .job import RunningJob
+from .moves import Move, MoveError, Phase
+from .registry import JobRegistry
+
+_log = logging.getLogger(__name__)
+
+WriteSwitches = Callable[[Collection[str]], Awaitable[str]]
+"""Brings all switches to what they should hold, those named even if they have just refused; what is wrong with any of
+those named, for people, or nothing.
+"""
+
+
+class Mover:
+    """The moves of all running jobs."""
+
+    def __init__(
+        self, jobs: JobRegistry, planner: Planner, telemetry: Telemetry, options: Options, now_ns: int
+    ) -> None:
+        self.options = options
+        """May be replaced by others at any time; of these, moves heed what says when and how jobs move."""
+        self._jobs = jobs
+        self._planner = planner
+        self._telemetry = telemetry
+        self._next_solve_ns = now_ns + options.solve_period_ns
+        self._to_consider: deque[int] = deque()
+        """The numbers of jobs whose turn has come to be placed better."""
+
+    @property
+    def deadline_ns(self) -> int | None:
+        """When a move has something to do, or jobs are to be placed better; 0 while something waits for that."""
+        if any(job.move is None and job.renew for job in self._jobs.values()):
+            return 0
+        deadlines = []
+        if self.options.solve_period_ns:
+            deadlines.append(0 if self._to_consider else self._next_solve_ns)
+        for job in self._jobs.values():
+            if job.move is not None:
+                deadline = job.move.deadline_ns
+                deadlines.append(job.retry_at_ns if deadline is None else deadline)
+        return min(deadlines, default=None)
+
+    # --- why a job moves ---
+
+    def begin(self, number: int, now_ns: int, placement: Placement | None = None, why: str = "asked to") -> None:
+        """Begin to move a job to a placement, or to a new generation of its own one (a stuck round, a lost host).
+
+        Raises PlanError when the placement is not possible; the job then stays. Does nothing while the job is moving.
+        """
+        job = self._jobs[number]
+        if job.move is not None:
+            return
+        if placement is not None:
+            try:
+                self._planner.plan(job.spec, placement, next_generation(job.plan.generation))
+            except PlanError:
+                self._planner.memory.retain(number, job.plan.switches)
+                raise
+        self._begin(job, why, now_ns, placement)
+
+    def repair(self, now_ns: int) -> None:
+        """Begin a new generation of each job that is stuck."""
+        if self.options.stuck_ns is None:
+            return
+        for number, job in self._jobs.items():
+            if job.move is None and (stuck := job.stuck(now_ns, self.options.stuck_ns)):
+                _log.warning("job %d starts a new generation: no progress at %s", number, ", ".join(stuck))
+                self._begin(job, f"no progress at {', '.join(stuck)}", now_ns)
+
+    def consider(self, now_ns: int) -> None:
+        """Begin to move the next job whose turn it is, if it would be clearly better off elsewhere, by fresh telemetry.
+
+        One at a time: a placement may take long, and what all hosts say waits for the end of a tick.
+        """
+        if self.options.solve_period_ns and now_ns >= self._next_solve_ns and not self._to_consider:
+            self._next_solve_ns = now_ns + self.options.solve_period_ns
+            self._to_consider.extend(self._jobs)
+        while self._to_consider:
+            number = self._to_consider.popleft()
+            job = self._jobs.get(number)
+            if job is None or job.move is not None or now_ns - job.moved_ns < self.options.dwell_ns:
+                continue
+            links = self.snapshot_without(job, now_ns)
+            if not links.is_fresh:
+                continue
+            try:
+                if (better := self._planner.better(job.plan, job.active, links, self.options.improvement)) is not None:
+                    self.begin(number, now_ns, better, "a faster placement")
+            except ControllerError as error:
+                _log.warning("job %d stays where it is: %s", number, error)
+            return
+
+    def follow(self, lost: Collection[str], now_ns: int) -> None:
+        """The fabric has changed, and these switches are lost: jobs stay where they are if they can, else they move."""
+        for job in self._jobs.values():
+            plan = job.plan
+            if self._planner.stands(plan.placement, plan.spec, plan.placement.aggregators):
+                job.plan = self._planner.plan(plan.spec, plan.placement, plan.generation)
+                continue
+            used = sorted({*lost} & {*plan.switches, plan.placement.root})
+            why = f"{', '.join(used)} is lost" if used else "its nodes do not reach each other any more"
+            if job.move is None:
+                self._begin(job, why, now_ns)
+            elif job.move.phase is Phase.RESUMING:
+                job.renew = why
+
+    def renew(self, restarted: Iterable[str]) -> None:
+        """These switches have started anew, with empty registers: what was summed there is summed again, in a new
+        generation of each job that uses them.
+        """
+        for name in sorted(restarted):
+            for job in self._jobs.values():
+                if name in job.plan.switches and (job.move is None or job.move.phase is Phase.RESUMING):
+                    job.renew = f"{name} has started anew"
+
+    def _begin(self, job: RunningJob, why: str, now_ns: int, target: Placement | None = None) -> None:
+        _log.info("job %d leaves generation %d: %s", job.number, job.plan.generation, why)
+        job.target, job.why, job.renew, job.retry_at_ns = target, why, "", 0
+        self._jobs.counts.moves += 1
+        job.move = self._new_move(job, job.plan.generation, now_ns)
+        self._jobs.journal.change(job.number)
+
+    def _new_move(self, job: RunningJob, generation: int, now_ns: int) -> Move:
+        """A move that leaves this generation."""
+        servers = [] if job.spec.server in (None, job.newcomer) else [job.hosts[-1]]
+        return Move(
+            job=job.number,
+            generation=generation,
+            workers=map(self._jobs.address, job.active),
+            servers=map(self._jobs.address, servers),
+            slots=job.spec.slots,
+            now_ns=now_ns,
+            retry_ns=self.options.retry_ns,
+            patience_ns=None if job.spec.policy is FailurePolicy.WAIT else self.options.patience_ns,
+        )
+
+    def take_up(
+        self, job: RunningJob, why: str, finals: Mapping[str, tuple[FinalRound, ...]] | None, now_ns: int
+    ) -> None:
+        """Go on with a move that was under way when the controller died: at its Resumes into the job's generation,
+        which tell each of these hosts to fetch these rounds; with None it has to begin anew.
+        """
+        job.renew = f"{why}, when the controller was restarted"
+        if finals is None:
+            return
+        job.why, job.move = why, self._new_move(job, previous_generation(job.plan.generation), now_ns)
+        plans = job.plan.host_plans(job.first_round)
+        resumes = {self._jobs.address(host): (plans[host], rounds) for host, rounds in finals.items() if host in plans}
+        joining = () if job.newcomer is None else (self._jobs.address(job.newcomer),)
+        job.move.take_up(resumes, joining, now_ns)
+
+    # --- who is lost ---
+
+    def lose(self, job: RunningJob, hosts: Mapping[str, str], now_ns: int) -> None:
+        """These hosts failed, each for its reason, and are out for good: go on without them as the job's policy has
+        it.
+        """
+        lost = {host: why for host, why in hosts.items() if host not in job.gone}
+        if not lost:
+            return
+        why = "; ".join(lost.values())
+        _log.warning("job %d: %s", job.number, why)
+        workers = [host for host in lost if host in job.ranks]
+        self._take_out(job, lost)
+        if not job.active:
+            self._jobs.abort(job.number, f"{why}; no worker is left")
+        elif workers and job.spec.policy is FailurePolicy.ABORT:
+            self._jobs.abort(job.number, f"{why}, and the job's policy is to abort")
+        elif workers and job.spec.policy is FailurePolicy.WAIT:
+            self._jobs.abort(job.number, f"{why}; it cannot come back, for which the job's policy would wait")
+        elif workers and len(job.active) < job.spec.least_workers:
+            self._jobs.abort(
+                job.number, f"{why}; {len(job.active)} workers are left, and it needs {job.spec.least_workers}"
+            )
+        else:
+            self._go_on(job, lost, why, now_ns)
+
+    def go_without(self, job: RunningJob, hosts: Mapping[str, str], now_ns: int) -> None:
+        """These hosts are out of the job, each for its reason, and nobody has failed by that."""
+        self._take_out(job, hosts)
+        self._go_on(job, hosts, "; ".join(hosts.values()), now_ns)
+
+    def _take_out(self, job: RunningJob, hosts: Mapping[str, str]) -> None:
+        """Out for good. A server is followed by the first spare host that lives, if there is any."""
+        spec = job.spec
+        job.gone.update(hosts)
+        for host in hosts:
+            self._jobs.leases.end((job.number, host))
+            job.silent.pop(host, None)
+        spares, server = tuple(s for s in spec.spares if s not in job.gone), spec.server
+        if server in hosts:
+            server = job.newcomer = next(self._jobs.living(job.number, spares), None)
+            spares = tuple(s for s in spares if s != server) if server is not None else ()
+        job.plan = replace(job.plan, spec=replace(spec, server=server, spares=spares))
+        self._jobs.journal.change(job.number)
+
+    def _go_on(self, job: RunningJob, hosts: Iterable[str], why: str, now_ns: int) -> None:
+        """Those who are left go on in a generation without these hosts."""
+        if job.move is None:
+            self._begin(job, why, now_ns)
+            return
+        try:
+            job.move.lose(map(self._jobs.address, hosts), now_ns)
+        except MoveError as error:
+            self._jobs.abort(job.number, str(error))
+
+    # --- how it moves ---
+
+    def held(self, number: int, host: str, held: Held) -> None:
+        """A host's answer to Pause. Raises ControllerError for a host that was never in the job."""
+        job = self._jobs[number]
+        job.check_part(host)
+        if job.move is None or host in job.gone:
+            return
+        try:
+            job.move.held(self._jobs.address(host), held)
+        except MoveError as error:
+            self._jobs.abort(number, str(error))
+
+    def resumed(self, number: int, host: str, generation: int) -> None:
+        """A host goes on in this generation. A copy of an earlier confirmation changes nothing."""
+        if (move := self._jobs[number].move) is not None:
+            move.resumed(self._jobs.address(host), generation)
+
+    async def advance(self, now_ns: int, write: WriteSwitches) -> None:
+        """Take every job's move as far as it gets: messages for its hosts, then, once all have paused, the next plan
+        into the switches, then the hosts' Resumes. Moves that are due begin.
+        """
+        for job in list(self._jobs.values()):
+            if job.move is None and job.renew:
+                self._begin(job, job.renew, now_ns)
+            if self._exchange(job, now_ns) and self._plan_next(job, now_ns):
+                if trouble := await write(job.plan.switches):
+                    self._try_later(job, trouble, now_ns)
+                else:
+                    self._resume(job, now_ns)
+
+    def _exchange(self, job: RunningJob, now_ns: int) -> bool:
+        """Put what is due to be said to its hosts into the outbox; whether the switches are to be written now."""
+        if (move := job.move) is None:
+            return False
+        try:
+            out = move.poll(now_ns)
+        except MoveError as error:
+            self._jobs.abort(job.number, str(error))
+            return False
+        silent = {self._jobs.host_at(address) for address in move.lost} - job.gone.keys()
+        self.lose(job, {host: f"{host} did not answer" for host in sorted(silent)}, now_ns)
+        if job.number not in self._jobs:
+            return False
+        self._jobs.outbox += [Message(self._jobs.host_at(address), content) for address, content in out]
+        if move.phase is Phase.DONE:
+            job.move, job.target, job.newcomer, job.moved_ns = None, None, None, now_ns
+            self._jobs.journal.change(job.number)
+        return move.phase is Phase.SETTLING and now_ns >= job.retry_at_ns
+
+    def _plan_next(self, job: RunningJob, now_ns: int) -> bool:
+        """Plan the next generation for those who are left; False where they find no place now."""
+        assert job.move is not None
+        try:
+            target = job.target or job.plan.placement
+            if not self._planner.stands(target, job.spec, job.active):
+                target, job.note = self._planner.place(job.spec, job.active, self.snapshot_without(job, now_ns))
+            job.plan = self._planner.plan(job.spec, target, next_generation(job.move.generation))
+        except ControllerError as error:
+            self._has_no_place(job, error, now_ns)
+            return False
+        self._planner.history(job.number).go(job.plan.generation, job.plan.switches)
+        return True
+
+    def _has_no_place(self, job: RunningJob, error: ControllerError, now_ns: int) -> None:
+        """Do without hosts that no way leads to, where the job's policy has it so; else try again later."""
+        _log.warning("job %d finds no place: %s", job.number, error)
+        self._try_later(job, str(error), now_ns)
+        cut_off = self._planner.cut_off(job.spec, job.active)
+        if not cut_off or job.spec.policy is FailurePolicy.WAIT:
+            return
+        if job.spec.server is not None and 2 * len(cut_off) > len(job.active):
+            cut_off = (job.spec.server,)
+        self.lose(job, {host: f"no way leads to {host}" for host in cut_off}, now_ns)
+
+    def _try_later(self, job: RunningJob, trouble: str, now_ns: int) -> None:
+        job.trouble, job.retry_at_ns = trouble, now_ns + self.options.retry_ns
+
+    def _resume(self, job: RunningJob, now_ns: int) -> None:
+        """The switches hold the job's plan: its hosts go on by it."""
+        move, plan = job.move, job.plan
+        assert move is not None
+        assert move.settlement is not None
+        self._planner.memory.retain(job.number, plan.switches)
+        joins = job.spec.server is not None and job.spec.server == job.newcomer
+        job.first_round = move.settlement.least if joins else 0
+        plans = {self._jobs.address(host): part for host, part in plan.host_plans(job.first_round).items()}
+        job.trouble = ""
+        move.settled(plans, now_ns, {self._jobs.address(job.newcomer)} if joins and job.newcomer else ())
+        self._jobs.journal.change(job.number)
+        self._exchange(job, now_ns)
+
+    def snapshot_without(self, job: RunningJob, now_ns: int) -> Snapshot:
+        """What is known of the links, without the job's own traffic."""
+        own: Mapping[Endpoint, float] = own_traffic(
+            job.plan.streams, job.rounds_per_second, FRAME_HEADER_BYTES + MESSAGE_BYTES
+        )
+        return self._telemetry.snapshot(now_ns, own)

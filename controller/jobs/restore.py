@@ -1,0 +1,57 @@
+"""Going on with the jobs of a journal, as another controller has left them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from ...topologies.errors import TopologyError
+from ...topologies.model import Topology
+from ..errors import ControllerError
+from ..planning.planner import Planner
+from .job import RunningJob
+from .journal_records import JobRecord
+from .mover import Mover
+from .registry import JobRegistry
+
+
+def restore_jobs(topology: Topology, planner: Planner, jobs: JobRegistry, moves: Mover, now_ns: int) -> None:
+    """All leases begin anew; a move that was under way is taken up where it was.
+
+    Raises JournalError for what does not fit this fabric.
+    """
+    planner.histories.update(jobs.journal.histories)
+    for number, record, kept in jobs.journal.jobs():
+        try:
+            job = _restore(topology, planner, jobs, record, kept, now_ns)
+            if record.moving:
+                moves.take_up(job, record.moving, record.finals, now_ns)
+        except (ControllerError, TopologyError, KeyError, ValueError) as error:
+            raise jobs.journal.misfit(number, error) from None
+
+
+def _restore(
+    topology: Topology,
+    planner: Planner,
+    jobs: JobRegistry,
+    record: JobRecord,
+    kept: Mapping[str, Any],
+    now_ns: int,
+) -> RunningJob:
+    number = record.spec.job
+    planner.histories[number] = record.history
+    planner.memory.take(number, record.allotments)
+    spec, root = record.spec, record.placement.root
+    if not topology.is_switch(root) and root != spec.server:  # it was lost, and the move goes on without it
+        spec = replace(spec, server=root, spares=())
+    plan = replace(planner.lay(spec, record.placement, record.generation, record.allotments), spec=record.spec)
+    job = RunningJob(plan, now_ns, record.note)
+    jobs.add(job)
+    job.gone, job.left, job.joined = dict(record.gone), set(record.left), set(record.joined)
+    job.kept = kept
+    job.newcomer, job.first_round = record.newcomer, record.first_round
+    for host in job.hosts:
+        if host in job.joined and host not in job.left:
+            jobs.leases.renew((number, host), now_ns)
+    return job

@@ -2,7 +2,7 @@
 
 Telemetry: the collector takes the finished probes of a large fabric, period by period, and is held against the plain
 way to do it: a Python loop over frames and hops with `struct`, and a dict for each link. Both come to the same rates. A
-report is one hop of one probe. The collector works in batches, whose fixed cost a small fabric does not repay.
+report is one hop of one probe.
 
 Placement: the strategy AGG (screening, then the LP) is held against one mixed-integer program for trees of one level,
 which HiGHS solves to the optimum; and its slowest link against that optimum, which a tree of more levels may beat.
@@ -41,6 +41,7 @@ GRADIENT_BYTES: Final = 100_000_000
 
 def figures() -> Iterator[Figure]:
     """Run the benchmarks of this module."""
+    yield _collecting(leaf_spine(4, 2, 3))
     yield _collecting(fat_tree(8))
     yield _collecting(fat_tree(16))
     yield from _placing(leaf_spine(6, 2, 6))

@@ -13,13 +13,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntFlag
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .errors import WireError
-from .frames import DEFAULT_TTL, DSCP_BULK, FRAME_HEADER_BYTES, MTU, decapsulate, encapsulate
+from .frames import DEFAULT_TTL, DSCP_BULK, FRAME_HEADER_BYTES, MTU, encapsulate
+from .int_native import take_apart
 
 INT_PORT: Final = 5000
 """UDP destination port that says "INT follows": the specification's INT_TBD."""
@@ -129,35 +130,54 @@ class Hop:
     """By the egress port since the switch started, this packet as it arrived in egress included."""
 
 
+PROBE: Final = np.dtype(
+    [
+        ("source", "u4"),  # IPv4 address
+        ("source_port", "u2"),
+        ("original_port", "u2"),
+        ("hop_limit_exceeded", "?"),  # E: some node found no remaining hops and pushed nothing
+        ("mtu_exceeded", "?"),  # M: some node pushed nothing because the packet would have outgrown the MTU
+        ("remaining_hops", "u1"),
+        ("hops", "i8"),
+        ("first_hop", "i8"),  # where they begin among all hops of the batch
+        ("payload_at", "i8"),  # behind the stack, in the batch's bytes
+        ("payload_end", "i8"),
+    ]
+)
+"""What is known of one finished probe besides its hops."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Probes:
-    """n finished probes that asked for the same and crossed equally many hops."""
+    """n finished probes, in the order in which they came, whatever they asked for."""
 
-    source: NDArray[np.uint32]
-    """(n,) IPv4 addresses."""
-    source_port: NDArray[np.uint16]
-    original_port: NDArray[np.uint16]
-    hop_limit_exceeded: NDArray[np.bool_]
-    """E: some node found no remaining hops and pushed nothing."""
-    mtu_exceeded: NDArray[np.bool_]
-    """M: some node pushed nothing because the packet would have outgrown the MTU."""
-    remaining_hops: NDArray[np.uint8]
+    each: NDArray[np.void]
+    """PROBE (n,)."""
     hops: NDArray[np.void]
-    """HOP (n, hops), in the order of the path: first hop first."""
-    payload: NDArray[np.uint8]
-    """(n, bytes) behind the stack."""
+    """HOP: those of the first probe in the order of its path, then those of the next."""
+    data: NDArray[np.uint8]
+    """The batch's bytes, uint8."""
+    rejected: int
+    """Frames that were no probe: not IPv4/UDP to the INT port, not INT-MD 2.x with the original port in the shim, or
+    with lengths that contradict each other.
+    """
 
     def __len__(self) -> int:
-        return len(self.source)
+        return len(self.each)
 
     def path(self, index: int) -> tuple[Hop, ...]:
         """The hops of one probe."""
         names = HOP.names
         assert names is not None
+        first = int(self.each["first_hop"][index])
         return tuple(
             Hop(**{name: None if record[name] == UNAVAILABLE else int(record[name]) for name in names})
-            for record in self.hops[index]
+            for record in self.hops[first : first + int(self.each["hops"][index])]
         )
+
+    def payload(self, index: int) -> bytes:
+        """What one probe carries behind its stack."""
+        return self.data[int(self.each["payload_at"][index]) : int(self.each["payload_end"][index])].tobytes()
 
 
 def item_words(bit: int) -> int:
@@ -224,115 +244,11 @@ def hops_that_fit(words: int, payload_bytes: int = 0) -> int:
     return min((MTU - fixed) // (4 * words), (0xFF - MD_WORDS) // words)
 
 
-def parse(frames: NDArray[np.uint8]) -> tuple[list[Probes], int]:
-    """Decode probes of equal length. (n, length) uint8 → one `Probes` per layout among them, and the number rejected.
-
-    Rejected are frames that are not IPv4/UDP to the INT port, not INT-MD 2.x with the original port in the shim, or
-    whose lengths contradict each other.
-    """
-    datagrams, rejects = decapsulate(frames)
-    rejected = rejects.total
-    if datagrams.payload.shape[1] < INT_HEADER_BYTES:
-        return [], rejected + len(datagrams)
-    headers = np.ascontiguousarray(datagrams.payload[:, :INT_HEADER_BYTES]).view(_MD)[:, 0]
-    stack_words = headers["shim_length"].astype(np.int64) - MD_WORDS
-    per_hop = headers["hop_words"].astype(np.int64) & 0x1F
-    good = (
-        (datagrams.destination_ports == INT_PORT)
-        & (headers["shim_type"] & 0xFC == TYPE_MD << 4 | NPT_UDP_PORT << 2)
-        & (headers["version_flags"] >> 4 == INT_VERSION)
-        & (stack_words >= 0)
-        & (4 * stack_words <= datagrams.payload.shape[1] - INT_HEADER_BYTES)
-        & (stack_words % np.maximum(per_hop, 1) == 0)
-        & ((per_hop > 0) | (stack_words == 0))
-    )
-    layout = (
-        headers["instructions"].astype(np.int64) << 32
-        | headers["domain"].astype(np.int64) << 48
-        | headers["domain_instructions"].astype(np.int64) << 16
-        | headers["shim_length"].astype(np.int64) << 8
-        | per_hop
-    )
-    batches: list[Probes] = []
-    for value in np.unique(layout[good]):
-        rows = good & (layout == value)
-        batch = headers[rows]
-        first = batch[0]
-        known_domain = first["domain"] == DOMAIN
-        domain_instructions = int(first["domain_instructions"]) if known_domain else 0
-        words = int(per_hop[rows][0])
-        asked = hop_words(int(first["instructions"]), domain_instructions)
-        # a domain that is not ours may push items of its own behind the baseline ones
-        if asked > words or (known_domain and asked < words):
-            rejected += len(batch)
-            continue
-        stack = datagrams.payload[rows, INT_HEADER_BYTES:]
-        count = int(first["shim_length"]) - MD_WORDS
-        hops = stack[:, : 4 * count].reshape(len(batch), count // max(words, 1), 4 * words)
-        batches.append(
-            Probes(
-                source=datagrams.addresses[rows],
-                source_port=datagrams.source_ports[rows],
-                original_port=batch["original_port"].astype(np.uint16),
-                hop_limit_exceeded=batch["version_flags"] & 0x04 != 0,
-                mtu_exceeded=batch["version_flags"] & 0x02 != 0,
-                remaining_hops=batch["remaining_hops"].copy(),
-                hops=_decode_hops(hops[:, ::-1], int(first["instructions"]), domain_instructions),
-                payload=stack[:, 4 * count :],
-            )
-        )
-    return batches, rejected + int(np.count_nonzero(~good))
-
-
-def parse_frames(frames: Iterable[bytes]) -> tuple[list[Probes], int]:
-    """`parse` for frames of any lengths: those of one length are decoded together."""
-    by_length: dict[int, list[bytes]] = {}
-    for frame in frames:
-        by_length.setdefault(len(frame), []).append(frame)
-    batches: list[Probes] = []
-    rejected = 0
-    for length, same in by_length.items():
-        found, bad = parse(np.frombuffer(b"".join(same), np.uint8).reshape(len(same), length))
-        batches += found
-        rejected += bad
-    return batches, rejected
-
-
-def _decode_hops(stack: NDArray[np.uint8], instructions: int, domain_instructions: int) -> NDArray[np.void]:
-    """(n, hops, bytes per hop) uint8 → HOP (n, hops)."""
-    # as numbers and not as records, which NumPy is slow to copy
-    hops: NDArray[np.void] = np.full((*stack.shape[:2], HOP.itemsize // 8), UNAVAILABLE, np.int64).view(HOP)[..., 0]
-    offset = 0
-
-    def take(width: int) -> NDArray[np.int64]:
-        """The next `width` bytes as integers, all ones replaced by UNAVAILABLE."""
-        nonlocal offset
-        # widening from the right keeps one path for 1, 2, 3, 4 and 8 bytes
-        wide = np.zeros((*stack.shape[:2], 8), np.uint8)
-        wide[..., 8 - width :] = stack[..., offset : offset + width]
-        offset += width
-        values: NDArray[Any] = wide.view(">u8")[..., 0]
-        ones = values == (1 << 8 * width) - 1
-        signed: NDArray[np.int64] = values.astype(np.int64)
-        signed[ones] = UNAVAILABLE
-        return signed
-
-    fields = {
-        Instruction.NODE_ID: (("node_id", 4),),
-        Instruction.PORTS: (("ingress_port", 2), ("egress_port", 2)),
-        Instruction.HOP_LATENCY: (("latency_us", 4),),
-        Instruction.QUEUE: (("queue_id", 1), ("queue_packets", 3)),
-        Instruction.INGRESS_TIMESTAMP: (("ingress_ns", 8),),
-        Instruction.EGRESS_TIMESTAMP: (("egress_ns", 8),),
-    }
-    for bit in (1 << position for position in range(15, 0, -1)):
-        if not instructions & bit:
-            continue
-        if bit & SUPPORTED:
-            for name, width in fields[Instruction(bit)]:
-                hops[name] = take(width)
-        else:
-            offset += 4 * item_words(bit)
-    if domain_instructions & DomainInstruction.BYTES_SENT:
-        hops["bytes_sent"] = take(8)
-    return hops
+def parse_frames(frames: Iterable[bytes]) -> Probes:
+    """Take finished probes apart. What is none is counted, and left out."""
+    together = list(frames)
+    ends = np.cumsum(np.fromiter(map(len, together), np.int64, len(together)))
+    data = np.frombuffer(b"".join(together), np.uint8)
+    each, hops = np.empty(len(together), PROBE), np.empty(len(data) // 4, HOP)  # a hop has a word at least
+    taken, filled = take_apart(data, ends, INT_PORT, DOMAIN, each, hops)
+    return Probes(each[:taken], hops[:filled], data, len(together) - taken)

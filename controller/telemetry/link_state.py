@@ -21,30 +21,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...topologies.model import Endpoint, Topology
-from ...wire.int_md import HOP, UNAVAILABLE, Probes, parse_frames
+from ...wire.int_md import parse_frames
+from .link_native import LINK, LOST, NOT_SENT, OUTSTANDING, RECEIVED, REMEMBERED, REPORT, SENT, accept, take
 from .loads import LinkLoad
-from .probes import Probe, identities
+from .probes import Probe
 
 STALE_PERIODS: Final = 3
-_REMEMBERED: Final = 16
-"""Of each probe, the last so many are remembered: for loss, and to refuse what comes twice."""
-
-_NOT_SENT, _OUTSTANDING, _RECEIVED, _LOST = range(4)
-
-LINK: Final = np.dtype(
-    [
-        ("measured", "?"),  # at least one report
-        ("rated", "?"),  # at least one rate
-        ("bytes_sent", "i8"),
-        ("egress_ns", "i8"),  # the switch's clock
-        ("sent_ns", "i8"),  # the controller's clock, when the newest report's probe was sent
-        ("rate", "f8"),  # bytes/s
-        ("queue", "f8"),  # packets
-        ("latency_us", "f8"),
-        ("reports", "i8"),
-        ("resets", "i8"),
-    ]
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,19 +91,18 @@ class Telemetry:
         self.links: tuple[Endpoint, ...] = tuple(e for e in topology.directed_links if topology.is_switch(e.node))
         self._capacity = np.array([topology.link_at(e).rate_bps / 8 for e in self.links])
         keys = np.array([topology.switch(e.node).device_id << 16 | e.port for e in self.links], np.int64)
-        self._order = np.argsort(keys)
-        self._sorted_keys = keys[self._order]
+        self._link_of_key = np.argsort(keys)
+        self._keys = keys[self._link_of_key]
         self._state = np.zeros(len(self.links), LINK)
         self._next_sequence = 0
         self.follow(probes)
+        self.receive((), 0)  # native code is made, or loaded, before a report waits for it
 
     def follow(self, probes: Sequence[Probe]) -> None:
         """Expect these probes from now on; what is known of the links stays. A link that none of them crosses is
         left out of snapshots: it is down.
         """
-        self._sent_ns = np.zeros((len(probes), _REMEMBERED), np.int64)
-        self._sequence = np.full((len(probes), _REMEMBERED), -1, np.int64)
-        self._fate = np.full((len(probes), _REMEMBERED), _NOT_SENT, np.int8)
+        self._sent = np.full((len(probes), REMEMBERED), np.array((-1, 0, NOT_SENT), SENT))
         index = {link: at for at, link in enumerate(self.links)}
         self._crosses = np.zeros((len(probes), len(self.links)), np.bool_)
         for probe in probes:
@@ -137,28 +118,30 @@ class Telemetry:
         """All probes are being sent now; the sequence number that they carry."""
         sequence = self._next_sequence
         self._next_sequence += 1
-        cell = sequence % _REMEMBERED
-        self._sent_ns[:, cell] = now_ns
-        self._sequence[:, cell] = sequence
-        self._fate[:, cell] = _OUTSTANDING
+        self._sent[:, sequence % REMEMBERED] = np.array((sequence, now_ns, OUTSTANDING), SENT)
         return sequence
 
     def receive(self, frames: Iterable[bytes], now_ns: int) -> int:
         """Take finished probes, as they came from the switches' CPU ports; how many reports of links were used."""
-        batches, rejected = parse_frames(frames)
-        self.rejected += rejected
-        used = [self._accept(batch) for batch in batches]
+        batch = parse_frames(frames)
+        reports = np.empty(len(batch.hops), REPORT)
+        used: int
+        used, strange, unknown = accept(
+            batch.data, batch.each, batch.hops, self._sent, self._keys, self._link_of_key, reports
+        )
+        self.rejected += batch.rejected + strange
+        self.unknown_hops += unknown
         self.expire(now_ns)
-        if not used:
-            return 0
-        hops = np.concatenate([h for h, _ in used])
-        sent_ns = np.concatenate([s for _, s in used])
-        return self._update(hops, sent_ns)
+        reports = reports[:used]
+        # of one link the oldest first, whatever order they came in; between links the order means nothing
+        reports = reports[np.lexsort((reports["egress_ns"], reports["sent_ns"]))]
+        take(reports, batch.hops, self._capacity, self._time_constant_ns, self._shortest_ns, self._state)
+        return used
 
     def expire(self, now_ns: int) -> None:
         """Count as lost what has been outstanding for more than three periods."""
-        late = (self._fate == _OUTSTANDING) & (now_ns - self._sent_ns > STALE_PERIODS * self.period_ns)
-        self._fate[late] = _LOST
+        waited = now_ns - self._sent["sent_ns"] > STALE_PERIODS * self.period_ns
+        self._sent["fate"][waited & (self._sent["fate"] == OUTSTANDING)] = LOST
 
     def snapshot(self, now_ns: int, exclude: Mapping[Endpoint, float] | None = None) -> Snapshot:
         """The state of all links. `exclude` is traffic in bit/s per link to be left out, such as a job's own
@@ -195,93 +178,12 @@ class Telemetry:
         """(links,): the smallest share of lost probes among the probes that surely cross each link; 0 while none is
         decided.
         """
-        lost = (self._fate == _LOST).sum(axis=1)
-        decided = lost + (self._fate == _RECEIVED).sum(axis=1)
+        lost = (self._sent["fate"] == LOST).sum(axis=1)
+        decided = lost + (self._sent["fate"] == RECEIVED).sum(axis=1)
         share = np.where(decided > 0, lost / np.maximum(decided, 1), 0.0)
         worst: NDArray[np.float64] = np.where(self._crosses, share[:, None], np.inf).min(axis=0, initial=np.inf)
         worst[np.isinf(worst)] = 0.0
         return worst
-
-    def _accept(self, batch: Probes) -> tuple[NDArray[np.void], NDArray[np.int64]]:
-        """The hops of the probes that we have sent and not seen yet, flat, and when each one's probe was sent."""
-        probe, sequence = identities(batch.payload)
-        known = (probe >= 0) & (probe < len(self._sequence))
-        row, cell = np.where(known, probe, 0), sequence % _REMEMBERED
-        # late is not lost: one that was given up as lost still counts when it comes
-        awaited = (self._fate[row, cell] == _OUTSTANDING) | (self._fate[row, cell] == _LOST)
-        known &= (self._sequence[row, cell] == sequence) & awaited
-        _, first = np.unique(row * (1 << 32) + sequence, return_index=True)
-        once = np.zeros(len(batch), np.bool_)
-        once[first] = True
-        known &= once
-        self.rejected += int(np.count_nonzero(~known))
-        row, cell = row[known], cell[known]
-        self._fate[row, cell] = _RECEIVED
-        per_probe = batch.hops.shape[1]
-        hops = _select(batch.hops.reshape(-1), np.flatnonzero(np.repeat(known, per_probe)))
-        return hops, np.repeat(self._sent_ns[row, cell], per_probe)
-
-    def _update(self, hops: NDArray[np.void], sent_ns: NDArray[np.int64]) -> int:
-        link = self._find(hops["node_id"], hops["egress_port"])
-        good = (link >= 0) & (hops["bytes_sent"] != UNAVAILABLE) & (hops["egress_ns"] != UNAVAILABLE)
-        self.unknown_hops += int(np.count_nonzero(link < 0))
-        order = np.flatnonzero(good)[np.lexsort((hops["egress_ns"][good], sent_ns[good], link[good]))]
-        link, hops, sent_ns = link[order], _select(hops, order), sent_ns[order]
-        # reports of one link are taken one after another, reports of all links at once
-        _, first, count = np.unique(link, return_index=True, return_counts=True)
-        for turn in range(int(count.max(initial=0))):
-            at = first[count > turn] + turn
-            self._take(link[at], _select(hops, at), sent_ns[at])
-        return len(link)
-
-    def _take(self, link: NDArray[np.int64], hops: NDArray[np.void], sent_ns: NDArray[np.int64]) -> None:
-        """At most one report per link."""
-        newest = self._state[link]
-        in_order = ~newest["measured"] | (sent_ns > newest["sent_ns"])
-        in_order |= (sent_ns == newest["sent_ns"]) & (hops["egress_ns"] >= newest["egress_ns"])
-        link, hops, sent_ns = link[in_order], hops[in_order], sent_ns[in_order]
-        state = self._state[link]
-        known = state["measured"]
-        dt = hops["egress_ns"] - state["egress_ns"]
-        # differences of unsigned 64-bit counters, so that a wrapped one is right
-        sent = (hops["bytes_sent"].astype(np.uint64) - state["bytes_sent"].astype(np.uint64)).astype(np.float64)
-        possible = 2 * self._capacity[link] * dt * 1e-9 + 65_536
-        steady = known & (dt >= self._shortest_ns) & (sent <= possible)
-        # probes that cross a link right behind one another: the first has said it all
-        twin = known & (dt >= 0) & ~steady & (sent <= possible)
-        weight = np.clip(dt, 0, self._time_constant_ns) / self._time_constant_ns
-
-        rate = np.divide(sent, dt * 1e-9, out=np.zeros(len(link)), where=steady)
-        first_rate = steady & ~state["rated"]
-        state["rate"] = np.where(steady, state["rate"] + weight * (rate - state["rate"]), state["rate"])
-        state["rate"][first_rate] = rate[first_rate]
-        for field, item in (("queue", "queue_packets"), ("latency_us", "latency_us")):
-            sample = hops[item].astype(np.float64)
-            there = hops[item] != UNAVAILABLE
-            fresh_start = there & ~steady & ~twin
-            state[field] = np.where(there & steady, state[field] + weight * (sample - state[field]), state[field])
-            state[field][fresh_start] = sample[fresh_start]
-        state["resets"] += known & ~steady & ~twin
-        state["rated"] |= steady
-        state["measured"] = True
-        state["reports"] += 1
-        for field in ("bytes_sent", "egress_ns"):
-            state[field] = np.where(twin, state[field], hops[field])
-        state["sent_ns"] = sent_ns
-        self._state[link] = state
-
-    def _find(self, node_id: NDArray[np.int64], port: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Positions in `links`; −1 for a port that is none of them."""
-        keys = node_id << 16 | port
-        at = np.minimum(np.searchsorted(self._sorted_keys, keys), len(self._sorted_keys) - 1)
-        found: NDArray[np.int64] = np.where(self._sorted_keys[at] == keys, self._order[at], -1)
-        return found
-
-
-def _select(hops: NDArray[np.void], rows: NDArray[np.int64]) -> NDArray[np.void]:
-    """`hops[rows]` of HOP (n,), whose fields all have 64 bits: NumPy is slow to copy records, not rows of numbers."""
-    chosen: NDArray[np.void] = hops.view(np.int64).reshape(-1, HOP.itemsize // 8)[rows].view(HOP)[:, 0]
-    return chosen
 
 
 def own_traffic(streams: Mapping[Endpoint, float], rounds_per_second: float, round_bytes: int) -> dict[Endpoint, float]:

@@ -16,9 +16,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ...topologies.model import Endpoint, Topology
 from ...topologies.routing import Routes
 from ...wire.int_md import PROBE_INSTRUCTIONS, DomainInstruction, Instruction, hop_words, hops_that_fit, probe_frame
@@ -103,17 +100,6 @@ def payload_of(frame: bytes) -> tuple[int, int]:
     """(index, sequence) of one probe that has come back, of `PAYLOAD_BYTES` bytes or more."""
     index, sequence = _PAYLOAD.unpack_from(frame, len(frame) - PAYLOAD_BYTES)
     return index, sequence
-
-
-def identities(payload: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(index, sequence) of received probes. (n, ≥ 8) uint8 → two (n,); (−1, −1) throughout where the payload is too
-    short.
-    """
-    if payload.shape[1] < PAYLOAD_BYTES:
-        nobody = np.full(len(payload), -1, np.int64)
-        return nobody, nobody
-    words = np.ascontiguousarray(payload[:, :PAYLOAD_BYTES]).view(">u4").astype(np.int64)
-    return words[:, 0], words[:, 1]
 
 
 def _is_up(topology: Topology, routes: Routes, link: Endpoint) -> bool:

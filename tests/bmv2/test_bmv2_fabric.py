@@ -260,5 +260,6 @@ def test_packet_out(pair: Pair) -> None:
         instructions=int_md.Instruction.NODE_ID,
     )
     [[through]] = pair.compare([(1, probe)], without_times)
-    [batch], _ = int_md.parse_frames([through.frame])
-    assert batch.path(0)[0].bytes_sent == 60, "the bytes of a packet-out that is not IPv4, its header not counted"
+    assert int_md.parse_frames([through.frame]).path(0)[0].bytes_sent == 60, (
+        "the bytes of a packet-out that is not IPv4, its header not counted"
+    )

@@ -46,8 +46,9 @@ def test_a_probe_sees_the_queue_and_the_wait() -> None:
     burst = [packet(message(), WORKERS[0], STRANGER) for _ in range(3)]
     probe = int_md.probe_frame(source=WORKERS[0], destination=STRANGER, source_mac=1, destination_mac=2)
     received = through_the_bottleneck(*burst, probe, *burst)
-    batches, _ = int_md.parse_frames(frame for frame in received if len(frame) < len(burst[0]))
-    ((hop,),) = [batch.path(0) for batch in batches]
+    probes = int_md.parse_frames(frame for frame in received if len(frame) < len(burst[0]))
+    assert len(probes) == 1
+    (hop,) = probes.path(0)
     assert hop.queue_packets == 3, "the packets behind it, at dequeue"
     assert hop.bytes_sent == 3 * len(burst[0])
     flight_us = 8 * len(burst[0]) / 10  # at 10 Mbit/s

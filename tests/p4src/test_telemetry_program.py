@@ -25,9 +25,9 @@ def probe(destination: int = STRANGER, **options: Any) -> bytes:
 
 
 def path(frame: bytes) -> tuple[Hop, ...]:
-    (batch,), rejected = int_md.parse_frames([frame])
-    assert (rejected, len(batch)) == (0, 1)
-    return batch.path(0)
+    probes = int_md.parse_frames([frame])
+    assert (probes.rejected, len(probes)) == (0, 1)
+    return probes.path(0)
 
 
 def raw_probe(words: int, bitmap: int, *, domain: int = DOMAIN, domain_bitmap: int = 0, behind: bytes = b"") -> bytes:
@@ -64,12 +64,8 @@ def test_hops_stack_up_and_the_frame_stays_sound() -> None:
     _, rejects = frames.decapsulate(np.frombuffer(frame, np.uint8)[None])
     assert rejects.total == 0
     assert frame.endswith(b"tail")
-    (batch,), _ = int_md.parse_frames([frame])
-    assert [flag.tolist() for flag in (batch.remaining_hops, batch.hop_limit_exceeded, batch.mtu_exceeded)] == [
-        [0],
-        [False],
-        [False],
-    ]
+    (probe_,) = int_md.parse_frames([frame]).each
+    assert [probe_[name] for name in ("remaining_hops", "hop_limit_exceeded", "mtu_exceeded")] == [0, False, False]
 
 
 def test_the_queue_is_the_packets_own_class() -> None:
@@ -128,8 +124,9 @@ def test_another_domain_without_items_still_gets_the_baseline() -> None:
 def test_no_hops_left_sets_e() -> None:
     frame = probe(remaining_hops=0)
     ((_, sent),) = EmulatedNode(tables()).forward(frame, PARENT_PORT)
-    (batch,), _ = int_md.parse_frames([sent])
-    assert (batch.hop_limit_exceeded.tolist(), batch.mtu_exceeded.tolist(), batch.path(0)) == ([True], [False], ())
+    probes = int_md.parse_frames([sent])
+    assert [probes.each[name].tolist() for name in ("hop_limit_exceeded", "mtu_exceeded")] == [[True], [False]]
+    assert probes.path(0) == ()
     assert len(sent) == len(frame)
 
 
@@ -137,9 +134,9 @@ def test_no_hops_left_sets_e() -> None:
 def test_the_mtu_sets_m(spare: int, fits: bool) -> None:
     payload = bytes(frames.MTU - 28 - 16 - spare)
     ((_, sent),) = EmulatedNode(tables()).forward(probe(payload=payload), PARENT_PORT)
-    (batch,), _ = int_md.parse_frames([sent])
-    assert (batch.mtu_exceeded.tolist(), len(batch.path(0))) == ([not fits], int(fits))
-    assert int(batch.remaining_hops[0]) == 16 - fits
+    probes = int_md.parse_frames([sent])
+    assert (probes.each["mtu_exceeded"].tolist(), len(probes.path(0))) == ([not fits], int(fits))
+    assert int(probes.each["remaining_hops"][0]) == 16 - fits
 
 
 def test_a_probe_for_the_switch_goes_to_the_cpu_as_it_came() -> None:

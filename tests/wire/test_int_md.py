@@ -67,8 +67,8 @@ def test_hop_words_follow_the_specification(bitmap: int, domain_bitmap: int) -> 
         with pytest.raises(WireError, match=f"{words} words"):
             probe(instructions=bitmap, domain_instructions=domain_bitmap)
     else:
-        batches, rejected = int_md.parse_frames([probe(instructions=bitmap, domain_instructions=domain_bitmap)])
-        assert (rejected, len(batches), batches[0].hops.shape) == (0, 1, (1, 0))
+        probes = int_md.parse_frames([probe(instructions=bitmap, domain_instructions=domain_bitmap)])
+        assert (probes.rejected, len(probes), probes.path(0), len(probes.hops)) == (0, 1, (), 0)
 
 
 def test_hop_limit_must_fit() -> None:
@@ -80,20 +80,19 @@ def test_a_finished_probe_is_read_in_path_order() -> None:
     newest = struct.pack("!IHHIB3sQ", 12, 3, 4, 250, 7, b"\0\1\2", 2**40)
     oldest = struct.pack("!IHHIB3sQ", 11, 1, 2, 90, 0, b"\0\0\5", 1500)
     frame = finished(0xF000, 6, newest + oldest, domain_bitmap=0x8000, flags=0x06, payload=b"id")
-    (batch,), rejected = int_md.parse_frames([frame])
-    assert (rejected, len(batch), batch.payload.tobytes()) == (0, 1, b"id")
-    assert (batch.source.tolist(), batch.source_port.tolist(), batch.original_port.tolist()) == ([1], [77], [22342])
-    assert (batch.hop_limit_exceeded.tolist(), batch.mtu_exceeded.tolist()) == ([True], [True])
-    assert batch.remaining_hops.tolist() == [9]
-    assert batch.path(0) == (
+    probes = int_md.parse_frames([frame])
+    assert (probes.rejected, len(probes), probes.payload(0)) == (0, 1, b"id")
+    (one,) = probes.each
+    assert [one[name] for name in ("source", "source_port", "original_port")] == [1, 77, 22342]
+    assert [one[name] for name in ("hop_limit_exceeded", "mtu_exceeded", "remaining_hops")] == [True, True, 9]
+    assert probes.path(0) == (
         Hop(11, 1, 2, 90, 0, 5, None, None, 1500),
         Hop(12, 3, 4, 250, 7, 258, None, None, 2**40),
     )
 
 
 def test_all_ones_are_unavailable() -> None:
-    (batch,), _ = int_md.parse_frames([finished(0xFC00, 10, b"\xff" * 40, domain_bitmap=0x8000)])
-    assert batch.path(0) == (NOTHING,)
+    assert int_md.parse_frames([finished(0xFC00, 10, b"\xff" * 40, domain_bitmap=0x8000)]).path(0) == (NOTHING,)
 
 
 @given(bitmap=bitmaps, domain_bitmap=bitmaps, hops=st.integers(1, 3), data=st.data())
@@ -104,8 +103,8 @@ def test_any_layout_against_a_word_by_word_reading(
     if not 0 < words <= 31:
         return
     stack = data.draw(st.binary(min_size=4 * words * hops, max_size=4 * words * hops))
-    (batch,), rejected = int_md.parse_frames([finished(bitmap, words, stack, domain_bitmap=domain_bitmap)])
-    assert rejected == 0
+    probes = int_md.parse_frames([finished(bitmap, words, stack, domain_bitmap=domain_bitmap)])
+    assert probes.rejected == 0
 
     def number(part: bytes) -> int | None:
         return None if part == b"\xff" * len(part) else int.from_bytes(part, "big")
@@ -134,24 +133,24 @@ def test_any_layout_against_a_word_by_word_reading(
                 signed(number(rest[:8] if domain_bitmap & 0x8000 else b"\xff")),
             )
         )
-    assert batch.path(0) == tuple(expected)
+    assert probes.path(0) == tuple(expected)
 
 
 def test_many_probes_of_several_layouts_at_once() -> None:
     asked = [finished(0x8000, 1, struct.pack("!I", number)) for number in range(5)]
     asked += [finished(0x2000, 1, struct.pack("!I", number)) for number in range(3)]
     asked += [finished(0x8000, 1, struct.pack("!II", 2, 1)), b"short", probe()[:-1]]
-    batches, rejected = int_md.parse_frames(asked)
-    assert rejected == 2
-    nodes = [batch.hops["node_id"].tolist() for batch in batches]
-    assert sorted(nodes) == [[[-1]] * 3, [[0], [1], [2], [3], [4]], [[1, 2]]]
+    probes = int_md.parse_frames(asked)
+    assert probes.rejected == 2
+    nodes = [[hop.node_id for hop in probes.path(index)] for index in range(len(probes))]
+    assert nodes == [[0], [1], [2], [3], [4], [None], [None], [None], [1, 2]], "in the order in which they came"
 
 
 def test_a_foreign_domain_keeps_the_baseline_items() -> None:
     stack = struct.pack("!III", 5, 0xAAAA, 0xBBBB)
-    (batch,), rejected = int_md.parse_frames([finished(0x8000, 3, stack, domain=1, domain_bitmap=0x8000)])
-    assert rejected == 0
-    assert [hop.node_id for hop in batch.path(0)] == [5]
+    probes = int_md.parse_frames([finished(0x8000, 3, stack, domain=1, domain_bitmap=0x8000)])
+    assert probes.rejected == 0
+    assert [hop.node_id for hop in probes.path(0)] == [5]
 
 
 def altered(frame: bytes, position: int, value: int) -> bytes:
@@ -175,9 +174,8 @@ CONTRADICTIONS = {
 
 @pytest.mark.parametrize("what", CONTRADICTIONS)
 def test_contradictions_are_rejected(what: str) -> None:
-    batches, rejected = int_md.parse_frames([CONTRADICTIONS[what], FOUR_WORDS])
-    assert rejected == 1
-    assert [len(batch) for batch in batches] == [1]
+    probes = int_md.parse_frames([CONTRADICTIONS[what], FOUR_WORDS])
+    assert (probes.rejected, len(probes)) == (1, 1)
 
 
 @given(body=st.binary(max_size=80))
@@ -190,8 +188,25 @@ def test_garbage_never_raises(body: bytes) -> None:
         destination_mac=4,
         destination_port=5000,
     )
-    batches, rejected = int_md.parse(frame)
-    assert sum(map(len, batches)) + rejected == 1
+    probes = int_md.parse_frames([frame.tobytes()])
+    assert len(probes) + probes.rejected == 1
+
+
+FRAME = finished(0xFC00, 10, bytes(range(80)), domain_bitmap=0x8000, payload=b"id")
+
+
+@given(data=st.data())
+def test_damage_is_rejected_or_read_within_the_frame(data: st.DataObject) -> None:
+    """What a damaged length says is never believed beyond the frame: its neighbours come out as they are."""
+    damaged = bytearray(FRAME)
+    for _ in range(data.draw(st.integers(1, 4))):
+        damaged[data.draw(st.integers(0, len(FRAME) - 1))] = data.draw(st.integers(0, 255))
+    cut = data.draw(st.integers(0, len(FRAME)))
+    probes = int_md.parse_frames([FRAME, bytes(damaged), FRAME[:cut], FRAME])
+    assert len(probes) + probes.rejected == 4
+    whole = int_md.parse_frames([FRAME])
+    assert probes.path(0) == probes.path(len(probes) - 1) == whole.path(0)
+    assert probes.payload(0) == probes.payload(len(probes) - 1) == b"id"
 
 
 @pytest.mark.parametrize(("words", "hops"), [(1, 252), (6, 42), (10, 25), (31, 8)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import struct
 
 import numpy as np
 import pytest
@@ -240,6 +241,7 @@ def test_own_traffic_is_left_out_of_the_background() -> None:
 
 def test_probe_frames_carry_their_identity() -> None:
     fabric = Fabric(leaf_spine(2, 2, 2))
-    batches, rejected = parse_frames([fabric.finished(p, 5) for p in fabric.probes])
-    assert rejected == 0
-    assert sum(len(b) for b in batches) == len(fabric.probes)
+    probes = parse_frames([fabric.finished(p, 5) for p in fabric.probes])
+    assert (probes.rejected, len(probes)) == (0, len(fabric.probes))
+    identities = [struct.unpack("!II", probes.payload(index)) for index in range(len(probes))]
+    assert identities == [(probe.index, 5) for probe in fabric.probes]

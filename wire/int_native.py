@@ -1,0 +1,128 @@
+"""Finished INT-MD probes taken apart (native code, by Numba): one pass over a batch's bytes, whatever their layouts."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+native = njit(cache=True, nogil=True, error_model="numpy")
+
+_IP: Final = 14
+_UDP: Final = 34
+_SHIM: Final = 42
+_MD: Final = 46
+_STACK: Final = 58
+_MD_WORDS: Final = 3
+_WORDS: Final = (1, 1, 1, 1, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1)
+"""That each bit of the instruction bitmap asks for, the specification's bit 0 first."""
+
+
+@native
+def number_at(data: NDArray[np.uint8], at: int, width: int) -> np.int64:
+    """A big-endian integer of 1…8 bytes; −1 where they are all ones."""
+    value = np.uint64(0)
+    ones = True
+    for i in range(at, at + width):
+        value = value << np.uint64(8) | np.uint64(data[i])
+        ones = ones and data[i] == 0xFF
+    return np.int64(-1) if ones else np.int64(value)
+
+
+@native
+def plain_at(data: NDArray[np.uint8], at: int) -> np.int64:
+    """16 bits, all ones included."""
+    return np.int64(data[at]) << 8 | np.int64(data[at + 1])
+
+
+@native
+def _sound(data: NDArray[np.uint8], start: int, end: int, int_port: int) -> bool:
+    """Whether a frame is IPv4/UDP to the INT port, with lengths and a header checksum that are right."""
+    ip, udp = start + _IP, start + _UDP
+    if end - start < _STACK or plain_at(data, start + 12) != 0x0800 or data[ip] != 0x45:
+        return False
+    total = 0
+    for at in range(ip, udp, 2):
+        total += plain_at(data, at)
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    if total != 0xFFFF or plain_at(data, ip + 10) == 0xFFFF or plain_at(data, ip + 6) & 0x3FFF or data[ip + 9] != 17:
+        return False
+    if plain_at(data, ip + 2) != end - ip or plain_at(data, udp + 4) != end - udp:
+        return False
+    return bool(plain_at(data, udp + 2) == int_port)
+
+
+@native
+def take_apart(
+    data: NDArray[np.uint8],
+    ends: NDArray[np.int64],
+    int_port: int,
+    our_domain: int,
+    probes: NDArray[np.void],
+    hops: NDArray[np.void],
+) -> tuple[int, int]:
+    """How many probes and hops were written to `probes` and `hops`, which are large enough for all."""
+    at = np.empty(7, np.int64)  # of the items that we keep, in a hop; −1: it is not there
+    taken = filled = 0
+    start = 0
+    for end in ends:
+        first, start = start, end
+        if not _sound(data, first, end, int_port):
+            continue
+        shim, md = first + _SHIM, first + _MD
+        words = np.int64(data[md + 2]) & 0x1F
+        stack_words = np.int64(data[shim + 1]) - _MD_WORDS
+        # type MD, next protocol type "original UDP port", version 2
+        if data[shim] & 0xFC != 0x14 or data[md] >> 4 != 2:
+            continue
+        if stack_words < 0 or first + _STACK + 4 * stack_words > end:
+            continue
+        if stack_words > 0 and (words == 0 or stack_words % words):
+            continue
+        instructions, domain = plain_at(data, md + 4), plain_at(data, md + 6)
+        domain_instructions = plain_at(data, md + 8) if domain == our_domain else 0
+        asked = 0
+        for bit in range(16):
+            there = instructions >> (15 - bit) & 1
+            if bit < 6:
+                at[bit] = 4 * asked if there else -1
+            if bit < 15:
+                asked += there * _WORDS[bit]
+        at[6] = 4 * asked if domain_instructions >> 15 else -1
+        asked += instructions & 1
+        for bit in range(16):
+            asked += domain_instructions >> bit & 1
+        asked += domain_instructions >> 15
+        # a domain that is not ours may push items of its own behind the baseline ones
+        if asked > words or (domain == our_domain and asked < words):
+            continue
+
+        probe = probes[taken]
+        probe.source = np.uint32(plain_at(data, first + _IP + 12) << 16 | plain_at(data, first + _IP + 14))
+        probe.source_port = plain_at(data, first + _UDP)
+        probe.original_port = plain_at(data, shim + 2)
+        probe.hop_limit_exceeded = data[md] & 0x04 != 0
+        probe.mtu_exceeded = data[md] & 0x02 != 0
+        probe.remaining_hops = data[md + 3]
+        probe.first_hop = filled
+        probe.hops = stack_words // words if words else 0
+        probe.payload_at = first + _STACK + 4 * stack_words
+        probe.payload_end = end
+        taken += 1
+        for hop in range(probe.hops - 1, -1, -1):  # the newest comes first on the wire
+            base = first + _STACK + 4 * words * hop
+            record = hops[filled]
+            record.node_id = number_at(data, base + at[0], 4) if at[0] >= 0 else -1
+            record.ingress_port = number_at(data, base + at[1], 2) if at[1] >= 0 else -1
+            record.egress_port = number_at(data, base + at[1] + 2, 2) if at[1] >= 0 else -1
+            record.latency_us = number_at(data, base + at[2], 4) if at[2] >= 0 else -1
+            record.queue_id = number_at(data, base + at[3], 1) if at[3] >= 0 else -1
+            record.queue_packets = number_at(data, base + at[3] + 1, 3) if at[3] >= 0 else -1
+            record.ingress_ns = number_at(data, base + at[4], 8) if at[4] >= 0 else -1
+            record.egress_ns = number_at(data, base + at[5], 8) if at[5] >= 0 else -1
+            record.bytes_sent = number_at(data, base + at[6], 8) if at[6] >= 0 else -1
+            filled += 1
+    return taken, filled

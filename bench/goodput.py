@@ -13,7 +13,7 @@ figures are the same on every machine.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -24,13 +24,10 @@ from weir.bench.fabric import write_job
 from weir.bench.measure import Aim, Figure
 from weir.controller.placement import Placement
 from weir.controller.planning.plan import JobSpec, Marking
-from weir.emulator.fabric import Fabric
-from weir.emulator.p4runtime import P4RuntimeServer
-from weir.emulator.switch import Switch
-from weir.experiments.backends.agents import HostAgent
+from weir.experiments.backends.agents import HostAgent, VirtualHost
+from weir.experiments.backends.emulated import EmulatedFabric
 from weir.hosts.protocol.server import ParameterServerCore
 from weir.hosts.protocol.worker import WorkerCore
-from weir.p4src import FABRIC_JSON
 from weir.topologies import Topology
 from weir.topologies.generators import leaf_spine
 from weir.wire.aggregation import LANES, MESSAGE_BYTES
@@ -120,34 +117,16 @@ async def _measure(
     scenario: Scenario, tensors: Sequence[NDArray[np.float32]], loss: float, slots: int, seed: int
 ) -> Outcome:
     topology = scenario.topology(loss)
-    fabric, switches = Fabric(seed=seed), _switches(topology)
-    for name, switch in switches.items():
-        fabric.add_switch(name, switch)
-    for host in topology.hosts:
-        fabric.add_host(host.name, poll_ns=HOST_POLL_NS)
-    for link in topology.links:
-        fabric.add_link(
-            (link.a.node, link.a.port),
-            (link.b.node, link.b.port),
-            rate_bps=link.rate_bps,
-            delay_ns=link.delay_ns,
-            loss=link.loss,
-            queue_packets=link.queue_packets,
-        )
+    emulated = EmulatedFabric(topology, seed=seed, poll_ns=HOST_POLL_NS)
+    fabric = emulated.fabric
     spec = JobSpec(1, tuple(scenario.workers), scenario.server, slots, slots // 2)
-    rpc = P4RuntimeServer(switches.values())
-    rpc.start()
-    try:
-        plan = await write_job(topology, dict.fromkeys(switches, rpc.address), spec, scenario.placement, Marking())
-    finally:
-        rpc.stop()
-    workers = [
-        HostAgent(fabric, topology, topology.host(name), WorkerCore(plan.workers[name])) for name in scenario.workers
-    ]
+    with emulated.serve() as server:
+        async with emulated.sessions(server) as sessions:
+            plan = await write_job(topology, sessions, spec, scenario.placement, Marking())
+    workers = [HostAgent(VirtualHost(emulated, name), WorkerCore(plan.workers[name])) for name in scenario.workers]
     agents: dict[str, HostAgent[WorkerCore] | HostAgent[ParameterServerCore]] = {w.name: w for w in workers}
     if scenario.server is not None and plan.server is not None:
-        server = ParameterServerCore(plan.server)
-        agents[scenario.server] = HostAgent(fabric, topology, topology.host(scenario.server), server)
+        agents[scenario.server] = HostAgent(VirtualHost(emulated, scenario.server), ParameterServerCore(plan.server))
     started_ns = fabric.now_ns
     for worker, tensor in zip(workers, tensors, strict=True):
         worker.core.submit(tensor)
@@ -166,14 +145,6 @@ async def _measure(
         max(counters.max_depth_packets for counters in fabric.port_counters().values()),
         [each.array for each in reduced if each is not None],
     )
-
-
-def _switches(topology: Topology) -> Mapping[str, Switch]:
-    switches = {}
-    for node in topology.switches:
-        switch = switches[node.name] = Switch(node.device_id)
-        switch.load(FABRIC_JSON.read_bytes())
-    return switches
 
 
 def figures() -> Iterator[Figure]:

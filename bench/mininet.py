@@ -25,7 +25,8 @@ from weir.bench.goodput import NET_SHARE
 from weir.bench.measure import Aim, Figure
 from weir.bench.rank import Rank
 from weir.controller.placement import Placement
-from weir.controller.planning.plan import JobSpec, Marking
+from weir.controller.planning.plan import JobPlan, JobSpec, Marking
+from weir.experiments.backends.sessions import open_sessions
 from weir.topologies import Endpoint, Host, Link, Switch, Topology
 from weir.topologies.mininet import fabric as mininet_fabric
 from weir.topologies.mininet.fabric import MininetFabric, interface
@@ -109,6 +110,11 @@ def _running(fabric: MininetFabric, tasks: Mapping[str, Rank]) -> Iterator[Ranks
     ranks.close()
 
 
+async def _write_job(fabric: MininetFabric, spec: JobSpec, placement: Placement) -> JobPlan:
+    async with open_sessions(fabric.topology, fabric.addresses) as sessions:
+        return await write_job(fabric.topology, sessions, spec, placement, Marking(MARKED_PACKETS))
+
+
 def figures() -> Iterator[Figure]:
     """Run the benchmarks of this module. Raises TopologyError where Mininet cannot be had."""
     topology = fabric()
@@ -117,7 +123,7 @@ def figures() -> Iterator[Figure]:
         running = stack.enter_context(MininetFabric(topology, first_grpc_port=_GRPC_PORT))
         spec = JobSpec(1, tuple(names), None, SLOTS, SLOTS // 2)
         placement = Placement(dict.fromkeys(names, "bs1"), {}, "bs1")
-        plan = asyncio.run(write_job(topology, running.addresses, spec, placement, Marking(MARKED_PACKETS)))
+        plan = asyncio.run(_write_job(running, spec, placement))
         ranks = list(enumerate(topology.hosts))
         weir = stack.enter_context(
             _running(

@@ -112,6 +112,12 @@ class TrainingConfig(_Section):
         return TrainingOptions(self.hidden, self.batch, self.steps, self.learning_rate, self.momentum)
 
 
+BACKGROUND_PAYLOAD_BYTES: Final = 1_000
+"""Of each datagram of background traffic."""
+DISCARD_PORT: Final = 9
+"""UDP port that background traffic goes to, where nobody listens (RFC 863)."""
+
+
 class FlowConfig(_Section):
     """Background traffic of one host pair, at a mean rate, between two instants of virtual time."""
 

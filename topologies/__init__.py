@@ -7,7 +7,7 @@ This package imports nothing of ours.
 
 from .errors import TopologyError
 from .generators import fat_tree, leaf_spine
-from .model import Endpoint, Host, Link, Node, Switch, Topology, mac_of
+from .model import Endpoint, Host, Link, Node, Switch, Topology, mac_number, mac_of
 from .routing import Routes
 from .schema import dump_topology, load_topology
 
@@ -24,5 +24,6 @@ __all__ = [
     "fat_tree",
     "leaf_spine",
     "load_topology",
+    "mac_number",
     "mac_of",
 ]

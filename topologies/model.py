@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from ipaddress import IPv4Address, IPv4Network
-from typing import Final
+from typing import Final, NamedTuple
 
 import networkx
 
@@ -35,8 +35,12 @@ def mac_of(address: IPv4Address) -> str:
     return ":".join(f"{byte:02x}" for byte in b"\x02\x00" + address.packed)
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Endpoint:
+def mac_number(mac: str) -> int:
+    """A MAC in colon notation as a 48-bit integer."""
+    return int(mac.replace(":", ""), 16)
+
+
+class Endpoint(NamedTuple):
     """A port of a node: `s1-p3`. As a directed link it means what leaves the node through that port."""
 
     node: str

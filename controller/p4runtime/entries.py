@@ -114,11 +114,6 @@ class SwitchState:
         return frozenset(map(str, self.items.values()))
 
 
-def mac_number(mac: str) -> int:
-    """A MAC in colon notation as a 48-bit integer."""
-    return int(mac.replace(":", ""), 16)
-
-
 def _show(name: str, value: FieldValue) -> str:
     if isinstance(value, tuple):
         return f"{_show(name, value[0])}/{value[1]}"

@@ -15,13 +15,13 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
-from ...topologies.model import Endpoint, Node, Topology
+from ...topologies.model import Endpoint, Node, Topology, mac_number
 from ...topologies.routing import Routes
 from ...wire.aggregation import FAN_IN, GENERATIONS, MESSAGE_BYTES, NO_WINDOW_LIMIT
 from ...wire.control import Child, ServerPlan, WorkerPlan
 from ...wire.frames import DSCP_CONTROL, FRAME_HEADER_BYTES
 from ..errors import PlanError
-from ..p4runtime.entries import CloneSession, Group, Item, SwitchState, call, default_action, entry, mac_number
+from ..p4runtime.entries import CloneSession, Group, Item, SwitchState, call, default_action, entry
 from ..p4runtime.tables import (
     CPU_PORT,
     JOBS,

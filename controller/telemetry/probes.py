@@ -16,10 +16,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ...topologies.model import Endpoint, Topology
+from ...topologies.model import Endpoint, Topology, mac_number
 from ...topologies.routing import Routes
 from ...wire.int_md import PROBE_INSTRUCTIONS, DomainInstruction, Instruction, hop_words, hops_that_fit, probe_frame
-from ..p4runtime.entries import mac_number
 
 INSTRUCTIONS: Final = PROBE_INSTRUCTIONS | Instruction.EGRESS_TIMESTAMP
 """The egress timestamp stands beside the byte counter, so that a rate needs no clock but the switch's own."""

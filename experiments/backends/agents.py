@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from typing import Generic, Protocol, TypeVar
 
-from ...emulator.fabric import Fabric, Wake
+from ...emulator.fabric import Wake
 from ...hosts.errors import AllreduceTimeout, HostError
 from ...hosts.numerics.tensors import Reduced, Tensor
 from ...hosts.protocol.messages import by_job
 from ...hosts.protocol.worker import WorkerCore
-from ...topologies import Host, Topology
+from ...topologies import mac_number
 from ...wire.aggregation import AGGREGATION_PORT, generation_distance
 from ...wire.control import Held, Pause, Resume, ServerPlan, WorkerPlan
 from ...wire.frames import Datagrams, FrameWriter, Rejects, decapsulate
+from .emulated import EmulatedFabric
 
 
 class Core(Protocol):
@@ -38,16 +39,18 @@ AnyCore = TypeVar("AnyCore", bound=Core)
 class VirtualHost:
     """One host's NIC and timer, for any number of jobs' cores."""
 
-    def __init__(self, fabric: Fabric, topology: Topology, host: Host) -> None:
-        self.name = host.name
+    def __init__(self, emulated: EmulatedFabric, name: str) -> None:
+        """`name` is the host's, in the topology."""
+        topology, host = emulated.topology, emulated.topology.host(name)
+        self.name = name
         self.rejects = Rejects()
         """Frames that no core was given."""
-        self._fabric = fabric
+        self._fabric = emulated.fabric
         self._address = int(host.address)
         self._writer = FrameWriter(
             source=self._address,
-            source_mac=int(host.mac.replace(":", ""), 16),
-            destination_mac=int(topology.attached_switch(host.name).mac.replace(":", ""), 16),
+            source_mac=mac_number(host.mac),
+            destination_mac=mac_number(topology.attached_switch(name).mac),
         )
         self._cores: dict[int, Core] = {}
         self._timer_ns: int | None = None
@@ -92,14 +95,12 @@ class VirtualHost:
 class HostAgent(Generic[AnyCore]):
     """Feeds a core with what arrives at its host, and sends what it wants to send."""
 
-    def __init__(self, fabric: Fabric, topology: Topology, where: Host | VirtualHost, core: AnyCore) -> None:
-        """`where`: a host for this core alone, or the one that runs it. Raises HostError when that has a core of this
-        job.
-        """
-        self.host = where if isinstance(where, VirtualHost) else VirtualHost(fabric, topology, where)
-        self.name = self.host.name
+    def __init__(self, host: VirtualHost, core: AnyCore) -> None:
+        """Raises HostError where the host has a core of this job already."""
+        self.host = host
+        self.name = host.name
         self.core = core
-        self.host.attach(core)
+        host.attach(core)
 
     @property
     def rejects(self) -> Rejects:

@@ -21,38 +21,28 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
-
 from ...controller.controller import Controller, Message, Options
 from ...controller.p4runtime.tables import DROP_REASONS, DROPS
 from ...controller.placement import Placement, Problem
 from ...controller.placement.strategies import strategy
 from ...controller.planning.plan import JobSpec, Marking
-from ...emulator.fabric import Fabric
-from ...emulator.p4runtime import P4RuntimeServer
-from ...emulator.switch import Switch
 from ...hosts.collectives.sharding import ShardedDriver
 from ...hosts.numerics.quantization import chunk_count
 from ...hosts.numerics.tensors import Reduced, Tensor
 from ...hosts.protocol.server import ParameterServerCore
 from ...hosts.protocol.worker import WorkerCore, WorkerOptions
-from ...p4src import FABRIC_JSON
 from ...topologies import Endpoint, Routes
 from ...wire.aggregation import HEADER_BYTES, MESSAGE_BYTES
 from ...wire.control import Pause, Resume, ServerPlan, WorkerPlan
-from ...wire.frames import FRAME_HEADER_BYTES, encapsulate
-from ..config import RunConfig
+from ...wire.frames import FRAME_HEADER_BYTES
+from ..config import BACKGROUND_PAYLOAD_BYTES, RunConfig
 from ..errors import ExperimentError
 from ..workloads.digits import Floats
 from .agents import HostAgent, VirtualHost, VirtualWorker
-from .sessions import open_sessions
+from .emulated import EmulatedFabric, LinkFigures
 
 FIRST_JOB: Final = 1
 """Number of the first shard's job; the others' follow."""
-BACKGROUND_PAYLOAD_BYTES: Final = 1_000
-DISCARD_PORT: Final = 9
-"""UDP port of the background traffic's receivers (RFC 863)."""
-
 QUEUE_SAMPLE_NS: Final = 250_000
 
 ADAPTIVE: Final = frozenset({"agg"})
@@ -74,20 +64,6 @@ class Moved:
     time_ns: int
     switches: tuple[str, ...]
     shard: int
-
-
-@dataclass(frozen=True, slots=True)
-class LinkFigures:
-    """What crossed one directed link, named by its sending end."""
-
-    end: Endpoint
-    job_bytes: int
-    """All but the background traffic."""
-    load: float
-    """Share of the link's rate that was used over the run, 0…1."""
-    largest_queue_packets: int
-    lost_packets: int
-    queue_drops: int
 
 
 def gradient_rounds(config: RunConfig, shard: int) -> tuple[int, int]:
@@ -128,8 +104,15 @@ class Cluster:
         self._moves: list[Moved] = []
         self._strategy = TimedStrategy(strategy_name)
         self._routes = Routes(self.topology)
-        self._fabric = Fabric(seed=config.seed)
-        self._switches: dict[str, Switch] = {}
+        participants = {*config.job.workers, *config.job.roots}
+        self._emulated = EmulatedFabric(
+            self.topology,
+            seed=config.seed,
+            poll_ns=config.host_poll,
+            sinks={host.name for host in self.topology.hosts} - participants,
+        )
+        self._fabric = self._emulated.fabric
+        self._switches = self._emulated.switches
         self._jobs = range(FIRST_JOB, FIRST_JOB + len(config.job.roots))
         self._hosts: dict[str, VirtualHost] = {}
         self._workers: list[VirtualWorker] = []
@@ -159,12 +142,10 @@ class Cluster:
         await self._stack.aclose()
 
     async def _build(self) -> None:
-        self._build_fabric()
-        self._rpc = P4RuntimeServer(self._switches.values())
-        self._rpc.start()
-        self._stack.callback(self._rpc.stop)
-        addresses = dict.fromkeys(self._switches, self._rpc.address)
-        sessions = await self._stack.enter_async_context(open_sessions(self.topology, addresses))
+        self._record_queues()
+        self._start_background()
+        self._rpc = self._stack.enter_context(self._emulated.serve())
+        sessions = await self._stack.enter_async_context(self._emulated.sessions(self._rpc))
         control = self.config.control
         self._controller = Controller(
             self.topology,
@@ -201,41 +182,23 @@ class Cluster:
             shards = [worker for worker in self._workers if worker.name == name]
             self._drivers.append(ShardedDriver(shards))
 
-    def _build_fabric(self) -> None:
-        topology, fabric = self.topology, self._fabric
-        program = FABRIC_JSON.read_bytes()
-        for node in topology.switches:
-            switch = Switch(node.device_id)
-            switch.load(program)
-            self._switches[node.name] = switch
-            fabric.add_switch(node.name, switch)
-        participants = {*self.config.job.workers, *self.config.job.roots}
-        for host in topology.hosts:
-            fabric.add_host(host.name, poll_ns=self.config.host_poll, sink=host.name not in participants)
-        for link in topology.links:
-            fabric.add_link(
-                (link.a.node, link.a.port),
-                (link.b.node, link.b.port),
-                rate_bps=link.rate_bps,
-                delay_ns=link.delay_ns,
-                loss=link.loss,
-                queue_packets=link.queue_packets,
-            )
+    def _record_queues(self) -> None:
+        for link in self.topology.links:
             for end in link.ends:
-                if topology.is_switch(end.node):
-                    fabric.record_queue((end.node, end.port), QUEUE_SAMPLE_NS)
+                if self.topology.is_switch(end.node):
+                    self._fabric.record_queue(end, QUEUE_SAMPLE_NS)
+
+    def _start_background(self) -> None:
         for flow in self.config.background:
-            source, destination = topology.host(flow.source), topology.host(flow.destination)
-            frame = encapsulate(
-                np.zeros((1, BACKGROUND_PAYLOAD_BYTES), np.uint8),
-                source=int(source.address),
-                destination=int(destination.address),
-                source_mac=int(source.mac.replace(":", ""), 16),
-                destination_mac=int(topology.attached_switch(source.name).mac.replace(":", ""), 16),
+            self._emulated.add_flow(
+                flow.source,
+                flow.destination,
+                payload_bytes=BACKGROUND_PAYLOAD_BYTES,
+                rate_bps=flow.rate,
                 source_port=flow.port,
-                destination_port=DISCARD_PORT,
+                start_ns=flow.start,
+                stop_ns=flow.stop,
             )
-            fabric.add_flow(flow.source, frame.tobytes(), rate_bps=flow.rate, start_ns=flow.start, stop_ns=flow.stop)
 
     async def _warm_up(self) -> None:
         """Let probes see the fabric before the first placement."""
@@ -244,15 +207,15 @@ class Cluster:
     def _start_host(self, job: int, message: Message) -> None:
         name = message.host
         if name not in self._hosts:
-            self._hosts[name] = VirtualHost(self._fabric, self.topology, self.topology.host(name))
+            self._hosts[name] = VirtualHost(self._emulated, name)
         where = self._hosts[name]
         match message.content:
             case WorkerPlan() as plan:
-                worker = VirtualWorker(self._fabric, self.topology, where, WorkerCore(plan, WorkerOptions()))
+                worker = VirtualWorker(where, WorkerCore(plan, WorkerOptions()))
                 self._workers.append(worker)
                 self._agents[job, name] = worker
             case ServerPlan() as plan:
-                self._agents[job, name] = HostAgent(self._fabric, self.topology, where, ParameterServerCore(plan))
+                self._agents[job, name] = HostAgent(where, ParameterServerCore(plan))
             case other:
                 raise ExperimentError(f"{message.host}: a job starts with plans, not with {type(other).__name__}")
 
@@ -391,25 +354,12 @@ class Cluster:
         return self._fabric.digest()
 
     def links(self) -> Iterator[LinkFigures]:
-        """Every directed link."""
-        for link in self.topology.links:
-            for end in link.ends:
-                if self.topology.is_host(end.node):
-                    counters = self._fabric.nic_counters(end.node, end.port)
-                else:
-                    counters = self._switches[end.node].port_counters(end.port)
-                yield LinkFigures(
-                    end=end,
-                    job_bytes=counters.tx_bytes - counters.flow_bytes,
-                    load=8e9 * counters.tx_bytes / (link.rate_bps * max(self._fabric.now_ns, 1)),
-                    largest_queue_packets=counters.max_depth_packets if self.topology.is_switch(end.node) else 0,
-                    lost_packets=counters.lost_packets,
-                    queue_drops=sum(counters.drops),
-                )
+        """As `EmulatedFabric.links`; the job is all that is not background traffic."""
+        return self._emulated.links()
 
     def queue(self, end: Endpoint) -> tuple[list[int], list[int]]:
         """Depth of a switch port's queues over time: instants in ns, depths in packets."""
-        times, depths = self._fabric.queue_trace((end.node, end.port))
+        times, depths = self._fabric.queue_trace(end)
         return times.tolist(), depths.tolist()
 
     async def drops(self) -> dict[str, int]:

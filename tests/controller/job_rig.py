@@ -24,10 +24,9 @@ from weir.controller.p4runtime.session import Pipeline, SwitchSession
 from weir.controller.placement import Placement, Problem
 from weir.controller.placement.strategies import Strategy
 from weir.controller.planning.plan import JobSpec
-from weir.emulator.fabric import Fabric
 from weir.emulator.p4runtime import P4RuntimeServer
-from weir.emulator.switch import Switch
-from weir.experiments.backends.agents import HostAgent
+from weir.experiments.backends.agents import HostAgent, VirtualHost
+from weir.experiments.backends.emulated import EmulatedFabric
 from weir.hosts import ParameterServerCore, WorkerCore, WorkerOptions, reference_sum
 from weir.p4src import FABRIC_JSON
 from weir.topologies.model import Topology
@@ -79,8 +78,9 @@ class Rig:
         self.pipeline = pipeline
         self.options = options
         self.journal = journal
-        self.fabric = Fabric(seed=5)
-        self.switches: dict[str, Switch] = {}
+        self.emulated = EmulatedFabric(topology, seed=5, poll_ns=20_000)
+        self.fabric = self.emulated.fabric
+        self.switches = self.emulated.switches
         self.rpc: dict[str, P4RuntimeServer] = {}
         self.jobs: dict[int, Job] = {}
         self.silent: set[str] = set()
@@ -94,15 +94,6 @@ class Rig:
         self.aborted: dict[str, str] = {}
         self.controller: Controller
         self._seen: dict[str, tuple[int, int]] = {}
-        for node in topology.switches:
-            self.switches[node.name] = switch = Switch(node.device_id)
-            switch.load(FABRIC_JSON.read_bytes())
-            self.fabric.add_switch(node.name, switch)
-        for host in topology.hosts:
-            self.fabric.add_host(host.name, poll_ns=20_000)
-        for link in topology.links:
-            ends = (link.a.node, link.a.port), (link.b.node, link.b.port)
-            self.fabric.add_link(*ends, rate_bps=link.rate_bps, delay_ns=link.delay_ns, queue_packets=128)
         for name, switch in self.switches.items():
             self.rpc[name] = P4RuntimeServer([switch], f"127.0.0.1:{_free_port()}")
             self.rpc[name].start()
@@ -213,11 +204,11 @@ class Rig:
         match message.content:
             case WorkerPlan() as plan:
                 core = WorkerCore(plan, WorkerOptions(most_timeout_ns=20 * MS, first_round=self.first_round))
-                job.agents[host.name] = HostAgent(self.fabric, self.topology, host, core)
+                job.agents[host.name] = HostAgent(VirtualHost(self.emulated, host.name), core)
             case ServerPlan() as plan:
                 if agent is None:
                     server = ParameterServerCore(plan)
-                    job.agents[host.name] = HostAgent(self.fabric, self.topology, host, server)
+                    job.agents[host.name] = HostAgent(VirtualHost(self.emulated, host.name), server)
                 self.controller.moves.resumed(number, host.name, plan.generation)
             case Pause() as pause if agent is not None:
                 if (held := agent.pause(pause)) is not None:

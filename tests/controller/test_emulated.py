@@ -10,20 +10,17 @@ import numpy as np
 import pytest
 
 from weir.controller.controller import Controller, Message, Options
-from weir.controller.p4runtime.entries import mac_number
 from weir.controller.p4runtime.session import Pipeline, SwitchSession
 from weir.controller.p4runtime.tables import DROP_REASONS, DROPS
 from weir.controller.placement import Placement
 from weir.controller.placement.strategies import strategy
 from weir.controller.planning.plan import JobSpec
-from weir.emulator.fabric import Fabric
-from weir.emulator.p4runtime import P4RuntimeServer
 from weir.emulator.program import Program
-from weir.emulator.switch import Switch
+from weir.experiments.backends.emulated import EmulatedFabric
 from weir.p4src import FABRIC_JSON
 from weir.tests.controller.job_rig import Fixed
 from weir.topologies.generators import leaf_spine
-from weir.topologies.model import Endpoint
+from weir.topologies.model import Endpoint, mac_number
 from weir.topologies.routing import Routes
 from weir.wire.aggregation import MESSAGE, MessageType, make_tag, set_checksum, version_type
 from weir.wire.control import Held, Pause, Resume, WorkerPlan
@@ -41,19 +38,12 @@ class Emulation:
     """A fabric in virtual time, its P4Runtime server, and a controller that is given its clock."""
 
     def __init__(self) -> None:
-        self.fabric = Fabric(seed=3)
-        self.received: dict[str, list[bytes]] = {host.name: [] for host in TOPOLOGY.hosts}
-        self.switches: dict[str, Switch] = {}
         Program.load(FABRIC_JSON.read_bytes())  # compiled, or taken from the cache, before anyone waits for an answer
-        for node in TOPOLOGY.switches:
-            self.switches[node.name] = switch = Switch(node.device_id)
-            self.fabric.add_switch(node.name, switch)
-        for host in TOPOLOGY.hosts:
-            self.fabric.add_host(host.name)
-        for link in TOPOLOGY.links:
-            ends = (link.a.node, link.a.port), (link.b.node, link.b.port)
-            self.fabric.add_link(*ends, rate_bps=link.rate_bps, delay_ns=link.delay_ns)
-        self.server = P4RuntimeServer(self.switches.values())
+        self.emulated = EmulatedFabric(TOPOLOGY, seed=3, start=None)
+        self.fabric = self.emulated.fabric
+        self.switches = self.emulated.switches
+        self.received: dict[str, list[bytes]] = {host.name: [] for host in TOPOLOGY.hosts}
+        self.server = self.emulated.serve()
         self.server.start()
 
     def deliver(self, until_ns: int) -> None:
@@ -84,16 +74,7 @@ class Emulation:
 
     def background(self, source: str, destination: str, rate_bps: float) -> None:
         """Frames of 1000 bytes from a host to any node, from now on."""
-        a, b = TOPOLOGY.host(source), TOPOLOGY.node(destination)
-        frame = encapsulate(
-            np.zeros((1, 958), np.uint8),
-            source=int(a.address),
-            destination=int(b.address),
-            source_mac=mac_number(a.mac),
-            destination_mac=mac_number(TOPOLOGY.attached_switch(source).mac),
-            destination_port=9999,
-        )
-        self.fabric.add_flow(source, frame.tobytes(), rate_bps=rate_bps)
+        self.emulated.add_flow(source, destination, payload_bytes=958, rate_bps=rate_bps)
 
     def messages(self, host: str) -> list[tuple[int, int, int, int]]:
         """(type, generation, first lane, source address) of what a host has received."""

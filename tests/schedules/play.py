@@ -137,7 +137,7 @@ class _Play:
         for link in topology.links:
             for end in link.ends:
                 if topology.is_host(topology.peer(end).node):
-                    self.rig.fabric.set_link((end.node, end.port), corrupt=damage.rate, both=False)
+                    self.rig.fabric.set_link(end, corrupt=damage.rate, both=False)
 
     def _submit(self, name: str, number: int) -> None:
         """Give a worker its next tensor, or all of them."""

@@ -17,7 +17,7 @@ import inspect
 import random
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from weir.controller.controller import Controller, Message, Options
 from weir.controller.p4runtime.session import SwitchSession
@@ -25,9 +25,10 @@ from weir.controller.p4runtime.tables import DROP_REASONS, DROPS
 from weir.controller.placement import Placement, Problem
 from weir.controller.placement.strategies import Strategy
 from weir.controller.planning.plan import JobSpec
-from weir.emulator.fabric import Fabric, Wake
+from weir.emulator.fabric import Wake
 from weir.emulator.switch import Switch
-from weir.experiments.backends.agents import HostAgent
+from weir.experiments.backends.agents import HostAgent, VirtualHost
+from weir.experiments.backends.emulated import EmulatedFabric
 from weir.hosts.protocol.server import ParameterServerCore
 from weir.hosts.protocol.worker import WorkerCore, WorkerOptions
 from weir.tests.schedules.direct import DirectSession, StatePool, fabric_program
@@ -41,6 +42,10 @@ _STATES: Final = StatePool()
 
 Action = Callable[[], Awaitable[None] | None]
 Agent = HostAgent[WorkerCore] | HostAgent[ParameterServerCore]
+
+
+def _start(switch: Switch) -> None:
+    switch.start(fabric_program(), _STATES.take())
 
 
 @dataclass
@@ -88,15 +93,16 @@ class Rig:
         control: Control = Control(),
         pace: WorkerOptions = PACE,
         poll_ns: int = 0,
-        link: Mapping[str, float] | None = None,
+        link: Mapping[str, Any] | None = None,
         worker_core: type[WorkerCore] = WorkerCore,
     ) -> None:
-        """`link`: settings of every link (`Fabric.add_link`) beside the topology's own."""
+        """`link`: settings of every link, as `EmulatedFabric` takes them."""
         self.topology = topology
         self.random = random.Random(seed)
-        self.fabric = Fabric(seed=seed)
+        self.emulated = EmulatedFabric(topology, seed=seed, start=_start, poll_ns=poll_ns, **(link or {}))
+        self.fabric = self.emulated.fabric
         self.pace = pace
-        self.switches: dict[str, Switch] = {}
+        self.switches = self.emulated.switches
         self.agents: dict[str, Agent] = {}
         self.job_of: dict[str, int] = {}
         self.dead: set[str] = set()
@@ -107,22 +113,6 @@ class Rig:
         self._worker_core = worker_core
         self._due: list[tuple[int, int, Action]] = []
         self._sequence = 0
-        for node in topology.switches:
-            switch = Switch(node.device_id)
-            switch.start(fabric_program(), _STATES.take())
-            self.switches[node.name] = switch
-            self.fabric.add_switch(node.name, switch)
-        for host in topology.hosts:
-            self.fabric.add_host(host.name, poll_ns=poll_ns)
-        for cable in topology.links:
-            self.fabric.add_link(
-                (cable.a.node, cable.a.port),
-                (cable.b.node, cable.b.port),
-                rate_bps=cable.rate_bps,
-                delay_ns=cable.delay_ns,
-                queue_packets=cable.queue_packets,
-                **(link or {}),  # type: ignore[arg-type]
-            )
         self.sessions = {name: DirectSession(name, switch) for name, switch in self.switches.items()}
         self.controller = Controller(
             topology,
@@ -153,7 +143,7 @@ class Rig:
             core = self._worker_core(plan, self.pace)
         else:
             core = ParameterServerCore(replace(plan, first_round=first_round))
-        self.agents[name] = cast(Agent, HostAgent(self.fabric, self.topology, self.topology.host(name), core))
+        self.agents[name] = cast(Agent, HostAgent(VirtualHost(self.emulated, name), core))
 
     async def finish(self, job: int) -> None:
         """End a job; its hosts are free."""
@@ -208,11 +198,11 @@ class Rig:
 
     def take_down(self, end: Endpoint, noticed_ns: int, for_ns: int) -> None:
         """A link fails, is routed around when that is noticed, and comes back."""
-        self.fabric.set_link((end.node, end.port), up=False)
+        self.fabric.set_link(end, up=False)
         self.after(noticed_ns, lambda: self._reroute([end]))
 
         def up() -> None:
-            self.fabric.set_link((end.node, end.port), up=True)
+            self.fabric.set_link(end, up=True)
             self.after(noticed_ns, lambda: self._reroute([]))
 
         self.after(noticed_ns + for_ns, up)

@@ -19,6 +19,7 @@ from weir.tests.p4src.small_fabric import message
 from weir.tests.schedules.rig import MS, OPTIONS, Chosen, Rig
 from weir.tests.schedules.sums import Summing, draw_tensors
 from weir.topologies.generators import leaf_spine
+from weir.topologies.model import mac_number
 from weir.wire.aggregation import LANES, MessageType
 from weir.wire.frames import encapsulate
 
@@ -107,8 +108,8 @@ def forge(lie: Lie, number: int, rng: np.random.Generator) -> np.ndarray:
         np.frombuffer(payload, np.uint8)[None],
         source=int(source.address),
         destination=int(TOPOLOGY.node(lie.to).address),
-        source_mac=int(sender.mac.replace(":", ""), 16),
-        destination_mac=int(TOPOLOGY.attached_switch(lie.sender).mac.replace(":", ""), 16),
+        source_mac=mac_number(sender.mac),
+        destination_mac=mac_number(TOPOLOGY.attached_switch(lie.sender).mac),
     )
     return frame[:, : frame.shape[1] - lie.cut]
 

@@ -1,0 +1,132 @@
+"""A topology as an emulated fabric: switches that run the switch program, hosts and links, in virtual time.
+
+::
+
+    Topology ─▶ Fabric (native event loop) ◀─frames─▶ hosts' agents
+                  │ switches, by name
+                P4RuntimeServer ◀──gRPC on loopback──▶ sessions
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...controller.p4runtime.session import SwitchSession
+from ...emulator.fabric import Fabric
+from ...emulator.p4runtime import P4RuntimeServer
+from ...emulator.switch import Switch
+from ...p4src import FABRIC_JSON
+from ...topologies import Endpoint, Topology, mac_number
+from ...wire.frames import encapsulate
+from ..config import DISCARD_PORT
+from .sessions import open_sessions
+
+
+@dataclass(frozen=True, slots=True)
+class LinkFigures:
+    """What crossed one directed link, named by its sending end."""
+
+    end: Endpoint
+    job_bytes: int
+    """All but what native flows sent (`EmulatedFabric.add_flow`)."""
+    load: float
+    """Share of the link's rate that was used over the run, 0…1."""
+    largest_queue_packets: int
+    lost_packets: int
+    queue_drops: int
+
+
+def load_program(switch: Switch) -> None:
+    """Let a switch run the project's program, with empty tables."""
+    switch.load(FABRIC_JSON.read_bytes())
+
+
+class EmulatedFabric:
+    """A topology's switches, hosts and links; `fabric` has them by the topology's names, `switches` the switches."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        *,
+        seed: int = 1,
+        start: Callable[[Switch], None] | None = load_program,
+        poll_ns: int = 0,
+        sinks: Collection[str] = (),
+        **link: Any,
+    ) -> None:
+        """`start` gives each switch what it runs; with None they begin without a program. Hosts see their frames at
+        multiples of `poll_ns`; `sinks` are those that only count them. `link` has settings of every link, as
+        `Fabric.add_link` takes them, which come before the topology's own.
+        """
+        self.topology = topology
+        self.fabric = Fabric(seed=seed)
+        self.switches: dict[str, Switch] = {}
+        for node in topology.switches:
+            switch = self.switches[node.name] = Switch(node.device_id)
+            if start is not None:
+                start(switch)
+            self.fabric.add_switch(node.name, switch)
+        for host in topology.hosts:
+            self.fabric.add_host(host.name, poll_ns=poll_ns, sink=host.name in sinks)
+        for each in topology.links:
+            own = {
+                "rate_bps": each.rate_bps,
+                "delay_ns": each.delay_ns,
+                "loss": each.loss,
+                "queue_packets": each.queue_packets,
+            }
+            self.fabric.add_link(each.a, each.b, **{**own, **link})
+
+    def serve(self) -> P4RuntimeServer:
+        """A P4Runtime server for all switches on a loopback port; enter it, or start it."""
+        return P4RuntimeServer(self.switches.values())
+
+    def sessions(self, server: P4RuntimeServer) -> AbstractAsyncContextManager[dict[str, SwitchSession]]:
+        """A session with every switch through a running server, by name."""
+        return open_sessions(self.topology, dict.fromkeys(self.switches, server.address))
+
+    def add_flow(
+        self,
+        source: str,
+        destination: str,
+        *,
+        payload_bytes: int,
+        rate_bps: float,
+        source_port: int = DISCARD_PORT,
+        start_ns: int = 0,
+        stop_ns: int | None = None,
+    ) -> int:
+        """Datagrams from a host to any node's discard port at a steady rate; the number of `Fabric.add_flow`."""
+        sender = self.topology.host(source)
+        frame = encapsulate(
+            np.zeros((1, payload_bytes), np.uint8),
+            source=int(sender.address),
+            destination=int(self.topology.node(destination).address),
+            source_mac=mac_number(sender.mac),
+            destination_mac=mac_number(self.topology.attached_switch(source).mac),
+            source_port=source_port,
+            destination_port=DISCARD_PORT,
+        )
+        return self.fabric.add_flow(source, frame.tobytes(), rate_bps=rate_bps, start_ns=start_ns, stop_ns=stop_ns)
+
+    def links(self) -> Iterator[LinkFigures]:
+        """Every directed link, since time began."""
+        for link in self.topology.links:
+            for end in link.ends:
+                if self.topology.is_host(end.node):
+                    counters = self.fabric.nic_counters(end.node, end.port)
+                else:
+                    counters = self.switches[end.node].port_counters(end.port)
+                yield LinkFigures(
+                    end=end,
+                    job_bytes=counters.tx_bytes - counters.flow_bytes,
+                    load=8e9 * counters.tx_bytes / (link.rate_bps * max(self.fabric.now_ns, 1)),
+                    largest_queue_packets=counters.max_depth_packets if self.topology.is_switch(end.node) else 0,
+                    lost_packets=counters.lost_packets,
+                    queue_drops=sum(counters.drops),
+                )

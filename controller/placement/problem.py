@@ -106,7 +106,6 @@ class Placement:
 
     def check(self, problem: Problem) -> None:
         """Raises PlacementError unless this is a tree over the problem's workers that every switch has room for."""
-        topology = problem.topology
         if set(self.aggregators) != set(problem.workers):
             raise PlacementError(
                 f"placement is for {', '.join(sorted(self.aggregators))}; "
@@ -116,19 +115,29 @@ class Placement:
             raise PlacementError(
                 f"placement has root {self.root}; the job has server {problem.server}, which must be it"
             )
+        self.check_tree(problem.topology, problem.server)
+        for node in self.children:
+            if node != problem.server and not problem.takes(node):
+                raise PlacementError(f"placement uses {node}, which has no slots free for this job; choose another")
+
+    def check_tree(self, topology: Topology, server: str | None) -> None:
+        """Raises PlacementError unless all streams run together at the root, through nodes that can sum them: switches,
+        and the server where it is the root, none of them with more children than a node takes.
+        """
+        if self.root in self.parents:
+            raise PlacementError(f"placement gives its root {self.root} a parent, {self.parents[self.root]}")
         children = self.children
         for node, mine in children.items():
-            if node != problem.server:
-                if not topology.is_switch(node):
-                    raise PlacementError(f"placement makes {node} aggregate; only switches and the server can")
-                if not problem.takes(node):
-                    raise PlacementError(f"placement uses {node}, which has no slots free for this job; choose another")
-                if node != self.root and node not in self.parents:
-                    raise PlacementError(f"placement gives {node} no parent, and the root is {self.root}")
+            if not topology.is_switch(node) and not node == server == self.root:
+                raise PlacementError(f"placement makes {node} aggregate; only switches and the server can, as root")
             if not mine:
-                raise PlacementError(f"placement has root {self.root}, but nothing leads to it")
+                raise PlacementError(f"placement has {node} as root, but nothing leads to it")
             if len(mine) > FAN_IN:
-                raise PlacementError(f"placement gives {node} {len(mine)} children; a node takes at most {FAN_IN}")
+                raise PlacementError(
+                    f"placement gives {node} {len(mine)} children; a node takes at most {FAN_IN}: add a level"
+                )
+            if node != self.root and node not in self.parents:
+                raise PlacementError(f"placement gives {node} no parent, and the root is {self.root}")
         for switch in self.parents:
             if switch not in children:
                 raise PlacementError(f"placement gives {switch} a parent but no children; leave it out")
@@ -136,5 +145,6 @@ class Placement:
             while node != self.root:
                 node = self.parents[node]
                 if node in seen:
-                    raise PlacementError(f"placement goes in a circle: {' → '.join([*seen, node])}")
+                    circle = " → ".join([*seen, node])
+                    raise PlacementError(f"placement goes in a circle: {circle}; it must end at the root {self.root}")
                 seen.append(node)

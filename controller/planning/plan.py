@@ -17,7 +17,7 @@ from typing import Final
 
 from ...topologies.model import Endpoint, Node, Topology, mac_number
 from ...topologies.routing import Routes
-from ...wire.aggregation import FAN_IN, GENERATIONS, MESSAGE_BYTES, NO_WINDOW_LIMIT
+from ...wire.aggregation import GENERATIONS, MESSAGE_BYTES, NO_WINDOW_LIMIT
 from ...wire.control import Child, ServerPlan, WorkerPlan
 from ...wire.frames import DSCP_CONTROL, FRAME_HEADER_BYTES
 from ..errors import PlanError
@@ -35,7 +35,7 @@ from ..p4runtime.tables import (
     TELEMETRY_NODE,
     TRAFFIC_CLASS,
 )
-from ..placement import Placement
+from ..placement import Placement, PlacementError
 from .memory import Allotment
 
 CONTROL_PRIORITY: Final = 7
@@ -254,40 +254,21 @@ def fabric_state(
 
 
 def _tree(topology: Topology, spec: JobSpec, placement: Placement) -> _Tree:
-    where = f"job {spec.job}: placement"
     unknown = placement.aggregators.keys() - set(spec.workers)
     if unknown or not placement.aggregators:
-        raise PlanError(f"{where} is for {', '.join(sorted(unknown)) or 'nobody'}; the workers are {spec.workers}")
-    parent: dict[str, str] = {**placement.aggregators, **placement.parents}
-    parent.pop(placement.root, None)
+        raise PlanError(
+            f"job {spec.job}: placement is for {', '.join(sorted(unknown)) or 'nobody'}; the workers are {spec.workers}"
+        )
+    try:
+        placement.check_tree(topology, spec.server)
+    except PlacementError as error:
+        raise PlanError(f"job {spec.job}: {error}") from error
+    parent = dict(placement.edges)
     rank = {name: index for index, name in enumerate(spec.workers)}
-    order = sorted(parent, key=lambda n: (0, rank[n]) if n in rank else (1, topology.switch(n).device_id))
     children: dict[str, list[str]] = {placement.root: []}
-    for name in order:
+    for name in sorted(parent, key=lambda n: (0, rank[n]) if n in rank else (1, topology.switch(n).device_id)):
         children.setdefault(parent[name], []).append(name)
-    for node, mine in children.items():
-        if not topology.is_switch(node) and not (node == spec.server == placement.root):
-            raise PlanError(f"{where} makes {node} aggregate; only switches and the root server {spec.server} can")
-        if not mine:
-            raise PlanError(f"{where} uses {node} as root, but nothing leads to it")
-        if len(mine) > FAN_IN:
-            raise PlanError(f"{where} gives {node} {len(mine)} children; a node takes at most {FAN_IN}: add a level")
-        if node != placement.root and node not in parent:
-            raise PlanError(f"{where} gives {node} no parent, and the root is {placement.root}")
-    for name in parent:
-        if name not in rank and name not in children:
-            raise PlanError(f"{where} gives {name} a parent but no children; leave it out")
-        _check_reaches_root(where, name, parent, placement.root)
     return _Tree({node: tuple(mine) for node, mine in children.items()}, parent)
-
-
-def _check_reaches_root(where: str, name: str, parent: Mapping[str, str], root: str) -> None:
-    node, seen = name, [name]
-    while node != root:
-        node = parent[node]
-        if node in seen:
-            raise PlanError(f"{where} goes in a circle: {' → '.join([*seen, node])}; it must end at the root {root}")
-        seen.append(node)
 
 
 def _node_items(

@@ -438,6 +438,8 @@ def test_an_offer_is_the_times_of_its_links_with_one_stream_more(seed: int) -> N
         ({"h1": "s2", "h2": "s2"}, {"s2": "h4"}, "h4", "uses s2, which has no slots free for this job"),
         ({"h1": "h4", "h2": "h4"}, {"s1": "h4"}, "h4", "gives s1 a parent but no children"),
         ({"h1": "s1", "h2": "h4"}, {"s1": "s3", "s3": "s1"}, "h4", "goes in a circle: s1 → s3 → s1"),
+        ({"h1": "s1", "h2": "h4"}, {"s1": "h4", "h4": "s1"}, "h4", "gives its root h4 a parent, s1"),
+        ({"h1": "s1", "h2": "s1"}, {"s1": "s3"}, "h4", "has h4 as root, but nothing leads to it"),
     ],
 )
 def test_what_is_no_tree_is_refused(

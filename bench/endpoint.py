@@ -27,6 +27,7 @@ from weir.hosts.drivers.udp import UdpWorker
 from weir.hosts.protocol.worker import WorkerCore
 from weir.wire.aggregation import LANES, MESSAGE_BYTES
 from weir.wire.control import WorkerPlan
+from weir.wire.fields import BY_NAME
 from weir.wire.frames import Datagrams
 
 CHUNKS: Final = 32_768
@@ -38,6 +39,7 @@ AIM: Final = 100e6
 _WORKER: Final = 0x7F00_0B01
 _ECHO: Final = 0x7F00_0B02
 _TIMEOUT_S: Final = 120.0
+_CHECKSUM: Final = BY_NAME["checksum"].offset
 
 
 def echo(address: int, port: int, ready: Any) -> None:
@@ -49,7 +51,7 @@ def echo(address: int, port: int, ready: Any) -> None:
         for datagrams in socket.receive():
             payload = datagrams.payload
             payload[:, 0] += 1  # CONTRIBUTION to RESULT, SCALE to SCALE_RESULT
-            checksum = payload[:, 18:20].view(">u2")
+            checksum = payload[:, _CHECKSUM : _CHECKSUM + 2].view(">u2")
             checksum[...] = (checksum.astype(np.int64) - 0x0100) % 0xFFFF
             socket.send(datagrams)
 

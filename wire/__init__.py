@@ -1,9 +1,9 @@
 """The formats that cross a link, and the messages that controller and hosts exchange.
 
-`aggregation` is the header and the messages of in-network summation, `frames` the Ethernet/IPv4/UDP around them,
-`int_md` in-band telemetry (INT-MD 2.1), `control` what controller and hosts tell each other. Bulk codecs work on whole
-batches with NumPy. `scapy_layers` describes the same formats for debugging; it is not imported here, for scapy is slow
-to import.
+`fields` is the table of the aggregation header's fields, `aggregation` the header and messages of in-network summation,
+`frames` the Ethernet/IPv4/UDP around them, `int_md` in-band telemetry (INT-MD 2.1), `control` what controller and hosts
+tell each other. Bulk codecs work on whole batches with NumPy. `scapy_layers` describes the same formats for debugging;
+it is not imported here, for scapy is slow to import.
 
 This room imports nothing of the project's other rooms.
 """

@@ -1,7 +1,8 @@
 """The aggregation header, its messages, its two checksums and its serial numbers (docs/design.md §2.2 and §3.1).
 
-A message is a 28-byte header, and behind it, in the types that have lanes, 256 big-endian int32. Batches of messages
-are NumPy structured arrays: `MESSAGE` (header and lanes) or `HEADER` alone, and the fields of a batch are its columns::
+A message is a header of the `FIELDS`, and behind it, in the types that have lanes, 256 big-endian int32. Batches of
+messages are NumPy structured arrays: `MESSAGE` (header and lanes) or `HEADER` alone, and the fields of a batch are its
+columns::
 
     messages = np.zeros(n, MESSAGE)
     messages["header"]["job"] = 7
@@ -16,10 +17,15 @@ from typing import Any, Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from .fields import BY_NAME, FIELDS, PARTS
+
 LANES: Final = 256
 """int32 lanes of a message; a compile-time constant of the switch program."""
 
-HEADER_BYTES: Final = 28
+HEADER: Final = np.dtype([(field.name, field.storage) for field in FIELDS])
+MESSAGE: Final = np.dtype([("header", HEADER), ("lanes", ">i4", (LANES,))])
+
+HEADER_BYTES: Final = HEADER.itemsize
 LANE_BYTES: Final = 4 * LANES
 MESSAGE_BYTES: Final = HEADER_BYTES + LANE_BYTES
 
@@ -27,14 +33,14 @@ AGGREGATION_PORT: Final = 22341
 """UDP destination port of every aggregation message (0x5745)."""
 
 VERSION: Final = 1
-NO_WINDOW_LIMIT: Final = 0xFFFF
+NO_WINDOW_LIMIT: Final = BY_NAME["window"].neutral
 EXPONENT_BIAS: Final = 127
-FAN_IN: Final = 32
+FAN_IN: Final = BY_NAME["contributors"].bits
 """Most children of a node: one bit each in `contributors`."""
 
-CHUNK_BITS: Final = 24
+CHUNK_BITS: Final = dict(PARTS)["chunk"]
 CHUNKS: Final = 1 << CHUNK_BITS
-GENERATION_BITS: Final = 8
+GENERATION_BITS: Final = dict(PARTS)["generation"]
 GENERATIONS: Final = 1 << GENERATION_BITS
 FIRST_GENERATION: Final = 1
 """Generations run 1…255 and skip 0."""
@@ -67,26 +73,8 @@ class MessageFlag(IntFlag):
     RETRANSMISSION = 0x02
 
 
-HEADER: Final = np.dtype(
-    [
-        ("version_type", "u1"),
-        ("flags", "u1"),
-        ("job", ">u2"),
-        ("tag", ">u4"),
-        ("contributors", ">u4"),
-        ("slot", ">u2"),
-        ("window", ">u2"),
-        ("exponent", "u1"),
-        ("reserved", "u1"),
-        ("checksum", ">u2"),
-        ("weight", ">u4"),
-        ("check", ">u4"),
-    ]
-)
-MESSAGE: Final = np.dtype([("header", HEADER), ("lanes", ">i4", (LANES,))])
-
 _WORDS: Final = np.dtype([("words", ">u2", (HEADER_BYTES // 2,))])
-_CHECKSUM_WORD: Final = HEADER.fields["checksum"][1] // 2  # type: ignore[index]
+_CHECKSUM_WORD: Final = BY_NAME["checksum"].offset // 2
 
 LANE_COEFFICIENTS: Final[NDArray[np.uint32]] = (
     np.uint64(0x9E3779B1) * (2 * np.arange(LANES + 1, dtype=np.uint64) + 1) & np.uint64(0xFFFFFFFF)

@@ -7,13 +7,13 @@ the batch codecs of `wire.aggregation` and `wire.int_md`.
 from __future__ import annotations
 
 from scapy.fields import (
+    AnyField,
     BitEnumField,
     BitField,
     ByteField,
     ConditionalField,
     FieldListField,
     FlagsField,
-    IntField,
     ShortField,
     SignedIntField,
     XBitField,
@@ -30,11 +30,12 @@ from .aggregation import (
     FIRST_GENERATION,
     HEADER_BYTES,
     LANES,
-    NO_WINDOW_LIMIT,
     TYPES_WITH_LANES,
     VERSION,
+    MessageFlag,
     MessageType,
 )
+from .fields import BY_NAME, PARTS, REDUCED
 from .int_md import (
     DOMAIN,
     INT_PORT,
@@ -48,7 +49,30 @@ from .int_md import (
     hop_words,
 )
 
-_CHECKSUM_AT = 18
+_CHECKSUM_AT = BY_NAME["checksum"].offset
+_DEFAULTS = {
+    "version": VERSION,
+    "type": MessageType.CONTRIBUTION,
+    "job": 1,
+    "generation": FIRST_GENERATION,
+    "contributors": 1,
+    "exponent": EXPONENT_BIAS,
+    "checksum": None,
+    "weight": 1,
+    **{field.name: field.neutral for field in REDUCED if field.neutral},
+}
+"""What a packet has in fields that it is not given, where that is not 0."""
+_IN_HEXADECIMAL = ("contributors", "checksum", "check")
+
+
+def _field(name: str, bits: int) -> AnyField:
+    """A part of the aggregation header, shown as people read it."""
+    default = _DEFAULTS.get(name, 0)
+    if name == "type":
+        return BitEnumField(name, default, bits, {kind.value: kind.name for kind in MessageType})
+    if name == "flags":
+        return FlagsField(name, default, bits, [flag.name.lower() for flag in MessageFlag if flag.name])
+    return (XBitField if name in _IN_HEXADECIMAL else BitField)(name, default, bits)
 
 
 class Aggregation(Packet):
@@ -56,20 +80,7 @@ class Aggregation(Packet):
 
     name = "Aggregation"
     fields_desc = [  # noqa: RUF012 - scapy's way to declare fields
-        BitField("version", VERSION, 4),
-        BitEnumField("type", MessageType.CONTRIBUTION, 4, {kind.value: kind.name for kind in MessageType}),
-        FlagsField("flags", 0, 8, ["congestion", "retransmission"]),
-        ShortField("job", 1),
-        ByteField("generation", FIRST_GENERATION),
-        BitField("chunk", 0, 24),
-        XIntField("contributors", 1),
-        ShortField("slot", 0),
-        ShortField("window", NO_WINDOW_LIMIT),
-        ByteField("exponent", EXPONENT_BIAS),
-        ByteField("reserved", 0),
-        XShortField("checksum", None),
-        IntField("weight", 1),
-        XIntField("check", 0),
+        *(_field(name, bits) for name, bits in PARTS),
         ConditionalField(
             FieldListField(
                 "lanes", [0] * LANES, SignedIntField("lane", 0), count_from=lambda _: LANES, max_count=LANES

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, Final
 
 import numpy as np
@@ -20,6 +21,7 @@ from ...wire.aggregation import (
     linear_check,
     version_type,
 )
+from ...wire.fields import BY_NAME, HEADER_WORDS, REDUCED, WORD_BITS
 from ...wire.frames import Datagrams
 from ..array_types import BoolArray, IntArray
 from .counters import Counters
@@ -27,10 +29,59 @@ from .counters import Counters
 Column = int | NDArray[np.integer[Any]]
 """One value for all rows, or one per row."""
 
-TYPE_MASK: Final = 0x0F
-_JOB: Final = slice(2, 4)
-"""Where a message has its job's number, big-endian."""
+_TYPE_MASK: Final = 0x0F
+
+
+class _Column:
+    """Where a field lies in the headers' words; as an attribute of `Messages`, the field's values (n,)."""
+
+    def __init__(self, name: str) -> None:
+        field = BY_NAME[name]
+        self.word, self.shift = field.word, field.shift
+        self._mask = field.mask if field.shift + field.bits < WORD_BITS else 0  # 0: nothing is above it
+
+    def __get__(self, messages: Messages, owner: type[Messages]) -> IntArray:
+        return self.of(messages.words)
+
+    def of(self, words: IntArray) -> IntArray:
+        """Its values (n,) in words (HEADER_WORDS, n)."""
+        column: IntArray = words[self.word]
+        if self.shift:
+            column = column >> self.shift
+        return column & self._mask if self._mask else column
+
+
+_VERSION_TYPE: Final = _Column("version_type")
+_JOB: Final = _Column("job")
+_TAG: Final = _Column("tag")
+_CONTRIBUTORS: Final = _Column("contributors")
+_SLOT: Final = _Column("slot")
+_CHECKSUM: Final = _Column("checksum")
+_JOB_BYTES: Final = slice(BY_NAME["job"].offset, BY_NAME["job"].offset + 2)
 _JOB_PLACES: Final = np.array([256, 1])
+
+ROW: Final = {field.name: index for index, field in enumerate(REDUCED)}
+"""Where `Messages.reduced` has a field."""
+_REDUCED_WORDS: Final = np.array([field.word for field in REDUCED])
+_REDUCED_SHIFTS: Final = np.array([[field.shift] for field in REDUCED])
+_REDUCED_MASKS: Final = np.array([[field.mask] for field in REDUCED])
+_NEUTRAL: Final = np.array([[field.neutral] for field in REDUCED])
+_PLACES: Final = np.zeros((HEADER_WORDS, len(REDUCED)), np.int64)
+"""Times `Messages.reduced`, as a product of matrices: the words that these fields make."""
+_PLACES[_REDUCED_WORDS, np.arange(len(REDUCED))] = 1 << _REDUCED_SHIFTS[:, 0]
+
+
+def _runs() -> list[tuple[np.ufunc, slice]]:
+    """The reductions, with the rows of `Messages.reduced` that each is for."""
+    runs, start = [], 0
+    for ufunc, fields in groupby(REDUCED, lambda field: field.ufunc):
+        end = start + len(list(fields))
+        runs.append((ufunc, slice(start, end)))
+        start = end
+    return runs
+
+
+_RUNS: Final = _runs()
 
 
 def _well_formed_table(size: int) -> BoolArray:
@@ -47,51 +98,40 @@ class Messages:
     """n received messages that passed the tests of `open_messages`."""
 
     words: IntArray
-    """The headers' 32-bit words, (n, 7), from which the properties below take columns (n,)."""
+    """The headers' 32-bit words, (HEADER_WORDS, n), from which the properties below take columns (n,)."""
     lanes: NDArray[np.int32] | None
     """(n, LANES); None for messages without lanes."""
     addresses: NDArray[np.uint32]
     kinds: IntArray
 
+    tag = _TAG
+    flags = _Column("flags")
+    contributors = _CONTRIBUTORS
+    slot = _SLOT
+    window = _Column("window")
+    exponent = _Column("exponent")
+    weight = _Column("weight")
+    check = _Column("check")
+
     def __len__(self) -> int:
         return len(self.addresses)
 
     @property
-    def flags(self) -> IntArray:
-        return self.words[:, 0] >> 16 & 0xFF
-
-    @property
     def chunks(self) -> IntArray:
-        return self.words[:, 1] & (CHUNKS - 1)
+        return self.tag & (CHUNKS - 1)
 
     @property
-    def contributors(self) -> IntArray:
-        return self.words[:, 2]
-
-    @property
-    def slot(self) -> IntArray:
-        return self.words[:, 3] >> 16
-
-    @property
-    def window(self) -> IntArray:
-        return self.words[:, 3] & 0xFFFF
-
-    @property
-    def exponent(self) -> IntArray:
-        return self.words[:, 4] >> 24
-
-    @property
-    def weight(self) -> IntArray:
-        return self.words[:, 5]
-
-    @property
-    def check(self) -> IntArray:
-        return self.words[:, 6]
+    def reduced(self) -> IntArray:
+        """The fields that nodes reduce, (len(REDUCED), n), in the order of the table."""
+        columns: IntArray = self.words.take(_REDUCED_WORDS, 0)
+        columns >>= _REDUCED_SHIFTS
+        columns &= _REDUCED_MASKS
+        return columns
 
     def only(self, keep: BoolArray | IntArray) -> Messages:
         """The rows that `keep` selects."""
         return Messages(
-            self.words[keep],
+            self.words[:, keep],
             None if self.lanes is None else self.lanes[keep],
             self.addresses[keep],
             self.kinds[keep],
@@ -110,6 +150,22 @@ def weight_check(weight: ArrayLike) -> NDArray[np.uint32]:
     return check
 
 
+def reduced_columns(count: int, **columns: Column) -> IntArray:
+    """As `Messages.reduced`, of the fields that are named, each a scalar or (count,); the others are neutral."""
+    reduced = np.empty((len(REDUCED), count), np.int64)
+    reduced[...] = _NEUTRAL
+    for name, values in columns.items():
+        reduced[ROW[name]] = values
+    return reduced
+
+
+def reduce_into(held: IntArray, arriving: IntArray) -> None:
+    """Reduce two batches of `Messages.reduced`, message by message, into the first."""
+    for ufunc, rows in _RUNS:
+        ufunc(held[rows], arriving[rows], out=held[rows])
+    held &= _REDUCED_MASKS
+
+
 def open_messages(datagrams: Datagrams, job: int, generation: int, counters: Counters) -> Messages | None:
     """Take datagrams of one size apart.
 
@@ -126,13 +182,13 @@ def open_messages(datagrams: Datagrams, job: int, generation: int, counters: Cou
     lanes: NDArray[np.int32] | None = None
     if payload.shape[1] == MESSAGE_BYTES:
         lanes = payload[:, HEADER_BYTES:].view(">i4").astype(np.int32)
-    words = payload[:, :HEADER_BYTES].view(">u4").astype(np.int64)
-    first, checksums = words[:, 0], words[:, 4] & 0xFFFF
-    formed = well_formed[first >> 24]
-    sound = checksums == internet_checksum(np.add.reduce(words, 1) - checksums)
-    ours = first & 0xFFFF == job
-    current = words[:, 1] >> CHUNK_BITS == generation
-    messages = Messages(words, lanes, addresses, first >> 24 & TYPE_MASK)
+    words = payload[:, :HEADER_BYTES].view(">u4").T.astype(np.int64, order="C")
+    first, checksums = _VERSION_TYPE.of(words), _CHECKSUM.of(words)
+    formed = well_formed[first]
+    sound = checksums == internet_checksum(np.add.reduce(words, 0) - (checksums << _CHECKSUM.shift))
+    ours = _JOB.of(words) == job
+    current = _TAG.of(words) >> CHUNK_BITS == generation
+    messages = Messages(words, lanes, addresses, first & _TYPE_MASK)
     good = formed & sound & ours & current
     if np.count_nonzero(good) == total:
         return messages
@@ -152,6 +208,8 @@ class MessageWriter:
         self._job = job
         self._generation_bits = generation << CHUNK_BITS
         self._slot_mask = slots - 1
+        self._words: dict[tuple[MessageType, int], IntArray] = {}
+        """What all messages of a type, with the same contributors, have in the header's words, (HEADER_WORDS, 1)."""
 
     def write(
         self,
@@ -159,43 +217,48 @@ class MessageWriter:
         rounds: IntArray,
         *,
         contributors: int,
-        weight: Column,
-        check: Column,
-        exponent: Column,
-        flags: Column = 0,
-        window: Column = 0xFFFF,
+        reduced: IntArray,
         lanes: NDArray[np.int32] | None = None,
     ) -> NDArray[np.uint8]:
         """Payloads uint8 (n, size) for `rounds` (n,).
 
-        Other columns are scalars or (n,); `lanes` is (n, LANES) where the type has them.
+        `reduced` is as `Messages.reduced`, (len(REDUCED), n); `lanes` is (n, LANES) where the type
+        has them.
         """
-        count = len(rounds)
-        words = np.empty((count, HEADER_BYTES // 4), np.int64)  # as in `Messages`
-        words[:, 0] = np.left_shift(flags, 16, dtype=np.int64) + (version_type(kind) << 24 | self._job)
-        words[:, 1] = rounds & (CHUNKS - 1) | self._generation_bits
-        words[:, 2] = contributors
-        words[:, 3] = ((rounds & self._slot_mask) << 16) + window
-        words[:, 4] = np.left_shift(exponent, 24, dtype=np.int64)
-        words[:, 5] = weight
-        words[:, 6] = check
-        words[:, 4] += internet_checksum(np.add.reduce(words, 1))
-        header = words.astype(">u4").view(np.uint8)
+        words: IntArray = _PLACES @ reduced  # as in `Messages`
+        words += self._common(kind, contributors)
+        words[_TAG.word] += (rounds & (CHUNKS - 1)) << _TAG.shift
+        words[_SLOT.word] += (rounds & self._slot_mask) << _SLOT.shift
+        words[_CHECKSUM.word] += internet_checksum(np.add.reduce(words, 0)) << _CHECKSUM.shift
+        header = words.T.astype(">u4", order="C").view(np.uint8)
         if lanes is None:
             return header
-        payload = np.empty((count, MESSAGE_BYTES), np.uint8)
+        payload = np.empty((len(rounds), MESSAGE_BYTES), np.uint8)
         payload[:, :HEADER_BYTES] = header
         payload[:, HEADER_BYTES:].view(">i4")[...] = lanes
         return payload
+
+    def _common(self, kind: MessageType, contributors: int) -> IntArray:
+        words = self._words.get((kind, contributors))
+        if words is None:
+            words = self._words[kind, contributors] = np.zeros((HEADER_WORDS, 1), np.int64)
+            for column, value in (
+                (_VERSION_TYPE, version_type(kind)),
+                (_JOB, self._job),
+                (_TAG, self._generation_bits),
+                (_CONTRIBUTORS, contributors),
+            ):
+                words[column.word] += value << column.shift
+        return words
 
 
 def by_job(datagrams: Datagrams, jobs: Sequence[int]) -> list[tuple[int, Datagrams]]:
     """Datagrams of one size, by the job of this host that they are for; what is for none goes to the first, whose core
     counts it. Nowhere, where the host has no job.
     """
-    if len(jobs) < 2 or datagrams.payload.shape[1] < _JOB.stop:
+    if len(jobs) < 2 or datagrams.payload.shape[1] < _JOB_BYTES.stop:
         return [(job, datagrams) for job in jobs[:1]]
-    numbers = datagrams.payload[:, _JOB].astype(np.int64) @ _JOB_PLACES
+    numbers = datagrams.payload[:, _JOB_BYTES].astype(np.int64) @ _JOB_PLACES
     numbers[~np.isin(numbers, jobs)] = jobs[0]
     found = np.unique(numbers).tolist()
     if len(found) == 1:

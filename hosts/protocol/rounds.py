@@ -7,16 +7,18 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...wire.aggregation import LANES, NO_WINDOW_LIMIT, MessageType
+from ...wire.aggregation import LANES, MessageType
+from ...wire.fields import REDUCED
 from ..array_types import BoolArray, IntArray
-from .messages import Messages, MessageWriter
+from .messages import ROW, Messages, MessageWriter
 
 NO_ROUND: Final = np.iinfo(np.int64).min // 2
 """Marks a place without a round; far below any round number, so that it compares as older."""
 
 
 class RoundStore:
-    """A ring of `size` places (a power of two): round r has place r mod size. All arrays are indexed by place."""
+    """A ring of `size` places (a power of two): round r has place r mod size. All arrays are indexed by place, which is
+    their first axis but in `reduced`."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -24,11 +26,8 @@ class RoundStore:
         self.round = np.full(size, NO_ROUND, np.int64)
         """The round whose complete result is kept here, or NO_ROUND."""
         self.has_lanes = np.zeros(size, np.bool_)
-        self.flags = np.zeros(size, np.uint8)
-        self.window = np.full(size, NO_WINDOW_LIMIT, np.uint16)
-        self.exponent = np.zeros(size, np.uint8)
-        self.weight = np.zeros(size, np.uint32)
-        self.check = np.zeros(size, np.uint32)
+        self.reduced = np.tile([[field.neutral] for field in REDUCED], size)
+        """As `Messages.reduced`, (len(REDUCED), size)."""
         self.lanes = np.zeros((size, LANES), np.int32)
 
     def grown(self, size: int) -> RoundStore:
@@ -38,8 +37,9 @@ class RoundStore:
         larger = RoundStore(size)
         old = np.flatnonzero(self.round != NO_ROUND)
         new = self.round[old] & larger.mask
-        for name in ("round", "has_lanes", "flags", "window", "exponent", "weight", "check", "lanes"):
+        for name in ("round", "has_lanes", "lanes"):
             getattr(larger, name)[new] = getattr(self, name)[old]
+        larger.reduced[:, new] = self.reduced[:, old]
         return larger
 
     def holds(self, rounds: IntArray) -> BoolArray:
@@ -51,9 +51,7 @@ class RoundStore:
         """Keep what these messages carry as the results of rounds, or, of NO_ROUND, as sums that are being made."""
         self.round[places] = rounds
         self.has_lanes[places] = messages.lanes is not None
-        self.exponent[places] = messages.exponent
-        self.weight[places] = messages.weight
-        self.check[places] = messages.check
+        self.reduced[:, places] = messages.reduced
         if messages.lanes is not None:
             self.lanes[places] = messages.lanes
 
@@ -66,14 +64,12 @@ class RoundStore:
         flags: IntArray | int = 0,
     ) -> NDArray[np.uint8]:
         """Messages of type `kind` with what is kept at these places, and more flags; uint8 (n, size)."""
+        reduced = self.reduced.take(places, 1)
+        reduced[ROW["flags"]] |= flags
         return writer.write(
             kind,
             self.round[places],
             contributors=contributors,
-            flags=self.flags[places] | flags,
-            window=self.window[places],
-            exponent=self.exponent[places],
-            weight=self.weight[places],
-            check=self.check[places],
+            reduced=reduced,
             lanes=self.lanes[places] if kind.has_lanes else None,
         )

@@ -19,7 +19,7 @@ from ...wire.frames import Datagrams
 from ..array_types import IntArray
 from .counters import Counters
 from .fetching import answer_fetches
-from .messages import Messages, MessageWriter, open_messages
+from .messages import Messages, MessageWriter, open_messages, reduce_into
 from .plans import check_server_plan, next_plan
 from .rounds import NO_ROUND, RoundStore
 
@@ -152,21 +152,16 @@ class ParameterServerCore:
             self._emit(kind, rounds[complete], places[complete])
 
     def _restart(self, messages: Messages, rounds: IntArray, places: IntArray, bits: IntArray) -> None:
-        store = self._store
         self._live[places] = rounds
         self._bits[places] = bits
-        store.put(places, NO_ROUND, messages)
-        store.flags[places] = messages.flags
-        store.window[places] = messages.window
+        self._store.put(places, NO_ROUND, messages)
 
     def _sum(self, messages: Messages, places: IntArray, bits: IntArray) -> None:
         store = self._store
         self._bits[places] |= bits
-        store.flags[places] = store.flags[places] | messages.flags
-        store.window[places] = np.minimum(store.window[places], messages.window)
-        store.exponent[places] = np.maximum(store.exponent[places], messages.exponent)
-        store.weight[places] = store.weight[places] + messages.weight
-        store.check[places] = store.check[places] + messages.check
+        held = store.reduced.take(places, 1)
+        reduce_into(held, messages.reduced)
+        store.reduced[:, places] = held
         if messages.lanes is not None:
             store.lanes[places] += messages.lanes
 

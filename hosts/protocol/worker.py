@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ...wire.aggregation import NO_WINDOW_LIMIT, MessageFlag, MessageType, linear_check, round_near
+from ...wire.aggregation import MessageFlag, MessageType, linear_check, round_near
 from ...wire.control import Held, Resume, WorkerPlan
 from ...wire.frames import Datagrams
 from ..array_types import IntArray
@@ -25,7 +25,7 @@ from ..numerics.tensors import Reduced, Tensor
 from .counters import Counters
 from .fetching import answer_fetches
 from .in_flight import InFlight
-from .messages import Messages, MessageWriter, open_messages, weight_check
+from .messages import Messages, MessageWriter, open_messages, reduced_columns, weight_check
 from .plans import check_worker_plan, next_plan
 from .rounds import NO_ROUND, RoundStore
 from .stream import Stream
@@ -326,24 +326,15 @@ class WorkerCore:
         return out
 
     def _fetches(self, rounds: IntArray, flags: int) -> Datagrams:
-        payload = self._writer.write(
-            MessageType.FETCH, rounds, contributors=0, weight=0, check=0, exponent=0, flags=flags
-        )
+        asked = reduced_columns(len(rounds), flags=flags)
+        payload = self._writer.write(MessageType.FETCH, rounds, contributors=0, reduced=asked)
         return Datagrams(self._in_flight.peer[rounds & self._store.mask], payload)
 
     def _contributions(self, kind: MessageType, rounds: IntArray, flags: int) -> Datagrams:
         exponents, weights, lanes = self._stream.contents(rounds, kind is MessageType.CONTRIBUTION)
-        payload = self._writer.write(
-            kind,
-            rounds,
-            contributors=self.plan.child_bit,
-            weight=weights,
-            check=weight_check(weights) if lanes is None else linear_check(lanes, weights),
-            exponent=exponents,
-            flags=flags,
-            window=NO_WINDOW_LIMIT,
-            lanes=lanes,
-        )
+        check = weight_check(weights) if lanes is None else linear_check(lanes, weights)
+        reduced = reduced_columns(len(rounds), flags=flags, exponent=exponents, weight=weights, check=check)
+        payload = self._writer.write(kind, rounds, contributors=self.plan.child_bit, reduced=reduced, lanes=lanes)
         return Datagrams(self._to_aggregator[: len(rounds)], payload)
 
     # --- moving to another generation ---

@@ -17,6 +17,7 @@ from weir.tests.bmv2.harness import CPU_PORT, Output
 from weir.tests.bmv2.p4runtime_client import Encoder, clone_session, multicast_group
 from weir.wire import aggregation, frames, int_md
 from weir.wire.aggregation import HEADER, LANES, MESSAGE, MessageType
+from weir.wire.fields import REDUCED
 
 PORTS: Final = tuple(range(1, 9))
 SWITCH: Final = 0x0AFF0001
@@ -108,12 +109,14 @@ def message(
     record = np.zeros(1, MESSAGE)
     header = record["header"]
     header["version_type"] = aggregation.version_type(kind)
+    for field in REDUCED:
+        header[field.name] = rng.integers(1 << field.bits)
     header["flags"] = rng.integers(4)
     header["job"], header["tag"] = job, aggregation.make_tag(generation, chunk)
     header["contributors"] = contributors
     header["slot"] = chunk % SLOTS if slot is None else slot
     header["window"] = rng.choice((0xFFFF, 1, 4, 6, int(rng.integers(65536))))
-    header["exponent"], header["weight"] = rng.integers(256), weight
+    header["weight"] = weight
     record["lanes"] = rng.integers(-(2**31), 2**31, (1, LANES))
     header["check"] = aggregation.linear_check(record["lanes"], header["weight"])
     aggregation.set_checksum(header)

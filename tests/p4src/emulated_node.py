@@ -7,6 +7,7 @@ from weir.emulator.entries import ActionCall, ActionSet, CloneSession, Exact, Lp
 from weir.emulator.switch import Switch
 from weir.tests.p4src.node_model import CPU_PORT, DROP_REASONS, Slot, Tables
 from weir.wire.aggregation import LANES
+from weir.wire.fields import REDUCED
 
 PORTS = 16
 AGGREGATION = "FabricIngress.aggregation"
@@ -76,10 +77,10 @@ class EmulatedNode:
         def at(register: str) -> int:
             return int(values[f"{AGGREGATION}.{register}"][index])
 
-        sums = {name: at(f"header_sums.{name}") for name in ("flags", "window", "exponent", "weight", "check")}
+        sums = {field.name: at(f"header_sums.{field.name}") for field in REDUCED}
         lanes = tuple(at(f"lane_sums.lane_{lane}") for lane in range(LANES))
         tag = at("slot_tag")
-        return Slot(at("slot_job"), tag >> 24, tag & 0xFFFFFF, at("slot_contributors"), **sums, lanes=lanes)
+        return Slot(at("slot_job"), tag >> 24, tag & 0xFFFFFF, at("slot_contributors"), sums, lanes)
 
     @property
     def bytes_sent(self) -> dict[int, int]:

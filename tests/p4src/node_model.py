@@ -1,6 +1,7 @@
 """A fabric switch in plain Python, written from docs/design.md §2 to §4 and from INT 2.1, not from the program.
 
-It takes one frame at a time and says what leaves, as if queues were empty: the oracle for the compiled program.
+It takes one frame at a time and says what leaves, as if queues were empty: the oracle for the compiled program. The
+aggregation header's fields and reductions are those of the wire's table.
 """
 
 from __future__ import annotations
@@ -8,6 +9,9 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from weir.wire.aggregation import HEADER_BYTES
+from weir.wire.fields import PARTS, REDUCED
 
 CPU_PORT = 510
 TYPE_WITH_LANES = (1, 2, 6)
@@ -70,40 +74,23 @@ class Tables:
     node_id: int | None = None
 
 
-@dataclass
-class Aggregation:
-    version: int
-    kind: int
-    flags: int
-    job: int
-    generation: int
-    chunk: int
-    contributors: int
-    slot: int
-    window: int
-    exponent: int
-    reserved: int
-    checksum: int
-    weight: int
-    check: int
+Header = dict[str, int]
+"""An aggregation header: what a switch tells apart, by name."""
 
-    @staticmethod
-    def parse(data: bytes) -> Aggregation:
-        first, flags, job, tag, contributors, slot, window, exponent, reserved, checksum, weight, check = struct.unpack(
-            "!BBHIIHHBBHII", data
-        )
-        return Aggregation(
-            *(first >> 4, first & 15, flags, job, tag >> 24, tag & 0xFFFFFF, contributors, slot, window, exponent),
-            *(reserved, checksum, weight, check),
-        )
 
-    def pack(self, checksum: int) -> bytes:
-        return struct.pack(
-            "!BBHIIHHBBHII",
-            *(self.version << 4 | self.kind, self.flags, self.job, self.generation << 24 | self.chunk),
-            *(self.contributors, self.slot, self.window, self.exponent, self.reserved, checksum, self.weight),
-            self.check,
-        )
+def parse_header(data: bytes) -> Header:
+    number, header = int.from_bytes(data), {}
+    for name, bits in reversed(PARTS):
+        header[name] = number & (1 << bits) - 1
+        number >>= bits
+    return header
+
+
+def pack_header(header: Header, checksum: int) -> bytes:
+    number = 0
+    for name, bits in PARTS:
+        number = number << bits | (checksum if name == "checksum" else header[name])
+    return number.to_bytes(HEADER_BYTES)
 
 
 class Slot(NamedTuple):
@@ -111,11 +98,7 @@ class Slot(NamedTuple):
     generation: int
     chunk: int
     contributors: int
-    flags: int
-    window: int
-    exponent: int
-    weight: int
-    check: int
+    reduced: dict[str, int]
     lanes: tuple[int, ...]
 
 
@@ -142,7 +125,7 @@ class Packet:
         self.out_port: int | None = None
         self.ip: list[int] | None = None
         self.udp: list[int] | None = None
-        self.aggregation: Aggregation | None = None
+        self.aggregation: Header | None = None
         self.lanes: list[int] | None = None
         self.shim: list[int] | None = None
         self.md: list[int] | None = None
@@ -175,8 +158,8 @@ class Packet:
             return
         self.udp = list(struct.unpack("!HHHH", self._take(8)))
         if self.udp[1] == 22341:
-            self.aggregation = Aggregation.parse(self._take(28))
-            if self.aggregation.kind == 1 and self.udp[2] == 8 + 28 + 1024:
+            self.aggregation = parse_header(self._take(HEADER_BYTES))
+            if self.aggregation["type"] == 1 and self.udp[2] == 8 + HEADER_BYTES + 1024:
                 self.lanes = list(struct.unpack("!256I", self._take(1024)))
         elif self.udp[1] == 5000:
             self.shim = list(struct.unpack("!BBH", self._take(4)))
@@ -187,7 +170,7 @@ class Packet:
     def checksums_hold(self) -> bool:
         ip_holds = self.ip is None or internet_checksum(self._ip_bytes(0)) == self.ip[7]
         header = self.aggregation
-        return ip_holds and (header is None or internet_checksum(header.pack(0)) == header.checksum)
+        return ip_holds and (header is None or internet_checksum(pack_header(header, 0)) == header["checksum"])
 
     def _ip_bytes(self, checksum: int) -> bytes:
         assert self.ip is not None
@@ -201,7 +184,7 @@ class Packet:
         if self.udp:
             parts.append(struct.pack("!HHHH", *self.udp))
         if self.aggregation:
-            parts.append(self.aggregation.pack(internet_checksum(self.aggregation.pack(0))))
+            parts.append(pack_header(self.aggregation, internet_checksum(pack_header(self.aggregation, 0))))
         if self.lanes is not None:
             parts.append(struct.pack("!256I", *self.lanes))
         if self.shim:
@@ -273,16 +256,16 @@ class NodeModel:
         packet.macs = best.dst_mac.to_bytes(6, "big") + best.src_mac.to_bytes(6, "big")
         return best.port
 
-    def _aggregate(self, packet: Packet, header: Aggregation, ip: list[int]) -> int | None:
+    def _aggregate(self, packet: Packet, header: Header, ip: list[int]) -> int | None:
         assert packet.udp is not None
-        size = 28 + 1024 * (header.kind in TYPE_WITH_LANES)
-        if header.version != 1 or not 1 <= header.kind <= 7 or packet.udp[2] != 8 + size:
+        size = HEADER_BYTES + 1024 * (header["type"] in TYPE_WITH_LANES)
+        if header["version"] != 1 or not 1 <= header["type"] <= 7 or packet.udp[2] != 8 + size:
             raise Dropped("malformed")
-        if header.kind >= 5:
+        if header["type"] >= 5:
             raise Dropped("no_service")
-        who = (header.job, header.generation)
+        who = (header["job"], header["generation"])
         own_address, source = ip[9], ip[8]
-        if header.kind in (2, 4):
+        if header["type"] in (2, 4):
             group = self.tables.parents.get((*who, packet.ingress_port, source))
             if group is None:
                 raise Dropped("not_parent")
@@ -292,18 +275,18 @@ class NodeModel:
         job = self.tables.jobs.get(who)
         if job is None:
             raise Dropped("unknown_job")
-        if (*who, header.contributors, packet.ingress_port, source) not in self.tables.members:
+        if (*who, header["contributors"], packet.ingress_port, source) not in self.tables.members:
             raise Dropped("not_member")
-        if header.slot >= job.slots:
+        if header["slot"] >= job.slots:
             raise Dropped("bad_slot")
         repeated = self._sum(packet, header, job)
         self._sign(packet, own_address)
         if not job.group:
             ip[9] = job.parent
-            header.contributors = job.parent_bit
+            header["contributors"] = job.parent_bit
             return self._route(packet)
-        header.kind += 1
-        header.contributors = 0
+        header["type"] += 1
+        header["contributors"] = 0
         if repeated:
             ip[9] = source
             return self._route(packet)
@@ -318,19 +301,20 @@ class NodeModel:
         packet.ip[5] = 64
         packet.udp[0], packet.udp[3] = 22341, 0
 
-    def _sum(self, packet: Packet, header: Aggregation, job: Job) -> bool:
+    def _sum(self, packet: Packet, header: Header, job: Job) -> bool:
         """Bring the packet and its slot together; whether the packet repeats what was emitted before."""
-        index = job.slot_base + header.slot
+        index = job.slot_base + header["slot"]
         held = self.slots.get(index)
         age = "newer"
-        if held and (held.job, held.generation) == (header.job, header.generation):
-            chunks = (header.chunk - held.chunk) % 2**24
+        if held and (held.job, held.generation) == (header["job"], header["generation"]):
+            chunks = (header["chunk"] - held.chunk) % 2**24
             age = "same" if not chunks else "newer" if chunks < 2**23 else "older"
         if age == "older":
             raise Dropped("late")
         if held is None or age == "newer":
-            held = Slot(header.job, header.generation, header.chunk, 0, 0, 0xFFFF, 0, 0, 0, (0,) * 256)
-        elif held.contributors & header.contributors:
+            neutral = {field.name: field.neutral for field in REDUCED}
+            held = Slot(header["job"], header["generation"], header["chunk"], 0, neutral, (0,) * 256)
+        elif held.contributors & header["contributors"]:
             if held.contributors != job.children:
                 raise Dropped("duplicate")
             self._show(held, packet, header)
@@ -339,12 +323,11 @@ class NodeModel:
         if packet.lanes is not None:
             lanes = tuple((a + b) % 2**32 for a, b in zip(lanes, packet.lanes, strict=True))
         held = held._replace(
-            contributors=held.contributors | header.contributors,
-            flags=held.flags | header.flags,
-            window=min(held.window, header.window),
-            exponent=max(held.exponent, header.exponent),
-            weight=(held.weight + header.weight) % 2**32,
-            check=(held.check + header.check) % 2**32,
+            contributors=held.contributors | header["contributors"],
+            reduced={
+                field.name: int(field.ufunc(held.reduced[field.name], header[field.name])) & field.mask
+                for field in REDUCED
+            },
             lanes=lanes,
         )
         self.slots[index] = held
@@ -354,10 +337,8 @@ class NodeModel:
         return False
 
     @staticmethod
-    def _show(held: Slot, packet: Packet, header: Aggregation) -> None:
-        header.flags |= held.flags
-        header.window, header.exponent = held.window, held.exponent
-        header.weight, header.check = held.weight, held.check
+    def _show(held: Slot, packet: Packet, header: Header) -> None:
+        header.update(held.reduced, flags=header["flags"] | held.reduced["flags"])
         if packet.lanes is not None:
             packet.lanes = list(held.lanes)
 
@@ -389,8 +370,8 @@ class NodeModel:
         congested = threshold <= 0  # the queue is empty
         if packet.aggregation:
             assert packet.udp
-            packet.aggregation.window = min(packet.aggregation.window, window)
-            packet.aggregation.flags |= congested
+            packet.aggregation["window"] = min(packet.aggregation["window"], window)
+            packet.aggregation["flags"] |= congested
             packet.udp[3] = 0
         if congested and packet.ip and packet.ip[1] & 3:
             packet.ip[1] |= 3

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from weir.tests.p4src.node_model import Job, Route, Tables
 from weir.wire import aggregation, frames
 from weir.wire.aggregation import HEADER, LANES, MESSAGE, MessageType
+from weir.wire.fields import REDUCED
 
 SWITCH = 0x0AFF0001
 OTHER_SWITCH = 0x0AFF0002
@@ -73,7 +74,8 @@ def message(
     header["job"] = job
     header["tag"] = aggregation.make_tag(generation, round_number)
     header["slot"] = round_number % aggregation.CHUNKS % SLOTS
-    header["window"] = aggregation.NO_WINDOW_LIMIT
+    for field in REDUCED:
+        header[field.name] = field.neutral
     header["weight"] = fields.get("weight", 0)
     values = record["lanes"] if kind.has_lanes else np.zeros((1, LANES), np.int32)
     header["check"] = aggregation.linear_check(values, header["weight"])

@@ -8,6 +8,7 @@ import re
 from weir import p4src
 from weir.wire import aggregation, frames, int_md
 from weir.wire.aggregation import MessageFlag, MessageType
+from weir.wire.fields import PARTS, REDUCED
 
 
 def _constants(name: str) -> dict[str, int]:
@@ -45,25 +46,45 @@ def test_sizes() -> None:
     assert SIZES["ETHERNET_BYTES"] == frames.ETHERNET_BYTES
     assert SIZES["MTU"] == frames.MTU
     assert SIZES["UDP_BYTES_HEADER_ONLY"] == frames.UDP_BYTES + aggregation.HEADER_BYTES
-    with_lanes = re.search(r"UDP_BYTES_WITH_LANES\s*= 36 \+ 4 \* LANES;", (p4src.ROOT / "common/sizes.p4").read_text())
+    sizes = (p4src.ROOT / "common/sizes.p4").read_text()
+    with_lanes = re.search(r"UDP_BYTES_WITH_LANES\s*= (\d+) \+ 4 \* LANES;", sizes)
     assert with_lanes
-    assert 36 + 4 * SIZES["LANES"] == frames.UDP_BYTES + aggregation.MESSAGE_BYTES
+    assert int(with_lanes[1]) + 4 * SIZES["LANES"] == frames.UDP_BYTES + aggregation.MESSAGE_BYTES
 
 
 def test_the_compiled_headers_are_the_wires_records() -> None:
     program = json.loads(p4src.FABRIC_JSON.read_text())
     types = {kind["name"]: [(name, bits) for name, bits, _ in kind["fields"]] for kind in program["header_types"]}
-    header = [("version_type", 8), *((name, bits) for name, bits in types["aggregation_t"][2:])]
-    merged = [field for field in header if field[0] not in ("generation", "chunk")]
-    merged.insert(3, ("tag", 32))
-    assert types["aggregation_t"][:2] == [("version", 4), ("message_type", 4)]
-    assert types["aggregation_t"][4:6] == [("generation", 8), ("chunk", 24)]
-    fields = aggregation.HEADER.fields
-    assert fields is not None
-    assert merged == [(name, 8 * field[0].itemsize) for name, field in fields.items()]
+    assert types["aggregation_t"] == [(_p4_name(name), bits) for name, bits in PARTS]
     assert types["lanes_t"] == [(f"lane_{lane}", 32) for lane in range(aggregation.LANES)]
     assert sum(bits for _, bits in types["int_shim_t"] + types["int_md_t"]) == 8 * int_md.INT_HEADER_BYTES
     assert sum(bits for _, bits in types["ipv4_t"]) == 8 * frames.IPV4_BYTES
+
+
+def test_the_checksum_covers_every_field_but_itself() -> None:
+    program = json.loads(p4src.FABRIC_JSON.read_text())
+    covered = [_p4_name(name) for name, _ in PARTS if name != "checksum"]
+    found = [
+        [item["value"][1] for item in calculation["input"]]
+        for calculation in program["calculations"]
+        if calculation["input"][0]["value"][0] == "aggregation"
+    ]
+    assert found == [covered] * 2  # verified on arrival, made anew on leaving
+
+
+def test_a_slot_holds_every_field_that_is_reduced() -> None:
+    program = json.loads(p4src.FABRIC_JSON.read_text())
+    registers = {
+        array["name"].rsplit(".", 1)[1]: (array["bitwidth"], array["size"])
+        for array in program["register_arrays"]
+        if ".header_sums." in array["name"]
+    }
+    assert registers == {field.name: (field.bits, SIZES["AGGREGATION_SLOTS"]) for field in REDUCED}
+
+
+def _p4_name(part: str) -> str:
+    """`type` is a word of the language."""
+    return "message_type" if part == "type" else part
 
 
 def test_lane_registers_are_alike_so_that_they_may_lie_side_by_side() -> None:

@@ -27,6 +27,7 @@ from weir.tests.p4src.small_fabric import (
 )
 from weir.wire import frames, int_md
 from weir.wire.aggregation import LANES, MessageType
+from weir.wire.fields import REDUCED
 
 NEAR_THE_WRAP = 2**24 - 4
 
@@ -74,13 +75,8 @@ class Traffic:
 
     def _header_fields(self) -> dict[str, int]:
         rng = self.rng
-        return {
-            "flags": int(rng.integers(0, 4)),
-            "window": int(rng.choice([3, 40, 0xFFFF])),
-            "exponent": int(rng.integers(0, 256)),
-            "weight": int(rng.integers(0, 2**32)),
-            "check": int(rng.integers(0, 2**32)),
-        }
+        fields = {field.name: int(rng.integers(0, 1 << field.bits)) for field in REDUCED}
+        return fields | {"flags": int(rng.integers(0, 4)), "window": int(rng.choice([3, 40, 0xFFFF]))}
 
     def _round(self) -> int:
         if self.rng.random() < 0.08:

@@ -8,6 +8,7 @@ import sys
 
 def test_the_codecs_do_not_import_scapy() -> None:
     program = (
-        "import sys, wire, wire.aggregation, wire.control, wire.frames, wire.int_md; sys.exit('scapy' in sys.modules)"
+        "import sys, weir.wire.aggregation, weir.wire.control, weir.wire.frames, weir.wire.int_md; "
+        "sys.exit('scapy' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

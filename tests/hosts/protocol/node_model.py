@@ -24,6 +24,7 @@ from weir.wire.aggregation import (
     split_tag,
     version_type,
 )
+from weir.wire.fields import REDUCED
 
 Packet = tuple[int, bytes]
 """(address, payload): the source of what is received, the destination of what is sent."""
@@ -31,7 +32,6 @@ Packet = tuple[int, bytes]
 _UP = (MessageType.CONTRIBUTION, MessageType.SCALE)
 _DOWN = (MessageType.RESULT, MessageType.SCALE_RESULT)
 _RESULT_OF = dict(zip(_UP, _DOWN, strict=True))
-_REDUCED = ("flags", "window", "exponent", "weight", "check")
 
 
 @dataclass(frozen=True)
@@ -116,8 +116,8 @@ class SwitchModel:
         if age > 0:
             slot.job, slot.generation, slot.chunk = job, generation, chunk
             slot.header = np.zeros(1, HEADER)
-            for name in _REDUCED:
-                slot.header[name] = header[name]
+            for reduced in REDUCED:
+                slot.header[reduced.name] = header[reduced.name]
             if lanes is not None:
                 slot.lanes = lanes
         else:
@@ -144,11 +144,8 @@ class SwitchModel:
     @staticmethod
     def _add(slot: Slot, header: NDArray[np.void], lanes: NDArray[np.uint32] | None) -> None:
         sums = slot.header
-        sums["flags"] |= header["flags"]
-        sums["window"] = np.minimum(sums["window"], header["window"])
-        sums["exponent"] = np.maximum(sums["exponent"], header["exponent"])
-        sums["weight"] += header["weight"]
-        sums["check"] += header["check"]
+        for reduced in REDUCED:
+            sums[reduced.name] = reduced.ufunc(sums[reduced.name], header[reduced.name])
         if lanes is not None:
             slot.lanes = slot.lanes + lanes
 
@@ -158,8 +155,9 @@ class SwitchModel:
     ) -> list[Packet]:
         """The packet goes on with the slot's sums: up to the parent, or, at a root, down to `asking`."""
         header = packet.copy()
-        for name in _REDUCED:
-            header[name] = slot.header[name] | (packet["flags"] if name == "flags" else 0)
+        for reduced in REDUCED:
+            header[reduced.name] = slot.header[reduced.name]
+        header["flags"] |= packet["flags"]
         lanes = slot.lanes.astype(">u4").tobytes() if kind.has_lanes else b""
         if entry.parent is None:
             kind = _RESULT_OF[kind]

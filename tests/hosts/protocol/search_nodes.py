@@ -20,7 +20,7 @@ import numpy as np
 
 from weir.hosts import Counters, ParameterServerCore, WorkerCore, WorkerOptions
 from weir.hosts.numerics.quantization import dequantize, quantize, scale_table
-from weir.hosts.protocol.messages import weight_check
+from weir.hosts.protocol.messages import ROW, weight_check
 from weir.tests.hosts.protocol.chunks import block_exponents, to_chunks
 from weir.tests.hosts.protocol.network_model import JOB, SERVER, Tree, make_tree, worker_address
 from weir.tests.hosts.protocol.node_model import JobEntry, SwitchModel
@@ -356,7 +356,8 @@ class Nodes:
         for place in np.flatnonzero(store.round >= 0).tolist():
             number = int(store.round[place])
             lanes = store.lanes[place].tobytes() if store.has_lanes[place] else None
-            content = (int(store.exponent[place]), int(store.weight[place]), int(store.check[place]), lanes)
+            exponent, weight, check = (int(store.reduced[ROW[name], place]) for name in ("exponent", "weight", "check"))
+            content = (exponent, weight, check, lanes)
             result = self._content_numbers.setdefault((number, content), len(self.contents))
             if result == len(self.contents):
                 self.contents.append(content)

@@ -27,6 +27,7 @@ from weir.tests.p4src.small_fabric import (
 )
 from weir.wire.aggregation import CHUNKS, HEADER, HEADER_BYTES, LANES, MessageType, round_near, set_checksum
 from weir.wire.control import Child, ServerPlan
+from weir.wire.fields import REDUCED
 from weir.wire.frames import Datagrams
 
 HEADERS = 42
@@ -115,6 +116,9 @@ class Sequence:
                     kind = MessageType.RESULT if rng.random() < 0.5 else MessageType.SCALE_RESULT
                     source, port = PARENT, PARENT_PORT
                     fields["contributors"] = 0
+        reduced = {field.name: int(rng.integers(0, 1 << field.bits)) for field in REDUCED}
+        del reduced["check"]  # the message's own is right
+        reduced |= {"flags": int(rng.integers(0, 4)), "window": int(rng.choice([3, 40, 0xFFFF]))}
         payload = message(
             kind,
             round_number=number,
@@ -123,10 +127,7 @@ class Sequence:
             job=job,
             generation=generation,
             bad_checksum=rng.random() < self.wrong / 10,
-            flags=int(rng.integers(0, 4)),
-            window=int(rng.choice([3, 40, 0xFFFF])),
-            exponent=int(rng.integers(0, 256)),
-            weight=int(rng.integers(0, 2**32)),
+            **reduced,
             **fields,
         )
         return source, port, payload

@@ -1,0 +1,147 @@
+"""The fields of the aggregation header, as one table (docs/design.md §2.2).
+
+Whatever reads, writes or reduces the header takes its fields from here: the NumPy record and the packed words, the
+scapy layer, the sums of parameter servers and of the tests' model switches. The switch program, which has a header and
+registers of its own, and the design's table are tested against it.
+
+::
+
+    FIELDS  ─▶ columns of NumPy's record, some of several parts        REDUCED ─▶ what a node sums, and sends on
+    PARTS   ─▶ what a switch tells apart                               placed in 32-bit words by `word` and `shift`
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+
+WORD_BITS: Final = 32
+
+
+class Reduction(Enum):
+    """What a node makes of its children's values of a field; the value is the design's word for it."""
+
+    NONE = "–"
+    OR = "or"
+    MIN = "min"
+    MAX = "max"
+    ADD = "+"
+
+
+_UFUNCS: Final = {
+    Reduction.OR: np.bitwise_or,
+    Reduction.MIN: np.minimum,
+    Reduction.MAX: np.maximum,
+    Reduction.ADD: np.add,
+}
+
+
+@dataclass(frozen=True)
+class Field:
+    """A column of the header: 8, 16 or 32 bits, big-endian."""
+
+    name: str
+    bits: int
+    reduction: Reduction
+    purpose: str
+    """What it is for, in the words of the design's table."""
+    parts: tuple[tuple[str, int], ...] = ()
+    """Names and bits, from the highest on, of what a switch tells apart in it; none: it is one thing."""
+    sent_on: bool = True
+    """Whether its reduced value goes up and down the tree; else each node begins anew with a value of its own."""
+    offset: int = 0
+    """In bytes; filled in by its place in the table."""
+
+    @cached_property
+    def ufunc(self) -> np.ufunc:
+        """The reduction of two values, which for ADD still has to be cut to the field's bits."""
+        return _UFUNCS[self.reduction]
+
+    @cached_property
+    def mask(self) -> int:
+        """Its largest value."""
+        return (1 << self.bits) - 1
+
+    @cached_property
+    def neutral(self) -> int:
+        """The value that changes no other in the field's reduction; 0 where it has none."""
+        return self.mask if self.reduction is Reduction.MIN else 0
+
+    @cached_property
+    def word(self) -> int:
+        """The header's 32-bit word that it lies in."""
+        return 8 * self.offset // WORD_BITS
+
+    @cached_property
+    def shift(self) -> int:
+        """How many bits of that word are below it."""
+        return WORD_BITS - self.bits - 8 * self.offset % WORD_BITS
+
+    @cached_property
+    def storage(self) -> np.dtype[np.unsignedinteger]:
+        """Its type in a NumPy record of the header."""
+        return np.dtype(f">u{self.bits // 8}")
+
+
+def _in_order(*fields: Field) -> tuple[Field, ...]:
+    """The fields with their offsets: each begins where the one before it ends."""
+    placed, offset = [], 0
+    for field in fields:
+        placed.append(replace(field, offset=offset))
+        offset += field.bits // 8
+    return tuple(placed)
+
+
+FIELDS: Final = _in_order(
+    Field("version_type", 8, Reduction.NONE, "version 1; the type table below", (("version", 4), ("type", 4))),
+    Field("flags", 8, Reduction.OR, "0x01 congestion seen, 0x02 retransmission"),
+    Field("job", 16, Reduction.NONE, "1…65535 (0: an empty slot)"),
+    Field("tag", 32, Reduction.NONE, "the round's *tag*; chunk = round mod 2²⁴", (("generation", 8), ("chunk", 24))),
+    Field("contributors", 32, Reduction.OR, "bitmap of the *receiving* node's children", sent_on=False),
+    Field(
+        "slot",
+        16,
+        Reduction.NONE,
+        "chunk mod S, relative to the job's slots in the node; checked to be below S",
+    ),
+    Field(
+        "window",
+        16,
+        Reduction.MIN,
+        "rounds in the network that the most loaded queue allows; 0xFFFF: no limit",
+    ),
+    Field(
+        "exponent",
+        8,
+        Reduction.MAX,
+        "biased block exponent (e + 127) of the chunk P rounds later, see §3.3",
+    ),
+    Field("reserved", 8, Reduction.NONE, "0"),
+    Field(
+        "checksum",
+        16,
+        Reduction.NONE,
+        "Internet checksum of the header's bytes, made anew by every node",
+    ),
+    Field("weight", 32, Reduction.ADD, "samples behind this gradient"),
+    Field(
+        "check",
+        32,
+        Reduction.ADD,
+        "Σ rᵢ·vᵢ mod 2³² over the lanes, plus r₂₅₆·weight; linear, so it survives summing",
+    ),
+)
+
+BY_NAME: Final = {field.name: field for field in FIELDS}
+
+REDUCED: Final = tuple(field for field in FIELDS if field.reduction is not Reduction.NONE and field.sent_on)
+"""What every node reduces over its children and sends on, as it does the lanes."""
+
+PARTS: Final = tuple(part for field in FIELDS for part in field.parts or ((field.name, field.bits),))
+"""Names and bits of everything that a switch tells apart, in order."""
+
+HEADER_WORDS: Final = sum(field.bits for field in FIELDS) // WORD_BITS

@@ -12,30 +12,21 @@ Traffic generators (`add_flow`) run natively, and hosts count their frames witho
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from types import EllipsisType
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .entries import EmulatorError
 from .frames import as_frames, by_size
+from .link_faults import REORDER_NS, check_faults, write_faults
+from .nodes import Endpoint, FabricError, HostNode, Nodes, label
 from .port import PortConfig, PortCounters, check_config, read_port, set_rate
 from .runtime import memory
-from .runtime.engine import MAX_FRAME, Drained, Due, Engine
+from .runtime.engine import MAX_FRAME, Due, Engine
 from .runtime.memory import NONE, PRIORITIES, UNLIMITED
 from .switch import Switch
-
-Endpoint = tuple[str, int]
-"""A node's name and the number of one of its ports."""
-
-_REORDER_NS: Final = 10_000
-
-
-class FabricError(EmulatorError):
-    """A fabric was asked for a node, link, rate or instant that it cannot have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +49,6 @@ class FlowCounters(NamedTuple):
     """From the generator to the host, NIC queue included; 0 if nothing was delivered."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Host:
-    index: int
-    ports: dict[int, int]
-
-
 class Fabric:
     """A network in virtual time. Build it, load its switches' programs, then alternate `send`, `wake` and `run`."""
 
@@ -71,8 +56,7 @@ class Fabric:
         """`seed` fixes all randomness; `max_frame` is the longest frame in bytes that fits any queue or link."""
         self.seed = seed
         self._engine = Engine(max_frame=max_frame)
-        self._switches: dict[str, Switch] = {}
-        self._hosts: dict[str, _Host] = {}
+        self._nodes = Nodes()
         self._host_names: dict[int, str] = {}
         self._cpus: dict[int, Switch] = {}
         self._flows: list[str] = []
@@ -87,8 +71,8 @@ class Fabric:
 
         Raises FabricError for a name or device id that is taken.
         """
-        self._check_new(name)
-        for other_name, other in self._switches.items():
+        self._nodes.check_new(name)
+        for other_name, other in self._nodes.switches.items():
             if other.device_id == switch.device_id:
                 raise FabricError(f"switch {name}: device id {switch.device_id} is {other_name}'s already")
         engine = self._engine
@@ -96,17 +80,17 @@ class Fabric:
         cpu_nic = engine.add_port(memory.NODE_HOST, cpu, 0, self._key("cpu", name))
         switch.join(engine, self._key("switch", name), cpu_nic)
         engine.connect(cpu_nic, switch.port_index(switch.cpu_port))
-        self._switches[name] = switch
+        self._nodes.switches[name] = switch
         self._cpus[cpu] = switch
         self._name_ports(name, switch)
 
     def add_host(self, name: str, poll_ns: int = 0, sink: bool = False) -> None:
         """Add a host, which sees its frames at multiples of `poll_ns` (0: at once). A sink only counts them."""
-        self._check_new(name)
+        self._nodes.check_new(name)
         if poll_ns < 0:
             raise FabricError(f"host {name}: poll_ns is {poll_ns}; it must not be negative")
         index = self._engine.add_host(poll_ns=poll_ns, sink=sink)
-        self._hosts[name] = _Host(index, {})
+        self._nodes.hosts[name] = HostNode(index, {})
         self._host_names[index] = name
 
     def add_link(
@@ -119,7 +103,7 @@ class Fabric:
         loss: float = 0.0,
         duplicate: float = 0.0,
         reorder: float = 0.0,
-        reorder_ns: int = _REORDER_NS,
+        reorder_ns: int = REORDER_NS,
         corrupt: float = 0.0,
         queue_packets: int | None = 64,
         queue_bytes: int | None = None,
@@ -132,7 +116,7 @@ class Fabric:
         behind), `reorder` (arrives up to `reorder_ns` later, uniformly), `corrupt` (one bit flips).
         Raises FabricError; SwitchError for a rate, depth or overhead.
         """
-        where = f"link {_label(a)} to {_label(b)}"
+        where = f"link {label(a)} to {label(b)}"
         config = PortConfig(rate_bps, queue_packets, queue_bytes, overhead_bytes)
         faults = {
             "delay_ns": delay_ns,
@@ -143,38 +127,38 @@ class Fabric:
             "corrupt": corrupt,
         }
         if a == b:
-            raise FabricError(f"link {_label(a)} to itself")
+            raise FabricError(f"link {label(a)} to itself")
         check_config(where, config)
-        _check_faults(where, faults)
+        check_faults(where, faults)
         for end in (a, b):
             if self._has_link(end):
-                raise FabricError(f"{where}: {_label(end)} has a link already")
+                raise FabricError(f"{where}: {label(end)} has a link already")
         indices = [self._make_end(end, config) for end in (a, b)]
         self._engine.connect(*indices)
         for end, index in zip((a, b), indices, strict=True):
             key = self._key("link", *end)
             self._engine.ports.data[index]["key"] = key
             self._engine.ports.data[index]["digest"] = key
-            self._set_faults(index, faults)
+            write_faults(self._engine.ports.data[index], faults)
 
     def _has_link(self, end: Endpoint) -> bool:
         name, number = end
-        if name not in self._switches:
-            return number in self._host(name).ports
-        switch = self._switches[name]
+        if name not in self._nodes.switches:
+            return number in self._nodes.host(name).ports
+        switch = self._nodes.switches[name]
         return number in switch.ports and self._engine.ports.data[switch.port_index(number)]["peer"] != NONE
 
     def _make_end(self, end: Endpoint, config: PortConfig) -> int:
         """Index of a port that has no link yet; a host's NIC takes of `config` what is not its queues'."""
         name, number = end
-        if name in self._switches:
-            switch = self._switches[name]
+        if name in self._nodes.switches:
+            switch = self._nodes.switches[name]
             if number not in switch.ports:
                 switch.add_port(number)
             switch.set_port(number, **asdict(config))
             index = switch.port_index(number)
         else:
-            host = self._host(name)
+            host = self._nodes.host(name)
             index = host.ports[number] = self._engine.add_port(memory.NODE_HOST, host.index, number)
             set_rate(self._engine, index, config.rate_bps)
             self._engine.ports.data[index]["overhead_bytes"] = config.overhead_bytes
@@ -210,20 +194,20 @@ class Fabric:
             "corrupt": corrupt,
         }
         given: dict[str, Any] = {name: value for name, value in faults.items() if value is not ...}
-        where = f"link at {_label(end)}"
-        _check_faults(where, given)
+        where = f"link at {label(end)}"
+        check_faults(where, given)
         if not isinstance(rate_bps, EllipsisType):
             check_config(where, PortConfig(rate_bps))
-        index = self._port(end)
+        index = self._nodes.port(end)
         peer = int(self._engine.ports.data[index]["peer"])
         if peer == NONE:
-            raise FabricError(f"{_label(end)} has no link")
+            raise FabricError(f"{label(end)} has no link")
         for port in (index, peer) if both else (index,):
             name = self._names[port]
-            self._set_faults(port, given)
+            write_faults(self._engine.ports.data[port], given)
             if not isinstance(rate_bps, EllipsisType):
-                if name[0] in self._switches:
-                    self._switches[name[0]].set_port(name[1], rate_bps=rate_bps)
+                if name[0] in self._nodes.switches:
+                    self._nodes.switches[name[0]].set_port(name[1], rate_bps=rate_bps)
                 else:
                     set_rate(self._engine, port, rate_bps)
         if not isinstance(up, EllipsisType):
@@ -257,7 +241,7 @@ class Fabric:
         data = as_frames(frame, self._engine.max_frame)[0].copy()
         self._flows.append(host)
         return self._engine.add_flow(
-            self._port((host, port)),
+            self._nodes.port((host, port)),
             data,
             priority,
             8e9 * len(data) / rate_bps,
@@ -276,11 +260,11 @@ class Fabric:
     def send(self, host: str, frames: bytes | NDArray[np.uint8], priority: int = 0, port: int = 0) -> None:
         """Put frames (n, size), or one frame, into a host's NIC at the current time. Priority 7 is sent first."""
         _check_priority(f"frames of {host}", priority)
-        self._engine.send(self._port((host, port)), as_frames(frames, self._engine.max_frame), priority)
+        self._engine.send(self._nodes.port((host, port)), as_frames(frames, self._engine.max_frame), priority)
 
     def wake(self, host: str, at_ns: int | None) -> None:
         """Set a host's timer, which replaces the one it had; an instant that has passed means now, None no timer."""
-        self._engine.set_timer(self._host(host).index, NONE if at_ns is None else max(at_ns, self.now_ns))
+        self._engine.set_timer(self._nodes.host(host).index, NONE if at_ns is None else max(at_ns, self.now_ns))
 
     def run(self, until_ns: int) -> list[Wake]:
         """Advance to the earliest instant at which hosts are due and return their wakes in a fixed order.
@@ -292,10 +276,10 @@ class Fabric:
             raise FabricError(f"run until {until_ns} ns: it is {self.now_ns} ns already")
         engine = self._engine
         while not self._undelivered:
-            for switch in self._switches.values():
+            for switch in self._nodes.switches.values():
                 switch.release_packet_outs()
             due = engine.run(until_ns)
-            for switch in self._switches.values():
+            for switch in self._nodes.switches.values():
                 switch.poll_digests()
             if not due:
                 return []
@@ -303,7 +287,7 @@ class Fabric:
             self._undelivered = [self._wake_of(one) for one in due if one.host not in self._cpus]
             for one in due:
                 if one.host in self._cpus:
-                    _deliver(self._cpus[one.host], engine.drain(one.host, one.packets, one.bytes))
+                    self._cpus[one.host].deliver_packet_ins(engine.drain(one.host, one.packets, one.bytes))
         wakes, self._undelivered = self._undelivered, []
         return wakes
 
@@ -320,13 +304,13 @@ class Fabric:
         """Counters of every port of every switch, without the CPU ports."""
         return {
             (name, number): switch.port_counters(number)
-            for name, switch in self._switches.items()
+            for name, switch in self._nodes.switches.items()
             for number in switch.ports
         }
 
     def nic_counters(self, host: str, port: int = 0) -> PortCounters:
         """Counters of a host's NIC."""
-        return read_port(self._engine, self._port((host, port)))
+        return read_port(self._engine, self._nodes.port((host, port)))
 
     def flow_counters(self, flow: int) -> FlowCounters:
         if not 0 <= flow < len(self._flows):
@@ -345,17 +329,17 @@ class Fabric:
     def record_queue(self, end: Endpoint, interval_ns: int, priority: int | None = None) -> None:
         """Sample the depth of a port's queues together, or of one priority's, from now on."""
         if interval_ns < 1:
-            raise FabricError(f"queue of {_label(end)}: an interval of {interval_ns} ns is not positive")
+            raise FabricError(f"queue of {label(end)}: an interval of {interval_ns} ns is not positive")
         if priority is not None:
-            _check_priority(f"queue of {_label(end)}", priority)
+            _check_priority(f"queue of {label(end)}", priority)
         if (end, priority) in self._traces:
-            raise FabricError(f"queue of {_label(end)} is being recorded already")
-        self._traces[end, priority] = self._engine.add_trace(self._port(end), priority, interval_ns)
+            raise FabricError(f"queue of {label(end)} is being recorded already")
+        self._traces[end, priority] = self._engine.add_trace(self._nodes.port(end), priority, interval_ns)
 
     def queue_trace(self, end: Endpoint, priority: int | None = None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Times (ns) and depths (packets) recorded so far, (n,) each."""
         if (end, priority) not in self._traces:
-            raise FabricError(f"queue of {_label(end)} is not being recorded")
+            raise FabricError(f"queue of {label(end)} is not being recorded")
         return self._engine.trace(self._traces[end, priority])
 
     def digest(self) -> str:
@@ -363,7 +347,7 @@ class Fabric:
         digest = hashlib.blake2b(digest_size=16)
         for index, end in sorted(self._names.items(), key=lambda item: item[1]):
             port = self._engine.ports.data[index]
-            digest.update(f"{_label(end)} {port['tx_packets']} {port['digest']}\n".encode())
+            digest.update(f"{label(end)} {port['tx_packets']} {port['digest']}\n".encode())
         return digest.hexdigest()
 
     @property
@@ -383,66 +367,17 @@ class Fabric:
         text = repr((self.seed, *parts)).encode()
         return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
 
-    def _check_new(self, name: str) -> None:
-        if name in self._switches or name in self._hosts:
-            raise FabricError(f"the name {name} is taken already")
-
     def _name_ports(self, name: str, switch: Switch) -> None:
         for number in (*switch.ports, switch.cpu_port):
             index = switch.port_index(number)
             self._names[index] = (name, number)
             self._engine.ports.data[index]["digest"] = self._key("link", name, number)
 
-    def _host(self, name: str) -> _Host:
-        if name not in self._hosts:
-            known = ", ".join(sorted([*self._hosts, *self._switches])) or "none"
-            raise FabricError(f"no host {name} in the fabric; its nodes: {known}")
-        return self._hosts[name]
-
-    def _port(self, end: Endpoint) -> int:
-        name, number = end
-        if name in self._switches:
-            return self._switches[name].port_index(number)
-        host = self._host(name)
-        if number not in host.ports:
-            raise FabricError(f"host {name} has no port {number}: add a link to it first")
-        return host.ports[number]
-
     def _tell_links(self, name: str) -> None:
         """Let a switch know which of its links are down."""
-        if name in self._switches:
-            switch, ports = self._switches[name], self._engine.ports.data
+        if name in self._nodes.switches:
+            switch, ports = self._nodes.switches[name], self._engine.ports.data
             switch.set_ports_down([n for n in switch.ports if not ports[switch.port_index(n)]["up"]])
-
-    def _set_faults(self, index: int, faults: Mapping[str, Any]) -> None:
-        port = self._engine.ports.data[index]
-        for name, value in faults.items():
-            port[name] = value if name in ("delay_ns", "reorder_ns") else min(int(value * 2.0**64), 2**64 - 1)
-
-
-def _check_faults(where: str, faults: Mapping[str, Any]) -> None:
-    for name, value in faults.items():
-        if name in ("delay_ns", "reorder_ns"):
-            if value < (name == "reorder_ns"):
-                raise FabricError(f"{where}: {name} is {value}; it must not be that small")
-        elif not 0 <= value <= 1:
-            raise FabricError(f"{where}: {name} is {value}, which is no probability")
-
-
-def _deliver(switch: Switch, frames: Drained) -> None:
-    """Give a switch's packet-ins to its control plane; without one they are dropped."""
-    if switch.on_packet_in is None:
-        return
-    data = frames.data.tobytes()
-    end = 0
-    for length, at in zip(frames.lengths.tolist(), frames.times_ns.tolist(), strict=True):
-        switch.packet_in_ns = at
-        switch.on_packet_in(data[end : end + length])
-        end += length
-
-
-def _label(end: Endpoint) -> str:
-    return f"{end[0]}-p{end[1]}"
 
 
 def _check_priority(what: str, priority: int) -> None:

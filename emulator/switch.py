@@ -1,4 +1,4 @@
-"""One software switch: a loaded program, its ports with their queues and rates, and its control-plane face.
+"""One software switch: a loaded program, its ports with their queues and rates, and what its control plane calls.
 
 A switch by itself answers `forward` and `process`: frames run through ingress, replication and egress back to
 back, as if its ports had no rate. In a `emulator.fabric.Fabric` the same switch gets links and virtual time; its
@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from types import EllipsisType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,42 +25,13 @@ from .replication import ReplicationEngine, ReplicationTables
 from .runtime import memory
 from .runtime.engine import Drained, Engine
 from .runtime.memory import NONE, PORT_NUMBERS, PRIORITIES
+from .switch_counters import SwitchCounters, clear_counters, read_counters
 
 CPU_PORT: Final = 510
 LOOPBACK_PACKETS: Final = 1024
 """Packets that wait to come again, as many as in simple_switch; more are dropped."""
 MAX_PASSES: Final = 1024
 """Default of the passes that a packet may make."""
-
-
-class SwitchCounters(NamedTuple):
-    """What a switch did with packets outside its program's own counters."""
-
-    ingress_packets: int
-    egress_packets: int
-    ingress_drops: int
-    """Dropped by the program in ingress."""
-    egress_drops: int
-    no_program: int
-    no_port: int
-    """Sent to a port that the switch does not have."""
-    no_group: int
-    """Sent to a multicast group that is not there or empty."""
-    no_session: int
-    """Cloned to a session that is not there or empty."""
-    oversize: int
-    """Longer than the fabric's longest frame."""
-    too_many_passes: int
-    """Resubmitted or recirculated more often than a packet may be; see `Switch`."""
-    clones_refused: int
-    """Clones that were not made, since a packet had been made anew too often."""
-    loopback_full: int
-    """Resubmitted or recirculated while `LOOPBACK_PACKETS` waited."""
-    copied_packets: int
-    """Made by cloning and multicast, beside the packet that they come from."""
-
-
-_SWITCH_COUNTS: Final = tuple(name for name in SwitchCounters._fields if name != "loopback_full")
 
 
 class Switch:
@@ -250,11 +221,7 @@ class Switch:
 
     @property
     def counters(self) -> SwitchCounters:
-        loopback = int(self._record["loopback"]) * PRIORITIES
-        return SwitchCounters(
-            loopback_full=int(self._engine.queues.data[loopback]["drops"]),
-            **{name: int(self._record[name]) for name in _SWITCH_COUNTS},
-        )
+        return read_counters(self._engine, self._record)
 
     # --- frames ---------------------------------------------------------------------------------------------------
 
@@ -273,6 +240,17 @@ class Switch:
         """
         while self._packet_outs:
             self._engine.send(self._cpu_sender, self._packet_outs.popleft(), 0)
+
+    def deliver_packet_ins(self, frames: Drained) -> None:
+        """Give frames of the CPU port to `on_packet_in`; without it they are dropped. The fabric calls this."""
+        if self.on_packet_in is None:
+            return
+        data = frames.data.tobytes()
+        end = 0
+        for length, at in zip(frames.lengths.tolist(), frames.times_ns.tolist(), strict=True):
+            self.packet_in_ns = at
+            self.on_packet_in(data[end : end + length])
+            end += length
 
     def forward(self, frame: bytes, port: int, at_ns: int | None = None) -> list[tuple[int, bytes]]:
         """Run one frame through a switch that is in no fabric; what leaves, as (port, frame) in order.
@@ -351,8 +329,7 @@ class Switch:
         numbers = list(self._index)
         self._index.clear()
         self._attach(engine)
-        for name in _SWITCH_COUNTS:
-            self._record[name] = 0
+        clear_counters(self._record)
         for number in numbers:
             self._make_port(number)
 

@@ -73,7 +73,7 @@ def _count(frames: list[Any], got: list[int]) -> None:
 
 def _check_bounds(net: Fabric) -> None:
     engine = net._engine
-    index = net._switches["s1"].port_index(5)
+    index = net._nodes.switches["s1"].port_index(5)
     queues = engine.queues.data[index * PRIORITIES : (index + 1) * PRIORITIES]
     assert queues["max_depth_packets"].max() <= 20
     assert queues["max_depth_bytes"].max() <= 9000

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from weir.emulator.entries import CloneSession, Replica
-from weir.emulator.fabric import Fabric, FabricError, Wake
+from weir.emulator.fabric import Fabric, Wake
+from weir.emulator.nodes import FabricError
 from weir.emulator.port import SwitchError
 from weir.tests.emulator.runtime.runtime_program import HEADER_BYTES, frame, frames, headers, switch
 
@@ -201,7 +202,7 @@ def test_packet_ins_may_be_batched() -> None:
 
 def test_a_callback_that_raises_costs_no_host_its_frames() -> None:
     fabric = line(delay_ns=100)
-    s1, s2 = fabric._switches.values()
+    s1, s2 = fabric._nodes.switches.values()
 
     def fail(data: bytes) -> None:
         raise RuntimeError("callback")
@@ -335,12 +336,12 @@ def test_a_link_that_is_refused_changes_nothing() -> None:
         fabric.add_link(("h1", 1), ("s1", 1), rate_bps=5e8)
     with pytest.raises(FabricError, match="corrupt is 2"):
         fabric.add_link(("h1", 1), ("s1", 5), corrupt=2)
-    assert fabric._switches["s1"].port_config(1).rate_bps == 1e9
+    assert fabric._nodes.switches["s1"].port_config(1).rate_bps == 1e9
     with pytest.raises(FabricError, match="delay_ns is -1"):
         fabric.set_link(("s1", 1), rate_bps=5e8, delay_ns=-1)
     with pytest.raises(SwitchError, match="rate 0"):
         fabric.set_link(("s1", 1), rate_bps=0, delay_ns=7)
-    assert fabric._switches["s1"].port_config(1).rate_bps == 1e9
+    assert fabric._nodes.switches["s1"].port_config(1).rate_bps == 1e9
     assert not fabric._engine.ports.data["delay_ns"].any()
     fabric.add_link(("h1", 1), ("s1", 5))
 
@@ -350,7 +351,7 @@ def test_packet_outs_enter_in_the_order_of_the_switches_whichever_thread_was_fir
     for order in ((1, 2), (2, 1)):
         fabric = line(rate_bps=1e9, delay_ns=500)
         for number in order:
-            fabric._switches[f"s{number}"].packet_out(frame(2, size=300, number=number))
+            fabric._nodes.switches[f"s{number}"].packet_out(frame(2, size=300, number=number))
         assert [number for _, number, _ in arrivals(run_all(fabric, 10**6))] == [2, 1]
         digests.add(fabric.digest())
     assert len(digests) == 1

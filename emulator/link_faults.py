@@ -1,0 +1,29 @@
+"""What a link does to frames besides carrying them: delay, loss, duplication, reordering, corruption."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from .nodes import FabricError
+
+REORDER_NS: Final = 10_000
+"""Default of how much later than its turn a reordered frame may arrive."""
+_DURATIONS: Final = {"delay_ns": 0, "reorder_ns": 1}
+"""With the least that each may be; the other faults are probabilities."""
+
+
+def check_faults(where: str, faults: Mapping[str, Any]) -> None:
+    """Raises FabricError for a value out of range, which it says to be at `where`."""
+    for name, value in faults.items():
+        if name in _DURATIONS:
+            if value < _DURATIONS[name]:
+                raise FabricError(f"{where}: {name} is {value}; it must not be that small")
+        elif not 0 <= value <= 1:
+            raise FabricError(f"{where}: {name} is {value}, which is no probability")
+
+
+def write_faults(port: Any, faults: Mapping[str, Any]) -> None:
+    """Set them in the engine's record of the port that frames leave by; a probability is a share of 2⁶⁴ there."""
+    for name, value in faults.items():
+        port[name] = value if name in _DURATIONS else min(int(value * 2.0**64), 2**64 - 1)

@@ -1,0 +1,60 @@
+"""The nodes of a fabric: its switches and hosts by name, and where their ports lie in the engine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from .entries import EmulatorError
+from .switch import Switch
+
+Endpoint = tuple[str, int]
+"""A node's name and the number of one of its ports."""
+
+
+class FabricError(EmulatorError):
+    """A fabric was asked for a node, link, rate or instant that it cannot have."""
+
+
+def label(end: Endpoint) -> str:
+    """As errors name a port: `s1-p3`."""
+    return f"{end[0]}-p{end[1]}"
+
+
+@dataclass(frozen=True, slots=True)
+class HostNode:
+    """A host, which is nothing but its NICs here."""
+
+    index: int
+    """Its place among the engine's hosts."""
+    ports: dict[int, int]
+    """By number, each NIC's place among the engine's ports."""
+
+
+@dataclass(slots=True)
+class Nodes:
+    """Every node's name is taken once."""
+
+    switches: dict[str, Switch] = field(default_factory=dict)
+    hosts: dict[str, HostNode] = field(default_factory=dict)
+
+    def check_new(self, name: str) -> None:
+        """Raises FabricError for a name that is taken."""
+        if name in self.switches or name in self.hosts:
+            raise FabricError(f"the name {name} is taken already")
+
+    def host(self, name: str) -> HostNode:
+        """Raises FabricError where there is no such host."""
+        if name not in self.hosts:
+            known = ", ".join(sorted([*self.hosts, *self.switches])) or "none"
+            raise FabricError(f"no host {name} in the fabric; its nodes: {known}")
+        return self.hosts[name]
+
+    def port(self, end: Endpoint) -> int:
+        """A port's place among the engine's. Raises FabricError, or SwitchError, where there is no such port."""
+        name, number = end
+        if name in self.switches:
+            return self.switches[name].port_index(number)
+        host = self.host(name)
+        if number not in host.ports:
+            raise FabricError(f"host {name} has no port {number}: add a link to it first")
+        return host.ports[number]

@@ -1,0 +1,53 @@
+"""What a switch did with packets outside its program's own counters."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from .runtime.engine import Engine
+from .runtime.memory import PRIORITIES
+
+
+class SwitchCounters(NamedTuple):
+    """Counts since the switch was made, or joined its fabric."""
+
+    ingress_packets: int
+    egress_packets: int
+    ingress_drops: int
+    """Dropped by the program in ingress."""
+    egress_drops: int
+    no_program: int
+    no_port: int
+    """Sent to a port that the switch does not have."""
+    no_group: int
+    """Sent to a multicast group that is not there or empty."""
+    no_session: int
+    """Cloned to a session that is not there or empty."""
+    oversize: int
+    """Longer than the fabric's longest frame."""
+    too_many_passes: int
+    """Resubmitted or recirculated more often than a packet may be; see `Switch`."""
+    clones_refused: int
+    """Clones that were not made, since a packet had been made anew too often."""
+    loopback_full: int
+    """Resubmitted or recirculated while `LOOPBACK_PACKETS` waited."""
+    copied_packets: int
+    """Made by cloning and multicast, beside the packet that they come from."""
+
+
+_IN_RECORD: Final = tuple(name for name in SwitchCounters._fields if name != "loopback_full")
+
+
+def read_counters(engine: Engine, record: Any) -> SwitchCounters:
+    """`record` is the switch's (`memory.SWITCH`)."""
+    loopback = int(record["loopback"]) * PRIORITIES
+    return SwitchCounters(
+        loopback_full=int(engine.queues.data[loopback]["drops"]),
+        **{name: int(record[name]) for name in _IN_RECORD},
+    )
+
+
+def clear_counters(record: Any) -> None:
+    """Begin anew; the loopback's own queue is another one in each engine."""
+    for name in _IN_RECORD:
+        record[name] = 0

@@ -9,13 +9,23 @@ regular ones. `Program`, `Switch` and `Fabric` run compiled P4 programs in virtu
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .emulator import Fabric, Program, Switch
     from .hosts import Communicator, ControlClient, HostError, join, serve
     from .topologies import Topology, TopologyError, dump_topology, fat_tree, leaf_spine, load_topology
+else:
+    from .extras import lazily
+
+    __getattr__, __dir__ = lazily(
+        __name__,
+        {
+            "emulator": ("Fabric", "Program", "Switch"),
+            "hosts": ("Communicator", "ControlClient", "HostError", "join", "serve"),
+            "topologies": ("Topology", "TopologyError", "dump_topology", "fat_tree", "leaf_spine", "load_topology"),
+        },
+    )
 
 __version__ = "0.2.0"
 
@@ -36,24 +46,3 @@ __all__ = [
     "load_topology",
     "serve",
 ]
-
-_ROOMS = {
-    "emulator": ("Fabric", "Program", "Switch"),
-    "hosts": ("Communicator", "ControlClient", "HostError", "join", "serve"),
-    "topologies": ("Topology", "TopologyError", "dump_topology", "fat_tree", "leaf_spine", "load_topology"),
-}
-_ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
-
-
-def __getattr__(name: str) -> Any:
-    try:
-        room = _ROOM_OF[name]
-    except KeyError:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
-    value = getattr(import_module(f".{room}", __name__), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)

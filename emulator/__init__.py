@@ -8,6 +8,10 @@ a switch on network interfaces, `p4runtime` serves its control plane, `stf` runs
 The semantics are simple_switch's, for any v1model program: this room knows nothing of aggregation or of topologies.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from .abi import DROP_PORT
 from .entries import (
     ActionCall,
@@ -29,10 +33,24 @@ from .entries import (
     Ternary,
     WeightedAction,
 )
-from .fabric import Fabric
-from .port import PortConfig, SwitchError
-from .program import MeterRates, Program, ProgramState, UnsupportedProgram
-from .switch import CPU_PORT, Switch
+
+if TYPE_CHECKING:
+    from .fabric import Fabric
+    from .port import PortConfig, SwitchError
+    from .program import MeterRates, Program, ProgramState, UnsupportedProgram
+    from .switch import CPU_PORT, Switch
+else:
+    from ..extras import lazily
+
+    __getattr__, __dir__ = lazily(
+        __name__,
+        {
+            "fabric": ("Fabric",),
+            "port": ("PortConfig", "SwitchError"),
+            "program": ("MeterRates", "Program", "ProgramState", "UnsupportedProgram"),
+            "switch": ("CPU_PORT", "Switch"),
+        },
+    )
 
 __all__ = [
     "CPU_PORT",

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from ..extras import explained
 from .entries import EmulatorError
 from .ports.options import LOG_LEVELS, PACKET_LOG, QUEUE_PACKETS, Options, TlsFiles, UsageError, parse, parse_control
 
@@ -38,6 +39,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
             run(parse(words))
     except (UsageError, EmulatorError, OSError) as error:
         sys.stderr.write(f"weir-switch: {error}\n")
+        sys.exit(_USAGE)
+    except ImportError as error:
+        if (told := explained(error, "it", "emulator")) is error:
+            raise
+        sys.stderr.write(f"weir-switch: {told}\n")
         sys.exit(_USAGE)
 
 

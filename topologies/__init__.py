@@ -2,14 +2,24 @@
 
 `Topology` is the model that every other room shares; `Routes` says through which ports a node reaches each address;
 `topologies.mininet.fabric` builds a fabric of processes and packets.
-This package imports nothing of ours.
+Of ours it imports `extras` alone, and what reads files is loaded when it is first used.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from .errors import TopologyError
 from .generators import fat_tree, leaf_spine
 from .model import Endpoint, Host, Link, Node, Switch, Topology, mac_number, mac_of
 from .routing import Routes
-from .schema import dump_topology, load_topology
+
+if TYPE_CHECKING:
+    from .schema import dump_topology, load_topology
+else:
+    from ..extras import lazily
+
+    __getattr__, __dir__ = lazily(__name__, {"schema": ("dump_topology", "load_topology")})
 
 __all__ = [
     "Endpoint",

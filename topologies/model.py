@@ -12,11 +12,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from ipaddress import IPv4Address, IPv4Network
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import networkx
-
+from ..extras import explained
 from .errors import TopologyError
+
+if TYPE_CHECKING:
+    import networkx
 
 HOST_NETWORK: Final = IPv4Network("10.0.0.0/16")
 LAST_SWITCH_PORT: Final = 509
@@ -233,7 +235,7 @@ class Topology:
     @cached_property
     def graph(self) -> networkx.Graph:
         """Nodes with attribute `node` (Host or Switch); edges with `links`, a tuple (parallel links share one edge)."""
-        graph = networkx.Graph(name=self.name)
+        graph = _networkx().Graph(name=self.name)
         for node in self.nodes:
             graph.add_node(node.name, node=node)
         for link in self.links:
@@ -272,12 +274,21 @@ class Topology:
         for node in self.nodes:
             if not self._neighbours[node.name]:
                 raise TopologyError(f"{_kind(node)} {node.name}: has no link; every node needs one")
-        pieces = sorted(networkx.connected_components(self.graph), key=len, reverse=True)
+        pieces = sorted(_networkx().connected_components(self.graph), key=len, reverse=True)
         if len(pieces) > 1:
             raise TopologyError(
                 f"{self.name}: the fabric is in {len(pieces)} pieces; {_listed(sorted(pieces[1]))} cannot reach "
                 f"{_listed(sorted(pieces[0]))}; link them"
             )
+
+
+def _networkx() -> Any:
+    """Slow to import, and nothing that only asks for names and options of this room needs it."""
+    try:
+        import networkx
+    except ModuleNotFoundError as error:
+        raise explained(error, "a fabric's graph") from error
+    return networkx
 
 
 def _check_name(kind: str, name: str) -> None:

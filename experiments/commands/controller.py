@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from ...topologies import Routes, Topology, TopologyError, load_topology
+from ...topologies import Routes, Topology, TopologyError
 from ...topologies.mininet.fabric import FIRST_GRPC_PORT
 from ...topologies.units import parse_delay
 from ...wire.control_channel import DEFAULT_ADDRESS, Tls
@@ -85,6 +85,7 @@ def controller(
 ) -> None:
     """Keep the switches of a fabric as its jobs need them, and serve jobs to hosts and operators, until Ctrl-C."""
     from ...controller.placement.strategies import STRATEGIES
+    from ...topologies import load_topology
 
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
     if strategy not in STRATEGIES:

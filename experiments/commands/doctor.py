@@ -1,27 +1,28 @@
-"""`weir doctor`: what this machine has of what Weir can use, what each thing is for, and how to get it.
+"""What `weir doctor` says: what this machine has of what Weir can use, what each thing is for, and how to get it.
 
-What `make demo` and `make test` need is required; the rest widens what can be run. Each finding is tried, not guessed:
-a namespace is made and deleted, a link is shaped, a port is bound.
+In an installation only what joining jobs takes is required, in a clone what `make demo` and `make test` take; the rest
+widens what can be done. Each finding is tried, not guessed: a namespace is made and deleted, a link is shaped, a port
+is bound. All of this needs nothing but the bare installation.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from importlib import metadata
-from typing import Annotated, Final
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
 
-import typer
-from rich.console import Console
-from rich.markup import escape
-
+from ...extras import PURPOSES
 from ...topologies import TopologyError
 from ...topologies.mininet.fabric import FIRST_GRPC_PORT, load_mininet
 
@@ -30,8 +31,14 @@ _OLDEST_PYTHON: Final = (3, 11)
 _P4C_HOME: Final = "https://github.com/p4lang/p4c#getting-started"
 _BMV2_HOME: Final = "https://github.com/p4lang/behavioral-model#installing-bmv2"
 _COMMAND_S: Final = 30
+_HOME: Final = Path(__file__).parents[2]
+"""The folder of the package, which is a clone if it has the Makefile."""
 
-_console = Console(highlight=False)
+_REQUIREMENT: Final = re.compile(
+    r"(?P<name>[\w.-]+)\s*(?:\[(?P<extras>[^]]*)\])?\s*(?P<versions>[^;]*?)\s*(?:;(?P<marker>.*))?"
+)
+_EXTRA: Final = re.compile(r"""extra\s*==\s*["'](?P<extra>[\w-]+)["']""")
+_COLOURS: Final = {"ok": 32, "missing": 31, "not here": 33}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +49,7 @@ class Finding:
     purpose: str
     """What it is for."""
     required: bool
-    """Whether `make demo` or `make test` cannot do without."""
+    """Whether an installation can do nothing without it, or a clone neither `make demo` nor `make test`."""
     found: str | None
     """What there is; None when it is missing."""
     problem: str | None = None
@@ -55,90 +62,127 @@ class Finding:
         return self.found is not None
 
 
-def doctor(
-    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON instead of lines.")] = False,
-) -> None:
-    """Check this machine; exit status 1 when something that make demo or make test needs is missing."""
-    findings = list(examine())
+def report(as_json: bool) -> bool:
+    """Print the findings, as lines or as JSON; whether all that is required is there."""
+    clone = is_clone()
+    findings = list(examine(clone))
     healthy = all(finding.ok for finding in findings if finding.required)
     if as_json:
         listed = [{"ok": finding.ok, **asdict(finding)} for finding in findings]
         sys.stdout.write(json.dumps({"ok": healthy, "findings": listed}) + "\n")
-    else:
-        for finding in findings:
-            _print(finding)
-        missing = sum(not finding.ok for finding in findings)
-        verdict = "everything that make demo and make test need is there" if healthy else "something needed is missing"
-        missed = f"; {missing} of {len(findings)} things are missing" if missing else ""
-        _console.print(verdict + missed, soft_wrap=True)
-    if not healthy:
-        raise typer.Exit(1)
+        return healthy
+    for finding in findings:
+        _print(finding)
+    needed = "everything that make demo and make test need" if clone else "everything that joining jobs needs"
+    missed = sum(not finding.ok and not finding.required for finding in findings)
+    optional = f"; of the optional things {missed} are not here" if missed else ""
+    sys.stdout.write(f"{f'{needed} is there' if healthy else 'something needed is missing'}{optional}\n")
+    return healthy
 
 
-def examine() -> Iterator[Finding]:
+def is_clone() -> bool:
+    """Whether this is a clone of the repository, with its tests, rather than an installed package."""
+    return (_HOME / "Makefile").exists() and (_HOME / "tests").is_dir()
+
+
+def examine(clone: bool) -> Iterator[Finding]:
     """Every finding, what is required first."""
-    yield _python()
-    yield _packages()
-    yield _cache()
-    yield _loopback()
+    yield _python(clone)
+    needed = _requirements(None) | (_requirements("dev") if clone else {})
+    yield _packages(needed, clone)
+    runs_switches = clone or not _complaints(_requirements("emulator"))
+    yield _cache(runs_switches)
+    yield _loopback(runs_switches)
+    for extra, purpose in PURPOSES.items():
+        if not _requirements(extra).items() <= needed.items():
+            yield _extra(extra, purpose)
     yield _root()
     yield from _network()
     yield _command("ethtool", "Mininet: switching offloads off", "apt-get install ethtool", ["ethtool", "--version"])
     yield _command("ping", "pingall in Mininet", "apt-get install iputils-ping", ["ping", "-V"])
     yield _mininet()
-    yield _command(
-        "p4c-bm2-ss", "recompiling edited P4 (make p4)", f"build it: {_P4C_HOME}", ["p4c-bm2-ss", "--version"]
-    )
+    compiling = "compiling P4 (weir stf PROGRAM.p4" + (", make p4)" if clone else ")")
+    yield _command("p4c-bm2-ss", compiling, f"build it: {_P4C_HOME}", ["p4c-bm2-ss", "--version"])
     yield _command(
         "simple_switch_grpc",
         "bmv2 as the switch (--switch bmv2)",
         f"build it: {_BMV2_HOME}",
         ["simple_switch_grpc", "-v"],
     )
-    yield _ports("P4Runtime port", [P4RUNTIME_PORT], "weir-switch and make shell")
+    yield _ports("P4Runtime port", [P4RUNTIME_PORT], "weir-switch" + (" and make shell" if clone else ""))
     yield _ports("Mininet's P4Runtime ports", list(range(FIRST_GRPC_PORT, FIRST_GRPC_PORT + 8)), "weir mininet")
 
 
-def _python() -> Finding:
+def _python(clone: bool) -> Finding:
     version = ".".join(map(str, sys.version_info[:3]))
     good = sys.version_info >= _OLDEST_PYTHON
+    anew = "make clean demo" if clone else "install weir there"
     return Finding(
         "Python",
         "everything",
         True,
         f"{version}, {sys.executable}" if good else None,
         None if good else f"this is {version}; 3.11 is the oldest that will do",
-        None if good else "apt-get install python3 python3-venv (Debian 12 or later), then make clean demo",
+        None if good else f"apt-get install python3 python3-venv (Debian 12 or later), then {anew}",
     )
 
 
-def _packages() -> Finding:
-    """The distribution's own requirements, those of the tests included, at the versions that it asks for."""
-    purpose, remedy = "everything", f"{sys.executable} -m pip install --editable '.[dev]'"
+def _requirements(extra: str | None) -> dict[str, str]:
+    """The distribution's own: the versions of what it always needs, or of all that one extra brings, by name."""
     try:
-        from packaging.requirements import Requirement
-
-        wanted = [Requirement(line) for line in metadata.requires("weir") or ()]
-    except (ImportError, metadata.PackageNotFoundError) as error:
-        return Finding("Python packages", purpose, True, None, f"not installed: {error.name}", remedy)
-    problems, count = [], 0
-    for requirement in wanted:
-        if requirement.marker is not None and not requirement.marker.evaluate({"extra": "dev"}):
+        lines = metadata.requires("weir") or ()
+    except metadata.PackageNotFoundError:
+        return {"weir": ""}
+    wanted: dict[str, str] = {}
+    for line in lines:
+        if (parts := _REQUIREMENT.fullmatch(line)) is None:
             continue
-        count += 1
+        marker = _EXTRA.search(parts["marker"] or "")
+        if (marker["extra"] if marker else None) != extra:
+            continue
+        if parts["name"] == "weir":
+            for name in parts["extras"].split(","):
+                wanted |= _requirements(name.strip())
+        else:
+            wanted[parts["name"]] = parts["versions"]
+    return wanted
+
+
+def _complaints(wanted: Mapping[str, str]) -> list[str]:
+    """What is wrong with packages. Versions count where `packaging` is installed, as in a clone."""
+    if compared := find_spec("packaging") is not None:
+        from packaging.specifiers import SpecifierSet
+    complaints = []
+    for name, versions in wanted.items():
         try:
-            version = metadata.version(requirement.name)
+            version = metadata.version(name)
         except metadata.PackageNotFoundError:
-            problems.append(f"{requirement.name} is not installed")
+            complaints.append(f"{name} is not installed")
             continue
-        if not requirement.specifier.contains(version, prereleases=True):
-            problems.append(f"{requirement.name} is {version}, not {requirement.specifier}")
-    if problems:
+        if compared and not SpecifierSet(versions).contains(version, prereleases=True):
+            complaints.append(f"{name} is {version}, not {versions}")
+    return complaints
+
+
+def _packages(needed: Mapping[str, str], clone: bool) -> Finding:
+    """What is always needed; in a clone what the tests need, too."""
+    purpose = "everything" if clone else "joining jobs: weir.join, parameter servers"
+    if problems := _complaints(needed):
+        remedy = f"{sys.executable} -m pip install " + ("--editable '.[dev]'" if clone else "--force-reinstall weir")
         return Finding("Python packages", purpose, True, None, "; ".join(problems), remedy)
-    return Finding("Python packages", purpose, True, f"all {count}")
+    return Finding("Python packages", purpose, True, f"all {len(needed)}")
 
 
-def _cache() -> Finding:
+def _extra(extra: str, purpose: str) -> Finding:
+    wanted = _requirements(extra)
+    name = f"weir[{extra}]"
+    if problems := _complaints(wanted):
+        remedy = f"{sys.executable} -m pip install 'weir[{extra}]'"
+        return Finding(name, purpose, False, None, "; ".join(problems), remedy)
+    return Finding(name, purpose, False, f"all {len(wanted)} packages")
+
+
+def _cache(required: bool) -> Finding:
     from ...emulator import cache
 
     folder, purpose = cache.directory(), "the switch programs' native code"
@@ -148,19 +192,19 @@ def _cache() -> Finding:
             pass
     except OSError as error:
         problem = f"{folder}: cannot be written to: {error.strerror}"
-        return Finding("cache folder", purpose, True, None, problem, "name one that can be, by WEIR_CACHE=FOLDER")
-    return Finding("cache folder", purpose, True, str(folder))
+        return Finding("cache folder", purpose, required, None, problem, "name one that can be, by WEIR_CACHE=FOLDER")
+    return Finding("cache folder", purpose, required, str(folder))
 
 
-def _loopback() -> Finding:
+def _loopback(required: bool) -> Finding:
     purpose = "P4Runtime between controller and switches"
     try:
         with socket.socket() as listener:
             listener.bind(("127.0.0.1", 0))
             listener.listen()
     except OSError as error:
-        return Finding("loopback", purpose, True, None, f"127.0.0.1: {error.strerror}", "ip link set lo up")
-    return Finding("loopback", purpose, True, "127.0.0.1 accepts listeners")
+        return Finding("loopback", purpose, required, None, f"127.0.0.1: {error.strerror}", "ip link set lo up")
+    return Finding("loopback", purpose, required, "127.0.0.1 accepts listeners")
 
 
 def _root() -> Finding:
@@ -264,9 +308,16 @@ def _complaint(command: list[str]) -> str | None:
 
 
 def _print(finding: Finding) -> None:
-    mark = "[green]ok     [/]" if finding.ok else "[red]missing[/]" if finding.required else "[yellow]missing[/]"
+    mark = "ok" if finding.ok else "missing" if finding.required else "not here"
     optional = "" if finding.required else " (optional)"
-    _console.print(f"{mark} [bold]{finding.name}[/]: {escape(finding.found or finding.problem or '')}", soft_wrap=True)
-    _console.print(f"        for {escape(finding.purpose)}{optional}", soft_wrap=True)
-    if finding.remedy is not None:
-        _console.print(f"        → {escape(finding.remedy)}", soft_wrap=True)
+    lines = [
+        f"{_coloured(mark)} {finding.name}: {finding.found or finding.problem or ''}",
+        f"         for {finding.purpose}{optional}",
+        *([f"         → {finding.remedy}"] if finding.remedy is not None else []),
+    ]
+    sys.stdout.write("\n".join(lines) + "\n")
+
+
+def _coloured(mark: str) -> str:
+    padded = f"{mark:8}"
+    return f"\x1b[{_COLOURS[mark]}m{padded}\x1b[0m" if sys.stdout.isatty() and "NO_COLOR" not in os.environ else padded

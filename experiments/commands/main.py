@@ -1,228 +1,67 @@
-"""The `weir` command."""
+"""The `weir` command's entry: the bare installation has what it needs, and each command says what it needs beside."""
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import sys
 from collections.abc import Sequence
-from enum import StrEnum
-from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Final, NoReturn
 
-import typer
-from rich import box
-from rich.console import Console
-from rich.table import Table
+from ... import __version__
+from ...extras import MissingExtra, explained
 
-from ...topologies.mininet.fabric import SwitchKind
-from .controller import controller
-from .doctor import doctor
-from .jobs import app as jobs_app
-from .mininet import mininet
-from .stf import stf
+_EXTRAS: Final = {"controller": "controller", "jobs": "controller", "topology": "controller", "stf": "emulator"}
+"""What to install for a command alone; the others need all that `runs` has."""
 
-
-class FabricKind(StrEnum):
-    """Where a run's job runs."""
-
-    VIRTUAL = "virtual"
-    MININET = "mininet"
-
-
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    help="Train over programmable switches: gradients summed in the fabric, placed by an LP from live telemetry.",
-)
-topology_app = typer.Typer(no_args_is_help=True, help="Fabrics as data: check, generate and draw them.")
-app.add_typer(topology_app, name="topology")
-
-_console = Console(highlight=False)
-
-OutOption = Annotated[Path, typer.Option("--out", help="Folder that run records are made in.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print the figures as JSON instead of a table.")]
-SeedOption = Annotated[int | None, typer.Option("--seed", help="Replace the file's seed.")]
-
-
-@app.command()
-def demo(
-    out: OutOption = Path("runs"),
-    loss: Annotated[
-        float, typer.Option(help="Probability that a link loses a packet, every link, both directions.")
-    ] = 0.0,
-    as_json: JsonOption = False,
-) -> None:
-    """Train the demo's model over the demo's fabric, once per strategy, and compare."""
-    from importlib import resources
-
-    from ..config import RunConfig
-
-    with resources.as_file(resources.files("weir.experiments") / "demo.yaml") as path:
-        config = RunConfig.load(path)
-    _run(config.replaced("--loss", loss=loss), out, as_json)
-
-
-@app.command()
-def run(
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="The run: fabric, job, training, background, strategies (YAML).")
-    ],
-    out: OutOption = Path("runs"),
-    strategy: Annotated[
-        list[str] | None, typer.Option(help="Run only this one: ps, rack, random or agg; may be repeated.")
-    ] = None,
-    seed: SeedOption = None,
-    fabric: Annotated[
-        FabricKind, typer.Option(help="Where: in virtual time, or in Mininet as well (root), compared with that.")
-    ] = FabricKind.VIRTUAL,
-    switch: Annotated[
-        SwitchKind | None, typer.Option(help="What every switch runs in Mininet; weir if nothing is said.")
-    ] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Run FILE once per strategy, print the comparison and write a run record."""
-    from ..config import RunConfig
-    from ..errors import ExperimentError
-
-    if switch is not None and fabric is not FabricKind.MININET:
-        raise ExperimentError(f"--switch {switch} is for Mininet, and the run is in virtual time; add --fabric mininet")
-    config = RunConfig.load(file)
-    if strategy:
-        config = config.replaced("--strategy", strategies=strategy)
-    if seed is not None:
-        config = config.replaced("--seed", seed=seed)
-    _run(config, out, as_json, (switch or SwitchKind.WEIR) if fabric is FabricKind.MININET else None)
-
-
-@app.command()
-def replay(
-    record: Annotated[Path, typer.Argument(metavar="RECORD", help="A run record: its folder or its record.json.")],
-    out: OutOption = Path("runs"),
-) -> None:
-    """Run a record's configuration again and compare every figure; exit status 1 when one differs."""
-    from ..records.record import RunRecord
-
-    before = RunRecord.load(record)
-    after = _run(before.config, out, as_json=False, mininet=before.mininet_switch)
-    differences = before.differences(after)
-    for line in differences:
-        _console.print(f"✗ {line}")
-    if differences:
-        raise typer.Exit(1)
-    _console.print("✓ the replay reproduced every figure of the record")
-
-
-@topology_app.command()
-def check(file: Annotated[Path, typer.Argument(metavar="FILE", help="A fabric (YAML).")]) -> None:
-    """Validate FILE and say what it is."""
-    from ...topologies import load_topology
-
-    topology = load_topology(file)
-    _console.print(
-        f"{topology.name}: {len(topology.switches)} switches, {len(topology.hosts)} hosts, {len(topology.links)} links"
-    )
-
-
-@topology_app.command()
-def draw(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A fabric (YAML).")],
-    picture: Annotated[Path, typer.Argument(metavar="PICTURE", help="Where to draw it: NAME.svg or NAME.png.")],
-) -> None:
-    """Draw the fabric in FILE, tier by tier."""
-    from ...topologies import load_topology
-    from ...topologies.drawing import Drawing
-
-    topology = load_topology(file)
-    Drawing(topology, title=topology.name).save(picture)
-
-
-@topology_app.command("leaf-spine")
-def leaf_spine_command(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write the fabric (YAML).")],
-    leaves: Annotated[int, typer.Option(help="Leaf switches.")] = 4,
-    spines: Annotated[int, typer.Option(help="Spine switches; every leaf has a link to each.")] = 2,
-    hosts_per_leaf: Annotated[int, typer.Option(help="Hosts on every leaf.")] = 3,
-    rate: Annotated[str, typer.Option(help="Rate of every link, such as 10Gbit.")] = "1Gbit",
-) -> None:
-    """Write a leaf-spine fabric, every node and link spelled out, to edit."""
-    from ...topologies import dump_topology, leaf_spine
-    from ...topologies.units import parse_rate
-
-    dump_topology(leaf_spine(leaves, spines, hosts_per_leaf, rate_bps=parse_rate(rate)), file)
-
-
-@topology_app.command("fat-tree")
-def fat_tree_command(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write the fabric (YAML).")],
-    k: Annotated[int, typer.Option(help="Ports of every switch, even: k^3 / 4 hosts.")] = 4,
-    rate: Annotated[str, typer.Option(help="Rate of every link, such as 10Gbit.")] = "1Gbit",
-) -> None:
-    """Write a fat tree, every node and link spelled out, to edit."""
-    from ...topologies import dump_topology, fat_tree
-    from ...topologies.units import parse_rate
-
-    dump_topology(fat_tree(k, rate_bps=parse_rate(rate)), file)
-
-
-app.command()(controller)
-app.add_typer(jobs_app, name="jobs")
-app.command()(mininet)
-app.command()(stf)
-app.command()(doctor)
-
-
-def _run(config: Any, out: Path, as_json: bool, mininet: SwitchKind | None = None) -> Any:
-    """Run all strategies with progress on stderr; print tables and claims (or JSON); return the record."""
-    from ..records import report
-    from ..run import execute
-
-    record, folder = execute(config, out, Console(stderr=True, highlight=False), mininet)
-    if as_json:
-        sys.stdout.write(json.dumps({"folder": str(folder), **record.model_dump(mode="json")}) + "\n")
-        return record
-    title = f"{config.name}: aggregation phase of {config.training.steps} training steps, seed {config.seed}"
-    _console.print(_table(title, report.COLUMNS, report.rows(record.results)))
-    if mininet is not None:
-        title = f"the same in Mininet, {mininet} switches: wall-clock times"
-        _console.print(_table(title, report.MININET_COLUMNS, report.mininet_rows(record.mininet)))
-        for note in report.mininet_notes(record):
-            _console.print(f"note: {note}", soft_wrap=True)
-    for holds, text in report.claims(record):
-        _console.print(f"{'✓' if holds else '✗'} {text}", soft_wrap=True)
-    _console.print(f"run record: {folder}/index.html")
-    return record
-
-
-def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    """Names at the left, figures at the right."""
-    table = Table(
-        title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1), collapse_padding=True, pad_edge=False
-    )
-    for index, column in enumerate(columns):
-        table.add_column(column, justify="left" if index == 0 else "right", no_wrap=True)
-    for row in rows:
-        table.add_row(*row)
-    return table
+_USAGE: Final = 2
 
 
 def main() -> NoReturn:
-    """Entry point: an error that a user can mend is one line on stderr and exit status 2, never a traceback."""
+    """Run the command; an error that a user can mend is one line on stderr and exit status 2, never a traceback."""
     # before grpc is imported: it would report every closed stream, and every address that cannot be had
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    logging.getLogger("finsy").setLevel(logging.ERROR)
+    words = sys.argv[1:]
+    try:
+        _run(words)
+    except Exception as error:
+        told = _with_the_way_to_install(error, words) if isinstance(error, ImportError) else error
+        if not isinstance(told, (MissingExtra, *_users_errors())):
+            raise
+        sys.stderr.write(f"weir: {told}\n")
+        sys.exit(_USAGE)
+    sys.exit(0)
+
+
+def _run(words: Sequence[str]) -> None:
+    try:
+        from .app import app
+    except ModuleNotFoundError:  # typer or rich
+        match words:
+            case ["--version"]:
+                sys.stdout.write(f"weir {__version__}\n")
+            case ["doctor"] | ["doctor", "--json"]:
+                from .doctor import report
+
+                sys.exit(0 if report(as_json="--json" in words) else 1)
+            case _:
+                raise
+    else:
+        app(standalone_mode=True)
+
+
+def _with_the_way_to_install(error: ImportError, words: Sequence[str]) -> ImportError:
+    command = next((word for word in words if not word.startswith("-")), None)
+    return explained(error, f"weir {command}" if command else "the weir command", _EXTRAS.get(command or "", "runs"))
+
+
+def _users_errors() -> tuple[type[Exception], ...]:
+    """The roots of the rooms' errors."""
     from ...controller.errors import ControllerError
     from ...emulator.entries import EmulatorError
     from ...hosts.errors import HostError
     from ...topologies.errors import TopologyError
     from ..errors import ExperimentError
 
-    logging.getLogger("finsy").setLevel(logging.ERROR)
-
-    try:
-        app(standalone_mode=True)
-    except (ExperimentError, TopologyError, ControllerError, EmulatorError, HostError) as error:
-        sys.stderr.write(f"weir: {error}\n")
-        sys.exit(2)
-    sys.exit(0)
+    return ExperimentError, TopologyError, ControllerError, EmulatorError, HostError

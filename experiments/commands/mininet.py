@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from ...topologies import Routes, Topology, load_topology
+from ...topologies import Routes, Topology
 from ...topologies.mininet.fabric import FIRST_GRPC_PORT, MininetFabric, SwitchKind
 from ..errors import ExperimentError
 
@@ -38,6 +38,8 @@ def mininet(
 
     With --exec, the exit status is that of the first command that fails. Everything is stopped at the end.
     """
+    from ...topologies import load_topology
+
     topology = load_topology(file)
     with MininetFabric(topology, switch, first_grpc_port=grpc_port) as fabric:
         for note in fabric.notes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,9 +13,11 @@ from typing import Any
 import pytest
 import yaml
 
+from weir import __version__
 from weir.experiments.commands.main import main
 from weir.experiments.config import RunConfig
 from weir.experiments.errors import ExperimentError
+from weir.extras import EXTRAS
 from weir.tests.paths import ROOT
 from weir.topologies import TopologyError, dump_topology, leaf_spine
 
@@ -156,11 +159,30 @@ def test_a_fabric_is_written_checked_and_drawn(tmp_path: Path) -> None:
     assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
 
 
-@pytest.mark.parametrize("command", [[], ["run"], ["demo"], ["replay"], ["topology"]])
+COMMANDS = ["controller", "demo", "doctor", "jobs", "mininet", "replay", "run", "stf", "topology"]
+
+
+@pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS)])
 def test_every_command_explains_itself(command: list[str], tmp_path: Path) -> None:
     done = weir(*command, "--help", cwd=tmp_path)
     assert done.returncode == 0
     assert "Usage: weir" in done.stdout
+
+
+def test_help_and_version_load_nothing_that_is_slow_to_load(tmp_path: Path) -> None:
+    """So that they answer at once: of what pip installs, typer and rich alone."""
+    code = (
+        "import sys; sys.argv[0] = 'weir'; from weir.experiments.commands.main import main\n"
+        "try: main()\n"
+        "finally: print(*{name.partition('.')[0] for name in sys.modules}, file=sys.stderr)"
+    )
+    slow = {name for packages in EXTRAS.values() for name in packages} | {"google", "grpc", "numpy"}
+    for words, expected in (["--help"], "Usage: weir"), (["--version"], f"weir {__version__}\n"):
+        done = subprocess.run([sys.executable, "-c", code, *words], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0
+        assert expected in done.stdout
+        assert set(done.stderr.split()) & slow == {"rich", "typer"}
+    assert set(re.findall(r"^│ (\w+) ", weir("--help", cwd=tmp_path).stdout, re.MULTILINE)) == {*COMMANDS}
 
 
 def test_the_command_is_there_before_grpc_is() -> None:

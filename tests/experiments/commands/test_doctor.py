@@ -9,17 +9,14 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
 from weir.experiments.commands import doctor
-
-app = typer.Typer()
-app.command()(doctor.doctor)
+from weir.experiments.commands.app import app
 
 
 def report(*arguments: str) -> tuple[int, str]:
-    done = CliRunner().invoke(app, list(arguments))
+    done = CliRunner().invoke(app, ["doctor", *arguments])
     return done.exit_code, done.output
 
 
@@ -61,7 +58,7 @@ def test_what_is_missing_is_named_with_the_way_to_get_it(monkeypatch: pytest.Mon
 def test_packages_of_the_wrong_version_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = ["numpy>=999", "no-such-package", "hypothesis>=1; extra == 'dev'", "not-asked; extra == 'torch'"]
     monkeypatch.setattr(metadata, "requires", lambda _: wanted)
-    finding = next(found for found in doctor.examine() if found.name == "Python packages")
+    finding = next(found for found in doctor.examine(clone=True) if found.name == "Python packages")
     assert not finding.ok
     assert finding.problem is not None
     assert finding.problem.startswith("numpy is ")

@@ -1,0 +1,56 @@
+"""The list of commands.
+
+What each needs is imported when it runs, so that `weir --help` imports no more than typer and rich.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ... import __version__
+from .controller import controller
+from .jobs import app as jobs_app
+from .mininet import mininet
+from .runs import demo, replay, run
+from .stf import stf
+from .topology import app as topology_app
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"weir {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def weir(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Train over programmable switches: gradients summed in the fabric, placed by an LP from live telemetry."""
+
+
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON instead of lines.")] = False,
+) -> None:
+    """Check this machine; exit status 1 when something that is needed is missing."""
+    from .doctor import report
+
+    if not report(as_json):
+        raise typer.Exit(1)
+
+
+app.command()(demo)
+app.command()(run)
+app.command()(replay)
+app.add_typer(topology_app, name="topology")
+app.command()(controller)
+app.add_typer(jobs_app, name="jobs")
+app.command()(mininet)
+app.command()(stf)
+app.command()(doctor)

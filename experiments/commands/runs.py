@@ -1,0 +1,134 @@
+"""`weir demo`, `run` and `replay`: a job trained once per strategy, and what came of it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from ...topologies.mininet.fabric import SwitchKind
+from ..errors import ExperimentError
+
+if TYPE_CHECKING:
+    from ..config import RunConfig
+    from ..records.record import RunRecord
+
+
+class FabricKind(StrEnum):
+    """Where a run's job runs."""
+
+    VIRTUAL = "virtual"
+    MININET = "mininet"
+
+
+_console = Console(highlight=False)
+
+OutOption = Annotated[Path, typer.Option("--out", help="Folder that run records are made in.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the figures as JSON instead of a table.")]
+SeedOption = Annotated[int | None, typer.Option("--seed", help="Replace the file's seed.")]
+
+
+def demo(
+    out: OutOption = Path("runs"),
+    loss: Annotated[
+        float, typer.Option(help="Probability that a link loses a packet, every link, both directions.")
+    ] = 0.0,
+    as_json: JsonOption = False,
+) -> None:
+    """Train the demo's model over the demo's fabric, once per strategy, and compare."""
+    from importlib import resources
+
+    from ..config import RunConfig
+
+    with resources.as_file(resources.files("weir.experiments") / "demo.yaml") as path:
+        config = RunConfig.load(path)
+    _run(config.replaced("--loss", loss=loss), out, as_json)
+
+
+def run(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="The run: fabric, job, training, background, strategies (YAML).")
+    ],
+    out: OutOption = Path("runs"),
+    strategy: Annotated[
+        list[str] | None, typer.Option(help="Run only this one: ps, rack, random or agg; may be repeated.")
+    ] = None,
+    seed: SeedOption = None,
+    fabric: Annotated[
+        FabricKind, typer.Option(help="Where: in virtual time, or in Mininet as well (root), compared with that.")
+    ] = FabricKind.VIRTUAL,
+    switch: Annotated[
+        SwitchKind | None, typer.Option(help="What every switch runs in Mininet; weir if nothing is said.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run FILE once per strategy, print the comparison and write a run record."""
+    from ..config import RunConfig
+
+    if switch is not None and fabric is not FabricKind.MININET:
+        raise ExperimentError(f"--switch {switch} is for Mininet, and the run is in virtual time; add --fabric mininet")
+    config = RunConfig.load(file)
+    if strategy:
+        config = config.replaced("--strategy", strategies=strategy)
+    if seed is not None:
+        config = config.replaced("--seed", seed=seed)
+    _run(config, out, as_json, (switch or SwitchKind.WEIR) if fabric is FabricKind.MININET else None)
+
+
+def replay(
+    record: Annotated[Path, typer.Argument(metavar="RECORD", help="A run record: its folder or its record.json.")],
+    out: OutOption = Path("runs"),
+) -> None:
+    """Run a record's configuration again and compare every figure; exit status 1 when one differs."""
+    from ..records.record import RunRecord
+
+    before = RunRecord.load(record)
+    after = _run(before.config, out, as_json=False, mininet=before.mininet_switch)
+    differences = before.differences(after)
+    for line in differences:
+        _console.print(f"✗ {line}")
+    if differences:
+        raise typer.Exit(1)
+    _console.print("✓ the replay reproduced every figure of the record")
+
+
+def _run(config: RunConfig, out: Path, as_json: bool, mininet: SwitchKind | None = None) -> RunRecord:
+    """Run all strategies with progress on stderr; print tables and claims (or JSON); return the record."""
+    from ..records import report
+    from ..run import execute
+
+    record, folder = execute(config, out, Console(stderr=True, highlight=False), mininet)
+    if as_json:
+        sys.stdout.write(json.dumps({"folder": str(folder), **record.model_dump(mode="json")}) + "\n")
+        return record
+    title = f"{config.name}: aggregation phase of {config.training.steps} training steps, seed {config.seed}"
+    _console.print(_table(title, report.COLUMNS, report.rows(record.results)))
+    if mininet is not None:
+        title = f"the same in Mininet, {mininet} switches: wall-clock times"
+        _console.print(_table(title, report.MININET_COLUMNS, report.mininet_rows(record.mininet)))
+        for note in report.mininet_notes(record):
+            _console.print(f"note: {note}", soft_wrap=True)
+    for holds, text in report.claims(record):
+        _console.print(f"{'✓' if holds else '✗'} {text}", soft_wrap=True)
+    _console.print(f"run record: {folder}/index.html")
+    return record
+
+
+def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    """Names at the left, figures at the right."""
+    table = Table(
+        title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1), collapse_padding=True, pad_edge=False
+    )
+    for index, column in enumerate(columns):
+        table.add_column(column, justify="left" if index == 0 else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    return table

@@ -1,0 +1,85 @@
+"""What pip installs beside NumPy, grpcio and protobuf, and how code does without what is not there.
+
+The bare distribution is what a worker's machine needs; each extra (`pip install 'weir[emulator]'`) brings the packages
+of one kind of machine. So the packages `weir`, `weir.emulator` and `weir.topologies` load each of their public names
+when it is first used, and where that fails for want of a package, the error says which extra has it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from typing import Any, Final
+
+_EMULATOR: Final = ("finsy", "llvmlite", "numba", "rich", "typer")
+_CONTROLLER: Final = (
+    "cvxpy",
+    "finsy",
+    "highspy",
+    "networkx",
+    "numba",
+    "prometheus_client",
+    "pydantic",
+    "rich",
+    "scipy",
+    "typer",
+    "yaml",
+)
+
+EXTRAS: Final[Mapping[str, Sequence[str]]] = {
+    "emulator": _EMULATOR,
+    "controller": _CONTROLLER,
+    "runs": (*_EMULATOR, *_CONTROLLER, "matplotlib", "sklearn"),
+    "debug": ("numba", "scapy"),
+    "torch": ("torch",),
+}
+"""The packages of each extra of pyproject.toml, as they are imported; smaller extras first."""
+
+PURPOSES: Final[Mapping[str, str]] = {
+    "emulator": "the switch: weir-switch, weir stf, weir.Fabric",
+    "controller": "the control plane: weir controller, jobs, topology",
+    "runs": "experiments, with all of both: weir demo, run, replay, mininet",
+    "debug": "Weir's formats as scapy layers",
+    "torch": "PyTorch tensors in collectives",
+}
+
+
+class MissingExtra(ImportError):
+    """A package is not installed that one of the extras has. The message has the command that installs it."""
+
+
+def explained(error: ImportError, wanted: str, extra: str | None = None) -> ImportError:
+    """A better error for whoever `wanted` this, or the same one where no extra has what is missing.
+
+    `extra` is the one to ask for; if it has not what is missing, or none is said, the smallest that has it.
+    """
+    missing = (error.name or "").partition(".")[0]
+    having = [name for name, packages in EXTRAS.items() if missing in packages]
+    if not having:
+        return error
+    chosen = extra if extra in having else having[0]
+    return MissingExtra(f"{wanted} needs {missing}, which is not installed: pip install 'weir[{chosen}]'", name=missing)
+
+
+def lazily(package: str, homes: Mapping[str, Sequence[str]]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """The `__getattr__` and `__dir__` of a package some of whose names are loaded when they are first used (PEP 562).
+
+    `homes` are the modules that they are in, each with its names.
+    """
+    home_of = {name: home for home, names in homes.items() for name in names}
+
+    def load(name: str) -> Any:
+        if name not in home_of:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        try:
+            value = getattr(import_module(f".{home_of[name]}", package), name)
+        except ModuleNotFoundError as error:
+            raise explained(error, f"{package}.{name}") from error
+        setattr(sys.modules[package], name, value)
+        return value
+
+    def names() -> list[str]:
+        return sorted({*vars(sys.modules[package]), *home_of})
+
+    return load, names

@@ -5,7 +5,7 @@ digests; `entries` has the words that a control plane writes into them. A `Switc
 rates and the replication engine; a `Fabric` joins switches, links and hosts in deterministic virtual time. `ports` puts
 a switch on network interfaces, `p4runtime` serves its control plane, `stf` runs p4c's test files on it.
 
-The semantics are simple_switch's, for any v1model program: this room knows nothing of aggregation or of topologies.
+The semantics are simple_switch's, for any v1model program: this package knows nothing of aggregation or of topologies.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The face of a switch that a control plane drives: what `emulator.p4runtime` needs and `emulator.switch.Switch` is."""
+"""A switch as a control plane drives it: what `emulator.p4runtime` needs and `emulator.switch.Switch` is."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class Ternary:
 class Range:
     low: int
     high: int
-    """Inclusive."""
+    """The highest value that matches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class WeightedAction:
     call: ActionCall
     weight: int = 1
     watch_port: bytes = b""
-    """Empty: none."""
+    """The port that the member depends on; empty for none."""
     numeric_watch: bool = False
     """Whether P4Runtime's deprecated, numeric field gave the port."""
 
@@ -133,5 +133,5 @@ class Replica:
 class CloneSession:
     replicas: tuple[Replica, ...]
     packet_length_bytes: int = 0
-    """0: no truncation."""
+    """The length that packets are cut to; with 0 they are not."""
     class_of_service: int = 0

@@ -46,7 +46,7 @@ class FlowCounters(NamedTuple):
     delivered_packets: int
     delivered_bytes: int
     mean_delay_ns: float
-    """From the generator to the host, NIC queue included; 0 if nothing was delivered."""
+    """Mean time from the generator to the host, the wait in the NIC included; 0 if nothing was delivered."""
 
 
 class Fabric:

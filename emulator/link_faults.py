@@ -10,7 +10,7 @@ from .nodes import FabricError
 REORDER_NS: Final = 10_000
 """Default of how much later than its turn a reordered frame may arrive."""
 _DURATIONS: Final = {"delay_ns": 0, "reorder_ns": 1}
-"""With the least that each may be; the other faults are probabilities."""
+"""The faults that are times, with the least that each may be; the others are probabilities."""
 
 
 def check_faults(where: str, faults: Mapping[str, Any]) -> None:

@@ -20,7 +20,7 @@ class SwitchError(EmulatorError):
 @dataclass(frozen=True, slots=True)
 class PortConfig:
     rate_bps: float | None = None
-    """Shared by all priorities of the port. None: infinite."""
+    """The rate that all priorities of the port share; None for an infinite one."""
     queue_packets: int | None = QUEUE_PACKETS
     """Depth of each priority's queue; the frame being sent does not count. None: unlimited."""
     queue_bytes: int | None = None
@@ -37,7 +37,7 @@ class PortCounters(NamedTuple):
     tx_packets: int
     tx_bytes: int
     flow_bytes: int
-    """Of `tx_bytes`: frames of native traffic generators (`Fabric.add_flow`)."""
+    """How many of `tx_bytes` were frames of native traffic generators (`Fabric.add_flow`)."""
     drops: tuple[int, ...]
     """Packets that found a full queue, by priority."""
     lost_packets: int
@@ -45,7 +45,7 @@ class PortCounters(NamedTuple):
     depth_packets: int
     depth_bytes: int
     max_depth_packets: int
-    """Of all priorities together."""
+    """The most packets that all priorities' queues held together."""
     max_depth_bytes: int
 
 

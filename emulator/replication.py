@@ -15,7 +15,7 @@ from .runtime import memory
 
 MAX_GROUP_ID: Final = 0xFFFF
 MAX_SESSION_ID: Final = 0x7FFF
-"""simple_switch's limit."""
+"""The highest number that simple_switch takes for a clone session."""
 _MAX_INSTANCE: Final = 0xFFFF
 
 

@@ -113,7 +113,7 @@ class TrainingConfig(_Section):
 
 
 BACKGROUND_PAYLOAD_BYTES: Final = 1_000
-"""Of each datagram of background traffic."""
+"""Payload of each datagram of background traffic."""
 DISCARD_PORT: Final = 9
 """UDP port that background traffic goes to, where nobody listens (RFC 863)."""
 
@@ -126,7 +126,7 @@ class FlowConfig(_Section):
     rate: Rate
     start: Duration = 0
     stop: Duration | None = None
-    """None: until the run ends."""
+    """When the traffic ends; with None it lasts as long as the run."""
     port: int = Field(9, ge=1, le=65535)
     """UDP source port: another port may take another of the equal-cost paths."""
 
@@ -135,15 +135,15 @@ class ControlConfig(_Section):
     """How often the controller looks, and how quickly it can act."""
 
     interval: Duration = Field(2_000_000, gt=0)
-    """Between two rounds of probes."""
+    """Time between two rounds of probes."""
     warm_up: Duration = 20_000_000
     """Probes alone, before the job is placed."""
     solve_interval: Duration = Field(20_000_000, gt=0)
-    """Between two looks at whether the job should move."""
+    """Time between two looks at whether the job should move."""
     dwell: Duration = 50_000_000
     """A job that has moved stays for so long."""
     latency: Duration = 100_000
-    """One way, from the controller to a host."""
+    """How long a message takes from the controller to a host, or back."""
     gain: float = Field(0.15, ge=0, lt=1)
     """A running job is moved when the predicted completion time falls by more than this share."""
 

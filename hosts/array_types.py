@@ -1,4 +1,4 @@
-"""Types of the NumPy arrays that this room's modules hand each other."""
+"""Types of the NumPy arrays that the modules of `hosts` hand each other."""
 
 from __future__ import annotations
 

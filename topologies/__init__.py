@@ -1,6 +1,6 @@
 """Fabrics as data: hosts, switches and links, read from YAML or generated, validated, routed and drawn.
 
-`Topology` is the model that every other room shares; `Routes` says through which ports a node reaches each address;
+`Topology` is the model that all other packages share; `Routes` says through which ports a node reaches each address;
 `topologies.mininet.fabric` builds a fabric of processes and packets.
 Of ours it imports `extras` alone, and what reads files is loaded when it is first used.
 """

@@ -26,7 +26,7 @@ FLOW: Final = "#8e44ad"
 ROLES: Final = {"worker": "#2b6cb0", "server": "#d97706"}
 """Roles that hosts may have in a drawing, and their colours."""
 LOADS: Final = ("#cbd5e0", "#a3c9a8", "#f2c14e", "#e8743b", "#c0232c")
-"""Link load from 0 to 1."""
+"""Colours for a link's load, from idle to full."""
 
 _TIER_HEIGHT: Final = 1.7
 _RACK_GAP: Final = 0.7
@@ -34,7 +34,7 @@ _SWITCH: Final = (0.62, 0.36)
 _STRAND: Final = 0.035
 """Half of the way between the two strands of a link."""
 _LANE: Final = 0.3
-"""Between background flows."""
+"""How far apart background flows are drawn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +54,11 @@ class Drawing:
 
     topology: Topology
     loads: Mapping[Endpoint, float] = field(default_factory=dict)
-    """By directed link, 0…1; links that are not in here are idle."""
+    """How much of each directed link's rate is used, 0…1; links that are not in here are idle."""
     summing: Mapping[str, str] = field(default_factory=dict)
     """The switches that aggregate, each with a short label: `sums 3`."""
     roles: Mapping[str, str] = field(default_factory=dict)
-    """Of hosts: worker or server."""
+    """What a host does in the job, `worker` or `server`; hosts that do nothing are not in here."""
     flows: Sequence[Flow] = ()
     title: str = ""
 

@@ -67,7 +67,7 @@ class Host:
 
     name: str
     address: IPv4Address
-    """In 10.0.0.0/16."""
+    """An address in 10.0.0.0/16."""
     mac: str = ""
     """`02:00:…` of the address where none is given."""
 
@@ -123,7 +123,7 @@ class Link:
     b: Endpoint
     rate_bps: int = 1_000_000_000
     delay_ns: int = 2_000
-    """Propagation, one way."""
+    """Propagation delay, one way."""
     loss: float = 0.0
     """Probability that a frame is lost, in [0, 1)."""
     queue_packets: int = 128

@@ -5,7 +5,7 @@
 tell each other. Bulk codecs work on whole batches with NumPy. `scapy_layers` describes the same formats for debugging;
 it is not imported here, for scapy is slow to import.
 
-This room imports nothing of the project's other rooms.
+This package imports none of the project's others.
 """
 
 from .errors import WireError

@@ -28,11 +28,11 @@ from .document import (
 from .schema import UnsupportedProgram
 
 MOST_BITS: Final = 8192
-"""Of a field of fixed width; p4c's own limit is 2048."""
+"""The most bits of a field of fixed width; p4c's own limit is 2048."""
 MOST_BYTES: Final = 65536
-"""Of all headers and metadata of a program together."""
+"""The most bytes of all headers and metadata of a program together."""
 MOST_CELLS: Final = 1 << 28
-"""Of a register, counter or meter array."""
+"""The most cells of a register, counter or meter array."""
 MOST_ENTRIES: Final = 1 << 32
 _JUMPS: Final = ("_jump", "_jump_if_zero")
 

@@ -198,7 +198,7 @@ class Table:
     const_default: bool
     entries: tuple[ConstEntry, ...] | None
     next_by_action: tuple[str | None, ...]
-    """Parallel to `action_ids`."""
+    """The table or condition that follows each action, in the order of `action_ids`."""
     next_on_hit: str | None
     next_on_miss: str | None
     splits_on_hit: bool
@@ -310,7 +310,7 @@ class Document:
     counters: Mapping[str, Array]
     meters: Mapping[str, Meter]
     digests: Mapping[int, Digest]
-    """By the learn list's id."""
+    """Digests by the id of their learn list."""
     value_sets: Mapping[str, ValueSet]
     field_lists: Mapping[int, tuple[Field, ...]]
     """The fields that each list preserves, by the list's id."""

@@ -96,7 +96,7 @@ class ValueSetSchema:
     name: str
     size: int
     widths: tuple[int, ...]
-    """Of the fields of a member, in bits."""
+    """Widths of the fields of a member, in bits."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ _CRC: Final = {
 @dataclass(frozen=True, slots=True)
 class _Run:
     header: str | None
-    """None: always there (metadata and constants)."""
+    """The header that must be valid for these pieces to count; None for metadata and constants, which always do."""
     pieces: tuple[tuple[Expr, int], ...]
 
     varbit: bool = False

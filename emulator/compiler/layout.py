@@ -48,7 +48,7 @@ class RegisterPlace:
     """Offset of row 0 in the state."""
     stride: int
     offset: int
-    """Of the register's cell within a row."""
+    """Offset of the register's cell within a row."""
     size: int
     width: int
     bytes: int
@@ -58,14 +58,14 @@ class RegisterPlace:
 class Layout:
     header_offset: dict[str, int]
     header_stride: dict[str, int]
-    """From one element of a stack to the next, by the stack's name."""
+    """Bytes from one element of a header stack to the next, by the stack's name."""
     valid_offset: dict[str, int]
     next_offset: dict[str, int]
     """A byte for each stack: the elements that the parser has filled (P4's nextIndex)."""
     varbit_offset: dict[str, int]
     """Four bytes for each header with a varbit field: the bytes that it takes."""
     scalar_offset: dict[Field, int]
-    """Shared metadata."""
+    """Where each field of the shared metadata lies."""
     scalars: tuple[int, int]
     """Offset and length of the shared metadata."""
     zeroed_bytes: int

@@ -39,7 +39,7 @@ class Device:
         self.packet_outs = 0
         """Packet-outs taken from streams and done with: injected, or refused."""
         self.packet_ins = 0
-        """Packet-ins put on streams."""
+        """How many packet-ins have been put on streams."""
         self._datapath = datapath
         self._replication = ReplicationService(datapath.replication)
         self._entities = threading.Lock()
@@ -48,7 +48,7 @@ class Device:
         """Keeps lists of digests in order; below all others."""
         self._pipeline: Pipeline | None = None
         self._saved: Pipeline | None = None
-        """From VERIFY_AND_SAVE to COMMIT: reads and writes go there."""
+        """The pipeline that VERIFY_AND_SAVE left for a COMMIT; until that comes, reads and writes go to this one."""
         self._since_saved: list[p4r.Update] = []
         self.clients = Clients(self.id, self._entities, self._forget_digests)
 

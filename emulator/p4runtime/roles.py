@@ -22,7 +22,7 @@ from google.protobuf.message import DecodeError
 from .refusal import Code, Refusal, invalid
 
 MAX_ROLES: Final = 64
-"""Of one device; their highest election ids are remembered for ever."""
+"""The most roles of one device; their highest election ids are remembered for ever."""
 
 _Config = stratum.P4RoleConfig
 _ANNOTATION: Final = re.compile(r'@p4runtime_role\s*\(\s*"([^"]*)"\s*\)')

@@ -23,7 +23,7 @@ from .streams.patience import Patience
 from .streams.session import Session
 
 API_VERSION: Final = "1.5.0"
-"""Of the P4Runtime specification, as Capabilities reports it."""
+"""The version of the P4Runtime specification that Capabilities reports."""
 
 _MAX_MESSAGE_BYTES: Final = 128 << 20
 """The specification's advice for large device configs."""

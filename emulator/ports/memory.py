@@ -16,10 +16,10 @@ BATCH: Final = 32
 MAILBOX_SLOTS: Final = 1024
 TRACE_NOTES: Final = 4096
 NOTE_WORDS: Final = 4
-"""Of a note in the log of packets; behind them, what a traced program has noted of a table."""
+"""Words of a note in the log of packets; behind them stands what a traced program has noted of a table."""
 TRACE_WORDS: Final = NOTE_WORDS + STEP_WORDS
 SLOT_HEADER: Final = 16
-"""Of a mailbox's slot: the frame's length and its instant (ns), in front of its bytes."""
+"""Bytes at the start of a mailbox's slot, before the frame's own: its length and its instant (ns)."""
 
 
 def _record(*names: str) -> np.dtype[np.void]:
@@ -113,9 +113,9 @@ SCRATCH_BYTES: Final = 256
 OP_SERVE: Final = 0
 
 MESSAGE_BYTES: Final = 64
-"""Of an mmsghdr on a 64-bit machine."""
+"""Size of an mmsghdr on a 64-bit machine."""
 HEADER_BYTES: Final = 64
-"""Beside one frame that recvmmsg fetches: its virtio_net_hdr, and from byte 16 on its sockaddr_ll."""
+"""Bytes beside one frame that recvmmsg fetches: its virtio_net_hdr, and from byte 16 on its sockaddr_ll."""
 CONTROL_BYTES: Final = 64
 """Ancillary data of such a frame: a cmsghdr and tpacket_auxdata."""
 VIRTIO_HEADER_BYTES: Final = 10

@@ -87,11 +87,11 @@ class Options:
     cpu_port: int
     drop_port: int
     max_passes: int
-    """Of ingress, for one packet."""
+    """How often one packet may pass ingress."""
     rates_bps: dict[int, int]
-    """By port; a port that is not here has an infinite rate."""
+    """Rates by port; a port that is not here has an infinite one."""
     queue_packets: dict[int, int]
-    """By port; a port that is not here has the default depth."""
+    """Depths of queues by port; a port that is not here has the default one."""
     queue_bytes: dict[int, int]
     grpc_address: str
     control: Path | None

@@ -34,7 +34,7 @@ _BLOCK_BYTES: Final = 1 << 16
 _FRAME_OVERHEAD: Final = 256
 """Room in a ring's frame for the kernel's headers, Ethernet's and a tag: 96 bytes and some."""
 _SEND_HEADERS: Final = 32 + 10 + 4
-"""In front of what is sent in a ring's frame: the kernel's header and virtio's; and room for a VLAN tag."""
+"""Bytes before what is sent in a ring's frame: the kernel's header, virtio's, and room for a VLAN tag."""
 _ETHERNET: Final = 14
 _FEWEST_FRAMES: Final = 256
 _SEND_FRAMES: Final = 512

@@ -61,7 +61,7 @@ class InterfaceCounters(NamedTuple):
 class WiredSwitch:
     """A switch whose ports are network interfaces. A context manager: started on entry, stopped on exit.
 
-    The switch keeps its face (`emulator.datapath.Datapath`), so a P4Runtime server drives it as ever.
+    To control planes the switch is what it was (`emulator.datapath.Datapath`): a P4Runtime server drives it as ever.
     """
 
     def __init__(

@@ -50,10 +50,10 @@ LAST_PORT: Final = CPU_PORT
 PACKET_NS: Final = 1_000_000
 """Virtual time between two packets."""
 WAIT_NS: Final = 1_000_000_000
-"""What `wait` waits."""
+"""How long a `wait` lasts, in virtual time."""
 
 _MICROSECONDS: Final = 1e6
-"""In a second: rates are written per microsecond."""
+"""Microseconds in a second, for rates are written per microsecond."""
 
 _COMPARE: Final[Mapping[Comparison, Callable[[int, int], bool]]] = {
     "==": operator.eq,
@@ -297,7 +297,7 @@ class _Replicator:
         self._nodes: list[tuple[Replica, ...]] = []
         self._groups: dict[int, list[int]] = {}
         self._sessions: dict[int, int] = {}
-        """Group by session."""
+        """The multicast group behind each clone session, by the session's number."""
 
     def create_group(self, numbers: Sequence[int]) -> None:
         self._groups[numbers[0]] = []

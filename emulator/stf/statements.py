@@ -81,9 +81,9 @@ class Add:
     table: str
     priority: int | None
     key: tuple[tuple[str, str], ...]
-    """(field, value as written)."""
+    """Each field of the key with its value as written."""
     calls: tuple[Call, ...]
-    """One; more for a set of equal weights in a table with an action selector."""
+    """The action called, or several of equal weight in a table with an action selector."""
     label: str | None
 
 
@@ -106,7 +106,7 @@ class CheckCounter:
     index: int | str
     """A cell, or the label of the entry whose direct counter is meant."""
     unit: CounterUnit | None
-    """None: packets and bytes both."""
+    """What is compared; None for packets and bytes both."""
     comparison: Comparison
     value: int
 
@@ -127,7 +127,7 @@ class SwitchCommand:
     line: int
     command: str
     name: str
-    """Of the register, counter or meter; empty for commands without."""
+    """Name of the register, counter or meter; empty for commands that take none."""
     numbers: tuple[int, ...]
     rates: tuple[tuple[float, int], ...]
 

@@ -172,7 +172,7 @@ class _Group:
     def __init__(self, words: int) -> None:
         self.slots = Slots(words)
         self.ranked: dict[int, list[tuple[int, int]]] = {}
-        """(order, row) by key, best last."""
+        """For each key its rows as (order, row), the best one last."""
         self.orders: list[int] = []
 
     @property

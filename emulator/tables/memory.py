@@ -55,7 +55,7 @@ class Graveyard:
         """Links go down, and groups change, while a control plane writes."""
         self._held = False
         self._unpublished: list[tuple[list[int] | None, Block | int]] = []
-        """(free list of a row, the row), or (None, block): in use until the tables publish."""
+        """What packets may read until the tables publish: (free list of a row, the row), or (None, block)."""
         self._resting: deque[tuple[float, list[int] | None, Block | int]] = deque()
         self._leaving: list[tuple[list[int] | None, Block | int]] = []
         """Has rested; the packet that was inside at `_passing` == `_seen` may still be reading it."""

@@ -37,7 +37,7 @@ class MeterRates:
     peak_rate: float
     peak_burst: int
     excess_burst: int | None = None
-    """Given: the meter has a single rate, the committed one, and yellow is what this bucket lets through."""
+    """If it is given, the meter has a single rate, the committed one, and yellow is what this bucket lets through."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class MeterArray:
         self.name = name
         self.size = size
         self.unit = unit
-        """"bytes" or "packets"."""
+        """What the meter counts, "bytes" or "packets"."""
         self._memory = memory
         self._offset = offset
 

@@ -28,7 +28,7 @@ from .memory import Block, Graveyard, Pool, write_word
 from .rows import param_bytes
 
 GroupMembers = tuple[tuple[int, int], ...]
-"""(member id, weight)."""
+"""The members of a group, each as (member id, weight)."""
 Spread = list[tuple[int, int | None]]
 """(cell of a member, the port that it watches), one for each unit of weight."""
 _NO_WATCH: Final[Mapping[int, int]] = MappingProxyType({})
@@ -89,12 +89,12 @@ class ActionProfile:
         self._numbers = _Numbers()
         self._group_cells: dict[int, int] = {}
         self._blocks: dict[int, Block] = {}
-        """By the group's cell."""
+        """The memory that holds each group's places, by the group's cell."""
         self._spreads: dict[int, Spread] = {}
-        """By the group's cell: all places, those of members whose port is down among them."""
+        """All places of each group by its cell, those of members whose port is down among them."""
         self._ports_down: frozenset[int] = frozenset()
         self._lock = threading.RLock()
-        """Over what `set_ports_down` changes: links go down while a control plane writes."""
+        """Guards what `set_ports_down` changes, for links go down while a control plane writes."""
         self._sets: dict[int, list[int]] = {}
         """Cells of the members of one-shot sets, by the set's cell."""
         self._set_rows: dict[int, int] = {}

@@ -72,7 +72,7 @@ class RowLayout:
     keys: tuple[KeyPlace, ...]
     words: int
     ranges: tuple[int, ...]
-    """Which keys are ranges."""
+    """Which of the keys are ranges, by index."""
     masks_at: int
     ranges_at: int
     params_at: int

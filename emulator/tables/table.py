@@ -38,7 +38,7 @@ class _Stored:
     notes: int
     """Address of what packets write about it (`RowLayout.cell_bytes`), or 0."""
     cell: int
-    """Of the action profile, or 0."""
+    """The cell of the action profile that the entry refers to, or 0."""
 
 
 class Table:

@@ -54,7 +54,7 @@ STUCK_NS: Final = 10_000_000_000
 """Virtual time without progress after which a run is given up as stuck."""
 _CONTROL_TIMEOUT_S: Final = 10.0
 _LOOK_S: Final = 2e-4
-"""Between two looks at whether packet-outs have arrived: the switches' threads need the interpreter meanwhile."""
+"""Time between two looks at whether packet-outs have arrived: the switches' threads need the interpreter meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,15 +116,15 @@ class Cluster:
         self._jobs = range(FIRST_JOB, FIRST_JOB + len(config.job.roots))
         self._hosts: dict[str, VirtualHost] = {}
         self._workers: list[VirtualWorker] = []
-        """Of all shards."""
+        """The workers of all shards."""
         self._drivers: list[ShardedDriver] = []
-        """By rank."""
+        """What each worker's training calls, by rank."""
         self._agents: dict[tuple[int, str], VirtualWorker | HostAgent[ParameterServerCore]] = {}
-        """By job and host."""
+        """What runs each host's core of a job, by the job's number and the host's name."""
         self._due: list[tuple[int, int, Callable[[], None]]] = []
         self._sequence = 0
         self._generations: dict[int, int] = {}
-        """By job, as noted last."""
+        """The generation of each shard's job, as `_note_placements` saw it last."""
         self._progress_ns = 0
         self._stack = AsyncExitStack()
 

@@ -58,7 +58,7 @@ class WorkerReport:
     begun_ns: list[int]
     """When each step's gradient was handed over."""
     ended_ns: list[int]
-    """When its sum was there."""
+    """When the sum of each step had arrived."""
     sums: list[str]
     """SHA-256 of each step's sum."""
     weights: str

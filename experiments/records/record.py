@@ -116,9 +116,9 @@ class MininetResult(_Timed):
     drops: dict[str, int]
     """Packets dropped, by reason, over all switches and workers; reasons that never occurred are left out."""
     generation: int
-    """Of the job at its end, the highest among its shards; it began in generation 1."""
+    """The generation in which the job ended, the highest among its shards; it began in generation 1."""
     trees: list[dict[str, str]]
-    """At the end, as in the virtual fabric."""
+    """The trees at the end of the run, as `StrategyResult.trees` has them."""
     notes: list[str]
     """What the machine or the switches could not do of what the run asks for."""
     wall_s: float

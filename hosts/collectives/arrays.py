@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ..errors import InvalidTensor
 
 Restore = Callable[[NDArray[Any]], Any]
-"""Makes of a result, in the type's storage, an array of the kind that was handed in."""
+"""Turns a result, in the type's storage, into an array of the kind that was handed in."""
 
 _BFLOAT16 = "bfloat16"
 

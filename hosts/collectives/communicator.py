@@ -31,9 +31,9 @@ class Reduction(TypedDict, total=False):
     every worker's array to all: n times the traffic and n times the memory.
     """
     name: str
-    """By default "tensor"."""
+    """What errors call the array; by default "tensor"."""
     weight: int
-    """By default 1: of this worker in a mean, such as the samples behind a gradient."""
+    """What this worker counts for in a mean, such as the samples behind its gradient; by default 1."""
     dtype: str | None
     """Names a type that the array's own cannot: "bfloat16" for uint16."""
     nonfinite: NonFinite

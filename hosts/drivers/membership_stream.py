@@ -36,7 +36,7 @@ Plan = WorkerPlan | ServerPlan
 
 _FIRST_PAUSE_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 1.0
-"""Between two attempts to reach the controller."""
+"""The longest wait between two attempts to reach the controller."""
 _DEFAULT_HEARTBEAT_S: Final = 1.0
 _CLOSE_S: Final = 2.0
 _FINAL: Final = frozenset(

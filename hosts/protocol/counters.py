@@ -22,28 +22,28 @@ class Counters:
     """Repeated contributions and fetches that were answered from the kept results."""
     sent: int = 0
     retransmitted: int = 0
-    """Of `sent`: what a timer sent again."""
+    """How many of `sent` a timer sent again."""
 
     malformed: int = 0
     """Version, type or length is off."""
     unexpected_type: int = 0
     """A good message of a type that this host, or this round, does not take."""
     bad_checksum: int = 0
-    """The header's checksum."""
+    """Messages whose header checksum is wrong."""
     bad_check: int = 0
-    """The linear check over lanes and weight."""
+    """Messages whose linear check, over lanes and weight, is wrong."""
     unknown_job: int = 0
     stale_generation: int = 0
-    """Of another generation than the plan's."""
+    """Messages of another generation than the plan's."""
     foreign: int = 0
-    """Not from the aggregator or holder that was asked (worker), not a child with its own bit (server)."""
+    """Messages not from the aggregator or holder that was asked (at a worker), or a child with its own bit (server)."""
     bad_slot: int = 0
     duplicate: int = 0
     """The round is complete here, or already has this child's contribution."""
     late: int = 0
-    """Of a round that its slot has left behind."""
+    """Messages of a round that its slot has left behind."""
     out_of_window: int = 0
-    """Of a round that cannot be in flight yet: a damaged tag."""
+    """Messages of a round that cannot be in flight yet: their tag is damaged."""
     unknown_round: int = 0
     """A fetch of a round that is not kept here."""
     paused: int = 0

@@ -26,9 +26,9 @@ class Stream:
         self.base = first_round
         """The lowest round that is not complete."""
         self.end = first_round
-        """Behind the last round of the last tensor."""
+        """The first round that belongs to no tensor yet."""
         self.tensors: list[Tensor] = []
-        """In order; those wholly below the base are gone."""
+        """Tensors in order of submission, without those whose rounds are all below the base."""
         self._starts: list[int] = []
         self.restart()
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from typing import Final
 
 REMEMBERED: Final = 16
-"""Round trips that the least is taken of."""
+"""Of how many past round trips the least is taken."""
 MULTIPLE: Final = 3
 """Queues on the way make a round trip longer than the least one; marking bounds them."""
 ROUND_TRIPS: Final = 2
-"""As many of the newest one fit a time-out that has expired before."""
+"""A time-out that has doubled is halved again while half of it still holds this many of the newest round trip."""
 MAX_DOUBLINGS: Final = 16
 MAX_SHARED_DOUBLINGS: Final = 6
-"""Of the back-off that new rounds take over: a lost packet must not cost later rounds more than this."""
+"""How many doublings of the time-out new rounds take over: a lost packet must not cost later rounds more than this."""
 
 
 @dataclass(slots=True)

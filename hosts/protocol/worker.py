@@ -32,13 +32,13 @@ from .stream import Stream
 from .timers import RetransmissionTimeout
 
 BATCHING_DELAYS: Final = 8
-"""In a round trip: how often a worker looks at what has arrived."""
+"""How often in a round trip a worker looks at what has arrived."""
 
 _RESULT: Final = int(MessageType.RESULT)  # plain integers: NumPy compares them faster
 _SCALE_RESULT: Final = int(MessageType.SCALE_RESULT)
 _FETCH: Final = int(MessageType.FETCH)
 _RESULT_KINDS: Final = np.array([_SCALE_RESULT, _RESULT])
-"""By whether the round has lanes."""
+"""The message type that a round's result has, indexed by whether the round has lanes."""
 _FETCHED_FOR: Final = {
     MessageType.RESULT: MessageType.FETCHED,
     MessageType.SCALE_RESULT: MessageType.SCALE_FETCHED,

@@ -14,7 +14,7 @@ AGGREGATION = "FabricIngress.aggregation"
 
 
 class EmulatedNode:
-    """Same face as `NodeModel`: `forward` and `drops`."""
+    """As `NodeModel`, it has `forward` and `drops`."""
 
     def __init__(self, tables: Tables) -> None:
         self.switch = Switch(1, ports=range(PORTS))

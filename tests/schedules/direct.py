@@ -1,6 +1,6 @@
 """A controller's session with an emulated switch in the same process: what gRPC would carry is called instead.
 
-It has the face of `SwitchSession` that a `Controller` uses, so that hundreds of fabrics a minute can be
+It has what a `Controller` uses of `SwitchSession`, so that hundreds of fabrics a minute can be
 built, run and thrown away. Entries are decoded from the switch's own tables on every read: nothing is remembered
 here, so that what a switch has lost is missed.
 """

@@ -45,7 +45,7 @@ from .processes import (
 
 FIRST_GRPC_PORT: Final = 50_051
 HOST_ROUTE: Final = "10.0.0.0/8"
-"""Holds every host and every switch's loopback."""
+"""The network that holds every host's address and every switch's loopback."""
 
 _DEBIAN_PACKAGES: Final = "/usr/lib/python3/dist-packages"
 _COMMANDS: Final = {"mnexec": "mininet", "ip": "iproute2", "ethtool": "ethtool", "ifconfig": "net-tools"}

@@ -16,11 +16,11 @@ from typing import Any, Final
 from ..errors import TopologyError
 
 LOOK_S: Final = 0.05
-"""Between two looks at what is waited for."""
+"""How long to wait between two looks at something that is waited for."""
 
 _STOP_S: Final = 10.0
 _OWNER: Final = "weir-mininet-"
-"""Begins the alias of an interface; the process that made it follows."""
+"""The alias of an interface that was made here begins so, and ends with the number of the process that made it."""
 _END_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 

@@ -37,7 +37,7 @@ class DigestService:
         self.id = info.preamble.id
         self.name = info.preamble.name
         self.program_name = self.name if schema is None else schema.name
-        """What the program calls it."""
+        """The digest's name in the BMv2 JSON."""
         self._state = state
         self._lock = threading.Lock()
         self._entry: p4r.DigestEntry | None = None

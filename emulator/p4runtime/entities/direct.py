@@ -17,7 +17,7 @@ from .arrays import COUNT_MASK, check_count
 from .meters import check_reset, decode_config, encode_config, encode_counts
 
 Counts = tuple[int, int]
-"""(packets, bytes)."""
+"""What a counter has counted: packets, bytes."""
 
 
 class DirectResources:

@@ -23,7 +23,7 @@ MAX_GROUP: Final = (1 << 16) - 1
 MAX_INSTANCE: Final = (1 << 16) - 1
 """Width of `standard_metadata.egress_rid`."""
 MAX_SESSION: Final = (1 << 15) - 1
-"""simple_switch's limit."""
+"""The highest number that simple_switch takes for a clone session."""
 MAX_CLASS_OF_SERVICE: Final = 7
 """Width of `standard_metadata.priority`."""
 

@@ -31,7 +31,7 @@ class Clients:
         self._arbiters: dict[str, Arbiter[Session]] = {"": Arbiter()}
         self.roles = Roles()
         self.primaries: tuple[Session, ...] = ()
-        """At most one for each role; their `Session.role` tells which."""
+        """The sessions that are primary, at most one for each role; their `Session.role` tells which."""
 
     def arbitrate(self, session: Session, message: p4r.MasterArbitrationUpdate) -> None:
         """A controller's arbitration message. Raises `Refusal`: its stream must then end."""

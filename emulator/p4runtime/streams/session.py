@@ -20,7 +20,7 @@ class Session:
 
     def __init__(self) -> None:
         self.role: str | None = None
-        """None until the first arbitration message."""
+        """The role that the client claimed; None until its first arbitration message."""
         self.device_id = 0
         self.refusal: Refusal | None = None
         """Why the server ends the stream; None: the client left."""

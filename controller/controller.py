@@ -223,12 +223,12 @@ class Controller:
     async def _write_switches(self, now_ns: int, again: Iterable[str] = ()) -> Mapping[str, Diff]:
         """Bring the switches to what they should hold; those in `again` even if they have just refused."""
         self.jobs.ended = False
-        return await self.switches.write(self._desired(), now_ns, frozenset(again))
+        return await self.switches.write_states(self._desired(), now_ns, frozenset(again))
 
-    async def _write_plan(self, names: Collection[str], now_ns: int) -> str:
-        """A job's next plan is due in these switches; what is wrong there, or nothing."""
+    async def _write_plan(self, names: Collection[str], now_ns: int) -> list[ControllerError]:
+        """A job's next plan is due in these switches; why some of them do not hold it."""
         await self._write_switches(now_ns, again=names)
-        return self.switches.trouble(names)
+        return self.switches.troubles_of(names)
 
     def _write_journal(self) -> None:
         """Write down what has changed, before anyone is told of it. Raises JournalError; the next call tries again."""

@@ -1,4 +1,8 @@
-"""The one root of this room's errors."""
+"""The one root of this room's errors, and those that several of its parts know.
+
+An error keeps its parts (which switch, what was asked of it, which job) as attributes; its text is made when a person
+is to read it.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +13,89 @@ class ControllerError(Exception):
     """
 
 
-class SwitchUnreachable(ControllerError):
+class SwitchError(ControllerError):
+    """A switch did not do what was asked of it."""
+
+    def __init__(self, switch: str, address: str, asked: str, reason: str, code: str = "") -> None:
+        super().__init__(switch, address, asked, reason, code)
+        self.switch = switch
+        self.address = address
+        self.asked = asked
+        """What it was to do: "connect", "write"."""
+        self.reason = reason
+        self.code = code
+        """The name of the gRPC code that it answered with, such as INVALID_ARGUMENT; empty where it did not answer."""
+
+    def __str__(self) -> str:
+        answer = f"{self.code}: {self.reason}" if self.code else self.reason
+        return f"{self.switch} at {self.address}: cannot {self.asked}: {answer}"
+
+
+class SwitchUnreachable(SwitchError):
     """No P4Runtime session with a switch: wrong address, nobody listening, no answer in time, or the stream broke."""
 
 
+class SwitchLost(ControllerError):
+    """A switch whose session has been broken for longer than its lease."""
+
+    def __init__(self, switch: str) -> None:
+        super().__init__(switch)
+        self.switch = switch
+
+    def __str__(self) -> str:
+        return f"{self.switch} is lost"
+
+
 class NotPrimary(ControllerError):
-    """Another controller, with a higher election id, is the switch's primary: only that one may write."""
+    """Another controller, with a higher election id, is the primary of switches: only that one may write to them."""
+
+    def __init__(self, switches: tuple[str, ...]) -> None:
+        super().__init__(switches)
+        self.switches = switches
+
+    def __str__(self) -> str:
+        return (
+            f"another controller has taken over {', '.join(self.switches)} with a higher election id; "
+            "this one leaves the fabric alone. Start it anew, from the journal, to have it take over again"
+        )
+
+
+class ElectionLost(NotPrimary):
+    """A switch has another primary, and so does not do what was asked of it."""
+
+    def __init__(self, switch: str, address: str, asked: str, primary_id: int | None, election_id: int | None) -> None:
+        super().__init__((switch,))
+        self.address = address
+        self.asked = asked
+        """What it was to do: "connect", "write"."""
+        self.primary_id = primary_id
+        """The election id of the switch's primary."""
+        self.election_id = election_id
+        """The election id of this controller."""
+
+    def __str__(self) -> str:
+        where = f"{self.switches[0]} at {self.address}: cannot {self.asked}"
+        if self.asked == "connect":
+            return (
+                f"{where}: another controller is primary, with election id {self.primary_id}; this one has "
+                f"{self.election_id}. Stop the other one, or take a higher election id"
+            )
+        return (
+            f"{where}: the controller with election id {self.primary_id} has taken over from this one, which has "
+            f"{self.election_id}"
+        )
 
 
 class ControllerEnded(ControllerError):
-    """The controller does nothing any more; why is in the message."""
+    """The controller does nothing any more."""
 
+    def __init__(self, cause: BaseException) -> None:
+        super().__init__(cause)
+        self.cause = cause
+        """What ended it; without words where it was stopped."""
 
-class WriteRefused(ControllerError):
-    """A switch refused updates: each is named with its table and entry."""
+    def __str__(self) -> str:
+        return f"the controller has ended: {str(self.cause) or 'it was stopped'}"
 
 
 class NoSuchJob(ControllerError, KeyError):

@@ -48,8 +48,8 @@ class RunningJob:
     """Why it moves, for people."""
     renew: str = ""
     """Why a new generation is due as soon as no move is under way."""
-    trouble: str = ""
-    """What stands in the way of the move, which is tried again."""
+    troubles: tuple[ControllerError, ...] = ()
+    """What stands in the way of the move's next step, which is tried again."""
     retry_at_ns: int = 0
     gone: dict[str, str] = field(default_factory=dict)
     """Hosts that are out for good, and why."""
@@ -126,9 +126,8 @@ class RunningJob:
                 case Phase.PAUSING:
                     return f"{moves}; waits for {awaited} to pause"
                 case Phase.SETTLING:
-                    return (
-                        f"{moves}; waits for the switches to hold the new plan: {self.trouble or 'it is being written'}"
-                    )
+                    why = "; ".join(map(str, self.troubles)) or "it is being written"
+                    return f"{moves}; waits for the switches to hold the new plan: {why}"
                 case _:
                     return f"{moves}; waits for {awaited} to resume"
         if expected:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ...topologies.model import Endpoint
@@ -38,9 +38,9 @@ from .registry import JobRegistry
 
 _log = logging.getLogger(__name__)
 
-WriteSwitches = Callable[[Collection[str]], Awaitable[str]]
-"""Brings all switches to what they should hold, those named even if they have just refused; what is wrong with any of
-those named, for people, or nothing.
+WriteSwitches = Callable[[Collection[str]], Awaitable[Sequence[ControllerError]]]
+"""Brings all switches to what they should hold, those named even if they have just refused; why some of those named do
+not hold it then.
 """
 
 
@@ -263,8 +263,8 @@ class Mover:
             if job.move is None and job.renew:
                 self._begin(job, job.renew, now_ns)
             if self._exchange(job, now_ns) and self._plan_next(job, now_ns):
-                if trouble := await write(job.plan.switches):
-                    self._try_later(job, trouble, now_ns)
+                if troubles := await write(job.plan.switches):
+                    self._try_later(job, troubles, now_ns)
                 else:
                     self._resume(job, now_ns)
 
@@ -293,7 +293,7 @@ class Mover:
         try:
             target = job.target or job.plan.placement
             if not self._planner.stands(target, job.spec, job.active):
-                target, job.note = self._planner.place(job.spec, job.active, self.snapshot_without(job, now_ns))
+                target, job.note = self._planner.place_anew(job.spec, job.active, self.snapshot_without(job, now_ns))
             job.plan = self._planner.plan(job.spec, target, next_generation(job.move.generation))
         except ControllerError as error:
             self._has_no_place(job, error, now_ns)
@@ -304,7 +304,7 @@ class Mover:
     def _has_no_place(self, job: RunningJob, error: ControllerError, now_ns: int) -> None:
         """Do without hosts that no way leads to, where the job's policy has it so; else try again later."""
         _log.warning("job %d finds no place: %s", job.number, error)
-        self._try_later(job, str(error), now_ns)
+        self._try_later(job, (error,), now_ns)
         cut_off = self._planner.cut_off(job.spec, job.active)
         if not cut_off or job.spec.policy is FailurePolicy.WAIT:
             return
@@ -312,8 +312,8 @@ class Mover:
             cut_off = (job.spec.server,)
         self.lose(job, {host: f"no way leads to {host}" for host in cut_off}, now_ns)
 
-    def _try_later(self, job: RunningJob, trouble: str, now_ns: int) -> None:
-        job.trouble, job.retry_at_ns = trouble, now_ns + self.options.retry_ns
+    def _try_later(self, job: RunningJob, troubles: Sequence[ControllerError], now_ns: int) -> None:
+        job.troubles, job.retry_at_ns = tuple(troubles), now_ns + self.options.retry_ns
 
     def _resume(self, job: RunningJob, now_ns: int) -> None:
         """The switches hold the job's plan: its hosts go on by it."""
@@ -324,7 +324,7 @@ class Mover:
         joins = job.spec.server is not None and job.spec.server == job.newcomer
         job.first_round = move.settlement.least if joins else 0
         plans = {self._jobs.address(host): part for host, part in plan.host_plans(job.first_round).items()}
-        job.trouble = ""
+        job.troubles = ()
         move.settled(plans, now_ns, {self._jobs.address(job.newcomer)} if joins and job.newcomer else ())
         self._jobs.journal.change(job.number)
         self._exchange(job, now_ns)

@@ -41,7 +41,7 @@ def _restore(
 ) -> RunningJob:
     number = record.spec.job
     planner.histories[number] = record.history
-    planner.memory.take(number, record.allotments)
+    planner.memory.reoccupy(number, record.allotments)
     spec, root = record.spec, record.placement.root
     if not topology.is_switch(root) and root != spec.server:  # it was lost, and the move goes on without it
         spec = replace(spec, server=root, spares=())

@@ -12,7 +12,7 @@ import finsy as fy
 from finsy.p4client import P4ClientError
 from finsy.p4schema import P4SchemaCache
 
-from ..errors import ControllerError, SwitchUnreachable
+from ..errors import SwitchError, SwitchUnreachable
 
 _SCHEMAS: Final = P4SchemaCache()  # type: ignore[no-untyped-call]
 _T = TypeVar("_T")
@@ -43,19 +43,22 @@ def new_switch(name: str, address: str, options: fy.SwitchOptions) -> FinsySwitc
         return FinsySwitch(name, address, options)
 
 
-def in_words(error: BaseException | None, where: str) -> ControllerError:
-    """What stopped finsy, for people; None: its stream broke."""
-    if error is None:
-        return SwitchUnreachable(f"{where}: the stream broke; is the switch still running?")
-    if isinstance(error, RuntimeError):
-        return SwitchUnreachable(f"{where}: the stream broke: {error}")
-    if not isinstance(error, P4ClientError):
-        return ControllerError(f"{where}: {str(error) or type(error).__name__}")
-    if error.code == fy.GRPCStatusCode.UNAVAILABLE:
-        return SwitchUnreachable(f"{where}: nobody answers there; check address and port, and that the switch runs")
-    if error.code == fy.GRPCStatusCode.DEADLINE_EXCEEDED:
-        return SwitchUnreachable(f"{where}: no answer in time")
-    return ControllerError(f"{where}: {error.code.name}: {error.message}")
+def switch_error(error: BaseException | None, switch: str, address: str, asked: str) -> SwitchError:
+    """What stopped finsy, as an error of ours; None: its stream broke."""
+    what = (switch, address, asked)
+    match error:
+        case None:
+            return SwitchUnreachable(*what, "the stream broke; is the switch still running?")
+        case RuntimeError():
+            return SwitchUnreachable(*what, f"the stream broke: {error}")
+        case P4ClientError(code=fy.GRPCStatusCode.UNAVAILABLE):
+            return SwitchUnreachable(*what, "nobody answers there; check address and port, and that the switch runs")
+        case P4ClientError(code=fy.GRPCStatusCode.DEADLINE_EXCEEDED):
+            return SwitchUnreachable(*what, "no answer in time")
+        case P4ClientError():
+            return SwitchError(*what, error.message, error.code.name)
+        case _:
+            return SwitchError(*what, str(error) or type(error).__name__)
 
 
 class _SpokenFor(logging.Filter):

@@ -74,7 +74,7 @@ async def reconcile(session: SwitchSession, desired: SwitchState) -> Diff:
     diff = difference(await _read(session, desired), desired)
     for stage in _stages(diff):
         if stage:
-            await session.write(
+            await session.write_updates(
                 deletes=stage.deletes, modifies=[new for _, new in stage.modifies], inserts=stage.inserts
             )
     return diff

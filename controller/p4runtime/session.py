@@ -4,14 +4,15 @@ A `SwitchSession` speaks to an emulated switch as it would to a real one: stream
 (only if the switch's cookie differs), batched writes, reads of the whole state, packets out and in::
 
     async with SwitchSession("s1", "127.0.0.1:9559", device_id=1, pipeline=pipeline) as session:
-        await session.write(inserts=[...])
+        await session.write_updates(inserts=[...])
         state = await session.read()
 
 A stream that breaks is opened again, with a growing pause between attempts, until the session ends; `openings` tells
 that it happened. Of several controllers the one with the highest election id is a switch's primary: only its session
 writes. When it goes, the next one is promoted, which counts as an opening.
 
-Every error is a `ControllerError` that names the switch, and for refused updates the table and entry. Source:
+Every error is a `ControllerError` that keeps the switch and what was asked of it; `WriteRefused` has each refused
+update with its entry and code. Source:
 P4Runtime Specification 1.5, sections 5 (arbitration), 8 (pipeline), 9 (entities), 11 (errors), 16.1 (packet I/O).
 """
 
@@ -22,8 +23,6 @@ import logging
 import re
 from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, TypeVar, cast
 
@@ -31,13 +30,14 @@ import finsy as fy
 from finsy.p4client import P4ClientError
 from finsy.p4entity import P4Entity
 from finsy.p4schema import P4Schema
-from finsy.proto import p4i, p4r
-from google.protobuf import text_format
+from finsy.proto import p4r
 
-from ..errors import ControllerError, NotPrimary, SwitchUnreachable, WriteRefused
+from ..errors import ControllerError, ElectionLost, SwitchUnreachable
 from .entities import as_entity, as_item
 from .entries import Item, SwitchState
-from .finsy_switch import FinsySwitch, in_words, new_switch
+from .finsy_switch import FinsySwitch, new_switch, switch_error
+from .pipeline import Pipeline
+from .refusals import ProgramMisfit, RefusedUpdate, UpdateKind, WriteRefused
 
 BATCH_UPDATES: Final = 1000
 """Most updates in one WriteRequest: well below gRPC's 4 MiB."""
@@ -55,31 +55,6 @@ _ADDRESS: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(\d{1,5})")
 _T = TypeVar("_T")
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Pipeline:
-    """A compiled P4 program: P4Info in text format, and what the target loads (BMv2 JSON)."""
-
-    p4info: Path
-    blob: Path
-
-    def check(self) -> None:
-        """Raises ControllerError if a file is missing."""
-        for path in (self.p4info, self.blob):
-            if not path.is_file():
-                raise ControllerError(f"pipeline: no file {path}; compile the switch program first")
-
-    @property
-    def parsed(self) -> Path:
-        """The P4Info as finsy takes it: a message, though its options say Path. It would parse a path's text, which
-        takes long, for every switch."""
-        return cast(Path, _parse(self.p4info, self.p4info.stat().st_mtime_ns))
-
-
-@lru_cache(maxsize=8)
-def _parse(p4info: Path, modified_ns: int) -> p4i.P4Info:
-    return text_format.Parse(p4info.read_text("utf-8"), p4i.P4Info())
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +90,8 @@ class SwitchSession:
         """
         match = _ADDRESS.fullmatch(address)
         if match is None or not 0 < int(match[2]) < 65_536:
-            raise SwitchUnreachable(f'{name}: "{address}" is not a P4Runtime address; write it like 127.0.0.1:9559')
+            reason = f'"{address}" is not a P4Runtime address; write it like 127.0.0.1:9559'
+            raise SwitchUnreachable(name, address, "connect", reason)
         if not 0 < election_id < 1 << 128:
             raise ControllerError(f"{name}: election id {election_id} is not in 1…2¹²⁸ − 1")
         pipeline.check()
@@ -216,11 +192,7 @@ class SwitchSession:
         await self._guard(self._switch.__aenter__(), "connect")
         try:
             if not self._switch.is_primary and not self._standby:
-                raise NotPrimary(
-                    f"{self.name} at {self.address}: another controller is primary, with election id "
-                    f"{self._switch.primary_id}; this one has {self._switch.election_id}. Stop the other one, or take "
-                    "a higher election id"
-                )
+                raise self._election_lost("connect")
             self.deposed |= self.openings > 0 and not self._switch.is_primary
             self._reader = self._watched(self._receive(), f"packet-ins of {self.name}")
             await asyncio.sleep(0)  # lets the reader open its queue before the first packet
@@ -275,7 +247,7 @@ class SwitchSession:
     def _who(self) -> tuple[str, str]:
         return self.name, self.address
 
-    async def write(
+    async def write_updates(
         self, *, inserts: Iterable[Item] = (), modifies: Iterable[Item] = (), deletes: Iterable[Item] = ()
     ) -> None:
         """Write updates in batches: deletes, then modifies, then inserts; within a kind the switch may reorder.
@@ -319,7 +291,7 @@ class SwitchSession:
         await self._guard(collect(), f"read counter {counter}")
         return tuple(cells[index] for index in sorted(cells))
 
-    async def send(self, packets: Iterable[tuple[int, bytes]]) -> int:
+    async def send_packets(self, packets: Iterable[tuple[int, bytes]]) -> int:
         """Send (egress port, frame) as packet-outs; how many. The stream acknowledges none."""
         padding = {
             field.name: 0
@@ -346,7 +318,7 @@ class SwitchSession:
                     self._changed.clear()
                     if not self._switch.is_up:
                         raise SwitchUnreachable(
-                            f"{self.name} at {self.address}: the stream broke while packets were due"
+                            *self._who, "take its packets", "the stream broke while packets were due"
                         )
                     await self._changed.wait()
         except TimeoutError:
@@ -367,54 +339,57 @@ class SwitchSession:
         try:
             await self._guard(self._switch.write([update for _, update in updates]), "write", keep_details=True)
         except P4ClientError as error:
-            refused = [
-                f"{p4r.Update.Type.Name(updates[at][1].type).lower()} {updates[at][0]}: "
-                f"{detail.message or detail.canonical_code.name}"
+            refused = tuple(
+                RefusedUpdate(
+                    kind=UpdateKind(p4r.Update.Type.Name(updates[at][1].type).lower()),
+                    item=updates[at][0],
+                    code=detail.canonical_code.name,
+                    message=detail.message,
+                    space=detail.space,
+                    vendor_code=detail.code,
+                )
                 for at, detail in sorted(error.details.items())
                 if at < len(updates)
-            ]
-            raise WriteRefused(
-                f"{self.name}: {len(refused)} of {len(updates)} updates refused: " + "; ".join(refused)
-            ) from None
+            )
+            raise WriteRefused(self.name, refused, len(updates)) from None
 
-    async def _guard(self, work: Awaitable[_T], what: str, *, keep_details: bool = False) -> _T:
+    async def _guard(self, work: Awaitable[_T], asked: str, *, keep_details: bool = False) -> _T:
         """Bound the time of `work` and turn what it raises into one ControllerError."""
-        where, switch = f"{self.name} at {self.address}", self._switch
-        most_s = self._connect_s if what == "connect" else self._answer_s
+        switch, connects = self._switch, asked == "connect"
+        most_s = self._connect_s if connects else self._answer_s
         try:
-            if what != "connect" and not self._switch.is_up:
+            if not connects and not switch.is_up:
                 _discard(work)
-                raise SwitchUnreachable(f"{where}: cannot {what}: the stream broke; is the switch still running?")
-            if what in _FOR_PRIMARIES and not self._switch.is_primary:
+                raise switch_error(None, *self._who, asked)
+            if asked in _FOR_PRIMARIES and not switch.is_primary:
                 _discard(work)
-                raise NotPrimary(
-                    f"{where}: cannot {what}: the controller with election id {self._switch.primary_id} has taken over "
-                    f"from this one, which has {self._switch.election_id}"
-                )
+                raise self._election_lost(asked)
             async with asyncio.timeout(most_s):
                 return await work
         except TimeoutError:
-            if what != "connect":  # the stream may look whole for long where packets get lost: begin it anew
+            if not connects:  # the stream may look whole for long where packets get lost: begin it anew
                 self._broken.set()
-            raise SwitchUnreachable(f"{where}: cannot {what}: no answer within {most_s:g} s") from None
+            raise SwitchUnreachable(*self._who, asked, f"no answer within {most_s:g} s") from None
         except asyncio.CancelledError:
             if (task := asyncio.current_task()) is None or task.cancelling():
                 raise
-            broken = None if what != "connect" else switch.failure
-            raise in_words(broken, f"{where}: cannot {what}") from None
+            raise switch_error(switch.failure if connects else None, *self._who, asked) from None
         except P4ClientError as error:
             if keep_details and error.details:
                 raise
-            raise in_words(error, f"{where}: cannot {what}") from None
+            raise switch_error(error, *self._who, asked) from None
         except (ValueError, AssertionError, RuntimeError) as error:
             # finsy's own for a stream at its end, an unknown table, or an exhausted election
-            raise in_words(error, f"{where}: cannot {what}") from None
+            raise switch_error(error, *self._who, asked) from None
+
+    def _election_lost(self, asked: str) -> ElectionLost:
+        return ElectionLost(*self._who, asked, self._switch.primary_id, self._switch.election_id)
 
     def _encode(self, item: Item) -> p4r.Entity:
         try:
             return as_entity(item, self.schema).encode(self.schema)
         except (ValueError, KeyError) as error:
-            raise ControllerError(f"{self.name}: {item}: does not fit the switch program: {error}") from None
+            raise ProgramMisfit(self.name, item, str(error)) from error
 
 
 def _discard(work: Awaitable[object]) -> None:

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from ..errors import ControllerError, NotPrimary
+from ..errors import ControllerError, NotPrimary, SwitchLost
 from ..leases import Leases
 from .entries import SwitchState
 from .reconcile import Diff, reconcile
@@ -39,7 +39,7 @@ class Switches:
         self.sessions = sessions
         self.lost: frozenset[str] = frozenset()
         self.troubles: dict[str, ControllerError] = {}
-        """Why a switch does not hold what it should."""
+        """What the last write to a switch met, by switch, where it does not hold what it should since then."""
         self._leases = Leases[str](lease_ns)
         for name in sessions:
             self._leases.renew(name, now_ns)
@@ -74,7 +74,7 @@ class Switches:
         self.lost = (self.lost | lost) - back
         return Change(lost, frozenset(back))
 
-    async def write(
+    async def write_states(
         self, desired: Mapping[str, SwitchState], now_ns: int, again: Collection[str] = ()
     ) -> Mapping[str, Diff]:
         """Bring every switch that is there to what it should hold; what that took, by switch. Who cannot be brought
@@ -101,7 +101,7 @@ class Switches:
                 raise result
             else:
                 diffs[name] = result
-                self._take(name, desired[name], result)
+                self._note_written(name, desired[name], result)
         return diffs
 
     @property
@@ -135,15 +135,12 @@ class Switches:
         does not know, so it must not act by what it remembers.
         """
         if deposed := [name for name, session in self.sessions.items() if session.deposed]:
-            raise NotPrimary(
-                f"another controller has taken over {', '.join(deposed)} with a higher election id; "
-                "this one leaves the fabric alone. Start it anew, from the journal, to have it take over again"
-            )
+            raise NotPrimary(tuple(deposed))
 
-    def trouble(self, names: Iterable[str]) -> str:
+    def troubles_of(self, names: Collection[str]) -> list[ControllerError]:
         """Why some of these do not hold what they should; empty when all do."""
-        lost = [f"{name} is lost" for name in names if name in self.lost]
-        return "; ".join([*lost, *(str(self.troubles[name]) for name in names if name in self.troubles)])
+        lost = [SwitchLost(name) for name in names if name in self.lost]
+        return [*lost, *(self.troubles[name] for name in names if name in self.troubles)]
 
     def raise_trouble(self, names: Iterable[str]) -> None:
         """Raise the first trouble of these switches, if there is any."""
@@ -152,7 +149,7 @@ class Switches:
                 raise self.troubles[name]
 
     def forget(self) -> None:
-        """Take nothing for granted: the next `write` reads every switch."""
+        """Take nothing for granted: the next `write_states` reads every switch."""
         for name in self.sessions:
             self._forget(name)
 
@@ -171,7 +168,7 @@ class Switches:
         self._retry_at_ns.pop(name, None)
         self.troubles.pop(name, None)
 
-    def _take(self, name: str, state: SwitchState, diff: Diff) -> None:
+    def _note_written(self, name: str, state: SwitchState, diff: Diff) -> None:
         self._written[name] = state
         self._retry_at_ns.pop(name, None)
         self.troubles.pop(name, None)

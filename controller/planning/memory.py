@@ -51,13 +51,13 @@ class FabricMemory:
             raise
         return allotments
 
-    def take(self, job: int, allotments: Mapping[str, Allotment]) -> None:
+    def reoccupy(self, job: int, allotments: Mapping[str, Allotment]) -> None:
         """Give a job again what it held, by switch. Raises OutOfMemory where that is not free any more."""
         for switch, held in allotments.items():
             if switch not in self._slots:
                 raise OutOfMemory(f"job {job} held slots of {switch}, which this fabric does not have")
-            self._slots[switch].take(job, held.slot_base, held.slots)
-            self._rids[switch].take(job, held.first_rid, FAN_IN)
+            self._slots[switch].reoccupy(job, held.slot_base, held.slots)
+            self._rids[switch].reoccupy(job, held.first_rid, FAN_IN)
 
     @property
     def free_slots(self) -> Mapping[str, int]:

@@ -91,7 +91,7 @@ class Planner:
         placement, note = self._fall_back(spec, spec.workers, links, tight)
         return Grant(spec, placement, note)
 
-    def place(self, spec: JobSpec, workers: tuple[str, ...], links: Snapshot) -> tuple[Placement, str]:
+    def place_anew(self, spec: JobSpec, workers: tuple[str, ...], links: Snapshot) -> tuple[Placement, str]:
         """Where a running job can go on with these workers, and what is worse there than it should be.
 
         Raises PlacementError when it can go nowhere.

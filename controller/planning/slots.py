@@ -38,23 +38,23 @@ class Pool:
         base = self.first
         for at, (used, length, _) in enumerate(self._ranges):
             if used - base >= size:
-                return self._take(at, base, size, owner)
+                return self._occupy(at, base, size, owner)
             base = used + length
         if self.first + self.size - base >= size:
-            return self._take(len(self._ranges), base, size, owner)
+            return self._occupy(len(self._ranges), base, size, owner)
         raise OutOfMemory(
             f"{self.name}: {owner} asks for {size} in one piece; {self.free} of {self.size} are free, "
             f"the longest piece has {self.largest_gap}"
         )
 
-    def take(self, owner: Hashable, base: int, size: int) -> None:
+    def reoccupy(self, owner: Hashable, base: int, size: int) -> None:
         """Give the owner this very range, as it had it before. Raises OutOfMemory where it is not free."""
         at = bisect.bisect_left(self._ranges, base, key=lambda r: r[0])
         end = self._ranges[at][0] if at < len(self._ranges) else self.first + self.size
         start = sum(self._ranges[at - 1][:2]) if at else self.first
         if owner in self._base_of or size < 1 or not start <= base <= base + size <= end:
             raise OutOfMemory(f"{self.name}: {owner} had {size} at {base}, which is not free any more")
-        self._take(at, base, size, owner)
+        self._occupy(at, base, size, owner)
 
     def release(self, owner: Hashable) -> None:
         """Take the owner's range back; nothing happens if it has none."""
@@ -87,7 +87,7 @@ class Pool:
             base = used + length
         return [*gaps, self.first + self.size - base]
 
-    def _take(self, at: int, base: int, size: int, owner: Hashable) -> int:
+    def _occupy(self, at: int, base: int, size: int, owner: Hashable) -> int:
         self._ranges.insert(at, (base, size, owner))
         self._base_of[owner] = (base, size)
         return base

@@ -54,8 +54,8 @@ class Runner:
         self._stalled_ns = 0
         self._inbox: deque[tuple[_Action, asyncio.Future[Any] | None]] = deque()
         self._wake = asyncio.Event()
-        self._ended = ""
-        """Why; empty while it runs, or before."""
+        self._ended_by: BaseException | None = None
+        """What ended `run`; None while it runs, or before."""
 
     def now_ns(self) -> int:
         """The controller's time: the clock's, without the stretches in which the event loop did not run."""
@@ -76,8 +76,8 @@ class Runner:
         """What `action(now_ns)` gives, done before the next tick. Raises what it raises, or ControllerEnded where `run`
         has ended, or ends before it is done.
         """
-        if self._ended:
-            raise ControllerEnded(self._ended)
+        if self._ended_by is not None:
+            raise ControllerEnded(self._ended_by)
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._inbox.append((action, future))
         self._wake.set()
@@ -97,10 +97,10 @@ class Runner:
                 if not self._inbox:
                     await self._sleep(pause_s)
         except BaseException as error:
-            self._ended = f"the controller has ended: {str(error) or 'it was stopped'}"
+            self._ended_by = error
             for _, future in self._inbox:
                 if future is not None and not future.done():
-                    future.set_exception(ControllerEnded(self._ended))
+                    future.set_exception(ControllerEnded(error))
             self._inbox.clear()
             raise
         finally:

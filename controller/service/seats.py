@@ -30,11 +30,11 @@ class HostStream:
         """How the stream ends; None: well."""
         self._queue: asyncio.Queue[pb.ToHost | None] = asyncio.Queue()
 
-    def put(self, message: pb.ToHost) -> None:
+    def send(self, message: pb.ToHost) -> None:
         self._queue.put_nowait(message)
 
     def end(self, failure: tuple[grpc.StatusCode, str] | None = None) -> None:
-        """After what was put so far."""
+        """After what was sent so far."""
         self.failure = failure
         self._queue.put_nowait(None)
 
@@ -74,7 +74,7 @@ class Seat:
     def tell(self, message: pb.ToHost) -> None:
         """Lost where nobody sits here: what matters is repeated, or kept until somebody comes."""
         if self.stream is not None:
-            self.stream.put(message)
+            self.stream.send(message)
 
     def finish(self, last: pb.ToHost) -> None:
         """The job is over for this host."""

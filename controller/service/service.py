@@ -298,9 +298,9 @@ class ControlService:
             heartbeat_ns=lease_ns // _HEARTBEATS_IN_A_LEASE if lease_ns else _HEARTBEAT_WITHOUT_LEASE_NS,
             spare=seat.spare,
         )
-        stream.put(pb.ToHost(joined=joined))
+        stream.send(pb.ToHost(joined=joined))
         if seats.told:
-            stream.put(pb.ToHost(waiting=pb.Waiting(reason=seats.told)))
+            stream.send(pb.ToHost(waiting=pb.Waiting(reason=seats.told)))
         seat.joined = True
         if seats.awaited:
             return stream
@@ -325,7 +325,7 @@ class ControlService:
         plan = self._controller.jobs[seats.job].plan
         own = plan.server if seat.host == plan.spec.server else plan.workers.get(seat.host)
         if own is not None and not seat.ran:
-            seat.stream.put(to_host(own))
+            seat.stream.send(to_host(own))
         elif seat.ran:
             lost = "was started anew, and has lost the sums that it had"
             self._fail(seats, seat, lost)

@@ -74,7 +74,7 @@ class Prober:
                 if probe.switch not in lost:
                     frame = self._frames.frame(probe.index, sequence)
                     by_switch.setdefault(probe.switch, []).append((probe.port, frame))
-        sending = (self._sessions[name].send(packets) for name, packets in by_switch.items())
+        sending = (self._sessions[name].send_packets(packets) for name, packets in by_switch.items())
         for result in await asyncio.gather(*sending, return_exceptions=True):
             if isinstance(result, ControllerError):  # its probes count as lost, its links become stale
                 _log.warning("no probes: %s", result)

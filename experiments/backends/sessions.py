@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final
 
-from ...controller.p4runtime.session import Pipeline, SwitchSession
+from ...controller.p4runtime.pipeline import Pipeline
+from ...controller.p4runtime.session import SwitchSession
 from ...p4src import FABRIC_JSON, FABRIC_P4INFO
 from ...topologies import Topology
 

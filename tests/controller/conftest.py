@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from weir.controller.p4runtime.session import Pipeline
+from weir.controller.p4runtime.pipeline import Pipeline
 from weir.p4src import FABRIC_JSON, FABRIC_P4INFO
 from weir.tests.controller.fake_switch import FakeSwitch
 

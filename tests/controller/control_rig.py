@@ -13,7 +13,8 @@ from typing import Any, Final
 import grpc
 
 from weir.controller.controller import Controller, Options
-from weir.controller.p4runtime.session import Pipeline, SwitchSession
+from weir.controller.p4runtime.pipeline import Pipeline
+from weir.controller.p4runtime.session import SwitchSession
 from weir.controller.placement.strategies import strategy
 from weir.controller.service.service import ControlService
 from weir.p4src import FABRIC_JSON, FABRIC_P4INFO

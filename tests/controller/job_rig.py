@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 
 from weir.controller.controller import Controller, Message, Options
 from weir.controller.jobs.journal_file import JournalFile
+from weir.controller.p4runtime.pipeline import Pipeline
 from weir.controller.p4runtime.reconcile import Diff
-from weir.controller.p4runtime.session import Pipeline, SwitchSession
+from weir.controller.p4runtime.session import SwitchSession
 from weir.controller.placement import Placement, Problem
 from weir.controller.placement.strategies import Strategy
 from weir.controller.planning.plan import JobSpec

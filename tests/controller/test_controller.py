@@ -13,8 +13,10 @@ import pytest
 from finsy.proto import p4r
 
 from weir.controller.controller import Controller, Message, Options
-from weir.controller.errors import ControllerError, OutOfMemory, PlanError, WriteRefused
-from weir.controller.p4runtime.session import Pipeline, SwitchSession
+from weir.controller.errors import ControllerError, OutOfMemory, PlanError
+from weir.controller.p4runtime.pipeline import Pipeline
+from weir.controller.p4runtime.refusals import WriteRefused
+from weir.controller.p4runtime.session import SwitchSession
 from weir.controller.placement import Placement, PlacementError, Problem
 from weir.controller.planning.plan import JobSpec
 from weir.controller.telemetry.link_state import LinkView, Snapshot

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from weir.controller.controller import Controller, Message, Options
-from weir.controller.p4runtime.session import Pipeline, SwitchSession
+from weir.controller.p4runtime.pipeline import Pipeline
+from weir.controller.p4runtime.session import SwitchSession
 from weir.controller.p4runtime.tables import DROP_REASONS, DROPS
 from weir.controller.placement import Placement
 from weir.controller.placement.strategies import strategy

@@ -11,7 +11,8 @@ import pytest
 from weir.controller.controller import Controller, Options
 from weir.controller.errors import NotPrimary
 from weir.controller.p4runtime.entries import call, entry
-from weir.controller.p4runtime.session import Pipeline, SwitchSession
+from weir.controller.p4runtime.pipeline import Pipeline
+from weir.controller.p4runtime.session import SwitchSession
 from weir.controller.placement.strategies import strategy
 from weir.controller.planning.plan import JobSpec
 from weir.emulator.p4runtime import P4RuntimeServer
@@ -51,7 +52,7 @@ async def test_the_higher_election_id_takes_over_and_the_next_one_is_promoted_wh
         )
 
     async with session(10) as old:
-        await old.write(inserts=[MINE])
+        await old.write_updates(inserts=[MINE])
         with pytest.raises(
             NotPrimary, match=r"with election id 10; this one has 5. Stop the other one, or take a high"
         ):
@@ -61,18 +62,18 @@ async def test_the_higher_election_id_takes_over_and_the_next_one_is_promoted_wh
             assert not new.deposed
             await eventually(lambda: old.deposed)
             assert (await new.read()).lines() == {str(MINE)}
-            await new.write(inserts=[OTHER])
+            await new.write_updates(inserts=[OTHER])
             with pytest.raises(NotPrimary, match="cannot write: the controller with election id 20 has taken over"):
-                await old.write(deletes=[OTHER])
+                await old.write_updates(deletes=[OTHER])
             with pytest.raises(NotPrimary, match="cannot send packets"):
-                await old.send([(1, b"x")])
+                await old.send_packets([(1, b"x")])
             assert (await old.read()).lines() == {str(MINE), str(OTHER)}
             promoted = asyncio.create_task(old.until_primary())
             await asyncio.sleep(0)
             assert not promoted.done()
         await asyncio.wait_for(promoted, 60)
         assert (old.deposed, old.openings) == (False, 2)
-        await old.write(deletes=[OTHER])
+        await old.write_updates(deletes=[OTHER])
         assert (await old.read()).lines() == {str(MINE)}
 
 
@@ -83,10 +84,10 @@ async def test_a_standby_waits_for_its_turn_and_does_not_disturb(rpc: P4RuntimeS
     async with session() as primary, session(election_id=3, standby=True) as standby:
         assert (standby.is_up, standby.is_primary, standby.openings) == (True, False, 0)
         assert not standby.deposed  # it never had the switch
-        await primary.write(inserts=[MINE])
+        await primary.write_updates(inserts=[MINE])
         await primary.__aexit__(None, None, None)
         await asyncio.wait_for(standby.until_primary(), 60)
-        await standby.write(inserts=[OTHER])
+        await standby.write_updates(inserts=[OTHER])
         assert (await standby.read()).lines() == {str(MINE), str(OTHER)}
 
 

@@ -11,19 +11,23 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Final
 
-from weir.controller.errors import SwitchUnreachable, WriteRefused
+from weir.controller.errors import SwitchUnreachable
 from weir.controller.p4runtime.entries import Call, CloneSession, Entry, FieldValue, Group, Item, SwitchState
+from weir.controller.p4runtime.refusals import RefusedUpdate, UpdateKind, WriteRefused
 from weir.controller.p4runtime.session import PacketIn
 from weir.emulator.entries import (
     ActionCall,
     ActionSet,
     EmulatorError,
+    EntryExists,
+    EntryNotFound,
     Exact,
     Lpm,
     Match,
     Replica,
     TableAction,
     TableEntry,
+    TableFull,
     WeightedAction,
 )
 from weir.emulator.entries import CloneSession as EmulatedCloneSession
@@ -46,6 +50,12 @@ _ACTIONS: Final = {
     "report": "FabricEgress.report",
 }
 """By the last part of their names, as the controller has them."""
+_CODES: Final = {
+    EntryExists: "ALREADY_EXISTS",
+    EntryNotFound: "NOT_FOUND",
+    TableFull: "RESOURCE_EXHAUSTED",
+    EmulatorError: "INVALID_ARGUMENT",
+}
 _PACKET_IN_BYTES: Final = 2
 """ingress_port (9 bits), padding (7)."""
 
@@ -103,37 +113,39 @@ class DirectSession:
         assert self._switch.state is not None
         return self._switch.state
 
-    async def write(
+    async def write_updates(
         self, *, inserts: Iterable[Item] = (), modifies: Iterable[Item] = (), deletes: Iterable[Item] = ()
     ) -> None:
         self._check_reachable("write")
-        refused: list[str] = []
-        for kind, items in (("delete", deletes), ("modify", modifies), ("insert", inserts)):
-            for item in items:
-                try:
-                    self._write(kind, item)
-                except EmulatorError as error:
-                    refused.append(f"{kind} {item}: {error}")
+        refused: list[RefusedUpdate] = []
+        kinds = ((UpdateKind.DELETE, deletes), (UpdateKind.MODIFY, modifies), (UpdateKind.INSERT, inserts))
+        updates = [(kind, item) for kind, items in kinds for item in items]
+        for kind, item in updates:
+            try:
+                self._write(kind, item)
+            except EmulatorError as error:
+                code = next(code for family, code in _CODES.items() if isinstance(error, family))
+                refused.append(RefusedUpdate(kind, item, code, str(error)))
         if refused:
-            raise WriteRefused(f"{self.name}: {len(refused)} updates refused: {'; '.join(refused)}")
+            raise WriteRefused(self.name, tuple(refused), len(updates))
 
-    def _write(self, kind: str, item: Item) -> None:
+    def _write(self, kind: UpdateKind, item: Item) -> None:
         replication = self._switch.replication
         match item:
             case Group(group_id, replicas):
-                if kind == "delete":
+                if kind is UpdateKind.DELETE:
                     replication.delete_group(group_id)
                 else:
                     replication.set_group(group_id, _replicas(replicas))
             case CloneSession(session_id, replicas):
-                if kind == "delete":
+                if kind is UpdateKind.DELETE:
                     replication.delete_session(session_id)
                 else:
                     replication.set_session(session_id, EmulatedCloneSession(_replicas(replicas)))
             case Entry():
                 self._write_entry(kind, item)
 
-    def _write_entry(self, kind: str, entry: Entry) -> None:
+    def _write_entry(self, kind: UpdateKind, entry: Entry) -> None:
         table = self._state.tables[entry.table]
         if entry.default:
             table.set_default(_encode_action(entry.calls))
@@ -141,11 +153,11 @@ class DirectSession:
         fields = {_last(field.name): field.match_kind for field in table.schema.key}
         given = dict(entry.match)
         match = tuple(_encode_match(given[name]) for name in fields)
-        if kind == "delete":
+        if kind is UpdateKind.DELETE:
             table.delete(match)
             return
         action = _encode_action(entry.calls, selector=table.schema.profile is not None)
-        if kind == "modify":
+        if kind is UpdateKind.MODIFY:
             table.modify(TableEntry(match, action))
         else:
             table.insert(TableEntry(match, action))
@@ -167,7 +179,7 @@ class DirectSession:
             items.append(CloneSession(number, tuple(sorted((r.port, r.instance) for r in session.replicas))))
         return SwitchState.of(items)
 
-    async def send(self, packets: Iterable[tuple[int, bytes]]) -> int:
+    async def send_packets(self, packets: Iterable[tuple[int, bytes]]) -> int:
         self._check_reachable("send packets")
         count = 0
         for port, frame in packets:
@@ -189,7 +201,7 @@ class DirectSession:
 
     def _check_reachable(self, what: str) -> None:
         if not self.reachable:
-            raise SwitchUnreachable(f"{self.name}: cannot {what}: it is down")
+            raise SwitchUnreachable(self.name, "in this process", what, "it is down")
 
 
 def _last(name: str) -> str:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from weir.controller.controller import Options
 from weir.controller.errors import ControllerError
-from weir.controller.p4runtime.session import Pipeline
+from weir.controller.p4runtime.pipeline import Pipeline
 from weir.controller.placement import Placement
 from weir.controller.placement.strategies import strategy
 from weir.controller.planning.plan import FailurePolicy, JobSpec

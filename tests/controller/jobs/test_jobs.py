@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from weir.controller.controller import Options
-from weir.controller.p4runtime.session import Pipeline
+from weir.controller.p4runtime.pipeline import Pipeline
 from weir.controller.placement import Placement
 from weir.controller.planning.plan import JobSpec
 from weir.hosts import ParameterServerCore

@@ -9,7 +9,7 @@ import pytest
 
 from weir.controller.controller import Options
 from weir.controller.errors import PlanError
-from weir.controller.p4runtime.session import Pipeline
+from weir.controller.p4runtime.pipeline import Pipeline
 from weir.controller.placement import Placement
 from weir.controller.placement.strategies import strategy
 from weir.controller.planning.generations import LONGEST_ABSENCE

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from weir.controller.controller import Options
-from weir.controller.p4runtime.session import Pipeline
+from weir.controller.p4runtime.pipeline import Pipeline
 from weir.controller.placement.strategies import strategy
 from weir.controller.planning.plan import FailurePolicy, JobSpec
 from weir.tests.controller.job_rig import MS, Job, Rig, make_rig

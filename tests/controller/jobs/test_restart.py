@@ -10,7 +10,8 @@ import pytest
 
 from weir.controller.controller import Controller, Options
 from weir.controller.jobs.journal_file import JournalError, JournalFile, read_changes
-from weir.controller.p4runtime.session import Pipeline, SwitchSession
+from weir.controller.p4runtime.pipeline import Pipeline
+from weir.controller.p4runtime.session import SwitchSession
 from weir.controller.placement import Placement
 from weir.controller.placement.strategies import strategy
 from weir.controller.planning.plan import FailurePolicy, JobSpec

@@ -11,11 +11,13 @@ from finsy.p4entity import P4Entity, decode_entity
 from finsy.p4schema import P4Schema
 from finsy.proto import p4r
 
-from weir.controller.errors import ControllerError, WriteRefused
+from weir.controller.errors import ControllerError
 from weir.controller.p4runtime.entities import as_item
 from weir.controller.p4runtime.entries import CloneSession, Entry, Group, Item, SwitchState, call, default_action, entry
+from weir.controller.p4runtime.pipeline import Pipeline
 from weir.controller.p4runtime.reconcile import difference, reconcile, reconcile_all, verify
-from weir.controller.p4runtime.session import Pipeline, SwitchSession
+from weir.controller.p4runtime.refusals import WriteRefused
+from weir.controller.p4runtime.session import SwitchSession
 from weir.controller.p4runtime.tables import JOBS, MEMBERS, NODE_ADDRESS, PARENTS, REPLICAS, ROUTES, TELEMETRY_NODE
 from weir.tests.controller.fake_switch import FakeSwitch
 
@@ -157,7 +159,7 @@ async def test_read_back_finds_every_kind_of_tampering(fake: FakeSwitch, pipelin
         now = {"job": 1, "generation": 1}
         job = call("inner_node", slot_base=8, slots=8, children=3, parent=9, parent_bit=1)
         member = {**now, "contributors": 1, "ingress_port": 1, "src_addr": 100}
-        await session.write(
+        await session.write_updates(
             modifies=[entry(JOBS, now, job), default_action(TELEMETRY_NODE, call("identify", node_id=6))],
             deletes=[entry(MEMBERS, member, call("accept"))],
             inserts=[Group(77, ((1, 1),))],

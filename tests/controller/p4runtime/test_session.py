@@ -6,10 +6,13 @@ import asyncio
 import logging
 
 import pytest
+from finsy.proto import p4r
 
-from weir.controller.errors import ControllerError, SwitchUnreachable, WriteRefused
+from weir.controller.errors import ControllerError, SwitchError, SwitchUnreachable
 from weir.controller.p4runtime.entries import CloneSession, Group, Item, SwitchState, call, default_action, entry
-from weir.controller.p4runtime.session import PacketIn, Pipeline, SwitchSession
+from weir.controller.p4runtime.pipeline import Pipeline
+from weir.controller.p4runtime.refusals import ProgramMisfit, RefusedUpdate, UpdateKind, WriteRefused
+from weir.controller.p4runtime.session import PacketIn, SwitchSession
 from weir.tests.controller.fake_switch import FakeSwitch
 
 EVERYTHING: list[Item] = [
@@ -53,19 +56,19 @@ def open_session(
 
 async def test_what_is_written_is_read_back_whole(fake: FakeSwitch, pipeline: Pipeline) -> None:
     async with open_session(fake, pipeline) as session:
-        await session.write(inserts=EVERYTHING, modifies=[NODE])
+        await session.write_updates(inserts=EVERYTHING, modifies=[NODE])
         state = await session.read()
         assert state.lines() == LINES
         assert state == SwitchState.of(EVERYTHING)
         with_default = await session.read(["FabricEgress.telemetry.node"])
         assert with_default.lines() == LINES | {"node default -> identify(node_id=77)"}
-        await session.write(deletes=EVERYTHING[:3])
+        await session.write_updates(deletes=EVERYTHING[:3])
         assert await session.read() == SwitchState.of(EVERYTHING[3:])
 
 
 async def test_the_pipeline_is_set_only_where_another_one_runs(fake: FakeSwitch, pipeline: Pipeline) -> None:
     async with open_session(fake, pipeline) as session:
-        await session.write(inserts=EVERYTHING)
+        await session.write_updates(inserts=EVERYTHING)
     assert fake.configs_set == 1
     async with open_session(fake, pipeline) as session:
         assert await session.read() == SwitchState.of(EVERYTHING)
@@ -76,13 +79,61 @@ async def test_refused_updates_are_each_named_with_switch_table_and_entry(fake: 
     async with open_session(fake, pipeline) as session:
         fake.refuse = lambda update: update.entity.HasField("table_entry")
         with pytest.raises(WriteRefused) as error:
-            await session.write(inserts=EVERYTHING)
+            await session.write_updates(inserts=EVERYTHING)
         text = str(error.value)
         assert text.startswith(
             "s1: 4 of 6 updates refused: insert node_address dst_addr=10.255.0.1 -> to_node(): table is full;"
         )
         assert "insert members contributors=0x4 generation=1 ingress_port=2 job=3 src_addr=10.0.1.1" in text
         assert (await session.read()).lines() == {"multicast group 3 -> 1#1 2#2", "clone session 1 -> 510#0"}
+
+
+async def test_a_refused_write_keeps_every_update_with_its_code(fake: FakeSwitch, pipeline: Pipeline) -> None:
+    async with open_session(fake, pipeline) as session:
+        await session.write_updates(inserts=EVERYTHING[:2])
+        with pytest.raises(WriteRefused) as exists:
+            await session.write_updates(inserts=EVERYTHING[:3])
+        error = exists.value
+        assert (error.switch, error.updates, len(error.refused)) == ("s1", 3, 2)
+        assert [(u.kind, u.item, u.code) for u in error.refused] == [
+            (UpdateKind.INSERT, item, "ALREADY_EXISTS") for item in EVERYTHING[:2]
+        ]
+        assert (error.is_already_exists, error.is_not_found) == (True, False)
+        with pytest.raises(WriteRefused) as missing:
+            await session.write_updates(deletes=EVERYTHING[2:])
+        assert [(u.kind, u.item, u.is_not_found) for u in missing.value.refused] == [
+            (UpdateKind.DELETE, item, True)
+            for item in EVERYTHING[3:]  # what was not refused has been written
+        ]
+        assert (missing.value.is_not_found, missing.value.is_resource_exhausted) == (True, False)
+        fake.refuse = lambda update: update.type == p4r.Update.MODIFY
+        with pytest.raises(WriteRefused) as full:
+            await session.write_updates(modifies=[NODE])
+        assert full.value.refused == (RefusedUpdate(UpdateKind.MODIFY, NODE, "RESOURCE_EXHAUSTED", "table is full"),)
+        assert full.value.is_resource_exhausted
+    two = (
+        RefusedUpdate(UpdateKind.INSERT, NODE, "NOT_FOUND"),
+        RefusedUpdate(UpdateKind.INSERT, NODE, "INVALID_ARGUMENT"),
+    )
+    assert str(WriteRefused("s1", two, 2)).endswith("insert node default -> identify(node_id=77): INVALID_ARGUMENT")
+    assert not WriteRefused("s1", two, 2).is_not_found  # only one of them is
+    assert not WriteRefused("s1", two, 2).is_invalid_argument
+
+
+async def test_an_unreachable_switch_keeps_who_it_is_and_what_was_asked(fake: FakeSwitch, pipeline: Pipeline) -> None:
+    fake.refuse_pipeline = "no such table"
+    with pytest.raises(SwitchError) as refused:
+        await open_session(fake, pipeline).__aenter__()
+    assert (refused.value.code, refused.value.reason) == ("INVALID_ARGUMENT", "no such table")
+    fake.refuse_pipeline = ""
+    async with open_session(fake, pipeline) as session:
+        await fake.stop()
+        while session.is_up:
+            await asyncio.sleep(0.01)
+        with pytest.raises(SwitchUnreachable) as broken:
+            await session.read()
+        error = broken.value
+        assert (error.switch, error.address, error.asked, error.code) == ("s1", fake.address, "read its state", "")
 
 
 @pytest.mark.parametrize(
@@ -98,15 +149,16 @@ async def test_an_entry_that_does_not_fit_the_program_is_refused_before_it_is_se
     fake: FakeSwitch, pipeline: Pipeline, item: Item, says: str
 ) -> None:
     async with open_session(fake, pipeline) as session:
-        with pytest.raises(ControllerError, match=r"s1: .*does not fit the switch program") as error:
-            await session.write(inserts=[item])
+        with pytest.raises(ProgramMisfit, match=r"s1: .*does not fit the switch program") as error:
+            await session.write_updates(inserts=[item])
         assert says in str(error.value)
+        assert (error.value.switch, error.value.item) == ("s1", item)
         assert fake.writes == []
 
 
 async def test_packets_go_out_and_come_in_counted(fake: FakeSwitch, pipeline: Pipeline) -> None:
     async with open_session(fake, pipeline) as session:
-        assert await session.send([(3, b"first"), (4, b"second")]) == 2
+        assert await session.send_packets([(3, b"first"), (4, b"second")]) == 2
         for n in range(200):  # more than finsy's default queue
             fake.send(bytes([n]), ingress_port=n % 5)
         await session.drain(200)
@@ -168,7 +220,7 @@ def test_a_missing_pipeline_is_named(pipeline: Pipeline) -> None:
 
 async def test_a_broken_stream_is_opened_again_by_itself(fake: FakeSwitch, pipeline: Pipeline) -> None:
     async with open_session(fake, pipeline) as session:
-        await session.write(inserts=EVERYTHING)
+        await session.write_updates(inserts=EVERYTHING)
         assert (session.openings, session.is_up, session.is_primary) == (1, True, True)
         await fake.stop()
         while session.is_up:
@@ -179,8 +231,8 @@ async def test_a_broken_stream_is_opened_again_by_itself(fake: FakeSwitch, pipel
             while session.openings < 2:
                 await asyncio.sleep(0.01)
         assert (await session.read()).lines() == set()
-        await session.write(inserts=EVERYTHING)
-        assert await session.send([(1, b"x")]) == 1
+        await session.write_updates(inserts=EVERYTHING)
+        assert await session.send_packets([(1, b"x")]) == 1
         fake.send(b"back")
         await session.drain(1)
         assert [p.frame for p in session.take_packets()] == [b"back"]
@@ -196,7 +248,7 @@ async def test_a_patient_session_begins_when_the_switch_does(fake: FakeSwitch, p
         await fake.start(fake.address)
         async with asyncio.timeout(60):
             await session.until_primary()
-        await session.write(inserts=EVERYTHING)
+        await session.write_updates(inserts=EVERYTHING)
         assert (await session.read()).lines() == LINES
 
 
@@ -215,7 +267,7 @@ async def test_a_switch_that_falls_silent_has_its_stream_begun_anew(fake: FakeSw
     async with open_session(fake, pipeline, answer_s=0.3) as session:
         fake.mute.clear()
         with pytest.raises(SwitchUnreachable, match=r"cannot write: no answer within 0.3 s"):
-            await session.write(inserts=EVERYTHING)
+            await session.write_updates(inserts=EVERYTHING)
         async with asyncio.timeout(60):
             while session.openings < 2:
                 await asyncio.sleep(0.01)
@@ -233,7 +285,7 @@ async def test_what_is_under_way_when_the_stream_breaks_is_an_error_and_nobody_i
 ) -> None:
     async with open_session(fake, pipeline) as session:
         fake.mute.clear()
-        writing = asyncio.create_task(session.write(inserts=EVERYTHING))
+        writing = asyncio.create_task(session.write_updates(inserts=EVERYTHING))
         await asyncio.wait_for(fake.asked.wait(), 60)
         fake.break_stream()
         with pytest.raises(SwitchUnreachable, match=r"cannot write: the stream broke; is the switch still running\?"):
@@ -243,7 +295,7 @@ async def test_what_is_under_way_when_the_stream_breaks_is_an_error_and_nobody_i
             while session.openings < 2:
                 await asyncio.sleep(0.01)
         fake.mute.clear()
-        writing = asyncio.create_task(session.write(inserts=EVERYTHING))
+        writing = asyncio.create_task(session.write_updates(inserts=EVERYTHING))
         await asyncio.sleep(0)
         writing.cancel()  # by whoever asked
         with pytest.raises(asyncio.CancelledError):
@@ -265,7 +317,7 @@ async def test_it_is_opened_again_though_the_switch_would_not_have_it_for_a_whil
             while session.openings < 2:
                 await asyncio.sleep(0.01)
         assert caplog.text.count("busy") == 1
-        await session.write(inserts=EVERYTHING)
+        await session.write_updates(inserts=EVERYTHING)
 
 
 async def test_an_election_id_that_cannot_be_is_refused(pipeline: Pipeline) -> None:

@@ -222,7 +222,7 @@ def test_a_job_is_told_that_time_was_up_before_its_tree_was_the_nearest(monkeypa
     fits(planner.problem(spec, spec.workers, links), grant.placement)
     told = "its tree is one by first fit, for the search for the nearest to the strategy's ended after 2 s"
     assert grant.note == told
-    assert planner.place(spec, spec.workers, links) == (grant.placement, told)
+    assert planner.place_anew(spec, spec.workers, links) == (grant.placement, told)
     planner.strategy = strategy("ps")
     assert re.fullmatch(
         f"summed at its server h80 and in .*: strategy ps sums .*; {told}", planner.grant(spec, links).note

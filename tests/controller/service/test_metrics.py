@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from weir.controller.controller import Options
 from weir.controller.errors import ControllerError
-from weir.controller.p4runtime.session import Pipeline
+from weir.controller.p4runtime.pipeline import Pipeline
 from weir.controller.placement import Placement
 from weir.controller.planning.plan import FailurePolicy, JobSpec
 from weir.controller.service.metrics import serve, text

@@ -136,11 +136,11 @@ async def test_once_the_controller_has_ended_everyone_is_told(
     service: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def taken_over(now_ns: int) -> list[Any]:
-        raise NotPrimary("another controller has taken over s1")
+        raise NotPrimary(("s1",))
 
     monkeypatch.setattr(service.controller, "tick", taken_over)
     monkeypatch.setattr(Controller, "deadline_ns", 0)
-    refused = (grpc.StatusCode.UNAVAILABLE, "the controller has ended: another controller has taken over s1")
+    refused = (grpc.StatusCode.UNAVAILABLE, f"the controller has ended: {NotPrimary(('s1',))}")
     with suppress(NotPrimary):
         await asyncio.wait_for(service.service.wait(), 60)
     assert await refusal(service.register(workers=WORKERS)) == refused

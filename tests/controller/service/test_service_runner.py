@@ -80,7 +80,7 @@ async def test_nothing_happens_to_the_controller_while_it_ticks() -> None:
 
 async def test_errors_reach_who_asked_and_stop_nobody() -> None:
     controller = Ticking()
-    controller.failures = [SwitchUnreachable("s1 is away")]
+    controller.failures = [SwitchUnreachable("s1", "127.0.0.1:9559", "write", "it is away")]
     runner, _ = runner_of(controller)
     task = asyncio.create_task(runner.run())
 
@@ -95,7 +95,7 @@ async def test_errors_reach_who_asked_and_stop_nobody() -> None:
 
     runner.post(fail)
     await asyncio.wait_for(controller.done.wait(), 60)  # the tick that failed was tried again
-    controller.failures, controller.deadline_ns = [NotPrimary("another controller has taken over")], 0
+    controller.failures, controller.deadline_ns = [NotPrimary(("s1",))], 0
     runner.post(lambda now_ns: None)
     with pytest.raises(NotPrimary):
         await asyncio.wait_for(task, 60)

@@ -1,0 +1,101 @@
+"""What a switch, or its program, does not take: every refused update by itself, with the switch's own reason."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from ..errors import ControllerError
+from .entries import Item
+
+
+class UpdateKind(Enum):
+    INSERT = "insert"
+    MODIFY = "modify"
+    DELETE = "delete"
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedUpdate:
+    """One update that a switch refused. Source: P4Runtime Specification 1.5, section 11 (p4.v1.Error)."""
+
+    kind: UpdateKind
+    item: Item
+    """The entry, multicast group or clone session that was to be written, with its fields and their values."""
+    code: str
+    """The canonical code's name, such as NOT_FOUND."""
+    message: str = ""
+    """The switch's own words, which may be missing."""
+    space: str = ""
+    """The vendor whose `vendor_code` it is."""
+    vendor_code: int = 0
+
+    @property
+    def is_not_found(self) -> bool:
+        """What was to be changed or deleted is not there."""
+        return self.code == "NOT_FOUND"
+
+    @property
+    def is_already_exists(self) -> bool:
+        """What was to be inserted is there already."""
+        return self.code == "ALREADY_EXISTS"
+
+    @property
+    def is_resource_exhausted(self) -> bool:
+        """A table, or another memory, is full."""
+        return self.code == "RESOURCE_EXHAUSTED"
+
+    @property
+    def is_invalid_argument(self) -> bool:
+        """The switch's program has no such table, action, field or value."""
+        return self.code == "INVALID_ARGUMENT"
+
+    def __str__(self) -> str:
+        return f"{self.kind.value} {self.item}: {self.message or self.code}"
+
+
+class WriteRefused(ControllerError):
+    """A switch refused updates of a batch; what was not refused has been written.
+
+    A predicate holds where it holds for every refused update, so that a caller may pass over what he can pass over.
+    """
+
+    def __init__(self, switch: str, refused: tuple[RefusedUpdate, ...], updates: int) -> None:
+        super().__init__(switch, refused, updates)
+        self.switch = switch
+        self.refused = refused
+        self.updates = updates
+        """How many updates the batch had."""
+
+    @property
+    def is_not_found(self) -> bool:
+        return all(update.is_not_found for update in self.refused)
+
+    @property
+    def is_already_exists(self) -> bool:
+        return all(update.is_already_exists for update in self.refused)
+
+    @property
+    def is_resource_exhausted(self) -> bool:
+        return all(update.is_resource_exhausted for update in self.refused)
+
+    @property
+    def is_invalid_argument(self) -> bool:
+        return all(update.is_invalid_argument for update in self.refused)
+
+    def __str__(self) -> str:
+        each = "; ".join(map(str, self.refused))
+        return f"{self.switch}: {len(self.refused)} of {self.updates} updates refused: {each}"
+
+
+class ProgramMisfit(ControllerError):
+    """An item that cannot be written to a switch, for its program has no such table, action, field or value."""
+
+    def __init__(self, switch: str, item: Item, reason: str) -> None:
+        super().__init__(switch, item, reason)
+        self.switch = switch
+        self.item = item
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.switch}: {self.item}: does not fit the switch program: {self.reason}"

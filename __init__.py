@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .emulator import Fabric, Program, Switch
     from .hosts import Communicator, ControlClient, HostError, join, serve
     from .topologies import Topology, TopologyError, dump_topology, fat_tree, leaf_spine, load_topology
-else:
+elif __package__:  # pytest loads this file by itself where the checkout's folder has a name that no package can have
     from .extras import lazily
 
     __getattr__, __dir__ = lazily(

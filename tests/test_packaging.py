@@ -368,3 +368,14 @@ def test_files_of_the_users_do_not_take_the_place_of_ours(full: Path, tmp_path: 
 def test_the_version_stands_in_one_place() -> None:
     assert "version" not in project()["project"]
     assert project()["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "weir.__version__"}
+
+
+def test_tests_run_in_a_checkout_of_any_name(tmp_path: Path) -> None:
+    """pytest loads the root's `__init__.py` without a package where its folder's name (weir-main) can be none."""
+    checkout = tmp_path / "weir-main"
+    (checkout / "tests").mkdir(parents=True)
+    for name in ("__init__.py", "extras.py", "pyproject.toml"):
+        shutil.copy(ROOT / name, checkout)
+    (checkout / "tests" / "__init__.py").touch()
+    (checkout / "tests" / "test_nothing.py").write_text("def test_nothing() -> None:\n    pass\n")
+    assert "1 passed" in output_of(sys.executable, "-m", "pytest", "-q", "tests", cwd=checkout)

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weir.bench.measure import Aim, Contender, Figure, compare, cpu_seconds
-from weir.hosts.numerics.datatypes import DataType, narrow
+from weir.hosts.numerics.datatypes import DataType, FloatType, data_types
+from weir.hosts.numerics.native_types import FLOAT32
 from weir.hosts.numerics.tensors import NonFinite, Tensor
 
 BYTES: Final = 64 << 20
@@ -29,15 +30,15 @@ POLICIES: Final[tuple[NonFinite, ...]] = ("error", "propagate")
 def figures() -> Iterator[Figure]:
     """Run the benchmarks of this module."""
     rng = np.random.default_rng(1)
-    for kind in DataType:
+    for kind in data_types():
         numbers = rng.standard_normal(BYTES // kind.storage.itemsize)
-        values = narrow(numbers, kind) if kind.is_float else (numbers * 1000).astype(kind.storage)
-        for policy in POLICIES if kind.is_float else POLICIES[:1]:
+        values = kind.narrow(numbers) if isinstance(kind, FloatType) else (numbers * 1000).astype(kind.storage)
+        for policy in POLICIES if isinstance(kind, FloatType) else POLICIES[:1]:
             yield from _measured(kind, policy, values)
 
 
 def _measured(kind: DataType, policy: NonFinite, values: NDArray[Any]) -> Iterator[Figure]:
-    tensor = Tensor(values, workers=WORKERS, dtype=kind.value, nonfinite=policy)
+    tensor = Tensor(values, workers=WORKERS, dtype=kind.name, nonfinite=policy)
     tensor.place(0, 0, LEAD)
     rounds = np.arange(tensor.end)
     # alone in the job, it may take all exponents before the first lanes
@@ -55,7 +56,7 @@ def _measured(kind: DataType, policy: NonFinite, values: NDArray[Any]) -> Iterat
             copied[...] = values[start : start + numbers]
 
     def make() -> None:
-        Tensor(values, workers=WORKERS, dtype=kind.value, nonfinite=policy)
+        Tensor(values, workers=WORKERS, dtype=kind.name, nonfinite=policy)
 
     def encode() -> None:
         for local in packets:
@@ -65,8 +66,8 @@ def _measured(kind: DataType, policy: NonFinite, values: NDArray[Any]) -> Iterat
         for local in packets:
             tensor.take(local, exponents[local], weights[local], lanes[: len(local)])
 
-    aim = Aim(FLOAT32_AIM) if kind is DataType.FLOAT32 and policy == "error" else None
-    name = kind.value if policy == "error" else f"{kind.value} with NaN and infinity"
+    aim = Aim(FLOAT32_AIM) if kind is FLOAT32 and policy == "error" else None
+    name = kind.name if policy == "error" else f"{kind.name} with NaN and infinity"
     steps: list[tuple[str, Callable[[], None]]] = [("make", make), ("encode", encode), ("decode", decode)]
     for step, work in steps:
         mine = Contender(step, values.nbytes, work)

@@ -26,7 +26,7 @@ from .errors import (
     JoinTimeout,
     WorkerMissing,
 )
-from .numerics.datatypes import DataType
+from .numerics.datatypes import DataType, data_type
 from .numerics.scalars import error_bound
 from .numerics.tensors import Reduced, Tensor, reference_sum
 from .protocol.counters import Counters
@@ -60,6 +60,7 @@ __all__ = [
     "WorkerCore",
     "WorkerMissing",
     "WorkerOptions",
+    "data_type",
     "error_bound",
     "join",
     "reference_sum",

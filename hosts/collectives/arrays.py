@@ -1,36 +1,36 @@
-"""The arrays that users hand in and get back: NumPy's, ml_dtypes' bfloat16, and PyTorch's tensors on the CPU.
+"""The arrays that users hand in and get back: NumPy's, with ml_dtypes' types, and PyTorch's tensors on the CPU.
 
 None of those packages but NumPy need be there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InvalidTensor
-
-Restore = Callable[[NDArray[Any]], Any]
-"""Turns a result, in the type's storage, into an array of the kind that was handed in."""
-
-_BFLOAT16 = "bfloat16"
+from ..numerics.datatypes import find_data_type
+from ..numerics.tensors import Restore
 
 
 def opened(array: Any, name: str, dtype: str | None = None) -> tuple[NDArray[Any], str | None, Restore]:
-    """Any array as NumPy's, without a copy, the name of its type where that cannot tell it, and the way back.
+    """Any array as NumPy's in this machine's byte order, the name of its type where that cannot tell it, and the way
+    back. Without a copy, but of bytes in another order.
 
     Raises `InvalidTensor` for a tensor that is not in the CPU's memory.
     """
     if type(array).__module__.partition(".")[0] == "torch":
         return _opened_torch(array, name, dtype)
     values = np.asarray(array)
-    if values.dtype.name != _BFLOAT16:
-        return values, dtype, lambda result: result
     own = values.dtype
-    return values.view(np.uint16), _BFLOAT16 if dtype is None else dtype, lambda result: result.view(own)
+    kind = find_data_type(own.name)
+    if kind is not None and kind.stored_as_bits:
+        return values.view(kind.storage), dtype or kind.name, lambda result: result.view(own)
+    if own.isnative:
+        return values, dtype, lambda result: result
+    return values.astype(own.newbyteorder("=")), dtype, lambda result: result.astype(own)
 
 
 def _opened_torch(tensor: Any, name: str, dtype: str | None) -> tuple[NDArray[Any], str | None, Restore]:
@@ -42,11 +42,13 @@ def _opened_torch(tensor: Any, name: str, dtype: str | None) -> tuple[NDArray[An
             f"tensor {name!r}: it is {tensor.layout} on {tensor.device}; make it a dense one on the CPU with "
             ".to_dense().cpu()"
         )
-    if tensor.dtype != torch.bfloat16:
+    own = tensor.dtype
+    kind = find_data_type(str(own).removeprefix("torch."))
+    if kind is None or not kind.stored_as_bits:
         return tensor.resolve_neg().numpy(), dtype, torch.from_numpy
-    bits = tensor.view(torch.int16).numpy().view(np.uint16)
+    bits = np.dtype(f"i{kind.storage.itemsize}")  # PyTorch has signed integers of every size
     return (
-        bits,
-        _BFLOAT16 if dtype is None else dtype,
-        lambda result: torch.from_numpy(result.view(np.int16)).view(torch.bfloat16),
+        tensor.view(getattr(torch, bits.name)).numpy().view(kind.storage),
+        dtype or kind.name,
+        lambda result: torch.from_numpy(result.view(bits)).view(own),
     )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any, Final, Literal, Protocol, TypedDict, Unpack, get_args
 
 import numpy as np
@@ -11,10 +13,9 @@ from numpy.typing import NDArray
 
 from ..errors import InvalidTensor, WorkerMissing
 from ..numerics.datatypes import as_numbers
-from ..numerics.encodings import is_finite
 from ..numerics.quantization import not_finite
-from ..numerics.tensors import NonFinite, Reduced, Tensor, number_at
-from .arrays import Restore, opened
+from ..numerics.tensors import NonFinite, Reduced, Restore, Tensor
+from .arrays import opened
 from .gathering import Gathering, array_of, extreme, words_of
 
 Operation = Literal["sum", "mean", "max", "min"]
@@ -33,7 +34,9 @@ class Reduction(TypedDict, total=False):
     name: str
     """What errors call the array; by default "tensor"."""
     weight: int
-    """What this worker counts for in a mean, such as the samples behind its gradient; by default 1."""
+    """What this worker counts for in a mean, such as the samples behind its gradient; by default 1, and at most
+    (2³² − 1) / workers.
+    """
     dtype: str | None
     """Names a type that the array's own cannot: "bfloat16" for uint16."""
     nonfinite: NonFinite
@@ -131,10 +134,10 @@ class Communicator:
         """Sum many named arrays, all in flight together; with their summed weights, for means (`Reduced.mean`)."""
         handles = []
         for name, array in arrays.items():
-            values, dtype, _ = opened(array, name)
+            values, dtype, restore = opened(array, name)
             signature = _signature("allreduce", 0, "sum", "error", name, values, dtype)
             tensor = self._tensor(values, name=name, weight=weight, dtype=dtype, signature=signature)
-            handles.append(self._start(tensor, lambda reduced: reduced))
+            handles.append(self._start(tensor, partial(replace, restore=restore)))
         return dict(zip(arrays, wait_all(handles), strict=True))
 
     def reduce(self, array: Any, root: int = 0, **how: Unpack[Reduction]) -> Any:
@@ -175,7 +178,7 @@ class Communicator:
         def finish(reduced: Reduced) -> Any:
             if op == "mean":
                 reduced.check_weights()
-            return restore(reduced.array) if wanted else None
+            return restore(reduced.values) if wanted else None
 
         tensor = self._tensor(
             values,
@@ -199,14 +202,13 @@ class Communicator:
         restore: Restore,
     ) -> Handle:
         numbers, kind = as_numbers(values, name, dtype)
-        numbers = np.asarray(numbers, kind.storage)
-        if kind.is_float and nonfinite == "error" and not (finite := is_finite(numbers, kind)).all():
+        if nonfinite == "error" and not (finite := kind.is_finite(numbers)).all():
             flat = int((~finite).argmax())
-            raise not_finite(name, flat, numbers.shape, number_at(numbers.reshape(-1), flat, kind))
+            raise not_finite(name, flat, numbers.shape, kind.number(numbers.reshape(-1), flat))
         words = words_of(numbers)
         gathering = Gathering(self.size, len(words))
         tensor = self._tensor(gathering.contribution(self.rank, words), name=name, signature=signature)
-        return self._start(tensor, lambda reduced: restore(extreme(gathering, reduced.array, kind, numbers.shape, op)))
+        return self._start(tensor, lambda reduced: restore(extreme(gathering, reduced.values, kind, numbers.shape, op)))
 
     # --- bit patterns ---
 
@@ -229,7 +231,7 @@ class Communicator:
         def finish(reduced: Reduced) -> Any:
             if not reduced.weights.all():
                 raise WorkerMissing(f"tensor {name!r}: worker {root} was lost before everyone had all of its array")
-            return restore(array_of(reduced.array, own, values.shape))
+            return restore(array_of(reduced.values, own, values.shape))
 
         return self._start(tensor, finish)
 
@@ -260,7 +262,7 @@ class Communicator:
         tensor = self._tensor(gathering.contribution(self.rank, words), name=name, signature=signature)
 
         def finish(reduced: Reduced) -> Any:
-            parts, present = gathering.parts(reduced.array)
+            parts, present = gathering.parts(reduced.values)
             if not present.all():
                 missing = ", ".join(str(rank) for rank in np.flatnonzero(~present.all(axis=1)))
                 raise WorkerMissing(

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...wire.aggregation import LANES
-from ..numerics.datatypes import DataType, widen
+from ..numerics.datatypes import DataType, FloatType
 from ..numerics.quantization import Int32Array
 
 
@@ -102,16 +102,15 @@ def extreme(
     keys = np.where(there, keys, limits.min if op == "max" else limits.max)
     best = keys.max(axis=0) if op == "max" else keys.min(axis=0)
     result = _ordered(best, kind).view(kind.storage)
-    if kind.is_float:
-        wide = widen(numbers, kind) if kind is not DataType.FLOAT64 else numbers
-        result[(np.isnan(wide) & there).any(axis=0)] = 0x7FC0 if kind is DataType.BFLOAT16 else np.nan
+    if isinstance(kind, FloatType):
+        result[(kind.is_nan(numbers) & there).any(axis=0)] = kind.special("nan")
     return result.reshape(tuple(shape))
 
 
 def _ordered(numbers: NDArray[Any], kind: DataType) -> NDArray[Any]:
     """Signed integers that are ordered as the numbers are; of those integers, the numbers' bits again."""
     bits = numbers.view(np.dtype(f"i{kind.storage.itemsize}"))
-    if not kind.is_float:
+    if not isinstance(kind, FloatType):
         return bits
     ordered: NDArray[Any] = bits ^ (bits >> (8 * bits.itemsize - 1) & np.iinfo(bits.dtype).max)
     return ordered

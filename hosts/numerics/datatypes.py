@@ -1,44 +1,156 @@
-"""The types of numbers that can be summed, and how arrays hold them.
+"""The types of numbers that can be summed: one object each, registered once under its name.
 
-NumPy has no bfloat16 of its own. Such numbers come as arrays of `ml_dtypes`, or as their bits in uint16 with the type
-named beside them; here they are always uint16.
+Such an object says how arrays hold its numbers, how they become lanes for a sum or a mean, and, of floating ones, how
+they widen to a type that NumPy computes with and are rounded back. All else asks the object: a new type is an entry of
+its own (`native_types`, `bfloat16`), imported by the package.
 """
 
 from __future__ import annotations
 
-from enum import Enum
-from typing import Any, Final
+from abc import ABC, abstractmethod
+from typing import Any, Final, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ..array_types import BoolArray
 from ..errors import InvalidTensor
+from .quantization import Int32Array
+
+LARGEST_EXPONENT: Final = 255
+
+Exponents = NDArray[np.int64]
+"""Biased, and not yet bounded: above `LARGEST_EXPONENT` a chunk cannot be summed."""
 
 
-class DataType(Enum):
-    """A type of numbers; the value is its name."""
+class Scalars(Protocol):
+    """Numbers of one type, as limbs."""
 
-    FLOAT32 = "float32"
-    FLOAT64 = "float64"
-    FLOAT16 = "float16"
-    BFLOAT16 = "bfloat16"
-    INT32 = "int32"
-    INT64 = "int64"
+    limbs: int
 
-    @property
-    def storage(self) -> np.dtype[Any]:
-        """How arrays hold it: as itself, or bfloat16 as the bits of its numbers in uint16."""
-        return _STORAGE[self]
+    def exponents(self, values: NDArray[Any], weight: int) -> Exponents:
+        """The biased exponents (k,) that this worker's chunks ask for; above 255: an element cannot be summed."""
 
-    @property
-    def is_float(self) -> bool:
-        return self not in (DataType.INT32, DataType.INT64)
+    def encode(self, values: NDArray[Any], exponents: NDArray[np.uint8], weight: int) -> Int32Array:
+        """The limbs (k, limbs, v) of weight · x, by the agreed exponents."""
+
+    def decode(
+        self, sums: Int32Array, exponents: NDArray[np.uint8], divisors: NDArray[np.int64] | None
+    ) -> NDArray[Any]:
+        """The sums (k, v) of the workers' numbers, divided by `divisors` (k,) for a mean. Those are not 0."""
 
 
-_STORAGE: Final = {
-    kind: np.dtype(np.uint16) if kind is DataType.BFLOAT16 else np.dtype(kind.value) for kind in DataType
-}
-_NAMES: Final = ", ".join(kind.value for kind in DataType)
+class FloatScalars(Scalars, Protocol):
+    """Floating numbers, which are rounded to a quantum of their chunk."""
+
+    def half_quantum(self, exponents: NDArray[np.uint8]) -> NDArray[np.int64]:
+        """The exponent of 2 (k,) of the most that one worker's number is off by, for agreed biased exponents (k,)."""
+
+
+class DataType(ABC):
+    """A type of numbers. There is one object of each: a copy is the object itself."""
+
+    def __init__(self, name: str, storage: type[np.generic]) -> None:
+        self.name = name
+        """NumPy's name of it, or ml_dtypes' and PyTorch's where NumPy has none."""
+        self.storage: np.dtype[Any] = np.dtype(storage)
+        """How arrays hold it: as itself, or the bits of its numbers as an unsigned integer."""
+        self.stored_as_bits = name != self.storage.name
+
+    def __repr__(self) -> str:
+        return f"data_type({self.name!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return data_type, (self.name,)
+
+    @abstractmethod
+    def scalars(self, workers: int, *, mean: bool) -> Scalars:
+        """How its numbers are summed, or their mean is taken, over a job of `workers` workers at its start.
+
+        Raises `InvalidTensor` for a job of so many workers that they cannot be.
+        """
+
+    def is_finite(self, values: NDArray[Any]) -> BoolArray:
+        """Whether each number is neither a NaN nor an infinity."""
+        return np.ones(values.shape, np.bool_)
+
+    def number(self, values: NDArray[Any], at: int) -> object:
+        """One number of a row, for people."""
+        return values[at]
+
+
+class FloatType(DataType):
+    """A type of floating numbers."""
+
+    def __init__(self, name: str, storage: type[np.generic], *, digits: int, least: int) -> None:
+        super().__init__(name, storage)
+        self.digits = digits
+        """Binary digits of the significand."""
+        self.least = least
+        """Of the least subnormal number, the exponent of 2."""
+
+    @abstractmethod
+    def scalars(self, workers: int, *, mean: bool) -> FloatScalars: ...
+
+    @abstractmethod
+    def widen(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Its numbers as float32 where that holds all of them, else as float64: exactly."""
+
+    @abstractmethod
+    def narrow(self, values: NDArray[np.float64]) -> NDArray[Any]:
+        """float64 numbers rounded to it once, to nearest, ties to even; beyond its range to ±∞."""
+
+    def special(self, number: str) -> Any:
+        """ "inf", "-inf" or the one "nan" that is ever made, as arrays hold it."""
+        return self.narrow(np.array([float(number)]))[0]
+
+    def is_finite(self, values: NDArray[Any]) -> BoolArray:
+        finite: BoolArray = np.isfinite(self.widen(values))
+        return finite
+
+    def is_nan(self, values: NDArray[Any]) -> BoolArray:
+        nan: BoolArray = np.isnan(self.widen(values))
+        return nan
+
+    def is_negative(self, values: NDArray[Any]) -> BoolArray:
+        """Whether each number, −0 and NaN as well, has its sign set."""
+        negative: BoolArray = np.signbit(self.widen(values))
+        return negative
+
+    def number(self, values: NDArray[Any], at: int) -> object:
+        number: object = self.widen(values[at : at + 1])[0]
+        return number
+
+
+Type = TypeVar("Type", bound=DataType)
+
+_REGISTERED: Final[dict[str, DataType]] = {}
+
+
+def register(kind: Type) -> Type:
+    """Make a type known, so that arrays of it can be summed. Raises ValueError if its name is taken."""
+    if kind.name in _REGISTERED:
+        raise ValueError(f"data type {kind.name!r} is registered already")
+    _REGISTERED[kind.name] = kind
+    return kind
+
+
+def data_types() -> tuple[DataType, ...]:
+    """All that are registered."""
+    return tuple(_REGISTERED.values())
+
+
+def find_data_type(name: str) -> DataType | None:
+    """The type of this name; None where numbers of it cannot be summed."""
+    return _REGISTERED.get(name)
+
+
+def data_type(name: str) -> DataType:
+    """The type of this name. Raises `InvalidTensor` for one whose numbers cannot be summed."""
+    kind = find_data_type(name)
+    if kind is None:
+        raise InvalidTensor(f"dtype {name} cannot be summed; convert it to one of {', '.join(_REGISTERED)}")
+    return kind
 
 
 def as_numbers(array: ArrayLike, name: str, dtype: str | None = None) -> tuple[NDArray[Any], DataType]:
@@ -51,47 +163,11 @@ def as_numbers(array: ArrayLike, name: str, dtype: str | None = None) -> tuple[N
     own = values.dtype.name
     wanted = own if dtype is None else dtype
     try:
-        kind = DataType(wanted)
-    except ValueError:
-        raise InvalidTensor(
-            f"tensor {name!r}: dtype {wanted} cannot be summed; convert it to one of {_NAMES}"
-        ) from None
-    if own != wanted and not (kind is DataType.BFLOAT16 and values.dtype == np.uint16):
+        kind = data_type(wanted)
+    except InvalidTensor as error:
+        raise InvalidTensor(f"tensor {name!r}: {error}") from None
+    if own == kind.storage.name:
+        return values.astype(kind.storage, copy=False), kind  # a copy where the bytes lie in another order
+    if own != wanted:
         raise InvalidTensor(f"tensor {name!r}: dtype {wanted} was named, but the array holds {own}")
-    if kind is DataType.BFLOAT16:
-        values = values.view(np.uint16)
-    return values, kind
-
-
-def widen(values: NDArray[Any], kind: DataType) -> NDArray[np.float32]:
-    """float16, bfloat16 or float32 numbers as float32, exactly."""
-    if kind is DataType.BFLOAT16:
-        return (values.astype(np.uint32) << np.uint32(16)).view(np.float32)
-    return values.astype(np.float32, copy=False)
-
-
-def narrow(values: NDArray[np.float64], kind: DataType) -> NDArray[Any]:
-    """float64 numbers as another floating type, rounded once, to nearest, ties to even; beyond its range to ±∞."""
-    with np.errstate(over="ignore"):
-        if kind is not DataType.BFLOAT16:
-            return values.astype(kind.storage)
-        # By way of float32, rounded to odd: cut off, and the last digit set where something was cut off. As that has
-        # two digits more than bfloat16, to round it to nearest is to round the original (Boldo, Melquiond, "Emulation
-        # of FMA and correctly rounded sums: proved algorithms using rounding to odd", 2008).
-        bits = values.view(np.uint64)
-        odd = (bits & ~_BEYOND_FLOAT32) | (bits & _BEYOND_FLOAT32 != 0).astype(np.uint64) << np.uint64(29)
-        small = (np.abs(values) < _LEAST_NORMAL) & (values != 0)
-        if small.any():  # float32 has fewer digits for them
-            units = np.abs(values[small]) * 2.0**149
-            whole = np.floor(units)
-            whole += (whole % 2 == 0) & (units != whole)
-            odd[small] = np.copysign(whole * 2.0**-149, values[small]).view(np.uint64)
-        single = odd.view(np.float64).astype(np.float32).view(np.uint32)
-    rounded = single + (single >> np.uint32(16) & np.uint32(1)) + np.uint32(0x7FFF) >> np.uint32(16)
-    return np.where(np.isnan(values), _NAN, rounded).astype(np.uint16)
-
-
-_BEYOND_FLOAT32: Final = np.uint64((1 << 29) - 1)
-"""The digits of a float64 that a float32 has not."""
-_LEAST_NORMAL: Final = 2.0**-126
-_NAN: Final = np.uint32(0x7FC0)
+    return values.view(kind.storage), kind

@@ -22,9 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...wire.aggregation import LANES
-from .datatypes import DataType
+from .datatypes import LARGEST_EXPONENT, DataType, Exponents, FloatType, Scalars
 from .quantization import Int32Array
-from .scalars import LARGEST_EXPONENT, Exponents, Scalars, scalars_of
 
 _LANE_BITS: Final = 32
 _NOBODY: Final = np.zeros(1, np.uint32)
@@ -56,7 +55,7 @@ class Encoding:
         factor = weight if self.mean else 1
         exponents = self.scalars.exponents(values, factor)
         if self.counter_bits and (beyond := exponents > LARGEST_EXPONENT).any():
-            exponents[beyond] = self.scalars.exponents(_split(values[beyond], self.kind)[0], factor)
+            exponents[beyond] = self.scalars.exponents(self._split(values[beyond])[0], factor)
         return exponents
 
     def encode(self, values: NDArray[Any], exponents: NDArray[np.uint8], weight: int) -> Int32Array:
@@ -64,7 +63,7 @@ class Encoding:
         factor = weight if self.mean else 1
         if not self.counter_bits:
             return _padded(self.scalars.encode(values, exponents, factor))
-        finite, positive, negative = _split(values, self.kind)
+        finite, positive, negative = self._split(values)
         lanes = _padded(self.scalars.encode(finite, exponents, factor))
         if factor and finite is not values:
             used = self.scalars.limbs * self.values
@@ -80,14 +79,28 @@ class Encoding:
         used = self.scalars.limbs * self.values
         limbs = sums[:, :used].reshape(len(sums), self.scalars.limbs, self.values)
         values = self.scalars.decode(limbs, exponents, np.maximum(weights, 1) if self.mean else None)
-        if self.counter_bits and sums[:, used:].any():
+        if isinstance(self.kind, FloatType) and self.counter_bits and sums[:, used:].any():
             codes = sums[:, used:].view(np.uint32)[:, :, None] >> self._shifts()
             codes = codes.reshape(len(sums), -1)[:, : self.values]
             mask = np.uint32((1 << self.counter_bits) - 1)
             positive, negative = codes & mask != 0, codes >> np.uint32(self.counter_bits) & mask != 0
             for where, number in ((positive, "+inf"), (negative, "-inf"), (positive & negative, "nan")):
-                values[where] = _special(self.kind, number)
+                values[where] = self.kind.special(number)
         return values
+
+    def _split(self, values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.uint32], NDArray[np.uint32]]:
+        """The finite numbers, with 0 for the others, and what is added to the counters of +∞ and −∞: 1 or 0.
+
+        The numbers themselves where all are finite.
+        """
+        kind = self.kind
+        odd = ~kind.is_finite(values)
+        if not isinstance(kind, FloatType) or not odd.any():
+            return values, _NOBODY, _NOBODY
+        nan, below = kind.is_nan(values), kind.is_negative(values)
+        positive = (odd & (nan | ~below)).astype(np.uint32)
+        negative = (odd & (nan | below)).astype(np.uint32)
+        return np.where(odd, values.dtype.type(0), values), positive, negative
 
     def _shifts(self) -> NDArray[np.uint32]:
         return np.arange(self._numbers_per_flag_lane, dtype=np.uint32) * np.uint32(2 * self.counter_bits)
@@ -100,45 +113,13 @@ def encoding_of(kind: DataType, workers: int, *, mean: bool = False, propagate: 
     `propagate`: NaN and infinity are summed as IEEE addition does, not refused; integers have none. Raises
     `InvalidTensor` for a type that so many workers cannot sum.
     """
-    scalars = scalars_of(kind, workers, mean=mean)
-    if not (propagate and kind.is_float):
+    scalars = kind.scalars(workers, mean=mean)
+    if not (propagate and isinstance(kind, FloatType)):
         return Encoding(kind, scalars, mean, LANES // scalars.limbs, 0)
     counter_bits = workers.bit_length()
     per_lane = _LANE_BITS // (2 * counter_bits)
     values = LANES * per_lane // (scalars.limbs * per_lane + 1)
     return Encoding(kind, scalars, mean, values, counter_bits)
-
-
-def is_finite(values: NDArray[Any], kind: DataType) -> NDArray[np.bool_]:
-    """Whether each number is neither a NaN nor an infinity."""
-    if kind is DataType.BFLOAT16:
-        bits: NDArray[np.bool_] = values & np.uint16(0x7F80) != 0x7F80
-        return bits
-    finite: NDArray[np.bool_] = np.isfinite(values)
-    return finite
-
-
-def _split(values: NDArray[Any], kind: DataType) -> tuple[NDArray[Any], NDArray[np.uint32], NDArray[np.uint32]]:
-    """The finite numbers, with 0 for the others, and what is added to the counters of +∞ and −∞: 1 or 0.
-
-    The numbers themselves where all are finite.
-    """
-    odd = ~is_finite(values, kind)
-    if not odd.any():
-        return values, _NOBODY, _NOBODY
-    if kind is DataType.BFLOAT16:
-        nan, below = odd & (values & np.uint16(0x7F) != 0), values >> np.uint16(15) == 1
-    else:
-        nan, below = np.isnan(values), np.signbit(values)
-    positive = (odd & (nan | ~below)).astype(np.uint32)
-    negative = (odd & (nan | below)).astype(np.uint32)
-    return np.where(odd, values.dtype.type(0), values), positive, negative
-
-
-def _special(kind: DataType, number: str) -> Any:
-    if kind is DataType.BFLOAT16:
-        return {"+inf": 0x7F80, "-inf": 0xFF80, "nan": 0x7FC0}[number]
-    return float(number)
 
 
 def _padded(limbs: Int32Array) -> Int32Array:

@@ -13,13 +13,13 @@ which the workers agree on first, are (k,). With r = ⌈log₂ n⌉ for n worker
 
 from __future__ import annotations
 
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InvalidTensor
-from .datatypes import DataType, narrow, widen
+from .datatypes import LARGEST_EXPONENT, DataType, Exponents, FloatType
 from .quantization import (
     EXPONENT_BIAS,
     HEADROOM_BITS,
@@ -33,8 +33,6 @@ from .quantization import (
     scale_table,
 )
 
-LARGEST_EXPONENT: Final = 255
-
 _STEP: Final = 8
 _LARGEST_SHIFT: Final = 1000
 _LEAST_EXPONENT: Final = -1016
@@ -47,26 +45,6 @@ _LIMB_BITS: Final = 16
 _LIMB: Final = np.uint64((1 << _LIMB_BITS) - 1)
 _MOST_WORKERS: Final = 1 << _LIMB_BITS
 
-Exponents = NDArray[np.int64]
-"""Biased, and not yet bounded: above `LARGEST_EXPONENT` a chunk cannot be summed."""
-
-
-class Scalars(Protocol):
-    """Numbers of one type, as limbs."""
-
-    limbs: int
-
-    def exponents(self, values: NDArray[Any], weight: int) -> Exponents:
-        """The biased exponents (k,) that this worker's chunks ask for; above 255: an element cannot be summed."""
-
-    def encode(self, values: NDArray[Any], exponents: NDArray[np.uint8], weight: int) -> Int32Array:
-        """The limbs (k, limbs, v) of weight · x, by the agreed exponents."""
-
-    def decode(
-        self, sums: Int32Array, exponents: NDArray[np.uint8], divisors: NDArray[np.int64] | None
-    ) -> NDArray[Any]:
-        """The sums (k, v) of the workers' numbers, divided by `divisors` (k,) for a mean. Those are not 0."""
-
 
 class ShortFloats:
     """float32, float16 and bfloat16: fixed-point numbers of 31 − ⌈log₂ n⌉ bits and sign, below the chunk's largest.
@@ -77,19 +55,21 @@ class ShortFloats:
 
     limbs = 1
 
-    def __init__(self, kind: DataType, workers: int) -> None:
+    def __init__(self, kind: FloatType, workers: int) -> None:
         self._kind = kind
+        self._is_float32 = kind.storage == np.float32
+        self._workers = workers
         self._scales = scale_table(workers)
 
     def exponents(self, values: NDArray[Any], weight: int) -> Exponents:
-        bits = magnitude_bits(widen(values, self._kind))
+        bits = magnitude_bits(self._kind.widen(values))
         exponents = biased_exponents(bits).astype(np.int64)
         exponents += _weight_bits(weight)
         exponents[bits >= INFINITY_BITS] = LARGEST_EXPONENT + 1
         return exponents
 
     def encode(self, values: NDArray[Any], exponents: NDArray[np.uint8], weight: int) -> Int32Array:
-        single = widen(values, self._kind)
+        single = self._kind.widen(values)
         if weight == 1:
             return quantize(single, exponents, self._scales)[:, None]
         scaled = single * (weight * self._scales[exponents])[:, None]
@@ -100,12 +80,15 @@ class ShortFloats:
         self, sums: Int32Array, exponents: NDArray[np.uint8], divisors: NDArray[np.int64] | None
     ) -> NDArray[Any]:
         totals = sums[:, 0]
-        if divisors is None and self._kind is DataType.FLOAT32:
+        if divisors is None and self._is_float32:
             return dequantize(totals, exponents, self._scales)
         exact = totals * (1.0 / self._scales[exponents])[:, None]
         if divisors is not None:
             exact /= divisors[:, None]
-        return narrow(exact, self._kind)
+        return self._kind.narrow(exact)
+
+    def half_quantum(self, exponents: NDArray[np.uint8]) -> NDArray[np.int64]:
+        return exponents.astype(np.int64) - EXPONENT_BIAS + reserved_bits(self._workers) - (HEADROOM_BITS + 1)
 
 
 class LongFloats:
@@ -170,6 +153,9 @@ class LongFloats:
             values /= divisors[:, None]
         return values
 
+    def half_quantum(self, exponents: NDArray[np.uint8]) -> NDArray[np.int64]:
+        return self._bound(exponents) + 3 * self._reserved - (3 * HEADROOM_BITS + 3)
+
     def _carried(self, sums: Int32Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Σ of the limbs as high · 2^bits + low, 0 ≤ low < 2^bits."""
         high = (sums[:, 0].astype(np.int64) << self._limb_bits) + sums[:, 1] + (sums[:, 2] >> self._limb_bits)
@@ -208,7 +194,7 @@ class LongIntegers:
 
     def __init__(self, kind: DataType, workers: int, *, mean: bool) -> None:
         if workers > _MOST_WORKERS:
-            raise InvalidTensor(f"dtype {kind.value}: {workers} workers; it can be summed over {_MOST_WORKERS} at most")
+            raise InvalidTensor(f"dtype {kind.name}: {workers} workers; it can be summed over {_MOST_WORKERS} at most")
         self._storage = kind.storage.name
         self._bits = 63 - reserved_bits(workers) if mean else None
 
@@ -243,44 +229,20 @@ class LongIntegers:
         return values
 
 
-def scalars_of(kind: DataType, workers: int, *, mean: bool) -> Scalars:
-    """How numbers of this type are summed, or their mean is taken, over a job of `workers` workers at its start."""
-    match kind:
-        case DataType.FLOAT64:
-            return LongFloats(workers)
-        case DataType.INT32 if not mean:
-            return WrappingIntegers()
-        case DataType.INT32 | DataType.INT64:
-            return LongIntegers(kind, workers, mean=mean)
-        case _:
-            return ShortFloats(kind, workers)
-
-
 def error_bound(
-    kind: DataType, result: NDArray[Any], exponents: NDArray[np.uint8], workers: int
+    kind: FloatType, result: NDArray[Any], exponents: NDArray[np.uint8], workers: int
 ) -> NDArray[np.float64]:
     """Largest |x̂ − Σx| for a finite sum of floating numbers (k, v) with agreed biased exponents (k,), float64 (k, v).
 
     n times half a quantum, and half an ulp of x̂. The quantum is 2^(e + r − 30), for float64 2^(e + 3r − 92)
     (docs/design.md §3.3).
     """
-    reserved = reserved_bits(workers)
-    biased = np.asarray(exponents, np.int64)
-    if kind is DataType.FLOAT64:
-        half_quantum = biased * _STEP + _LEAST_EXPONENT + 3 * reserved - (3 * HEADROOM_BITS + 3)
-        half_ulp = 0.5 * np.spacing(np.abs(result))
-    else:
-        half_quantum = biased - EXPONENT_BIAS + reserved - (HEADROOM_BITS + 1)
-        single = np.abs(widen(result, kind))
-        _, exponent = np.frexp(single)
-        digits, least = _PRECISION[kind]
-        half_ulp = np.ldexp(0.5, np.where(single > 0, np.maximum(exponent - digits, least), least))
+    half_quantum = kind.scalars(workers, mean=False).half_quantum(exponents)
+    wide = np.abs(kind.widen(result))
+    _, exponent = np.frexp(wide)
+    half_ulp = np.ldexp(0.5, np.where(wide > 0, np.maximum(exponent - kind.digits, kind.least), kind.least))
     bound: NDArray[np.float64] = np.ldexp(float(workers), half_quantum)[:, None] + half_ulp
     return bound
-
-
-_PRECISION: Final = {DataType.FLOAT32: (24, -149), DataType.FLOAT16: (11, -24), DataType.BFLOAT16: (8, -133)}
-"""Digits of the significand, and the exponent of the least subnormal number."""
 
 
 def _weight_bits(weight: int) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final, Literal, Self
@@ -12,18 +12,25 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ...wire.aggregation import LANES
+from ...wire.fields import BY_NAME
 from ..array_types import IntArray
 from ..errors import CallMismatch, HostError, InvalidTensor
-from .datatypes import DataType, as_numbers
-from .encodings import encoding_of, is_finite
+from .datatypes import LARGEST_EXPONENT, DataType, FloatType, as_numbers
+from .encodings import encoding_of
 from .quantization import Int32Array, index_of, not_finite
-from .scalars import LARGEST_EXPONENT
 
-MAX_WEIGHT: Final = 0xFFFF_FFFF
+MAX_WEIGHTS: Final = BY_NAME["weight"].mask
+"""What the weights of all workers may add up to."""
 NonFinite = Literal["error", "propagate"]
+Restore = Callable[[NDArray[Any]], Any]
+"""Turns a result, in the type's storage, into an array of the kind that was handed in."""
 
 _BLOCK_CHUNKS: Final = 256
 """Chunks whose exponents are computed at once, so that temporaries stay in cache."""
+
+
+def _as_stored(values: NDArray[Any]) -> Any:
+    return values
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,27 +38,41 @@ class Reduced:
     """The sum of one tensor over the workers."""
 
     name: str
-    array: NDArray[Any]
-    """The sum, of the submitted tensor's shape and type."""
+    kind: DataType
+    values: NDArray[Any]
+    """The sum, of the submitted tensor's shape, as its type stores it."""
     weights: NDArray[np.uint32]
     """(C,) summed weight of each chunk. They differ only where a worker was lost in the middle of the tensor."""
     chunk_values: int = LANES
     """Elements of a chunk."""
+    restore: Restore = _as_stored
 
-    def mean(self) -> NDArray[Any]:
+    @property
+    def array(self) -> Any:
+        """The sum, of the shape and kind of the array that was handed in."""
+        return self.restore(self.values)
+
+    def mean(self) -> Any:
         """The sum divided by the summed weight, chunk by chunk: the weighted mean, if workers submit weight · gradient.
 
-        Right also where a worker is missing from some chunks. It rounds the rounded sum again, which `Tensor`'s `mean`
-        does not. Raises ZeroDivisionError when a chunk's weights sum to 0, and `InvalidTensor` where no float is.
+        Of the shape and kind of `array`. Right also where a worker is missing from some chunks. It rounds the rounded
+        sum again, which `Tensor`'s `mean` does not. Raises ZeroDivisionError when a chunk's weights sum to 0, and
+        `InvalidTensor` where no float is.
         """
-        if self.array.dtype.kind != "f":
-            raise InvalidTensor(
-                f"tensor {self.name!r}: the mean of {self.array.dtype} must be asked for when it is summed"
-            )
+        kind = self.kind
+        if not isinstance(kind, FloatType):
+            raise InvalidTensor(f"tensor {self.name!r}: the mean of {kind.name} must be asked for when it is summed")
         self.check_weights()
-        divisor = np.repeat(self.weights, self.chunk_values)[: self.array.size].astype(self.array.dtype)
-        mean: NDArray[Any] = (self.array.reshape(-1) / divisor).reshape(self.array.shape)
-        return mean
+        sums, mean = self.values.reshape(-1), np.empty(self.values.size, kind.storage)
+        for chunk in range(0, len(self.weights), _BLOCK_CHUNKS):
+            block = slice(chunk * self.chunk_values, (chunk + _BLOCK_CHUNKS) * self.chunk_values)
+            weights = self.weights[chunk : chunk + _BLOCK_CHUNKS]
+            if (weights == weights[0]).all():  # all but where a worker was lost
+                divisors = weights[:1]
+            else:
+                divisors = np.repeat(weights, self.chunk_values)[: len(sums[block])]
+            mean[block] = kind.narrow(np.divide(kind.widen(sums[block]), divisors, dtype=np.float64))
+        return self.restore(mean.reshape(self.values.shape))
 
     def check_weights(self) -> None:
         """Raise ZeroDivisionError if a chunk has no mean."""
@@ -80,14 +101,19 @@ class Tensor:
     ) -> None:
         """Copy a tensor of any shape and layout, to be summed over a job of `workers` workers at its start.
 
-        `weight` (0…2³² − 1, and below 2³² over all workers) is summed as well, e.g. the samples behind a gradient;
-        `mean`: the sum of weight · x, divided by the summed weight. `dtype` names a type that the array's own cannot
-        ("bfloat16"). `signature` (odd, 32 bits) must be the same at all workers, see `CallMismatch`; None: unchecked.
+        `weight` is summed as well, e.g. the samples behind a gradient: at most (2³² − 1) / `workers`, so that the sum
+        of all cannot wrap. `mean`: the sum of weight · x, divided by the summed weight. `dtype` names a type that the
+        array's own cannot ("bfloat16"). `signature` (odd, 32 bits) must be the same at all workers, see `CallMismatch`;
+        None: unchecked.
 
         Raises `InvalidTensor` for what cannot be summed, naming tensor and element.
         """
-        if not 0 <= weight <= MAX_WEIGHT:
-            raise InvalidTensor(f"tensor {name!r}: weight {weight} is not in 0…{MAX_WEIGHT}")
+        most = MAX_WEIGHTS // workers
+        if not 0 <= weight <= most:
+            raise InvalidTensor(
+                f"tensor {name!r}: weight {weight} is not in 0…{most}; the weights of {workers} workers may add up to "
+                f"{MAX_WEIGHTS}, beyond which their sum would wrap"
+            )
         numbers, kind = as_numbers(array, name, dtype)
         try:
             encoding = encoding_of(kind, workers, mean=mean, propagate=nonfinite == "propagate")
@@ -177,8 +203,8 @@ class Tensor:
 
     def reduced(self) -> Reduced:
         """The finished sum, in this tensor's own memory."""
-        array = self._values.reshape(-1)[: math.prod(self._shape)].reshape(self._shape)
-        return Reduced(self.name, array, self._weights, self._encoding.values)
+        values = self._values.reshape(-1)[: math.prod(self._shape)].reshape(self._shape)
+        return Reduced(self.name, self._encoding.kind, values, self._weights, self._encoding.values)
 
     # --- what can be wrong ---
 
@@ -192,7 +218,7 @@ class Tensor:
         if not 1 <= times <= self._workers:
             self.failure = CallMismatch(
                 f"tensor {self.name!r}: the workers do not make the same call here; this one's is of shape "
-                f"{self._shape}, {self._encoding.kind.value}. Every worker must make the same calls in the same order, "
+                f"{self._shape}, {self._encoding.kind.name}. Every worker must make the same calls in the same order, "
                 "with the same names, shapes, types and operations"
             )
 
@@ -200,18 +226,18 @@ class Tensor:
         """About the first element of a chunk that cannot be summed."""
         encoding = self._encoding
         kind, values = encoding.kind, self._values[chunk]
-        finite = is_finite(values, kind) if kind.is_float else np.ones(values.shape, np.bool_)
+        finite = kind.is_finite(values)
         if finite.all():
             alone = encoding.exponents(values[:, None].repeat(encoding.values, axis=1), self.weight)
             at = int((alone > LARGEST_EXPONENT).argmax())
         else:
             at = int((~finite).argmax())
-        value, flat = number_at(values, at, kind), chunk * encoding.values + at
+        value, flat = kind.number(values, at), chunk * encoding.values + at
         if not finite.all():
             return not_finite(self.name, flat, self._shape, value)
         return InvalidTensor(
             f"tensor {self.name!r}: element {flat} (index {index_of(flat, self._shape)}) is {value}, which times its "
-            f"weight {self.weight} is too large for a mean of {kind.value} over {self._workers} workers"
+            f"weight {self.weight} is too large for a mean of {kind.name} over {self._workers} workers"
         )
 
 
@@ -221,13 +247,6 @@ def _run(numbers: IntArray) -> IntArray | slice:
     if count > 1 and (int(numbers[-1]) - first != count - 1 or np.count_nonzero(np.diff(numbers) != 1)):
         return numbers
     return slice(first, first + count)
-
-
-def number_at(values: NDArray[Any], at: int, kind: DataType) -> object:
-    """One number of a row, for people."""
-    if kind is DataType.BFLOAT16:
-        return (values[at : at + 1].astype(np.uint32) << np.uint32(16)).view(np.float32)[0]
-    return values[at]
 
 
 def reference_sum(
@@ -271,13 +290,13 @@ def reference_sum(
     rounds = np.arange(tensors[0].end)
     for local in np.split(rounds, [tensors[0].scale_rounds]):  # all exponents first, then all lanes
         exponents = np.zeros(len(local), np.int64)
-        totals = np.zeros(len(local), np.int64)
+        totals = np.zeros(len(local), np.uint32)  # as the header's field has it
         lanes = np.zeros((len(local), LANES), np.int32) if len(local) and local[0] else None
         for tensor in tensors:
             np.maximum(exponents, tensor.exponents(local), out=exponents)
-            totals += tensor.weights(local)
+            totals += np.asarray(tensor.weights(local), np.uint32)
             if lanes is not None:
                 lanes += tensor.lanes(local)
         for tensor in tensors:
-            tensor.take(local, exponents, totals, lanes if tensor is tensors[0] else None)
-    return tensors[0].reduced().array
+            tensor.take(local, exponents, totals.astype(np.int64), lanes if tensor is tensors[0] else None)
+    return tensors[0].reduced().values

@@ -70,6 +70,7 @@ class MemoryJob:
             weights += tensor.weights(local) * taking_part
             if with_lanes:
                 lanes += tensor.lanes(local) * taking_part[:, None].astype(np.int32)
+        weights %= 1 << 32  # as the header's field has them
         for tensor in tensors.values():
             tensor.take(local, exponents, weights, lanes.copy() if with_lanes else None)
         self.rounds += len(local)

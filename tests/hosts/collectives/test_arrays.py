@@ -9,6 +9,10 @@ import pytest
 
 from weir.hosts.collectives.communicator import Communicator, wait_all
 from weir.hosts.errors import CallMismatch, InvalidTensor
+from weir.hosts.numerics import datatypes
+from weir.hosts.numerics.bfloat16 import BFLOAT16
+from weir.hosts.numerics.datatypes import FloatScalars, FloatType, register
+from weir.hosts.numerics.scalars import ShortFloats
 from weir.tests.hosts.collectives.memory_driver import MemoryJob
 
 
@@ -20,6 +24,38 @@ def everywhere(call: Any) -> list[Any]:
 def test_bits_of_bfloat16_come_back_as_bits() -> None:
     for result in everywhere(lambda c: c.allreduce_async(np.array([0x3F80], np.uint16), dtype="bfloat16")):
         assert (result.dtype, result.tolist()) == (np.uint16, [0x4000])
+
+
+@pytest.mark.parametrize("op", ["sum", "mean", "max", "min"])
+def test_workers_whose_machines_order_bytes_differently_meet_in_one_job(op: str) -> None:
+    orders = (np.dtype(">f4"), np.dtype("<f4"))
+    values = np.array([[1.5, -2.0], [3.0, 8.0]])
+    reduction: Any = {"sum": np.sum, "mean": np.mean, "max": np.max, "min": np.min}[op]
+    results = everywhere(lambda c: c.allreduce_async(values[c.rank].astype(orders[c.rank]), op=op))
+    assert [result.dtype for result in results] == list(orders)
+    assert [result.tolist() for result in results] == [reduction(values, axis=0).tolist()] * 2
+
+
+def test_bit_patterns_cross_byte_orders() -> None:
+    """In structures and dates, too, and what is bits in the one order is the same bits in the other."""
+    for little, values in (
+        (np.dtype([("a", "<i2"), ("b", "<f8", (2,))]), [(1, (2.5, 3)), (-4, (5, 6))]),
+        (np.dtype("<M8[s]"), ["2020-02-02T02:02:02", "1970-01-01T00:00:01"]),
+        (np.dtype("<U3"), ["abc", "ü"]),
+    ):
+        array = np.array(values, little)
+        orders = (little, little.newbyteorder(">"))
+        for call, expected in (
+            (lambda c: c.broadcast_async(array.astype(orders[c.rank]), root=1), array),  # noqa: B023
+            (lambda c: c.all_gather_async(array.astype(orders[c.rank])), np.array([array, array])),  # noqa: B023
+        ):
+            results = everywhere(call)
+            assert [result.dtype for result in results] == list(orders)
+            for result in results:
+                assert result.astype(little).tobytes() == expected.tobytes()
+    bits = np.array([0x3F80], np.uint16)
+    for result in everywhere(lambda c: c.allreduce_async(bits.astype((">u2", "<u2")[c.rank]), dtype="bfloat16")):
+        assert result.tolist() == [0x4000]
 
 
 class TestMlDtypes:
@@ -45,15 +81,55 @@ class TestMlDtypes:
             assert result.dtype == bfloat16
             assert result.shape == (2, 30, 20)
 
-    def test_rounding_is_that_of_ml_dtypes(self) -> None:
-        from weir.hosts.numerics.datatypes import DataType, narrow
+    def test_many_at_once_and_their_means_are_of_the_kind_that_was_handed_in(self) -> None:
+        bfloat16 = self.ml_dtypes.bfloat16
+        gradient = np.array([4.0, -2.0]).astype(bfloat16)
+        reduced = Communicator(MemoryJob(1).drivers[0]).allreduce_many({"g": gradient}, weight=7)["g"]
+        assert (reduced.array.dtype, reduced.array.tolist()) == (bfloat16, [4.0, -2.0])
+        expected = (np.array([4, -2]) / 7).astype(bfloat16)
+        assert (reduced.mean().dtype, reduced.mean().tolist()) == (bfloat16, expected.tolist())
 
+    def test_a_new_type_is_known_to_every_collective_once_it_is_registered(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        own = np.dtype(self.ml_dtypes.float8_e5m2)
+
+        class Float8(FloatType):
+            def scalars(self, workers: int, *, mean: bool) -> FloatScalars:
+                return ShortFloats(self, workers)
+
+            def widen(self, values: np.ndarray) -> np.ndarray:
+                wide: np.ndarray = values.view(own).astype(np.float32)
+                return wide
+
+            def narrow(self, values: np.ndarray) -> np.ndarray:
+                bits: np.ndarray = values.astype(own).view(np.uint8)
+                return bits
+
+        with pytest.raises(InvalidTensor, match="dtype float8_e5m2 cannot be summed; convert it to one of float32, "):
+            everywhere(lambda c: c.allreduce_async(np.zeros(2, own)))
+        monkeypatch.setattr(datatypes, "_REGISTERED", dict(datatypes._REGISTERED))
+        register(Float8("float8_e5m2", np.uint8, digits=3, least=-16))
+        arrays = [np.array([1, -2, 0.5, np.inf], own), np.array([2, 3, 0.25, np.nan], own)]
+        for op, expected in (
+            ("sum", [3, 1, 0.75, np.nan]),
+            ("mean", [1.5, 0.5, 0.375, np.nan]),
+            ("max", [2, 3, 0.5, np.nan]),
+            ("min", [1, -2, 0.25, np.nan]),
+        ):
+            for result in everywhere(lambda c, op=op: c.allreduce_async(arrays[c.rank], op=op, nonfinite="propagate")):
+                assert result.dtype == own
+                assert np.array_equal(result.astype(np.float32), np.array(expected, np.float32), equal_nan=True), op
+        with pytest.raises(InvalidTensor, match=r"element 3 \(index \(3,\)\) is inf"):
+            everywhere(lambda c: c.allreduce_async(arrays[c.rank]))
+
+    def test_rounding_is_that_of_ml_dtypes(self) -> None:
         bits = np.random.default_rng(2).integers(0, 2**32, 200_000, np.uint32)
         singles = bits.view(np.float32)
         singles = singles[~np.isnan(singles)]
         values = singles.astype(np.float64)
         expected = singles.astype(self.ml_dtypes.bfloat16)
-        assert narrow(values, DataType.BFLOAT16).tobytes() == expected.tobytes()
+        assert BFLOAT16.narrow(values).tobytes() == expected.tobytes()
 
 
 class TestTorch:

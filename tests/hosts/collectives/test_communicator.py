@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 
 from weir.hosts.collectives.communicator import Communicator, Handle, wait_all
 from weir.hosts.errors import AllreduceTimeout, CallMismatch, InvalidTensor, WorkerMissing
-from weir.hosts.numerics.datatypes import DataType, narrow, widen
+from weir.hosts.numerics.bfloat16 import BFLOAT16
+from weir.hosts.numerics.datatypes import DataType, FloatType, data_types
+from weir.hosts.numerics.native_types import FLOAT32, INT64
 from weir.hosts.numerics.tensors import reference_sum
 from weir.tests.hosts.collectives.memory_driver import MemoryJob
 
@@ -37,14 +39,14 @@ def normal(rank: int, *shape: int) -> Numbers:
     return np.random.default_rng(rank).standard_normal(shape)
 
 
-@pytest.mark.parametrize("kind", list(DataType))
+@pytest.mark.parametrize("kind", data_types())
 @pytest.mark.parametrize("op", ["sum", "mean"])
 def test_sums_and_means_are_the_reference_at_every_worker(kind: DataType, op: Any) -> None:
     values = [normal(rank, 9, 101) * 1000 for rank in range(5)]
-    arrays = [narrow(v, kind) if kind.is_float else v.astype(kind.storage) for v in values]
-    expected = reference_sum(arrays, dtype=kind.value, mean=op == "mean", weights=[1, 2, 3, 4, 5])
+    arrays = [kind.narrow(v) if isinstance(kind, FloatType) else v.astype(kind.storage) for v in values]
+    expected = reference_sum(arrays, dtype=kind.name, mean=op == "mean", weights=[1, 2, 3, 4, 5])
     results = everywhere(
-        5, lambda c: c.allreduce_async(arrays[c.rank], op=op, weight=c.rank + 1, dtype=kind.value), seed=3
+        5, lambda c: c.allreduce_async(arrays[c.rank], op=op, weight=c.rank + 1, dtype=kind.name), seed=3
     )
     for result in results:
         assert result.dtype == kind.storage
@@ -53,7 +55,7 @@ def test_sums_and_means_are_the_reference_at_every_worker(kind: DataType, op: An
 
 
 @given(
-    st.sampled_from(list(DataType)),
+    st.sampled_from(data_types()),
     st.sampled_from(["max", "min"]),
     st.integers(1, 6),
     st.sampled_from([0, 1, 2, 3, 63, 127, 254, 255, 700]),
@@ -64,31 +66,31 @@ def test_largest_and_least(kind: DataType, op: Any, workers: int, size: int, see
     rng = np.random.default_rng(seed)
     wide = np.ldexp(rng.standard_normal((workers, size)), rng.integers(-10, 10, (workers, size)))
     wide[rng.random(wide.shape) < 0.1] = rng.choice([0.0, -0.0, np.inf, -np.inf])
-    if kind.is_float:
-        values = narrow(wide, kind)
-        wide = widen(values, kind).astype(np.float64) if kind is not DataType.FLOAT64 else values
+    if isinstance(kind, FloatType):
+        values = kind.narrow(wide)
+        wide = kind.widen(values).astype(np.float64)
     else:
         limits = np.iinfo(kind.storage)
         values = wide = rng.integers(limits.min, limits.max, wide.shape, kind.storage, endpoint=True)
     results = everywhere(
-        workers, lambda c: c.allreduce_async(values[c.rank], op=op, dtype=kind.value, nonfinite="propagate")
+        workers, lambda c: c.allreduce_async(values[c.rank], op=op, dtype=kind.name, nonfinite="propagate")
     )
     best = wide.max(axis=0) if op == "max" else wide.min(axis=0)
-    if kind.is_float:  # NumPy does not say which zero is larger
+    if isinstance(kind, FloatType):  # NumPy does not say which zero is larger
         zeros = np.signbit(np.where(wide == 0, wide, -1 if op == "max" else 1))
         best = np.where(best == 0, np.where(zeros.all(axis=0) if op == "max" else zeros.any(axis=0), -0.0, 0.0), best)
-    expected = narrow(best, kind) if kind.is_float else best
+    expected = kind.narrow(best) if isinstance(kind, FloatType) else best
     for result in results:
         assert result.tobytes() == expected.tobytes()
 
 
-@pytest.mark.parametrize("kind", [kind for kind in DataType if kind.is_float])
+@pytest.mark.parametrize("kind", [kind for kind in data_types() if isinstance(kind, FloatType)])
 @pytest.mark.parametrize("op", ["max", "min"])
-def test_a_nan_is_the_largest_and_the_least(kind: DataType, op: Any) -> None:
-    values = narrow(np.array([[1, np.nan, 3, -np.inf], [2, 1, -np.nan, 0]]), kind)
-    expected = narrow(np.array([2, np.nan, np.nan, 0] if op == "max" else [1, np.nan, np.nan, -np.inf]), kind)
+def test_a_nan_is_the_largest_and_the_least(kind: FloatType, op: Any) -> None:
+    values = kind.narrow(np.array([[1, np.nan, 3, -np.inf], [2, 1, -np.nan, 0]]))
+    expected = kind.narrow(np.array([2, np.nan, np.nan, 0] if op == "max" else [1, np.nan, np.nan, -np.inf]))
     for result in everywhere(
-        2, lambda c: c.allreduce_async(values[c.rank], op=op, dtype=kind.value, nonfinite="propagate")
+        2, lambda c: c.allreduce_async(values[c.rank], op=op, dtype=kind.name, nonfinite="propagate")
     ):
         assert result.tobytes() == expected.tobytes()
 
@@ -115,24 +117,24 @@ def test_nan_and_infinity_reach_every_worker() -> None:
 
 def test_many_of_all_types_in_flight_from_the_last_to_the_first() -> None:
     """As a backward pass starts them; they are waited for in another order again."""
-    kinds = list(DataType)
+    kinds = data_types()
     shapes: list[tuple[int, ...]] = [(), (0,), (3, 5), (700,), (2, 300), (1, 1, 1)]
-    layers = [(f"layer {i}.{kind.value}", shape, kind) for i, shape in enumerate(shapes) for kind in kinds]
+    layers = [(f"layer {i}.{kind.name}", shape, kind) for i, shape in enumerate(shapes) for kind in kinds]
 
     def array(rank: int, shape: tuple[int, ...], kind: DataType) -> Numbers:
         values = normal(rank, *shape) * 100
-        return narrow(values, kind) if kind.is_float else np.asarray(values).astype(kind.storage)
+        return kind.narrow(values) if isinstance(kind, FloatType) else np.asarray(values).astype(kind.storage)
 
     _, members = communicators(3)
     handles: list[dict[str, Handle]] = [{}, {}, {}]
     for member in members:
         for name, shape, kind in reversed(layers):
             handles[member.rank][name] = member.allreduce_async(
-                array(member.rank, shape, kind), name=name, dtype=kind.value
+                array(member.rank, shape, kind), name=name, dtype=kind.name
             )
             assert handles[member.rank][name].done() == (member.rank == 2)
     for name, shape, kind in layers:
-        expected = reference_sum([array(rank, shape, kind) for rank in range(3)], dtype=kind.value)
+        expected = reference_sum([array(rank, shape, kind) for rank in range(3)], dtype=kind.name)
         for rank in range(3):
             result = handles[rank][name].wait()
             assert (result.tobytes(), result.shape) == (expected.tobytes(), shape)
@@ -276,23 +278,23 @@ def test_collectives_are_not_taken_for_each_other() -> None:
                     handle.wait()
 
 
-@given(st.sampled_from(list(DataType)), st.integers(0, 30), st.integers(0, 2**32 - 1))
+@given(st.sampled_from(data_types()), st.integers(0, 30), st.integers(0, 2**32 - 1))
 @settings(deadline=None, max_examples=60)
 def test_a_lost_worker_is_in_a_number_or_not_with_all_its_limbs(kind: DataType, rounds: int, seed: int) -> None:
     """Each chunk is the sum of all, or of the survivors; never a mixture of limbs."""
     rng = np.random.default_rng(seed)
-    if kind.is_float:
-        values = narrow(np.ldexp(rng.integers(1, 4, (3, 3000)).astype(np.float64), -2), kind)
+    if isinstance(kind, FloatType):
+        values = kind.narrow(np.ldexp(rng.integers(1, 4, (3, 3000)).astype(np.float64), -2))
     else:
         values = rng.integers(-(2**30), 2**30, (3, 3000)).astype(kind.storage)
     job, members = communicators(3, seed=seed)
     job.lost[2] = rounds
-    first, second, _ = (member.allreduce_async(values[member.rank], op="mean", dtype=kind.value) for member in members)
+    first, second, _ = (member.allreduce_async(values[member.rank], op="mean", dtype=kind.name) for member in members)
     result = first.wait()
     assert second.wait().tobytes() == result.tobytes()
     reduced = job.drivers[0].tensors[0].reduced()
-    everyone = reference_sum(list(values), dtype=kind.value, mean=True)
-    survivors = reference_sum(list(values[:2]), workers=3, dtype=kind.value, mean=True)
+    everyone = reference_sum(list(values), dtype=kind.name, mean=True)
+    survivors = reference_sum(list(values[:2]), workers=3, dtype=kind.name, mean=True)
     chunks = len(reduced.weights)
     assert reduced.weights.tolist().count(3) == min(rounds, chunks)
     for chunk, weight in enumerate(reduced.weights.tolist()):
@@ -357,18 +359,16 @@ def memory_of_a_sum(arrays: list[Numbers], dtype: str) -> tuple[float, Numbers]:
     return peak / (len(arrays) * arrays[0].nbytes), results[0]
 
 
-@pytest.mark.parametrize("kind", list(DataType))
+@pytest.mark.parametrize("kind", data_types())
 def test_a_sum_takes_the_memory_of_one_copy(kind: DataType) -> None:
     size = (16 << 20) // kind.storage.itemsize
     arrays = [np.random.default_rng(rank).integers(0, 1 << 14, size).astype(kind.storage) for rank in range(2)]
-    copies, _ = memory_of_a_sum(arrays, kind.value)
+    copies, _ = memory_of_a_sum(arrays, kind.name)
     assert 1 <= copies < 1.25
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("kind", "megabytes"), [(DataType.FLOAT32, 1024), (DataType.BFLOAT16, 256), (DataType.INT64, 256)]
-)
+@pytest.mark.parametrize(("kind", "megabytes"), [(FLOAT32, 1024), (BFLOAT16, 256), (INT64, 256)])
 def test_large_tensors(kind: DataType, megabytes: int) -> None:
     """Up to a gigabyte; the reference is computed by blocks, which are whole chunks."""
     size = (megabytes << 20) // kind.storage.itemsize
@@ -379,10 +379,10 @@ def test_large_tensors(kind: DataType, megabytes: int) -> None:
         for array in arrays:
             part = array[start : start + block]
             values = rng.standard_normal(len(part))
-            part[...] = narrow(values, kind) if kind.is_float else (values * 1e18).astype(kind.storage)
-    copies, result = memory_of_a_sum(arrays, kind.value)
+            part[...] = kind.narrow(values) if isinstance(kind, FloatType) else (values * 1e18).astype(kind.storage)
+    copies, result = memory_of_a_sum(arrays, kind.name)
     assert copies < 1.05
     for start in range(0, size, block):
         where = slice(start, start + block)
-        expected = reference_sum([array[where] for array in arrays], dtype=kind.value)
+        expected = reference_sum([array[where] for array in arrays], dtype=kind.name)
         assert result[where].tobytes() == expected.tobytes()

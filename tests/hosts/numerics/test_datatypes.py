@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import math
+import pickle
 from fractions import Fraction
 from typing import Any
 
@@ -12,32 +14,35 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weir.hosts.errors import InvalidTensor
-from weir.hosts.numerics.datatypes import DataType, narrow, widen
+from weir.hosts.numerics.bfloat16 import BFLOAT16
+from weir.hosts.numerics.datatypes import DataType, FloatType, data_type, data_types, register
 from weir.hosts.numerics.encodings import encoding_of
+from weir.hosts.numerics.native_types import FLOAT16, FLOAT32, FLOAT64, INT32, INT64
 from weir.hosts.numerics.scalars import error_bound
 from weir.hosts.numerics.tensors import Reduced, Tensor, reference_sum
 from weir.wire.aggregation import LANES
 
-FLOATS = [kind for kind in DataType if kind.is_float]
-BFLOAT16 = "bfloat16"
+FLOATS = [kind for kind in data_types() if isinstance(kind, FloatType)]
 
 
 def stored(values: Any, kind: DataType) -> np.ndarray:
     """Numbers as the type stores them, rounded where it has not as many digits."""
     with np.errstate(over="ignore"):
-        return narrow(np.asarray(values, np.float64), kind) if kind.is_float else np.asarray(values, kind.storage)
+        if isinstance(kind, FloatType):
+            return kind.narrow(np.asarray(values, np.float64))
+        return np.asarray(values, kind.storage)
 
 
 def exact(values: np.ndarray, kind: DataType) -> list[Fraction]:
     """The numbers that an array stores."""
-    if kind is DataType.BFLOAT16:
-        values = widen(values, kind)
+    if isinstance(kind, FloatType):
+        values = kind.widen(values)
     return [Fraction(value) for value in values.reshape(-1).tolist()]
 
 
 def tensor(values: np.ndarray, kind: DataType, **options: Any) -> Tensor:
     options.setdefault("workers", 1)
-    return Tensor(values, dtype=kind.value, **options)
+    return Tensor(values, dtype=kind.name, **options)
 
 
 def exponents(tensors: list[Tensor]) -> np.ndarray:
@@ -48,22 +53,41 @@ def exponents(tensors: list[Tensor]) -> np.ndarray:
 
 def random_values(rng: np.random.Generator, kind: DataType, shape: tuple[int, ...]) -> np.ndarray:
     """Finite numbers of a type, of very different magnitude by worker and chunk, with its least and largest ones."""
-    if not kind.is_float:
+    if not isinstance(kind, FloatType):
         limits = np.iinfo(kind.storage)
         values = rng.integers(limits.min, limits.max, shape, kind.storage, endpoint=True)
         return np.where(rng.random(shape) < 0.2, limits.min, values)
-    least, most = {DataType.FLOAT64: (-1074, 1000), DataType.FLOAT16: (-24, 12)}.get(kind, (-140, 110))
-    scale = rng.integers(least, most, (*shape[:-1], 1))
+    scale = rng.integers(kind.least, largest_exponent(kind) - 4, (*shape[:-1], 1))
     spread = rng.integers(-8, 1, shape)
-    return stored(np.ldexp(rng.standard_normal(shape), np.maximum(scale + spread, least)), kind)
+    return stored(np.ldexp(rng.standard_normal(shape), np.maximum(scale + spread, kind.least)), kind)
+
+
+def largest_exponent(kind: FloatType) -> int:
+    """The largest k for which 2^k is finite."""
+    return int(np.count_nonzero(kind.is_finite(kind.narrow(np.ldexp(1.0, np.arange(1024)))))) - 1
+
+
+def test_digits_and_least_numbers() -> None:
+    known = {FLOAT32: (24, -149), FLOAT64: (53, -1074), FLOAT16: (11, -24), BFLOAT16: (8, -133)}
+    assert {kind: (kind.digits, kind.least) for kind in known} == known
+
+
+@pytest.mark.parametrize("kind", FLOATS)
+def test_digits_and_least_number_are_what_rounding_shows(kind: FloatType) -> None:
+    def rounded(number: float) -> float:
+        return float(kind.widen(kind.narrow(np.array([number])))[0])
+
+    least, digit = math.ldexp(1, kind.least), math.ldexp(1, 1 - kind.digits)
+    assert (rounded(least), rounded(least / 2)) == (least, 0)
+    assert (rounded(1 + digit), rounded(1 + digit / 2)) == (1 + digit, 1)
 
 
 @given(st.sampled_from(FLOATS), st.integers(1, 40), st.integers(0, 2**32 - 1))
 @settings(deadline=None, max_examples=150)
-def test_a_sum_is_within_its_bound_of_the_exact_one(kind: DataType, workers: int, seed: int) -> None:
+def test_a_sum_is_within_its_bound_of_the_exact_one(kind: FloatType, workers: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     values = random_values(rng, kind, (workers, 5))
-    result = reference_sum(list(values), dtype=kind.value)
+    result = reference_sum(list(values), dtype=kind.name)
     agreed = exponents([tensor(row, kind, workers=workers) for row in values])
     bound = error_bound(kind, result[None, :], agreed, workers)[0]
     for lane in range(5):
@@ -90,7 +114,7 @@ def test_a_float64_sum_has_no_error_where_no_worker_has_more_digits_than_fit(wor
 def test_one_worker_gets_its_float64_back_within_a_quantum(values: list[float]) -> None:
     array = np.array(values)
     result = reference_sum([array])
-    agreed = int(exponents([tensor(array, DataType.FLOAT64)])[0])
+    agreed = int(exponents([tensor(array, FLOAT64)])[0])
     for value, got in zip(values, result.tolist(), strict=True):
         assert abs(Fraction(value) - Fraction(got)) <= Fraction(2) ** (8 * agreed - 1016 - 93) + Fraction(2) ** -1075
 
@@ -105,7 +129,7 @@ def test_float64_at_its_edges(value: float, workers: int) -> None:
     assert reference_sum([np.array([value])] * workers)[0] == expected
 
 
-@given(st.sampled_from([DataType.INT32, DataType.INT64]), st.integers(1, 50), st.integers(0, 2**32 - 1))
+@given(st.sampled_from([INT32, INT64]), st.integers(1, 50), st.integers(0, 2**32 - 1))
 @settings(deadline=None, max_examples=80)
 def test_integer_sums_are_exact_and_wrap(kind: DataType, workers: int, seed: int) -> None:
     values = random_values(np.random.default_rng(seed), kind, (workers, 90))
@@ -117,7 +141,7 @@ def test_integer_sums_are_exact_and_wrap(kind: DataType, workers: int, seed: int
 @pytest.mark.parametrize("value", [-1, 2**63 - 1, -(2**63), 0x5555_FFFF_FFFF_FFFF])
 def test_int64_limbs_cannot_overflow(workers: int, value: int) -> None:
     """All workers with the same number: their limbs add up to n times its own."""
-    encoding = encoding_of(DataType.INT64, workers)
+    encoding = encoding_of(INT64, workers)
     chunk = np.full((1, encoding.values), value, np.int64)
     zero = np.zeros(1, np.uint8)
     with np.errstate(over="ignore"):
@@ -134,7 +158,7 @@ def test_int64_over_too_many_workers_is_refused() -> None:
 @pytest.mark.parametrize("workers", [1, 2, 3, 5, 32, 1000, 1024, 4096])
 @pytest.mark.parametrize("biased", [0, 1, 127, 255])
 def test_no_limb_of_a_float64_overflows(workers: int, biased: int) -> None:
-    encoding = encoding_of(DataType.FLOAT64, workers)
+    encoding = encoding_of(FLOAT64, workers)
     largest = math.ldexp(1 - 2.0**-53, 8 * biased - 1016)
     lowest = math.ldexp(1.0 + 2.0**-30, 8 * biased - 1024)
     for value in (largest, -largest, lowest, -lowest):
@@ -142,16 +166,16 @@ def test_no_limb_of_a_float64_overflows(workers: int, biased: int) -> None:
         assert workers * int(np.abs(lanes.astype(np.int64)).max()) <= 1 << 30
 
 
-@given(st.sampled_from(list(DataType)), st.integers(0, 2**32 - 1), st.integers(2, 9), st.booleans())
+@given(st.sampled_from(data_types()), st.integers(0, 2**32 - 1), st.integers(2, 9), st.booleans())
 @settings(deadline=None, max_examples=60)
 def test_any_order_and_any_tree_gives_the_same_bits(kind: DataType, seed: int, workers: int, propagate: bool) -> None:
     rng = np.random.default_rng(seed)
     policy: Any = "propagate" if propagate else "error"
     values = random_values(rng, kind, (workers, 300))
-    if propagate and kind.is_float:
+    if propagate and isinstance(kind, FloatType):
         holes = rng.random(values.shape) < 0.02
         values[holes] = stored(rng.choice([np.nan, np.inf, -np.inf], int(holes.sum())), kind)
-    expected = reference_sum(list(values), dtype=kind.value, nonfinite=policy)
+    expected = reference_sum(list(values), dtype=kind.name, nonfinite=policy)
     tensors = [tensor(row, kind, workers=workers, nonfinite=policy) for row in values]
     agreed = exponents(tensors)
     encoding = encoding_of(kind, workers, propagate=propagate)
@@ -175,12 +199,12 @@ def test_to_bfloat16_is_rounded_once(bits: int) -> None:
     value = float(np.uint64(bits).view(np.float64))
     if abs(value) > 1e39 or 0 < abs(value) < 1e-42:  # most are: bring them near what it can hold
         value = math.ldexp(math.frexp(value)[0], bits % 290 - 150)
-    got = int(narrow(np.array([value]), DataType.BFLOAT16)[0])
+    got = int(BFLOAT16.narrow(np.array([value]))[0])
     if math.isnan(value):
         assert got == 0x7FC0
         return
     positive = np.arange(0x7F81, dtype=np.uint16)
-    numbers = widen(positive, DataType.BFLOAT16).astype(np.float64)
+    numbers = BFLOAT16.widen(positive).astype(np.float64)
     numbers[-1] = 2.0**128  # rounds as if the range went on
     distance = np.abs(numbers - abs(value))
     nearest = np.flatnonzero(distance == distance.min())
@@ -196,22 +220,22 @@ def test_float16_sums_beyond_its_range_are_infinite_and_their_mean_is_not() -> N
 
 @given(st.sampled_from(FLOATS), st.integers(2, 9), st.integers(0, 2**32 - 1))
 @settings(deadline=None, max_examples=100)
-def test_nan_and_infinity_are_summed_as_ieee_addition_does(kind: DataType, workers: int, seed: int) -> None:
+def test_nan_and_infinity_are_summed_as_ieee_addition_does(kind: FloatType, workers: int, seed: int) -> None:
     """And all other elements are what they are without them."""
     rng = np.random.default_rng(seed)
     values = np.ldexp(rng.standard_normal((workers, 300)), rng.integers(-5, 5, (workers, 1)))
     clean = stored(values, kind)
     holes = rng.random(values.shape) < 0.1
     values[holes] = rng.choice([np.nan, -np.nan, np.inf, -np.inf], int(holes.sum()))
-    result = reference_sum(list(stored(values, kind)), dtype=kind.value, nonfinite="propagate")
+    result = reference_sum(list(stored(values, kind)), dtype=kind.name, nonfinite="propagate")
     without = reference_sum(
         [stored(np.where(h, 0, v), kind) for h, v in zip(holes, values, strict=True)],
-        dtype=kind.value,
+        dtype=kind.name,
         nonfinite="propagate",
     )
     with np.errstate(invalid="ignore"):
         ieee = values.sum(axis=0)
-    wide = widen(result, kind) if kind is not DataType.FLOAT64 else result
+    wide = kind.widen(result)
     assert np.isnan(wide).tolist() == np.isnan(ieee).tolist()
     infinite = np.isinf(ieee)
     assert np.isinf(wide).tolist() == infinite.tolist()
@@ -248,27 +272,27 @@ def test_what_is_not_finite_is_refused_by_name_and_place(kind: DataType, bad: fl
 
 @given(st.sampled_from(FLOATS), st.integers(1, 9), st.integers(0, 2**32 - 1))
 @settings(deadline=None, max_examples=80)
-def test_weighted_means(kind: DataType, workers: int, seed: int) -> None:
+def test_weighted_means(kind: FloatType, workers: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     weights = [int(w) for w in rng.integers(1, rng.choice([2, 9, 2**20]), workers)]
     values = stored(np.ldexp(rng.standard_normal((workers, 4)), rng.integers(-3, 3, (workers, 1))), kind)
-    result = exact(reference_sum(list(values), dtype=kind.value, weights=weights, mean=True), kind)
+    result = exact(reference_sum(list(values), dtype=kind.name, weights=weights, mean=True), kind)
     largest = max(weights)
     for lane in range(4):
         parts = exact(values[:, lane], kind)
         mean = sum((w * x for w, x in zip(weights, parts, strict=True)), Fraction()) / sum(weights)
-        digits = {DataType.FLOAT32: 24, DataType.FLOAT64: 53, DataType.FLOAT16: 11, DataType.BFLOAT16: 8}[kind]
+        digits = kind.digits
         # a weight may be half of its power of two, and a chunk's bound twice its largest number, 2⁸ times in float64
         quanta = Fraction(largest * 64 * workers**2) / sum(weights) * Fraction(2) ** (-26 if digits < 53 else -60)
         assert abs(result[lane] - mean) <= quanta + abs(mean) * Fraction(2) ** (1 - digits) + Fraction(2) ** -25
 
 
-@given(st.sampled_from([DataType.INT32, DataType.INT64]), st.integers(1, 9), st.integers(0, 2**32 - 1))
+@given(st.sampled_from([INT32, INT64]), st.integers(1, 9), st.integers(0, 2**32 - 1))
 @settings(deadline=None, max_examples=80)
 def test_integer_means_are_rounded_to_nearest_ties_to_even(kind: DataType, workers: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     weights = [int(w) for w in rng.integers(1, rng.choice([2, 5]), workers)]
-    bits = int(rng.choice([2, 31])) if kind is DataType.INT32 else int(rng.choice([2, 31, 56]))
+    bits = int(rng.choice([2, 31])) if kind is INT32 else int(rng.choice([2, 31, 56]))
     values = rng.integers(-(2**bits), 2**bits - 1, (workers, 100), endpoint=True).astype(kind.storage)
     result = reference_sum(list(values), weights=weights, mean=True)
     for lane in range(100):
@@ -299,20 +323,20 @@ def test_a_product_beyond_the_exponents_is_refused() -> None:
 
 def test_bfloat16_is_named_or_known() -> None:
     values = np.array([0x3F80, 0x4000], np.uint16)
-    assert reference_sum([values, values], dtype=BFLOAT16).tolist() == [0x4000, 0x4080]
+    assert reference_sum([values, values], dtype="bfloat16").tolist() == [0x4000, 0x4080]
     with pytest.raises(InvalidTensor, match="dtype uint16 cannot be summed; convert it to one of"):
         reference_sum([values])
     with pytest.raises(InvalidTensor, match="dtype bfloat16 was named, but the array holds float32"):
-        reference_sum([values.astype(np.float32)], dtype=BFLOAT16)
+        reference_sum([values.astype(np.float32)], dtype="bfloat16")
     with pytest.raises(InvalidTensor, match="dtype float64 was named, but the array holds float32"):
         reference_sum([values.astype(np.float32)], dtype="float64")
 
 
-@pytest.mark.parametrize("kind", list(DataType))
+@pytest.mark.parametrize("kind", data_types())
 @pytest.mark.parametrize("shape", [(), (0,), (1,), (3, 0, 2), (LANES,), (2, LANES + 1), (5, 7, 11)])
 def test_shapes(kind: DataType, shape: tuple[int, ...]) -> None:
     values = stored(np.arange(math.prod(shape)).reshape(shape) % 19 - 9, kind)
-    result = reference_sum([values, values], dtype=kind.value)
+    result = reference_sum([values, values], dtype=kind.name)
     assert result.shape == shape
     assert result.dtype == kind.storage
     assert exact(result, kind) == [2 * x for x in exact(values, kind)]
@@ -333,6 +357,43 @@ def test_layouts() -> None:
 
 
 def test_a_mean_after_the_sum_is_for_floats() -> None:
-    reduced = Reduced("t", np.zeros(3, np.uint16), np.ones(1, np.uint32))
-    with pytest.raises(InvalidTensor, match="mean of uint16 must be asked for when it is summed"):
+    reduced = Reduced("t", INT32, np.zeros(3, np.int32), np.ones(1, np.uint32))
+    with pytest.raises(InvalidTensor, match="mean of int32 must be asked for when it is summed"):
         reduced.mean()
+
+
+@pytest.mark.parametrize("kind", FLOATS)
+def test_a_mean_after_the_sum_divides_by_the_weights_themselves(kind: FloatType) -> None:
+    """Weights that the type itself cannot hold, or not exactly; a chunk more than are divided at once."""
+    numbers = np.array([3.0, -1.5, 0.25])
+    chunks = 300
+    weights = np.arange(70_001, 70_001 + chunks, dtype=np.uint32)
+    sums = kind.narrow(np.resize(numbers, chunks * LANES - 5))
+    mean = Reduced("t", kind, sums, weights).mean()
+    wide = kind.widen(sums).astype(np.float64)
+    assert mean.tolist() == kind.narrow(wide / np.repeat(weights, LANES)[: len(wide)]).tolist()
+    assert np.count_nonzero(mean) == len(mean)  # in float16 those weights would be infinite
+
+
+def test_weights_that_could_wrap_are_refused() -> None:
+    most = (2**32 - 1) // 3
+    arrays = [np.full(2, x) for x in (1.0, 2.0, 6.0)]
+    assert reference_sum(arrays, mean=True, weights=[most] * 3).tolist() == [3.0, 3.0]
+    with pytest.raises(InvalidTensor, match=f"'g': weight {most + 1} is not in 0…{most}; the weights of 3 workers"):
+        Tensor(arrays[0], workers=3, name="g", weight=most + 1)
+    with pytest.raises(InvalidTensor, match="weight 2147483648 is not in"):
+        reference_sum(arrays, mean=True, weights=[2**31] * 3)
+
+
+def test_bits_in_foreign_byte_order_are_the_same_numbers() -> None:
+    bits = np.array([0x3F80, 0xC000], np.uint16)
+    assert reference_sum([bits.astype(">u2"), bits], dtype="bfloat16").tolist() == [0x4000, 0xC080]
+
+
+def test_a_data_type_is_registered_once_and_copied_never() -> None:
+    for kind in data_types():
+        assert data_type(kind.name) is kind
+        assert pickle.loads(pickle.dumps(kind)) is kind
+        assert copy.deepcopy(kind) is kind
+    with pytest.raises(ValueError, match="data type 'bfloat16' is registered already"):
+        register(BFLOAT16)

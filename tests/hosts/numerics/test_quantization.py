@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from weir.hosts.errors import InvalidTensor
-from weir.hosts.numerics.datatypes import DataType
+from weir.hosts.numerics.native_types import FLOAT32
 from weir.hosts.numerics.quantization import EXPONENT_BIAS, chunk_count, dequantize, quantize, scale_table
 from weir.hosts.numerics.scalars import error_bound
 from weir.hosts.numerics.tensors import reference_sum
@@ -67,7 +67,7 @@ def test_the_sum_is_within_the_bound_of_the_exact_sum(values: np.ndarray) -> Non
     workers = len(values)
     result = reference_sum(list(values))
     exponents = np.max([block_exponents(to_chunks(v)) for v in values], axis=0)
-    bound = error_bound(DataType.FLOAT32, to_chunks(result), exponents, workers)[0]
+    bound = error_bound(FLOAT32, to_chunks(result), exponents, workers)[0]
     for lane in range(3):
         exact = sum(Fraction(float(v)) for v in values[:, lane])
         assert abs(Fraction(float(result[lane])) - exact) <= Fraction(bound[lane])

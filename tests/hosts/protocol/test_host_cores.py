@@ -317,9 +317,12 @@ def test_weights_are_summed_and_give_the_weighted_mean() -> None:
     assert job.workers[0].take(0) is None
 
 
-@pytest.mark.parametrize("weight", [-1, 1 << 32])
+@pytest.mark.parametrize("weight", [-1, 1 << 31, 1 << 32])
 def test_a_weight_out_of_range_is_refused(weight: int) -> None:
-    with pytest.raises(InvalidTensor, match=f"weight {weight} is not in 0…4294967295"):
+    with pytest.raises(
+        InvalidTensor,
+        match=f"weight {weight} is not in 0…2147483647; the weights of 2 workers may add up to 4294967295",
+    ):
         WorkerCore(PLAN).submit(ones(1), weight=weight)
 
 

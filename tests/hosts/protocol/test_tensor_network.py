@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from weir.hosts.errors import CallMismatch
-from weir.hosts.numerics.datatypes import DataType, narrow
+from weir.hosts.numerics.datatypes import FloatType, data_types
 from weir.hosts.numerics.tensors import Tensor, reference_sum
 from weir.tests.hosts.protocol.network_model import KINDS, US, Fabric, Faults, reordering
 
@@ -19,14 +19,14 @@ Options = dict[str, Any]
 
 def random_call(rng: np.random.Generator, index: int, workers: int) -> tuple[list[np.ndarray], Options, list[int]]:
     """One call: each worker's array, what they agree on, and their weights."""
-    kind = list(DataType)[index % len(DataType)]
+    kind = data_types()[index % len(data_types())]
     size = int(rng.choice([0, 1, 84, 85, 86, 256, 700, 2000]))
-    options: Options = {"name": f"t{index}", "dtype": kind.value, "mean": bool(rng.integers(2))}
+    options: Options = {"name": f"t{index}", "dtype": kind.name, "mean": bool(rng.integers(2))}
     options["nonfinite"] = str(rng.choice(["error", "propagate"]))
     wide = np.ldexp(rng.standard_normal((workers, size)), rng.integers(-12, 12, (workers, 1)))
-    if options["nonfinite"] == "propagate" and kind.is_float:
+    if options["nonfinite"] == "propagate" and isinstance(kind, FloatType):
         wide[rng.random(wide.shape) < 0.01] = rng.choice([np.nan, np.inf, -np.inf])
-    values = narrow(wide, kind) if kind.is_float else (np.nan_to_num(wide) * 1000).astype(kind.storage)
+    values = kind.narrow(wide) if isinstance(kind, FloatType) else (np.nan_to_num(wide) * 1000).astype(kind.storage)
     return list(values), options, [int(w) for w in rng.integers(1, 50, workers)]
 
 

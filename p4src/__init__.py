@@ -1,7 +1,8 @@
 """The switch program, and where its compiled form lies.
 
-`common/` holds ids, sizes and headers, `bmv2/` the program for v1model with `fabric.p4` on top, `build/` what p4c makes
-of it. The compiled form is checked in, so that only who edits P4 needs p4c: `make p4` recompiles.
+`common/` holds ids, sizes and headers, `bmv2/` the program for v1model with `fabric.p4` on top and `target.p4` for what
+is v1model's alone, `build/` what p4c makes of it. The compiled form is checked in, so that only who edits P4 needs p4c:
+`make p4` recompiles.
 """
 
 from __future__ import annotations

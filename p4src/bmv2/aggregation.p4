@@ -1,19 +1,21 @@
 /*
  * An aggregating node: what to do with a message that is addressed to this switch.
  *
- *   formats ─contribution─▶ jobs ─▶ members ─▶ slot ─▶ freshness ─▶ steps ─▶ sums ─▶ emissions ─▶ parent, children or asker
- *      │ └──────result────▶ parents ──────────────────────────────────────────────────────────▶ children
+ *   formats ─contribution─▶ jobs ─▶ members ─▶ claim ─▶ gather ─▶ steps ─▶ sums ─▶ parent, children or asker
+ *      │ └──────result────▶ parents ─────────────────────────────────────────────▶ children
  *      └─ anything else: dropped and counted
  *
  * Reads and writes ipv4, udp, aggregation, lanes; writes mcast_grp, meta.fate, meta.drop_reason. Lanes of a packet that has
- * none (scale rounds) are never touched. State per slot: whose round it holds (job, tag), which children have contributed,
- * and the sums (sums.p4). All of it is in ingress, which is one thread.
+ * none (scale rounds) are never touched. State per slot: whose round it holds, which children have contributed, and the sums
+ * (sums.p4). Each register is touched in one action, once, however a packet goes: claim compares the slot's round with the
+ * packet's and replaces it at once, gather does so with the children. All of it is in ingress, which is one thread.
  *
  * Control plane: the slot ranges of jobs do not overlap and end at or below AGGREGATION_SLOTS; `slots` is a power of two;
  * `contributors` in members has one bit, and `children` is their union; a job number is not used anew while a slot may still
  * hold a round of an older job with that number.
  */
 
+/* The packet's round, against the one that its slot held */
 enum bit<2> Freshness {
     NEWER = 0,
     SAME  = 1,
@@ -24,37 +26,32 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
     HeaderSums() header_sums;
     LaneSums() lane_sums;
 
-    register<bit<16>>(AGGREGATION_SLOTS) slot_job;
-    register<bit<32>>(AGGREGATION_SLOTS) slot_tag;
+    /* Job (16 bits), generation (8), 8 zeros; chunk (24), 8 zeros. Job 0: an empty slot. */
+    @id(SLOT_ROUND_REGISTER_ID)
+    register<bit<64>>(AGGREGATION_SLOTS) slot_round;
+    @id(SLOT_CONTRIBUTORS_REGISTER_ID)
     register<bit<32>>(AGGREGATION_SLOTS) slot_contributors;
 
     /* the packet's job in this node */
-    bit<32> job_base = 0;
-    bit<16> job_slots = 0;
-    bit<32> job_children = 0;
+    bit<32> index = 0;             // of the packet's slot
+    bit<16> slots_left = 0;        // from that slot to the end of the job's: 0 is beyond
+    bit<32> other_children = 0;    // than the packet's
     bit<1>  is_root = 0;
     ipv4_address_t up_address = 0;
     bit<32> up_bit = 0;
     bit<16> down_group = 0;
 
     /* the packet and its slot */
-    bit<32> index = 0;
-    bit<16> held_job = 0;
-    bit<32> held_tag = 0;
-    bit<32> held_contributors = 0;
-    bit<1>  same_job = 0;
-    bit<8>  generation_ahead = 0;
-    bit<24> chunk_ahead = 0;
     Freshness freshness = Freshness.NEWER;
-    bit<1>  seen = 0;
-    bit<1>  complete = 0;
+    bit<32> seen = 0;              // the packet's child, where its contribution is in the slot already
+    bit<32> missing = 0;           // children that are not, when the packet's is
 
     /* what is decided */
     bit<1> is_contribution = 0;
     bit<1> is_result = 0;
     Sum    sum = Sum.NONE;
-    bit<1> emits = 0;
 
+    @id(AGGREGATION_REFUSE_ACTION_ID)
     action refuse(bit<8> reason) {
         meta.fate = Fate.DROP;
         meta.drop_reason = reason;
@@ -62,14 +59,17 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
 
     /* ---- what kind of message ---- */
 
+    @id(CONTRIBUTION_ACTION_ID)
     action contribution() {
         is_contribution = 1;
     }
 
+    @id(RESULT_ACTION_ID)
     action result() {
         is_result = 1;
     }
 
+    @id(FORMATS_TABLE_ID)
     table formats {
         key = {
             hdr.aggregation.version:      exact;
@@ -92,24 +92,29 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
 
     /* ---- who may take part ---- */
 
+    action find_slot(bit<32> slot_base, bit<16> slots, bit<32> children) {
+        index = slot_base + (bit<32>)hdr.aggregation.slot;
+        slots_left = slots |-| hdr.aggregation.slot;
+        other_children = children & ~hdr.aggregation.contributors;
+    }
+
+    @id(INNER_NODE_ACTION_ID)
     action inner_node(
         bit<32> slot_base, bit<16> slots, bit<32> children, ipv4_address_t parent, bit<32> parent_bit)
     {
-        job_base = slot_base;
-        job_slots = slots;
-        job_children = children;
+        find_slot(slot_base, slots, children);
         up_address = parent;
         up_bit = parent_bit;
     }
 
+    @id(SWITCH_ROOT_ACTION_ID)
     action switch_root(bit<32> slot_base, bit<16> slots, bit<32> children, bit<16> group) {
-        job_base = slot_base;
-        job_slots = slots;
-        job_children = children;
+        find_slot(slot_base, slots, children);
         is_root = 1;
         down_group = group;
     }
 
+    @id(JOBS_TABLE_ID)
     table jobs {
         key = {
             hdr.aggregation.job:        exact;
@@ -120,8 +125,10 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
         size = JOBS;
     }
 
+    @id(ACCEPT_ACTION_ID)
     action accept() {}
 
+    @id(MEMBERS_TABLE_ID)
     table members {
         key = {
             hdr.aggregation.job:            exact;
@@ -135,69 +142,33 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
         size = MEMBERS;
     }
 
-    /* ---- how the packet stands to its slot ---- */
+    /* ---- the packet and its slot ---- */
 
-    action judge(Freshness verdict) {
-        freshness = verdict;
+    /* The slot is the packet's from here on, unless the packet is older. Chunks are serial numbers: ahead is packet minus slot,
+     * and its top bit says that the packet is behind. Of a job's generations, jobs has the present one alone: a slot with another
+     * one has been left behind, however long ago. */
+    @id(CLAIM_ACTION_ID)
+    action claim() {
+        bit<64> held;
+        bit<32> who = hdr.aggregation.job ++ hdr.aggregation.generation ++ 8w0;
+        bit<32> chunk = hdr.aggregation.chunk ++ 8w0;
+        slot_round.read(held, index);
+        bit<32> ahead = chunk - held[31:0];
+        freshness = held[63:32] != who ? Freshness.NEWER
+            : (ahead == 0 ? Freshness.SAME
+            : (ahead[31:31] == 1 ? Freshness.OLDER : Freshness.NEWER));
+        slot_round.write(index, freshness == Freshness.OLDER ? held : who ++ chunk);
     }
 
-    /* Chunks are serial numbers: ahead is packet minus slot, and its top bit says that the packet is behind. Of a job's
-     * generations, jobs has the present one alone: a slot with another one has been left behind, however long ago. */
-    table serial {
-        key = {
-            same_job:         exact;
-            generation_ahead: ternary;
-            chunk_ahead:      ternary;
-        }
-        actions = { judge; }
-        const default_action = judge(Freshness.NEWER);
-        const entries = {
-            (0, _, _):                   judge(Freshness.NEWER);   // an empty slot, or another job's
-            (1, 0, 0):                   judge(Freshness.SAME);
-            (1, 0, 0x800000 &&& 0x800000): judge(Freshness.OLDER); // an earlier chunk of this generation
-            (1, 0, _):                   judge(Freshness.NEWER);   // a later chunk of this generation
-            (1, _, _):                   judge(Freshness.NEWER);   // a generation that is over
-        }
-    }
-
-    /* ---- the state machine ---- */
-
-    action restart(bit<1> then_emit) {
-        sum = Sum.RESTART;
-        emits = then_emit;
-        slot_job.write(index, hdr.aggregation.job);
-        slot_tag.write(index, hdr.aggregation.generation ++ hdr.aggregation.chunk);
-        slot_contributors.write(index, hdr.aggregation.contributors);
-    }
-
-    action add(bit<1> then_emit) {
-        sum = Sum.ADD;
-        emits = then_emit;
-        slot_contributors.write(index, held_contributors | hdr.aggregation.contributors);
-    }
-
-    action replay() {
-        sum = Sum.REPLAY;
-        emits = 1;
-    }
-
-    table steps {
-        key = {
-            freshness: exact;
-            seen:      ternary;
-            complete:  ternary;
-        }
-        actions = { restart; add; replay; refuse; }
-        const default_action = refuse(DROP_LATE);
-        const entries = {
-            (Freshness.NEWER, _, 0): restart(0);             // the round's first packet
-            (Freshness.NEWER, _, 1): restart(1);             // the round's only packet: one child
-            (Freshness.SAME,  0, 1): add(1);                 // the last child
-            (Freshness.SAME,  0, 0): add(0);                 // more are to come
-            (Freshness.SAME,  1, 1): replay();               // the round's emission was lost: again
-            (Freshness.SAME,  1, 0): refuse(DROP_DUPLICATE); // already in the sum, which waits for others
-            (Freshness.OLDER, _, _): refuse(DROP_LATE);      // a round that everyone has completed
-        }
+    /* The packet's child joins those of its round, which a newer round has none of yet. */
+    @id(GATHER_ACTION_ID)
+    action gather() {
+        bit<32> held;
+        slot_contributors.read(held, index);
+        held = freshness == Freshness.SAME ? held : 0;
+        seen = held & hdr.aggregation.contributors;
+        missing = other_children & ~held;
+        slot_contributors.write(index, held | hdr.aggregation.contributors);
     }
 
     /* ---- what leaves ---- */
@@ -210,13 +181,23 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
         meta.src_port = AGGREGATION_PORT;
     }
 
-    action to_parent() {
+    @id(KEEP_ACTION_ID)
+    action keep(Sum operation) {
+        sum = operation;
+        meta.fate = Fate.KEEP;
+    }
+
+    @id(TO_PARENT_ACTION_ID)
+    action to_parent(Sum operation) {
+        sum = operation;
         sign();
         hdr.ipv4.dst_addr = up_address;
         hdr.aggregation.contributors = up_bit;
     }
 
-    action to_children() {
+    @id(TO_CHILDREN_ACTION_ID)
+    action to_children(Sum operation) {
+        sum = operation;
         sign();
         hdr.aggregation.message_type = hdr.aggregation.message_type + 1;
         hdr.aggregation.contributors = 0;
@@ -224,43 +205,52 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
         meta.fate = Fate.SEND;
     }
 
-    action to_asker() {
+    @id(TO_ASKER_ACTION_ID)
+    action to_asker(Sum operation) {
         ipv4_address_t asker = hdr.ipv4.src_addr;
+        sum = operation;
         sign();
         hdr.ipv4.dst_addr = asker;
         hdr.aggregation.message_type = hdr.aggregation.message_type + 1;
         hdr.aggregation.contributors = 0;
     }
 
-    action keep() {
-        meta.fate = Fate.KEEP;
-    }
+    /* ---- the state machine ---- */
 
-    table emissions {
+    @id(STEPS_TABLE_ID)
+    table steps {
         key = {
-            emits:   exact;
-            is_root: exact;
-            sum:     ternary;
+            freshness: ternary;
+            seen:      ternary;
+            missing:   ternary;
+            is_root:   ternary;
         }
-        actions = { to_parent; to_children; to_asker; keep; }
-        const default_action = keep;
+        actions = { keep; to_parent; to_children; to_asker; refuse; }
+        const default_action = refuse(DROP_LATE);
         const entries = {
-            (1, 0, _):          to_parent();     // the sum, or the sum again
-            (1, 1, Sum.REPLAY): to_asker();      // the others have the result
-            (1, 1, _):          to_children();
-            (0, 0, _):          keep();
-            (0, 1, _):          keep();
+            (Freshness.NEWER, _, 0, 0): to_parent(Sum.RESTART);      // the round's only packet: one child
+            (Freshness.NEWER, _, 0, 1): to_children(Sum.RESTART);
+            (Freshness.NEWER, _, _, _): keep(Sum.RESTART);           // the round's first packet
+            (Freshness.SAME,  0, 0, 0): to_parent(Sum.ADD);          // the last child
+            (Freshness.SAME,  0, 0, 1): to_children(Sum.ADD);
+            (Freshness.SAME,  0, _, _): keep(Sum.ADD);               // more are to come
+            (Freshness.SAME,  _, 0, 0): to_parent(Sum.REPLAY);       // the round's emission was lost: again
+            (Freshness.SAME,  _, 0, 1): to_asker(Sum.REPLAY);        // the others have the result
+            (Freshness.SAME,  _, _, _): refuse(DROP_DUPLICATE);      // already in the sum, which waits for others
+            (Freshness.OLDER, _, _, _): refuse(DROP_LATE);           // a round that everyone has completed
         }
     }
 
     /* ---- results on their way down ---- */
 
+    @id(REPLICATE_ACTION_ID)
     action replicate(bit<16> group) {
         sign();
         standard_metadata.mcast_grp = group;
         meta.fate = Fate.SEND;
     }
 
+    @id(PARENTS_TABLE_ID)
     table parents {
         key = {
             hdr.aggregation.job:            exact;
@@ -280,30 +270,19 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
         } else if (is_contribution == 1) {
             if (jobs.apply().hit) {
                 if (members.apply().hit) {
-                    if (hdr.aggregation.slot >= job_slots) {
-                        meta.fate = Fate.DROP;
-                        meta.drop_reason = DROP_BAD_SLOT;
+                    if (slots_left == 0) {
+                        refuse(DROP_BAD_SLOT);
                     } else {
-                        index = job_base + (bit<32>)hdr.aggregation.slot;
-                        slot_job.read(held_job, index);
-                        slot_tag.read(held_tag, index);
-                        slot_contributors.read(held_contributors, index);
-                        same_job = held_job == hdr.aggregation.job ? 1w1 : 1w0;
-                        generation_ahead = hdr.aggregation.generation - held_tag[31:24];
-                        chunk_ahead = hdr.aggregation.chunk - held_tag[23:0];
-                        serial.apply();
-                        if (freshness == Freshness.NEWER) {
-                            held_contributors = 0;
+                        claim();
+                        if (freshness != Freshness.OLDER) {
+                            gather();
                         }
-                        seen = (held_contributors & hdr.aggregation.contributors) != 0 ? 1w1 : 1w0;
-                        complete = (held_contributors | hdr.aggregation.contributors) == job_children ? 1w1 : 1w0;
                         steps.apply();
                         if (sum != Sum.NONE) {
                             header_sums.apply(hdr.aggregation, index, sum);
                             if (hdr.lanes.isValid()) {
                                 lane_sums.apply(hdr.lanes, index, sum);
                             }
-                            emissions.apply();
                         }
                     }
                 }

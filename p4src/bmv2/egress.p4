@@ -11,14 +11,16 @@
 control FabricEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
     Telemetry() telemetry;
 
-    bit<19> mark_threshold = 0;
+    bit<19> queue_left = 0;      // until the queue is at its threshold
     bit<16> window_limit = 0;
 
+    @id(END_ACTION_ID)
     action end() {
         meta.leaves = false;
         mark_to_drop(standard_metadata);
     }
 
+    @id(DELIVER_ACTION_ID)
     action deliver(ipv4_address_t dst_addr, mac_address_t src_mac, mac_address_t dst_mac) {
         hdr.ipv4.dst_addr = dst_addr;
         hdr.ethernet.src_addr = src_mac;
@@ -26,6 +28,7 @@ control FabricEgress(inout headers_t hdr, inout metadata_t meta, inout standard_
     }
 
     /* One entry per child of each job here; a replica without one has no address to go to, and ends. */
+    @id(REPLICAS_TABLE_ID)
     table replicas {
         key = { standard_metadata.egress_rid: exact; }
         actions = { deliver; @defaultonly end; }
@@ -33,11 +36,13 @@ control FabricEgress(inout headers_t hdr, inout metadata_t meta, inout standard_
         size = REPLICAS;
     }
 
+    @id(BOUND_QUEUE_ACTION_ID)
     action bound_queue(bit<19> threshold, bit<16> window) {
-        mark_threshold = threshold;
+        queue_left = threshold |-| standard_metadata.enq_qdepth;
         window_limit = window;
     }
 
+    @id(MARKING_TABLE_ID)
     table marking {
         key = { standard_metadata.egress_port: exact; }
         actions = { bound_queue; @defaultonly NoAction; }
@@ -45,15 +50,34 @@ control FabricEgress(inout headers_t hdr, inout metadata_t meta, inout standard_
         size = PORTS;
     }
 
+    @id(LIMIT_WINDOW_ACTION_ID)
     action limit_window() {
         hdr.aggregation.window = window_limit < hdr.aggregation.window ? window_limit : hdr.aggregation.window;
         hdr.udp.checksum = 0;
     }
 
+    @id(MARK_MESSAGE_ACTION_ID)
     action mark_message() {
         hdr.aggregation.flags = hdr.aggregation.flags | FLAG_CONGESTION;
     }
 
+    @id(MARK_PACKET_ACTION_ID)
+    action mark_packet() {
+        hdr.ipv4.ecn = ECN_CE;
+    }
+
+    /* A transport that knows no ECN is not marked. */
+    @id(ECN_MARKS_TABLE_ID)
+    table ecn_marks {
+        key = { hdr.ipv4.ecn: exact; }
+        actions = { mark_packet; NoAction; }
+        const default_action = mark_packet;
+        const entries = {
+            ECN_NOT_ECT: NoAction();
+        }
+    }
+
+    @id(TO_CPU_ACTION_ID)
     action to_cpu() {
         hdr.packet_in.setValid();
         hdr.packet_in.ingress_port = standard_metadata.ingress_port;
@@ -61,12 +85,14 @@ control FabricEgress(inout headers_t hdr, inout metadata_t meta, inout standard_
     }
 
     /* The clone is taken at the end of egress, so it has this hop's items and the packet_in header; metadata it has none. */
+    @id(REPORT_ACTION_ID)
     action report(bit<32> session) {
         clone(CloneType.E2E, session);
         to_cpu();
         end();
     }
 
+    @id(PROBE_SINKS_TABLE_ID)
     table probe_sinks {
         key = { standard_metadata.egress_port: exact; }
         actions = { report; @defaultonly NoAction; }
@@ -89,12 +115,12 @@ control FabricEgress(inout headers_t hdr, inout metadata_t meta, inout standard_
                 if (hdr.aggregation.isValid()) {
                     limit_window();
                 }
-                if (standard_metadata.enq_qdepth >= mark_threshold) {
+                if (queue_left == 0) {
                     if (hdr.aggregation.isValid()) {
                         mark_message();
                     }
-                    if (hdr.ipv4.isValid() && hdr.ipv4.ecn != ECN_NOT_ECT) {
-                        hdr.ipv4.ecn = ECN_CE;
+                    if (hdr.ipv4.isValid()) {
+                        ecn_marks.apply();
                     }
                 }
             }

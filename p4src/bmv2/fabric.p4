@@ -4,12 +4,14 @@
  *   parser ─▶ verify checksums ─▶ FabricIngress ─▶ queues, replication ─▶ FabricEgress ─▶ compute checksums ─▶ deparser
  *
  * It routes IP, sums gradients addressed to it, bounds queues by marking, and answers INT probes. docs/design.md §2 to §4 is the
- * contract; the names of tables, actions, parameters, registers and counters are the control plane's interface.
+ * contract; the names and ids of tables, actions,
+ * parameters, registers and counters are the control plane's interface.
  */
 
 #include <core.p4>
 #include <v1model.p4>
 
+#include "target.p4"
 #include "../common/headers.p4"
 #include "parser.p4"
 #include "checksum.p4"

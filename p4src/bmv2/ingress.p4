@@ -13,15 +13,19 @@ control FabricIngress(inout headers_t hdr, inout metadata_t meta, inout standard
     Aggregation() aggregation;
     Routing() routing;
 
+    @id(DROPS_COUNTER_ID)
     counter(DROP_REASONS, CounterType.packets) drops;
 
+    @id(INGRESS_REFUSE_ACTION_ID)
     action refuse(bit<8> reason) {
         meta.fate = Fate.DROP;
         meta.drop_reason = reason;
     }
 
+    @id(TO_NODE_ACTION_ID)
     action to_node() {}
 
+    @id(NODE_ADDRESS_TABLE_ID)
     table node_address {
         key = { hdr.ipv4.dst_addr: exact; }
         actions = { to_node; @defaultonly NoAction; }
@@ -29,10 +33,12 @@ control FabricIngress(inout headers_t hdr, inout metadata_t meta, inout standard
         size = NODE_ADDRESSES;
     }
 
+    @id(SET_CLASS_ACTION_ID)
     action set_class(bit<3> priority) {
         standard_metadata.priority = priority;
     }
 
+    @id(TRAFFIC_CLASS_TABLE_ID)
     table traffic_class {
         key = { hdr.ipv4.dscp: exact; }
         actions = { set_class; @defaultonly NoAction; }

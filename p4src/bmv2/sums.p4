@@ -5,7 +5,7 @@
  *   packet ──▶ slot         packet + slot ──▶ slot and packet      slot ──▶ packet
  *
  * After any of the three the packet carries what the slot holds, so it can be sent on as it is. A node sums a packet with its
- * slot only when the state machine in aggregation.p4 says so.
+ * slot only when the state machine in aggregation.p4 says so. Each register is touched in one action, once, on any of the ways.
  */
 
 enum bit<2> Sum {
@@ -17,10 +17,15 @@ enum bit<2> Sum {
 
 /* Reads and writes the header fields that have a reduction; docs/design.md §2.2 lists them. */
 control HeaderSums(inout aggregation_t aggregation, in bit<32> index, in Sum sum) {
-    register<bit<8>>(AGGREGATION_SLOTS)  flags;
+    @id(FLAGS_REGISTER_ID)
+    register<bit<8>>(AGGREGATION_SLOTS) flags;
+    @id(WINDOW_REGISTER_ID)
     register<bit<16>>(AGGREGATION_SLOTS) window;
-    register<bit<8>>(AGGREGATION_SLOTS)  exponent;
+    @id(EXPONENT_REGISTER_ID)
+    register<bit<8>>(AGGREGATION_SLOTS) exponent;
+    @id(WEIGHT_REGISTER_ID)
     register<bit<32>>(AGGREGATION_SLOTS) weight;
+    @id(CHECK_REGISTER_ID)
     register<bit<32>>(AGGREGATION_SLOTS) check;
 
     bit<8>  held_flags;
@@ -45,10 +50,12 @@ control HeaderSums(inout aggregation_t aggregation, in bit<32> index, in Sum sum
         check.read(held_check, index);
     }
 
+    @id(RESTART_HEADER_ACTION_ID)
     action restart() {
         write_back();
     }
 
+    @id(ADD_HEADER_ACTION_ID)
     action add() {
         read_held();
         aggregation.flags = aggregation.flags | held_flags;
@@ -59,6 +66,7 @@ control HeaderSums(inout aggregation_t aggregation, in bit<32> index, in Sum sum
         write_back();
     }
 
+    @id(REPLAY_HEADER_ACTION_ID)
     action replay() {
         read_held();
         aggregation.flags = aggregation.flags | held_flags;   // it tells everyone on the way that it was asked for again
@@ -68,6 +76,7 @@ control HeaderSums(inout aggregation_t aggregation, in bit<32> index, in Sum sum
         aggregation.check = held_check;
     }
 
+    @id(HEADER_SUMS_TABLE_ID)
     table sums {
         key = { sum: exact; }
         actions = { restart; add; replay; NoAction; }
@@ -86,27 +95,31 @@ control HeaderSums(inout aggregation_t aggregation, in bit<32> index, in Sum sum
 
 /* Reads and writes all lanes, and nothing else. All lane registers have one size, so an implementation may lay them side by side. */
 control LaneSums(inout lanes_t lanes, in bit<32> index, in Sum sum) {
-#define LANE_REGISTER(i) register<bit<32>>(AGGREGATION_SLOTS) lane_##i;
+#define LANE_REGISTER(i) @id(LANE_REGISTER_ID(i)) register<bit<32>>(AGGREGATION_SLOTS) lane_##i;
     EACH_LANE(LANE_REGISTER)
 
     bit<32> held;
 
 #define RESTART_LANE(i) lane_##i.write(index, lanes.lane_##i);
+    @id(RESTART_LANES_ACTION_ID)
     action restart() {
         EACH_LANE(RESTART_LANE)
     }
 
 #define ADD_LANE(i) \
     lane_##i.read(held, index); lanes.lane_##i = lanes.lane_##i + held; lane_##i.write(index, lanes.lane_##i);
+    @id(ADD_LANES_ACTION_ID)
     action add() {
         EACH_LANE(ADD_LANE)
     }
 
 #define REPLAY_LANE(i) lane_##i.read(lanes.lane_##i, index);
+    @id(REPLAY_LANES_ACTION_ID)
     action replay() {
         EACH_LANE(REPLAY_LANE)
     }
 
+    @id(LANE_SUMS_TABLE_ID)
     table sums {
         key = { sum: exact; }
         actions = { restart; add; replay; NoAction; }

@@ -5,23 +5,24 @@
  *                   | UDP to 5000  | INT shim | INT-MD | this hop's items, newest first | earlier hops (payload)
  *                   | other UDP    | payload
  *
- * To and from the control plane a packet_in or packet_out header stands in front of Ethernet.
+ * To and from the control plane a packet_in or packet_out header stands in front of Ethernet. The target says how many LANES.
  */
 
 #ifndef WEIR_HEADERS_P4
 #define WEIR_HEADERS_P4
 
 #include "ids.p4"
-#include "lanes.p4"
+#include "interface.p4"
+#include "repeat.p4"
 #include "sizes.p4"
 
-@controller_header("packet_in")
+@id(PACKET_IN_ID) @controller_header("packet_in")
 header packet_in_t {
     port_t ingress_port;
     bit<7> _pad;
 }
 
-@controller_header("packet_out")
+@id(PACKET_OUT_ID) @controller_header("packet_out")
 header packet_out_t {
     port_t egress_port;
     bit<7> _pad;

@@ -1,4 +1,4 @@
-/* Every number with a meaning: protocol numbers, message types, drop reasons, reserved ports. Sizes are in sizes.p4. */
+/* Every number with a meaning that all targets share: protocol numbers, message types, drop reasons. Sizes are in sizes.p4. */
 
 #ifndef WEIR_IDS_P4
 #define WEIR_IDS_P4
@@ -6,9 +6,6 @@
 typedef bit<9>  port_t;
 typedef bit<32> ipv4_address_t;
 typedef bit<48> mac_address_t;
-
-/* Ports of the switch */
-const port_t CPU_PORT = 510;
 
 /* Ethernet, IPv4, UDP */
 const bit<16> ETHERTYPE_IPV4     = 0x0800;
@@ -64,8 +61,5 @@ const bit<4>  INT_VERSION      = 2;
 const bit<16> INT_DOMAIN       = 0x5745;
 const bit<32> UNAVAILABLE      = 0xFFFFFFFF;
 const bit<64> NS_PER_US        = 1000;
-
-/* v1model */
-const bit<32> EGRESS_CLONE = 2;   // standard_metadata.instance_type
 
 #endif

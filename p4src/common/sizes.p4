@@ -1,10 +1,7 @@
-/* Every size: lanes, slots, tables, headers in bytes. Numbers with a meaning are in ids.p4. */
+/* Every size that all targets share: slots, tables, headers in bytes. LANES is the target's; numbers with a meaning are in ids.p4. */
 
 #ifndef WEIR_SIZES_P4
 #define WEIR_SIZES_P4
-
-/* Lanes of a message; EACH_LANE in lanes.p4 lists as many. */
-#define LANES 256
 
 /* Slots of a node, shared by its jobs: a job has the slots slot_base … slot_base + slots - 1, and the control plane sees that
    they end at or below this. */
@@ -33,6 +30,6 @@ const bit<16> UDP_BYTES_HEADER_ONLY = 36;
 const bit<16> UDP_BYTES_WITH_LANES  = 36 + 4 * LANES;
 
 /* INT */
-const bit<9> INT_LENGTH_LIMIT = 255;   // words that the shim can count
+const bit<9> INT_BEYOND_SHIM = 0x100;   // the bit of a number of words that the shim's length has no room for
 
 #endif

@@ -16,9 +16,10 @@ AGGREGATION = "FabricIngress.aggregation"
 class EmulatedNode:
     """As `NodeModel`, it has `forward` and `drops`."""
 
-    def __init__(self, tables: Tables) -> None:
+    def __init__(self, tables: Tables, program: bytes | None = None) -> None:
+        """It runs the switch program unless given another one."""
         self.switch = Switch(1, ports=range(PORTS))
-        self.switch.load(p4src.FABRIC_JSON.read_bytes())
+        self.switch.load(p4src.FABRIC_JSON.read_bytes() if program is None else program)
         state = self.switch.state
         assert state is not None
         self.state = state
@@ -79,8 +80,9 @@ class EmulatedNode:
 
         sums = {field.name: at(f"header_sums.{field.name}") for field in REDUCED}
         lanes = tuple(at(f"lane_sums.lane_{lane}") for lane in range(LANES))
-        tag = at("slot_tag")
-        return Slot(at("slot_job"), tag >> 24, tag & 0xFFFFFF, at("slot_contributors"), sums, lanes)
+        held = at("slot_round")
+        who = (held >> 48, held >> 40 & 0xFF, held >> 8 & 0xFFFFFF)
+        return Slot(*who, at("slot_contributors"), sums, lanes)
 
     @property
     def bytes_sent(self) -> dict[int, int]:

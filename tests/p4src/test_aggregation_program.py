@@ -246,7 +246,7 @@ def test_the_parents_result_goes_to_every_child_unchanged(node: EmulatedNode, ki
     for port, frame in sent:
         assert addresses(frame) == (MAC + port, host_mac(WORKERS[port]), SWITCH, WORKERS[port])
         assert frame[42:] == payload
-    assert not np.any(node.state.registers["FabricIngress.aggregation.slot_job"].values)
+    assert not np.any(node.state.registers["FabricIngress.aggregation.slot_round"].values)
 
 
 def test_a_replica_without_an_address_ends() -> None:

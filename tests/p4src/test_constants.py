@@ -12,16 +12,17 @@ from weir.wire.fields import PARTS, REDUCED
 
 
 def _constants(name: str) -> dict[str, int]:
-    """`const T NAME = value;` and `#define NAME value` of a file in common/, where the value is a plain number."""
-    text = (p4src.ROOT / "common" / name).read_text()
+    """`const T NAME = value;` and `#define NAME value` of a file in p4src/, where the value is a plain number."""
+    text = (p4src.ROOT / name).read_text()
     found = re.findall(r"^const \S+\s+(\w+)\s*=\s*(\w+);", text, re.M) + re.findall(
         r"^#define (\w+) (\d+)$", text, re.M
     )
     return {key: int(value, 0) for key, value in found}
 
 
-IDS = _constants("ids.p4")
-SIZES = _constants("sizes.p4")
+IDS = _constants("common/ids.p4")
+SIZES = _constants("common/sizes.p4")
+TARGET = _constants("bmv2/target.p4")
 
 
 def test_message_types_and_flags() -> None:
@@ -42,14 +43,14 @@ def test_ports_and_protocols() -> None:
 
 
 def test_sizes() -> None:
-    assert SIZES["LANES"] == aggregation.LANES
+    assert TARGET["LANES"] == aggregation.LANES
     assert SIZES["ETHERNET_BYTES"] == frames.ETHERNET_BYTES
     assert SIZES["MTU"] == frames.MTU
     assert SIZES["UDP_BYTES_HEADER_ONLY"] == frames.UDP_BYTES + aggregation.HEADER_BYTES
     sizes = (p4src.ROOT / "common/sizes.p4").read_text()
     with_lanes = re.search(r"UDP_BYTES_WITH_LANES\s*= (\d+) \+ 4 \* LANES;", sizes)
     assert with_lanes
-    assert int(with_lanes[1]) + 4 * SIZES["LANES"] == frames.UDP_BYTES + aggregation.MESSAGE_BYTES
+    assert int(with_lanes[1]) + 4 * TARGET["LANES"] == frames.UDP_BYTES + aggregation.MESSAGE_BYTES
 
 
 def test_the_compiled_headers_are_the_wires_records() -> None:

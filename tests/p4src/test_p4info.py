@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from finsy.proto import p4i
@@ -76,8 +77,43 @@ def test_everything_else_a_controller_names() -> None:
     sums = {
         f"FabricIngress.aggregation.header_sums.{name}" for name in ("flags", "window", "exponent", "weight", "check")
     }
-    slots = {f"FabricIngress.aggregation.slot_{name}" for name in ("job", "tag", "contributors")}
+    slots = {f"FabricIngress.aggregation.slot_{name}" for name in ("round", "contributors")}
     assert registers == {
         **dict.fromkeys(lanes | sums | slots, 1024),
         "FabricEgress.telemetry.bytes_sent": 512,
+    }
+
+
+def test_every_id_is_given_in_the_source_so_that_none_moves() -> None:
+    """The kind is in the top byte; `NoAction` is p4c's own."""
+    info = p4info()
+    text = (p4src.ROOT / "common" / "interface.p4").read_text()
+    given = {name: int(number) for name, number in re.findall(r"^#define (\w+)_ID +(\d+)$", text, re.M)}
+    ids = {
+        kind: {
+            item.preamble.name: item.preamble.id & 0xFFFFFF
+            for item in getattr(info, kind)
+            if item.preamble.name != "NoAction"
+        }
+        for kind in ("tables", "actions", "action_profiles", "counters", "registers", "controller_packet_metadata")
+    }
+    lanes = {f"FabricIngress.aggregation.lane_sums.lane_{lane}": int(f"1{lane}") for lane in range(256)}
+    for kind, suffix in (("tables", "_TABLE"), ("actions", "_ACTION"), ("registers", "_REGISTER")):
+        numbers = sorted(number for name, number in given.items() if name.endswith(suffix))
+        assert len(set(numbers)) == len(numbers), f"two {kind} have one id"
+        assert sorted(number for name, number in ids[kind].items() if name not in lanes) == numbers
+    assert {name: ids["registers"][name] for name in lanes} == lanes
+    assert ids["action_profiles"] == {"FabricIngress.routing.ecmp": given["ECMP_PROFILE"]}
+    assert ids["controller_packet_metadata"] == {"packet_in": given["PACKET_IN"], "packet_out": given["PACKET_OUT"]}
+    assert ids["counters"] == {"FabricIngress.drops": given["DROPS_COUNTER"]}
+    controllers = {
+        name.rsplit(".", 1)[1].upper(): number
+        for name, number in (ids["tables"] | ids["actions"]).items()
+        if name in {f"FabricIngress.aggregation.{table}" for table in ("jobs", "members", "parents", "replicate")}
+    }
+    assert controllers == {
+        "JOBS": given["JOBS_TABLE"],
+        "MEMBERS": given["MEMBERS_TABLE"],
+        "PARENTS": given["PARENTS_TABLE"],
+        "REPLICATE": given["REPLICATE_ACTION"],
     }

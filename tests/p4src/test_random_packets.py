@@ -9,6 +9,7 @@ import pytest
 
 from weir.tests.p4src.emulated_node import PORTS, EmulatedNode
 from weir.tests.p4src.node_model import CPU_PORT, NodeModel, Tables
+from weir.tests.p4src.program_mutants import REWRITES, Rewrite, rewritten
 from weir.tests.p4src.small_fabric import (
     GENERATION,
     INNER,
@@ -182,11 +183,11 @@ def _fix_ipv4_checksum(frame: bytearray) -> None:
     frame[24:26] = int(frames.ipv4_checksum(headers["ipv4"])[0]).to_bytes(2, "big")
 
 
-def run(seed: int, packets: int) -> dict[str, int]:
+def run(seed: int, packets: int, program: bytes | None = None) -> dict[str, int]:
     """Compare on a sequence; returns the drops, which both sides agree on."""
     rng = np.random.default_rng(seed)
     configured = random_tables(rng)
-    model, node, traffic = NodeModel(configured), EmulatedNode(configured), Traffic(seed)
+    model, node, traffic = NodeModel(configured), EmulatedNode(configured, program), Traffic(seed)
     for number in range(packets):
         frame, port = traffic.next()
         now_us = 17 * number
@@ -206,6 +207,17 @@ def run(seed: int, packets: int) -> dict[str, int]:
 def test_the_program_does_as_the_model(seed: int) -> None:
     drops = run(seed, 400)
     assert sum(drops.values()) < 350, "the traffic should be mostly good"
+
+
+def _run_seeds(seeds: range, program: bytes) -> None:
+    for seed in seeds:
+        run(seed, 400, program)
+
+
+@pytest.mark.parametrize("rewrite", REWRITES, ids=lambda rewrite: rewrite.__name__)
+def test_a_broken_rule_is_found(rewrite: Rewrite) -> None:
+    with pytest.raises(AssertionError, match=r"^seed \d"):
+        _run_seeds(range(5), rewritten(rewrite))
 
 
 def test_the_traffic_meets_every_reason_to_drop() -> None:

@@ -1,7 +1,8 @@
 """Rules broken on purpose, in the compiled switch program and in the hosts: the schedules must convict each of them.
 
-The switch's rules are the constant entries of its program; in an emulated switch they can be replaced. Rules whose
-breach needs a rare order of events are broken in the exhaustive search instead (`tests.hosts.protocol.search_mutants`).
+The switch's rules are the constant entries of its program, which can be replaced in an emulated switch, and what its
+actions make of a slot's registers, which is changed in the compiled program. Rules whose breach needs a rare order of
+events are broken in the exhaustive search instead (`tests.hosts.protocol.search_mutants`).
 """
 
 from __future__ import annotations
@@ -16,18 +17,25 @@ import numpy as np
 
 from weir.controller.jobs import moves
 from weir.emulator.entries import ActionCall
-from weir.emulator.program import ProgramState
+from weir.emulator.program import Program, ProgramState
 from weir.hosts.array_types import BoolArray
 from weir.hosts.protocol import worker
 from weir.hosts.protocol.messages import Messages
 from weir.hosts.protocol.worker import WorkerCore, WorkerOptions
 from weir.tests.hosts.protocol.search_mutants import accept_plan, settle_without_fetches
 from weir.tests.p4src.emulated_node import AGGREGATION
+from weir.tests.p4src.program_mutants import (
+    Rewrite,
+    keep_the_children_of_the_former_round,
+    rewritten,
+    take_a_later_chunk_for_the_same,
+)
+from weir.tests.schedules import direct, rig
 from weir.tests.schedules.direct import StatePool
 from weir.wire.control import WorkerPlan
 
-SAME: Final = 1
-"""Of the switch's `Freshness`."""
+ADD: Final = 2
+"""Of the switch's `Sum`."""
 Row = tuple[str, int, str, int]
 """Table, index of its constant entry, action and parameter that it gets."""
 
@@ -36,6 +44,8 @@ Row = tuple[str, int, str, int]
 class Mutant:
     name: str
     rows: tuple[Row, ...] = ()
+    rewrite: Rewrite | None = None
+    """Of the compiled switch program."""
     changes: tuple[tuple[object, str, object], ...] = ()
     """Modules or classes, the name of what is replaced in them, and by what."""
 
@@ -53,10 +63,12 @@ def begin_with_all_slots(core: WorkerCore, plan: WorkerPlan, options: WorkerOpti
 _begin: Final[Callable[[WorkerCore, WorkerPlan, WorkerOptions], None]] = WorkerCore.__init__
 
 MUTANTS: Final = (
-    Mutant("no bitmap test in the switch", (("steps", 5, "add", 0),)),
-    Mutant("no chunk test in the switch", (("serial", 3, "judge", SAME),)),
-    Mutant("the switch adds where it should start anew", (("steps", 0, "add", 0),)),
-    Mutant("the switch emits before all are there", (("steps", 3, "add", 1),)),
+    Mutant("no bitmap test in the switch", (("steps", 8, "keep", ADD),)),
+    Mutant("no chunk test in the switch", rewrite=take_a_later_chunk_for_the_same),
+    Mutant("a round begins with the children of the former", rewrite=keep_the_children_of_the_former_round),
+    Mutant("the switch adds where it should start anew", (("steps", 2, "keep", ADD),)),
+    Mutant("an inner switch emits before all are there", (("steps", 5, "to_parent", ADD),)),
+    Mutant("a root emits before all are there", (("steps", 5, "to_children", ADD),)),
     Mutant(
         "a window of all slots",
         changes=((worker, "check_worker_plan", accept_plan), (WorkerCore, "__init__", begin_with_all_slots)),
@@ -74,6 +86,12 @@ def mutated(mutant: Mutant) -> Iterator[None]:
             stack.enter_context(patch.object(owner, name, new))
         if mutant.rows:
             stack.enter_context(patch.object(StatePool, "take", lambda pool: _broken(_take(pool), mutant.rows)))
+            stack.enter_context(patch.object(StatePool, "give_back", lambda pool, states: None))
+        if mutant.rewrite:
+            program = Program.load(rewritten(mutant.rewrite))
+            for module in (direct, rig):
+                stack.enter_context(patch.object(module, "fabric_program", lambda: program))
+            stack.enter_context(patch.object(StatePool, "take", lambda pool: program.new_state()))
             stack.enter_context(patch.object(StatePool, "give_back", lambda pool, states: None))
         yield
 

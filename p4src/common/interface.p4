@@ -1,0 +1,108 @@
+/*
+ * Ids of what the control plane names, so that none moves when another is added: once given, an id is never changed nor used
+ * again. They are unique among tables, among actions, and so on; p4c puts the kind into the top byte.
+ */
+
+#ifndef WEIR_INTERFACE_P4
+#define WEIR_INTERFACE_P4
+
+/* Tables that the controller writes */
+#define NODE_ADDRESS_TABLE_ID    1
+#define TRAFFIC_CLASS_TABLE_ID   2
+#define ROUTES_TABLE_ID          3
+#define JOBS_TABLE_ID            4
+#define MEMBERS_TABLE_ID         5
+#define PARENTS_TABLE_ID         6
+#define REPLICAS_TABLE_ID        7
+#define MARKING_TABLE_ID         8
+#define PROBE_SINKS_TABLE_ID     9
+#define NODE_TABLE_ID            10
+
+/* Tables with constant entries */
+#define FORMATS_TABLE_ID         32
+#define STEPS_TABLE_ID           33
+#define HEADER_SUMS_TABLE_ID     34
+#define LANE_SUMS_TABLE_ID       35
+#define ECN_MARKS_TABLE_ID       36
+#define BASELINE_HIGH_TABLE_ID   37
+#define BASELINE_LOW_TABLE_ID    38
+#define DOMAIN_HIGH_TABLE_ID     39
+#define DOMAIN_LOW_TABLE_ID      40
+#define ROOM_TABLE_ID            41
+
+/* Actions that the controller calls */
+#define TO_NODE_ACTION_ID        1
+#define SET_CLASS_ACTION_ID      2
+#define FORWARD_ACTION_ID        3
+#define INNER_NODE_ACTION_ID     4
+#define SWITCH_ROOT_ACTION_ID    5
+#define ACCEPT_ACTION_ID         6
+#define REPLICATE_ACTION_ID      7
+#define DELIVER_ACTION_ID        8
+#define BOUND_QUEUE_ACTION_ID    9
+#define REPORT_ACTION_ID         10
+#define IDENTIFY_ACTION_ID       11
+
+/* Actions of the program itself */
+#define INGRESS_REFUSE_ACTION_ID     32
+#define ROUTING_REFUSE_ACTION_ID     33
+#define AGGREGATION_REFUSE_ACTION_ID 34
+#define CONTRIBUTION_ACTION_ID       35
+#define RESULT_ACTION_ID             36
+#define CLAIM_ACTION_ID              37
+#define GATHER_ACTION_ID             38
+#define KEEP_ACTION_ID               39
+#define TO_PARENT_ACTION_ID          40
+#define TO_CHILDREN_ACTION_ID        41
+#define TO_ASKER_ACTION_ID           42
+#define RESTART_HEADER_ACTION_ID     43
+#define ADD_HEADER_ACTION_ID         44
+#define REPLAY_HEADER_ACTION_ID      45
+#define RESTART_LANES_ACTION_ID      46
+#define ADD_LANES_ACTION_ID          47
+#define REPLAY_LANES_ACTION_ID       48
+#define END_ACTION_ID                49
+#define TO_CPU_ACTION_ID             50
+#define LIMIT_WINDOW_ACTION_ID       51
+#define MARK_MESSAGE_ACTION_ID       52
+#define MARK_PACKET_ACTION_ID        53
+#define ASK_BASELINE_HIGH_ACTION_ID  54
+#define ASK_BASELINE_LOW_ACTION_ID   55
+#define ASK_DOMAIN_HIGH_ACTION_ID    56
+#define ASK_DOMAIN_LOW_ACTION_ID     57
+#define ADD_UP_ACTION_ID             58
+#define COMPARE_ACTION_ID            59
+#define EXCEED_HOPS_ACTION_ID        60
+#define EXCEED_MTU_ACTION_ID         61
+#define GROW_ACTION_ID               62
+#define COUNT_BYTES_ACTION_ID        63
+#define SHOW_BYTES_ACTION_ID         64
+#define PUSH_NODE_ID_ACTION_ID       65
+#define PUSH_PORTS_ACTION_ID         66
+#define PUSH_LATENCY_ACTION_ID       67
+#define PUSH_QUEUE_ACTION_ID         68
+#define PUSH_INGRESS_TIME_ACTION_ID  69
+#define PUSH_EGRESS_TIME_ACTION_ID   70
+#define PUSH_BYTES_ACTION_ID         71
+#define COUNT_HOP_ACTION_ID          72
+
+/* Action profiles, counters */
+#define ECMP_PROFILE_ID          1
+#define DROPS_COUNTER_ID         1
+
+/* Registers. Lane i's is 1 and i's digits behind each other. */
+#define SLOT_ROUND_REGISTER_ID         2000
+#define SLOT_CONTRIBUTORS_REGISTER_ID  2001
+#define FLAGS_REGISTER_ID              2002
+#define WINDOW_REGISTER_ID             2003
+#define EXPONENT_REGISTER_ID           2004
+#define WEIGHT_REGISTER_ID             2005
+#define CHECK_REGISTER_ID              2006
+#define BYTES_SENT_REGISTER_ID         2007
+#define LANE_REGISTER_ID(i)            1##i
+
+/* Headers of packets from and to the control plane */
+#define PACKET_IN_ID             1
+#define PACKET_OUT_ID            2
+
+#endif

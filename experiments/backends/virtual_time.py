@@ -26,6 +26,7 @@ from ...controller.p4runtime.tables import DROP_REASONS, DROPS
 from ...controller.placement import Placement, Problem
 from ...controller.placement.strategies import strategy
 from ...controller.planning.plan import JobSpec, Marking
+from ...hosts.collectives.communicator import Communicator
 from ...hosts.collectives.sharding import ShardedDriver
 from ...hosts.numerics.quantization import chunk_count
 from ...hosts.numerics.tensors import Reduced, Tensor
@@ -227,14 +228,23 @@ class Cluster:
 
     async def allreduce(self, gradients: Sequence[Floats], weight: int) -> tuple[list[Reduced], int]:
         """Sum one tensor per worker in the fabric; what reached each worker, and how long it took in virtual time."""
-        started_ns = self._fabric.now_ns
         handles = [
             driver.submit(Tensor(gradient, workers=driver.workers, name="gradient", weight=weight))
             for driver, gradient in zip(self._drivers, gradients, strict=True)
         ]
+        duration_ns = await self.settle()
+        return [driver.wait(handle, 0) for driver, handle in zip(self._drivers, handles, strict=True)], duration_ns
+
+    @property
+    def communicators(self) -> list[Communicator]:
+        """The workers', by rank. What they are asked for by the calls in `…_async` is there after `settle`."""
+        return [Communicator(driver) for driver in self._drivers]
+
+    async def settle(self) -> int:
+        """Let virtual time pass until the workers have all that they were asked for; how long it took, in ns."""
+        started_ns = self._fabric.now_ns
         await self._run(lambda: all(worker.core.idle for worker in self._workers), "the workers' sums")
-        totals = [driver.wait(handle, 0) for driver, handle in zip(self._drivers, handles, strict=True)]
-        return totals, self._fabric.now_ns - started_ns
+        return self._fabric.now_ns - started_ns
 
     async def compute(self, duration_ns: int) -> None:
         """Let virtual time pass while the workers compute."""

@@ -1,0 +1,91 @@
+"""What examples/ holds runs as its pages say, from any folder."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from weir.tests.own_network import IN_ITS_OWN_NETWORK
+from weir.tests.paths import ROOT
+from weir.topologies.mininet.fabric import SwitchKind, obstacle
+
+EXAMPLES: Final = ROOT / "examples"
+WEIR: Final = Path(sys.executable).with_name("weir")
+PATIENCE_S: Final = 280.0
+
+
+def output_of(*words: object, cwd: Path) -> str:
+    done = subprocess.run(
+        [str(word) for word in words], cwd=cwd, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_a_training_loop_of_ones_own_on_an_emulated_fabric(tmp_path: Path) -> None:
+    lines = output_of(sys.executable, EXAMPLES / "training_loop.py", cwd=tmp_path).splitlines()
+    assert [line.split()[0] for line in lines] == ["ps", "weights", "agg", "weights"]
+    assert lines[1] == lines[3], "the same bits whoever sums"
+    assert set(re.findall(r"'h\d': '(\w+)'", lines[0])) == {"h12"}
+    assert set(re.findall(r"'h\d': '(\w+)'", lines[2])) == {"s1", "s2"}
+    took_ms = [float(line.split()[1]) for line in (lines[0], lines[2])]
+    assert took_ms[1] < took_ms[0]  # of virtual time: the same on every machine
+
+
+def test_a_p4_program_of_ones_own_under_pytest(tmp_path: Path) -> None:
+    """In a copy, where no configuration of this project's tests reaches it."""
+    folder = shutil.copytree(EXAMPLES / "p4_program", tmp_path / "p4", ignore=shutil.ignore_patterns("__pycache__"))
+    assert re.search(r"\b4 passed\b", output_of(sys.executable, "-m", "pytest", "-q", cwd=folder))
+
+
+@pytest.mark.p4c
+@pytest.mark.skipif(shutil.which("p4c-bm2-ss") is None, reason="p4c-bm2-ss is not on PATH")
+def test_the_p4_program_is_what_p4c_makes_of_its_source(tmp_path: Path) -> None:
+    folder = EXAMPLES / "p4_program"
+    words = ["p4c-bm2-ss", "--arch", "v1model", "--Werror", "-o", tmp_path / "firewall.json", "firewall.p4"]
+    output_of(*words, cwd=folder)
+    assert (tmp_path / "firewall.json").read_text() == (folder / "firewall.json").read_text()
+
+
+def test_a_topology_of_ones_own(tmp_path: Path) -> None:
+    checked = output_of(WEIR, "topology", "check", EXAMPLES / "two_racks.yaml", cwd=tmp_path)
+    assert checked == "two-racks: 3 switches, 6 hosts, 8 links\n"
+    output_of(WEIR, "topology", "draw", EXAMPLES / "two_racks.yaml", "two_racks.svg", cwd=tmp_path)
+    assert (tmp_path / "two_racks.svg").stat().st_size > 0
+    printed = output_of(WEIR, "run", EXAMPLES / "two_racks_run.yaml", cwd=tmp_path)
+    assert re.findall(r"^ (server only|rack-only|AGG) ", printed, re.MULTILINE) == ["server only", "rack-only", "AGG"]
+    assert "✗" not in printed
+
+
+@pytest.mark.skipif(obstacle() is not None, reason=f"Mininet: {obstacle()}")
+@pytest.mark.parametrize("kind", SwitchKind)
+def test_processes_that_join_over_real_switches(kind: SwitchKind, tmp_path: Path) -> None:
+    if (reason := obstacle(kind)) is not None:
+        pytest.skip(reason)
+    words = [*IN_ITS_OWN_NETWORK, EXAMPLES / "on_a_fabric.py", "--switch", kind]
+    first, *workers = output_of(*words, cwd=tmp_path).splitlines()
+    assert re.fullmatch(r"job \d+ of h1, h2, h4, summed at s\d(, s\d)*", first)
+    assert [line.split(": ")[0] for line in workers] == [f"rank {rank} of 3" for rank in range(3)]
+    (bits,) = {line.split("weights ")[1] for line in workers}
+    assert re.search(r"\[ ?(3\.|2\.99999\d*) +(-1\.5|-1\.49999\d*) *]$", bits)
+
+
+def test_who_cannot_build_a_fabric_is_told_why(tmp_path: Path) -> None:
+    environment = {**os.environ, "PATH": str(tmp_path)}
+    words = [sys.executable, str(EXAMPLES / "on_a_fabric.py")]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("on_a_fabric.py: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_the_readmes_training_loop_is_the_one_that_runs() -> None:
+    (shown,) = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    assert (EXAMPLES / "train.py").read_text().endswith(f'"""\n\n{shown}')

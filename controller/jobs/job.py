@@ -19,7 +19,7 @@ class Progress:
     rounds: int
     reported_ns: int
     grown_ns: int
-    """When `rounds` grew last, or the worker began to wait."""
+    """When `rounds` grew last, or when the worker began to wait for more of them."""
     waiting: bool
     rounds_per_second: float = 0.0
 
@@ -36,37 +36,41 @@ class RunningJob:
     """One job. Hosts are named as in the topology."""
 
     plan: JobPlan
-    """In force, or about to be: its generation is the newest that has been written."""
+    """The plan in force, or about to be: its generation is the newest that switches have been written for."""
     moved_ns: int
+    """When its last move ended, or when it was admitted."""
     note: str = ""
-    """What it was not given as asked, and why."""
+    """What the job was not given as it had asked for, and why, for people; empty where it was."""
     progress: dict[str, Progress] = field(default_factory=dict)
+    """What each worker has reported last; who has not reported yet is missing."""
     move: Move | None = None
+    """The move under way; None: there is none."""
     target: Placement | None = None
-    """Where the move leads."""
+    """The placement that the move leads to; None: the present one, or what the strategy finds where that cannot be."""
     why: str = ""
-    """Why it moves, for people."""
+    """Why the job moves, or moved last, for people."""
     renew: str = ""
     """Why a new generation is due as soon as no move is under way."""
     troubles: tuple[ControllerError, ...] = ()
     """What stands in the way of the move's next step, which is tried again."""
     retry_at_ns: int = 0
+    """When that is tried again."""
     gone: dict[str, str] = field(default_factory=dict)
-    """Hosts that are out for good, and why."""
+    """The hosts that are out of the job for good, each with the reason."""
     newcomer: str | None = None
     """The server, while it has not confirmed that it takes over in mid-job."""
     first_round: int = 0
-    """Where that server begins."""
+    """The round at which a server that takes over in mid-job begins to sum."""
     kept: Mapping[str, Any] = field(default_factory=dict)
-    """What the caller keeps with the job."""
+    """Data of the caller's own that the job keeps, also over a restart of the controller."""
     joined: set[str] = field(default_factory=set)
-    """Hosts that have been heard of."""
+    """The hosts that have been heard of at least once."""
     left: set[str] = field(default_factory=set)
-    """Workers that are done. They are taken out of the tree once someone waits for them."""
+    """The hosts that are done with the job. They are taken out of the tree once someone waits for them."""
     silent: dict[str, int] = field(default_factory=dict)
-    """Workers whose lease ran out and that the job waits for, and since when."""
+    """The workers whose lease ran out and that the job waits for, each with the time since when."""
     ranks: Mapping[str, int] = field(init=False)
-    """Of all workers, those that are gone among them."""
+    """The rank of every worker that the job began with, also of those that are gone."""
 
     def __post_init__(self) -> None:
         self.ranks = {worker: rank for rank, worker in enumerate(self.spec.workers)}
@@ -91,7 +95,7 @@ class RunningJob:
 
     @property
     def rounds_per_second(self) -> float:
-        """The slowest worker's."""
+        """How many rounds the slowest worker completes in a second."""
         return min((self.progress[w].rounds_per_second for w in self.active if w in self.progress), default=0.0)
 
     def stuck(self, now_ns: int, stuck_ns: int) -> list[str]:

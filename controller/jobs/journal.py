@@ -14,13 +14,13 @@ from .journal_file import JournalError, JournalFile
 from .journal_records import JobRecord
 
 _JOB: Final = "job"
-"""Running jobs."""
+"""The records of running jobs, by number."""
 _KEPT: Final = "kept"
-"""What others keep with them."""
+"""The data that callers keep with running jobs, by number."""
 _NUMBER: Final = "number"
-"""The generations of numbers that are free again."""
+"""The histories of numbers that no job has any more, by number."""
 _FABRIC: Final = "fabric"
-"""Its name, and what of it is down."""
+"""The fabric's name, and which links and switches of it are down."""
 
 
 class Journal:
@@ -94,17 +94,17 @@ class Journal:
 
     @property
     def down(self) -> frozenset[Endpoint]:
-        """Links."""
+        """The links that were down when this was written."""
         return frozenset(Endpoint(*end) for end in self._all(_FABRIC).get("down", ()))
 
     @property
     def lost(self) -> tuple[str, ...]:
-        """Switches."""
+        """The switches that were lost when this was written."""
         return tuple(self._all(_FABRIC).get("lost", ()))
 
     @property
     def histories(self) -> dict[int, History]:
-        """Of numbers that are free again."""
+        """The histories of job numbers that are free again, by number."""
         return {int(number): History(**history) for number, history in self._all(_NUMBER).items()}
 
     def jobs(self) -> Iterator[tuple[int, JobRecord, Mapping[str, Any]]]:

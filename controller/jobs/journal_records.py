@@ -26,7 +26,7 @@ class JobRecord:
     gone: Mapping[str, str] = field(default_factory=dict)
     left: tuple[str, ...] = ()
     joined: tuple[str, ...] = ()
-    """Hosts that have been heard of."""
+    """The hosts that have been heard of at least once."""
     moving: str = ""
     """Why a move is under way; then hosts may be paused, in this generation."""
     finals: Mapping[str, tuple[FinalRound, ...]] | None = None
@@ -34,7 +34,7 @@ class JobRecord:
     newcomer: str | None = None
     """The server, while it has not confirmed that it takes over."""
     first_round: int = 0
-    """Where that server begins."""
+    """The round at which that server begins to sum."""
 
     def as_json(self) -> dict[str, Any]:
         record = asdict(self)

@@ -135,7 +135,9 @@ class Move:
         self._servers = frozenset(servers)
         self._held: dict[int, Held] = {}
         self._resumes: dict[int, Resume | ServerPlan] = {}
-        """Unconfirmed; while PAUSING: of the generation that is being left."""
+        """What hosts have been told to resume by and have not confirmed, by host; while PAUSING, that is a Resume into
+        the generation that is being left.
+        """
         self._retry_ns = retry_ns
         self._patience_ns = patience_ns
         self._give_up_ns = None if patience_ns is None else now_ns + patience_ns

@@ -22,7 +22,7 @@ class FinsySwitch(fy.Switch):  # type: ignore[misc]  # final, but nothing else t
     """When one of its tasks fails, finsy cancels whatever waits for the switch."""
 
     failure: BaseException | None = None
-    """Of the first of its tasks that failed."""
+    """What the first of its tasks to fail raised; None: none has."""
 
     def create_task(
         self, coro: Coroutine[Any, Any, _T], *, background: bool = False, name: str | None = None

@@ -23,15 +23,17 @@ class Problem:
 
     routes: Routes
     workers: tuple[str, ...]
-    """Hosts."""
+    """The hosts whose gradients are summed, by rank."""
     server: str | None
     """The parameter server's host, which is then the root; None: a switch is."""
     gradient_bytes: int
     """What one worker's stream brings onto a link, headers included."""
     loads: Mapping[Endpoint, LinkLoad] = field(default_factory=dict)
-    """By directed link; a link that is not in here is idle."""
+    """What else is on each directed link; a link that is not in here is idle."""
     room: Mapping[str, int] | None = None
-    """Of each switch, how many jobs of this one's slots it still takes; none where it is missing. None: all do."""
+    """How many more jobs with as many slots as this one each switch takes; a switch that is missing takes none. None:
+    every switch has room.
+    """
 
     def __post_init__(self) -> None:
         hosts = [*self.workers, *([] if self.server is None else [self.server])]
@@ -72,7 +74,7 @@ class Placement:
     parents: Mapping[str, str]
     """Of each switch in use but the root, the node that it sends its sum to."""
     root: str
-    """The server, or a switch."""
+    """The node where all streams end: the server, or a switch."""
     note: str = field(default="", compare=False)
     """For people: how it falls short of what the strategy looked for; mostly empty."""
 
@@ -93,7 +95,7 @@ class Placement:
 
     @property
     def children(self) -> Mapping[str, tuple[str, ...]]:
-        """Of each node that aggregates, whom it waits for."""
+        """The nodes that each aggregating node waits for."""
         children: dict[str, list[str]] = {self.root: []}
         for child, node in self.edges:
             children.setdefault(node, []).append(child)

@@ -25,7 +25,7 @@ class History:
     count: int = 0
     """How many there have been, from the first job that had this number."""
     last_used: dict[str, int] = field(default_factory=dict)
-    """By switch: the last of them that was summed there."""
+    """Which generation, counted as `count` does, each switch summed last, by switch."""
 
     def next(self) -> int:
         """The generation that a job with this number begins with."""

@@ -23,7 +23,7 @@ class Allotment:
     group: int
     """The job's own number: a switch is at most one node of a job, so group and job go together."""
     first_rid: int
-    """Of `FAN_IN` rids, one per child bit."""
+    """The first of the `FAN_IN` consecutive rids that it holds, one for each child bit."""
 
 
 class FabricMemory:
@@ -61,7 +61,7 @@ class FabricMemory:
 
     @property
     def free_slots(self) -> Mapping[str, int]:
-        """By switch."""
+        """How many slots no job holds, by switch."""
         return {switch: pool.free for switch, pool in self._slots.items()}
 
     def held(self, job: int) -> Mapping[str, Allotment]:

@@ -128,7 +128,7 @@ class JobPlan:
     generation: int
     placement: Placement
     switches: Mapping[str, SwitchState]
-    """By switch in use."""
+    """The job's own entries and groups, by switch; switches that it does not use are missing."""
     workers: Mapping[str, WorkerPlan]
     server: ServerPlan | None
     streams: Mapping[Endpoint, float]

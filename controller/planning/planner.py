@@ -34,10 +34,10 @@ class Grant:
     """What a job is given."""
 
     spec: JobSpec
-    """As asked for, but for slots and window."""
+    """The job as it was asked for, but perhaps with fewer slots and a smaller window."""
     placement: Placement
     note: str = ""
-    """What it is not given as asked for, and why."""
+    """What the job is not given as it was asked for, and why; empty where it is."""
 
 
 class Planner:
@@ -50,7 +50,7 @@ class Planner:
         self.routes = routes
         self.strategy = strategy
         self.histories: dict[int, History] = {}
-        """By job number, of jobs that run or have run."""
+        """The generations of every number that a job has or had, by that number."""
         self.out_of_reach: frozenset[str] = frozenset()
         """Switches that cannot be written to now: jobs that are placed do not use them, those that do stay."""
         self._lost: frozenset[str] = frozenset()
@@ -124,7 +124,7 @@ class Planner:
         )
 
     def history(self, job: int) -> History:
-        """Of this job's number."""
+        """The generations of this job's number; a new number's are empty."""
         return self.histories.setdefault(job, History())
 
     def cut_off(self, spec: JobSpec, workers: Sequence[str]) -> tuple[str, ...]:

@@ -1,5 +1,6 @@
 """The controller towards hosts and people: the gRPC control service, who may sit where, and Prometheus metrics.
 
-`seats` and `requests` are pure; `service` is gRPC, `runner` the one task that touches the controller under the wall
-clock, `metrics` what Prometheus scrapes.
+`service` is gRPC, `runner` the one task that touches the controller under the wall clock, and `metrics` what Prometheus
+scrapes. `seating` has the `seats` of all jobs and hands hosts, each by its `streams`, what the controller has for them;
+`requests` is what operators ask and are answered.
 """

@@ -1,19 +1,17 @@
-"""Who may sit where: every job's seats, their tokens, and the stream of whoever sits there now. No I/O, no clock."""
+"""Who may sit where in one job: its seats, their tokens, and the stream of whoever sits there now."""
 
 from __future__ import annotations
 
-import asyncio
 import hmac
 import secrets
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
-
-import grpc
 
 from ...wire import control_pb2 as pb
 from ..errors import ControllerError
 from ..planning.plan import JobSpec
+from .streams import HostStream
 
 _TOKEN_BYTES: Final = 18
 
@@ -22,51 +20,30 @@ class WrongToken(ControllerError):
     """A token that is none of the job's."""
 
 
-class HostStream:
-    """What goes to one host, in order, until `end`."""
-
-    def __init__(self) -> None:
-        self.failure: tuple[grpc.StatusCode, str] | None = None
-        """How the stream ends; None: well."""
-        self._queue: asyncio.Queue[pb.ToHost | None] = asyncio.Queue()
-
-    def send(self, message: pb.ToHost) -> None:
-        self._queue.put_nowait(message)
-
-    def end(self, failure: tuple[grpc.StatusCode, str] | None = None) -> None:
-        """After what was sent so far."""
-        self.failure = failure
-        self._queue.put_nowait(None)
-
-    async def messages(self) -> AsyncIterator[pb.ToHost]:
-        while (message := await self._queue.get()) is not None:
-            yield message
-
-
 @dataclass(slots=True, eq=False)
 class Seat:
     """One host's part in one job."""
 
     host: str
     rank: int | None
-    """None: the parameter server."""
+    """The worker's rank; None for a parameter server."""
     token: str
     spare: bool = False
     """A server that takes over when the one before it is lost."""
     stream: HostStream | None = None
-    """Of whoever sits here now."""
+    """The stream of the host that sits here now; None: nobody does."""
     joined: bool = False
-    """Somebody has sat here once."""
+    """Whether anybody has sat here yet."""
     ran: bool = False
-    """Whoever sat here had a plan."""
+    """Whether who sat here had a plan, and so may hold sums that nobody else has."""
     left: bool = False
-    """It is done, and stays for the others."""
+    """Whether the host is done with the job, and stays only for the others."""
     rounds: int = 0
-    """By its last heartbeat."""
+    """How many rounds the host had completed by its last heartbeat."""
     heard_ns: int | None = None
-    """When that came."""
+    """When its last heartbeat came; None: none has."""
     last: pb.ToHost | None = None
-    """The job is over for this host: what it is told whenever it asks."""
+    """What the host is told whenever it asks, once the job is over for it."""
 
     def __str__(self) -> str:
         return f"{self.host} ({'server' if self.rank is None else f'rank {self.rank}'})"
@@ -91,11 +68,11 @@ class JobSeats:
 
     job: int
     seats: Mapping[str, Seat]
-    """By host."""
+    """Every seat of the job, by the name of its host."""
     plans: dict[str, pb.ToHost] = field(default_factory=dict)
-    """The plans of the job's start by host, until it starts."""
+    """The plans that hosts get when the job starts, by host; empty once it has."""
     told: str = ""
-    """What its hosts were told last that it waits for."""
+    """What the job waits for, as its hosts were told last."""
 
     @classmethod
     def assign(cls, spec: JobSpec) -> JobSeats:

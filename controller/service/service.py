@@ -2,9 +2,10 @@
 
 ::
 
-    gRPC ──▶ ControlService ──post, call──▶ Runner ──▶ Controller
-                 ▲    └─ seats: who may sit where            │
-                 └──────────────── tell ◀────────────────────┘
+    gRPC ──▶ ControlService ──call──▶ Runner ──▶ Controller
+                 └──▶ Seating ──post──▶ ▲            │
+                         ▲                           │
+                         └────────── tell ◀──────────┘
 
 A host's stream may break at any time and come back: what it missed is repeated by the controller (Pause, Resume), or
 kept here until it comes (the plan of the job's start, the reason of its end).
@@ -14,10 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
-import secrets
 import time
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from functools import partial
@@ -28,16 +26,17 @@ import grpc
 
 from ...topologies.errors import TopologyError
 from ...wire import control_pb2 as pb
-from ...wire.control import Abort, Resume
 from ...wire.control_channel import DEFAULT_ADDRESS, Tls, check_address, is_local
-from ...wire.control_messages import SERVICE, read_held, to_host
+from ...wire.control_messages import SERVICE, to_host
 from ...wire.errors import WireError
-from ..controller import Controller, Message
+from ..controller import Controller
 from ..errors import ControllerEnded, ControllerError, OutOfMemory, PlanError, SwitchUnreachable
 from ..placement import PlacementError
-from .requests import first_messages, job_spec, job_state, registration
+from .requests import job_spec, job_state, registration
 from .runner import Runner
-from .seats import HostStream, JobSeats, Seat, WrongToken, list_seats
+from .seating import Seating
+from .seats import JobSeats, Seat, WrongToken
+from .streams import HostStream
 
 _log = logging.getLogger(__name__)
 
@@ -45,12 +44,6 @@ _JOIN_S: Final = 10.0
 """A stream whose first message takes longer is closed."""
 _ANNOUNCE_S: Final = 0.5
 """Between two looks at what a job waits for, which its hosts are told when it changes."""
-_DURATION: Final = re.compile(r"\d+(\.\d+)? s\b")
-"""How long it has waited already is no change."""
-_HEARTBEATS_IN_A_LEASE: Final = 4
-_HEARTBEAT_WITHOUT_LEASE_NS: Final = 1_000_000_000
-_LAST_ENDS: Final = 1_000
-"""So many jobs' ends are remembered for hosts that come back too late."""
 _GRACE_S: Final = 0.5
 
 _CODES: Final = (
@@ -95,14 +88,8 @@ class ControlService:
             )
         self._controller = controller
         self._tls = tls
-        self._runner = Runner(controller, self._tell, clock=clock)
-        self._jobs: dict[int, JobSeats] = {}
-        for job, running in controller.jobs.items():
-            if running.kept:
-                self._jobs[job] = JobSeats.from_json(job, running.kept, first_messages(running.plan))
-            else:  # whoever registered it was never told its tokens
-                self._runner.post(partial(controller.finish, job))
-        self._ends: OrderedDict[int, pb.ToHost] = OrderedDict()
+        self._runner = Runner(controller, lambda message: self._seating.tell(message), clock=clock)
+        self._seating = Seating(controller, self._runner)
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
@@ -172,7 +159,7 @@ class ControlService:
         return await self._do(context, lambda now_ns: self._admit(request, context, now_ns))
 
     async def _admit(self, request: pb.RegisterRequest, context: Context, now_ns: int) -> pb.Registration:
-        spec = job_spec(request, request.job or self._new_number(), self._controller.topology)
+        spec = job_spec(request, request.job or self._seating.new_number(), self._controller.topology)
         plans = await self._controller.admit(spec, now_ns)
         if context.done():  # whoever asked is gone, and with him the tokens
             await self._controller.finish(spec.job, now_ns)
@@ -184,76 +171,43 @@ class ControlService:
         except ControllerError:
             await self._controller.finish(spec.job, now_ns)
             raise
-        self._jobs[spec.job] = seats
-        self._ends.pop(spec.job, None)
+        self._seating.add(seats)
         running = self._controller.jobs[spec.job]
         return registration(running.plan, seats, running.note)
-
-    def _new_number(self) -> int:
-        """One that no job has had for long, by all odds: the switches' slots still hold the rounds of the last ones."""
-        while (number := 1 + secrets.randbelow(0xFFFF)) in self._controller.jobs or number in self._ends:
-            pass
-        return number
 
     async def list_jobs(self, request: pb.ListJobsRequest, context: Context) -> pb.JobList:
         """Every job, in the order of registration."""
         return await self._do(context, self._states)
 
     async def _states(self, now_ns: int) -> pb.JobList:
-        self._sweep()
+        self._seating.sweep()
         return pb.JobList(
             jobs=[
-                job_state(self._controller.jobs[number].plan, seats, self._waits_for(number, now_ns), now_ns)
-                for number, seats in self._jobs.items()
+                job_state(self._controller.jobs[number].plan, seats, self._seating.waits_for(number, now_ns), now_ns)
+                for number, seats in self._seating.jobs.items()
             ]
         )
 
-    def _waits_for(self, number: int, now_ns: int) -> str:
-        seats = self._jobs[number]
-        if awaited := seats.awaited:
-            return f"waits for {list_seats(awaited)} to join"
-        return self._controller.jobs.waiting_for(number, now_ns)
-
     async def end_job(self, request: pb.EndJobRequest, context: Context) -> pb.EndJobReply:
         """NOT_FOUND where no job has this number."""
-        if request.job not in self._jobs:
-            await context.abort(grpc.StatusCode.NOT_FOUND, self._no_job(request.job))
+        if request.job not in self._seating.jobs:
+            await context.abort(grpc.StatusCode.NOT_FOUND, self._seating.no_job(request.job))
         reason = request.reason or "ended on request"
-        await self._do(context, lambda now_ns: self._end(request.job, reason, now_ns))
+        await self._do(context, lambda now_ns: self._seating.end(request.job, reason, now_ns))
         return pb.EndJobReply()
-
-    async def _end(self, job: int, reason: str, now_ns: int) -> None:
-        """Take a job from the switches and tell its hosts."""
-        if job in self._jobs:
-            self._over(job, pb.ToHost(ended=pb.Ended(job=job, reason=reason)))
-        if job in self._controller.jobs:
-            await self._controller.finish(job, now_ns)
-
-    def _over(self, job: int, last: pb.ToHost) -> None:
-        """A job is no more: that is the last that its hosts are told."""
-        seats = self._jobs.pop(job)
-        for seat in seats.seats.values():
-            last = seat.last or last
-            seat.finish(last)
-        self._ends[job] = last
-        while len(self._ends) > _LAST_ENDS:
-            self._ends.popitem(last=False)
-
-    def _no_job(self, job: int) -> str:
-        return f"no job {job}; there are {', '.join(map(str, self._jobs)) or 'none'}"
 
     # --- hosts ---
 
     async def attend(self, requests: AsyncIterator[pb.FromHost], context: Context) -> AsyncIterator[pb.ToHost]:
         """One host's stream, until the host leaves, the job ends, or the host attends by another stream."""
         join = await self._first(requests, context)
-        self._sweep()
-        if join.job not in self._jobs and join.job in self._ends:
-            yield self._ends[join.job]
+        self._seating.sweep()
+        if join.job not in self._seating.jobs and join.job in self._seating.ends:
+            yield self._seating.ends[join.job]
             return
-        if join.job not in self._jobs:
-            await context.abort(grpc.StatusCode.NOT_FOUND, self._no_job(join.job))
-        seats = self._jobs[join.job]
+        if join.job not in self._seating.jobs:
+            await context.abort(grpc.StatusCode.NOT_FOUND, self._seating.no_job(join.job))
+        seats = self._seating.jobs[join.job]
         try:
             seat = seats.seat_of(join.token)
         except WrongToken as error:
@@ -261,7 +215,7 @@ class ControlService:
         if seat.last is not None:
             yield seat.last
             return
-        stream = self._take_seat(seats, seat, join.generation)
+        stream = self._seating.take_seat(seats, seat, join.generation)
         reader = asyncio.create_task(self._read(seats, seat, stream, requests), name=f"job {seats.job}: {seat}")
         reader.add_done_callback(partial(_tell_of_failure, stream))
         try:
@@ -286,143 +240,27 @@ class ControlService:
             )
         return first.join
 
-    def _take_seat(self, seats: JobSeats, seat: Seat, generation: int) -> HostStream:
-        """A host sits down; when it is the last one, the job starts."""
-        if seat.stream is not None:
-            seat.stream.end((grpc.StatusCode.ABORTED, f"job {seats.job}: {seat} attends by another stream now"))
-        seat.stream = stream = HostStream()
-        lease_ns = self._controller.jobs.leases.lease_ns
-        joined = pb.Joined(
-            host=seat.host,
-            address=int(self._controller.topology.host(seat.host).address),
-            heartbeat_ns=lease_ns // _HEARTBEATS_IN_A_LEASE if lease_ns else _HEARTBEAT_WITHOUT_LEASE_NS,
-            spare=seat.spare,
-        )
-        stream.send(pb.ToHost(joined=joined))
-        if seats.told:
-            stream.send(pb.ToHost(waiting=pb.Waiting(reason=seats.told)))
-        seat.joined = True
-        if seats.awaited:
-            return stream
-        if seats.plans:
-            self._start(seats)
-        elif generation == 0:
-            self._seat_anew(seats, seat)
-        return stream
-
-    def _start(self, seats: JobSeats) -> None:
-        """All are there: give them their plans. Their leases begin, for some may die before they say a word."""
-        plans, seats.plans = seats.plans, {}
-        self._post(seats.job, lambda _: self._controller.jobs.keep(seats.job, seats.as_json()))
-        job, beat = seats.job, self._controller.members.heartbeat
-        for host, plan in plans.items():
-            seats.seats[host].tell(plan)
-            self._post(job, lambda now_ns, host=host: beat(job, host, 0, now_ns, waiting=False))  # type: ignore[misc]
-
-    def _seat_anew(self, seats: JobSeats, seat: Seat) -> None:
-        """A host without a plan joins a job that runs: it has missed the plan of the start, or lost what it knew."""
-        assert seat.stream is not None
-        plan = self._controller.jobs[seats.job].plan
-        own = plan.server if seat.host == plan.spec.server else plan.workers.get(seat.host)
-        if own is not None and not seat.ran:
-            seat.stream.send(to_host(own))
-        elif seat.ran:
-            lost = "was started anew, and has lost the sums that it had"
-            self._fail(seats, seat, lost)
-            seat.stream.end((grpc.StatusCode.FAILED_PRECONDITION, f"job {seats.job}: {seat} ran already: it {lost}"))
-
     async def _read(
         self, seats: JobSeats, seat: Seat, stream: HostStream, requests: AsyncIterator[pb.FromHost]
     ) -> None:
         """Take what a host says, until it ends its stream; it is told what is wrong with that."""
         try:
             async for message in requests:
-                if seat.stream is not stream or seats.job not in self._jobs:
+                if seat.stream is not stream or seats.job not in self._seating.jobs:
                     return
-                self._hear(seats, seat, message)
+                self._seating.hear(seats, seat, message)
         except ValueError as error:
             stream.end((grpc.StatusCode.INVALID_ARGUMENT, f"job {seats.job}: {seat}: {error}"))
         else:
-            if seat.stream is stream and seat.left:
-                self._post(seats.job, lambda _: self._controller.members.leave(seats.job, seat.host))
+            if seat.stream is stream:
+                self._seating.hang_up(seats, seat)
             stream.end()
-
-    def _hear(self, seats: JobSeats, seat: Seat, message: pb.FromHost) -> None:
-        """Raises ValueError for what no host says."""
-        job, host, controller = seats.job, seat.host, self._controller
-        match message.WhichOneof("content"):
-            case "heartbeat":
-                rounds, waiting = message.heartbeat.rounds, message.heartbeat.waiting
-                seat.rounds, seat.heard_ns = rounds, self._runner.now_ns()
-                seat.ran |= not seat.spare
-                self._post(job, lambda now_ns: controller.members.heartbeat(job, host, rounds, now_ns, waiting=waiting))
-            case "held":
-                held = read_held(message.held)
-                self._post(job, lambda _: controller.moves.held(job, host, held))
-            case "resumed":
-                generation, seat.ran = message.resumed.generation, True
-                self._post(job, lambda _: controller.moves.resumed(job, host, generation))
-            case "leave":
-                self._leave(seats, seat, message.leave.reason)
-            case other:
-                raise ValueError(f"{other or 'an empty message'} has no place in a stream that has begun")
-
-    def _leave(self, seats: JobSeats, seat: Seat, reason: str) -> None:
-        """Who is done stays until all are: it may hold what others lack. Who fails is lost at once."""
-        if reason:
-            self._fail(seats, seat, reason)
-            if seat.stream is not None:
-                seat.stream.end()
-            return
-        seat.left = True
-        running = self._controller.jobs.get(seats.job)
-        if running is not None and all(seats.seats[host].left for host in running.plan.workers):
-            self._post(seats.job, lambda now_ns: self._end(seats.job, "all workers have left", now_ns))
-
-    def _fail(self, seats: JobSeats, seat: Seat, why: str) -> None:
-        """Whoever had a plan is lost to the job at once; a plan that nobody had is kept for who comes next."""
-        if seat.ran:
-            self._post(seats.job, lambda now_ns: self._controller.members.fail(seats.job, seat.host, why, now_ns))
-
-    def _post(self, job: int, action: Callable[[int], object]) -> None:
-        """Of a job that may have ended before its turn comes."""
-        self._runner.post(lambda now_ns: action(now_ns) if job in self._controller.jobs else None)
-
-    def _tell(self, message: Message) -> None:
-        """From the controller to a host."""
-        content = message.content
-        job = content.plan.job if isinstance(content, Resume) else content.job
-        if (seats := self._jobs.get(job)) is None:
-            return
-        told = to_host(content)
-        if isinstance(content, Abort):
-            seats.seats[message.host].finish(told)
-        elif message.host in seats.plans:
-            seats.plans[message.host] = told
-        else:
-            seats.seats[message.host].tell(told)
 
     async def _announce(self) -> None:
         """Tell the hosts what their job waits for, whenever that has changed."""
         while True:
-            await self._runner.call(self._announce_all)
+            await self._runner.call(self._seating.announce)
             await asyncio.sleep(_ANNOUNCE_S)
-
-    async def _announce_all(self, now_ns: int) -> None:
-        self._sweep()
-        for job, seats in self._jobs.items():
-            reason = self._waits_for(job, now_ns)
-            if _DURATION.sub("", reason) != _DURATION.sub("", seats.told):
-                seats.told = reason
-                seats.tell(pb.ToHost(waiting=pb.Waiting(reason=reason)))
-
-    def _sweep(self) -> None:
-        """Let go of the jobs that the controller has ended by itself."""
-        for job in [job for job in self._jobs if job not in self._controller.jobs]:
-            if (reason := self._controller.jobs.aborted.get(job)) is not None:
-                self._over(job, to_host(Abort(job, reason)))
-            else:
-                self._over(job, pb.ToHost(ended=pb.Ended(job=job, reason="no worker is left")))
 
     # --- errors ---
 

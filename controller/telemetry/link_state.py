@@ -51,9 +51,9 @@ class Snapshot:
 
     links: Mapping[Endpoint, LinkView]
     stale: frozenset[Endpoint]
-    """Last good values."""
+    """The links whose newest report is too old, so that these are their last good values."""
     unmeasured: frozenset[Endpoint]
-    """Uniform values."""
+    """The links that no report has come of, so that they have the mean load of the others."""
 
     @property
     def loads(self) -> Mapping[Endpoint, LinkLoad]:

@@ -14,7 +14,7 @@ from ...topologies.model import Endpoint, Topology
 from .probes import PAYLOAD_BYTES, Probe, ProbeFrames, payload_of
 
 FIRST_INDEX: Final = 1 << 31
-"""Of these probes; telemetry's have lower ones."""
+"""The first index of these probes; telemetry's have lower ones."""
 _PROBES_IN_A_LEASE: Final = 4
 _BACK_AFTER: Final = 4
 """A link that was down is up again after so many answers in a row."""

@@ -35,11 +35,11 @@ class Probe:
 
     index: int
     switch: str
-    """Where it starts."""
+    """The switch that it starts at."""
     port: int
-    """The egress port of its packet-out."""
+    """The port through which that switch sends it out."""
     destination: str
-    """A switch or a host."""
+    """The switch or host that it is addressed to."""
     certain: tuple[Endpoint, ...]
     """The links that it surely crosses, in order."""
 

@@ -191,7 +191,7 @@ async def test_a_host_that_is_not_heard_any_more_is_told(
     registration = await service.register(workers=WORKERS, job=9)
     host = await service.joined(registration, 0)
     await host.hear("joined")
-    monkeypatch.setattr(service.service, "_hear", fail)
+    monkeypatch.setattr(service.service._seating, "hear", fail)
     await host.say(heartbeat=pb.Heartbeat())
     code, details = await host.end()
     assert code is grpc.StatusCode.INTERNAL

@@ -1,0 +1,207 @@
+"""The seats of all jobs, in step with the controller: who sits down, what hosts say and are told, how a job ends here.
+
+Whatever it wants of the controller waits for its turn in the runner. A host that nobody sits for misses what it is
+told, but for the plan of its job's start and the reason of its end, which are kept until it comes.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+import grpc
+
+from ...wire import control_pb2 as pb
+from ...wire.control import Abort, Resume
+from ...wire.control_messages import read_held, to_host
+from ..controller import Controller, Message
+from .requests import first_messages
+from .runner import Runner
+from .seats import JobSeats, Seat, list_seats
+from .streams import HostStream
+
+_DURATION: Final = re.compile(r"\d+(\.\d+)? s\b")
+"""How long it has waited already is no change."""
+_HEARTBEATS_IN_A_LEASE: Final = 4
+_HEARTBEAT_WITHOUT_LEASE_NS: Final = 1_000_000_000
+_LAST_ENDS: Final = 1_000
+"""So many jobs' ends are remembered for hosts that come back too late."""
+
+
+class Seating:
+    """Every job's seats. A job of the journal whose tokens nobody was told is ended."""
+
+    def __init__(self, controller: Controller, runner: Runner) -> None:
+        self.jobs: dict[int, JobSeats] = {}
+        """The seats of the jobs that run, by number."""
+        self.ends: OrderedDict[int, pb.ToHost] = OrderedDict()
+        """The last that hosts were told of jobs that have ended, by number."""
+        self._controller = controller
+        self._runner = runner
+        for job, running in controller.jobs.items():
+            if running.kept:
+                self.jobs[job] = JobSeats.from_json(job, running.kept, first_messages(running.plan))
+            else:  # whoever registered it was never told its tokens
+                runner.post(partial(controller.finish, job))
+
+    def add(self, seats: JobSeats) -> None:
+        """The seats of a job that was admitted."""
+        self.jobs[seats.job] = seats
+        self.ends.pop(seats.job, None)
+
+    def new_number(self) -> int:
+        """One that no job has had for long, by all odds: the switches' slots still hold the rounds of the last ones."""
+        while (number := 1 + secrets.randbelow(0xFFFF)) in self._controller.jobs or number in self.ends:
+            pass
+        return number
+
+    def waits_for(self, number: int, now_ns: int) -> str:
+        seats = self.jobs[number]
+        if awaited := seats.awaited:
+            return f"waits for {list_seats(awaited)} to join"
+        return self._controller.jobs.waiting_for(number, now_ns)
+
+    async def end(self, job: int, reason: str, now_ns: int) -> None:
+        """Take a job from the switches and tell its hosts."""
+        if job in self.jobs:
+            self._over(job, pb.ToHost(ended=pb.Ended(job=job, reason=reason)))
+        if job in self._controller.jobs:
+            await self._controller.finish(job, now_ns)
+
+    def _over(self, job: int, last: pb.ToHost) -> None:
+        """A job is no more: that is the last that its hosts are told."""
+        seats = self.jobs.pop(job)
+        for seat in seats.seats.values():
+            last = seat.last or last
+            seat.finish(last)
+        self.ends[job] = last
+        while len(self.ends) > _LAST_ENDS:
+            self.ends.popitem(last=False)
+
+    def no_job(self, job: int) -> str:
+        return f"no job {job}; there are {', '.join(map(str, self.jobs)) or 'none'}"
+
+    def take_seat(self, seats: JobSeats, seat: Seat, generation: int) -> HostStream:
+        """A host sits down; when it is the last one, the job starts."""
+        if seat.stream is not None:
+            seat.stream.end((grpc.StatusCode.ABORTED, f"job {seats.job}: {seat} attends by another stream now"))
+        seat.stream = stream = HostStream()
+        lease_ns = self._controller.jobs.leases.lease_ns
+        joined = pb.Joined(
+            host=seat.host,
+            address=int(self._controller.topology.host(seat.host).address),
+            heartbeat_ns=lease_ns // _HEARTBEATS_IN_A_LEASE if lease_ns else _HEARTBEAT_WITHOUT_LEASE_NS,
+            spare=seat.spare,
+        )
+        stream.send(pb.ToHost(joined=joined))
+        if seats.told:
+            stream.send(pb.ToHost(waiting=pb.Waiting(reason=seats.told)))
+        seat.joined = True
+        if seats.awaited:
+            return stream
+        if seats.plans:
+            self._start(seats)
+        elif generation == 0:
+            self._seat_anew(seats, seat)
+        return stream
+
+    def _start(self, seats: JobSeats) -> None:
+        """All are there: give them their plans. Their leases begin, for some may die before they say a word."""
+        plans, seats.plans = seats.plans, {}
+        self._post(seats.job, lambda _: self._controller.jobs.keep(seats.job, seats.as_json()))
+        job, beat = seats.job, self._controller.members.heartbeat
+        for host, plan in plans.items():
+            seats.seats[host].tell(plan)
+            self._post(job, lambda now_ns, host=host: beat(job, host, 0, now_ns, waiting=False))  # type: ignore[misc]
+
+    def _seat_anew(self, seats: JobSeats, seat: Seat) -> None:
+        """A host without a plan joins a job that runs: it has missed the plan of the start, or lost what it knew."""
+        assert seat.stream is not None
+        plan = self._controller.jobs[seats.job].plan
+        own = plan.server if seat.host == plan.spec.server else plan.workers.get(seat.host)
+        if own is not None and not seat.ran:
+            seat.stream.send(to_host(own))
+        elif seat.ran:
+            lost = "was started anew, and has lost the sums that it had"
+            self._fail(seats, seat, lost)
+            seat.stream.end((grpc.StatusCode.FAILED_PRECONDITION, f"job {seats.job}: {seat} ran already: it {lost}"))
+
+    def hear(self, seats: JobSeats, seat: Seat, message: pb.FromHost) -> None:
+        """Raises ValueError for what no host says."""
+        job, host, controller = seats.job, seat.host, self._controller
+        match message.WhichOneof("content"):
+            case "heartbeat":
+                rounds, waiting = message.heartbeat.rounds, message.heartbeat.waiting
+                seat.rounds, seat.heard_ns = rounds, self._runner.now_ns()
+                seat.ran |= not seat.spare
+                self._post(job, lambda now_ns: controller.members.heartbeat(job, host, rounds, now_ns, waiting=waiting))
+            case "held":
+                held = read_held(message.held)
+                self._post(job, lambda _: controller.moves.held(job, host, held))
+            case "resumed":
+                generation, seat.ran = message.resumed.generation, True
+                self._post(job, lambda _: controller.moves.resumed(job, host, generation))
+            case "leave":
+                self._leave(seats, seat, message.leave.reason)
+            case other:
+                raise ValueError(f"{other or 'an empty message'} has no place in a stream that has begun")
+
+    def _leave(self, seats: JobSeats, seat: Seat, reason: str) -> None:
+        """Who is done stays until all are: it may hold what others lack. Who fails is lost at once."""
+        if reason:
+            self._fail(seats, seat, reason)
+            if seat.stream is not None:
+                seat.stream.end()
+            return
+        seat.left = True
+        running = self._controller.jobs.get(seats.job)
+        if running is not None and all(seats.seats[host].left for host in running.plan.workers):
+            self._post(seats.job, lambda now_ns: self.end(seats.job, "all workers have left", now_ns))
+
+    def hang_up(self, seats: JobSeats, seat: Seat) -> None:
+        """A host has ended its stream: one that is done is taken out of the job."""
+        if seat.left:
+            self._post(seats.job, lambda _: self._controller.members.leave(seats.job, seat.host))
+
+    def _fail(self, seats: JobSeats, seat: Seat, why: str) -> None:
+        """Whoever had a plan is lost to the job at once; a plan that nobody had is kept for who comes next."""
+        if seat.ran:
+            self._post(seats.job, lambda now_ns: self._controller.members.fail(seats.job, seat.host, why, now_ns))
+
+    def _post(self, job: int, action: Callable[[int], object]) -> None:
+        """Of a job that may have ended before its turn comes."""
+        self._runner.post(lambda now_ns: action(now_ns) if job in self._controller.jobs else None)
+
+    def tell(self, message: Message) -> None:
+        """From the controller to a host."""
+        content = message.content
+        job = content.plan.job if isinstance(content, Resume) else content.job
+        if (seats := self.jobs.get(job)) is None:
+            return
+        told = to_host(content)
+        if isinstance(content, Abort):
+            seats.seats[message.host].finish(told)
+        elif message.host in seats.plans:
+            seats.plans[message.host] = told
+        else:
+            seats.seats[message.host].tell(told)
+
+    async def announce(self, now_ns: int) -> None:
+        self.sweep()
+        for job, seats in self.jobs.items():
+            reason = self.waits_for(job, now_ns)
+            if _DURATION.sub("", reason) != _DURATION.sub("", seats.told):
+                seats.told = reason
+                seats.tell(pb.ToHost(waiting=pb.Waiting(reason=reason)))
+
+    def sweep(self) -> None:
+        """Let go of the jobs that the controller has ended by itself."""
+        for job in [job for job in self.jobs if job not in self._controller.jobs]:
+            if (reason := self._controller.jobs.aborted.get(job)) is not None:
+                self._over(job, to_host(Abort(job, reason)))
+            else:
+                self._over(job, pb.ToHost(ended=pb.Ended(job=job, reason="no worker is left")))

@@ -44,6 +44,30 @@ def test_what_was_put_is_there_after_a_restart_and_what_was_taken_away_is_not(tm
         assert path.stat().st_size == before
 
 
+def test_what_was_put_is_on_the_disk_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When `put` returns, a machine that loses its power there has the change: it has been synced, not only written."""
+    path = tmp_path / "journal"
+    on_disk: dict[int, bytes] = {}
+    fsync = os.fsync
+
+    def note(file: int) -> None:
+        fsync(file)
+        status = os.fstat(file)
+        if stat.S_ISDIR(status.st_mode):
+            on_disk[status.st_ino] = str(path.stat().st_ino).encode()  # which file has the journal's name there
+        else:
+            on_disk[status.st_ino] = os.pread(file, status.st_size, 0)
+
+    monkeypatch.setattr(os, "fsync", note)
+    with JournalFile(path) as journal:
+        first = path.stat().st_ino
+        for number in range(600):
+            journal.put("job", str(number % 3), number)
+            assert on_disk[path.stat().st_ino] == path.read_bytes()
+        assert path.stat().st_ino != first, "it was never written anew"
+        assert on_disk[tmp_path.stat().st_ino] == str(path.stat().st_ino).encode()
+
+
 def test_a_crash_at_any_byte_costs_the_change_that_was_being_written_and_no_other(tmp_path: Path) -> None:
     rng = random.Random(1)
     path = tmp_path / "journal"

@@ -199,6 +199,39 @@ async def test_a_host_that_is_not_heard_any_more_is_told(
     assert "of the controller's own making" in caplog.text
 
 
+async def test_a_stream_that_another_one_has_taken_the_place_of_is_not_heard(service: Rig) -> None:
+    """Not even what it had said before it was told so."""
+    registration = await service.register(workers=WORKERS)
+    join = pb.FromHost(join=pb.Join(job=registration.job, token=registration.seats[0].token))
+    said: asyncio.Queue[pb.FromHost] = asyncio.Queue()
+
+    async def speak() -> AsyncIterator[pb.FromHost]:
+        yield join
+        while True:
+            yield await said.get()
+
+    async def join_and_wait() -> AsyncIterator[pb.FromHost]:
+        yield join
+        await asyncio.Event().wait()
+
+    nobody: Any = None  # what a stream needs of its context is to be aborted
+    old = service.service.attend(speak(), nobody)
+    assert (await anext(old)).WhichOneof("content") == "joined"
+    said.put_nowait(pb.FromHost(heartbeat=pb.Heartbeat(rounds=3)))
+    while (await service.jobs())[0].hosts[0].rounds < 3:
+        await asyncio.sleep(0.01)
+    said.put_nowait(pb.FromHost(heartbeat=pb.Heartbeat(rounds=7)))
+    new = service.service.attend(join_and_wait(), nobody)
+    assert (await anext(new)).WhichOneof("content") == "joined"  # in the same turn of the loop: nobody was heard yet
+    while not said.empty():
+        await asyncio.sleep(0)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert (await service.jobs())[0].hosts[0].rounds == 3
+    await old.aclose()  # type: ignore[attr-defined]
+    await new.aclose()  # type: ignore[attr-defined]
+
+
 async def test_bytes_that_are_no_message_harm_nobody(service: Rig) -> None:
     registration = await service.register(workers=WORKERS)
     host = await service.joined(registration, 0)

@@ -10,7 +10,9 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Sequence
+from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from .switch import Switch
 
 _USAGE: Final = 2
+_END_SECONDS: Final = 3.0
+"""What the switch may take to end, after a signal."""
 
 log = logging.getLogger("weir-switch")
 
@@ -61,8 +65,7 @@ def run(options: Options) -> None:
     Raises UsageError, EmulatorError or OSError for what does not serve.
     """
     ended = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: ended.set())
+    _watch_signals(ended)
     _start_log(options)
     for note in options.notes:
         _say(note)
@@ -86,6 +89,11 @@ def run(options: Options) -> None:
                 _say(f"ports {list(wired.without_ring)} go without rings, for there is no memory for them")
             ports = ", ".join(f"{port}@{name}" for port, name in options.interfaces.items()) or "none"
             _say(f"device {options.device_id}, ports {ports}; P4Runtime on {server.address}")
+            if options.tls is None and not _is_local(server.address):
+                _say(
+                    f"warning: P4Runtime on {server.address} is open to whoever reaches this machine: "
+                    "give --grpc-server-ssl, or an address such as 127.0.0.1"
+                )
             ended.wait()
         finally:
             if control_server is not None:
@@ -96,13 +104,47 @@ def run(options: Options) -> None:
         raise EmulatorError("the packet loop has failed; the log has the reason (--log-console)")
 
 
+def _watch_signals(ended: threading.Event) -> None:
+    """Set `ended` at SIGTERM or SIGINT, and let the process end soon after, whatever it is doing.
+
+    A signal is noticed here also while the main thread compiles, and what a client has asked for may take long.
+    """
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ended.set())
+    reader, writer = os.pipe2(os.O_CLOEXEC)
+    os.set_blocking(writer, False)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+
+    def watch() -> None:
+        while not set(os.read(reader, 1)) & {signal.SIGTERM, signal.SIGINT}:
+            pass
+        ended.set()
+        time.sleep(_END_SECONDS)
+        _say(f"ended without what was still being done after {_END_SECONDS:g} s")
+        os._exit(0)
+
+    threading.Thread(target=watch, name="signals", daemon=True).start()
+
+
+def _is_local(address: str) -> bool:
+    """Whether only this machine's processes can connect to an address."""
+    host = address.rpartition(":")[0].strip("[]")
+    if address.startswith("unix:") or host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
 def _make_switch(options: Options) -> Switch:
-    from .port import PortConfig
-    from .ports.sockets import check_interface
-    from .switch import Switch
+    from .ports.sockets import open_interface
 
     for port, name in options.interfaces.items():
-        check_interface(name, port)
+        open_interface(name, port, ring=False).close()  # said now, not after what may have to be compiled
+    from .port import PortConfig
+    from .switch import Switch
+
     switch = Switch(
         options.device_id,
         cpu_port=options.cpu_port,

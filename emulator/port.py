@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from .entries import EmulatorError
 from .runtime.engine import Engine
-from .runtime.memory import PRIORITIES
+from .runtime.memory import PRIORITIES, UNLIMITED
 
 QUEUE_PACKETS: Final = 64
 """Default depth of a queue, which is simple_switch's."""
@@ -68,7 +68,7 @@ def check_config(where: str, config: PortConfig) -> None:
         raise SwitchError(f"{where}: rate {config.rate_bps} bit/s is not between 1 and 10 Tbit/s; None means infinite")
     for name in ("queue_packets", "queue_bytes"):
         depth = getattr(config, name)
-        if depth is not None and depth < 1:
-            raise SwitchError(f"{where}: {name} is {depth}; it must be at least 1, or None for unlimited")
+        if depth is not None and not 1 <= depth <= UNLIMITED:
+            raise SwitchError(f"{where}: {name} is {depth}; it must be 1 … {UNLIMITED}, or None for unlimited")
     if not 0 <= config.overhead_bytes <= 1024:
         raise SwitchError(f"{where}: overhead of {config.overhead_bytes} bytes is not one of 0 … 1024")

@@ -153,6 +153,8 @@ class ParseState:
     name: str
     ops: tuple[Primitive, ...]
     key: tuple[Expr, ...]
+    key_widths: tuple[int, ...]
+    """Bits of each expression of the key."""
     transitions: tuple[Transition, ...]
     where: str
 

@@ -195,7 +195,18 @@ class Names:
                 return width
             case Member(header, name):
                 return self._header_type(header).width(name)
+            case Op("last_stack_index"):
+                return 32
         raise UnsupportedProgram(f"{where}: {part} in a select is not supported")
+
+    def is_signed(self, part: Expr) -> bool:
+        """Whether a part of a key is an `int<N>`."""
+        match part:
+            case Field(header, name):
+                return any(signed for field, _, signed in self.headers[header].fields if field == name)
+            case Member(header, name):
+                return any(signed for field, _, signed in self._header_type(header).fields if field == name)
+        return False
 
     def width(self, field: Field) -> int:
         return 1 if field.name == "$valid$" else self.headers[field.header].width(field.name)

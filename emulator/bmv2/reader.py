@@ -7,6 +7,7 @@ JSON carries in `source_info`.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Final
 
 from .check import check
@@ -79,7 +80,7 @@ class _Reader:
         self._refuse_lists()
         root = self.root
         names = self.names
-        actions = {item["id"]: self._action(item) for item in root["actions"]}
+        self.actions = actions = {item["id"]: self._action(item) for item in root["actions"]}
         pipelines = {item["name"]: item for item in root["pipelines"]}
         if set(pipelines) != {"ingress", "egress"} or len(root["parsers"]) != 1 or len(root["deparsers"]) != 1:
             raise UnsupportedProgram(
@@ -142,7 +143,7 @@ class _Reader:
         for item in self.root.get("parse_vsets", ()):
             name, where = item["name"], where_of(item, self.program)
             widths = {
-                tuple(self.names.key_width(part, state.where) for part in state.key)
+                state.key_widths
                 for state in parser.states.values()
                 if any(transition.value_set == name for transition in state.transitions)
             } or {(item["compressed_bitwidth"],)}
@@ -169,8 +170,9 @@ class _Reader:
             states[state["name"]] = ParseState(
                 state["name"],
                 tuple(self._parser_op(op, where) for op in state["parser_ops"]),
-                tuple(self.names.expr(key, where) for key in state["transition_key"]),
-                tuple(self._transition(t, where) for t in state["transitions"]),
+                key := tuple(self.names.expr(part, where) for part in state["transition_key"]),
+                tuple(self.names.key_width(part, where) for part in key),
+                tuple(self._transition(t, key, where) for t in state["transitions"]),
                 where,
             )
         return Parser(item["init_state"], states)
@@ -180,7 +182,7 @@ class _Reader:
             return self.names.primitive(op["parameters"][0], where_of(op, fallback))
         return self.names.primitive(op, fallback)
 
-    def _transition(self, item: JsonObject, where: str) -> Transition:
+    def _transition(self, item: JsonObject, key: tuple[Expr, ...], where: str) -> Transition:
         if item.get("type", "hexstr") == "default" or item["value"] == "default":
             return Transition(None, None, item["next_state"])
         if item.get("type") == "parse_vset":
@@ -188,8 +190,11 @@ class _Reader:
             return Transition(None, mask, item["next_state"], item["value"])
         if item.get("type", "hexstr") != "hexstr":
             raise UnsupportedProgram(f"{where}: transition on '{item['type']}' is not supported")
-        mask = int(item["mask"], 16) if item["mask"] is not None else None
-        return Transition(int(item["value"], 16), mask, item["next_state"])
+        parts = [(self.names.key_width(part, where), self.names.is_signed(part)) for part in key]
+        mask = (
+            _unsigned(int(item["mask"], 16), sum((width + 7) // 8 * 8 for width, _ in parts)) if item["mask"] else None
+        )
+        return Transition(_key_value(int(item["value"], 16), parts), mask, item["next_state"])
 
     # ---- control
 
@@ -234,9 +239,9 @@ class _Reader:
             meter=item.get("direct_meters"),
             support_timeout=bool(item["support_timeout"]),
             default_action=default["action_id"] if default else None,
-            default_params=tuple(int(v, 16) for v in default.get("action_data", ())) if default else (),
+            default_params=self._params(default) if default else (),
             const_default=bool(default and default.get("action_const", False)),
-            entries=tuple(self._entry(e, where) for e in entries) if entries is not None else None,
+            entries=tuple(self._entry(e, keys, where) for e in entries) if entries is not None else None,
             next_by_action=tuple(nexts.get(name, item.get("base_default_next")) for name in item["actions"]),
             next_on_hit=nexts.get("__HIT__"),
             next_on_miss=nexts.get("__MISS__"),
@@ -258,21 +263,31 @@ class _Reader:
         mask = int(key["mask"], 16) if key.get("mask") else None
         return TableKey(key.get("name", ".".join(target)), kind, self.names.field(target, where), mask)
 
-    def _entry(self, item: JsonObject, table: str) -> ConstEntry:
+    def _entry(self, item: JsonObject, keys: tuple[TableKey, ...], table: str) -> ConstEntry:
         match: list[tuple[str, int, int]] = []
-        for part in item["match_key"]:
+        for number, part in enumerate(item["match_key"]):
             kind = part["match_type"]
+            target = keys[number].target if number < len(keys) else None
+            width = self.names.width(target) if target and self.names.is_signed(target) else 0
             if kind == "range":
-                match.append((kind, int(part["start"], 16), int(part["end"], 16)))
+                match.append((kind, *(_unsigned(int(part[side], 16), width) for side in ("start", "end"))))
                 continue
             key = part["key"]
-            value = int(key) if isinstance(key, bool) else int(key, 16)
-            other = {"lpm": part.get("prefix_length"), "ternary": int(part.get("mask") or "0", 16)}.get(kind, 0)
+            value = int(key) if isinstance(key, bool) else _unsigned(int(key, 16), width)
+            mask = _unsigned(int(part.get("mask") or "0", 16), width)
+            other = {"lpm": part.get("prefix_length"), "ternary": mask}.get(kind, 0)
             match.append(("exact" if kind == "valid" else kind, value, int(other or 0)))
         entry = item["action_entry"]
-        params = tuple(int(v, 16) for v in entry["action_data"])
         priority = int(item.get("priority", 0))
-        return ConstEntry(tuple(match), entry["action_id"], params, priority, where_of(item, table))
+        return ConstEntry(tuple(match), entry["action_id"], self._params(entry), priority, where_of(item, table))
+
+    def _params(self, call: JsonObject) -> tuple[int, ...]:
+        """The constant arguments of an entry's or default action."""
+        action = self.actions.get(call["action_id"])
+        widths = [width for _, width in action.params] if action else []
+        values = [int(value, 16) for value in call.get("action_data", ())]
+        padded = [*widths, *[0] * (len(values) - len(widths))]
+        return tuple(_unsigned(value, width) for value, width in zip(values, padded, strict=False))
 
     # ---- calculations
 
@@ -306,3 +321,29 @@ class _Reader:
             self.names.expr(condition, where) if condition is not None else None,
             where,
         )
+
+
+def _unsigned(value: int, width: int) -> int:
+    """The bits of a number of so many bits, which p4c writes with its sign where it is an `int<N>`.
+
+    What does not fit stays as it is, and is refused with what it is for.
+    """
+    return value + (1 << width) if width and -(1 << width - 1) <= value < 0 else value
+
+
+def _key_value(value: int, parts: Sequence[tuple[int, bool]]) -> int:
+    """The bits of a select's value; `parts` are the (width, signed) of the key's expressions.
+
+    p4c adds the expressions' values up, each shifted by the whole bytes of those behind it, and negative ones as such.
+    What is no such sum stays as it is.
+    """
+    whole, bits, shift = value, 0, 0
+    for width, signed in reversed(parts):
+        padded = (width + 7) // 8 * 8
+        own = value & (1 << padded) - 1
+        if signed and own >> padded - 1:
+            own -= 1 << padded
+        value = value - own >> padded
+        bits |= _unsigned(own, width) << shift
+        shift += padded
+    return whole if value else bits

@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from ..bmv2.document import Action, Const, Expr, Field, Member, Primitive, Ref
+from ..bmv2.document import Action, Const, Document, Expr, Field, Member, Primitive, Ref, parts_of
 from ..bmv2.schema import UnsupportedProgram
 from ..tables.rows import METER_BYTES
 from . import headers
 from .expressions import Expressions
 from .frame import I32, I64, Frame, IRValue, const, describe, fit, int_type
 from .hashing import compute
-from .layout import RegisterPlace, uses
+from .layout import RegisterPlace
 from .metering import meter_color
 from .tracing import note_log
 
@@ -296,7 +296,7 @@ class _Action:
         key = (place.rows, index)
         row = self.rows.get(key)
         if row is None or reads in row.written:
-            depends = frozenset(item for item in uses(index) if isinstance(item, Field))
+            depends = fields_behind(self.frame.document, index)
             row = self.rows[key] = _Row(self._row_pointer(primitive, place, index), depends)
         return row
 
@@ -349,6 +349,15 @@ class _Action:
         if after is not None:
             builder.branch(after)
             builder.position_at_end(after)
+
+
+def fields_behind(document: Document, index: Expr) -> frozenset[Field]:
+    """The fields that an expression reads; of a stack's element, which is picked at run time, those of all elements."""
+    found = {item for item in parts_of(index) if isinstance(item, Field)}
+    for item in parts_of(index):
+        if isinstance(item, Member):
+            found |= {Field(header, item.name) for header in document.stacks[item.header.stack].headers}
+    return frozenset(found)
 
 
 def _align(place: RegisterPlace) -> int:

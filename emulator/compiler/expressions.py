@@ -8,7 +8,7 @@ bits are wanted (an assignment, or p4c's `& 0xff...`), `modulo` computes in k bi
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from typing import Final
 
 from llvmlite import ir
@@ -18,6 +18,8 @@ from ..bmv2.schema import UnsupportedProgram
 from .frame import I8, Frame, IRValue, Place, const, describe, fit
 
 MAX_BITS: Final = 8192
+_INLINE_BITS: Final = 256
+"""The widest products and shifts that stand where they are used: the code of wider ones grows with the square."""
 
 _COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
 _BOOLEANS = (*_COMPARISONS, "and", "or", "not", "d2b", "valid", "valid_union")
@@ -204,7 +206,7 @@ class Expressions:
             case Op("<<", (left, right)):
                 base, distance = self.modulo(left, width), self.number(right)
                 inside = self._compare("<", distance, self._constant(width))
-                shifted = builder.shl(base, fit(builder, distance.value, width))
+                shifted = self._by_amount("shl", base, fit(builder, distance.value, width))
                 return builder.select(inside, shifted, const(width, 0))
             case Op("?", (condition, left, right)):
                 return builder.select(self.truth(condition), self.modulo(left, width), self.modulo(right, width))
@@ -239,7 +241,7 @@ class Expressions:
         operation = {
             "+": builder.add,
             "-": builder.sub,
-            "*": builder.mul,
+            "*": partial(self._by_amount, "mul"),
             "&": builder.and_,
             "|": builder.or_,
             "^": builder.xor,
@@ -319,21 +321,43 @@ class Expressions:
             low, high = min(left.low << reach, left.low), max(left.high << reach, left.high)
             width = self._width(low, high)
             amount = self._extend(right, max(width, right.value.type.width))
-            value = builder.shl(self._extend(left, width), fit(builder, amount, width))
+            value = self._by_amount("shl", self._extend(left, width), fit(builder, amount, width))
             return self._number(value, low, high)
         width = max(left.value.type.width, right.value.type.width)
         amount, value = self._extend(right, width), self._extend(left, width)
         last = const(width, width - 1)
         beyond = builder.icmp_unsigned(">", amount, last)
         if left.signed:
-            shifted = builder.ashr(value, builder.select(beyond, last, amount))
+            shifted = self._by_amount("ashr", value, builder.select(beyond, last, amount))
         else:
-            shifted = builder.select(beyond, const(width, 0), builder.lshr(value, amount))
+            shifted = builder.select(beyond, const(width, 0), self._by_amount("lshr", value, amount))
         low = left.low >> right.low if left.signed else 0
         return self._number(shifted, low, max(left.high >> right.low, 0 if not left.signed else -1))
 
+    def _by_amount(self, op: str, left: IRValue, right: IRValue) -> IRValue:
+        """A product, or a shift by what only the packet knows: of wide integers by a function, as it is long code."""
+        width = left.type.width
+        if width > _INLINE_BITS and not isinstance(right, ir.Constant) and not isinstance(left, ir.Constant):
+            return self.frame.builder.call(_wide(self.frame.module, op, width), [left, right])
+        return getattr(self.frame.builder, op)(left, right)
+
     def _unsupported(self, expr: Expr, how: str) -> UnsupportedProgram:
         return UnsupportedProgram(f"{self.where}: {expr} {how} is not supported")
+
+
+def _wide(module: IRValue, op: str, width: int) -> IRValue:
+    """`iW f(iW a, iW b)` for LLVM's `op`, which the processor has no instruction for: once per width in a program."""
+    name = f"{op}.{width}"
+    existing = module.globals.get(name)
+    if existing is not None:
+        return existing
+    number = ir.IntType(width)
+    function = ir.Function(module, ir.FunctionType(number, [number, number]), name)
+    function.linkage = "internal"
+    function.attributes.add("noinline")
+    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    builder.ret(getattr(builder, op)(*function.args))
+    return function
 
 
 def _long_division(module: IRValue, op: str, width: int) -> IRValue:

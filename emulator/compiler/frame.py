@@ -304,12 +304,11 @@ class Frame:
         old = self.builder.load(self._length_change, typ=I32)
         self.builder.store(self.builder.add(old, size), self._length_change)
 
-    def settle_length(self) -> None:
-        """Let egress see in `packet_length` the frame with the headers that ingress added or removed.
+    def settle_length(self, length: IRValue) -> None:
+        """Let the next side, or a clone, see in `packet_length` the `length` with the headers added or removed since.
 
         As in simple_switch, what the program itself has written there is lost.
         """
-        length = self.load_packet("length")
         if self._length_change is not None:
             length = self.builder.add(length, self.builder.load(self._length_change, typ=I32))
         self.store_packet("packet_length", length)

@@ -220,12 +220,14 @@ def _plan_state(document: Document) -> _State:
 
 
 def is_static(table: Table) -> bool:
-    """Whether this is p4c's wrapper around a bare statement.
+    """Whether this is p4c's hidden wrapper around a bare statement, which P4Info does not have.
 
-    It has no control's name in front, no key and one constant action.
+    It is named `tbl_` and after its action, without a control's name in front, and has nothing but that action, which
+    is constant. A table that a program itself names outside its control (`@name(".top")`) has another name.
     """
-    fixed = table.const_default and table.default_action is not None and table.profile is None
-    return fixed and not table.key and "." not in table.name
+    plain = not table.key and table.profile is None and not table.counters and table.meter is None
+    fixed = table.const_default and table.action_ids == (table.default_action,)
+    return plain and fixed and table.name.startswith("tbl_") and "." not in table.name
 
 
 def uses(item: Any) -> Iterator[Field | Ref]:

@@ -60,13 +60,15 @@ def _ingress(document: Document, layout: Layout, module: IRValue) -> None:
             _verify(frame, checksum)
     emit_control(frame, document.ingress)
     emit_digests(frame)
-    frame.settle_length()
+    frame.settle_length(frame.load_packet("length"))
     _finish(frame, "ingress")
 
 
 def _egress(document: Document, layout: Layout, module: IRValue) -> None:
     frame = Frame.open(document, layout, module, "egress.body")
+    length = frame.load_packet("packet_length")
     emit_control(frame, document.egress)
+    frame.settle_length(length)
     sent, dropped = frame.block("sent"), frame.block("dropped")
     spec = frame.load_packet("egress_spec")
     frame.builder.cbranch(frame.builder.icmp_unsigned("==", spec, frame.load_packet("drop_port")), dropped, sent)
@@ -86,7 +88,7 @@ def _reparse(document: Document, layout: Layout, module: IRValue) -> None:
     frame = Frame.open(document, layout, module, "reparse.body")
     frame.zero(frame.phv, layout.zeroed_bytes)
     emit_parser(frame)
-    frame.settle_length()
+    frame.settle_length(frame.load_packet("length"))
     start, length = layout.scalars
     frame.zero(frame.at(frame.phv, start), length)  # what the parser assigned to metadata is not the clone's
     _finish(frame, "reparse")

@@ -220,8 +220,9 @@ class _Parser:
         if not state.key:
             return None
         builder = self.frame.builder
-        parts = [self._expressions(state.where).number(part).value for part in state.key]
-        widths = [(part.type.width + 7) // 8 * 8 for part in parts]
+        expressions = self._expressions(state.where)
+        parts = [expressions.modulo(part, width) for part, width in zip(state.key, state.key_widths, strict=True)]
+        widths = [(width + 7) // 8 * 8 for width in state.key_widths]
         total = sum(widths)
         key = const(total, 0)
         for part, width in zip(parts, widths, strict=True):

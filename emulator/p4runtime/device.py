@@ -1,15 +1,17 @@
 """One switch behind the server: its pipeline config, its entities and its packets to and from controllers.
 
-The locks of its `Clients` come first, then `_entities`: writes, reads and pipeline changes, one at a time. The data
-path calls `_forward_packet_in`, `_learn` and `_pass_time` from its own thread, perhaps with locks of its own held; they
-take none of these.
+The locks of its `Clients` come first, then `_entities`: writes, pieces of reads and pipeline changes, one at a time.
+The data path calls `_forward_packet_in`, `_learn` and `_pass_time` from its own thread, perhaps with locks of its own
+held; they take none of these.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
+from itertools import islice
+from typing import Final
 
 from finsy.proto import U128, p4r
 
@@ -17,6 +19,7 @@ from ..datapath import Datapath
 from ..entries import EmulatorError
 from ..replication import ReplicationEngine
 from .batches import write_all_or_none, write_at_once, write_each
+from .device_config import program_of
 from .entities.digests import Record
 from .entities.replication import ReplicationService
 from .history import restore, snapshot
@@ -29,6 +32,8 @@ from .streams.session import Session
 _Config = p4r.ForwardingPipelineConfig
 _SetRequest = p4r.SetForwardingPipelineConfigRequest
 _GetRequest = p4r.GetForwardingPipelineConfigRequest
+_PIECE_ENTITIES: Final = 256
+"""Of a read, before writes get their turn."""
 
 
 class Device:
@@ -51,6 +56,11 @@ class Device:
         """The pipeline that VERIFY_AND_SAVE left for a COMMIT; until that comes, reads and writes go to this one."""
         self._since_saved: list[p4r.Update] = []
         self.clients = Clients(self.id, self._entities, self._forget_digests)
+        self._closing = False
+
+    def close(self) -> None:
+        """Refuse what has not been done yet, in batches too that are being written: the server ends."""
+        self._closing = True
 
     def attach(self) -> None:
         """Take the switch's packet-ins, digests and idle entries."""
@@ -116,7 +126,7 @@ class Device:
         """The config on a state of its own, which no packet sees."""
         if config is None or not config.p4_device_config:
             raise invalid("the request needs a config with a p4_device_config: the BMv2 JSON of the program")
-        program = self._datapath.compile(config.p4_device_config)
+        program = self._datapath.compile(program_of(config.p4_device_config))
         kept = _Config()
         kept.CopyFrom(config)
         return Pipeline(
@@ -128,7 +138,7 @@ class Device:
         )
 
     def _commit(self, verified: Pipeline, updates: Iterable[p4r.Update]) -> None:
-        self._datapath.load(verified.config.p4_device_config)
+        self._datapath.load(program_of(verified.config.p4_device_config))
         self._replication.clear()
         program, state = self._datapath.program, self._datapath.state
         assert program is not None, "a data path that has loaded a program shows none"
@@ -179,23 +189,35 @@ class Device:
         if failed:
             raise BatchRefusal("Write failure.", refusals)
 
-    def read(self, request: p4r.ReadRequest) -> tuple[list[p4r.Entity], BatchRefusal | None]:
-        """Read: the entities that were found, and which queries failed. Raises `Refusal` without a pipeline."""
+    def read(self, request: p4r.ReadRequest) -> Iterator[list[p4r.Entity]]:
+        """Read, piece by piece, so that neither memory nor others wait for all of it: writes go on between two pieces.
+
+        Of each table the entries are those that it had when the read came to it; of those that are deleted meanwhile
+        nothing is said that is gone with them, such as counts. Raises `Refusal` without a pipeline, or if that is
+        replaced meanwhile; in the end `BatchRefusal` when queries failed.
+        """
         if request.role not in self.clients.roles:
             raise self.clients.unknown_role(request.role)
-        entities: list[p4r.Entity] = []
         refusals: list[Refusal | None] = []
         with self._entities:
             pipeline = self._current()
-            for query in request.entities:
-                try:
-                    entities.extend(pipeline.read(query, lambda given: self._may_use(request.role, pipeline, given)))
-                except EmulatorError as error:
-                    refusals.append(refusal_of(error))
-                else:
-                    refusals.append(None)
-        failed = any(refusal is not None for refusal in refusals)
-        return entities, BatchRefusal("Read failure.", refusals) if failed else None
+        for query in request.entities:
+            found = pipeline.read(query, lambda given: self._may_use(request.role, pipeline, given))
+            refusals.append(None)
+            more = True
+            while more:
+                piece: list[p4r.Entity] = []
+                with self._entities:
+                    if self._current() is not pipeline:
+                        raise Refusal(Code.ABORTED, "the pipeline config was replaced while it was read")
+                    try:
+                        piece.extend(islice(found, _PIECE_ENTITIES))
+                    except EmulatorError as error:
+                        refusals[-1] = refusal_of(error)
+                    more = len(piece) == _PIECE_ENTITIES
+                yield piece
+        if any(refusal is not None for refusal in refusals):
+            raise BatchRefusal("Read failure.", refusals)
 
     def _current(self) -> Pipeline:
         pipeline = self._saved or self._pipeline
@@ -204,6 +226,8 @@ class Device:
         return pipeline
 
     def _check_role(self, role: str, pipeline: Pipeline, update: p4r.Update) -> None:
+        if self._closing:
+            raise Refusal(Code.UNAVAILABLE, "the switch is being stopped")
         given = object_id(update.entity) if role else None
         if given and not self._may_use(role, pipeline, given):
             raise Refusal(Code.PERMISSION_DENIED, f"the role {role!r} may not write what has the id {given}")

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import Any, Final, TypeVar
 
 from finsy.proto import p4i, p4r
@@ -186,9 +186,12 @@ class Pipeline:
                         yield digest.read()
             case "register_entry":
                 for register in _chosen(services.registers, "register", query.register_entry.register_id, wanted):
-                    with self.paused() if register.is_torn(query.register_entry) else nullcontext():
-                        found = list(register.read(query.register_entry))
-                    yield from found
+                    if register.is_torn(query.register_entry):
+                        with self.paused():
+                            found = list(register.read(query.register_entry))
+                        yield from found
+                    else:
+                        yield from register.read(query.register_entry)
             case "packet_replication_engine_entry":
                 yield from self.replication.read(query.packet_replication_engine_entry)
             case None:

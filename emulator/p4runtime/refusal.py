@@ -20,6 +20,10 @@ Code = grpc.StatusCode
 DETAILS_KEY: Final = "grpc-status-details-bin"
 """Trailing metadata in which gRPC carries a serialised `google.rpc.Status`."""
 
+DETAILS_BYTES: Final = 5600
+"""gRPC's clients take 8 KB of metadata, in which these bytes stand as text (base64), unless told otherwise."""
+_SUMMARY_CHARACTERS: Final = 300
+
 _CODE_OF_ERROR: Final[tuple[tuple[type[EmulatorError], Code], ...]] = (
     (EntryExists, Code.ALREADY_EXISTS),
     (EntryNotFound, Code.NOT_FOUND),
@@ -50,12 +54,36 @@ class BatchRefusal(EmulatorError):
         self.message = message
         self.refusals = refusals
 
-    def details(self) -> bytes:
-        """The serialised `google.rpc.Status`."""
+    def status(self) -> rpc_status.Status:
+        """What the client gets: a message, and details of no more than `DETAILS_BYTES`.
+
+        Where the parts' messages are too long for that they are cut, and where their codes alone are too many, there
+        are no details: then the message counts what failed, and says why the first did.
+        """
+        for longest in (None, 160, 80, 40, 20, 0):
+            status = self._status(longest)
+            if status.ByteSize() <= DETAILS_BYTES:
+                return status
+        return rpc_status.Status(code=code_number(Code.UNKNOWN), message=self._summary())
+
+    def _summary(self) -> str:
+        """One line for all parts."""
+        failed = [(number, refusal) for number, refusal in enumerate(self.refusals) if refusal is not None]
+        number, first = failed[0]
+        return (
+            f"{self.message} {len(failed)} of {len(self.refusals)} failed; the first is number {number}, "
+            f"{first.code.name}: {_cut(first.message, _SUMMARY_CHARACTERS)}"
+        )
+
+    def _status(self, longest: int | None) -> rpc_status.Status:
+        """With messages of at most so many characters, and where they are cut the shortest form of a type's name."""
+        prefix = "type.googleapis.com/" if longest is None else "/"
         status = rpc_status.Status(code=code_number(Code.UNKNOWN), message=self.message)
-        success = _packed(p4r.Error())
-        status.details.extend(success if refusal is None else _packed(_error(refusal)) for refusal in self.refusals)
-        return status.SerializeToString()
+        success = _packed(p4r.Error(), prefix)
+        status.details.extend(
+            success if refusal is None else _packed(_error(refusal, longest), prefix) for refusal in self.refusals
+        )
+        return status
 
 
 def invalid(message: str) -> Refusal:
@@ -86,18 +114,22 @@ def code_number(code: Code) -> int:
 def abort(context: grpc.ServicerContext, error: EmulatorError) -> NoReturn:
     """End the RPC with this error."""
     if isinstance(error, BatchRefusal):
-        context.set_trailing_metadata(((DETAILS_KEY, error.details()),))
-        context.abort(Code.UNKNOWN, error.message)
+        status = error.status()
+        context.set_trailing_metadata(((DETAILS_KEY, status.SerializeToString()),))
+        context.abort(Code.UNKNOWN, status.message)
     refusal = refusal_of(error)
     context.abort(refusal.code, refusal.message)
     raise AssertionError("gRPC's abort returned")
 
 
-def _error(refusal: Refusal) -> p4r.Error:
-    return p4r.Error(canonical_code=refusal.number, message=refusal.message)
+def _error(refusal: Refusal, longest: int | None) -> p4r.Error:
+    message = refusal.message if longest is None else _cut(refusal.message, longest)
+    return p4r.Error(canonical_code=refusal.number, message=message)
 
 
-def _packed(error: p4r.Error) -> any_pb2.Any:
-    packed = any_pb2.Any()
-    packed.Pack(error)
-    return packed
+def _cut(text: str, longest: int) -> str:
+    return text if len(text) <= longest else text[: longest - 1] + "…" if longest else ""
+
+
+def _packed(error: p4r.Error, prefix: str) -> any_pb2.Any:
+    return any_pb2.Any(type_url=prefix + p4r.Error.DESCRIPTOR.full_name, value=error.SerializeToString())

@@ -103,12 +103,14 @@ class P4RuntimeServer:
     def stop(self) -> None:
         """End all streams, stop listening and leave the switches alone; returns when that is done.
 
-        What a request does just now is done to its end, such as a program's compilation. Does nothing on a server that
-        does not run.
+        Reads end, and batches that are being written after the update that is; what else a request does just now is
+        done to its end, such as a program's compilation. Does nothing on a server that does not run.
         """
         if self._running is None:
             return
         server, threads, patience = self._running
+        for device in self._devices.values():
+            device.close()
         server.stop(grace=None).wait()
         threads.shutdown()
         patience.close()
@@ -168,8 +170,23 @@ class _Servicer:
         return p4r.WriteResponse()
 
     def Read(self, request: p4r.ReadRequest, context: grpc.ServicerContext) -> Iterator[p4r.ReadResponse]:
-        entities, failure = _guard(context, lambda: self._device(request.device_id).read(request))
-        for response in chunks(entities, _RESPONSE_BYTES, _RESPONSE_ENTITIES):
+        pieces = _guard(context, lambda: self._device(request.device_id).read(request))
+        failure: EmulatorError | None = None
+
+        def entities() -> Iterator[p4r.Entity]:
+            nonlocal failure
+            try:
+                for piece in pieces:
+                    if not context.is_active():
+                        return  # the client has left
+                    yield from piece
+            except EmulatorError as error:
+                failure = error
+            except Exception as error:
+                log.exception("a read failed")
+                failure = _unforeseen(error)
+
+        for response in chunks(entities(), _RESPONSE_BYTES, _RESPONSE_ENTITIES):
             with self._patience.limit(context.cancel):
                 yield response
         if failure is not None:

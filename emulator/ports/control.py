@@ -6,6 +6,7 @@ first line `ok` or `error`, then text. Access is by the rights on the socket's f
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import stat
@@ -35,6 +36,8 @@ Without PORT, or with `{ALL}`, all ports; priorities are 0 to {PRIORITIES - 1}, 
 _MOST_BYTES: Final = 4096
 _PATIENCE_S: Final = 5.0
 _NOTHING: Final = "none"
+
+log = logging.getLogger(__name__)
 
 
 class ControlError(EmulatorError):
@@ -141,6 +144,9 @@ class ControlServer:
             return f"ok\n{self.execute(line)}"
         except (EmulatorError, ValueError) as error:
             return f"error\n{error}\n"
+        except Exception as error:
+            log.exception("a word on the control socket failed")
+            return f"error\nthe switch failed on this: {type(error).__name__}: {error}\n"
 
 
 def ask(path: Path, line: str) -> str:

@@ -134,6 +134,7 @@ def clone_egress(world: Any, switch: Any, packet: Any, session: Any, field_list:
     start = original.start
     length = original.length
     payload = original.payload
+    packet_length = original.packet_length
     for i in range(group.count):
         if not may_come_of(world, switch, packet):
             switch.clones_refused += group.count - i
@@ -143,6 +144,7 @@ def clone_egress(world: Any, switch: Any, packet: Any, session: Any, field_list:
         record = fresh_record(world, switch, clone, length)
         record.start = start
         record.payload = payload
+        record.packet_length = packet_length
         preserve(world, switch, packet, clone, field_list)
         record.instance_type = EGRESS_CLONE
         record.egress_rid = replica.instance

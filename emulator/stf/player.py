@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Final
 
+from ..abi import DROP_PORT
 from ..entries import (
     ActionSet,
     CloneSession,
@@ -46,7 +47,9 @@ from .statements import (
 )
 
 LAST_PORT: Final = CPU_PORT
-"""The switch has all ports up to this: egress runs whether anybody looks at a port or not."""
+"""The switch has all ports up to this: egress runs whether anybody looks at a port or not. A packet may also come in
+at the drop port, as in bmv2, but none leaves there.
+"""
 PACKET_NS: Final = 1_000_000
 """Virtual time between two packets."""
 WAIT_NS: Final = 1_000_000_000
@@ -111,8 +114,9 @@ class _Player:
     def attach(self, statement: Statement) -> None:
         """Look at what leaves the port that a statement mentions."""
         if isinstance(statement, (Packet, Expect)) and statement.port not in self._received:
-            if statement.port > LAST_PORT:
-                raise ValueError(f"port {statement.port} is not one of 0 … {LAST_PORT}")
+            last = DROP_PORT if isinstance(statement, Packet) else LAST_PORT
+            if statement.port > last:
+                raise ValueError(f"port {statement.port} is not one of 0 … {last}")
             self._received[statement.port] = []
             self._expected[statement.port] = []
 

@@ -38,9 +38,8 @@ class CounterService:
 
     def read(self, query: p4r.CounterEntry) -> Iterator[p4r.Entity]:
         wanted = cells(query.index, query.HasField("index"), self._size, self.name)
-        packets = self._state.packets[wanted.start : wanted.stop].tolist()
-        octets = self._state.bytes[wanted.start : wanted.stop].tolist()
-        for index, packet_count, byte_count in zip(wanted, packets, octets, strict=True):
+        for index in wanted:
+            packet_count, byte_count = int(self._state.packets[index]), int(self._state.bytes[index])
             entity = p4r.Entity()
             message = entity.counter_entry
             message.counter_id = self.id

@@ -105,7 +105,9 @@ class ReplicationService:
 
     def _read_groups(self, group_id: int) -> Iterator[p4r.Entity]:
         for found in _selected("multicast group", group_id, self._engine.groups):
-            replicas = self._engine.groups[found]
+            replicas = self._engine.groups.get(found)
+            if replicas is None:
+                continue  # deleted since the read began
             entity = p4r.Entity()
             message = entity.packet_replication_engine_entry.multicast_group_entry
             written, kept = self._group_messages.get(found, (None, None))
@@ -118,7 +120,9 @@ class ReplicationService:
 
     def _read_sessions(self, session_id: int) -> Iterator[p4r.Entity]:
         for found in _selected("clone session", session_id, self._engine.sessions):
-            session = self._engine.sessions[found]
+            session = self._engine.sessions.get(found)
+            if session is None:
+                continue
             entity = p4r.Entity()
             message = entity.packet_replication_engine_entry.clone_session_entry
             written, kept = self._session_messages.get(found, (None, None))

@@ -8,13 +8,14 @@ program came with (a MODIFY of the default entry without an action goes back to 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
 from finsy.proto import p4i, p4r
 
 from ...bmv2.schema import TableSchema
-from ...entries import ActionCall, GroupRef, Match, MemberRef, TableAction, TableEntry
+from ...entries import ActionCall, EntryNotFound, GroupRef, Match, MemberRef, TableAction, TableEntry
 from ...entries import ActionSet as OneShot
 from ...program import Table
 from ..refusal import Code, Refusal, invalid, unimplemented
@@ -225,12 +226,15 @@ class TableService:
                 isinstance(entry.action, ActionCall) and entry.action.name == wanted_action
             ):
                 continue
-            entity = self._encode(entry, query)
-            found = entity.table_entry
-            if query.controller_metadata and query.controller_metadata != found.controller_metadata:
+            controller_metadata, metadata = self._metadata.get((entry.match, entry.priority), (0, b""))
+            if query.controller_metadata and query.controller_metadata != controller_metadata:
                 continue
-            if query.metadata and query.metadata != found.metadata:
+            if query.metadata and query.metadata != metadata:
                 continue
+            try:
+                entity = self._encode(entry, query)
+            except EntryNotFound:
+                continue  # deleted since the read came to this table
             yield entity
 
     def read_counters(self, query: p4r.DirectCounterEntry) -> Iterator[p4r.Entity]:
@@ -239,8 +243,9 @@ class TableService:
         for match, priority in self._keys.targets(query.table_entry):
             entity = p4r.Entity()
             self._keys.encode(match, priority, entity.direct_counter_entry.table_entry)
-            self.direct.encode_counter(match, priority, entity.direct_counter_entry.data)
-            yield entity
+            with suppress(EntryNotFound):  # deleted since the read came to this table
+                self.direct.encode_counter(match, priority, entity.direct_counter_entry.data)
+                yield entity
 
     def read_meters(self, query: p4r.DirectMeterEntry) -> Iterator[p4r.Entity]:
         """Direct meters of the entries that a query names; NOT_FOUND when it names one that is not there."""
@@ -248,8 +253,9 @@ class TableService:
         for match, priority in self._keys.targets(query.table_entry):
             entity = p4r.Entity()
             self._keys.encode(match, priority, entity.direct_meter_entry.table_entry)
-            self.direct.encode_meter(match, priority, query, entity.direct_meter_entry)
-            yield entity
+            with suppress(EntryNotFound):
+                self.direct.encode_meter(match, priority, query, entity.direct_meter_entry)
+                yield entity
 
     @property
     def ages(self) -> bool:

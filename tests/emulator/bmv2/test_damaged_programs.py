@@ -113,7 +113,7 @@ def test_a_constant_entry_that_does_not_fit_its_action() -> None:
     assert "which is not a number from 0 to 65535" in refusal(root)
 
 
-def test_a_constant_entry_on_a_negative_number_as_p4c_writes_them_for_signed_keys() -> None:
+def test_a_constant_entry_on_a_negative_number_of_a_key_without_sign() -> None:
     root, entries = with_entries()
     entries[-1]["match_key"][0]["key"] = "-0x01"
     said = refusal(root)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from weir.emulator.bmv2.reader import read
+from weir.emulator.compiler.layout import plan
+from weir.emulator.compiler.module import build_module
 from weir.emulator.program import Program, UnsupportedProgram
 from weir.tests.emulator.harness import Rig, seeded_random
 from weir.tests.paths import PROGRAMS
@@ -272,3 +276,18 @@ def test_expressions_out_of_range_are_refused_by_name_and_line(tree: Json, probl
     with pytest.raises(UnsupportedProgram, match=problem) as refusal:
         Program.load(text)
     assert "constructs.p4" in str(refusal.value)
+
+
+def test_the_code_of_wide_shifts_and_products_stands_once_in_a_program() -> None:
+    """Else compiling takes time as the square of what it is given."""
+    a, g = ({"type": "field", "value": ["in", name]} for name in "ag")
+    statements = []
+    for number in range(12):
+        wide = wrap("&", wrap("*", g, hexstr(2 * number + 3)), hexstr((1 << 1000) - 1))
+        changed = wrap("^", wide, wrap("<<", g, hexstr(600)))
+        for op, right in (("<<", a), (">>", a), ("*", changed)):
+            statements.append((1000, wrap("&", wrap(op, changed, right), hexstr((1 << 1000) - 1))))
+    document = read(program_of(statements))
+    text = str(build_module(document, plan(document)))
+    for op in ("shl", "lshr", "mul"):
+        assert len(re.findall(rf"= {op} i1000 %[^,]+, %", text)) == 1, op

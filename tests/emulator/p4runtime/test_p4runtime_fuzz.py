@@ -91,6 +91,9 @@ class Context:
             assert packed.Unpack(part)
             self.parts.append(part)
 
+    def is_active(self) -> bool:
+        return True
+
     def cancel(self) -> NoReturn:
         raise AssertionError("an answer's messages are taken at once")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import signal
 import socket
@@ -17,7 +18,9 @@ import pytest
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 
+from weir.emulator.command import _is_local
 from weir.emulator.ports.options import Options, UsageError, parse, parse_rate
+from weir.tests.emulator.compiler.test_compiler_expressions import hexstr, program_of, wrap
 from weir.tests.emulator.network import Network, eventually, needs_namespaces, network
 from weir.tests.paths import PROGRAMS, ROOT
 from weir.wire.int_md import probe_frame
@@ -138,6 +141,48 @@ def test_what_cannot_be_had_is_said_in_one_line(tmp_path: Path) -> None:
         assert f"cannot listen on {address}" in fails("--no-p4", "--grpc-server-addr", address)
 
 
+def test_an_address_open_to_others_is_warned_of(tmp_path: Path) -> None:
+    for address, warned in (("0.0.0.0:0", True), ("127.0.0.1:0", False), (f"unix:{tmp_path / 'p4runtime'}", False)):
+        with running("--no-p4", "--control", str(tmp_path / "control"), "--grpc-server-addr", address) as process:
+            process.send_signal(signal.SIGTERM)
+            assert process.stdout is not None
+            said = process.stdout.read()
+        assert ("is open to whoever reaches this machine: give --grpc-server-ssl" in said) == warned, said
+
+
+@pytest.mark.parametrize(
+    ("address", "local"),
+    [("localhost:1", True), ("[::1]:1", True), ("127.1.2.3:1", True), ("[::]:1", False), ("s1.example:1", False)],
+)
+def test_addresses_that_only_this_machine_reaches(address: str, local: bool) -> None:
+    assert _is_local(address) == local
+
+
+def test_sigterm_ends_it_while_it_compiles(tmp_path: Path) -> None:
+    """The program takes far longer to compile than the switch may take to end."""
+    wide = {"type": "field", "value": ["out", "o0"]}
+    grown = [wrap("*", wrap("+", wide, hexstr(number)), wrap("^", wide, hexstr(number))) for number in range(300)]
+    cut = hexstr((1 << 1000) - 1)
+    path = tmp_path / "program.json"
+    path.write_bytes(program_of([(1000, wrap("&", tree, cut)) for tree in grown]))
+    process = subprocess.Popen(
+        [*COMMAND, "--thrift-port", "9090", str(path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "WEIR_CACHE": str(tmp_path / "cache")},
+    )
+    try:
+        assert process.stdout is not None
+        assert "--thrift-port: ignored" in process.stdout.readline()
+        process.send_signal(signal.SIGTERM)
+        said, _ = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 0
+    assert "ended without what was still being done" in said
+
+
 def test_help_teaches() -> None:
     done = subprocess.run([*COMMAND, "--help"], capture_output=True, text=True, check=True)
     assert "weir-switch -i 1@s1-eth1 -i 2@s1-eth2" in done.stdout
@@ -229,6 +274,22 @@ def test_without_the_right_to_open_an_interface(net: Network) -> None:
     )
     assert done.returncode == 2
     assert "interface s1-eth1 cannot be opened: that takes root, or the capability CAP_NET_RAW" in done.stderr
+
+
+@needs_namespaces
+def test_an_interface_is_tried_before_anything_is_compiled(tmp_path: Path) -> None:
+    drop = ["setpriv", "--bounding-set", "-net_raw", "--inh-caps", "-net_raw"]
+    cache = tmp_path / "cache"
+    done = subprocess.run(
+        [*drop, *COMMAND, "-i", "1@lo", str(PAIRS)],
+        env={**os.environ, "WEIR_CACHE": str(cache)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert "interface lo cannot be opened: that takes root" in done.stderr
+    assert not cache.exists()
 
 
 @needs_namespaces

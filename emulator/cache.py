@@ -1,7 +1,8 @@
 """Native code on disk, by content.
 
 The name of a file is the digest of everything that its code depends on: the program, this compiler's sources,
-llvmlite and the processor. So nothing is ever stale, and the directory may be deleted at any time.
+llvmlite and the processor. So nothing is ever stale, and the directory may be deleted at any time. What others could
+have written is not loaded: then programs are compiled anew.
 """
 
 from __future__ import annotations
@@ -9,26 +10,18 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import stat
+import sys
 import tempfile
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
-from .entries import EmulatorError
-
 _HERE: Final = Path(__file__).parent
 _DIGEST_BYTES: Final = 32
+_BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
 _SOURCES: Final = ("abi.py", "bmv2", "cache.py", "compiler", "tables/rows.py")
-
-
-class CacheError(EmulatorError):
-    """The directory of the cache cannot be used."""
-
-    def __init__(self, path: Path, error: OSError) -> None:
-        super().__init__(
-            f"{path} cannot hold compiled programs: {error.strerror}; set WEIR_CACHE to a directory that can be written"
-        )
 
 
 def directory() -> Path:
@@ -66,32 +59,105 @@ def key_of(program: bytes) -> str:
 
 
 def fetch(key: str, suffix: str = "o") -> bytes | None:
-    """What is kept under `key`; None if there is nothing, or if the file is damaged (LLVM would crash on it).
+    """What is kept under `key`; None if there is nothing, or nothing to be trusted.
 
-    Raises `CacheError`.
+    What is there is run as machine code. So it must be this user's or root's, in a folder that nobody else may write
+    to, and whole: LLVM would crash on what is damaged.
     """
-    path = directory() / f"{key}.{suffix}"
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise CacheError(path.parent, error) from None
-    digest, kept = content[:_DIGEST_BYTES], content[_DIGEST_BYTES:]
-    return kept if hashlib.sha256(kept).digest() == digest else None
+    for folder in _folders():
+        content = _read(folder / f"{key}.{suffix}")
+        if content is not None:
+            digest, kept = content[:_DIGEST_BYTES], content[_DIGEST_BYTES:]
+            if _digest(key, kept) == digest:
+                return kept
+    return None
 
 
 def keep(key: str, content: bytes, suffix: str = "o") -> None:
     """Store object code, or what `suffix` says; another process that reads meanwhile sees all of it or nothing.
 
-    Raises `CacheError`.
+    Where nothing can be stored, one line on standard error says so, once in a process.
     """
-    target = directory()
+    for target in _folders():
+        try:
+            handle, name = tempfile.mkstemp(dir=target, suffix=".tmp")
+            with os.fdopen(handle, "wb") as file:
+                file.write(_digest(key, content) + content)
+            os.replace(name, target / f"{key}.{suffix}")
+        except OSError as error:
+            _warn(target, error.strerror or str(error))
+        else:
+            return
+
+
+def _digest(key: str, content: bytes) -> bytes:
+    """Of what a file holds, and of the name that it must have."""
+    return hashlib.sha256(key.encode() + content).digest()
+
+
+def _folders() -> list[Path]:
+    """Where to look: the chosen directory, and one of this user's own in the folder for temporary files.
+
+    Those that cannot be trusted are not among them.
+    """
+    usable = []
+    for folder in (directory(), Path(tempfile.gettempdir()) / f"weir-cache-{os.geteuid()}"):
+        reason = _make_folder(str(folder))
+        if reason is None:
+            usable.append(folder)
+        elif not usable:
+            _warn(folder, reason)
+    return usable
+
+
+@cache
+def _make_folder(path: str) -> str | None:
+    """Make a folder where there is none, writable to its owner alone; why it cannot be trusted, if so."""
+    folder = Path(path)
     try:
-        target.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=target, suffix=".tmp")
-        with os.fdopen(handle, "wb") as file:
-            file.write(hashlib.sha256(content).digest() + content)
-        os.replace(name, target / f"{key}.{suffix}")
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = folder.stat()
+        if status.st_uid == os.geteuid() and status.st_mode & _BY_OTHERS and not status.st_mode & stat.S_ISVTX:
+            folder.chmod(stat.S_IMODE(status.st_mode) & ~_BY_OTHERS)
+        for place in (folder, *folder.resolve().parents):
+            reason = _distrust(place.stat())
+            if reason is not None:
+                return reason if place == folder else f"{place} {reason}"
     except OSError as error:
-        raise CacheError(target, error) from None
+        return error.strerror or str(error)
+    return None
+
+
+def _distrust(status: os.stat_result) -> str | None:
+    """Why others than this user and root may change a file or folder; None if they may not."""
+    if status.st_uid not in (os.geteuid(), 0):
+        return f"belongs to the user {status.st_uid}"
+    sticky = stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX  # there each may change his own files alone
+    if status.st_mode & _BY_OTHERS and not sticky:
+        return "can be written to by other users"
+    return None
+
+
+def _read(path: Path) -> bytes | None:
+    """A file's content; None where there is none, or others may have written it."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        _warn(path, error.strerror or str(error))
+        return None
+    with os.fdopen(handle, "rb") as file:
+        reason = _distrust(os.fstat(handle))
+        if reason is not None:
+            _warn(path, reason)
+            return None
+        return file.read()
+
+
+@cache
+def _warn(path: Path, reason: str) -> None:
+    """Say once in a process what is not used."""
+    sys.stderr.write(
+        f"weir: {path} is not used for compiled programs: {reason}; set WEIR_CACHE to a directory of your own\n"
+    )

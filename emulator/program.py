@@ -128,7 +128,7 @@ class Program:
         (`ProgramState.steps`).
 
         The same JSON gives the same `Program` within a process, and is compiled once per machine (`emulator.cache`).
-        Raises `UnsupportedProgram`, `emulator.cache.CacheError`, and `OSError` for a path that cannot be read.
+        Raises `UnsupportedProgram`, and `OSError` for a path that cannot be read.
         """
         text = json if isinstance(json, bytes) else Path(json).read_bytes()
         key = cache.key_of(text + b" traced" if traced else text)

@@ -107,7 +107,7 @@ def _run(test: Path, source: Path) -> tuple[Verdict, str]:
 def compile_v1model(source: Path) -> bytes:
     """BMv2 JSON of a v1model program, from p4c or from the cache; it names the source as p4c saw it, without a folder.
 
-    Raises `CompileError`, `emulator.cache.CacheError`.
+    Raises `CompileError`.
     """
     key = _key(source)
     kept = cache.fetch(key, _KEPT)

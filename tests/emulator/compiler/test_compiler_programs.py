@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import copy
 import json
+import os
+import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -91,14 +94,98 @@ def test_damaged_code_in_the_cache_is_compiled_anew(tmp_path: Path, monkeypatch:
     assert Program.load(text).entry_points.ingress
 
 
-def test_a_cache_that_cannot_be_used_says_so_and_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for number, place in enumerate((tmp_path / "file", tmp_path / "file" / "below", Path("/proc/nowhere"))):
-        (tmp_path / "file").write_text("")
+@pytest.fixture
+def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder for temporary files, and nothing known yet of any cache."""
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    cache._make_folder.cache_clear()
+    cache._warn.cache_clear()
+    yield tmp_path
+    cache._make_folder.cache_clear()
+    cache._warn.cache_clear()
+
+
+def own_folder(fresh: Path) -> Path:
+    """Where code is kept when the chosen folder is not used."""
+    return fresh / "tmp" / f"weir-cache-{os.geteuid()}"
+
+
+def test_a_cache_that_cannot_be_used_says_so_once_and_what_to_do(
+    fresh: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number, place in enumerate((fresh / "file", fresh / "file" / "below", Path("/proc/nowhere"))):
+        (fresh / "file").write_text("")
         monkeypatch.setenv("WEIR_CACHE", str(place))
-        with pytest.raises(cache.CacheError) as raised:
-            Program.load((PROGRAMS / "selector.json").read_bytes() + b" " * (number + 1))
-        assert str(raised.value).startswith(f"{place} cannot hold compiled programs: ")
-        assert "set WEIR_CACHE to a directory that can be written" in str(raised.value)
+        text = (PROGRAMS / "selector.json").read_bytes() + b" " * (number + 1)
+        assert Program.load(text).entry_points.ingress
+        assert (own_folder(fresh) / f"{cache.key_of(text)}.o").exists()
+        [line] = capsys.readouterr().err.splitlines()
+        assert line.startswith(f"weir: {place} is not used for compiled programs: ")
+        assert "set WEIR_CACHE to a directory of your own" in line
+
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="it takes root to give files to others")
+
+
+@needs_root
+@pytest.mark.parametrize(
+    ("owner", "mode", "said"),
+    [(1234, 0o700, "belongs to the user 1234"), (0, 0o770, "can be written to by other users"), (0, 0o755, None)],
+)
+def test_machine_code_comes_from_folders_that_others_cannot_change(
+    fresh: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    owner: int,
+    mode: int,
+    said: str | None,
+) -> None:
+    for folder in (fresh / "cache", fresh / "parent"):
+        folder.mkdir()
+        monkeypatch.setenv("WEIR_CACHE", str(folder if folder.name == "cache" else folder / "cache"))
+        cache.keep("k", b"code")
+        assert cache.fetch("k") == b"code"
+        os.chown(folder, owner, 0)
+        folder.chmod(mode)
+        cache._make_folder.cache_clear()
+        tightened = owner == 0 and folder.name == "cache"
+        refused = said is not None and not tightened
+        assert cache.fetch("k") == (None if refused else b"code")
+        assert not tightened or folder.stat().st_mode & 0o022 == 0
+        lines = capsys.readouterr().err.splitlines()
+        assert len(lines) == refused
+        assert all(line.startswith("weir: ") and f"{folder}"[-6:] in line and str(said) in line for line in lines)
+        cache.keep("k", b"other")
+        assert cache.fetch("k") == b"other"
+        assert capsys.readouterr().err == ""
+        shutil.rmtree(own_folder(fresh), ignore_errors=True)
+        cache._make_folder.cache_clear()
+        cache._warn.cache_clear()
+
+
+@needs_root
+def test_files_of_others_are_not_loaded_nor_links_nor_other_names(
+    fresh: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In a folder like /tmp others may put files, but not replace one's own."""
+    folder = fresh / "cache"
+    folder.mkdir()
+    folder.chmod(0o1777)
+    monkeypatch.setenv("WEIR_CACHE", str(folder))
+    for key in ("mine", "theirs", "open", "linked"):
+        cache.keep(key, b"code of " + key.encode())
+    os.chown(folder / "theirs.o", 1234, 0)
+    (folder / "open.o").chmod(0o666)
+    (folder / "linked.o").rename(folder / "target")
+    (folder / "linked.o").symlink_to(folder / "target")
+    shutil.copy(folder / "mine.o", folder / "renamed.o")
+    found = [cache.fetch(key) for key in ("mine", "theirs", "open", "linked", "renamed")]
+    assert found == [b"code of mine", None, None, None, None]
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split(" is not used")[0] for line in lines] == [
+        f"weir: {folder / name}.o" for name in ("theirs", "open", "linked")
+    ]
 
 
 Change = Callable[[dict[str, Any]], None]

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from weir.hosts import Counters, ParameterServerCore, WorkerCore, WorkerOptions
+from weir.hosts.numerics.datatypes import DataType
 from weir.hosts.numerics.quantization import dequantize, quantize, scale_table
 from weir.hosts.protocol.messages import ROW, weight_check
 from weir.tests.hosts.protocol.chunks import block_exponents, to_chunks
@@ -55,6 +56,8 @@ def canonical(value: Any) -> Hashable:
     """All that may matter of a state machine, as a value to compare states by."""
     if value is None or isinstance(value, int | str | bytes | float | Enum | type):
         return value
+    if isinstance(value, DataType):
+        return value.name
     if isinstance(value, np.ndarray):
         return value.tobytes()
     if isinstance(value, dict):

@@ -1,42 +1,30 @@
-"""The controller's own work: telemetry collected, and a job placed
+"""The controller's own work: telemetry collected
 
-Telemetry: the collector takes the finished probes of a large fabric, period by period, and is held against the plain
+The collector takes the finished probes of a large fabric, period by period, and is held against the plain
 way to do it: a Python loop over frames and hops with `struct`, and a dict for each link. Both come to the same rates. A
 report is one hop of one probe.
-
-Placement: the strategy AGG (screening, then the LP) is held against one mixed-integer program for trees of one level,
-which HiGHS solves to the optimum; and its slowest link against that optimum, which a tree of more levels may beat.
 """
 
 from __future__ import annotations
 
 import random
 import struct
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-import scipy.optimize  # type: ignore[import-untyped]
-import scipy.sparse  # type: ignore[import-untyped]
 
 from weir.bench.measure import Figure, cpu_seconds
-from weir.controller.placement import Costs, Problem
-from weir.controller.placement.strategies import strategy
 from weir.controller.telemetry.link_state import Telemetry
-from weir.controller.telemetry.loads import LinkLoad
 from weir.controller.telemetry.probes import Probe, ProbeFrames, plan_probes
-from weir.topologies import Endpoint, Routes, Topology, fat_tree, leaf_spine
-from weir.wire.aggregation import FAN_IN
+from weir.topologies import Routes, Topology, fat_tree, leaf_spine
 from weir.wire.frames import encapsulate
 from weir.wire.int_md import INT_PORT, MD_WORDS
 
 RUNS: Final = 5
 PERIOD_NS: Final = 10_000_000
 PERIODS: Final = 8
-PROBLEMS: Final = 5
-GRADIENT_BYTES: Final = 100_000_000
 
 
 def figures() -> Iterator[Figure]:
@@ -44,10 +32,7 @@ def figures() -> Iterator[Figure]:
     yield _collecting(leaf_spine(4, 2, 3))
     yield _collecting(fat_tree(8))
     yield _collecting(fat_tree(16))
-    yield from _placing(leaf_spine(6, 2, 6))
 
-
-# --- telemetry --------------------------------------------------------------------------------------------------------
 
 _IP_AT: Final = 14
 _UDP_AT: Final = 34
@@ -154,103 +139,3 @@ class _PlainCollector:
         link["queue"] += weight * (depth - link["queue"])
         link["latency"] += weight * (latency - link["latency"])
         link["at_ns"], link["sent"], link["rated"] = at_ns, sent, 1
-
-
-# --- placement --------------------------------------------------------------------------------------------------------
-
-
-def _placing(topology: Topology) -> Iterator[Figure]:
-    rng = random.Random(1)
-    routes = Routes(topology)
-    hosts = [host.name for host in topology.hosts]
-    search = strategy("agg")
-    mine, theirs, found, optimal = [], [], [], []
-    for number in range(PROBLEMS + 1):
-        loads = {
-            link: LinkLoad(topology.link_at(link).rate_bps * rng.choice((0.0, 0.3, 0.6, 0.8)))
-            for link in topology.directed_links
-            if rng.random() < 0.5
-        }
-        problem = Problem(routes, tuple(hosts[1:]), hosts[0], GRADIENT_BYTES, loads)
-        started = time.perf_counter()
-        placement = search.place(problem, rng)
-        placed = time.perf_counter()
-        bound = _optimum(problem)
-        if number == 0:
-            continue  # the first compiles what later problems of the fabric share
-        mine.append(placed - started)
-        theirs.append(time.perf_counter() - placed)
-        found.append(Costs(problem).slowest_link_seconds(placement))
-        optimal.append(bound)
-    name = f"{len(hosts) - 1} workers, {len(topology.switches)} switches"
-    peer = "mixed-integer program, HiGHS"
-    yield Figure(f"AGG places {name}", "s", tuple(mine), peer, tuple(theirs), less_is_better=True)
-    yield Figure(f"AGG's slowest link, {name}", "s", tuple(found), peer, tuple(optimal), less_is_better=True)
-
-
-def _optimum(problem: Problem) -> float:
-    """The least time of the slowest link, of all trees in which every switch sends its sum to the server.
-
-    Variables: streams of each rack to each sink, whether a switch is used, whether a link carries a shared stream, and
-    the time. A link's load is Σ shares, and 1 − the least share more where any is below 1, as `Streams.load` has it.
-    """
-    costs, routes = Costs(problem), problem.routes
-    server = problem.server
-    assert server is not None
-    racks = {rack: len(workers) for rack, workers in problem.racks.items()}
-    switches = [switch.name for switch in problem.topology.switches]
-    streams = [(r, k) for r in racks for k in switches if routes.unique_path(r, k) is not None]
-    streams += [(rack, server) for rack in racks]
-    columns: dict[Any, int] = {}
-    for key in (*streams, *switches, "time"):
-        columns[key] = len(columns)
-    loads: dict[Endpoint, dict[int, float]] = {}
-    for key in (*streams, *switches):
-        source, sink = (key, server) if isinstance(key, str) else key
-        if source == sink:
-            continue
-        for link, share in (*routes.shares(source, sink).items(), *routes.shares(sink, source).items()):
-            loads.setdefault(link, {})[columns[key]] = share
-    rows: list[tuple[dict[int, float], float, float]] = []
-    for link, shares in loads.items():
-        load = dict(shares)
-        least = min(shares.values())
-        if least < 1:
-            shared = columns.setdefault(link, len(columns))
-            load[shared] = 1 - least
-            for column, share in shares.items():
-                if share < 1:
-                    rows.append(({column: 1.0, shared: -float(FAN_IN)}, -np.inf, 0.0))
-        each = costs.seconds_per_stream(link)
-        rows.append(({**{c: each * share for c, share in load.items()}, columns["time"]: -1.0}, -np.inf, 0.0))
-    for rack, count in racks.items():
-        rows.append(({columns[s]: 1.0 for s in streams if s[0] == rack}, count, count))
-    for switch in switches:
-        into = {columns[s]: 1.0 for s in streams if s[1] == switch}
-        rows.append((into | {columns[switch]: -float(FAN_IN)}, -np.inf, 0.0))
-    own = max(
-        costs.seconds_per_stream(link)
-        for worker in problem.workers
-        for link in (Endpoint(worker, 0), problem.topology.peer(Endpoint(worker, 0)))
-    )
-    lower, upper = np.zeros(len(columns)), np.full(len(columns), float(len(problem.workers)))
-    upper[[columns[key] for key in columns if isinstance(key, Endpoint) or key in switches]] = 1
-    lower[columns["time"]], upper[columns["time"]] = own, np.inf
-    integral = np.ones(len(columns))
-    integral[columns["time"]] = 0
-    matrix = scipy.sparse.lil_matrix((len(rows), len(columns)))
-    for at, (terms, _, _) in enumerate(rows):
-        for column, factor in terms.items():
-            matrix[at, column] = factor
-    objective = np.zeros(len(columns))
-    objective[columns["time"]] = 1
-    solved = scipy.optimize.milp(
-        objective,
-        integrality=integral,
-        bounds=scipy.optimize.Bounds(lower, upper),
-        constraints=scipy.optimize.LinearConstraint(
-            matrix.tocsr(), [low for _, low, _ in rows], [high for _, _, high in rows]
-        ),
-    )
-    assert solved.success, solved.message
-    return float(solved.x[columns["time"]])

@@ -23,7 +23,7 @@ from pydantic import (
     model_validator,
 )
 
-from ..controller.placement.strategies import STRATEGIES
+from ..controller.placement.strategies import STRATEGIES, Need
 from ..hosts.numerics.quantization import chunk_count
 from ..topologies import Topology, TopologyError
 from ..topologies.units import parse_delay, parse_rate
@@ -32,7 +32,7 @@ from .workloads.digits import TrainingOptions
 
 LARGEST_WINDOW: Final = 512
 
-NEED_SERVER: Final = frozenset({"ps"})
+NEED_SERVER: Final = frozenset(name for name, known in STRATEGIES.items() if Need.SERVER in known.needs)
 """Strategies that cannot do with a switch as the root."""
 
 
@@ -171,7 +171,7 @@ class RunConfig(_Section):
     """Probability that a link loses a frame, on every link, in both directions, over what the fabric itself says."""
     control: ControlConfig = ControlConfig()
     marking: MarkingConfig = MarkingConfig()
-    strategies: list[str] = Field(["ps", "rack", "random", "agg"], min_length=1)
+    strategies: list[str] = Field(["ps", "rack", "hierarchy", "blind", "widest"], min_length=1)
 
     @model_validator(mode="after")
     def _share_out(self) -> Self:

@@ -1,8 +1,10 @@
 """Placement: which switches sum which workers' gradients, from fabric, job and what telemetry says of the links.
 
-`problem` has the question and the answer, `cost` the predicted completion time, `network` the streams' choices as a
-flow network, `lp` its exact linear program, `search` the sets of switches tried around it, `fan_in` the tree nearest to
-a wanted one in which no node has too many children. Pure, but for the clock that ends `fan_in`'s search.
+`problem` has the question and the answer, `links` the fabric as arrays, `cost` the predicted completion time. On these
+stand the models: `trees` of adjacent hops, the whole tree as a mixed-integer program (`tree_program`) and its totally
+unimodular `relaxation`, streams' choices as a flow `network` with its exact `lp`, and `fan_in`, the tree nearest to a
+wanted one in which no node has too many children. `strategies` has the ways to place a job, by name. Pure, but for the
+clocks that end searches.
 """
 
 from .cost import Costs, predicted_completion_time, should_move

@@ -1,4 +1,4 @@
-"""How long a round of gradients takes under a placement: what the LP minimises and every strategy is compared by.
+"""How long a round of gradients takes under a placement: what every model minimises and every strategy is compared by.
 
 Chunks are pipelined, so a job of D bytes takes as long as its slowest link, and then the latency of its longest path:
 
@@ -9,7 +9,7 @@ the rate c_e counts, but never less than `LEAST_SHARE` of it: telemetry is an av
 with shares p_i < 1, a stream finds on its link itself and the others' means: L_e = Σ p_i + 1 − min p_i, which is the
 plain count where every share is 1.
 
-Inside, a link is its place in `Topology.directed_links`, for a search asks for their times millions of times.
+Inside, a link is its place in `Topology.directed_links`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+import numpy as np
+
 from ...topologies.model import Endpoint
-from ..telemetry.loads import IDLE
-from .problem import Placement, Problem
+from ..telemetry.loads import LinkLoad
+from .links import Floats, Links
+from .problem import Placement, PlacementError, Problem
 
 LEAST_SHARE: Final = 0.05
 QUEUED_PACKET_BITS: Final = 8 * 1500
@@ -49,11 +52,6 @@ class Streams:
             if share < least[link]:
                 least[link] = share
 
-    def copy(self) -> Streams:
-        twin = Streams(0)
-        twin.total, twin.least = self.total.copy(), self.least.copy()
-        return twin
-
     def load(self, link: int, more: int = 0, share: float = 1.0) -> float:
         """L_e, with `more` streams added that each take the link with probability `share`."""
         total = self.total[link] + more * share
@@ -61,52 +59,53 @@ class Streams:
 
 
 class Costs:
-    """The times of one problem."""
+    """The times of one problem. Raises PlacementError for a load that is no figure, or of a link that is not there."""
 
     def __init__(self, problem: Problem) -> None:
-        topology = problem.topology
         self.problem = problem
-        self._number = {link: number for number, link in enumerate(topology.directed_links)}
-        self._seconds: list[float] = []
-        self._wait: list[float] = []
-        for link in topology.directed_links:
-            rate, load = topology.link_at(link).rate_bps, problem.loads.get(link, IDLE)
-            self._seconds.append(8 * problem.gradient_bytes / max(rate - load.background_bps, LEAST_SHARE * rate))
-            self._wait.append(load.queue_packets * QUEUED_PACKET_BITS / rate)
+        self.links = links = Links.of(problem.routes)
+        background, queue = _readings(problem, links)
+        self.seconds: Floats = (
+            8 * problem.gradient_bytes / np.maximum(links.rate_bps - background, LEAST_SHARE * links.rate_bps)
+        )
+        """(links,): 8 D / (c_e − b_e), what one stream takes on each directed link."""
+        self.wait: Floats = queue * QUEUED_PACKET_BITS / links.rate_bps
+        """(links,): what a packet waits in each egress queue."""
         self._latency: dict[tuple[str, str], float] = {}
         self._steps: dict[tuple[str, str], tuple[Step, ...]] = {}
 
+    def reload(self, link: int, load: LinkLoad) -> None:
+        """Take a link's new load in."""
+        rate = float(self.links.rate_bps[link])
+        self.seconds[link] = 8 * self.problem.gradient_bytes / max(rate - load.background_bps, LEAST_SHARE * rate)
+        self.wait[link] = load.queue_packets * QUEUED_PACKET_BITS / rate
+
     def seconds_per_stream(self, link: Endpoint) -> float:
         """8 D / (c_e − b_e)."""
-        return self._seconds[self._number[link]]
+        return float(self.seconds[self.links.number[link]])
+
+    def seconds_of_pairs(self) -> Floats:
+        """(pairs,): what one stream up and one result down take between two linked switches."""
+        return self.links.slowest_of_pairs(self.seconds)
+
+    def access_seconds(self, hosts: Iterable[str]) -> float:
+        """The same between hosts and their switches, the slowest of them; 0 without any."""
+        places = [self.links.host[host] for host in hosts]
+        return float(self.seconds[self.links.access[places]].max(initial=0.0))
 
     def link_seconds(self, link: int, load: float) -> float:
         """T_e, what a packet waits in the egress queue included: strictly increasing in the load."""
-        return self._wait[link] + load * self._seconds[link]
-
-    def offer(self, streams: Streams, steps: Iterable[Step]) -> tuple[float, float]:
-        """`link_seconds` of all these steps with one stream more, which takes them: the largest, and the sum."""
-        total, least, wait, each = streams.total, streams.least, self._wait, self._seconds
-        slowest = together = 0.0
-        for link, share in steps:
-            # link_seconds(link, streams.load(link, 1, share)), without the calls
-            low = least[link]
-            seconds = wait[link] + (total[link] + share + 1.0 - (low if low < share else share)) * each[link]
-            together += seconds
-            if seconds > slowest:
-                slowest = seconds
-        return slowest, together
+        return float(self.wait[link] + load * self.seconds[link])
 
     def latency_seconds(self, source: str, destination: str) -> float:
         """Queues and propagation of the slowest of the equal-cost paths."""
         if source == destination:
             return 0.0
         if (source, destination) not in self._latency:
-            topology = self.problem.topology
+            topology, number, delays = self.problem.topology, self.links.number, self.links.delay_seconds
             links = [Endpoint(source, port) for port in self.problem.routes.next_hops(source, destination)]
             self._latency[source, destination] = max(
-                self._wait[self._number[link]]
-                + topology.link_at(link).delay_ns * 1e-9
+                float(self.wait[number[link]] + delays[number[link]])
                 + self.latency_seconds(topology.peer(link).node, destination)
                 for link in links
             )
@@ -117,28 +116,29 @@ class Costs:
         if (known := self._steps.get((child, parent))) is None:
             shares = self.problem.routes.shares
             both = (*shares(child, parent).items(), *shares(parent, child).items())
-            known = self._steps[child, parent] = tuple((self._number[link], share) for link, share in both)
+            known = self._steps[child, parent] = tuple((self.links.number[link], share) for link, share in both)
         return known
 
     def streams(self, edges: Iterable[tuple[str, str]] = ()) -> Streams:
         """Those of every (child, parent), and nothing else."""
-        streams = Streams(len(self._number))
+        streams = Streams(len(self.links.number))
         for child, parent in edges:
             streams.add(self.steps(child, parent))
         return streams
 
     def slowest_link_seconds(self, placement: Placement) -> float:
         """The first part of T."""
-        return self._slowest(self.streams(placement.edges))
+        return self.slowest_link(placement)[1]
 
-    def completion_seconds(self, placement: Placement) -> float:
-        """T of the formula above."""
-        return self.weigh(placement)[0]
-
-    def weigh(self, placement: Placement) -> tuple[float, float]:
-        """T, and the seconds that all streams take on all their links, one after another."""
+    def slowest_link(self, placement: Placement) -> tuple[Endpoint, float]:
+        """The link that the first part of T is about, and the time that its streams take."""
         streams = self.streams(placement.edges)
-        work = sum(total * seconds for total, seconds in zip(streams.total, self._seconds, strict=True))
+        seconds = np.array([streams.load(link) for link in range(len(self.seconds))]) * self.seconds
+        slowest = int(seconds.argmax())
+        return self.problem.topology.directed_links[slowest], float(seconds[slowest])
+
+    def longest_path_seconds(self, placement: Placement) -> float:
+        """The second part of T."""
         round_trip = {placement.root: 0.0}
 
         def of(node: str) -> float:
@@ -148,10 +148,32 @@ class Costs:
                 round_trip[node] = there_and_back + of(above)
             return round_trip[node]
 
-        return self._slowest(streams) + max(of(worker) for worker in placement.aggregators), work
+        return max(of(worker) for worker in placement.aggregators)
 
-    def _slowest(self, streams: Streams) -> float:
-        return max(streams.load(link) * seconds for link, seconds in enumerate(self._seconds))
+    def completion_seconds(self, placement: Placement) -> float:
+        """T of the formula above."""
+        return self.slowest_link_seconds(placement) + self.longest_path_seconds(placement)
+
+
+def _readings(problem: Problem, links: Links) -> tuple[Floats, Floats]:
+    """Background in bit/s and queues in packets, by directed link."""
+    background, queue = np.zeros(len(links.number)), np.zeros(len(links.number))
+    try:
+        at = [links.number[link] for link in problem.loads]
+    except KeyError as unknown:
+        raise PlacementError(
+            f"loads name {unknown.args[0]}, which is no port with a link in {problem.topology.name}"
+        ) from None
+    background[at] = [load.background_bps for load in problem.loads.values()]
+    queue[at] = [load.queue_packets for load in problem.loads.values()]
+    wrong = ~(np.isfinite(background) & (background >= 0) & np.isfinite(queue) & (queue >= 0))
+    if wrong.any():
+        first = int(wrong.argmax())
+        raise PlacementError(
+            f"loads of {problem.topology.directed_links[first]}: background_bps {background[first]}, queue_packets "
+            f"{queue[first]}; both are figures of 0 and above, and a link that nothing is known of is left out"
+        )
+    return background, queue
 
 
 def predicted_completion_time(placement: Placement, problem: Problem) -> float:

@@ -1,11 +1,11 @@
 """Trees in which no node has more children than it can take, as near as may be to what a strategy wants.
 
 A strategy says which switch each worker's stream is to be summed by. Where every such switch can send its sum straight
-to the root, and nobody gets more than FAN_IN children, that is the tree. Else a mixed-integer program decides:
+to the root, and nobody gets more children than the fan-in, that is the tree. Else a mixed-integer program decides:
 
     y_s   whether switch s sums                       x_{a,p}   streams of rack or switch a that go to p
 
-    Σ_p x_{r,p} = workers of rack r       Σ_p x_{s,p} = y_s       Σ_a x_{a,s} ≤ FAN_IN · y_s,  Σ_a x_{a,root} ≤ FAN_IN
+    Σ_p x_{r,p} = workers of rack r       Σ_p x_{s,p} = y_s       Σ_a x_{a,s} ≤ F · y_s,  Σ_a x_{a,root} ≤ F
 
 with an arc from a to p where the shortest path is the only one, or p is the server, and p is nearer to the root than a
 switch a is, so that no circle can be. It moves the fewest workers from where they are wanted, and then takes the fewest
@@ -27,7 +27,6 @@ import numpy as np
 import scipy.optimize  # type: ignore[import-untyped]
 import scipy.sparse  # type: ignore[import-untyped]
 
-from ...wire.aggregation import FAN_IN
 from .problem import Placement, PlacementError, Problem
 
 LONGEST_SECONDS: Final = 2.0
@@ -50,8 +49,8 @@ def fitted(problem: Problem, wanted: Mapping[str, str], seconds: float = LONGEST
         if stopped and perf_counter() > until + seconds:
             break
         if (placement := _plain(problem, root, wanted)) is not None:
-            return placement
-        program = _Program(problem, root, FAN_IN)
+            return _noted(placement, "one of another root", seconds) if stopped else placement
+        program = _Program(problem, root, problem.fan_in)
         placement, proven = program.solve(wanted, max(until - perf_counter(), 0.0))
         if proven and placement is not None:
             return placement
@@ -59,14 +58,18 @@ def fitted(problem: Problem, wanted: Mapping[str, str], seconds: float = LONGEST
             stopped = True
             if (any_tree := placement or program.first_fit(wanted) or program.first_fit({})) is not None:
                 how = "the best one seen" if placement is not None else "one by first fit"
-                note = f"its tree is {how}, for the search for the nearest to the strategy's ended after {seconds:g} s"
-                return replace(any_tree, note=note)
+                return _noted(any_tree, how, seconds)
     if stopped:
         raise PlacementError(
             f"no tree for {len(problem.workers)} workers was found in {seconds:g} s, though there may be one; take "
             "fewer workers, or another strategy"
         )
     raise PlacementError(_cause(problem, roots, until))
+
+
+def _noted(placement: Placement, how: str, seconds: float) -> Placement:
+    note = f"its tree is {how}, for the search for the nearest to the strategy's ended after {seconds:g} s"
+    return replace(placement, note=note)
 
 
 def _central_first(problem: Problem) -> list[str]:
@@ -85,14 +88,8 @@ def _plain(problem: Problem, root: str, wanted: Mapping[str, str]) -> Placement 
     aggregators = {worker: wanted.get(worker, root) for worker in problem.workers}
     switches = sorted(set(aggregators.values()) - {root})
     placement = Placement(aggregators, dict.fromkeys(switches, root), root)
-    fits = all(len(mine) <= FAN_IN for mine in placement.children.values())
-    return placement if fits and all(_may_send(problem, *edge) for edge in placement.edges) else None
-
-
-def _may_send(problem: Problem, child: str, parent: str) -> bool:
-    if parent == problem.server:
-        return problem.routes.reaches(child, parent)
-    return problem.takes(parent) and problem.routes.unique_path(child, parent) is not None
+    fits = all(len(mine) <= problem.fan_in for mine in placement.children.values())
+    return placement if fits and all(problem.may_send(*edge) for edge in placement.edges) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +167,7 @@ class _Program:
         def sink_of(child: str, wish: str = "", nearer_than: float = float("inf")) -> str:
             """Empty where there is none."""
             for sink in sorted(distance, key=lambda name: (name != wish, -distance[name], name not in parents)):
-                if distance[sink] < nearer_than and places[sink] and _may_send(self._problem, child, sink):
+                if distance[sink] < nearer_than and places[sink] and self._problem.may_send(child, sink):
                     places[sink] -= 1
                     if sink != self._root:
                         parents.setdefault(sink, "")
@@ -190,7 +187,7 @@ class _Program:
         for rack, workers in self._problem.racks.items():
             wishes = Counter(wanted.get(worker, self._root) for worker in workers)
             for sink in (*self._distance, self._root):
-                if _may_send(self._problem, rack, sink):
+                if self._problem.may_send(rack, sink):
                     if wishes[sink]:
                         yield _Arc(rack, sink, wishes[sink], 0, summed=False)
                     if wishes[sink] < len(workers):
@@ -200,7 +197,7 @@ class _Program:
         for source, distance in self._distance.items():
             nearer = [name for name, other in self._distance.items() if other < distance]
             for sink in (*nearer, self._root):
-                if _may_send(self._problem, source, sink):
+                if self._problem.may_send(source, sink):
                     yield _Arc(source, sink, 1, 0, summed=True)
 
     def _placement(self, wanted: Mapping[str, str], flows: Mapping[_Arc, int]) -> Placement:
@@ -234,9 +231,9 @@ def _cause(problem: Problem, roots: list[str], until: float) -> str:
         nodes, who = room, f"the {room} switches with room"
     else:
         nodes, who = room + 1, f"server {problem.server} and the {room} switches with room"
-    most = FAN_IN * nodes - (nodes - 1)
+    most = problem.fan_in * nodes - (nodes - 1)
     limit = f"at most {most} workers" if count > most else "have too few single paths between them"
     return (
-        f"no tree sums {count} workers: a node takes at most {FAN_IN} children, and {who} {limit}; "
+        f"no tree sums {count} workers: a node takes at most {problem.fan_in} children, and {who} {limit}; "
         "free slots in more switches, or take fewer workers"
     )

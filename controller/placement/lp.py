@@ -117,21 +117,17 @@ class FlowProgram:
         supply: Mapping[str, int],
         capacity: Mapping[str, int],
         times: Sequence[Sequence[Sequence[float]]],
-        known: Sequence[int] | None = None,
     ) -> list[int] | None:
         """Flow on every arc; None where the supply cannot be placed.
 
         `capacity` is how many streams each sink still takes (one not in it takes none), `times` is `Network.times`.
-        `known`: a flow that places the supply, if one is at hand. It saves work and changes nothing: no time above its
-        largest is considered, and no LP is solved for digits that the flow at hand cannot be beaten in.
         """
         forbidden = self._forbidden(capacity)
-        if known is None:
-            vertex = self._solve(np.zeros(len(self._arc)), forbidden, np.zeros(len(self._arc)), supply)
-            if vertex is None:
-                return None
-            known = self._flows(vertex[0])
-        solution = (np.arange(len(self._arc)) - self._first[self._arc] < np.array(known)[self._arc]).astype(np.float64)
+        vertex = self._solve(np.zeros(len(self._arc)), forbidden, np.zeros(len(self._arc)), supply)
+        if vertex is None:
+            return None
+        known = np.array(self._flows(vertex[0]))
+        solution = (np.arange(len(self._arc)) - self._first[self._arc] < known[self._arc]).astype(np.float64)
         ranks, previous = self._ranks(times)
         fixed = forbidden.copy()
         fixed[ranks.variable[ranks.rank > ranks.highest(solution > 0)]] = True

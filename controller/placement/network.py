@@ -53,6 +53,8 @@ class Network:
     arcs: tuple[Arc, ...]
     units: tuple[int, ...]
     """Of each arc, the most streams that could use it."""
+    left_out: int = 0
+    """Pairs with a single shortest path that are not among the paths: with them, flows would not say who goes where."""
 
     @cached_property
     def _sinks(self) -> Mapping[str, tuple[str, ...]]:
@@ -60,23 +62,6 @@ class Network:
 
     def sinks(self, source: str) -> tuple[str, ...]:
         return self._sinks[source]
-
-    @cached_property
-    def steps(self) -> Mapping[tuple[str, str], tuple[Step, ...]]:
-        """The links of every path."""
-        return {pair: tuple(step for arc in path for step in arc.links) for pair, path in self.paths.items()}
-
-    @cached_property
-    def sharing(self) -> Mapping[tuple[str, str], tuple[str, ...]]:
-        """By (source, sink): the sinks whose paths from there have a link in common with its own, itself among them."""
-        by_link: dict[tuple[str, int], list[str]] = {}
-        for (source, sink), steps in self.steps.items():
-            for link, _ in steps:
-                by_link.setdefault((source, link), []).append(sink)
-        return {
-            (source, sink): tuple(dict.fromkeys(other for link, _ in steps for other in by_link[source, link]))
-            for (source, sink), steps in self.steps.items()
-        }
 
     def times(self, costs: Costs, streams: Streams) -> list[list[list[float]]]:
         """By arc, by directed link on it: T_e in seconds with 1 … units streams more than the given ones."""
@@ -87,14 +72,6 @@ class Network:
             ]
             for arc, units in zip(self.arcs, self.units, strict=True)
         ]
-
-    def flows(self, assigned: Mapping[tuple[str, str], int]) -> list[int]:
-        """The flow on every arc, from how many streams each source sends to each sink."""
-        flows = dict.fromkeys(self.arcs, 0)
-        for pair, count in assigned.items():
-            for arc in self.paths[pair]:
-                flows[arc] += count
-        return list(flows.values())
 
     def decompose(self, supply: Mapping[str, int], flows: Sequence[int]) -> dict[tuple[str, str], int]:
         """How many streams each source sends to each sink, from the flow on every arc."""
@@ -150,7 +127,8 @@ def build(routes: Routes, supply: Mapping[str, int], sinks: Iterable[str], serve
     units = [sum(supply[source] for source in sources) for sources in reach.values()]
     capped = tuple(min(n, FAN_IN) if arc.head == SINK else n for arc, n in zip(reach, units, strict=True))
     ordered = dict(sorted(paths.items(), key=lambda item: (len(item[1]), item[0])))
-    return Network(dict(supply), ordered, tuple(reach), capped)
+    left_out = sum(pair not in paths for pair in more)
+    return Network(dict(supply), ordered, tuple(reach), capped, left_out)
 
 
 def _steps(routes: Routes, path: Sequence[Endpoint], number: Mapping[Endpoint, int]) -> Path:

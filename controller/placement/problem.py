@@ -34,9 +34,11 @@ class Problem:
     """How many more jobs with as many slots as this one each switch takes; a switch that is missing takes none. None:
     every switch has room.
     """
+    fan_in: int = FAN_IN
+    """The most children that a node takes."""
 
     def __post_init__(self) -> None:
-        hosts = [*self.workers, *([] if self.server is None else [self.server])]
+        hosts = self.hosts
         if not self.workers:
             raise PlacementError("a job without workers cannot be placed; name at least one host")
         if len(set(hosts)) < len(hosts):
@@ -47,6 +49,15 @@ class Problem:
             self.topology.host(host)
         if self.gradient_bytes < 1:
             raise PlacementError(f"gradient_bytes {self.gradient_bytes} must be positive")
+        if not 1 <= self.fan_in <= FAN_IN:
+            raise PlacementError(
+                f"fan_in {self.fan_in} is not in 1…{FAN_IN}, what the program's contributor bits allow"
+            )
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The workers, and the server where there is one."""
+        return self.workers if self.server is None else (*self.workers, self.server)
 
     @property
     def topology(self) -> Topology:
@@ -55,6 +66,18 @@ class Problem:
     def takes(self, switch: str) -> bool:
         """Whether a switch has memory for this job."""
         return self.topology.switch(switch).slots > 0 and (self.room is None or self.room.get(switch, 0) > 0)
+
+    def may_send(self, child: str, parent: str) -> bool:
+        """Whether a stream and its result surely go where they are counted: to the server, whose loads are counted for
+        all ways that hashing may choose; to a switch with room by the only shortest path; or to a neighbour.
+        """
+        start = self.topology.attached_switch(child).name if self.topology.is_host(child) else child
+        if not self.routes.reaches(child, parent):
+            return False
+        if parent == self.server:
+            return True
+        near = self.routes.hops(start, parent) <= 1 or self.routes.unique_path(start, parent) is not None
+        return near and self.takes(parent)
 
     @cached_property
     def racks(self) -> Mapping[str, tuple[str, ...]]:
@@ -117,12 +140,12 @@ class Placement:
             raise PlacementError(
                 f"placement has root {self.root}; the job has server {problem.server}, which must be it"
             )
-        self.check_tree(problem.topology, problem.server)
+        self.check_tree(problem.topology, problem.server, problem.fan_in)
         for node in self.children:
             if node != problem.server and not problem.takes(node):
                 raise PlacementError(f"placement uses {node}, which has no slots free for this job; choose another")
 
-    def check_tree(self, topology: Topology, server: str | None) -> None:
+    def check_tree(self, topology: Topology, server: str | None, fan_in: int = FAN_IN) -> None:
         """Raises PlacementError unless all streams run together at the root, through nodes that can sum them: switches,
         and the server where it is the root, none of them with more children than a node takes.
         """
@@ -134,9 +157,9 @@ class Placement:
                 raise PlacementError(f"placement makes {node} aggregate; only switches and the server can, as root")
             if not mine:
                 raise PlacementError(f"placement has {node} as root, but nothing leads to it")
-            if len(mine) > FAN_IN:
+            if len(mine) > fan_in:
                 raise PlacementError(
-                    f"placement gives {node} {len(mine)} children; a node takes at most {FAN_IN}: add a level"
+                    f"placement gives {node} {len(mine)} children; a node takes at most {fan_in}: add a level"
                 )
             if node != self.root and node not in self.parents:
                 raise PlacementError(f"placement gives {node} no parent, and the root is {self.root}")

@@ -19,7 +19,8 @@ from ...topologies.routing import Routes
 from ...wire.aggregation import FAN_IN
 from ..errors import ControllerError, OutOfMemory, PlanError
 from ..placement import Placement, PlacementError, Problem, fitted, should_move
-from ..placement.strategies import Agg, Strategy
+from ..placement.strategies import Strategy
+from ..placement.strategies.widest import WidestTree
 from ..telemetry.link_state import Snapshot
 from .generations import History
 from .memory import Allotment, FabricMemory
@@ -196,7 +197,7 @@ class Planner:
             if self.cut_off(spec, workers):
                 raise PlacementError(tight)
             problem = self.problem(spec, workers, links)
-            placement = Agg().place(problem, self._rng) if spec.server is None else fitted(problem, {})
+            placement = WidestTree().place(problem, self._rng) if spec.server is None else fitted(problem, {})
         except ControllerError as error:
             raise PlacementError(tight if str(error) in tight else f"{tight}; and otherwise {error}") from None
         except TopologyError as error:

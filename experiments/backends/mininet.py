@@ -27,6 +27,7 @@ import numpy as np
 from ...controller.controller import Controller, Options
 from ...controller.p4runtime.session import SwitchSession
 from ...controller.p4runtime.tables import DROP_REASONS, DROPS
+from ...controller.placement.strategies import STRATEGIES
 from ...controller.placement.strategies import strategy as strategy_named
 from ...controller.planning.plan import Marking
 from ...controller.service.service import ControlService
@@ -39,7 +40,7 @@ from ..errors import ExperimentError
 from ..records.record import MininetResult, StrategyResult
 from ..workloads.digits import load_digits
 from .sessions import open_sessions
-from .virtual_time import ADAPTIVE, gradient_bytes, gradient_rounds
+from .virtual_time import gradient_bytes, gradient_rounds
 from .worker_process import WorkerReport, WorkerTask
 
 SLOWER: Final = 100
@@ -119,14 +120,22 @@ def _controller(
     control = config.control
     options = Options(
         probe_period_ns=control.interval * SLOWER,
-        solve_period_ns=control.solve_interval * SLOWER if strategy in ADAPTIVE else 0,
+        solve_period_ns=control.solve_interval * SLOWER if STRATEGIES[strategy].resolves else 0,
         improvement=control.gain,
         dwell_ns=control.dwell * SLOWER,
         lease_ns=_LEASE_NS,
         marking=Marking(config.marking.threshold),
     )
     routes = Routes(fabric.topology)
-    return Controller(fabric.topology, routes, sessions, strategy_named(strategy), options, time.monotonic_ns())
+    return Controller(
+        fabric.topology,
+        routes,
+        sessions,
+        strategy_named(strategy),
+        options,
+        time.monotonic_ns(),
+        seed=config.seed,
+    )
 
 
 async def _switch_drops(sessions: Mapping[str, SwitchSession]) -> dict[str, int]:

@@ -24,7 +24,7 @@ from typing import Final
 from ...controller.controller import Controller, Message, Options
 from ...controller.p4runtime.tables import DROP_REASONS, DROPS
 from ...controller.placement import Placement, Problem
-from ...controller.placement.strategies import strategy
+from ...controller.placement.strategies import STRATEGIES, strategy
 from ...controller.planning.plan import JobSpec, Marking
 from ...hosts.collectives.communicator import Communicator
 from ...hosts.collectives.sharding import ShardedDriver
@@ -45,9 +45,6 @@ from .emulated import EmulatedFabric, LinkFigures
 FIRST_JOB: Final = 1
 """Number of the first shard's job; the others' follow."""
 QUEUE_SAMPLE_NS: Final = 250_000
-
-ADAPTIVE: Final = frozenset({"agg"})
-"""Strategies that look at telemetry, and so may move a running job."""
 
 STALLED_NS: Final = 500_000_000
 """Virtual time without progress after which the controller starts a new generation."""
@@ -155,13 +152,14 @@ class Cluster:
             self._strategy,
             Options(
                 probe_period_ns=control.interval,
-                solve_period_ns=control.solve_interval if self.strategy_name in ADAPTIVE else 0,
+                solve_period_ns=control.solve_interval if STRATEGIES[self.strategy_name].resolves else 0,
                 improvement=control.gain,
                 dwell_ns=control.dwell,
                 retry_ns=50 * control.latency + 1_000_000,
                 stuck_ns=STALLED_NS,
                 marking=Marking(self.config.marking.threshold),
             ),
+            seed=self.config.seed,
         )
         self._sessions = sessions
         await self._controller.start()

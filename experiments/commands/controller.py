@@ -70,7 +70,7 @@ def controller(
         tuple[Path, Path, Path] | None,
         typer.Option(metavar="CERTIFICATE KEY AUTHORITY", help="PEM files; clients need certificates, too."),
     ] = None,
-    strategy: Annotated[str, typer.Option(help="How jobs are placed: agg, ps, rack or random.")] = "agg",
+    strategy: Annotated[str, typer.Option(help="How jobs are placed: widest, rack, ps, …")] = "widest",
     lease: Annotated[str, typer.Option(help="A host or switch that is silent for so long is lost.")] = "2s",
     probe: Annotated[str, typer.Option(help="Between two rounds of probes.")] = "100ms",
     solve: Annotated[str, typer.Option(help="Between two looks at whether jobs should move; 0ms: never.")] = "1s",

@@ -249,7 +249,7 @@ async def test_others_traffic_makes_the_exact_strategy_move_a_job_around_it(
     emulation: Emulation, controller: Controller
 ) -> None:
     controller.moves.options = Options(probe_period_ns=PERIOD, solve_period_ns=4 * PERIOD, dwell_ns=0)
-    controller.planner.strategy = strategy("agg")
+    controller.planner.strategy = strategy("widest")
     await emulation.run(controller, 3 * PERIOD)
     await controller.admit(JobSpec(9, ("h1", "h3")), emulation.fabric.now_ns)
     before = controller.jobs[9].plan.placement

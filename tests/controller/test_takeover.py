@@ -102,7 +102,7 @@ async def test_a_controller_that_another_has_taken_over_from_leaves_the_fabric_a
     names = [(node.name, node.device_id) for node in RACK.switches]
     old = {name: await session(name, device, 1).__aenter__() for name, device in names}
     new = {name: await session(name, device, 2).__aenter__() for name, device in names}
-    controller = Controller(RACK, Routes(RACK), old, strategy("agg"), Options())
+    controller = Controller(RACK, Routes(RACK), old, strategy("widest"), Options())
     await eventually(lambda: all(s.deposed for s in old.values()))
     sent = sum(controller.switches.packet_outs_sent.values())
     for act in (controller.tick(0), controller.admit(JobSpec(1, ("h1", "h2")), 0), controller.reroute(Routes(RACK))):

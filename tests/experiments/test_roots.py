@@ -37,23 +37,23 @@ def rooted(config: RunConfig, kind: str, strategies: list[str], **job: Any) -> R
 @pytest.fixture(scope="module")
 def executed(short: RunConfig, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[RunRecord, Path]]:
     out, quiet = tmp_path_factory.mktemp("runs"), Console(quiet=True)
-    strategies = {"server": ["agg"], "switch": ["rack", "random", "agg"], "servers": ["ps", "agg"]}
+    strategies = {"server": ["widest"], "switch": ["rack", "random", "widest"], "servers": ["ps", "widest"]}
     return {kind: execute(rooted(short, kind, strategies[kind]), out, quiet) for kind in ROOTS}
 
 
 @pytest.fixture(scope="module")
-def agg(executed: dict[str, tuple[RunRecord, Path]]) -> dict[str, StrategyResult]:
+def widest(executed: dict[str, tuple[RunRecord, Path]]) -> dict[str, StrategyResult]:
     return {kind: record.results[-1] for kind, (record, _) in executed.items()}
 
 
 def test_sums_and_weights_are_the_same_bits_under_every_root(
-    short: RunConfig, executed: dict[str, tuple[RunRecord, Path]], agg: dict[str, StrategyResult]
+    short: RunConfig, executed: dict[str, tuple[RunRecord, Path]], widest: dict[str, StrategyResult]
 ) -> None:
-    config = rooted(short, "switch", ["agg"])
+    config = rooted(short, "switch", ["widest"])
     alone = TrainingJob(config.training.options, len(config.job.workers), config.seed)
     train_without_network(alone, reference_sum)
     assert {result.weights for record, _ in executed.values() for result in record.results} == {alone.digests()[0]}
-    assert agg["switch"].sums == agg["servers"].sums == agg["server"].sums
+    assert widest["switch"].sums == widest["servers"].sums == widest["server"].sums
     assert all(report.claims(record)[0][0] for record, _ in executed.values())
 
 
@@ -80,8 +80,8 @@ def test_servers_have_a_tree_each_and_part_of_the_load(
 
 @pytest.mark.parametrize("kind", ["switch", "servers"])
 def test_a_lossy_run_is_exact_and_its_replay_reproduces_every_figure(short: RunConfig, kind: str) -> None:
-    config = rooted(short, kind, ["agg"]).model_copy(update={"loss": 0.01})
-    first, again = (asyncio.run(run_strategy(config, "agg")) for _ in range(2))
+    config = rooted(short, kind, ["widest"]).model_copy(update={"loss": 0.01})
+    first, again = (asyncio.run(run_strategy(config, "widest")) for _ in range(2))
     clean = TrainingJob(config.training.options, len(config.job.workers), config.seed)
     train_without_network(clean, reference_sum)
     assert first.weights == clean.digests()[0]
@@ -93,15 +93,15 @@ def test_records_load_and_pictures_show_every_server(executed: dict[str, tuple[R
     marks = {}
     for kind, (record, folder) in executed.items():
         assert RunRecord.load(folder) == record
-        marks[kind] = (folder / "fabric-agg.svg").read_text().count(ROLES["server"])
+        marks[kind] = (folder / "fabric-widest.svg").read_text().count(ROLES["server"])
     assert marks["switch"] == 0 < marks["server"] < marks["servers"]
 
 
 @pytest.mark.parametrize("kind", ["switch", "servers"])
 def test_a_job_moves_under_every_root_and_training_does_not_notice(short: RunConfig, kind: str) -> None:
-    config = rooted(short, kind, ["agg"])
+    config = rooted(short, kind, ["widest"])
     config = config.model_copy(update={"training": short.training})
-    result = asyncio.run(run_strategy(config, "agg"))
+    result = asyncio.run(run_strategy(config, "widest"))
     assert result.moves
     assert {move.shard for move in result.moves} <= set(range(len(config.job.roots)))
     assert all(move.switches for move in result.moves)

@@ -16,7 +16,7 @@ from weir.topologies.generators import leaf_spine
 JOBS = 200
 SLOTS = 64
 """Of each switch: two or three jobs fit at once as they would like."""
-STRATEGIES = ("ps", "rack", "random", "agg")
+STRATEGIES = ("ps", "rack", "random", "widest")
 
 
 class Cluster:
@@ -43,7 +43,7 @@ class Cluster:
 
     async def admit(self, spec: JobSpec) -> bool:
         self.rig.controller.planner.strategy = strategy(
-            "agg" if spec.server is None else self.random.choice(STRATEGIES)
+            "widest" if spec.server is None else self.random.choice(STRATEGIES)
         )
         try:
             await self.rig.admit(spec)

@@ -1,5 +1,5 @@
-"""A thousand workers on one fabric: summed rack by rack, and (long) by further switches and where the exact LP puts
-them."""
+"""A thousand workers on one fabric: summed rack by rack, and (long) by further switches and in the widest
+tree."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ QUIET = replace(OPTIONS, probe_period_ns=1_000 * MS, lease_ns=None, patience_ns=
         pytest.param("rack", True, 40, marks=pytest.mark.long),
         pytest.param("rack", False, 40, marks=pytest.mark.long),
         pytest.param("random", True, 40, marks=pytest.mark.long),
-        pytest.param("agg", True, 32, marks=pytest.mark.long),
-        pytest.param("agg", False, 32, marks=pytest.mark.long),
+        pytest.param("widest", True, 32, marks=pytest.mark.long),
+        pytest.param("widest", False, 32, marks=pytest.mark.long),
     ],
 )
 async def test_a_thousand_workers_hold_the_same_exact_sum(name: str, with_server: bool, racks: int) -> None:

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from weir.controller.placement.strategies import STRATEGIES, strategy
+from weir.controller.placement.strategies import STRATEGIES, Need, strategy
 from weir.controller.planning.plan import JobSpec
 from weir.tests.schedules.rig import MS, Rig
 from weir.tests.schedules.sums import Summing, draw_tensors
@@ -15,7 +15,12 @@ from weir.topologies.model import Topology
 from weir.wire.aggregation import LANES
 
 FABRICS = {"leaf-spine": lambda: leaf_spine(4, 2, 4), "fat-tree": lambda: fat_tree(4)}
-WAYS = [(name, True) for name in STRATEGIES] + [(name, False) for name in STRATEGIES if name != "ps"]
+WAYS = [
+    (name, with_server)
+    for name, known in STRATEGIES.items()
+    for with_server in (True, False)
+    if with_server or Need.SERVER not in known.needs
+]
 
 
 async def sum_exactly(topology: Topology, name: str, with_server: bool, seed: int) -> Rig:

@@ -35,7 +35,7 @@ AT_SPINE = Placement(dict.fromkeys(WORKERS, "s3"), {}, "s3")
 
 @pytest.fixture
 async def rig(pipeline: Pipeline) -> AsyncIterator[Rig]:
-    async with make_rig(TOPOLOGY, pipeline, strategy("agg"), OPTIONS) as rig:
+    async with make_rig(TOPOLOGY, pipeline, strategy("widest"), OPTIONS) as rig:
         yield rig
 
 
@@ -54,7 +54,7 @@ async def test_when_a_worker_dies_the_others_go_on_without_it(rig: Rig, server: 
     rig.submit(job, 1)
     await rig.run(MS // 4)
     rig.silent.add("h2")
-    rig.controller.planner.strategy = strategy("agg")
+    rig.controller.planner.strategy = strategy("widest")
     await rig.run(300 * MS, job)
     plan = rig.controller.jobs[1].plan
     assert (plan.generation, set(plan.workers)) == (2, {"h1", "h4"})
@@ -74,7 +74,7 @@ async def test_what_survivors_sum_after_a_death_is_the_sum_over_them(rig: Rig) -
     await rig.run(6 * MS)  # it has been heard of
     rig.silent.add("h2")
     rig.submit(job, 1)
-    rig.controller.planner.strategy = strategy("agg")
+    rig.controller.planner.strategy = strategy("widest")
     await rig.run(300 * MS, job)
     total = job.take()
     assert survivors_agree(total, "h1", "h4")
@@ -151,7 +151,7 @@ async def test_when_the_server_dies_another_root_is_found(rig: Rig, spares: tupl
     await rig.run(MS // 4)
     assert not rig.is_idle(job)
     rig.silent.add(SERVER)
-    rig.controller.planner.strategy = strategy("agg")
+    rig.controller.planner.strategy = strategy("widest")
     for host in spares:
         rig.controller.members.heartbeat(1, host, 0, rig.fabric.now_ns)
     await rig.run(300 * MS, job)
@@ -175,7 +175,7 @@ async def test_when_a_switch_dies_jobs_and_routes_go_round_it_and_take_it_again_
     await rig.run(MS // 4)
     assert not rig.is_idle(job)
     await rig.kill_switch("s3")
-    rig.controller.planner.strategy = strategy("agg")
+    rig.controller.planner.strategy = strategy("widest")
     await rig.run(300 * MS, job)
     plan = rig.controller.jobs[1].plan
     assert rig.controller.switches.lost == {"s3"}
@@ -226,7 +226,7 @@ async def test_workers_that_a_lost_leaf_cuts_off_are_done_without(rig: Rig) -> N
     job = await rig.admit(spec())
     rig.submit(job, 10)
     await rig.run(MS // 4)
-    rig.controller.planner.strategy = strategy("agg")
+    rig.controller.planner.strategy = strategy("widest")
     await rig.kill_switch("s2")  # h4 hangs on it
     await rig.run(300 * MS)
     plan = rig.controller.jobs[1].plan
@@ -240,7 +240,7 @@ async def test_a_job_that_waits_is_placed_again_when_the_way_to_its_worker_is_ba
     job = await rig.admit(spec(None, WAIT))
     rig.submit(job, 11)
     await rig.run(MS // 4)
-    rig.controller.planner.strategy = strategy("agg")
+    rig.controller.planner.strategy = strategy("widest")
     await rig.kill_switch("s2")
     await rig.run(200 * MS)
     assert (
@@ -328,7 +328,7 @@ async def test_two_workers_and_the_server_die_one_after_the_other(rig: Rig) -> N
     job = await rig.admit(spec(SERVER))
     rig.submit(job, 16, chunks=60)
     await rig.run(6 * MS)
-    rig.controller.planner.strategy = strategy("agg")
+    rig.controller.planner.strategy = strategy("widest")
     rig.submit(job, 17, chunks=60)
     for host in ("h2", SERVER, "h1"):
         rig.silent.add(host)

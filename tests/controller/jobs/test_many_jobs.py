@@ -25,7 +25,7 @@ HOSTS = [host.name for host in TOPOLOGY.hosts]
 
 @pytest.fixture
 async def rig(pipeline: Pipeline) -> AsyncIterator[Rig]:
-    async with make_rig(TOPOLOGY, pipeline, strategy("agg"), OPTIONS) as rig:
+    async with make_rig(TOPOLOGY, pipeline, strategy("widest"), OPTIONS) as rig:
         yield rig
 
 

@@ -80,7 +80,7 @@ class Mishaps:
     async def controller_dies(self) -> None:
         self.note("the controller dies")
         await self.rig.stop_controller()
-        await self.rig.start_controller(strategy("agg"))
+        await self.rig.start_controller(strategy("widest"))
 
     async def end(self) -> None:
         """All that can be mended is."""
@@ -96,7 +96,7 @@ async def play(seed: int, pipeline: Pipeline, journal: Path) -> None:
     policy = rng.choice(list(FailurePolicy))
     server = rng.choice([None, SERVER])
     spec = JobSpec(1, ("h1", "h2", "h4", "h6"), server, 16, 8, policy=policy, spares=(SPARE,) if server else ())
-    async with make_rig(TOPOLOGY, pipeline, strategy("agg"), OPTIONS, journal) as rig:
+    async with make_rig(TOPOLOGY, pipeline, strategy("widest"), OPTIONS, journal) as rig:
         job = await rig.admit(spec)
         await rig.run(6 * MS)
         mishaps = Mishaps(rig, job, spec, rng)

@@ -28,7 +28,7 @@ LEASE = 30 * MS
 OPTIONS = Options(probe_period_ns=5 * MS, solve_period_ns=0, retry_ns=2 * MS, lease_ns=LEASE, stuck_ns=40 * MS)
 AT_SERVER = Placement({"h1": "s1", "h2": "s1", "h4": SERVER}, {"s1": SERVER}, SERVER)
 AT_SPINE = Placement(dict.fromkeys(WORKERS, "s3"), {}, "s3")
-AGG = strategy("agg")
+WIDEST = strategy("widest")
 
 
 @pytest.fixture
@@ -44,13 +44,13 @@ def spec(number: int = 1, **more: object) -> JobSpec:
 
 async def restart(rig: Rig) -> Mapping[str, object]:
     await rig.stop_controller()
-    return await rig.start_controller(AGG)
+    return await rig.start_controller(WIDEST)
 
 
 async def test_running_jobs_are_not_disturbed(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     job = await rig.admit(spec())
     rig.controller.jobs.keep(1, {"tokens": {"h1": "secret"}})
-    rig.controller.planner.strategy = AGG
+    rig.controller.planner.strategy = WIDEST
     other = await rig.admit(spec(2, slots=1024, window=512))
     third = await rig.admit(JobSpec(3, ("h3", "h6"), SERVER, slots=512, window=64))  # gets less
     rig.submit(job, 1, chunks=200)
@@ -88,7 +88,7 @@ async def test_what_cannot_be_written_down_is_not_said_and_is_done_once_it_can(
 ) -> None:
     """The disk is full when a worker is lost; nobody would find it stuck."""
     rig.controller.moves.options = replace(OPTIONS, stuck_ns=None)
-    rig.controller.planner.strategy = AGG
+    rig.controller.planner.strategy = WIDEST
     job = await rig.admit(spec())
     rig.submit(job, 1)
     await rig.run(6 * MS)
@@ -131,7 +131,7 @@ async def test_a_move_is_finished_wherever_the_controller_died_in_it(rig: Rig, m
     rig.submit(job, 2, chunks=40)
     await rig.run(MS // 2)
     assert not rig.is_idle(job)
-    rig.controller.planner.strategy = AGG
+    rig.controller.planner.strategy = WIDEST
     rig.controller.moves.begin(1, rig.fabric.now_ns, AT_SERVER)
     tell, left = rig.tell, messages
 
@@ -161,7 +161,7 @@ async def test_who_died_while_the_controller_was_gone_is_lost_a_lease_later(rig:
     await rig.stop_controller()
     rig.silent.add("h2")
     rig.submit(job, 3)
-    await rig.start_controller(AGG)
+    await rig.start_controller(WIDEST)
     await rig.run(rig.fabric.now_ns + 200 * MS, job)
     assert set(rig.controller.jobs[1].plan.workers) == {"h1", "h4"}
     sums = job.take()
@@ -240,4 +240,4 @@ async def test_a_journal_that_does_not_fit_is_refused(
     with JournalFile(tmp_path / "other") as journal:
         journal.put(kind, key, value)
         with pytest.raises(JournalError, match=says):
-            Controller(TOPOLOGY, Routes(TOPOLOGY), rig.controller.switches.sessions, AGG, OPTIONS, journal=journal)
+            Controller(TOPOLOGY, Routes(TOPOLOGY), rig.controller.switches.sessions, WIDEST, OPTIONS, journal=journal)

@@ -34,7 +34,7 @@ RUN: dict[str, Any] = {
     "training": {"hidden": 32, "steps": 4},
     "background": [{"source": "h4", "destination": "h1", "rate": "50Mbit", "stop": "21ms"}],
     "control": {"warm_up": "10ms"},
-    "strategies": ["agg"],
+    "strategies": ["widest"],
 }
 
 
@@ -65,7 +65,7 @@ def test_sums_and_weights_are_the_virtual_fabrics_bit_for_bit(kind: SwitchKind, 
     assert len(real.sums) == 4
     assert (real.sums, real.weights) == (virtual.sums, virtual.weights)
     assert real.weights == record.reference_weights
-    assert (real.strategy, real.switch, real.accuracy) == ("agg", kind, virtual.accuracy)
+    assert (real.strategy, real.switch, real.accuracy) == ("widest", kind, virtual.accuracy)
     assert any("background traffic is scaled to" in note for note in real.notes)
     holds, text = report.mininet_claims(record)[0]
     assert holds
@@ -78,8 +78,8 @@ def test_sums_and_weights_are_the_virtual_fabrics_bit_for_bit(kind: SwitchKind, 
 @pytest.mark.parametrize(
     ("job", "strategies", "roots"),
     [
-        ({"workers": ["h1", "h2", "h3"]}, ["agg"], [{"s1", "s2", "s3"}]),
-        ({"workers": ["h1", "h3"], "servers": ["h2", "h4"]}, ["ps", "agg"], [{"h2"}, {"h4"}]),
+        ({"workers": ["h1", "h2", "h3"]}, ["widest"], [{"s1", "s2", "s3"}]),
+        ({"workers": ["h1", "h3"], "servers": ["h2", "h4"]}, ["ps", "widest"], [{"h2"}, {"h4"}]),
     ],
     ids=["switch", "servers"],
 )

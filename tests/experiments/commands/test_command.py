@@ -53,7 +53,7 @@ def test_errors_reach_the_user_as_one_line(
         (["run", write(tmp_path, {**content, "job": {**content["job"], "server": "h99"}})], 'no host "h99"'),
         (["run", tmp_path / "absent.yaml"], "absent.yaml: cannot be read (No such file or directory)"),
         (["run", demo, "--seed", -1], "--seed: seed: Input should be greater than or equal to 0 (given: -1)"),
-        (["run", demo, "--strategy", "fastest"], 'strategy "fastest" is unknown; there are agg, ps, rack, random'),
+        (["run", demo, "--strategy", "fastest"], 'strategy "fastest" is unknown; there are agg, atp, blind, '),
         (
             ["run", demo, "--switch", "bmv2"],
             "--switch bmv2 is for Mininet, and the run is in virtual time; add --fabric",
@@ -77,7 +77,7 @@ def test_errors_reach_the_user_as_one_line(
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        ({"strategies": ["fastest"]}, 'strategies: strategy "fastest" is unknown; there are agg, ps, rack, random'),
+        ({"strategies": ["fastest"]}, 'strategies: strategy "fastest" is unknown; there are agg, atp, blind, '),
         ({"fabric": "absent.yaml"}, 'fabric: no file "absent.yaml" beside it, nor one shipped in topologies/'),
         ({"los": 0.1}, "los: is not a key of a run"),
         ({"loss": 1.5}, "loss: Input should be less than 1 (given: 1.5)"),
@@ -97,8 +97,8 @@ def test_errors_reach_the_user_as_one_line(
             "job.servers: 2 servers share the chunks of a gradient, which has 1",
         ),
         (
-            {"job": {"workers": ["h1", "h2"], "server": None}, "strategies": ["agg", "ps"]},
-            "strategies: ps needs a parameter server and the job has none; without one go agg",
+            {"job": {"workers": ["h1", "h2"], "server": None}, "strategies": ["widest", "ps"]},
+            "strategies: ps needs a parameter server and the job has none; without one go blind, canary, ",
         ),
         ({"fabric": {"name": "x", "switches": {"s1": {}}, "links": 3}}, "links"),
     ],
@@ -138,10 +138,10 @@ def test_a_run_folder_that_cannot_be_written_is_named(content: dict[str, Any], t
 
 def test_run_prints_json_and_replays(content: dict[str, Any], tmp_path: Path) -> None:
     content["training"]["steps"] = 2
-    done = weir("run", write(tmp_path, content), "--strategy", "agg", "--json", cwd=tmp_path)
+    done = weir("run", write(tmp_path, content), "--strategy", "widest", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     printed = json.loads(done.stdout)
-    assert [result["strategy"] for result in printed["results"]] == ["agg"]
+    assert [result["strategy"] for result in printed["results"]] == ["widest"]
     folder = tmp_path / printed["folder"]
     assert (folder / "index.html").exists()
     again = weir("replay", folder, cwd=tmp_path)
@@ -214,7 +214,7 @@ def test_without_a_server_the_strategies_are_those_that_need_none(
     content["job"] = {"workers": ["h1", "h2"], **job}
     config = RunConfig.load(write(tmp_path, content))
     assert config.job.roots == (None,)
-    assert "agg" in config.strategies
+    assert "widest" in config.strategies
     assert "ps" not in config.strategies
     with pytest.raises(ExperimentError, match="--strategy: strategies: ps needs a parameter server"):
         config.replaced("--strategy", strategies=["ps"])

@@ -1,0 +1,117 @@
+"""A fabric's links as arrays, compiled once for each state of the routes, so that a decision starts from NumPy.
+
+Two switches that are linked directly are a *pair*; parallel links between them are one pair, since equal-cost hashing
+may put a stream on any of them. What a pair costs is what its slowest link costs, in its slower direction: a node of a
+tree sends one stream up and gets one result down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import scipy.sparse  # type: ignore[import-untyped]
+import scipy.sparse.csgraph  # type: ignore[import-untyped]
+from numpy.typing import NDArray
+
+from ...topologies.model import Endpoint
+from ...topologies.routing import Routes
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Links:
+    """Of one fabric, without the links that are down."""
+
+    number: Mapping[Endpoint, int]
+    """Every directed link's place in `Topology.directed_links`."""
+    rate_bps: Floats
+    """(links,)"""
+    delay_seconds: Floats
+    """(links,): propagation."""
+    switches: tuple[str, ...]
+    switch: Mapping[str, int]
+    """Every switch's place in `switches`."""
+    slots: Ints
+    """(switches,): of each one's registers."""
+    host: Mapping[str, int]
+    """Every host's place in `access`."""
+    access: Ints
+    """(hosts, 2): the directed links to a host's switch and back."""
+    pairs: Ints
+    """(pairs, 2): linked switches, each pair once, the lower number first."""
+    pair: Mapping[tuple[int, int], int]
+    """A pair's place in `pairs`, by its switches' numbers in either order."""
+    pair_of: Ints
+    """(links,): the pair that a directed link is of; −1 for a host's, and where it is down."""
+    _members: Ints
+    _starts: Ints
+
+    @classmethod
+    def of(cls, routes: Routes) -> Links:
+        """Those of the routes' fabric; compiled once."""
+        if (known := _COMPILED.get(routes)) is None:
+            known = _COMPILED[routes] = _compile(routes)
+        return known
+
+    def slowest_of_pairs(self, seconds: Floats) -> Floats:
+        """(pairs,): what is largest of `seconds` (by directed link) on each pair."""
+        if not len(self.pairs):
+            return np.zeros(0)
+        slowest: Floats = np.maximum.reduceat(seconds[self._members], self._starts)
+        return slowest
+
+    def slowest_of_pair(self, pair: int, seconds: Floats) -> float:
+        """The same of one pair."""
+        end = self._starts[pair + 1] if pair + 1 < len(self._starts) else len(self._members)
+        return float(seconds[self._members[self._starts[pair] : end]].max())
+
+    def components(self, allowed: Bools) -> Ints:
+        """(switches,): which switches hang together by the allowed pairs, as the number of their component."""
+        a, b = self.pairs[allowed].T
+        count = len(self.switches)
+        graph = scipy.sparse.csr_array((np.ones(len(a), np.int8), (a, b)), shape=(count, count))
+        labels: Ints = scipy.sparse.csgraph.connected_components(graph, directed=False)[1]
+        return labels
+
+
+_COMPILED: WeakKeyDictionary[Routes, Links] = WeakKeyDictionary()
+
+
+def _compile(routes: Routes) -> Links:
+    topology = routes.topology
+    number = {link: at for at, link in enumerate(topology.directed_links)}
+    switches = tuple(switch.name for switch in topology.switches)
+    switch = {name: at for at, name in enumerate(switches)}
+    members: dict[tuple[int, int], list[int]] = {}
+    for link, at in number.items():
+        far = topology.peer(link)
+        if link not in routes.down and link.node in switch and far.node in switch:
+            a, b = sorted((switch[link.node], switch[far.node]))
+            members.setdefault((a, b), []).append(at)
+    ups = [Endpoint(host.name, 0) for host in topology.hosts]
+    cables = [topology.link_at(link) for link in number]
+    pair_of = np.full(len(number), -1)
+    for at, mine in enumerate(members.values()):
+        pair_of[mine] = at
+    sizes = [len(mine) for mine in members.values()]
+    return Links(
+        number=number,
+        rate_bps=np.array([cable.rate_bps for cable in cables], np.float64),
+        delay_seconds=np.array([cable.delay_ns for cable in cables]) * 1e-9,
+        switches=switches,
+        switch=switch,
+        slots=np.array([switch.slots for switch in topology.switches]),
+        host={host.name: at for at, host in enumerate(topology.hosts)},
+        access=np.array([(number[up], number[topology.peer(up)]) for up in ups], np.int64).reshape(-1, 2),
+        pairs=np.array(list(members), np.int64).reshape(-1, 2),
+        pair={ends: at for at, (a, b) in enumerate(members) for ends in ((a, b), (b, a))},
+        pair_of=pair_of,
+        _members=np.array([at for mine in members.values() for at in mine], np.int64),
+        _starts=np.concatenate(([0], np.cumsum(sizes)))[:-1].astype(np.int64),
+    )

@@ -1,0 +1,121 @@
+"""AGG, the paper's model: each worker's stream goes to one switch, few switches aggregate, latencies are least.
+
+One level of switches stands below the server. Which switches aggregate is fixed first, with the one stream that each
+sends on, for that saving is concave and no linear program can say it. What is left, streams to switches, is one
+commodity with convex costs on a graph, with how many streams a switch still takes as a capacity: totally unimodular, so
+that the linear program's vertices are integral, which is asserted on every solve (`lp`). It makes the sorted times of
+all links lexicographically least.
+
+All switches with room may aggregate at first; those that nobody chooses are dropped, with their streams; and from then
+on the one with the fewest streams, until one is left. The fastest of these placements with no more switches than the
+limit is taken.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from typing import Final
+
+from ....topologies.routing import Routes
+from ..cost import Costs
+from ..lp import Effort, FlowProgram
+from ..network import build
+from ..problem import Placement, PlacementError, Problem
+from ..strategy import Description, Need
+from ..wishes import nearest
+
+
+@dataclass
+class Agg:
+    """Keeps the compiled programs of the fabrics and racks that it has seen."""
+
+    aggregations: int = 8
+    """The most switches that aggregate."""
+    effort: Effort = field(default_factory=Effort)
+    _programs: dict[object, FlowProgram] = field(default_factory=dict)
+    _routes: Routes | None = None
+
+    def __post_init__(self) -> None:
+        import_module("cvxpy")  # takes a second, which no decision should
+
+    def place(self, problem: Problem, rng: random.Random) -> Placement:
+        if problem.server is None:
+            raise PlacementError("strategy agg needs a parameter server and the job has none; name one, or use widest")
+        program = self._program(problem, problem.server)
+        costs = Costs(problem)
+        aggregating = [name for name in {sink for _, sink in program.network.paths} if name != problem.server]
+        found: list[Placement] = []
+        while (streams := _assign(problem, costs, program, aggregating)) is not None:
+            taken = _into(streams)
+            used = sorted(name for name in taken if name != problem.server)
+            if len(used) == len(aggregating) and len(used) <= self.aggregations:
+                found.append(_placement(problem, problem.server, streams))
+            if not aggregating:
+                break
+            fewest = min(used, key=lambda name: (taken[name], name), default="")
+            aggregating = [name for name in used if len(used) < len(aggregating) or name != fewest]
+        if not found:
+            return nearest(problem, {})
+        best = min(found, key=lambda placement: (costs.completion_seconds(placement), len(placement.parents)))
+        best.check(problem)
+        if left_out := program.network.left_out:
+            note = f"{left_out} ways of racks to switches are left out: with them a flow would not say who goes where"
+            return replace(best, note=note)
+        return best
+
+    def _program(self, problem: Problem, server: str) -> FlowProgram:
+        """For streams of the racks to all switches with room and the server, compiled once."""
+        if self._routes is not problem.routes:
+            self._programs.clear()
+            self._routes = problem.routes
+        supply = {rack: len(workers) for rack, workers in problem.racks.items()}
+        switches = tuple(switch.name for switch in problem.topology.switches if problem.takes(switch.name))
+        key = (tuple(supply.items()), switches, server)
+        if key not in self._programs:
+            self._programs[key] = FlowProgram(build(problem.routes, supply, switches, server), self.effort)
+        return self._programs[key]
+
+
+def _into(streams: Mapping[tuple[str, str], int]) -> Counter[str]:
+    """How many streams each node gets."""
+    into: Counter[str] = Counter()
+    for (_, sink), count in streams.items():
+        into[sink] += count
+    return into
+
+
+def _assign(
+    problem: Problem, costs: Costs, program: FlowProgram, aggregating: list[str]
+) -> Mapping[tuple[str, str], int] | None:
+    """How many streams of each rack go to each of these switches, or the server; None where they cannot."""
+    server = problem.server
+    assert server is not None
+    network = program.network
+    own = [(worker, rack) for rack, workers in problem.racks.items() for worker in workers]
+    base = costs.streams([*own, *((name, server) for name in aggregating)])
+    capacity = dict.fromkeys(aggregating, problem.fan_in) | {server: max(problem.fan_in - len(aggregating), 0)}
+    flows = program.lexicographic(network.supply, capacity, network.times(costs, base))
+    return None if flows is None else network.decompose(network.supply, flows)
+
+
+def _placement(problem: Problem, server: str, streams: Mapping[tuple[str, str], int]) -> Placement:
+    waiting = {rack: iter(workers) for rack, workers in problem.racks.items()}
+    aggregators = {next(waiting[rack]): sink for (rack, sink), count in streams.items() for _ in range(count)}
+    used = {sink for _, sink in streams} - {server}
+    return Placement(
+        {worker: aggregators[worker] for worker in problem.workers}, dict.fromkeys(sorted(used), server), server
+    )
+
+
+DESCRIPTION: Final = Description(
+    "agg",
+    "AGG",
+    "each worker's stream to one of few switches, by a totally unimodular linear program over telemetry",
+    Agg,
+    frozenset({Need.SERVER, Need.ROOM, Need.TELEMETRY}),
+    resolves=True,
+)

@@ -1,0 +1,24 @@
+"""The best method with telemetry erased: what it loses against the same with telemetry is what telemetry is worth."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Final
+
+from ..problem import Placement, Problem
+from ..strategy import Description
+from .widest import WidestTree
+
+
+class Blind:
+    """The widest tree of the fabric as if it were idle."""
+
+    def __init__(self) -> None:
+        self._widest = WidestTree()
+
+    def place(self, problem: Problem, rng: random.Random) -> Placement:
+        return self._widest.place(replace(problem, loads={}), rng)
+
+
+DESCRIPTION: Final = Description("blind", "blind", "the widest tree of the fabric as if it were idle", Blind)

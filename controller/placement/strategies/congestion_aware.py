@@ -1,0 +1,43 @@
+"""Trees that grow from what each switch sees of its own ports, as Canary's do (De Sensi et al., 2023)."""
+
+from __future__ import annotations
+
+import random
+from typing import Final
+
+from ....topologies.model import Endpoint
+from ..cost import Costs
+from ..problem import Placement, Problem
+from ..strategy import Description, Need
+from ..trees import shortened
+from ..wishes import along, at_racks, hubs, nearest, rack_sums
+
+
+class CongestionAware:
+    """Every switch sends towards the root by its least loaded shortest way; streams that meet are summed."""
+
+    def place(self, problem: Problem, rng: random.Random) -> Placement:
+        topology, routes, costs = problem.topology, problem.routes, Costs(problem)
+        last = topology.attached_switch(problem.server).name if problem.server else next(hubs(problem), "")
+        parents: dict[str, str] = {}
+        waiting = [name for name in problem.racks if last and routes.reaches(name, last)]
+        while waiting:
+            node = waiting.pop()
+            if node != last and node not in parents:
+                ways = [Endpoint(node, port) for port in routes.next_hops(node, last)]
+                parents[node] = topology.peer(min(ways, key=lambda way: (costs.seconds_per_stream(way), way))).node
+                waiting.append(parents[node])
+        if problem.server is not None:
+            parents[last] = problem.server
+        tree = along(problem, at_racks(problem), parents, problem.server or last)
+        return nearest(problem, rack_sums(problem)) if tree is None else shortened(routes, tree)
+
+
+DESCRIPTION: Final = Description(
+    "canary",
+    "congestion-aware",
+    "every switch sends towards the root by its least loaded port, and sums what meets there",
+    CongestionAware,
+    frozenset({Need.ROOM, Need.TELEMETRY}),
+    resolves=True,
+)

@@ -1,0 +1,37 @@
+"""Sums at every level of a fixed tree, as an operator sets it up once: what depth alone, without looking, is worth."""
+
+from __future__ import annotations
+
+import random
+from typing import Final
+
+from ..problem import Placement, Problem
+from ..strategy import Description
+from ..wishes import along, at_racks, hubs, nearest, rack_sums
+
+
+class Hierarchy:
+    """All switches on the shortest paths from the racks to one spine, the first of the nearest, and on to the root."""
+
+    def place(self, problem: Problem, rng: random.Random) -> Placement:
+        routes, topology = problem.routes, problem.topology
+        for hub in hubs(problem):
+            parents: dict[str, str] = {}
+            last = hub if problem.server is None else topology.attached_switch(problem.server).name
+            ways = [routes.unique_path(hub, last), *(routes.unique_path(rack, hub) for rack in problem.racks)]
+            for way in ways:
+                for link in way or ():
+                    parents.setdefault(link.node, topology.peer(link).node)
+            if problem.server is not None:
+                parents[last] = problem.server
+            if ways[0] is not None and (tree := along(problem, at_racks(problem), parents, problem.server or last)):
+                return tree
+        return nearest(problem, rack_sums(problem))
+
+
+DESCRIPTION: Final = Description(
+    "hierarchy",
+    "fixed hierarchy",
+    "every switch on the way to one spine, always the same, and from there sums",
+    Hierarchy,
+)

@@ -1,0 +1,22 @@
+"""What SwitchML and ATP do within a rack (Sapio et al. and Lao et al., NSDI 2021)."""
+
+from __future__ import annotations
+
+import random
+from typing import Final
+
+from ..problem import Placement, Problem
+from ..strategy import Description
+from ..wishes import nearest, rack_sums
+
+
+class RackOnly:
+    """Switches with two workers or more sum, and each sends one stream to the root."""
+
+    def place(self, problem: Problem, rng: random.Random) -> Placement:
+        return nearest(problem, rack_sums(problem))
+
+
+DESCRIPTION: Final = Description(
+    "rack", "rack-only", "a switch with two workers or more sums their gradients; the sums go to the root", RackOnly
+)

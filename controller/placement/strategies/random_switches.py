@@ -1,0 +1,29 @@
+"""The lot: what any method that looks must beat."""
+
+from __future__ import annotations
+
+import random
+from typing import Final
+
+from ..problem import Placement, Problem
+from ..strategy import Description
+from ..wishes import nearest, within_reach
+
+
+class RandomSwitches:
+    """A switch for every worker by lot, among those that it may send to and that have a place left."""
+
+    def place(self, problem: Problem, rng: random.Random) -> Placement:
+        taken: dict[str, int] = {}
+        wanted: dict[str, str] = {}
+        for worker in problem.workers:
+            eligible = [name for name in within_reach(problem, worker) if taken.get(name, 0) < problem.fan_in]
+            if eligible:
+                wanted[worker] = rng.choice(eligible)
+                taken[wanted[worker]] = taken.get(wanted[worker], 0) + 1
+        return nearest(problem, wanted)
+
+
+DESCRIPTION: Final = Description(
+    "random", "random", "every worker takes one of the switches that it may send to, by lot", RandomSwitches
+)

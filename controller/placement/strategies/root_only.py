@@ -1,0 +1,21 @@
+"""One switch for all: what a plan without levels comes to."""
+
+from __future__ import annotations
+
+import random
+from typing import Final
+
+from ..problem import Placement, Problem
+from ..strategy import Description
+from ..wishes import hubs, nearest
+
+
+class RootOnly:
+    """Every worker sends to the switch nearest to all, which sends the server one stream."""
+
+    def place(self, problem: Problem, rng: random.Random) -> Placement:
+        hub = next(hubs(problem), None)
+        return nearest(problem, {} if hub is None else dict.fromkeys(problem.workers, hub))
+
+
+DESCRIPTION: Final = Description("root", "root-only", "every worker sends to one switch, the nearest to all", RootOnly)

@@ -1,0 +1,30 @@
+"""No switch sums anything: what every gain is measured against."""
+
+from __future__ import annotations
+
+import random
+from typing import Final
+
+from ..problem import Placement, PlacementError, Problem
+from ..strategy import Description, Need
+
+
+class ServerOnly:
+    """Every worker sends to the parameter server."""
+
+    def place(self, problem: Problem, rng: random.Random) -> Placement:
+        if problem.server is None:
+            raise PlacementError("strategy ps needs a parameter server and the job has none; name one, or use widest")
+        if len(problem.workers) > problem.fan_in:
+            raise PlacementError(
+                f"strategy ps sums at {problem.server} alone, which takes at most {problem.fan_in} children, and the "
+                f"job has {len(problem.workers)} workers; use rack, random or widest, which put switches in between"
+            )
+        placement = Placement(dict.fromkeys(problem.workers, problem.server), {}, problem.server)
+        placement.check(problem)
+        return placement
+
+
+DESCRIPTION: Final = Description(
+    "ps", "server only", "every worker sends to the parameter server", ServerOnly, frozenset({Need.SERVER})
+)

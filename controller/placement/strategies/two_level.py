@@ -1,0 +1,31 @@
+"""ATP's two levels (Lao et al., NSDI 2021): the workers' racks, then the switch that the parameter server hangs on."""
+
+from __future__ import annotations
+
+import random
+from typing import Final
+
+from ..problem import Placement, PlacementError, Problem
+from ..strategy import Description, Need
+from ..wishes import along, nearest, rack_sums
+
+
+class TwoLevel:
+    """Rack sums meet at the server's switch, which sends the server one stream."""
+
+    def place(self, problem: Problem, rng: random.Random) -> Placement:
+        if problem.server is None:
+            raise PlacementError("strategy atp needs a parameter server and the job has none; name one, or use rack")
+        last = problem.topology.attached_switch(problem.server).name
+        wanted = dict.fromkeys(problem.workers, last) | rack_sums(problem)
+        parents = {name: last for name in wanted.values() if name != last} | {last: problem.server}
+        return along(problem, wanted, parents, problem.server) or nearest(problem, wanted)
+
+
+DESCRIPTION: Final = Description(
+    "atp",
+    "two-level ATP",
+    "the workers' racks sum, then the parameter server's",
+    TwoLevel,
+    frozenset({Need.SERVER, Need.ROOM}),
+)

@@ -1,0 +1,238 @@
+"""The widest tree: the optimum of one job wherever switches have room, found in about the time of a sort.
+
+Where every switch can sum and no fan-in binds, a tree of adjacent hops is optimal: take any tree of longer hops; the
+links on its hops' paths contain a tree over the same workers and root in which every link carries one stream up and one
+result down, so no more than before. Then the slowest link of the best tree is a bottleneck: weigh every pair of linked
+switches by max(time up, time down); the least weight whose links, with all lighter ones, connect workers and root is
+the optimum (a bottleneck Steiner tree, which a minimum spanning tree contains). docs/placement.md has the proof.
+
+Many trees have that slowest link. Of these, the one taken has the fewest hops from the root to every rack, then few
+switches, then light links (`trees.rooted_tree`).
+
+A tree is a widest one exactly while the links *faster* than its slowest do not connect what it connects. That is one
+look at the fabric, so a job is placed again only when it must be: as long as the look confirms its tree it keeps it.
+
+Where switches have no room, the same tree over those that have is compared with the bound that all of them would give;
+if it does not reach it, or fan-in leaves no such tree, the method for scarce memory is asked, too.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+
+from ....topologies.model import Endpoint
+from ....topologies.routing import Routes
+from ...telemetry.loads import LinkLoad
+from ..cost import Costs
+from ..links import Bools, Floats, Ints, Links
+from ..problem import Placement, Problem
+from ..strategy import Description, Need
+from ..trees import central, placed, rooted_tree
+from .scarce import ScarceMemory
+
+_REMEMBERED: Final = 64
+"""Jobs whose last tree is kept."""
+_SAME: Final = 1e-12
+"""Times that differ by this share or less are the same."""
+
+
+@dataclass(frozen=True)
+class Terminals:
+    """What a tree must connect, and what it may go through."""
+
+    links: Links
+    racks: Mapping[int, int]
+    """Workers on each switch that has some."""
+    root: int | None
+    """The server's switch; None: any may be the root."""
+    room: Bools
+    """(switches,)"""
+    fan_in: int
+
+    @classmethod
+    def of(cls, problem: Problem, links: Links) -> Terminals:
+        return cls(
+            links,
+            {links.switch[rack]: len(workers) for rack, workers in problem.racks.items()},
+            None if problem.server is None else links.switch[problem.topology.attached_switch(problem.server).name],
+            _room(problem, links),
+            problem.fan_in,
+        )
+
+    @cached_property
+    def nodes(self) -> list[int]:
+        """The racks, and the server's switch."""
+        return sorted({*self.racks, *(() if self.root is None else (self.root,))})
+
+    @cached_property
+    def usable(self) -> Bools:
+        """(pairs,): both switches have room."""
+        a, b = self.links.pairs.T
+        usable: Bools = self.room[a] & self.room[b]
+        return usable
+
+    def connected(self, allowed: Bools) -> bool:
+        """Whether these pairs connect all of them."""
+        if len(self.nodes) == 1:
+            return True
+        labels = self.links.components(allowed)[self.nodes]
+        return bool((labels == labels[0]).all())
+
+    def bottleneck(self, weights: Floats, least: float) -> float | None:
+        """The least weight whose usable pairs, with all lighter ones, connect them; `least` where less would do.
+
+        None where all usable pairs do not.
+        """
+        levels = np.unique(weights[self.usable & (weights > least)])
+        if self.connected(self.usable & (weights <= least)):
+            return least
+        if not len(levels) or not self.connected(self.usable):
+            return None
+        low, high = 0, len(levels) - 1
+        while low < high:
+            middle = (low + high) // 2
+            if self.connected(self.usable & (weights <= levels[middle])):
+                high = middle
+            else:
+                low = middle + 1
+        return float(levels[low])
+
+    def tree(self, weights: Floats, access: float) -> tuple[int, dict[int, int]] | None:
+        """Root and parents of a tree over usable pairs as fast as there can be; None where there is none, or fan-in
+        leaves none.
+        """
+        if not self.room[self.nodes].all() or (most := self.bottleneck(weights, access)) is None:
+            return None
+        allowed = self.usable & (weights <= most)
+        root = central(self.links, allowed, self.nodes) if self.root is None else self.root
+        children = {root: 0, **self.racks}
+        if max(children.values()) > self.fan_in:
+            return None
+        parents = rooted_tree(self.links, allowed, weights, children, root, self.fan_in)
+        return None if parents is None else (root, parents)
+
+
+@dataclass
+class _Kept:
+    """A job's tree as it was found last, and the times that it stands by."""
+
+    terminals: Terminals
+    costs: Costs
+    access: float
+    """The slowest of the hosts' own links, which every tree has."""
+    weights: Floats
+    """(pairs,)"""
+    pairs: Ints
+    """Those that the tree's hops take."""
+    placement: Placement
+    slowest: float = 0.0
+    """Of these."""
+
+    def __post_init__(self) -> None:
+        self.slowest = float(self.weights[self.pairs].max(initial=0.0))
+
+    def stands(self) -> bool:
+        """Whether no tree is wider, even if all switches had room."""
+        return self.slowest <= self.access or not self.terminals.connected(self.weights < self.slowest * (1 - _SAME))
+
+    def change(self, link: Endpoint, load: LinkLoad) -> bool:
+        """Take a link's new load in; whether the tree surely stands as it stood, without a look at the fabric."""
+        links = self.terminals.links
+        number = links.number[link]
+        self.costs.reload(number, load)
+        pair = int(links.pair_of[number])
+        if pair < 0:
+            self.access = self.costs.access_seconds(self.costs.problem.hosts)
+            return self.slowest <= self.access
+        before, now = float(self.weights[pair]), links.slowest_of_pair(pair, self.costs.seconds)
+        self.weights[pair] = now
+        was = self.slowest
+        if pair in self.pairs:
+            self.slowest = float(self.weights[self.pairs].max())
+        return self.slowest == was and (now >= was or before < was)
+
+
+class WidestTree:
+    """Remembers each job's last tree, and keeps to it as long as none is wider."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[object, ...], _Kept] = {}
+        self._routes: Routes | None = None
+        self._scarce = ScarceMemory()
+
+    def place(self, problem: Problem, rng: random.Random) -> Placement:
+        costs = Costs(problem)
+        if self._routes is not problem.routes:
+            self._kept.clear()
+            self._routes = problem.routes
+        terminals = Terminals.of(problem, costs.links)
+        access, weights = costs.access_seconds(problem.hosts), costs.seconds_of_pairs()
+        if (kept := self._kept.get(_key(problem, terminals.room))) is not None:
+            kept = replace(kept, costs=costs, access=access, weights=weights)
+            if kept.stands():
+                self._kept[_key(problem, terminals.room)] = kept
+                return kept.placement
+        return self._solve(problem, terminals, costs, access, weights)
+
+    def resolve(self, problem: Problem, changed: Mapping[Endpoint, LinkLoad]) -> Placement:
+        """As `place`, for a job that was placed last with this problem's loads but for those of these links.
+
+        A change that does not touch the tree is settled without a look at the fabric.
+        """
+        key = _key(problem, _room(problem, Links.of(problem.routes)))
+        kept = self._kept.get(key) if self._routes is problem.routes else None
+        if kept is None:
+            return self.place(problem, random.Random(0))
+        if not _touched(kept, changed) or kept.stands():
+            return kept.placement
+        return self._solve(problem, kept.terminals, kept.costs, kept.access, kept.weights)
+
+    def _solve(self, problem: Problem, terminals: Terminals, costs: Costs, access: float, weights: Floats) -> Placement:
+        self._kept.pop(_key(problem, terminals.room), None)
+        if (tree := terminals.tree(weights, access)) is None:
+            return self._scarce.improved(problem)
+        root, parents = tree
+        placement = placed(problem, costs.links, parents, root)
+        placement.check(problem)
+        pairs = np.array(sorted(costs.links.pair[edge] for edge in parents.items()), np.int64)
+        kept = _Kept(terminals, costs, access, weights, pairs, placement)
+        if not kept.stands():
+            return self._scarce.improved(problem, placement)
+        while len(self._kept) >= _REMEMBERED:
+            del self._kept[next(iter(self._kept))]
+        self._kept[_key(problem, terminals.room)] = kept
+        return placement
+
+
+def _touched(kept: _Kept, changed: Mapping[Endpoint, LinkLoad]) -> bool:
+    """Take the new loads in; whether the tree may not stand any more."""
+    stand = [kept.change(link, load) for link, load in changed.items()]
+    return not all(stand)
+
+
+def _room(problem: Problem, links: Links) -> Bools:
+    """(switches,)"""
+    room: Bools = links.slots > 0
+    if problem.room is not None:
+        room &= np.array([problem.room.get(name, 0) > 0 for name in links.switches])
+    return room
+
+
+def _key(problem: Problem, room: Bools) -> tuple[object, ...]:
+    return problem.workers, problem.server, problem.gradient_bytes, problem.fan_in, room.tobytes()
+
+
+DESCRIPTION: Final = Description(
+    "widest",
+    "widest tree",
+    "the tree whose slowest link is the fastest there can be, by telemetry; moved when that changes",
+    WidestTree,
+    frozenset({Need.ROOM, Need.TELEMETRY}),
+    resolves=True,
+)

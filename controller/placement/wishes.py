@@ -1,0 +1,54 @@
+"""What baselines wish for, made into trees: as they wish it where that is a tree, else the nearest tree there is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from .fan_in import fitted
+from .problem import Placement, PlacementError, Problem
+
+
+def nearest(problem: Problem, wanted: Mapping[str, str]) -> Placement:
+    """Each worker at the switch `wanted` for it, or at the root, and their sums straight to the root.
+
+    Where that is no tree of nodes with room and within their fan-in, the tree with the most workers where they are
+    wanted. Raises PlacementError where there is none.
+    """
+    placement = fitted(problem, wanted)
+    placement.check(problem)
+    return placement
+
+
+def along(problem: Problem, wanted: Mapping[str, str], parents: Mapping[str, str], root: str) -> Placement | None:
+    """Each worker at the switch `wanted` for it, sums along `parents`; None where that is no tree."""
+    placement = Placement.trimmed({worker: wanted[worker] for worker in problem.workers}, parents, root)
+    try:
+        placement.check(problem)
+    except PlacementError:
+        return None
+    return placement if all(problem.routes.reaches(*edge) for edge in placement.edges) else None
+
+
+def at_racks(problem: Problem) -> dict[str, str]:
+    """Every worker at its own switch."""
+    return {worker: rack for rack, workers in problem.racks.items() for worker in workers}
+
+
+def rack_sums(problem: Problem) -> dict[str, str]:
+    """Workers whose switch has room and two workers or more, at that switch."""
+    worth = {rack for rack, workers in problem.racks.items() if len(workers) > 1 and problem.takes(rack)}
+    return {worker: rack for worker, rack in at_racks(problem).items() if rack in worth}
+
+
+def within_reach(problem: Problem, worker: str) -> list[str]:
+    """Switches with room that a worker's stream surely comes to by the way that is counted."""
+    names = [switch.name for switch in problem.topology.switches]
+    return [name for name in names if problem.may_send(worker, name)]
+
+
+def hubs(problem: Problem) -> Iterator[str]:
+    """The switches that all racks can send to, the nearest first, and of equal ones in the fabric's order."""
+    names = [switch.name for switch in problem.topology.switches]
+    able = [name for name in names if all(problem.may_send(rack, name) for rack in problem.racks)]
+    racks = [(rack, len(workers)) for rack, workers in problem.racks.items()]
+    yield from sorted(able, key=lambda name: sum(count * problem.routes.hops(rack, name) for rack, count in racks))

@@ -1,0 +1,93 @@
+"""Fabrics, loads and problems drawn at random, for tests of placement."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from ipaddress import IPv4Address
+
+import networkx
+
+from weir.controller.placement import Problem
+from weir.controller.telemetry.loads import LinkLoad
+from weir.topologies import Endpoint, Host, Link, Routes, Switch, Topology, fat_tree, leaf_spine
+
+GBIT = 1_000_000_000
+
+
+def wired(name: str, switches: int, pairs: list[tuple[int, int]], hosts_each: int, rng: random.Random) -> Topology:
+    """Switches 0, 1, … with these links of 1 or 4 Gbit/s, a pair named twice being two, and hosts on each."""
+    ports = [1] * switches
+    links = []
+    for host in range(switches * hosts_each):
+        at = host % switches
+        links.append(Link(Endpoint(f"h{host + 1}", 0), Endpoint(f"s{at + 1}", ports[at]), 4 * GBIT))
+        ports[at] += 1
+    for a, b in pairs:
+        ends = Endpoint(f"s{a + 1}", ports[a]), Endpoint(f"s{b + 1}", ports[b])
+        links.append(Link(*ends, rng.choice((GBIT, 4 * GBIT))))
+        ports[a], ports[b] = ports[a] + 1, ports[b] + 1
+    hosts = tuple(Host(f"h{i + 1}", IPv4Address("10.0.0.1") + i) for i in range(switches * hosts_each))
+    return Topology(name, hosts, tuple(Switch(f"s{i + 1}", i + 1) for i in range(switches)), tuple(links))
+
+
+def random_fabric(rng: random.Random, hosts_each: int = 1) -> Topology:
+    """A connected fabric of 4 to 7 switches with random extra links, some of them parallel."""
+    count = rng.randint(4, 7)
+    pairs = [(rng.randrange(i), i) for i in range(1, count)]
+    pairs += [pair for pair in itertools.combinations(range(count), 2) if rng.random() < 0.3]
+    return wired("random", count, sorted(pairs), hosts_each, rng)
+
+
+def jellyfish(rng: random.Random, switches: int = 8, degree: int = 3) -> Topology:
+    """A random regular graph of switches, a host on each (Singla et al., NSDI 2012)."""
+    while True:
+        graph = networkx.random_regular_graph(degree, switches, seed=rng.randrange(1 << 30))
+        if networkx.is_connected(graph):
+            return wired("jellyfish", switches, sorted(tuple(sorted(edge)) for edge in graph.edges), 1, rng)
+
+
+def any_fabric(rng: random.Random) -> Topology:
+    """Of every kind."""
+    match rng.randrange(10):
+        case 0 | 1:
+            return leaf_spine(rng.randint(2, 4), rng.randint(1, 3), 3)
+        case 2:
+            return fat_tree(4)
+        case 3 | 4:
+            return jellyfish(rng)
+        case 5 | 6:
+            return random_fabric(rng, 2)
+        case _:
+            return random_fabric(rng)
+
+
+def random_loads(topology: Topology, rng: random.Random, share: float = 0.6) -> dict[Endpoint, LinkLoad]:
+    """So large a share of the links between switches is busy, at levels that make ties common; some have queues."""
+    between = [
+        link
+        for link in topology.directed_links
+        if topology.is_switch(link.node) and topology.is_switch(topology.peer(link).node)
+    ]
+    return {
+        link: LinkLoad(topology.link_at(link).rate_bps * rng.randint(0, 8) / 10, rng.choice((0, 0, 20)))
+        for link in between
+        if rng.random() < share
+    }
+
+
+def any_problem(seed: int, *, room: float = 1.0, fan_in: int | None = None, most_workers: int = 9) -> Problem:
+    """A job on any fabric under any load; each switch has room with the probability `room`."""
+    rng = random.Random(seed)
+    topology = any_fabric(rng)
+    hosts = [host.name for host in topology.hosts]
+    server, *workers = rng.sample(hosts, rng.randint(3, min(most_workers, len(hosts))))
+    return Problem(
+        Routes(topology),
+        tuple(workers),
+        server if rng.random() < 0.7 else None,
+        1_000_000,
+        random_loads(topology, rng, rng.choice((0.0, 0.3, 0.6, 1.0))),
+        {switch.name: int(rng.random() < room) for switch in topology.switches},
+        **({} if fan_in is None else {"fan_in": fan_in}),
+    )

@@ -1,0 +1,89 @@
+"""Predicted completion times, by hand, and what is no problem or no tree."""
+
+from __future__ import annotations
+
+import pytest
+
+from weir.controller.placement import Costs, Placement, PlacementError, Problem, predicted_completion_time
+from weir.controller.placement.cost import Streams
+from weir.controller.telemetry.loads import LinkLoad
+from weir.topologies import Endpoint, Routes, TopologyError, leaf_spine
+
+GBIT = 1_000_000_000
+
+
+def test_completion_time_by_hand() -> None:
+    """Two workers on one leaf, the server on another, one spine: s1 sums, its stream crosses s3 once."""
+    topology = leaf_spine(2, 1, 2, delay_ns=1_000)
+    busy, queued = Endpoint("s1", 3), Endpoint("s2", 1)
+    loads = {busy: LinkLoad(0.5 * GBIT), queued: LinkLoad(0.0, queue_packets=10)}
+    problem = Problem(Routes(topology), ("h1", "h2"), "h3", 1_250_000, loads)
+    rack = Placement({"h1": "s1", "h2": "s1"}, {"s1": "h3"}, "h3")
+    # 10 Mbit at 500 Mbit/s; 4 links of 1 µs each way; 10 packets of 12,000 bits
+    assert predicted_completion_time(rack, problem) == pytest.approx(0.020 + 8e-6 + 120e-6)
+    ps = Placement({"h1": "h3", "h2": "h3"}, {}, "h3")
+    assert predicted_completion_time(ps, problem) == pytest.approx(0.040 + 8e-6 + 120e-6)
+
+
+def test_a_saturated_link_is_slow_and_not_endless() -> None:
+    topology = leaf_spine(2, 1, 1)
+    problem = Problem(Routes(topology), ("h1",), "h2", 1_250_000, {Endpoint("s1", 2): LinkLoad(2.0 * GBIT)})
+    assert predicted_completion_time(Placement({"h1": "h2"}, {}, "h2"), problem) == pytest.approx(0.2, rel=0.001)
+
+
+def test_hashed_streams_find_themselves_and_the_means_of_others() -> None:
+    streams = Streams(2)
+    for _ in range(6):
+        streams.add([(1, 0.5)])
+    assert streams.load(1) == 3.5
+    assert streams.load(1, 1) == 4.5
+    assert streams.load(0) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("aggregators", "parents", "root", "message"),
+    [
+        ({"h1": "s1"}, {"s1": "h4"}, "h4", "placement is for h1; the job's workers are h1, h2"),
+        ({"h1": "s1", "h2": "s1"}, {}, "s1", "has root s1; the job has server h4, which must be it"),
+        ({"h1": "s1", "h2": "h4"}, {}, "h4", "gives s1 no parent, and the root is h4"),
+        ({"h1": "h3", "h2": "h4"}, {}, "h4", "makes h3 aggregate; only switches and the server can"),
+        ({"h1": "s2", "h2": "s2"}, {"s2": "h4"}, "h4", "uses s2, which has no slots free for this job"),
+        ({"h1": "h4", "h2": "h4"}, {"s1": "h4"}, "h4", "gives s1 a parent but no children"),
+        ({"h1": "s1", "h2": "h4"}, {"s1": "s3", "s3": "s1"}, "h4", "goes in a circle: s1 → s3 → s1"),
+        ({"h1": "s1", "h2": "h4"}, {"s1": "h4", "h4": "s1"}, "h4", "gives its root h4 a parent, s1"),
+        ({"h1": "s1", "h2": "s1"}, {"s1": "s3"}, "h4", "has h4 as root, but nothing leads to it"),
+    ],
+)
+def test_what_is_no_tree_is_refused(
+    aggregators: dict[str, str], parents: dict[str, str], root: str, message: str
+) -> None:
+    problem = Problem(Routes(leaf_spine(2, 1, 2)), ("h1", "h2"), "h4", 1, room={"s1": 1, "s3": 2})
+    with pytest.raises(PlacementError, match=message):
+        Placement(aggregators, parents, root).check(problem)
+
+
+def test_what_is_no_job_is_refused() -> None:
+    routes = Routes(leaf_spine(2, 1, 2))
+    with pytest.raises(PlacementError, match="without workers"):
+        Problem(routes, (), "h1", 1)
+    with pytest.raises(PlacementError, match="named twice"):
+        Problem(routes, ("h1", "h2"), "h1", 1)
+    with pytest.raises(PlacementError, match="gradient_bytes 0 must be positive"):
+        Problem(routes, ("h1",), "h2", 0)
+    with pytest.raises(PlacementError, match="fan_in 33 is not in 1…32"):
+        Problem(routes, ("h1",), "h2", 1, fan_in=33)
+    with pytest.raises(TopologyError, match='no host "h9"'):
+        Problem(routes, ("h1", "h9"), "h2", 1)
+
+
+@pytest.mark.parametrize("load", [LinkLoad(float("nan")), LinkLoad(-1.0), LinkLoad(0.0, float("inf"))])
+def test_a_reading_that_is_no_figure_is_refused_with_its_link(load: LinkLoad) -> None:
+    problem = Problem(Routes(leaf_spine(2, 1, 2)), ("h1",), "h2", 1, {Endpoint("s1", 3): load})
+    with pytest.raises(PlacementError, match=r"loads of s1-p3: background_bps .* both are figures of 0 and above"):
+        Costs(problem)
+
+
+def test_a_reading_of_a_link_that_is_not_there_is_refused() -> None:
+    problem = Problem(Routes(leaf_spine(2, 1, 2)), ("h1",), "h2", 1, {Endpoint("s1", 9): LinkLoad()})
+    with pytest.raises(PlacementError, match="loads name s1-p9, which is no port with a link in leaf-spine"):
+        Costs(problem)

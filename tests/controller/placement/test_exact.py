@@ -1,0 +1,235 @@
+"""The oracle against all trees by brute force; the widest tree and the methods for scarce memory against the oracle."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from ipaddress import IPv4Address
+
+import pytest
+
+from weir.controller.placement import Costs, Placement, PlacementError, Problem
+from weir.controller.placement.relaxation import bound_seconds
+from weir.controller.placement.strategies.oracle import Oracle
+from weir.controller.placement.strategies.scarce import ScarceMemory
+from weir.controller.placement.strategies.widest import WidestTree
+from weir.controller.telemetry.loads import LinkLoad
+from weir.tests.controller.placement.fabrics import any_problem, random_fabric, random_loads
+from weir.topologies import Endpoint, Host, Link, Routes, Switch, Topology, fat_tree, leaf_spine
+
+SAME = 1 + 1e-6
+
+
+def all_placements(problem: Problem) -> Iterator[Placement]:
+    """Every tree of hops that routing allows, of any depth, with any parents."""
+    switches = [switch.name for switch in problem.topology.switches if problem.takes(switch.name)]
+    sinks = [*switches, *([] if problem.server is None else [problem.server])]
+    to = {
+        node: [sink for sink in sinks if sink != node and problem.may_send(node, sink)]
+        for node in (*problem.workers, *switches)
+    }
+    for root in [problem.server] if problem.server is not None else switches:
+        for nodes in itertools.product(*(to[worker] for worker in problem.workers)):
+            yield from grown(problem, dict(zip(problem.workers, nodes, strict=True)), {}, root, to)
+
+
+def grown(
+    problem: Problem, aggregators: dict[str, str], parents: dict[str, str], root: str, to: dict[str, list[str]]
+) -> Iterator[Placement]:
+    """With every choice of parents for the switches that have none yet."""
+    used = {*aggregators.values(), *parents.values()} - {root} - set(parents)
+    if not used:
+        placement = Placement(aggregators, parents, root)
+        try:
+            placement.check(problem)
+        except PlacementError:
+            return
+        yield placement
+        return
+    node = min(used)
+    for parent in to[node]:
+        yield from grown(problem, aggregators, {**parents, node: parent}, root, to)
+
+
+def slowest(problem: Problem, placement: Placement) -> float:
+    placement.check(problem)
+    return Costs(problem).slowest_link_seconds(placement)
+
+
+def oracle(problem: Problem) -> float | None:
+    """The time of the slowest link under the oracle's placement; None: there is no tree."""
+    try:
+        return slowest(problem, Oracle().place(problem, random.Random(0)))
+    except PlacementError:
+        return None
+
+
+@pytest.mark.parametrize("seed", [*range(12), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(12, 100))])
+def test_the_oracle_is_the_best_of_all_trees(seed: int) -> None:
+    rng = random.Random(seed)
+    topology = rng.choice((leaf_spine(2, 2, 2), leaf_spine(3, 1, 2), random_fabric(rng)))
+    if len(topology.switches) > 5:
+        topology = leaf_spine(2, 3, 2)
+    server, *workers = rng.sample([host.name for host in topology.hosts], 4)
+    problem = Problem(
+        Routes(topology),
+        tuple(workers),
+        server if rng.random() < 0.6 else None,
+        1_000_000,
+        random_loads(topology, rng),
+        {switch.name: int(rng.random() < 0.7) for switch in topology.switches},
+        rng.choice((2, 3, 32)),
+    )
+    best = min((slowest(problem, placement) for placement in all_placements(problem)), default=None)
+    found = oracle(problem)
+    assert (found is None) == (best is None)
+    assert found is None or best is None or found == pytest.approx(best, rel=1e-6)
+
+
+def compare_ample(seeds: range) -> int:
+    """How many problems with room everywhere were compared."""
+    widest = WidestTree()
+    for seed in seeds:
+        problem = any_problem(seed)
+        best = oracle(problem)
+        assert best is not None, f"seed {seed}"
+        found = slowest(problem, widest.place(problem, random.Random(seed)))
+        assert best / SAME <= found <= best * SAME, f"seed {seed}"
+        assert bound_seconds(problem, Costs(problem)) <= best * SAME, f"seed {seed}"
+    return len(seeds)
+
+
+def test_the_widest_tree_is_the_oracles_equal() -> None:
+    assert compare_ample(range(200)) == 200
+
+
+@pytest.mark.long
+def test_the_widest_tree_is_the_oracles_equal_over_thousands() -> None:
+    assert compare_ample(range(1_000, 3_000)) == 2_000
+
+
+@pytest.mark.long
+def test_the_widest_tree_is_the_oracles_equal_on_large_fat_trees() -> None:
+    for seed in range(12):
+        rng = random.Random(seed)
+        topology = fat_tree(8)
+        server, *workers = rng.sample([host.name for host in topology.hosts], 5)
+        problem = Problem(Routes(topology), tuple(workers), server, 1_000_000, random_loads(topology, rng, 0.9))
+        best = oracle(problem)
+        assert best is not None
+        assert slowest(problem, WidestTree().place(problem, rng)) == pytest.approx(best, rel=1e-6), f"seed {seed}"
+
+
+def compare_scarce(seeds: range) -> tuple[int, float]:
+    """How many problems with little room had a tree, and the fast method's largest gap."""
+    placed, largest = 0, 1.0
+    for seed in seeds:
+        fan_in = random.Random(seed).choice((None, None, 4))
+        problem = any_problem(seed, room=0.5, fan_in=fan_in, most_workers=7)
+        best = oracle(problem)
+        for method in (ScarceMemory(gap=0.0, seconds=60.0), ScarceMemory(), WidestTree()):
+            if best is None:
+                with pytest.raises(PlacementError, match=r"no tree sums|no switch has room|no switch with room is one"):
+                    method.place(problem, random.Random(seed))
+                continue
+            found = slowest(problem, method.place(problem, random.Random(seed)))
+            gap = 1.05 if not isinstance(method, ScarceMemory) or method.gap else 1.0
+            assert best / SAME <= found <= gap * best * SAME, f"seed {seed}, {method}"
+            largest = max(largest, found / best)
+        placed += best is not None
+        assert best is None or bound_seconds(problem, Costs(problem)) <= best * SAME, f"seed {seed}"
+    return placed, largest
+
+
+def test_scarce_memory_is_placed_as_the_oracle_does() -> None:
+    placed, _ = compare_scarce(range(80))
+    assert placed >= 50
+
+
+@pytest.mark.long
+def test_scarce_memory_is_placed_as_the_oracle_does_over_many() -> None:
+    placed, _ = compare_scarce(range(1_000, 1_600))
+    assert placed >= 400
+
+
+def test_without_the_relaxation_the_same_effort_finds_worse_trees() -> None:
+    """It carries weight: with two programs to solve, where it says to begin decides what is found."""
+    ratios = []
+    for seed in range(60):
+        problem = any_problem(seed, room=0.5)
+        times = []
+        for relaxed in (True, False):
+            method = ScarceMemory(relaxed=relaxed, most_programs=2)
+            try:
+                times.append(slowest(problem, method.place(problem, random.Random(seed))))
+            except PlacementError:
+                break
+        if len(times) == 2:
+            ratios.append(times[1] / times[0])
+    worse = sum(ratio > SAME for ratio in ratios)
+    assert worse >= 5
+    assert sum(ratio < 1 / SAME for ratio in ratios) < worse / 2, ratios
+
+
+def test_a_tree_may_go_where_no_shortest_path_does() -> None:
+    """s1 and s2 are linked directly, over a link that others fill; the idle way round is two hops longer."""
+    switches = tuple(Switch(f"s{i}", i) for i in range(1, 5))
+    hosts = tuple(Host(f"h{i}", IPv4Address(f"10.0.0.{i}")) for i in range(1, 5))
+    links = [Link(Endpoint(f"h{i}", 0), Endpoint(f"s{i}", 1)) for i in range(1, 5)]
+    links += [Link(Endpoint(f"s{i}", 2), Endpoint(f"s{i % 4 + 1}", 3)) for i in range(1, 5)]
+    routes = Routes(Topology("ring", hosts, switches, tuple(links)))
+    problem = Problem(routes, ("h1",), "h2", 1_000_000, {Endpoint("s1", 2): LinkLoad(8e8)})
+    placement = WidestTree().place(problem, random.Random(0))
+    # s1 and s3 forward what goes through them anyway; between s4 and s2 there are two ways, so the hops are single
+    assert (placement.aggregators, placement.parents) == ({"h1": "s4"}, {"s4": "s3", "s3": "h2"})
+    assert slowest(problem, placement) == pytest.approx(8e6 / 1e9)
+
+
+def resolved(seed: int, changes: int) -> None:
+    """Loads change one after another: what is kept is as wide as what is placed anew."""
+    problem = any_problem(seed)
+    rng, loads, widest = random.Random(seed), dict(problem.loads), WidestTree()
+    widest.place(problem, rng)
+    links = sorted(problem.topology.directed_links)
+    for _ in range(changes):
+        link = rng.choice(links)
+        loads[link] = LinkLoad(problem.topology.link_at(link).rate_bps * rng.randint(0, 9) / 10)
+        now = replace(problem, loads=dict(loads))
+        kept, new = widest.resolve(now, {link: loads[link]}), WidestTree().place(now, rng)
+        assert slowest(now, kept) == pytest.approx(slowest(now, new), rel=1e-9), f"seed {seed}"
+        assert slowest(now, widest.place(now, rng)) == pytest.approx(slowest(now, new), rel=1e-9), f"seed {seed}"
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_tree_that_is_solved_again_is_as_wide_as_a_new_one(seed: int) -> None:
+    resolved(seed, 25)
+
+
+def test_a_tree_stays_where_the_change_does_not_make_a_wider_one() -> None:
+    """Equal trees are no reason to move: noise on the links does not, either."""
+    topology = leaf_spine(4, 4, 3)
+    hosts = [host.name for host in topology.hosts]
+    problem = Problem(Routes(topology), tuple(hosts[:9]), hosts[-1], 1_000_000, {})
+    rng, widest = random.Random(0), WidestTree()
+    first = widest.place(problem, rng)
+    used = {link for edge in first.edges for link in problem.routes.shares(*edge)}
+    for seed in range(20):
+        noise = random_loads(topology, random.Random(seed))
+        others = {link: load for link, load in noise.items() if link not in used and topology.peer(link) not in used}
+        assert widest.place(replace(problem, loads=others), rng) == first
+
+
+def test_more_children_than_fan_in_go_by_other_switches() -> None:
+    """40 leaves on 2 spines: neither takes all, so both sum; where a rack has more than fit, some go farther."""
+    topology = leaf_spine(40, 2, 3)
+    hosts = [host.name for host in topology.hosts]
+    wide = Problem(Routes(topology), tuple(hosts[:-3]), hosts[-1], 1_000_000)
+    assert slowest(wide, WidestTree().place(wide, random.Random(0))) == pytest.approx(8e6 / 1e9)
+    deep = leaf_spine(2, 1, 40)
+    hosts = [host.name for host in deep.hosts]
+    many = Problem(Routes(deep), tuple(hosts[:70]), hosts[-1], 1_000_000)
+    placement = WidestTree().place(many, random.Random(0))
+    assert max(map(len, placement.children.values())) <= 32
+    assert slowest(many, placement) <= 1.05 * slowest(many, Oracle().place(many, random.Random(0)))

@@ -1,0 +1,128 @@
+"""The tree nearest to a wanted one: found wherever there is one, and any that fits where time is up."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import re
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import networkx
+import pytest
+import scipy.optimize  # type: ignore[import-untyped]
+
+from weir.controller.placement import Placement, PlacementError, Problem, fitted
+from weir.controller.placement.strategies import strategy
+from weir.tests.controller.placement.fabrics import random_fabric
+from weir.topologies import Routes, fat_tree, leaf_spine
+
+
+def has_tree(problem: Problem, fan_in: int) -> bool:
+    """Whether any set of switches and any root makes a tree of parents nearer to the root, by a flow for each."""
+    switches = [switch.name for switch in problem.topology.switches if problem.takes(switch.name)]
+    return any(
+        _flows(problem, fan_in, root, frozenset(chosen) - {root})
+        for root in ([problem.server] if problem.server is not None else switches)
+        for size in range(len(switches) + 1)
+        for chosen in itertools.combinations(switches, size)
+    )
+
+
+def _flows(problem: Problem, fan_in: int, root: str, chosen: frozenset[str]) -> bool:
+    routes, graph = problem.routes, networkx.DiGraph()
+    for parent in (root, *chosen):
+        graph.add_edge(("into", parent), "end", capacity=fan_in)
+    for child in (*problem.workers, *chosen):
+        graph.add_edge("start", child, capacity=1)
+        for parent in (root, *chosen):
+            nearer = child in problem.workers or routes.hops(parent, root) < routes.hops(child, root)
+            if child != parent and nearer and problem.may_send(child, parent):
+                graph.add_edge(child, ("into", parent), capacity=1)
+    flow: float = networkx.maximum_flow_value(graph, "start", "end")
+    return flow == len(problem.workers) + len(chosen)
+
+
+def test_a_tree_is_found_wherever_one_exists() -> None:
+    """With nodes that take 2 or 3 children, so that small fabrics are narrow, against all sets of switches."""
+    found = {True: 0, False: 0}
+    for seed in range(60):
+        rng = random.Random(seed)
+        fan_in = rng.choice((2, 3))
+        topology = rng.choice((leaf_spine(3, 2, 3), leaf_spine(3, 1, 3), random_fabric(rng)))
+        server, *workers = rng.sample([host.name for host in topology.hosts], rng.randint(4, len(topology.hosts)))
+        room = {switch.name: int(rng.random() < 0.8) for switch in topology.switches}
+        with_server = rng.random() < 0.6
+        problem = Problem(Routes(topology), tuple(workers), server if with_server else None, 1_000, {}, room, fan_in)
+        wanted = {worker: name for worker in workers if rng.random() < 0.8 for name in [rng.choice(list(room))]}
+        exists = has_tree(problem, fan_in)
+        found[exists] += 1
+        places: dict[str, Callable[[], Placement]] = {
+            "fitted": partial(fitted, problem, wanted),
+            "widest": partial(strategy("widest").place, problem, rng),
+        }
+        for name, place in places.items():
+            if not exists:
+                if name == "widest":  # by hops away from the root there may be a tree all the same
+                    continue
+                with pytest.raises(PlacementError, match=r"no tree sums|no switch has room|no switch with room is one"):
+                    place()
+                continue
+            placement = place()
+            placement.check(problem)
+            assert all(problem.may_send(*edge) for edge in placement.edges), f"seed {seed}"
+    assert min(found.values()) >= 5, found
+
+
+def tree_or_reason(problem: Problem, wanted: Mapping[str, str], seconds: float) -> Placement | str:
+    try:
+        return fitted(problem, wanted, seconds)
+    except PlacementError as error:
+        return str(error)
+
+
+def test_where_time_is_up_the_tree_is_any_that_fits_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a program that ends with nothing, with its best tree so far, and with one that has idle switches."""
+    program = scipy.optimize.milp
+
+    def nothing(*how: Any, **more: Any) -> Any:
+        assert more["options"]["time_limit"] <= 0.5
+        return scipy.optimize.OptimizeResult(status=1, x=None, message="time limit reached")
+
+    def unproven(cost: Any, **more: Any) -> Any:
+        return scipy.optimize.OptimizeResult({**program(cost, **more), "status": 1})
+
+    def idle(cost: Any, **more: Any) -> Any:
+        return unproven(-cost, **more)  # takes as many switches as it can
+
+    found = dict.fromkeys((nothing, unproven, idle), 0)
+    for seed in range(40):
+        rng = random.Random(seed)
+        topology = rng.choice((leaf_spine(9, 2, 10), leaf_spine(5, 3, 30), fat_tree(6), random_fabric(rng)))
+        hosts = [host.name for host in topology.hosts]
+        server, *workers = rng.sample(hosts, rng.randint(len(hosts) // 2, len(hosts)))
+        room = {switch.name: int(rng.random() < 0.8) for switch in topology.switches}
+        problem = Problem(Routes(topology), tuple(workers), rng.choice((server, None)), 1_000, room=room)
+        wanted = {worker: rng.choice(list(room)) for worker in workers}
+        monkeypatch.setattr(scipy.optimize, "milp", program)
+        best = tree_or_reason(problem, wanted, 600.0)
+        for ends in found:
+            monkeypatch.setattr(scipy.optimize, "milp", ends)
+            placement = tree_or_reason(problem, wanted, 0.5)
+            if isinstance(placement, str):
+                assert isinstance(best, str) or "was found in 0.5 s, though there may be one" in placement, (
+                    f"seed {seed}"
+                )
+                assert isinstance(best, str) or ends is nothing, f"seed {seed}"
+                continue
+            assert isinstance(best, Placement), f"seed {seed}"
+            placement.check(problem)
+            assert all(problem.may_send(*edge) for edge in placement.edges), f"seed {seed}"
+            if placement != best or placement.note:
+                found[ends] += 1
+                how = "one by first fit" if ends is nothing else "the best one seen"
+                assert re.match(f"its tree is ({how}|one of another root), for the search", placement.note), (
+                    f"seed {seed}"
+                )
+    assert all(count >= 15 for count in found.values()), found

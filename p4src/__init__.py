@@ -11,14 +11,24 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).parent
-FABRIC_JSON: Final = ROOT / "build" / "fabric.json"
-"""The program as BMv2 JSON."""
+BUILD: Final = ROOT / "build"
 
-FABRIC_P4INFO: Final = ROOT / "build" / "fabric.p4info.txtpb"
-"""Its control-plane interface as P4Info in protobuf text."""
 
-FABRIC_DIGEST: Final = ROOT / "build" / "fabric.sha256"
-"""Digests of the sources these two came from, and of the two; `sha256sum --check` in this folder reads it."""
+def json_of(program: str) -> Path:
+    """A compiled program as BMv2 JSON."""
+    return BUILD / f"{program}.json"
+
+
+def p4info_of(program: str) -> Path:
+    """Its control-plane interface as P4Info in protobuf text."""
+    return BUILD / f"{program}.p4info.txtpb"
+
+
+FABRIC_JSON: Final = json_of("fabric")
+FABRIC_P4INFO: Final = p4info_of("fabric")
+
+FABRIC_DIGEST: Final = BUILD / "fabric.sha256"
+"""Digests of the sources these two came from, and of the two; `sha256sum --check` in p4src/ reads it."""
 
 P4C: Final = "p4c-bm2-ss"
 P4C_HOME: Final = "https://github.com/p4lang/p4c"

@@ -10,6 +10,7 @@ from ipaddress import IPv4Address
 
 from .errors import TopologyError
 from .model import Endpoint, Host, Link, Switch, Topology
+from .targets import BMV2, Target
 
 
 def leaf_spine(
@@ -22,7 +23,8 @@ def leaf_spine(
     delay_ns: int = 2_000,
     loss: float = 0.0,
     queue_packets: int = 128,
-    slots: int = 1024,
+    slots: int = BMV2.slots,
+    target: Target = BMV2,
     name: str = "leaf-spine",
 ) -> Topology:
     """Every leaf is linked to every spine. `rate_bps` is the hosts' links'; leaf to spine is as fast unless said.
@@ -44,8 +46,9 @@ def leaf_spine(
         for spine in range(1, spines + 1):
             uplink = Endpoint(f"s{leaf}", hosts_per_leaf + spine), Endpoint(f"s{leaves + spine}", leaf)
             links.append(Link(*uplink, uplink_rate_bps or rate_bps, delay_ns, loss, queue_packets))
-    switches = [Switch(f"s{i}", i, slots, "leaf" if i <= leaves else "spine") for i in range(1, leaves + spines + 1)]
-    return Topology(name, tuple(hosts), tuple(switches), tuple(links))
+    tiers = ["leaf"] * leaves + ["spine"] * spines
+    switches = tuple(Switch(f"s{i}", i, slots, tier, target) for i, tier in enumerate(tiers, 1))
+    return Topology(name, tuple(hosts), switches, tuple(links))
 
 
 def fat_tree(
@@ -55,7 +58,8 @@ def fat_tree(
     delay_ns: int = 2_000,
     loss: float = 0.0,
     queue_packets: int = 128,
-    slots: int = 1024,
+    slots: int = BMV2.slots,
+    target: Target = BMV2,
     name: str = "fat-tree",
 ) -> Topology:
     """The k-ary fat-tree (Al-Fares et al., SIGCOMM 2008): k pods, 5k²/4 switches, k³/4 hosts.
@@ -89,7 +93,7 @@ def fat_tree(
                 up = Endpoint(f"s{edges + pod * half + j + 1}", half + c + 1)
                 link(up, Endpoint(f"s{edges + aggregations + j * half + c + 1}", pod + 1))
     tiers = ["edge"] * edges + ["aggregation"] * aggregations + ["core"] * cores
-    switches = tuple(Switch(f"s{i}", i, slots, tier) for i, tier in enumerate(tiers, 1))
+    switches = tuple(Switch(f"s{i}", i, slots, tier, target) for i, tier in enumerate(tiers, 1))
     return Topology(name, tuple(hosts), switches, tuple(links))
 
 

@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ..extras import explained
 from .errors import TopologyError
+from .targets import BMV2, Target
 
 if TYPE_CHECKING:
     import networkx
 
 HOST_NETWORK: Final = IPv4Network("10.0.0.0/16")
-LAST_SWITCH_PORT: Final = 509
-"""510 is the switch's CPU port, 511 its drop port."""
 LAST_DEVICE_ID: Final = 65_534
 """The loopback of device d is 10.255.(d >> 8).(d & 255); the last address of that network is its broadcast."""
 LARGEST_QUEUE_PACKETS: Final = 2**19 - 1
@@ -88,15 +87,17 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """A P4 switch; its ports are 1…509."""
+    """A P4 switch. Its target says what its ports may be."""
 
     name: str
     device_id: int
     """P4Runtime's device id, and the node id in telemetry; 1…65534."""
-    slots: int = 1024
+    slots: int = BMV2.slots
     """Aggregation slots in the switch's registers, shared by all jobs."""
     tier: str | None = None
     """What the generator calls the layer: leaf, spine, edge, aggregation, core."""
+    target: Target = BMV2
+    """The kind of switch."""
 
     def __post_init__(self) -> None:
         _check_name("switch", self.name)
@@ -104,6 +105,11 @@ class Switch:
             raise TopologyError(f"switch {self.name}: device_id {self.device_id} is not in 1…{LAST_DEVICE_ID}")
         if self.slots < 0:
             raise TopologyError(f"switch {self.name}: slots {self.slots} is negative; 0 means that it never aggregates")
+        if self.slots > self.target.slots:
+            raise TopologyError(
+                f"switch {self.name}: slots {self.slots} is more than {self.target.name} has; "
+                f"its program has {self.target.slots}"
+            )
 
     @property
     def address(self) -> IPv4Address:
@@ -260,8 +266,9 @@ class Topology:
 
     def _check_end(self, link: Link, end: Endpoint) -> None:
         if end.node in self._switches:
-            if not 1 <= end.port <= LAST_SWITCH_PORT:
-                raise TopologyError(f"{link}: port {end}: a switch's ports are 1…{LAST_SWITCH_PORT}")
+            last = self.switch(end.node).target.last_port
+            if not 1 <= end.port <= last:
+                raise TopologyError(f"{link}: port {end}: a switch's ports are 1…{last}")
         elif end.node in self._hosts:
             if end.port != 0:
                 raise TopologyError(f"{link}: port {end}: a host has one port, 0; write {end.node}")

@@ -3,12 +3,12 @@
 Spelled out::
 
     name: two-racks
-    defaults: {rate: 1Gbit, delay: 2us, loss: 0, queue: 128, slots: 1024}
+    defaults: {rate: 1Gbit, delay: 2us, loss: 0, queue: 128, slots: 1024, target: bmv2}
     hosts:
       h1: {address: 10.0.1.1, mac: 02:00:0a:00:01:01}     # both optional: addresses follow the order
       h2:
     switches:
-      s1: {device_id: 1, slots: 2048, tier: leaf}         # all optional: ids follow the order
+      s1: {device_id: 1, slots: 512, tier: leaf}          # all optional: ids follow the order
     links:
       - {ends: [h1, s1-p1], rate: 200Mbit, delay: 10us}
       - {ends: [h2, s1-p2]}
@@ -32,6 +32,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from . import generators
 from .errors import TopologyError
 from .model import Endpoint, Host, Link, Switch, Topology
+from .targets import BMV2, Target, target_named
 from .units import format_delay, format_rate, parse_delay, parse_rate
 
 LARGEST_FILE_BYTES: Final = 16 * 2**20
@@ -69,11 +70,19 @@ def _address(value: object) -> IPv4Address:
         raise ValueError(f'address "{value}" is not an IPv4 address; write it like 10.0.1.1') from None
 
 
+def _target(value: object) -> Target:
+    try:
+        return target_named(str(value))
+    except TopologyError as error:
+        raise ValueError(str(error)) from None
+
+
 Rate = Annotated[int, BeforeValidator(_rate)]
 Delay = Annotated[int, BeforeValidator(_delay)]
 Loss = Annotated[float, Field(ge=0, lt=1)]
 Queue = Annotated[int, Field(ge=1)]
 Slots = Annotated[int, Field(ge=0)]
+Kind = Annotated[Target, BeforeValidator(_target)]
 
 
 class _Strict(BaseModel):
@@ -85,7 +94,8 @@ class _Defaults(_Strict):
     delay: Delay = 2_000
     loss: Loss = 0.0
     queue: Queue = 128
-    slots: Slots = 1024
+    slots: Slots = BMV2.slots
+    target: Kind = BMV2
 
 
 class _Host(_Strict):
@@ -97,6 +107,7 @@ class _Switch(_Strict):
     device_id: int | None = None
     slots: Slots | None = None
     tier: str | None = None
+    target: Kind | None = None
 
 
 class _Link(_Strict):
@@ -186,7 +197,7 @@ def dump_topology(topology: Topology, path: str | Path) -> None:
 
 
 def _dumped_switch(switch: Switch) -> dict[str, Any]:
-    data: dict[str, Any] = {"device_id": switch.device_id, "slots": switch.slots}
+    data: dict[str, Any] = {"device_id": switch.device_id, "slots": switch.slots, "target": switch.target.name}
     return data if switch.tier is None else {**data, "tier": switch.tier}
 
 
@@ -208,6 +219,7 @@ def _generate(data: _Generated) -> Topology:
         "loss": g.loss,
         "queue_packets": g.queue,
         "slots": g.slots,
+        "target": g.target,
         "name": data.name,
     }
     try:
@@ -232,6 +244,7 @@ def _build(data: _Fabric) -> Topology:
             (given.device_id if given and given.device_id is not None else number),
             (given.slots if given and given.slots is not None else data.defaults.slots),
             given.tier if given else None,
+            (given.target if given and given.target is not None else data.defaults.target),
         )
         for number, (name, given) in enumerate(data.switches.items(), 1)
     )

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-CPU_PORT: Final = 510
-
 NODE_ADDRESS: Final = "FabricIngress.node_address"
 JOBS: Final = "FabricIngress.aggregation.jobs"
 MEMBERS: Final = "FabricIngress.aggregation.members"

@@ -23,7 +23,6 @@ from ...wire.frames import DSCP_CONTROL, FRAME_HEADER_BYTES
 from ..errors import PlanError
 from ..p4runtime.entries import CloneSession, Group, Item, SwitchState, call, default_action, entry
 from ..p4runtime.tables import (
-    CPU_PORT,
     JOBS,
     MARKING,
     MEMBERS,
@@ -226,7 +225,7 @@ def base_state(topology: Topology, routes: Routes, switch: str) -> SwitchState:
         entry(NODE_ADDRESS, {"dst_addr": int(own.address)}, call("to_node")),
         entry(TRAFFIC_CLASS, {"dscp": DSCP_CONTROL}, call("set_class", priority=CONTROL_PRIORITY)),
         default_action(TELEMETRY_NODE, call("identify", node_id=own.device_id)),
-        CloneSession(PROBE_SESSION, ((CPU_PORT, 0),)),
+        CloneSession(PROBE_SESSION, ((own.target.cpu_port, 0),)),
     ]
     for port, far in topology.neighbours(switch).items():
         if topology.is_host(far.node):

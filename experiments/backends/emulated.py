@@ -20,8 +20,9 @@ from ...controller.p4runtime.session import SwitchSession
 from ...emulator.fabric import Fabric
 from ...emulator.p4runtime import P4RuntimeServer
 from ...emulator.switch import Switch
-from ...p4src import FABRIC_JSON
+from ...p4src import json_of
 from ...topologies import Endpoint, Topology, mac_number
+from ...topologies.targets import Target
 from ...wire.frames import encapsulate
 from ..config import DISCARD_PORT
 from .sessions import open_sessions
@@ -41,9 +42,9 @@ class LinkFigures:
     queue_drops: int
 
 
-def load_program(switch: Switch) -> None:
-    """Let a switch run the project's program, with empty tables."""
-    switch.load(FABRIC_JSON.read_bytes())
+def load_program(switch: Switch, target: Target) -> None:
+    """Let a switch run its target's program, with empty tables."""
+    switch.load(json_of(target.program).read_bytes())
 
 
 class EmulatedFabric:
@@ -54,22 +55,24 @@ class EmulatedFabric:
         topology: Topology,
         *,
         seed: int = 1,
-        start: Callable[[Switch], None] | None = load_program,
+        start: Callable[[Switch, Target], None] | None = load_program,
         poll_ns: int = 0,
         sinks: Collection[str] = (),
         **link: Any,
     ) -> None:
-        """`start` gives each switch what it runs; with None they begin without a program. Hosts see their frames at
-        multiples of `poll_ns`; `sinks` are those that only count them. `link` has settings of every link, as
+        """`start` gives each switch what its target runs; with None they begin without a program. Hosts see their
+        frames at multiples of `poll_ns`; `sinks` are those that only count them. `link` has settings of every link, as
         `Fabric.add_link` takes them, which come before the topology's own.
         """
         self.topology = topology
         self.fabric = Fabric(seed=seed)
         self.switches: dict[str, Switch] = {}
         for node in topology.switches:
-            switch = self.switches[node.name] = Switch(node.device_id)
+            target = node.target
+            switch = Switch(node.device_id, cpu_port=target.cpu_port, drop_port=target.drop_port)
+            self.switches[node.name] = switch
             if start is not None:
-                start(switch)
+                start(switch, target)
             self.fabric.add_switch(node.name, switch)
         for host in topology.hosts:
             self.fabric.add_host(host.name, poll_ns=poll_ns, sink=host.name in sinks)

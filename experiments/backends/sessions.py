@@ -1,4 +1,4 @@
-"""P4Runtime sessions with the switches of a fabric, which run the project's switch program."""
+"""P4Runtime sessions with the switches of a fabric, which run their targets' programs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from ...controller.p4runtime.pipeline import Pipeline
 from ...controller.p4runtime.session import SwitchSession
-from ...p4src import FABRIC_JSON, FABRIC_P4INFO
+from ...p4src import json_of, p4info_of
 from ...topologies import Topology
 
 CONNECT_S: Final = 60.0
@@ -22,7 +22,6 @@ async def open_sessions(
     """A session with every switch, by name; `addresses` say where each serves, `options` are further ones of
     `SwitchSession`. Raises ControllerError where one cannot be opened.
     """
-    pipeline = Pipeline(FABRIC_P4INFO, FABRIC_JSON)
     async with AsyncExitStack() as stack:
         sessions = {}
         for switch in topology.switches:
@@ -30,7 +29,7 @@ async def open_sessions(
                 switch.name,
                 addresses[switch.name],
                 device_id=switch.device_id,
-                pipeline=pipeline,
+                pipeline=Pipeline(p4info_of(switch.target.program), json_of(switch.target.program)),
                 timeout_s=CONNECT_S,
                 **options,
             )

@@ -34,6 +34,7 @@ from weir.hosts.protocol.worker import WorkerCore, WorkerOptions
 from weir.tests.schedules.direct import DirectSession, StatePool, fabric_program
 from weir.topologies.model import Endpoint, Topology
 from weir.topologies.routing import Routes
+from weir.topologies.targets import Target
 from weir.wire.control import Abort, Pause, Resume, ServerPlan, WorkerPlan
 
 US: Final = 1_000
@@ -44,7 +45,7 @@ Action = Callable[[], Awaitable[None] | None]
 Agent = HostAgent[WorkerCore] | HostAgent[ParameterServerCore]
 
 
-def _start(switch: Switch) -> None:
+def _start(switch: Switch, _target: Target) -> None:
     switch.start(fabric_program(), _STATES.take())
 
 

@@ -34,7 +34,7 @@ hosts:
   h2: {address: 10.0.7.9}
   h3: {mac: "02:00:00:00:00:33"}
 switches:
-  s1: {slots: 2048, tier: leaf}
+  s1: {slots: 512, tier: leaf}
   s2: {device_id: 300}
 links:
   - {ends: [h1, s1-p1]}
@@ -59,7 +59,7 @@ def test_a_file_becomes_the_fabric_it_spells_out(tmp_path: Path) -> None:
             Host("h2", IPv4Address("10.0.7.9"), "02:00:0a:00:07:09"),
             Host("h3", IPv4Address("10.0.0.2"), "02:00:00:00:00:33"),
         ),
-        (Switch("s1", 1, 2048, "leaf"), Switch("s2", 300, 1024)),
+        (Switch("s1", 1, 512, "leaf"), Switch("s2", 300, 1024)),
         (
             Link(Endpoint("h1", 0), Endpoint("s1", 1), 10**9, 2_000, 0.0, 128),
             Link(Endpoint("h2", 0), Endpoint("s1", 2), 2_500_000_000, 1_500_000, 0.25, 9),
@@ -143,7 +143,9 @@ def test_fat_tree_has_the_right_measures(k: int) -> None:
         ("02:00:00:00:00:33", "02:00:0a:00:00:01", "mac 02:00:0a:00:00:01 is both h1's and h3's"),
         ("device_id: 300", "device_id: 1", "address 10.255.0.1 is both s1's and s2's"),
         ("device_id: 300", "device_id: 0", "switch s2: device_id 0 is not in 1…65534"),
-        ("slots: 2048", "slots: -1", "switch s1: slots -1 is not right: input should be greater than or equal to 0"),
+        ("slots: 512", "slots: -1", "switch s1: slots -1 is not right: input should be greater than or equal to 0"),
+        ("slots: 512", "slots: 1025", "switch s1: slots 1025 is more than bmv2 has; its program has 1024"),
+        ("slots: 512", "target: tofino9", 'switch s1: target "tofino9" is no kind of switch; there are bmv2'),
         ("  h2: {address", "  h1: {address", '"h1" is given twice; give every node its own name'),
         ("  s1:", "  h1:", 'two nodes are called "h1"; give every node its own name'),
         ("  h1:", "  host-number-1:", 'host "host-number-1": a name is a letter, then at most 9 letters, digits or _'),

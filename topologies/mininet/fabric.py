@@ -112,7 +112,7 @@ def switch_command(topology: Topology, switch: Switch, kind: SwitchKind, grpc_ad
     command = [EXECUTABLE[kind], "--no-p4", "--device-id", str(switch.device_id)]
     for port in ports:
         command += ["-i", f"{port}@{interface(Endpoint(switch.name, port))}"]
-    target = ["--", "--grpc-server-addr", grpc_address, "--cpu-port", "510"]
+    target = ["--", "--grpc-server-addr", grpc_address, "--cpu-port", str(switch.target.cpu_port)]
     if kind == SwitchKind.BMV2:
         return [*command, "--log-level", "off", *target, "--priority-queues", "8"]
     for port in ports:

@@ -1,0 +1,34 @@
+"""What the fabric's model says of a kind of switch is what its program was compiled with."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from weir import emulator, p4src
+from weir.topologies.targets import BMV2, TARGETS, Target
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
+def test_the_program_has_registers_for_the_slots(target: Target) -> None:
+    program = json.loads(p4src.json_of(target.program).read_text())
+    sizes = {array["size"] for array in program["register_arrays"] if ".aggregation." in array["name"]}
+    assert sizes == {target.slots}
+    assert p4src.p4info_of(target.program).is_file()
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
+def test_the_program_counts_bytes_for_every_port_of_a_link(target: Target) -> None:
+    program = json.loads(p4src.json_of(target.program).read_text())
+    [ports] = [array["size"] for array in program["register_arrays"] if array["name"].endswith(".bytes_sent")]
+    assert target.last_port < min(target.cpu_port, target.drop_port) <= ports
+
+
+def test_the_reserved_ports_of_v1model_are_those_of_the_program_and_of_the_emulator() -> None:
+    text = (p4src.ROOT / "bmv2" / "target.p4").read_text()
+    cpu_port = re.search(r"CPU_PORT\s*= (\d+);", text)
+    assert cpu_port
+    assert (BMV2.cpu_port, BMV2.drop_port) == (int(cpu_port[1]), emulator.DROP_PORT)
+    assert BMV2.cpu_port == emulator.CPU_PORT

@@ -105,9 +105,12 @@ class Controller:
         return min([self.prober.deadline_ns, *(deadline for deadline in parts if deadline is not None)])
 
     async def start(self, now_ns: int = 0) -> Mapping[str, Diff]:
-        """Bring every switch to what it should hold, whatever it holds; what that took. Raises ControllerError where
+        """Bring every switch to what it should hold, whatever it holds; what that took. Where a switch may hold rounds
+        that this controller knows nothing of, its program is loaded anew first. Raises ControllerError where
         one cannot be brought there; with leases, one that does not answer is tried again until its lease runs out.
         """
+        journal = self.jobs.journal
+        await self.switches.claim(journal.owner, forgetful=journal.is_new, had_jobs=bool(self.jobs))
         self.switches.forget()
         self.switches.look(now_ns)
         diffs = await self._write_switches(now_ns)
@@ -202,6 +205,9 @@ class Controller:
         self.switches.check_primary()
         self.prober.collect(now_ns)
         self.planner.out_of_reach = self.switches.out_of_reach
+        for number, generations in self.switches.take_left_behind().items():
+            if number not in self.jobs:
+                self.planner.history(number).pass_by(generations)
 
     def _follow(self, now_ns: int) -> None:
         """The fabric has changed: new routes for switches and probes; jobs stay if they can, else they move."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
 from ...topologies.model import Endpoint, Topology
+from ..p4runtime.loading import OWNER_BITS
 from ..planning.generations import History
 from ..planning.planner import Planner
 from .job import RunningJob
@@ -32,6 +34,10 @@ class Journal:
         self._planner = planner
         self._host_at = {int(host.address): host.name for host in topology.hosts}
         self._changed: set[int] = set()
+        self.owner = 1 + secrets.randbelow((1 << OWNER_BITS) - 1)
+        """As whom the controller writes to the switches: the same one for as long as there is the journal."""
+        self.is_new = True
+        """Nothing is known of what the switches have done so far; without a journal always."""
         if journal is None:
             return
         fabric = journal.all(_FABRIC).get("name", topology.name)
@@ -40,6 +46,10 @@ class Journal:
                 f"journal {journal.path}: it is of the fabric {fabric}, this is {topology.name}; give each its own"
             )
         journal.put(_FABRIC, "name", topology.name)
+        if (owner := journal.all(_FABRIC).get("owner")) is None:
+            journal.put(_FABRIC, "owner", self.owner)
+        else:
+            self.owner, self.is_new = int(owner), False
 
     # --- writing ---
 

@@ -196,8 +196,8 @@ def _change(number: int, line: bytes, where: str) -> tuple[str, str, Any]:
 
 def _damaged(where: str, number: int, line: bytes) -> JournalError:
     return JournalError(
-        f"journal {where}: line {number} is damaged: {line[:60]!r}; put a copy in its place, or remove the file to "
-        "begin without any job"
+        f"journal {where}: line {number} is damaged: {line[:60]!r}; remove the file to begin without any job (an old "
+        "copy would not do: it knows too little of what switches may still hold)"
     )
 
 

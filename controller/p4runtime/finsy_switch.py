@@ -1,18 +1,23 @@
-"""finsy's Switch as a session uses it: it keeps why it failed, and its log does not repeat what the session says."""
+"""finsy's Switch as a session uses it: it keeps why it failed, loads the program anew where another's rounds may be in
+the switch (`loading`), and its log does not repeat what the session says.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import nullcontext
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import finsy as fy
 from finsy.p4client import P4ClientError
+from finsy.p4entity import P4Entity
 from finsy.p4schema import P4SchemaCache
 
 from ..errors import SwitchError, SwitchUnreachable
+from .loading import Loading, runs
+from .tables import JOBS
 
 _SCHEMAS: Final = P4SchemaCache()  # type: ignore[no-untyped-call]
 _T = TypeVar("_T")
@@ -21,8 +26,42 @@ _T = TypeVar("_T")
 class FinsySwitch(fy.Switch):  # type: ignore[misc]  # final, but nothing else tells why it failed
     """When one of its tasks fails, finsy cancels whatever waits for the switch."""
 
+    loading: Loading
+    """What is loaded into the switch, and when."""
     failure: BaseException | None = None
     """What the first of its tasks to fail raised; None: none has."""
+
+    async def load_program(self) -> None:
+        """See that the switch runs the program, and has no other owner's rounds in its registers. For primaries."""
+        program = self.p4info.p4cookie
+        try:
+            reply = await self._get_pipeline_config_request()
+            cookie = reply.config.cookie.cookie
+            if self.loading.accepts(cookie, program):
+                return
+            await self._leave_nothing(cookie, program)
+        except P4ClientError as error:
+            if not error.is_pipeline_missing:
+                raise
+        config = self.p4info.get_pipeline_config()
+        config.cookie.cookie = self.loading.cookie(program)
+        await self._set_pipeline_config_request(config=config)
+        self.loading.loads += 1
+
+    async def _leave_nothing(self, cookie: int, program: int) -> None:
+        """Before a program is loaded anew: note whose entries end, and delete what some switches keep beyond that: what
+        copies packets.
+        """
+        kept = self.read([fy.P4MulticastGroupEntry(), fy.P4CloneSessionEntry()])
+        await self.delete([entity async for entity in cast(AsyncIterator[P4Entity], kept)])
+        if runs(cookie, program):
+            async for entry in cast(AsyncIterator[fy.P4TableEntry], self.read(fy.P4TableEntry(JOBS))):
+                if entry.match:
+                    self.loading.left.add((int(entry.match["job"]), int(entry.match["generation"])))
+
+    async def _set_pipeline(self) -> None:
+        """In place of finsy's, whose cookie names no owner."""
+        await self.load_program()
 
     def create_task(
         self, coro: Coroutine[Any, Any, _T], *, background: bool = False, name: str | None = None
@@ -36,11 +75,13 @@ class FinsySwitch(fy.Switch):  # type: ignore[misc]  # final, but nothing else t
             self.failure = task.exception()
 
 
-def new_switch(name: str, address: str, options: fy.SwitchOptions) -> FinsySwitch:
+def new_switch(name: str, address: str, options: fy.SwitchOptions, loading: Loading) -> FinsySwitch:
     """One that is not open yet. All share the schemas of their programs."""
     logging.getLogger("finsy").addFilter(_SPOKEN_FOR)
     with nullcontext() if P4SchemaCache.current() else _SCHEMAS:
-        return FinsySwitch(name, address, options)
+        switch = FinsySwitch(name, address, options)
+    switch.loading = loading
+    return switch
 
 
 def switch_error(error: BaseException | None, switch: str, address: str, asked: str) -> SwitchError:

@@ -1,7 +1,8 @@
 """One P4Runtime session with one switch, through finsy.
 
 A `SwitchSession` speaks to an emulated switch as it would to a real one: stream, arbitration, pipeline configuration
-(only if the switch's cookie differs), batched writes, reads of the whole state, packets out and in::
+(only if the switch runs another one, or another owner's: `loading`), batched writes, reads of the whole state, packets
+out and in::
 
     async with SwitchSession("s1", "127.0.0.1:9559", device_id=1, pipeline=pipeline) as session:
         await session.write_updates(inserts=[...])
@@ -36,6 +37,7 @@ from ..errors import ControllerError, ElectionLost, SwitchUnreachable
 from .entities import as_entity, as_item
 from .entries import Item, SwitchState
 from .finsy_switch import FinsySwitch, new_switch, switch_error
+from .loading import Loading
 from .pipeline import Pipeline
 from .refusals import ProgramMisfit, RefusedUpdate, UpdateKind, WriteRefused
 
@@ -49,6 +51,7 @@ ELECTION_ID: Final = 10
 """Of a controller that is given none."""
 
 _FOR_PRIMARIES: Final = frozenset({"write", "send packets"})
+_MAY_COMPILE: Final = frozenset({"connect", "load its program"})
 _FIRST_PAUSE_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 2.0
 _ADDRESS: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(\d{1,5})")
@@ -117,6 +120,7 @@ class SwitchSession:
         self._broken = asyncio.Event()
         self._reader: asyncio.Task[None] | None = None
         self._keeper: asyncio.Task[None] | None = None
+        self._loading = Loading()
         self._switch = self._new_switch()
 
     def _new_switch(self) -> FinsySwitch:
@@ -126,7 +130,7 @@ class SwitchSession:
             device_id=self.device_id,
             initial_election_id=self._election_id,
         )
-        switch = new_switch(self.name, self.address, options)
+        switch = new_switch(self.name, self.address, options, self._loading)
         switch.ee.on(fy.SwitchEvent.CHANNEL_READY, self._on_ready)
         switch.ee.on(fy.SwitchEvent.CHANNEL_DOWN, self._on_down)
         switch.ee.on(fy.SwitchEvent.BECOME_BACKUP, self._on_backup)
@@ -186,6 +190,25 @@ class SwitchSession:
             self._changed.clear()
             await self._changed.wait()
         self.deposed = False
+
+    async def claim(self, owner: int, *, forgetful: bool) -> None:
+        """From now on the switch holds this owner's rounds alone: its program is loaded anew, which empties tables and
+        registers, where another's may be there. One that is `forgetful` does not know what it has left there itself.
+        A session that is not up, or not primary, sees to it when it is.
+        """
+        self._loading.claim(owner, forgetful=forgetful)
+        if self.is_primary:
+            await self._guard(self._switch.load_program(), "load its program")
+
+    @property
+    def loads(self) -> int:
+        """How often this session has loaded the program for the owner of the switch."""
+        return self._loading.loads
+
+    def take_left_behind(self) -> set[tuple[int, int]]:
+        """Job and generation of what another owner's jobs had in the switch, found since the last call."""
+        left, self._loading.left = self._loading.left, set()
+        return left
 
     async def _open(self) -> None:
         self._broken.clear()
@@ -356,7 +379,7 @@ class SwitchSession:
     async def _guard(self, work: Awaitable[_T], asked: str, *, keep_details: bool = False) -> _T:
         """Bound the time of `work` and turn what it raises into one ControllerError."""
         switch, connects = self._switch, asked == "connect"
-        most_s = self._connect_s if connects else self._answer_s
+        most_s = self._connect_s if asked in _MAY_COMPILE else self._answer_s
         try:
             if not connects and not switch.is_up:
                 _discard(work)

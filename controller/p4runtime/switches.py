@@ -12,7 +12,7 @@ import logging
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from ..errors import ControllerError, NotPrimary, SwitchLost
+from ..errors import ControllerError, NotPrimary, SwitchLost, SwitchUnreachable
 from ..leases import Leases
 from .entries import SwitchState
 from .reconcile import Diff, reconcile
@@ -55,6 +55,25 @@ class Switches:
         self.lost = frozenset(name for name in names if name in self.sessions and not self.sessions[name].is_up)
         for name in self.lost:
             self._leases.end(name)
+
+    async def claim(self, owner: int, *, forgetful: bool, had_jobs: bool) -> None:
+        """From now on the switches hold this owner's rounds alone: programs that another has loaded are loaded anew,
+        which is to start anew for a switch that had jobs. One that does not answer is claimed when it does. Raises
+        ControllerError where one refuses.
+        """
+        work = (session.claim(owner, forgetful=forgetful) for session in self.sessions.values())
+        for name, result in zip(self.sessions, await asyncio.gather(*work, return_exceptions=True), strict=True):
+            if isinstance(result, SwitchUnreachable):
+                _log.warning("%s", result)
+            elif isinstance(result, BaseException):
+                raise result
+            if had_jobs and self.sessions[name].loads:
+                self._reopened.add(name)
+
+    def take_left_behind(self) -> Mapping[int, frozenset[int]]:
+        """Generations by job of what another owner's jobs had in these switches, found since the last call."""
+        left = {each for session in self.sessions.values() for each in session.take_left_behind()}
+        return {job: frozenset(g for j, g in left if j == job) for job, _ in left}
 
     def look(self, now_ns: int) -> Change:
         """Renew the leases of those whose session is up, and see whose have run out."""

@@ -8,7 +8,7 @@ where the last one ended.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -37,6 +37,11 @@ class History:
             self.count += 1
         for switch in switches:
             self.last_used[switch] = self.count
+
+    def pass_by(self, generations: Collection[int]) -> None:
+        """Hosts of a forgotten job with this number may still send in these: the next one is none of them."""
+        while self.count < max(generations) or self.next() in generations:
+            self.count += 1
 
     def may_use(self, switch: str) -> bool:
         """Whether what the switch may still hold of this job is sure to be older than what comes."""

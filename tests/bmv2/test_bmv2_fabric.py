@@ -111,6 +111,29 @@ def test_every_row_of_the_state_machine(pair: Pair, lanes: bool) -> None:
     assert (found[DUPLICATE], found[LATE]) == (2, 6)
 
 
+def test_a_program_that_is_loaded_anew_has_empty_slots(pair: Pair) -> None:
+    """What a controller relies on that knows nothing of the rounds that a switch may hold."""
+    rng = np.random.default_rng(5)
+
+    def contribution(child: int) -> tuple[int, bytes]:
+        fields = {"job": ROOT, "generation": GENERATIONS[0], "chunk": 2, "contributors": 1 << child}
+        return child + 1, frame(message(rng, MessageType.CONTRIBUTION, **fields), WORKERS[child], SWITCH)
+
+    done = pair.compare([contribution(child) for child in range(3)])
+    assert [len(found) for found in done] == [0, 0, 3]
+    assert [len(found) for found in pair.compare([contribution(1)])] == [1]  # complete: the stored sum again
+    pair.delete(
+        *(e for e in entities(pair.encoder) if e.HasField("packet_replication_engine_entry"))
+    )  # bmv2 keeps them
+    for client in pair.clients:
+        client.set_pipeline(pair.program.p4info, pair.program.json)
+    pair.insert(*entities(pair.encoder))
+    pair.modify(set_node_id(pair.encoder))
+    anew = pair.compare([contribution(child) for child in (1, 1, 0, 2)])
+    assert [len(found) for found in anew] == [0, 0, 0, 3]
+    assert sorted(out.port for out in anew[3]) == [1, 2, 3]
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_random_rounds_with_losses_and_repeats(pair: Pair, seed: int) -> None:
     rng = np.random.default_rng(seed)

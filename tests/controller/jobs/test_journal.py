@@ -191,7 +191,7 @@ def test_damage_and_what_cannot_be_opened_are_named(tmp_path: Path) -> None:
         journal.put("job", "1", 2)
     first = path.read_bytes()
     path.write_bytes(first + b"no json\n" + first)
-    with pytest.raises(JournalError, match=r"journal .*: line 2 is damaged: b'no json'; put a copy in its place"):
+    with pytest.raises(JournalError, match=r"journal .*: line 2 is damaged: b'no json'; remove the file"):
         JournalFile(path)
     path.write_bytes(first + first)  # a line that is sound, and not the second
     with pytest.raises(JournalError, match=r"journal .*: line 2 is damaged: b'1 15 "):

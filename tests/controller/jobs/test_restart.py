@@ -83,6 +83,58 @@ async def test_running_jobs_are_not_disturbed(rig: Rig, monkeypatch: pytest.Monk
     assert await rig.controller.verify() == {}
 
 
+@pytest.mark.parametrize("journal", ["none", "deleted", "another's in between"])
+async def test_a_controller_that_forgot_lets_no_old_sum_out(rig: Rig, tmp_path: Path, journal: str) -> None:
+    """Same number, hosts and slots: rounds of the old job would pass for complete ones of the new."""
+    rig.controller.planner.strategy = Fixed(AT_SPINE)
+    old = await rig.admit(spec(7))
+    rig.submit(old, 1, chunks=4)
+    await rig.run(rig.fabric.now_ns + 200 * MS, old)
+    assert old.take() == dict.fromkeys(WORKERS, old.sum_of())
+    in_force = rig.controller.jobs[7].plan.generation
+    if journal == "deleted":
+        await rig.controller.finish(7)
+    await rig.stop_controller()
+    match journal:
+        case "none":
+            rig.journal = None
+        case "deleted":
+            (tmp_path / "journal").unlink()
+        case _:
+            rig.journal = tmp_path / "other"
+            await rig.start_controller(Fixed(AT_SPINE))
+            await rig.stop_controller()
+            rig.journal = tmp_path / "third"
+    await rig.start_controller(Fixed(AT_SPINE))
+    assert not rig.controller.jobs
+    new = await rig.admit(spec(7))
+    rig.submit(new, 2, chunks=4)
+    assert new.sum_of() != old.sum_of()
+    await rig.run(rig.fabric.now_ns + 200 * MS, new)
+    assert new.take() == dict.fromkeys(WORKERS, new.sum_of())
+    if journal == "none":  # hosts of the old job may not know yet that it is no more
+        assert rig.controller.jobs[7].plan.generation != in_force
+
+
+async def test_a_job_goes_on_after_another_controller_has_had_its_switches(rig: Rig, tmp_path: Path) -> None:
+    """That one knew nothing of the job, took its entries away and used its number."""
+    rig.controller.planner.strategy = Fixed(AT_SPINE)
+    job = await rig.admit(spec(7))
+    rig.submit(job, 1)
+    await rig.run(rig.fabric.now_ns + 200 * MS, job)
+    await rig.stop_controller()
+    rig.journal = None
+    await rig.start_controller(Fixed(AT_SPINE))
+    await rig.stop_controller()
+    rig.journal = tmp_path / "journal"
+    await rig.start_controller(Fixed(AT_SPINE))
+    rig.submit(job, 2)
+    await rig.run(rig.fabric.now_ns + 200 * MS, job)
+    assert job.take(1) == dict.fromkeys(WORKERS, job.sum_of())
+    assert rig.controller.jobs[7].plan.generation == 2
+    assert await rig.controller.verify() == {}
+
+
 async def test_what_cannot_be_written_down_is_not_said_and_is_done_once_it_can(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:

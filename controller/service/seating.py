@@ -32,6 +32,10 @@ _LAST_ENDS: Final = 1_000
 """So many jobs' ends are remembered for hosts that come back too late."""
 
 
+_LAST_NUMBER: Final = (1 << 15) - 1
+"""A job's number is its multicast group's, and bmv2 keeps the groups from 2^15 on for itself."""
+
+
 class Seating:
     """Every job's seats. A job of the journal whose tokens nobody was told is ended."""
 
@@ -55,7 +59,7 @@ class Seating:
 
     def new_number(self) -> int:
         """One that no job has had for long, by all odds: the switches' slots still hold the rounds of the last ones."""
-        while (number := 1 + secrets.randbelow(0xFFFF)) in self._controller.jobs or number in self.ends:
+        while (number := 1 + secrets.randbelow(_LAST_NUMBER)) in self._controller.jobs or number in self.ends:
             pass
         return number
 

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from weir import ControlClient, TopologyError, load_topology
+from weir import ControlClient, HostError, TopologyError, load_topology
 from weir.topologies.mininet.fabric import MininetFabric, SwitchKind
 
 HERE = Path(__file__).parent
@@ -23,7 +23,16 @@ WORKERS = ("h1", "h2", "h4")
 
 def start_controller(listen: str) -> subprocess.Popen[str]:
     """`weir controller` for the fabric, which serves jobs when this returns."""
-    command = [str(Path(sys.executable).with_name("weir")), "controller", str(TOPOLOGY), "--listen", listen]
+    probe = "500ms"  # bmv2 on few cores is slow to send on what tells the controller that links are up
+    command = [
+        str(Path(sys.executable).with_name("weir")),
+        "controller",
+        str(TOPOLOGY),
+        "--listen",
+        listen,
+        "--probe",
+        probe,
+    ]
     controller = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert controller.stderr is not None
     for line in controller.stderr:
@@ -63,5 +72,5 @@ def main() -> None:
 if __name__ == "__main__":
     try:
         main()
-    except TopologyError as error:  # no root, no Mininet, no such switch: the message says what to do
+    except (TopologyError, HostError) as error:  # no root, no Mininet, no such switch: the message says what to do
         raise SystemExit(f"on_a_fabric.py: {error}") from None

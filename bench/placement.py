@@ -1,9 +1,9 @@
 """Decisions: how long they take, and how good they are
 
-The widest tree of 1,000 workers over 320 switches is placed anew, and again after one link's load has changed. On a
-smaller fabric it is held against the oracle, one mixed-integer program of the whole tree, as is the method for scarce
-memory where every other switch has room; AGG and a linear program with randomised rounding are held against the widest
-tree, by the time that a decision takes and by the slowest link of what is decided.
+The widest tree of 1,000 workers over 320 switches is placed anew, and again after one link's load changed; fifty jobs
+are placed together. On a smaller fabric it is held against the oracle, one mixed-integer program of the whole tree, as
+is the method for scarce memory where every other switch has room; AGG and a linear program with randomised rounding are
+held against the widest tree, by the time that a decision takes and by the slowest link of what is decided.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from weir.bench.measure import Aim, Figure
+from weir.bench.measure import Aim, Figure, cpu_seconds
 from weir.controller.placement import Costs, Placement, Problem
 from weir.controller.placement.strategies import STRATEGIES, strategy
 from weir.controller.placement.strategies.widest import WidestTree
+from weir.controller.placement.striped import stripe
 from weir.controller.telemetry.loads import LinkLoad
 from weir.topologies import Endpoint, Routes, Topology, fat_tree, leaf_spine
 
@@ -33,6 +34,7 @@ def figures() -> Iterator[Figure]:
     routes = Routes(large)
     yield _large(routes)
     yield _again(routes)
+    yield _together(routes)
     yield from _held_against(leaf_spine(6, 2, 6), "widest", "oracle")
     yield from _held_against(leaf_spine(6, 3, 6), "scarce", "oracle", room=0.5)
     for name in ("agg", "grid"):
@@ -86,6 +88,21 @@ def _again(routes: Routes) -> Figure:
             taken.append(_timed(partial(widest.resolve, problem, {link: load}))[0])
         medians.append(sorted(taken)[CHANGES // 2])
     return Figure("the same after one link's load changed", "s", tuple(medians), less_is_better=True, aim=Aim(0.002))
+
+
+def _together(routes: Routes) -> Figure:
+    """Jobs of twenty hosts each."""
+    taken = []
+    for seed in range(RUNS):
+        rng = random.Random(seed)
+        hosts = [host.name for host in routes.topology.hosts]
+        rng.shuffle(hosts)
+        loads = _drawn_loads(routes.topology, rng)
+        groups = [hosts[at : at + 20] for at in range(0, 1_000, 20)]
+        problems = [Problem(routes, tuple(rest), server, GRADIENT_BYTES, loads) for server, *rest in groups]
+        taken.append(cpu_seconds(partial(stripe, problems)))
+    name = "50 jobs of 1,000 hosts together, striped"
+    return Figure(name, "s", tuple(taken), less_is_better=True, aim=Aim(1.0))
 
 
 def _held_against(topology: Topology, name: str, other: str, room: float = 1.0) -> Iterator[Figure]:

@@ -1,0 +1,308 @@
+"""Many jobs at once: each job's chunks divided among several trees, so that the slowest link of all is the fastest.
+
+A chunk takes one tree, but a job's chunks may take different ones (each part is a shard of the job, with a root of its
+own). With x_{j,t} the share of job j's chunks that go along tree t, and D_j its bytes times its weight,
+
+    minimise T      Σ_t x_{j,t} = 1      pair e:  Σ_j Σ_t x_{j,t} · D_j · [t uses e] · 8 / free_e  ≤  T
+
+a linear program over all trees (fractional tree packing), with free_e what others leave of a pair of linked switches in
+its worse direction. Its trees come as they are needed: the duals of the rows are the links' prices, and a tree enters
+that is cheaper by them than its job pays. Cheapest trees are Steiner trees, found here by joining shortest paths; so
+the optimum over the trees that were found is exact, and weak duality says how far it can be from that over all trees,
+wherever the cheapest tree is known (`Striping.bound_seconds`).
+
+The trees that the jobs would get one after another enter first, and those of a few turns more, which most optima are
+made of. Shares are rounded to 256ths by largest remainders; where the whole trees one by one are better than what
+rounding leaves, they stay, so the result is never worse than they are.
+
+Online, a link's price grows exponentially with its load: a job that comes takes its cheapest tree by these prices, and
+others stay where they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import scipy.optimize  # type: ignore[import-untyped]
+import scipy.sparse  # type: ignore[import-untyped]
+import scipy.sparse.csgraph  # type: ignore[import-untyped]
+
+from .cost import Costs
+from .links import Bools, Floats, Ints, Links
+from .problem import Placement, PlacementError, Problem
+from .trees import placed
+
+PARTS: Final = 256
+"""A job's chunks are divided into so many equal parts at most."""
+MOST_ROUNDS: Final = 30
+CLOSE: Final = 0.01
+"""Once the bound is nearer than this share, no further trees are looked for."""
+_SMOOTHING: Final = 0.5
+"""How much of the steadiest prices so far is in the next: duals alone jump from vertex to vertex."""
+_TURNS: Final = 3
+"""How often each job comes for the program's first trees."""
+_STEEPNESS: Final = 8.0
+"""Of the online prices: a link as slow as the slowest one costs e to the power of this times an idle one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """Switches of one tree of adjacent hops."""
+
+    pairs: frozenset[int]
+    root: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stripe:
+    """Some of a job's chunks, and where they are summed."""
+
+    parts: int
+    """Of PARTS."""
+    placement: Placement
+
+
+@dataclass(frozen=True, slots=True)
+class Striping:
+    """What all jobs get."""
+
+    stripes: tuple[tuple[Stripe, ...], ...]
+    """By job, in the order asked for; the parts of each make PARTS."""
+    slowest_seconds: float
+    """Of the slowest link, with all jobs' streams."""
+    bound_seconds: float
+    """No shares over any trees make it less, where prices were met by the cheapest trees there are."""
+
+
+class Jobs:
+    """Jobs on one fabric, by what their trees must connect and what a stream of theirs takes on each pair."""
+
+    def __init__(self, problems: Sequence[Problem], weights: Sequence[float] | None = None) -> None:
+        """`weights`: how much more a job's time counts. Raises PlacementError where they share no fabric, or a switch
+        that a tree must sum at has no room.
+        """
+        if not problems or any(problem.routes is not problems[0].routes for problem in problems):
+            raise PlacementError(
+                "jobs to be placed together share one fabric and its routes; there must be one at least"
+            )
+        weights = [1.0] * len(problems) if weights is None else weights
+        if len(weights) != len(problems) or min(weights) <= 0:
+            raise PlacementError(f"weights {', '.join(map(str, weights))}: there is one above 0 for each of the jobs")
+        self.problems = problems
+        self.links = Links.of(problems[0].routes)
+        self.nodes: list[list[int]] = []
+        self.usable: list[Bools] = []
+        seconds, access = [], []
+        for problem, weight in zip(problems, weights, strict=True):
+            costs = Costs(problem)
+            seconds.append(weight * costs.seconds_of_pairs())
+            access.append(weight * costs.access_seconds(problem.hosts))
+            room = np.array([problem.takes(name) for name in self.links.switches])
+            ends = [*problem.racks]
+            if problem.server is not None:
+                ends.append(problem.topology.attached_switch(problem.server).name)
+            if full := [name for name in ends if not room[self.links.switch[name]]]:
+                raise PlacementError(f"{', '.join(full)} must sum for a striped job and has no room; place it alone")
+            self.nodes.append(sorted({self.links.switch[name] for name in ends}))
+            a, b = self.links.pairs.T
+            self.usable.append(room[a] & room[b])
+        self.seconds: Floats = np.array(seconds)
+        """(jobs, pairs): what a job's whole stream takes."""
+        self.least = max(access)
+        """What the hosts' own links take, whatever the trees: no host is in two jobs."""
+
+    def load(self, trees: Sequence[Sequence[tuple[Tree, float]]]) -> Floats:
+        """(pairs,): seconds of every pair, from each job's trees and their shares."""
+        load = np.zeros(self.seconds.shape[1])
+        for job, mine in enumerate(trees):
+            for tree, share in mine:
+                pairs = list(tree.pairs)
+                load[pairs] += share * self.seconds[job, pairs]
+        return load
+
+    def cheapest(self, job: int, prices: Floats) -> Tree:
+        """A tree of low price for a job: from one end, always the nearest end not yet joined, by its shortest path."""
+        nodes, usable = self.nodes[job], self.usable[job]
+        cost = np.maximum(prices * self.seconds[job], 1e-12)
+        a, b = self.links.pairs[usable].T
+        graph = scipy.sparse.csr_array((cost[usable], (a, b)), shape=(len(self.links.switches),) * 2)
+        distance, before = scipy.sparse.csgraph.dijkstra(graph, directed=False, indices=nodes, return_predecessors=True)
+        if not np.isfinite(distance[0][nodes]).all():
+            raise PlacementError(f"no way joins {', '.join(self.problems[job].workers)} by switches with room")
+        return self._pruned(job, self._joined(nodes, distance, before), cost)
+
+    def _joined(self, nodes: Sequence[int], distance: Floats, before: Ints) -> set[int]:
+        """Pairs on shortest paths that join all ends: every time, the end nearest to what is joined."""
+        pairs: set[int] = set()
+        nearest, inside = distance[:, nodes[0]].copy(), np.full(len(nodes), nodes[0])
+        nearest[0] = np.inf
+        for _ in nodes[1:]:
+            row = int(nearest.argmin())
+            node, nearest[row] = int(inside[row]), np.inf
+            while node != nodes[row]:
+                onward = int(before[row, node])
+                pairs.add(self.links.pair[node, onward])
+                node = onward
+                closer = (distance[:, node] < nearest) & np.isfinite(nearest)
+                nearest[closer], inside[closer] = distance[closer, node], node
+        return pairs
+
+    def _pruned(self, job: int, pairs: set[int], cost: Floats) -> Tree:
+        """A tree of these pairs, the cheapest that spans them, without branches that lead to no end."""
+        nodes = set(self.nodes[job])
+        chosen: set[int] = set()
+        leader: dict[int, int] = {}
+
+        def find(node: int) -> int:
+            while (above := leader.get(node, node)) != node:
+                node = above
+            return node
+
+        degree: dict[int, set[int]] = {}
+        for pair in sorted(pairs, key=lambda pair: (float(cost[pair]), pair)):
+            a, b = map(int, self.links.pairs[pair])
+            if find(a) != find(b):
+                leader[find(a)] = find(b)
+                chosen.add(pair)
+                degree.setdefault(a, set()).add(pair)
+                degree.setdefault(b, set()).add(pair)
+        ends = [node for node, mine in degree.items() if len(mine) == 1 and node not in nodes]
+        while ends:
+            for pair in degree.pop(ends.pop()):
+                chosen.discard(pair)
+                for node in degree.keys() & set(self.links.pairs[pair].tolist()):
+                    degree[node].discard(pair)
+                    if len(degree[node]) == 1 and node not in nodes:
+                        ends.append(node)
+        problem = self.problems[job]
+        if problem.server is not None:
+            return Tree(frozenset(chosen), self.links.switch[problem.topology.attached_switch(problem.server).name])
+        middle = max(degree, key=lambda node: (len(degree[node]), -node), default=self.nodes[job][0])
+        return Tree(frozenset(chosen), middle)
+
+    def placement(self, job: int, tree: Tree) -> Placement:
+        """A job's tree as a placement. Raises PlacementError where a switch would get more children than it takes."""
+        neighbours: dict[int, list[int]] = {}
+        for a, b in self.links.pairs[sorted(tree.pairs)].tolist():
+            neighbours.setdefault(a, []).append(b)
+            neighbours.setdefault(b, []).append(a)
+        parents: dict[int, int] = {}
+        waiting = [tree.root]
+        while waiting:
+            node = waiting.pop()
+            for other in neighbours.get(node, []):
+                if other != parents.get(node):
+                    parents[other] = node
+                    waiting.append(other)
+        placement = placed(self.problems[job], self.links, parents, tree.root)
+        placement.check(self.problems[job])
+        return placement
+
+
+def stripe(
+    problems: Sequence[Problem],
+    weights: Sequence[float] | None = None,
+    price: Callable[[Jobs, int, Floats], Tree] = Jobs.cheapest,
+) -> Striping:
+    """Place jobs together. `price` finds cheap trees; where it finds the cheapest, the bound holds for all trees.
+
+    Raises PlacementError where a job has no tree of switches with room.
+    """
+    jobs = Jobs(problems, weights)
+    columns, whole = _one_by_one(jobs)
+    bound, steady = jobs.least, None
+    for _ in range(MOST_ROUNDS):
+        seconds, duals, shares = _solved(jobs, columns)
+        best = max(seconds, jobs.least)
+        prices = duals if steady is None else _SMOOTHING * steady + (1 - _SMOOTHING) * duals
+        fresh = [price(jobs, job, prices) for job in range(len(problems))]
+        lower = sum(float((prices * jobs.seconds[job])[list(tree.pairs)].sum()) for job, tree in enumerate(fresh))
+        new = [(job, tree) for job, tree in enumerate(fresh) if tree not in columns[job]]
+        steady = prices if lower >= bound else steady if new else None
+        bound = max(bound, lower)
+        if best <= bound * (1 + CLOSE) or (not new and prices is duals):
+            break
+        for job, tree in new:
+            columns[job].append(tree)
+    rounded = _rounded(columns, shares)
+    if jobs.load(whole).max(initial=0.0) <= jobs.load(rounded).max(initial=0.0):
+        rounded = whole
+    return Striping(
+        tuple(
+            tuple(Stripe(round(share * PARTS), jobs.placement(job, tree)) for tree, share in mine)
+            for job, mine in enumerate(rounded)
+        ),
+        max(float(jobs.load(rounded).max(initial=0.0)), jobs.least),
+        bound,
+    )
+
+
+def arrive(jobs: Jobs, job: int, load: Floats) -> Tree:
+    """The tree of a job that comes where others, who stay, load the pairs so: the cheapest by exponential prices."""
+    together = load + jobs.seconds[job]
+    steep = np.exp(_STEEPNESS * together / max(float(together.max(initial=0.0)), 1e-300))
+    return jobs.cheapest(job, steep)
+
+
+def _one_by_one(jobs: Jobs) -> tuple[list[list[Tree]], list[list[tuple[Tree, float]]]]:
+    """First trees for the program: each job comes again and again, those before it stay; and the first time's alone."""
+    load = np.zeros(jobs.seconds.shape[1])
+    columns: list[list[Tree]] = [[] for _ in jobs.problems]
+    for _ in range(_TURNS):
+        for job, mine in enumerate(columns):
+            tree = arrive(jobs, job, load)
+            load[list(tree.pairs)] += jobs.seconds[job, list(tree.pairs)]
+            if tree not in mine:
+                mine.append(tree)
+    return columns, [[(mine[0], 1.0)] for mine in columns]
+
+
+def _solved(jobs: Jobs, columns: Sequence[Sequence[Tree]]) -> tuple[float, Floats, Floats]:
+    """The linear program over these trees: its time, the prices of the pairs, which sum to 1, and the trees' shares.
+
+    Times are in units of the slowest stream, so that tolerances mean the same for every job.
+    """
+    scale = float(jobs.seconds.max())
+    cells: list[tuple[int, int, float]] = []
+    whole: list[tuple[int, int, float]] = []
+    column = 0
+    for job, trees in enumerate(columns):
+        for tree in trees:
+            cells += [(pair, column, float(jobs.seconds[job, pair]) / scale) for pair in tree.pairs]
+            whole.append((job, column, 1.0))
+            column += 1
+    rows = jobs.seconds.shape[1]
+    cells += [(pair, column, -1.0) for pair in range(rows)]
+
+    def matrix(entries: list[tuple[int, int, float]], height: int) -> scipy.sparse.csr_array:
+        at, places, factors = zip(*entries, strict=True)
+        return scipy.sparse.csr_array((factors, (at, places)), shape=(height, column + 1))
+
+    solved = scipy.optimize.linprog(
+        np.eye(column + 1)[column],
+        A_ub=matrix(cells, rows),
+        b_ub=np.zeros(rows),
+        A_eq=matrix(whole, len(columns)),
+        b_eq=np.ones(len(columns)),
+        method="highs-ds",
+    )
+    if not solved.success:
+        raise PlacementError(f"HiGHS ended the program of the stripes with: {solved.message}; it should be optimal")
+    prices: Floats = np.maximum(-solved.ineqlin.marginals, 0.0)
+    return float(solved.fun) * scale, prices / max(float(prices.sum()), 1e-300), solved.x[:column]
+
+
+def _rounded(columns: Sequence[Sequence[Tree]], shares: Floats) -> list[list[tuple[Tree, float]]]:
+    """Each job's trees with their shares as 256ths, by largest remainders, without those that get none."""
+    rounded, at = [], 0
+    for trees in columns:
+        exact = shares[at : at + len(trees)] * PARTS
+        parts = np.floor(exact + 1e-9).astype(np.int64)
+        for first in np.argsort(parts - exact, kind="stable")[: PARTS - int(parts.sum())]:
+            parts[first] += 1
+        rounded.append([(tree, count / PARTS) for tree, count in zip(trees, parts.tolist(), strict=True) if count])
+        at += len(trees)
+    return rounded

@@ -1,0 +1,144 @@
+"""Many jobs at once: against the bound that exact cheapest trees prove, and against one after another."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from weir.controller.placement import Costs, PlacementError, Problem
+from weir.controller.placement.links import Floats
+from weir.controller.placement.striped import PARTS, Jobs, Striping, Tree, arrive, stripe
+from weir.tests.controller.placement.fabrics import any_fabric, random_loads
+from weir.topologies import Routes, leaf_spine
+
+
+def steiner(jobs: Jobs, job: int, prices: Floats) -> Tree:
+    """The cheapest tree there is: of every set of switches between the ends, the best that spans it."""
+    nodes, links = jobs.nodes[job], jobs.links
+    others = [node for node in range(len(links.switches)) if node not in nodes]
+    cost = np.maximum(prices * jobs.seconds[job], 1e-12)
+    best, cheapest = jobs.cheapest(job, prices), np.inf
+    for size in range(len(others) + 1):
+        for more in itertools.combinations(others, size):
+            within = {*nodes, *more}
+            inside = [pair for pair in range(len(links.pairs)) if set(links.pairs[pair].tolist()) <= within]
+            tree = jobs._pruned(job, set(inside), cost)
+            ends = {int(node) for pair in tree.pairs for node in links.pairs[pair]} or set(nodes[:1])
+            if set(nodes) <= ends and len(tree.pairs) == len(ends) - 1:
+                price = float(cost[list(tree.pairs)].sum())
+                if price < cheapest:
+                    best, cheapest = tree, price
+    return best
+
+
+def drawn(seed: int, count: int) -> list[Problem]:
+    """Jobs of disjoint hosts on one fabric."""
+    rng = random.Random(seed)
+    topology = leaf_spine(4, 3, 6) if rng.random() < 0.5 else any_fabric(rng)
+    hosts = [host.name for host in topology.hosts]
+    rng.shuffle(hosts)
+    routes, loads = Routes(topology), random_loads(topology, rng, rng.choice((0.0, 0.5)))
+    each = max(2, len(hosts) // count)
+    groups = [hosts[at : at + each] for at in range(0, len(hosts) - 1, each)][:count]
+    return [Problem(routes, tuple(rest), server, 1_000_000, loads) for server, *rest in groups if rest]
+
+
+def loads_of(problems: Sequence[Problem], striping: Striping) -> float:
+    """Of the slowest link, from the placements themselves and by `Costs`, stream by stream."""
+    total: Floats | None = None
+    for problem, stripes in zip(problems, striping.stripes, strict=True):
+        costs = Costs(problem)
+        for one in stripes:
+            one.placement.check(problem)
+            streams = costs.streams(one.placement.edges)
+            seconds = np.array([streams.load(at) for at in range(len(costs.seconds))]) * costs.seconds
+            total = seconds * one.parts / PARTS + (0 if total is None else total)
+    assert total is not None
+    return float(total.max())
+
+
+def one_by_one(problems: Sequence[Problem]) -> float:
+    """The slowest link where each job gets its tree after those before it, and none is divided."""
+    jobs = Jobs(problems)
+    load = np.zeros(jobs.seconds.shape[1])
+    for job in range(len(problems)):
+        pairs = list(arrive(jobs, job, load).pairs)
+        load[pairs] += jobs.seconds[job, pairs]
+    return max(float(load.max(initial=0.0)), jobs.least)
+
+
+def compare(seeds: range) -> None:
+    for seed in seeds:
+        problems = drawn(seed, random.Random(seed).randint(2, 5))
+        small = len(Jobs(problems).links.switches) <= 10
+        striping = stripe(problems, price=steiner) if small else stripe(problems)
+        assert all(sum(one.parts for one in mine) == PARTS for mine in striping.stripes), f"seed {seed}"
+        assert loads_of(problems, striping) == pytest.approx(striping.slowest_seconds, rel=1e-6), f"seed {seed}"
+        assert striping.slowest_seconds <= one_by_one(problems) * (1 + 1e-9), f"seed {seed}"
+        if small:
+            assert striping.slowest_seconds <= 1.02 * striping.bound_seconds, f"seed {seed}"
+            quick = stripe(problems)
+            assert striping.bound_seconds * (1 - 1e-9) <= quick.slowest_seconds, f"seed {seed}"
+
+
+def test_stripes_are_within_two_percent_of_the_bound_and_never_worse_than_one_by_one() -> None:
+    compare(range(25))
+
+
+@pytest.mark.long
+def test_stripes_are_within_two_percent_of_the_bound_over_many() -> None:
+    compare(range(100, 400))
+
+
+def test_two_equal_jobs_settle_at_once_and_never_move() -> None:
+    """One spine each. Whoever looks again, the other staying, finds its own tree."""
+    topology = leaf_spine(4, 2, 4)
+    hosts = [host.name for host in topology.hosts]
+    routes = Routes(topology)
+    problems = [
+        Problem(routes, tuple(hosts[at] for at in (first, 4 + first, 8 + first)), hosts[12 + first], 1_000_000)
+        for first in (0, 1)
+    ]
+    striping = stripe(problems)
+    spines = [{name for one in mine for name in one.placement.parents} & {"s5", "s6"} for mine in striping.stripes]
+    assert striping.slowest_seconds == pytest.approx(0.008)
+    assert spines[0] != spines[1]
+    jobs = Jobs(problems)
+    trees = [arrive(jobs, 0, np.zeros(jobs.seconds.shape[1]))]
+    trees.append(arrive(jobs, 1, jobs.load([[(trees[0], 1.0)], []])))
+    rng = random.Random(0)
+    for turn in range(20):
+        noisy = [replace(problem, loads=random_loads(topology, rng, 0.0)) for problem in problems]
+        jobs, mine, other = Jobs(noisy), turn % 2, 1 - turn % 2
+        held: list[list[tuple[Tree, float]]] = [[], []]
+        held[other] = [(trees[other], 1.0)]
+        assert arrive(jobs, mine, jobs.load(held)) == trees[mine], f"turn {turn}"
+
+
+def test_a_job_that_counts_more_gets_the_wider_part() -> None:
+    """Two jobs cross the same two links; the times of both, weighted, are what is least."""
+    topology = leaf_spine(2, 2, 4)
+    hosts = [host.name for host in topology.hosts]
+    routes = Routes(topology)
+    problems = [Problem(routes, (hosts[at],), hosts[4 + at], 1_000_000) for at in range(3)]
+    equal, weighted = stripe(problems), stripe(problems, (4.0, 1.0, 1.0))
+    assert equal.slowest_seconds == pytest.approx(1.5 * 0.008, rel=0.02)
+    assert weighted.slowest_seconds == pytest.approx(4 * 0.008, rel=0.02)
+
+
+def test_what_cannot_be_striped_is_refused() -> None:
+    routes, others = Routes(leaf_spine(2, 1, 2)), Routes(leaf_spine(2, 1, 2))
+    one = Problem(routes, ("h1",), "h3", 1)
+    with pytest.raises(PlacementError, match="share one fabric and its routes"):
+        stripe([one, Problem(others, ("h2",), "h4", 1)])
+    with pytest.raises(PlacementError, match=r"weights 0\.0: there is one above 0 for each of the jobs"):
+        stripe([one], [0.0])
+    with pytest.raises(PlacementError, match="s1 must sum for a striped job and has no room"):
+        stripe([replace(one, room={"s2": 1, "s3": 1})])
+    with pytest.raises(PlacementError, match="no way joins h1 by switches with room"):
+        stripe([replace(one, room={"s1": 1, "s2": 1})])

@@ -32,7 +32,7 @@ def weir(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Train over programmable switches: gradients summed in the fabric, along trees placed exactly from live telemetry."""
+    """Train over programmable switches: gradients summed in the fabric, along the best trees that telemetry shows."""
 
 
 def doctor(

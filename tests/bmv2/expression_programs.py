@@ -45,7 +45,7 @@ class ExpressionProgram:
         widths.append(-sum(widths) % 8 + 8)
         fields = [(f"hdr.data.f{i}", width, self._rng.random() < 0.3 and width > 1) for i, width in enumerate(widths)]
         metadata = [(f"meta.m{i}", self._rng.choice(WIDTHS), False) for i in range(4)]
-        self._variables = fields + metadata
+        self._variables = self._targets = fields + metadata
         self.header_bytes = sum(widths) // 8
         body = [
             f"{name} = (bit<{width}>) (bit<{source_width}>) {source};"
@@ -53,14 +53,14 @@ class ExpressionProgram:
         ]
         body += [self._statement() for _ in range(STATEMENTS)]
         self.source = TEMPLATE.format(
-            fields=" ".join(f"{_type(width, signed)} {name.split('.')[-1]};" for name, width, signed in fields),
-            metadata=" ".join(f"{_type(width, False)} {name.split('.')[-1]};" for name, width, _ in metadata),
+            fields=" ".join(f"{type_name(width, signed)} {name.split('.')[-1]};" for name, width, signed in fields),
+            metadata=" ".join(f"{type_name(width, False)} {name.split('.')[-1]};" for name, width, _ in metadata),
             statements="\n".join(f"        {line}" for line in body),
         )
 
     def _statement(self) -> str:
         rng = self._rng
-        name, width, signed = rng.choice(self._variables)
+        name, width, signed = rng.choice(self._targets)
         if rng.random() < 0.15 and width > 2 and not signed:
             high = rng.randrange(width)
             low = rng.randrange(high + 1)
@@ -144,5 +144,5 @@ class ExpressionProgram:
         return f"({make(width, depth)} {rng.choice(('==', '!=', '<', '<=', '>', '>='))} {make(width, depth)})"
 
 
-def _type(width: int, signed: bool) -> str:
+def type_name(width: int, signed: bool) -> str:
     return f"{'int' if signed else 'bit'}<{width}>"

@@ -56,7 +56,7 @@ class Encoder:
         schema = self.tables[table]
         message = p4r.TableEntry(table_id=schema.preamble.id, priority=entry.priority)
         for field, match in zip(schema.match_fields, entry.match, strict=True):
-            encode_match(message, field.id, match)
+            encode_match(message, field, match)
         encode_action(message.action, self, entry.action)
         return p4r.Entity(table_entry=message)
 
@@ -108,8 +108,9 @@ def clone_session(session_id: int, session: CloneSession) -> Any:
     return entity
 
 
-def encode_match(entry: Any, field_id: int, match: Match) -> None:
-    """Append a match, canonically: a field that matches anything is left out."""
+def encode_match(entry: Any, field: Any, match: Match) -> None:
+    """Append a match of a field of P4Info, canonically: one that matches anything is left out."""
+    field_id: int = field.id
     match match:
         case Exact(value):
             entry.match.add(field_id=field_id).exact.value = bytestring(value)
@@ -119,7 +120,7 @@ def encode_match(entry: Any, field_id: int, match: Match) -> None:
         case Ternary(value, mask) if mask != 0:
             ternary = entry.match.add(field_id=field_id).ternary
             ternary.value, ternary.mask = bytestring(value), bytestring(mask)
-        case Range(low, high):
+        case Range(low, high) if (low, high) != (0, (1 << field.bitwidth) - 1):
             range_ = entry.match.add(field_id=field_id).range
             range_.low, range_.high = bytestring(low), bytestring(high)
         case Optional(value) if value is not None:

@@ -39,6 +39,7 @@ APART: Final = {
     "loops": "its packets go round without end, and keep bmv2 busy for ever",
     "turns": "one of its actions goes round without end, and keeps bmv2 busy for ever",
     "elements": "bmv2 does not load it",
+    "last_index": "bmv2 does not load it",
     "externs": "its assertions end bmv2, and it draws random numbers",
     "metadata": "it answers with instants",
     "statements": "its assertions end bmv2, and it draws random numbers",
@@ -54,6 +55,8 @@ DEFINED: Final[dict[str, Callable[[bytes], bool]]] = {
     # an index beyond the stack, where bmv2 ends, and labels that are not there
     "stacks": lambda frame: frame[0] != 5 and (frame[0] != 6 or frame[1] < 4),
     "aggregates": lambda frame: frame[0] not in (3, 4) or frame[1] < 4,
+    # labels that are not there
+    "corners": lambda frame: len(frame) >= 4,
     # comparison of fields of which one is not there
     "varbit": lambda frame: frame[0] != 2 or (frame[1] <= 8 and len(frame) >= 7 + frame[1]),
 }
@@ -117,6 +120,7 @@ def write_entries(rng: random.Random, pair: Pair) -> None:
         replicas = [Replica(port, rng.randrange(4)) for port in rng.sample(PORTS, rng.randrange(1, 4))]
         pair.insert(multicast_group(i, replicas))
         pair.insert(clone_session(i, CloneSession(tuple(replicas[:2]))))
+    pair.insert(clone_session(5, CloneSession((Replica(rng.choice(PORTS), 1),))))
     for profile in encoder.profiles.values():
         tables = [table for table in encoder.tables.values() if table.preamble.id in profile.table_ids]
         for member in range(1, 6):

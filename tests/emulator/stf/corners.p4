@@ -1,26 +1,17 @@
 // Corners of the language: a table named outside its control, a clone of what egress drops, a register indexed by a
-// stack's member that changes in between, cases below zero.
+// stack's member that changes in between.
 #include <core.p4>
 #include <v1model.p4>
 
-header order_t { int<8> signed; bit<8> plain; bit<8> index; bit<8> result; }
+header order_t { bit<8> index; bit<8> result; }
 header label_t { bit<8> value; }
 header seen_t { bit<16> length; bit<8> how; }
 struct headers_t { seen_t seen; order_t order; label_t[2] labels; }
-struct metadata_t { bit<8> how; bit<8> entry; bit<8> at; }
+struct metadata_t { bit<8> at; }
 #include "skeleton.p4"
 
 parser Parse(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t sm) {
-    state start {
-        packet.extract(hdr.order);
-        transition select(hdr.order.plain, hdr.order.signed) {
-            (7, -3): below;
-            (_, 5): above;
-            default: labels;
-        }
-    }
-    state below { meta.how = 1; transition labels; }
-    state above { meta.how = 2; transition labels; }
+    state start { packet.extract(hdr.order); transition labels; }
     state labels { packet.extract(hdr.labels.next); transition second; }
     state second { packet.extract(hdr.labels.next); transition accept; }
 }
@@ -45,14 +36,8 @@ control Forward(inout headers_t hdr, inout metadata_t meta, inout standard_metad
     }
     apply {
         top.apply();
-        switch (hdr.order.signed) {
-            -2: { meta.entry = 0x40; }
-            3: { meta.entry = 0x20; }
-            default: { }
-        }
         meta.at = 1;
-        if (hdr.order.index == 1) { both(); } else { hdr.order.result = meta.how; }
-        hdr.order.plain = meta.entry;
+        if (hdr.order.index == 1) { both(); }
     }
 }
 control Send(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t sm) {

@@ -102,6 +102,22 @@ class FlowProgram:
             shape=(len(nodes), len(column)),
         )
 
+    def proof(self) -> str:
+        """That the matrix is totally unimodular, in a sentence: it is looked at column by column.
+
+        Raises PlacementError where a column is none of a graph's.
+        """
+        columns = self._incidence.tocsc()
+        for column in range(columns.shape[1]):
+            values = sorted(columns.data[columns.indptr[column] : columns.indptr[column + 1]].tolist())
+            if values not in ([1.0], [-1.0, 1.0]):
+                raise PlacementError(f"column {column} of the placement LP has {values}: its matrix is no graph's")
+        rows, count = columns.shape
+        return (
+            f"each of the {count} columns over {rows} rows has one 1 and at most one -1: the node-arc incidence matrix "
+            "of a graph, totally unimodular (Poincaré), so every vertex is integral (Hoffman and Kruskal 1956)"
+        )
+
     @cached_property
     def _compiled(self) -> tuple[Any, Any, Any, Any]:
         import cvxpy  # takes a second: not for those who never solve

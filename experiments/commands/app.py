@@ -13,6 +13,7 @@ from ... import __version__
 from .controller import controller
 from .jobs import app as jobs_app
 from .mininet import mininet
+from .place import place
 from .runs import demo, replay, run
 from .stf import stf
 from .topology import app as topology_app
@@ -49,6 +50,7 @@ app.command()(demo)
 app.command()(run)
 app.command()(replay)
 app.add_typer(topology_app, name="topology")
+app.command()(place)
 app.command()(controller)
 app.add_typer(jobs_app, name="jobs")
 app.command()(mininet)

@@ -11,7 +11,13 @@ from typing import Final, NoReturn
 from ... import __version__
 from ...extras import MissingExtra, explained
 
-_EXTRAS: Final = {"controller": "controller", "jobs": "controller", "topology": "controller", "stf": "emulator"}
+_EXTRAS: Final = {
+    "controller": "controller",
+    "jobs": "controller",
+    "topology": "controller",
+    "stf": "emulator",
+    "place": "controller",
+}
 """What to install for a command alone; the others need all that `runs` has."""
 
 _USAGE: Final = 2

@@ -67,6 +67,12 @@ class Agg:
             return replace(best, note=note)
         return best
 
+    def proof(self, problem: Problem) -> str:
+        """That this problem's matrix is totally unimodular, in a sentence. Raises PlacementError where it is not."""
+        if problem.server is None:
+            raise PlacementError("the program of strategy agg needs a parameter server and the job has none; name one")
+        return self._program(problem, problem.server).proof()
+
     def _program(self, problem: Problem, server: str) -> FlowProgram:
         """For streams of the racks to all switches with room and the server, compiled once."""
         if self._routes is not problem.routes:

@@ -1,0 +1,75 @@
+"""`weir place`: plans as people and programs read them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from weir.experiments.commands.app import app
+from weir.experiments.errors import ExperimentError
+from weir.topologies import TopologyError, dump_topology, leaf_spine
+
+
+@pytest.fixture
+def fabric(tmp_path: Path) -> Path:
+    path = tmp_path / "fabric.yaml"
+    dump_topology(leaf_spine(4, 2, 3), path)
+    return path
+
+
+def place(fabric: Path, *words: object) -> str:
+    done = CliRunner().invoke(app, ["place", str(fabric), *map(str, words)])
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def test_a_plan_says_who_sums_how_long_it_takes_and_which_link_is_slowest(fabric: Path, tmp_path: Path) -> None:
+    loads = tmp_path / "loads.yaml"
+    loads.write_text("s1-p4: 700Mbit\n")
+    job = ("--workers", "h1,h2,h4", "--server", "h12", "--size", 1_000_000, "--loads", loads)
+    printed = json.loads(place(fabric, *job, "--strategy", "widest", "--strategy", "rack", "--json"))
+    widest, rack = printed["plans"]
+    assert printed["unimodular"] is None
+    assert (widest["strategy"], widest["root"]) == ("widest", "h12")
+    assert widest["workers"] == {"h1": "s1", "h2": "s1", "h4": "s6"}
+    assert {node["node"]: node["parent"] for node in widest["nodes"]} == {"s1": "s6", "s6": "h12", "h12": None}
+    assert widest["slowest_link_seconds"] == pytest.approx(0.008)
+    assert (rack["slowest_link"], rack["slowest_link_seconds"]) == ("s1-p4", pytest.approx(8e6 / 3e8))
+    text = place(fabric, *job)
+    assert "2 workers are on it; makes one stream of 2" in text
+    assert "the slowest link is" in text
+
+
+def test_a_plan_is_drawn_keeps_off_full_switches_and_its_matrix_is_proven(fabric: Path, tmp_path: Path) -> None:
+    picture = tmp_path / "plan.svg"
+    job = ("--workers", "h1,h2,h4", "--server", "h12")
+    printed = place(fabric, *job, "--full", "s5", "--draw", picture, "--check")
+    assert "totally unimodular" in " ".join(printed.split())
+    assert "s5" not in printed
+    assert "sums 2" in picture.read_text()
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("s1-p99: 1Mbit", "s1-p99: leaf-spine: nothing is linked to port s1-p99"),
+        ("s1-p4: fast", 's1-p4: rate "fast" is not a rate'),
+        ("[1, 2]", "loads are a YAML mapping, such as s1-p3: 300Mbit; this is list"),
+    ],
+)
+def test_loads_that_are_none_are_named(fabric: Path, tmp_path: Path, text: str, says: str) -> None:
+    loads = tmp_path / "loads.yaml"
+    loads.write_text(text)
+    with pytest.raises(ExperimentError, match=r"loads\.yaml: ") as caught:
+        place(fabric, "--server", "h12", "--loads", loads)
+    assert says in str(caught.value)
+
+
+def test_a_host_that_is_not_there_is_named(fabric: Path) -> None:
+    with pytest.raises(TopologyError, match='no host "h99"'):
+        place(fabric, "--workers", "h1,h99", "--server", "h12")

@@ -7,6 +7,7 @@ machine alone, unless whoever starts the service says otherwise.
 from __future__ import annotations
 
 import re
+import ssl
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
@@ -34,17 +35,38 @@ class Tls:
     """The certificates that the other side's must be signed by."""
 
     def server_credentials(self) -> grpc.ServerCredentials:
-        """Clients without a good certificate are refused. Raises WireError for a file that cannot be read."""
+        """Clients without a good certificate are refused. Raises WireError for files that cannot be read, or used."""
         import grpc
 
+        self._check()
         pair = (_read(self.key), _read(self.certificate))
         return grpc.ssl_server_credentials([pair], _read(self.authority), require_client_auth=True)
 
     def channel_credentials(self) -> grpc.ChannelCredentials:
-        """Raises WireError for a file that cannot be read."""
+        """Raises WireError for files that cannot be read, or used."""
         import grpc
 
+        self._check()
         return grpc.ssl_channel_credentials(_read(self.authority), _read(self.key), _read(self.certificate))
+
+    def _check(self) -> None:
+        """gRPC does not say what is wrong with them."""
+        for path in (self.certificate, self.key, self.authority):
+            _read(path)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        try:
+            context.load_cert_chain(self.certificate, self.key, password="")
+        except (ssl.SSLError, ValueError) as error:
+            why = getattr(error, "reason", None) or str(error)
+            if why == "KEY_VALUES_MISMATCH":
+                raise WireError(
+                    f"{self.key} is not the key of {self.certificate}; give the two that belong together"
+                ) from None
+            raise WireError(f"{self.certificate}, {self.key}: no PEM certificate and its key ({why})") from None
+        try:
+            context.load_verify_locations(self.authority)
+        except ssl.SSLError as error:
+            raise WireError(f"{self.authority}: no PEM certificates ({error.reason or error})") from None
 
 
 def check_address(address: str) -> str:

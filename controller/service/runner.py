@@ -29,6 +29,7 @@ _LONGEST_WAIT_S: Final = 1.0
 _TURN_NS: Final = 50_000_000
 _STALL_NS: Final = 100_000_000
 """Later than this by so much, the loop has not run."""
+_STALLS_SAID_EVERY_NS: Final = 60_000_000_000
 _AFTER_ERROR_S: Final = 0.2
 """A tick that failed, say for want of a switch, is tried again after this."""
 
@@ -52,6 +53,9 @@ class Runner:
         self._clock = clock
         self._seen_ns = clock()
         self._stalled_ns = 0
+        self._unsaid_from_ns = 0
+        """Of these, so many are in the log."""
+        self._stalls_said_ns: int | None = None
         self._inbox: deque[tuple[_Action, asyncio.Future[Any] | None]] = deque()
         self._wake = asyncio.Event()
         self._ended_by: BaseException | None = None
@@ -63,9 +67,20 @@ class Runner:
         stall_ns = now_ns - self._seen_ns - _TURN_NS
         if stall_ns > _STALL_NS:
             self._stalled_ns += stall_ns
-            _log.warning("the controller did not run for %.1f s; nobody is lost by that", stall_ns / 1e9)
+            self._say_stalled(now_ns)
         self._seen_ns = now_ns
         return now_ns - self._stalled_ns
+
+    def _say_stalled(self, now_ns: int) -> None:
+        """At once, and then once a minute at most, for a busy machine stalls often."""
+        if self._stalls_said_ns is not None and now_ns - self._stalls_said_ns < _STALLS_SAID_EVERY_NS:
+            return
+        unsaid_ns, self._unsaid_from_ns, self._stalls_said_ns = (
+            self._stalled_ns - self._unsaid_from_ns,
+            self._stalled_ns,
+            now_ns,
+        )
+        _log.warning("the controller did not run for %.1f s; nobody is lost by that", unsaid_ns / 1e9)
 
     def post(self, action: Callable[[int], Awaitable[object] | object]) -> None:
         """Have `action(now_ns)` done before the next tick. What it raises as ControllerError is logged."""

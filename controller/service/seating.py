@@ -6,6 +6,7 @@ told, but for the plan of its job's start and the reason of its end, which are k
 
 from __future__ import annotations
 
+import logging
 import re
 import secrets
 from collections import OrderedDict
@@ -19,10 +20,14 @@ from ...wire import control_pb2 as pb
 from ...wire.control import Abort, Resume
 from ...wire.control_messages import read_held, to_host
 from ..controller import Controller, Message
+from ..errors import ControllerError
+from .limits import Limits, bounded
 from .requests import first_messages
 from .runner import Runner
 from .seats import JobSeats, Seat, list_seats
 from .streams import HostStream
+
+_log = logging.getLogger(__name__)
 
 _DURATION: Final = re.compile(r"\d+(\.\d+)? s\b")
 """How long it has waited already is no change."""
@@ -30,22 +35,25 @@ _HEARTBEATS_IN_A_LEASE: Final = 4
 _HEARTBEAT_WITHOUT_LEASE_NS: Final = 1_000_000_000
 _LAST_ENDS: Final = 1_000
 """So many jobs' ends are remembered for hosts that come back too late."""
-
-
 _LAST_NUMBER: Final = (1 << 15) - 1
 """A job's number is its multicast group's, and bmv2 keeps the groups from 2^15 on for itself."""
+
+
+class TooMany(ControllerError):
+    """More than one may have of the service."""
 
 
 class Seating:
     """Every job's seats. A job of the journal whose tokens nobody was told is ended."""
 
-    def __init__(self, controller: Controller, runner: Runner) -> None:
+    def __init__(self, controller: Controller, runner: Runner, limits: Limits) -> None:
         self.jobs: dict[int, JobSeats] = {}
         """The seats of the jobs that run, by number."""
         self.ends: OrderedDict[int, pb.ToHost] = OrderedDict()
         """The last that hosts were told of jobs that have ended, by number."""
         self._controller = controller
         self._runner = runner
+        self._limits = limits
         for job, running in controller.jobs.items():
             if running.kept:
                 self.jobs[job] = JobSeats.from_json(job, running.kept, first_messages(running.plan))
@@ -104,7 +112,6 @@ class Seating:
         stream.send(pb.ToHost(joined=joined))
         if seats.told:
             stream.send(pb.ToHost(waiting=pb.Waiting(reason=seats.told)))
-        seat.joined = True
         if seats.awaited:
             return stream
         if seats.plans:
@@ -141,7 +148,7 @@ class Seating:
             case "heartbeat":
                 rounds, waiting = message.heartbeat.rounds, message.heartbeat.waiting
                 seat.rounds, seat.heard_ns = rounds, self._runner.now_ns()
-                seat.ran |= not seat.spare
+                seat.ran |= not (seat.spare or seats.plans)
                 self._post(job, lambda now_ns: controller.members.heartbeat(job, host, rounds, now_ns, waiting=waiting))
             case "held":
                 held = read_held(message.held)
@@ -150,7 +157,7 @@ class Seating:
                 generation, seat.ran = message.resumed.generation, True
                 self._post(job, lambda _: controller.moves.resumed(job, host, generation))
             case "leave":
-                self._leave(seats, seat, message.leave.reason)
+                self._leave(seats, seat, bounded(message.leave.reason))
             case other:
                 raise ValueError(f"{other or 'an empty message'} has no place in a stream that has begun")
 
@@ -195,12 +202,34 @@ class Seating:
             seats.seats[message.host].tell(told)
 
     async def announce(self, now_ns: int) -> None:
+        """Tell hosts what their job waits for, and end those that nobody has come to for long."""
         self.sweep()
+        await self._end_unattended(now_ns)
         for job, seats in self.jobs.items():
             reason = self.waits_for(job, now_ns)
             if _DURATION.sub("", reason) != _DURATION.sub("", seats.told):
                 seats.told = reason
                 seats.tell(pb.ToHost(waiting=pb.Waiting(reason=reason)))
+
+    async def _end_unattended(self, now_ns: int) -> None:
+        for job, seats in list(self.jobs.items()):
+            attended = any(seat.stream is not None for seat in seats.seats.values())
+            if not seats.plans or attended or seats.attended_ns is None:
+                seats.attended_ns = now_ns
+            elif now_ns - seats.attended_ns >= self._limits.unattended_ns:
+                why = f"no host has attended it for {self._limits.unattended_ns / 1e9:g} s, and it has not begun"
+                _log.warning("job %d is ended: %s", job, why)
+                await self.end(job, why, now_ns)
+
+    def check_room(self, client: str) -> None:
+        """Raises TooMany where a client may not register a job more."""
+        limits, its = self._limits, sum(seats.client == client for seats in self.jobs.values())
+        if len(self.jobs) >= limits.jobs:
+            raise TooMany(f"{len(self.jobs)} jobs run, and no more than {limits.jobs} may; end one (weir jobs end)")
+        if its >= limits.jobs_of_client:
+            raise TooMany(
+                f"{its} jobs of {client} run, and one client may have {limits.jobs_of_client}; end one (weir jobs end)"
+            )
 
     def sweep(self) -> None:
         """Let go of the jobs that the controller has ended by itself."""

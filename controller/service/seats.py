@@ -32,8 +32,6 @@ class Seat:
     """A server that takes over when the one before it is lost."""
     stream: HostStream | None = None
     """The stream of the host that sits here now; None: nobody does."""
-    joined: bool = False
-    """Whether anybody has sat here yet."""
     ran: bool = False
     """Whether who sat here had a plan, and so may hold sums that nobody else has."""
     left: bool = False
@@ -73,6 +71,10 @@ class JobSeats:
     """The plans that hosts get when the job starts, by host; empty once it has."""
     told: str = ""
     """What the job waits for, as its hosts were told last."""
+    client: str = ""
+    """Who registered it; empty: it is of another controller's time."""
+    attended_ns: int | None = None
+    """When somebody was last seen in one of its seats, or it was looked at first."""
 
     @classmethod
     def assign(cls, spec: JobSpec) -> JobSeats:
@@ -97,15 +99,15 @@ class JobSeats:
         """As another controller has left it; `plans` are handed out where the job has not started yet."""
         started = bool(values["started"])
         seats = {
-            host: Seat(host, rank, token, spare=spare, joined=started, ran=started and not spare)
+            host: Seat(host, rank, token, spare=spare, ran=started and not spare)
             for host, rank, token, spare in values["seats"]
         }
         return cls(job, seats, {} if started else dict(plans))
 
     @property
     def awaited(self) -> list[Seat]:
-        """The seats that nobody has taken yet, and without which the job does not start."""
-        return [seat for seat in self.seats.values() if not (seat.joined or seat.spare)]
+        """The seats that nobody sits in, and without which the job does not start; none once it has."""
+        return [seat for seat in self.seats.values() if seat.stream is None and not seat.spare] if self.plans else []
 
     def seat_of(self, token: str) -> Seat:
         """Raises WrongToken."""

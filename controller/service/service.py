@@ -32,9 +32,11 @@ from ...wire.errors import WireError
 from ..controller import Controller
 from ..errors import ControllerEnded, ControllerError, OutOfMemory, PlanError, SwitchUnreachable
 from ..placement import PlacementError
+from .limits import MESSAGE_BYTES, Limits, bounded, client_of
+from .malformed import Malformed, checked, reader_of
 from .requests import job_spec, job_state, registration
 from .runner import Runner
-from .seating import Seating
+from .seating import Seating, TooMany
 from .seats import JobSeats, Seat, WrongToken
 from .streams import HostStream
 
@@ -45,8 +47,13 @@ _JOIN_S: Final = 10.0
 _ANNOUNCE_S: Final = 0.5
 """Between two looks at what a job waits for, which its hosts are told when it changes."""
 _GRACE_S: Final = 0.5
+_SILENCE_NS: Final = 10_000_000_000
+"""Without leases, a host that answers no ping for so long does not attend."""
+_IDLE_MS: Final = 300_000
+"""A connection without any call is closed after this."""
 
 _CODES: Final = (
+    (TooMany, grpc.StatusCode.RESOURCE_EXHAUSTED),
     (OutOfMemory, grpc.StatusCode.RESOURCE_EXHAUSTED),
     (SwitchUnreachable, grpc.StatusCode.UNAVAILABLE),
     (ControllerEnded, grpc.StatusCode.UNAVAILABLE),
@@ -72,6 +79,7 @@ class ControlService:
         tls: Tls | None = None,
         allow_remote: bool = False,
         clock: Callable[[], int] = time.monotonic_ns,
+        limits: Limits | None = None,
     ) -> None:
         """Without TLS only an address of this machine is served, unless `allow_remote`. Port 0: any that is free.
 
@@ -89,11 +97,13 @@ class ControlService:
         self._controller = controller
         self._tls = tls
         self._runner = Runner(controller, lambda message: self._seating.tell(message), clock=clock)
-        self._seating = Seating(controller, self._runner)
+        self._limits = limits or Limits()
+        self._half_open = self._attending = 0
+        self._seating = Seating(controller, self._runner, self._limits)
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
-        self._server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])  # else two could listen on one port
+        self._server = grpc.aio.server(options=self._options())
         self._server.add_generic_rpc_handlers([self._handlers()])
         try:
             if self._tls is None:
@@ -129,21 +139,33 @@ class ControlService:
         """Never returns; raises what ends the controller. Whoever does not wait finds it in the log."""
         await asyncio.gather(*self._tasks)
 
+    def _options(self) -> list[tuple[str, int]]:
+        """gRPC's, in milliseconds. A host that hangs does not answer pings, and its stream ends by that."""
+        lease_ms = (self._controller.jobs.leases.lease_ns or _SILENCE_NS) // 1_000_000
+        return [
+            ("grpc.so_reuseport", 0),  # else two could listen on one port
+            ("grpc.max_receive_message_length", MESSAGE_BYTES),
+            ("grpc.keepalive_time_ms", max(lease_ms, 1_000)),
+            ("grpc.keepalive_timeout_ms", max(lease_ms, 1_000)),
+            ("grpc.server_handshake_timeout_ms", int(1_000 * _JOIN_S)),
+            ("grpc.max_connection_idle_ms", _IDLE_MS),
+        ]
+
     def _handlers(self) -> grpc.GenericRpcHandler:
         return grpc.method_handlers_generic_handler(
             SERVICE,
             {
                 "Register": grpc.unary_unary_rpc_method_handler(
-                    self.register, pb.RegisterRequest.FromString, pb.Registration.SerializeToString
+                    checked(self.register), reader_of(pb.RegisterRequest), pb.Registration.SerializeToString
                 ),
                 "ListJobs": grpc.unary_unary_rpc_method_handler(
-                    self.list_jobs, pb.ListJobsRequest.FromString, pb.JobList.SerializeToString
+                    checked(self.list_jobs), reader_of(pb.ListJobsRequest), pb.JobList.SerializeToString
                 ),
                 "EndJob": grpc.unary_unary_rpc_method_handler(
-                    self.end_job, pb.EndJobRequest.FromString, pb.EndJobReply.SerializeToString
+                    checked(self.end_job), reader_of(pb.EndJobRequest), pb.EndJobReply.SerializeToString
                 ),
                 "Attend": grpc.stream_stream_rpc_method_handler(
-                    self.attend, pb.FromHost.FromString, pb.ToHost.SerializeToString
+                    self.attend, reader_of(pb.FromHost), pb.ToHost.SerializeToString
                 ),
             },
         )
@@ -159,12 +181,15 @@ class ControlService:
         return await self._do(context, lambda now_ns: self._admit(request, context, now_ns))
 
     async def _admit(self, request: pb.RegisterRequest, context: Context, now_ns: int) -> pb.Registration:
+        client = client_of(context.peer())
+        self._seating.check_room(client)
         spec = job_spec(request, request.job or self._seating.new_number(), self._controller.topology)
         plans = await self._controller.admit(spec, now_ns)
         if context.done():  # whoever asked is gone, and with him the tokens
             await self._controller.finish(spec.job, now_ns)
             raise ControllerError(f"job {spec.job}: given up, for nobody waits for its registration any more")
         seats = JobSeats.assign(spec)
+        seats.client = client
         seats.plans = {message.host: to_host(message.content) for message in plans}
         try:
             self._controller.jobs.keep(spec.job, seats.as_json())
@@ -192,13 +217,15 @@ class ControlService:
         """NOT_FOUND where no job has this number."""
         if request.job not in self._seating.jobs:
             await context.abort(grpc.StatusCode.NOT_FOUND, self._seating.no_job(request.job))
-        reason = request.reason or "ended on request"
+        reason = bounded(request.reason) or "ended on request"
         await self._do(context, lambda now_ns: self._seating.end(request.job, reason, now_ns))
         return pb.EndJobReply()
 
     # --- hosts ---
 
-    async def attend(self, requests: AsyncIterator[pb.FromHost], context: Context) -> AsyncIterator[pb.ToHost]:
+    async def attend(
+        self, requests: AsyncIterator[pb.FromHost | Malformed], context: Context
+    ) -> AsyncIterator[pb.ToHost]:
         """One host's stream, until the host leaves, the job ends, or the host attends by another stream."""
         join = await self._first(requests, context)
         self._seating.sweep()
@@ -215,6 +242,10 @@ class ControlService:
         if seat.last is not None:
             yield seat.last
             return
+        if self._attending >= self._limits.streams:
+            most = f"{self._attending} hosts attend, and no more than {self._limits.streams} may; end jobs"
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, most)
+        self._attending += 1
         stream = self._seating.take_seat(seats, seat, join.generation)
         reader = asyncio.create_task(self._read(seats, seat, stream, requests), name=f"job {seats.job}: {seat}")
         reader.add_done_callback(partial(_tell_of_failure, stream))
@@ -222,17 +253,27 @@ class ControlService:
             async for message in stream.messages():
                 yield message
         finally:
+            self._attending -= 1
             reader.cancel()
             if seat.stream is stream:
                 seat.stream = None
         if stream.failure is not None:
             await context.abort(*stream.failure)
 
-    async def _first(self, requests: AsyncIterator[pb.FromHost], context: Context) -> pb.Join:
-        first = pb.FromHost()
-        with suppress(TimeoutError, StopAsyncIteration):
-            async with asyncio.timeout(_JOIN_S):
-                first = await anext(aiter(requests))
+    async def _first(self, requests: AsyncIterator[pb.FromHost | Malformed], context: Context) -> pb.Join:
+        if self._half_open >= self._limits.half_open:
+            many = f"{self._half_open} streams have not said Join yet, and no more may be; try again"
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, many)
+        first: pb.FromHost | Malformed = pb.FromHost()
+        self._half_open += 1
+        try:
+            with suppress(TimeoutError, StopAsyncIteration):
+                async with asyncio.timeout(_JOIN_S):
+                    first = await anext(aiter(requests))
+        finally:
+            self._half_open -= 1
+        if isinstance(first, Malformed):
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(first))
         if first.WhichOneof("content") != "join":
             said = first.WhichOneof("content") or "nothing"
             await context.abort(
@@ -241,13 +282,15 @@ class ControlService:
         return first.join
 
     async def _read(
-        self, seats: JobSeats, seat: Seat, stream: HostStream, requests: AsyncIterator[pb.FromHost]
+        self, seats: JobSeats, seat: Seat, stream: HostStream, requests: AsyncIterator[pb.FromHost | Malformed]
     ) -> None:
         """Take what a host says, until it ends its stream; it is told what is wrong with that."""
         try:
             async for message in requests:
                 if seat.stream is not stream or seats.job not in self._seating.jobs:
                     return
+                if isinstance(message, Malformed):
+                    raise ValueError(str(message))
                 self._seating.hear(seats, seat, message)
         except ValueError as error:
             stream.end((grpc.StatusCode.INVALID_ARGUMENT, f"job {seats.job}: {seat}: {error}"))

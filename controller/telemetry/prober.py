@@ -32,6 +32,8 @@ class Prober:
         self.period_ns = period_ns
         self.link_watch = LinkWatch(topology, lease_ns, now_ns)
         self._due_ns = now_ns
+        self._without: set[str] = set()
+        """Switches that the last probes could not be sent to."""
         self._topology = topology
         self._sessions = sessions
         self.probes = plan_probes(topology, routes)
@@ -75,8 +77,12 @@ class Prober:
                     frame = self._frames.frame(probe.index, sequence)
                     by_switch.setdefault(probe.switch, []).append((probe.port, frame))
         sending = (self._sessions[name].send_packets(packets) for name, packets in by_switch.items())
-        for result in await asyncio.gather(*sending, return_exceptions=True):
+        for name, result in zip(by_switch, await asyncio.gather(*sending, return_exceptions=True), strict=True):
             if isinstance(result, ControllerError):  # its probes count as lost, its links become stale
-                _log.warning("no probes: %s", result)
+                if name not in self._without:
+                    _log.warning("no probes until it goes again: %s", result)
+                self._without.add(name)
             elif isinstance(result, BaseException):
                 raise result
+            else:
+                self._without.discard(name)

@@ -17,26 +17,35 @@ from ...wire.control_channel import DEFAULT_ADDRESS, Tls
 
 app = typer.Typer(help="Jobs of a running controller: list them (no command), register one, end one.")
 
-ControlOption = Annotated[str, typer.Option("--control", metavar="HOST:PORT", help="Where the controller serves.")]
+ControlOption = Annotated[
+    str | None,
+    typer.Option(
+        "--control",
+        metavar="HOST:PORT",
+        help=f"Where the controller serves, also before the command; {DEFAULT_ADDRESS} if nothing is said.",
+    ),
+]
 TlsOption = Annotated[
     tuple[Path, Path, Path] | None, typer.Option("--tls", metavar="CERTIFICATE KEY AUTHORITY", help="PEM files.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
-_console = Console(highlight=False)
+_console = Console(highlight=False, markup=False)
+"""What workers say of their errors may look like markup."""
 
 
 @app.callback(invoke_without_command=True)
 def list_jobs(
     context: typer.Context,
-    control: ControlOption = DEFAULT_ADDRESS,
+    control: ControlOption = None,
     tls: TlsOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """List the jobs: how far they are, and what they wait for."""
+    context.obj = control, tls
     if context.invoked_subcommand is not None:
         return
-    with _client(control, tls) as client:
+    with _client(context) as client:
         jobs = client.jobs()
     if as_json:
         _dump([_as_dict(job) for job in jobs])
@@ -67,6 +76,7 @@ def list_jobs(
 
 @app.command()
 def register(
+    context: typer.Context,
     workers: Annotated[list[str], typer.Argument(metavar="HOST…", help="The workers' hosts, by rank.")],
     server: Annotated[
         str | None, typer.Option(help="The parameter server's host; without, a switch is the root.")
@@ -76,12 +86,12 @@ def register(
     window: Annotated[int, typer.Option(help="Most rounds in flight; 0: half the slots.")] = 0,
     policy: Annotated[str, typer.Option(help="When a worker is lost: continue, wait or abort.")] = "continue",
     least_workers: Annotated[int, typer.Option(help="Fewer than these do not go on.")] = 1,
-    control: ControlOption = DEFAULT_ADDRESS,
+    control: ControlOption = None,
     tls: TlsOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Register a job; print its number and the tokens that its hosts join with."""
-    with _client(control, tls) as client:
+    with _client(context, control, tls) as client:
         job = client.register(
             workers,
             server,
@@ -111,20 +121,24 @@ def register(
 
 @app.command()
 def end(
+    context: typer.Context,
     job: Annotated[int, typer.Argument(metavar="JOB", help="The job's number.")],
     reason: Annotated[str, typer.Option(help="What its hosts are told.")] = "",
-    control: ControlOption = DEFAULT_ADDRESS,
+    control: ControlOption = None,
     tls: TlsOption = None,
 ) -> None:
     """End a job: its hosts are told, and its switches freed."""
-    with _client(control, tls) as client:
+    with _client(context, control, tls) as client:
         client.end(job, reason)
 
 
-def _client(control: str, tls: tuple[Path, Path, Path] | None) -> Any:
+def _client(context: typer.Context, control: str | None = None, tls: tuple[Path, Path, Path] | None = None) -> Any:
+    """By a command's own options, else by those before the command."""
     from ...hosts import ControlClient
 
-    return ControlClient(control, Tls(*tls) if tls is not None else None)
+    before: tuple[str | None, tuple[Path, Path, Path] | None] = context.obj
+    tls = tls or before[1]
+    return ControlClient(control or before[0] or DEFAULT_ADDRESS, Tls(*tls) if tls is not None else None)
 
 
 def _as_dict(job: Any) -> dict[str, Any]:

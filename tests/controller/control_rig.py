@@ -16,6 +16,7 @@ from weir.controller.controller import Controller, Options
 from weir.controller.p4runtime.pipeline import Pipeline
 from weir.controller.p4runtime.session import SwitchSession
 from weir.controller.placement.strategies import strategy
+from weir.controller.service.limits import Limits
 from weir.controller.service.service import ControlService
 from weir.p4src import FABRIC_JSON, FABRIC_P4INFO
 from weir.tests.controller.fake_switch import FakeSwitch
@@ -103,7 +104,12 @@ class Host:
 
 @asynccontextmanager
 async def rig(
-    *, address: str = "127.0.0.1:0", lease_ns: int | None = None, tls: Tls | None = None, client: Tls | None = None
+    *,
+    address: str = "127.0.0.1:0",
+    lease_ns: int | None = None,
+    tls: Tls | None = None,
+    client: Tls | None = None,
+    limits: Limits | None = None,
 ) -> AsyncIterator[Rig]:
     """`client`: what the channel shows; without, it is not secured."""
     async with AsyncExitStack() as stack:
@@ -125,7 +131,7 @@ async def rig(
             TOPOLOGY, Routes(TOPOLOGY), sessions, strategy("ps"), options, now_ns=time.monotonic_ns()
         )
         await controller.start()
-        service = await stack.enter_async_context(ControlService(controller, address=address, tls=tls))
+        service = await stack.enter_async_context(ControlService(controller, address=address, tls=tls, limits=limits))
         channel = (
             grpc.aio.insecure_channel(service.address)
             if client is None

@@ -136,3 +136,16 @@ def test_time_stands_still_while_the_process_does_not_run() -> None:
     assert runner.now_ns() == begun + 11 * S // 20
     clock.now_ns += S // 20
     assert runner.now_ns() == begun + 12 * S // 20
+
+
+def test_the_log_says_at_most_once_a_minute_that_the_controller_did_not_run(caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock()
+    runner, _ = runner_of(Ticking(), clock)
+    for _ in range(200):
+        clock.now_ns += S // 2
+        runner.now_ns()
+    said = [record.getMessage() for record in caplog.records]
+    assert said == [
+        "the controller did not run for 0.5 s; nobody is lost by that",
+        "the controller did not run for 54.0 s; nobody is lost by that",
+    ]

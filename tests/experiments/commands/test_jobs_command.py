@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -59,3 +60,26 @@ def test_where_the_switches_are() -> None:
             ExperimentError, match=f'--switch "{wrong}" names no switch of leaf-spine; write it like s1='
         ):
             switch_addresses(TOPOLOGY, [wrong], 50_051)
+
+
+async def test_options_before_the_command_count_and_what_workers_say_is_no_markup() -> None:
+    async with rig() as service:
+        address = service.service.address
+
+        async def weir_jobs(*words: str) -> str:
+            process = await asyncio.create_subprocess_exec(
+                WEIR,
+                *("jobs", "--control", address, *words),
+                stdout=asyncio.subprocess.PIPE,
+                env={**os.environ, "COLUMNS": "300"},
+            )
+            out, _ = await process.communicate()
+            assert process.returncode == 0
+            return out.decode()
+
+        job = json.loads(await weir_jobs("register", "h1", "h2", "--json"))
+        assert service.controller.jobs.keys() == {job["job"]}
+        service.service._seating.waits_for = lambda number, now_ns: "h2 failed: KeyError('[/x] [bold]')"  # type: ignore[method-assign]
+        assert "KeyError('[/x] [bold]')" in await weir_jobs()
+        await weir_jobs("end", str(job["job"]))
+        assert service.controller.jobs == {}

@@ -1,0 +1,39 @@
+"""What clients of the control service may use of it, so that none of them can take it from the others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+LONGEST_REASON: Final = 1_000
+"""Characters of what a host fails by, or a job is ended for; of more the rest is left out."""
+
+MESSAGE_BYTES: Final = 1 << 20
+"""No message to the service is longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Where nothing else is said."""
+
+    jobs: int = 512
+    """Running at once."""
+    jobs_of_client: int = 256
+    """Of these, registered from one address since the controller began; all unix sockets are one."""
+    streams: int = 8_192
+    """Hosts that attend at once."""
+    half_open: int = 256
+    """Streams that have not said Join yet."""
+    unattended_ns: int = 3_600_000_000_000
+    """A job that has not begun is ended when nobody has attended it for so long."""
+
+
+def bounded(reason: str) -> str:
+    """A reason as it is kept and told."""
+    return reason if len(reason) <= LONGEST_REASON else f"{reason[:LONGEST_REASON]}… ({len(reason)} characters)"
+
+
+def client_of(peer: str) -> str:
+    """Whose connection it is, of gRPC's `ipv4:ADDRESS:PORT`, `ipv6:[ADDRESS]:PORT` and `unix:`."""
+    kind, _, where = peer.partition(":")
+    return f"{kind}:{where.rpartition(':')[0]}" if kind != "unix" else kind

@@ -21,10 +21,14 @@ from ...wire.control_channel import DEFAULT_ADDRESS, Tls
 from ..errors import ExperimentError
 
 if TYPE_CHECKING:
+    from ...controller.jobs.journal_file import JournalFile
     from ...controller.p4runtime.session import SwitchSession
 
 _ANSWER_S = 5.0
 """Whatever needs no program compiled waits so long for a switch that hangs."""
+
+_LOCK_S = 0.2
+"""Between two looks at whether the journal is free."""
 
 _STUCK_LEASES = 3
 """A worker that lives and has waited without a round for so many leases gets its job a new generation."""
@@ -47,6 +51,7 @@ class _Settings:
     tls: Tls | None
     allow_remote: bool
     journal: Path | None
+    take_over: bool
     metrics_port: int | None
 
 
@@ -81,6 +86,10 @@ def controller(
     metrics_port: Annotated[
         int | None, typer.Option(min=1, max=65_535, help="Serve Prometheus metrics on 127.0.0.1 at this port.")
     ] = None,
+    take_over: Annotated[
+        bool,
+        typer.Option("--take-over", help="End the controller that has the journal, even one that hangs, and go on."),
+    ] = False,
     election_id: Annotated[int, typer.Option(help="Of two controllers the one with the higher id rules.")] = 10,
 ) -> None:
     """Keep the switches of a fabric as its jobs need them, and serve jobs to hosts and operators, until Ctrl-C."""
@@ -103,8 +112,11 @@ def controller(
         tls=Tls(*tls) if tls is not None else None,
         allow_remote=allow_remote,
         journal=journal,
+        take_over=take_over,
         metrics_port=metrics_port,
     )
+    if take_over and journal is None:
+        raise ExperimentError("--take-over ends the controller that has the journal; say which, by --journal FILE")
     if settings.lease_ns == 0 or settings.probe_ns == 0:
         raise ExperimentError(f"--lease {lease}, --probe {probe}: neither can be 0; write them like 2s and 100ms")
     try:
@@ -136,7 +148,6 @@ def _nanoseconds(option: str, text: str) -> int:
 
 async def _serve(settings: _Settings) -> None:
     from ...controller.controller import Controller, Options
-    from ...controller.jobs.journal_file import JournalFile
     from ...controller.placement.strategies import strategy as strategy_named
     from ...controller.service.metrics import serve as serve_metrics
     from ...controller.service.service import ControlService
@@ -151,6 +162,7 @@ async def _serve(settings: _Settings) -> None:
         stuck_ns=_STUCK_LEASES * settings.lease_ns,
     )
     async with AsyncExitStack() as stack:
+        journal = await _own_journal(stack, settings)
         sessions = await stack.enter_async_context(
             open_sessions(
                 topology, settings.addresses, answer_s=_ANSWER_S, election_id=settings.election_id, standby=True
@@ -164,7 +176,7 @@ async def _serve(settings: _Settings) -> None:
             strategy_named(settings.strategy),
             options,
             time.monotonic_ns(),
-            journal=stack.enter_context(JournalFile(settings.journal)) if settings.journal is not None else None,
+            journal=journal,
         )
         await keeper.start(time.monotonic_ns())
         service = await stack.enter_async_context(
@@ -179,6 +191,30 @@ async def _serve(settings: _Settings) -> None:
             f"jobs are served at {service.address}{running}"
         )
         await service.wait()
+
+
+async def _own_journal(stack: AsyncExitStack, settings: _Settings) -> JournalFile | None:
+    """The journal, once nobody else has it: until then this controller does not say a word to the switches, so that
+    the other one goes on even where this one's election id is higher.
+    """
+    from ...controller.jobs.journal_file import JournalFile
+    from ...controller.jobs.journal_lock import JournalLock
+
+    if settings.journal is None:
+        return None
+    lock = stack.enter_context(JournalLock(settings.journal))
+    if settings.take_over and not lock.acquire():
+        await asyncio.to_thread(lock.end_holder)
+    said = None
+    while not lock.acquire():
+        if (holder := lock.holder) != said and holder is not None:
+            _say(
+                f"process {holder} has the journal {settings.journal}; this controller waits until that is gone "
+                "(--take-over ends it, should it hang)"
+            )
+            said = holder
+        await asyncio.sleep(_LOCK_S)
+    return stack.enter_context(JournalFile(settings.journal))
 
 
 async def _until_primary(sessions: Mapping[str, SwitchSession]) -> None:

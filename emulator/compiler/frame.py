@@ -46,6 +46,11 @@ def fit(builder: IRValue, value: IRValue, width: int, signed: bool = False) -> I
     return (builder.sext if signed else builder.zext)(value, int_type(width))
 
 
+def _aligned(stored: IRValue) -> int:
+    """What the address of metadata in the PHV is a multiple of; LLVM would take more for granted of wide integers."""
+    return min(8, storage_bytes(stored.width))
+
+
 def swap(builder: IRValue, value: IRValue) -> IRValue:
     """Reverse the bytes of an integer of whole bytes (llvm.bswap wants an even number of them)."""
     width = value.type.width
@@ -174,7 +179,7 @@ class Frame:
         if target.header == "standard_metadata" and target.name in (PACKET.names or ()):
             return self.load_packet(target.name, width)
         place, stored = self._metadata(target, width)
-        return fit(self.builder, self.builder.load(place, typ=stored), width)
+        return fit(self.builder, self.builder.load(place, typ=stored, align=_aligned(stored)), width)
 
     def store(self, target: Field, value: IRValue) -> None:
         """Write an integer of the field's width."""
@@ -186,7 +191,7 @@ class Frame:
             self.store_packet(target.name, value)
         else:
             place, stored = self._metadata(target, self.width(target))
-            self.builder.store(fit(self.builder, value, stored.width), place)
+            self.builder.store(fit(self.builder, value, stored.width), place, align=_aligned(stored))
 
     def load_in(self, place: Place, name: str) -> IRValue:
         """A header's field; a varbit field as the number that its bytes make, as bmv2 compares them."""

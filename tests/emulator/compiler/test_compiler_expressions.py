@@ -17,7 +17,7 @@ from weir.emulator.compiler.layout import plan
 from weir.emulator.compiler.module import build_module
 from weir.emulator.program import Program, UnsupportedProgram
 from weir.tests.emulator.harness import Rig, seeded_random
-from weir.tests.paths import PROGRAMS
+from weir.tests.paths import PROGRAMS, STF
 
 INPUTS = {"a": 8, "b": 16, "c": 32, "d": 48, "e": 5, "f": 3, "g": 128}
 OUTPUT_WIDTHS = (1, 7, 8, 16, 24, 32, 48, 64, 96, 128)
@@ -291,3 +291,12 @@ def test_the_code_of_wide_shifts_and_products_stands_once_in_a_program() -> None
     text = str(build_module(document, plan(document)))
     for op in ("shl", "lshr", "mul"):
         assert len(re.findall(rf"= {op} i1000 %[^,]+, %", text)) == 1, op
+
+
+def test_wide_metadata_are_read_where_they_lie() -> None:
+    """At multiples of 8: of what says nothing LLVM assumes multiples of 16, and the process may end for it."""
+    document = read((STF / "wide.json").read_bytes())
+    text = str(build_module(document, plan(document)))
+    accesses = re.findall(r"(?:= load i(?:128|192),|store i(?:128|192) ).*", text)
+    assert len(accesses) >= 12
+    assert all(re.search(r"align [18]$", access) for access in accesses)

@@ -9,6 +9,7 @@ from finsy.proto import p4i
 from google.protobuf import text_format
 
 from weir import p4src
+from weir.wire.fields import REDUCED
 
 
 def p4info() -> Any:
@@ -74,9 +75,7 @@ def test_everything_else_a_controller_names() -> None:
     ]
     registers = {register.preamble.name: register.size for register in info.registers}
     lanes = {f"FabricIngress.aggregation.lane_sums.lane_{lane}" for lane in range(256)}
-    sums = {
-        f"FabricIngress.aggregation.header_sums.{name}" for name in ("flags", "window", "exponent", "weight", "check")
-    }
+    sums = {f"FabricIngress.aggregation.header_sums.{field.name}" for field in REDUCED}
     slots = {f"FabricIngress.aggregation.slot_{name}" for name in ("round", "contributors")}
     assert registers == {
         **dict.fromkeys(lanes | sums | slots, 1024),

@@ -23,6 +23,7 @@ from weir.wire.aggregation import (
     VERSION,
     MessageType,
 )
+from weir.wire.fields import REDUCED
 from weir.wire.scapy_layers import Aggregation
 
 headers = hnp.arrays(np.uint8, st.tuples(st.integers(1, 8), st.just(HEADER_BYTES)))
@@ -68,6 +69,8 @@ def test_scapy_reads_what_numpy_writes(
 ) -> None:
     message = np.zeros(1, MESSAGE)
     header = message["header"]
+    for field in REDUCED:  # what scapy has where nothing is given
+        header[field.name] = field.neutral
     header["version_type"] = aggregation.version_type(MessageType.RESULT)
     header["flags"] = 3
     header["job"] = job

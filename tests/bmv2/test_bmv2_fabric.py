@@ -35,7 +35,7 @@ from weir.tests.bmv2.fabric_node import (
 from weir.tests.bmv2.harness import CPU_PORT, Compiled, needs_bmv2
 from weir.tests.bmv2.mutation import mutate
 from weir.wire import frames, int_md
-from weir.wire.aggregation import AGGREGATION_PORT, MessageType
+from weir.wire.aggregation import AGGREGATION_PORT, HEADER_BYTES, MessageType
 
 pytestmark = [pytest.mark.bmv2, needs_bmv2]
 
@@ -181,7 +181,7 @@ def test_refusals(pair: Pair, seed: int) -> None:
             )
         )
         if wrong[4]:
-            body[int(rng.integers(28))] ^= 1 << int(rng.integers(8))
+            body[int(rng.integers(HEADER_BYTES))] ^= 1 << int(rng.integers(8))
         if rng.random() < 0.05:
             body = body[: int(rng.integers(1, len(body)))]
         source = int(rng.choice((PARENT, WORKERS[0]))) if wrong[5] else WORKERS[child]

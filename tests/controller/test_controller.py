@@ -24,7 +24,9 @@ from weir.tests.controller.fake_switch import FakeSwitch
 from weir.topologies.generators import leaf_spine
 from weir.topologies.model import Endpoint
 from weir.topologies.routing import Routes
+from weir.wire.aggregation import MESSAGE_BYTES
 from weir.wire.control import Held, Pause, Resume, WorkerPlan
+from weir.wire.frames import FRAME_HEADER_BYTES
 
 FABRIC = leaf_spine(2, 2, 2, slots=128)
 MS = 1_000_000
@@ -296,7 +298,7 @@ async def test_reports_of_progress_tell_the_jobs_own_traffic(rig: Rig, monkeypat
     for host, rounds in (("h1", 0), ("h3", 0), ("h1", 60), ("h3", 50)):
         controller.members.heartbeat(4, host, rounds, 100 * MS * bool(rounds))
     controller.moves.snapshot_without(controller.jobs[4], 100 * MS)
-    frame_bits = 8 * (42 + 28 + 1024)
+    frame_bits = 8 * (FRAME_HEADER_BYTES + MESSAGE_BYTES)
     assert seen[-1][Endpoint("h1", 0)] == 500 * frame_bits  # the slower worker's 50 rounds in 100 ms
     with pytest.raises(ControllerError, match="job 4: h2 is none of its workers h1, h3"):
         controller.members.heartbeat(4, "h2", 1, 0)

@@ -12,7 +12,9 @@ from weir.controller.planning.plan import JobPlan, JobSpec, Marking, base_state,
 from weir.topologies.generators import fat_tree, leaf_spine
 from weir.topologies.model import Endpoint, Topology
 from weir.topologies.routing import Routes
+from weir.wire.aggregation import MESSAGE_BYTES
 from weir.wire.control import Child, ServerPlan, WorkerPlan
+from weir.wire.frames import FRAME_HEADER_BYTES
 
 # h1, h2 at s1 (ports 1, 2), h3, h4 at s2; spines s3, s4 at ports 3, 4
 FABRIC = leaf_spine(2, 2, 2, slots=256)
@@ -76,7 +78,7 @@ def test_a_job_with_a_server_as_root_lets_every_child_in_at_every_port_it_may_co
     assert made.most_streams[Endpoint("s2", 3)] == 2
     assert made.streams[Endpoint("s2", 2)] == 1
     # the farthest worker is 3 links from s1, which is 3 links from the server: 12 links there and back
-    frame_ns = (42 + 28 + 1024) * 8
+    frame_ns = (FRAME_HEADER_BYTES + MESSAGE_BYTES) * 8
     assert made.round_trip_ns == 12 * (2_000 + frame_ns)
 
 
@@ -129,7 +131,7 @@ def test_two_jobs_in_one_switch_share_no_slot_group_or_rid_and_marking_counts_bo
 
 def test_the_window_bounds_the_queue_by_its_formula_and_never_closes() -> None:
     marking = Marking(queue_packets=16, utilisation=0.5)
-    frame_bits = (42 + 28 + 1024) * 8
+    frame_bits = (FRAME_HEADER_BYTES + MESSAGE_BYTES) * 8
     rate = 1_000_000_000
     round_trip = 40 * frame_bits  # ns at 1 bit/ns: a product of 40 packets
     assert marking.window(rate, round_trip, streams=4) == (20 + 16) // 4

@@ -3,3 +3,7 @@
 
 class ExperimentError(Exception):
     """A run cannot start or go on; the message is one line that a user can act on."""
+
+
+class Interrupted(ExperimentError):
+    """Somebody ended what was under way, by Ctrl-C or another signal; says what of it is kept."""

@@ -12,12 +12,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from ..hosts import Reduced, reference_sum
 from ..topologies.mininet.fabric import MininetFabric, SwitchKind, obstacle
+from ..topologies.mininet.processes import orderly_end
 from .backends.mininet import run_in_mininet
 from .backends.virtual_time import Cluster
 from .config import RunConfig
-from .errors import ExperimentError
+from .errors import ExperimentError, Interrupted
 from .records import report
-from .records.record import MininetResult, MoveRecord, QueueTrace, RunRecord, StrategyResult, create_folder
+from .records.record import MoveRecord, QueueTrace, RunRecord, StrategyResult, keep_folder, run_folder
 from .workloads.digits import TrainingJob, digest, train_without_network
 
 
@@ -28,24 +29,45 @@ def execute(
 
     With `mininet`, every strategy runs in Mininet as well, over such switches, to be compared with the virtual fabric.
 
-    Raises: ExperimentError and the other rooms' errors, for what a user can mend.
+    Raises: ExperimentError and the other rooms' errors, for what a user can mend; Interrupted for SIGINT, SIGTERM and
+    SIGHUP, after what is complete was kept.
     """
     if mininet is not None and (reason := obstacle(mininet)) is not None:
         raise ExperimentError(f"--fabric mininet: {reason} (weir doctor tells what this machine has)")
-    folder = create_folder(out, config.name)
-    try:
-        record = _run_strategies(config, console, mininet)
-    except BaseException:
-        folder.rmdir()
-        raise
-    record.save(folder)
+    began: list[RunRecord] = []
+    with orderly_end(), run_folder(out) as folder:
+        try:
+            record = _run_strategies(config, console, mininet, began)
+        except (KeyboardInterrupt, SystemExit):
+            if not began or not began[0].results:
+                raise Interrupted("interrupted; no strategy was complete, so nothing is kept") from None
+            complete = began[0].only_complete()
+            kept = _keep(complete, folder, out)
+            done = ", ".join(complete.config.strategies)
+            raise Interrupted(f"interrupted; what was complete ({done}) is kept in {kept}") from None
+        return record, _keep(record, folder, out)
+
+
+def _keep(record: RunRecord, folder: Path, out: Path) -> Path:
+    """Write the record and its page; where they are."""
     from .records.drawing import draw_fabric
 
-    report.write(record, folder, lambda result: draw_fabric(config, result))
-    return record, folder
+    try:
+        record.save(folder)
+    except OSError as error:
+        raise ExperimentError(f"{out}: the run record cannot be written ({error.strerror})") from None
+    try:
+        report.write(record, folder, lambda result: draw_fabric(record.config, result))
+    except OSError as error:
+        kept = keep_folder(folder, out, record.config.name)
+        raise ExperimentError(f"{kept}: has the record, but its page cannot be written ({error.strerror})") from None
+    return keep_folder(folder, out, record.config.name)
 
 
-def _run_strategies(config: RunConfig, console: Console, mininet: SwitchKind | None) -> RunRecord:
+def _run_strategies(
+    config: RunConfig, console: Console, mininet: SwitchKind | None, began: list[RunRecord]
+) -> RunRecord:
+    """The record, which is put into `began` before it has any result."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress:
         reference = _new_job(config)
@@ -53,24 +75,22 @@ def _run_strategies(config: RunConfig, console: Console, mininet: SwitchKind | N
         train_without_network(reference, lambda gradients: reference_sum(gradients, name="gradient"))
         progress.update(task, completed=1)
         record = RunRecord.begin(config, reference.digests()[0], reference.accuracy())
+        began.append(record)
         for strategy in config.strategies:
             task = progress.add_task(report.LABELS.get(strategy, strategy), total=config.training.steps)
             result = asyncio.run(run_strategy(config, strategy, lambda task=task: progress.advance(task)))  # type: ignore[misc]
             record.results.append(result)
         if mininet is not None:
-            record.mininet = _run_in_mininet(config, record.results, mininet, progress)
+            _run_in_mininet(config, record, mininet, progress)
     return record
 
 
-def _run_in_mininet(
-    config: RunConfig, virtual: Sequence[StrategyResult], kind: SwitchKind, progress: Progress
-) -> list[MininetResult]:
+def _run_in_mininet(config: RunConfig, record: RunRecord, kind: SwitchKind, progress: Progress) -> None:
     """The same strategies with real processes and packets, in one fabric, one after the other."""
     task = progress.add_task(f"building the fabric in Mininet, {kind} switches", total=1)
-    results = []
     with MininetFabric(config.topology, kind) as fabric:
         progress.update(task, completed=1)
-        for index, result in enumerate(virtual):
+        for index, result in enumerate(record.results):
             label = f"{report.LABELS.get(result.strategy, result.strategy)}, Mininet"
             task = progress.add_task(label, total=config.training.steps)
 
@@ -78,9 +98,8 @@ def _run_in_mininet(
                 progress.update(task, completed=steps)
 
             first_job = 1 + index * len(config.job.roots)
-            results.append(asyncio.run(run_in_mininet(config, result, fabric, first_job, advance)))
+            record.mininet.append(asyncio.run(run_in_mininet(config, result, fabric, first_job, advance)))
             advance(config.training.steps)
-    return results
 
 
 async def run_strategy(config: RunConfig, strategy: str, advance: Callable[[], object] | None = None) -> StrategyResult:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -34,6 +33,7 @@ from ...controller.service.service import ControlService
 from ...hosts import ControlClient
 from ...topologies import Routes
 from ...topologies.mininet.fabric import MininetFabric, SwitchKind
+from ...topologies.mininet.scratch import scratch_folder
 from ...wire import control_pb2 as pb
 from ..config import FlowConfig, RunConfig
 from ..errors import ExperimentError
@@ -72,7 +72,7 @@ async def run_in_mininet(
     """
     started = time.perf_counter()
     async with AsyncExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="weir-run-")))
+        folder = stack.enter_context(scratch_folder("weir-run-"))
         sessions = await stack.enter_async_context(open_sessions(fabric.topology, fabric.addresses))
         controller = _controller(config, virtual.strategy, fabric, sessions)
         await controller.start()

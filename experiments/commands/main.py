@@ -10,6 +10,7 @@ from typing import Final, NoReturn
 
 from ... import __version__
 from ...extras import MissingExtra, explained
+from ..errors import Interrupted
 
 _EXTRAS: Final = {
     "controller": "controller",
@@ -21,6 +22,7 @@ _EXTRAS: Final = {
 """What to install for a command alone; the others need all that `runs` has."""
 
 _USAGE: Final = 2
+_INTERRUPTED: Final = 130
 
 
 def main() -> NoReturn:
@@ -36,7 +38,7 @@ def main() -> NoReturn:
         if not isinstance(told, (MissingExtra, *_users_errors())):
             raise
         sys.stderr.write(f"weir: {told}\n")
-        sys.exit(_USAGE)
+        sys.exit(_INTERRUPTED if isinstance(error, Interrupted) else _USAGE)
     sys.exit(0)
 
 

@@ -9,8 +9,13 @@ need not.
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
 import platform
 import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from importlib import metadata
 from pathlib import Path
@@ -20,10 +25,14 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ...topologies.mininet.fabric import SwitchKind
+from ...topologies.mininet.scratch import keep_as, scratch_folder
 from ..config import RunConfig
 from ..errors import ExperimentError
 
 RECORD_FILE: Final = "record.json"
+_DIGEST: Final = "digest"
+"""SHA-256 of the record beside it in the file, so that one that was changed is found."""
+_UNDER_WAY: Final = ".under-way-"
 _PACKAGES: Final = ("weir", "numpy", "llvmlite", "numba", "grpcio", "finsy", "cvxpy", "highspy", "scikit-learn")
 
 
@@ -157,9 +166,31 @@ class RunRecord(_Record):
         return SwitchKind(self.mininet[0].switch) if self.mininet else None
 
     def save(self, folder: Path) -> Path:
+        """Write it with its digest, whole or not at all. Raises OSError."""
         path = folder / RECORD_FILE
-        path.write_text(self.model_dump_json(indent=1))
+        beside = path.with_name(f"{RECORD_FILE}.new")
+        text = json.dumps({_DIGEST: self._digest(), **self.model_dump(mode="json")}, indent=1, ensure_ascii=False)
+        with beside.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
         return path
+
+    def _digest(self) -> str:
+        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
+
+    def only_complete(self) -> RunRecord:
+        """Of a run that was broken off: the strategies that have all their results, as a run of these alone."""
+        done = [result.strategy for result in self.results]
+        if self.mininet:
+            done = [result.strategy for result in self.mininet]
+        return self.model_copy(
+            update={
+                "config": self.config.replaced("what is complete", strategies=done),
+                "results": [result for result in self.results if result.strategy in done],
+            }
+        )
 
     @classmethod
     def load(cls, folder: Path) -> RunRecord:
@@ -169,13 +200,23 @@ class RunRecord(_Record):
         """
         path = folder / RECORD_FILE if folder.is_dir() else folder
         try:
-            return cls.model_validate_json(path.read_text())
+            values = json.loads(path.read_bytes())
+            said = values.pop(_DIGEST, None) if isinstance(values, dict) else None
+            record = cls.model_validate_json(json.dumps(values))
         except OSError as error:
             raise ExperimentError(f"{path}: no run record there ({error.strerror})") from None
         except ValidationError as error:
             first = error.errors()[0]
             reason = ": ".join(filter(None, [".".join(map(str, first["loc"])), first["msg"]]))
             raise ExperimentError(f"{path}: not a run record of this version: {reason}") from None
+        except (ValueError, RecursionError) as error:
+            raise ExperimentError(f"{path}: not a run record: no JSON ({error})") from None
+        if said != record._digest():
+            raise ExperimentError(
+                f"{path}: was changed since it was written, or is of an older version: its figures do not have its "
+                f'"{_DIGEST}"; take a whole copy, or run it again'
+            )
+        return record
 
     def differences(self, other: RunRecord) -> list[str]:
         """What a replay (`other`) did differently, a line each; empty when it reproduced every figure."""
@@ -192,21 +233,33 @@ class RunRecord(_Record):
         return lines
 
 
-def create_folder(parent: Path, name: str) -> Path:
-    """Make `parent/NAME-DATE`, with a number behind it when there is one already.
+@contextmanager
+def run_folder(parent: Path) -> Iterator[Path]:
+    """A folder in `parent` for a run that is under way, which `keep_folder` gives its name; without, it is removed.
 
-    Raises: ExperimentError: the folder cannot be made.
+    Raises: ExperimentError: it cannot be made.
+    """
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        stack = ExitStack()
+        folder = stack.enter_context(scratch_folder(_UNDER_WAY, parent.resolve()))
+    except OSError as error:
+        raise ExperimentError(f"{parent}: cannot make a run folder there ({error.strerror})") from None
+    with stack:
+        yield folder
+
+
+def keep_folder(folder: Path, parent: Path, name: str) -> Path:
+    """Call a run's folder `parent/NAME-DATE`, with a number behind it when there is one already; what it is called.
+
+    Raises: ExperimentError: there are too many. OSError: it cannot be renamed.
     """
     stem = f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
     for suffix in ("", *(f"-{number}" for number in range(2, 100))):
-        folder = parent / f"{stem}{suffix}"
-        try:
-            folder.mkdir(parents=True)
-        except FileExistsError:
-            continue
-        except OSError as error:
-            raise ExperimentError(f"{parent}: cannot make a run folder there ({error.strerror})") from None
-        return folder
+        kept = parent / f"{stem}{suffix}"
+        if not kept.exists():
+            keep_as(folder, kept)
+            return kept
     raise ExperimentError(f"{parent}: has a hundred runs called {stem} already; choose another --out")
 
 

@@ -42,6 +42,7 @@ from .processes import (
     stop,
     stop_beside,
 )
+from .scratch import scratch_folder
 
 FIRST_GRPC_PORT: Final = 50_051
 HOST_ROUTE: Final = "10.0.0.0/8"
@@ -169,7 +170,7 @@ class MininetFabric:
             check_free(name, address)
         try:
             self._stack.enter_context(orderly_end())
-            self._logs = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="weir-mininet-")))
+            self._logs = self._stack.enter_context(scratch_folder("weir-mininet-"))
             self._build()
             self._start_switches()
         except BaseException:

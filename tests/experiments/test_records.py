@@ -1,0 +1,167 @@
+"""Run records: whole or not there, and never read as something else than was written."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from weir.experiments import run
+from weir.experiments.config import RunConfig
+from weir.experiments.errors import ExperimentError, Interrupted
+from weir.experiments.records.record import RECORD_FILE, RunRecord, StrategyResult
+from weir.experiments.run import execute
+from weir.topologies.errors import TopologyError
+
+WEIR = Path(sys.executable).with_name("weir")
+RESULT = StrategyResult(
+    strategy="ps",
+    iteration_ns=[1_000, 2_500],
+    sums=["ab", "cd"],
+    busiest_link="s1-p1",
+    busiest_link_bytes=1,
+    largest_queue="s1-p2",
+    largest_queue_packets=3,
+    resends=0,
+    drops={"late": 2},
+    accuracy=0.1,
+    weights="ef",
+    fabric="01",
+    trees=[{"h1": "h2"}],
+    moves=[],
+    link_load={"s1-p1": 0.25},
+    queues=[],
+    solver_ms=[0.5],
+    wall_s=1.5,
+)
+
+
+def a_record(short: RunConfig) -> RunRecord:
+    record = RunRecord.begin(short, "23", 0.5)
+    record.results.append(RESULT)
+    return record
+
+
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(100, 140))])
+def test_a_changed_record_is_refused_or_means_the_same(seed: int, short: RunConfig, tmp_path: Path) -> None:
+    """One-bit flips, truncations and doubled pieces."""
+    rng = random.Random(seed)
+    record = a_record(short)
+    data = record.save(tmp_path).read_bytes()
+    assert RunRecord.load(tmp_path) == record
+    other = tmp_path / "other.json"
+    refused = 0
+    for _ in range(1_500):
+        at, changed = rng.randrange(len(data)), bytearray(data)
+        match rng.randrange(4):
+            case 0:
+                del changed[at:]
+            case 1:
+                changed[at:at] = data[at : at + rng.randrange(1, 40)]
+            case _:
+                changed[at] ^= 1 << rng.randrange(8)
+        other.write_bytes(changed)
+        try:
+            read = RunRecord.load(other)
+        except (ExperimentError, TopologyError):  # what the command tells in a line
+            refused += 1
+        else:
+            assert read == record
+    assert refused > 1_000
+
+
+def test_a_record_without_a_digest_is_refused(short: RunConfig, tmp_path: Path) -> None:
+    path = a_record(short).save(tmp_path)
+    values = json.loads(path.read_text())
+    del values["digest"]
+    path.write_text(json.dumps(values))
+    with pytest.raises(ExperimentError, match="was changed since it was written, or is of an older version"):
+        RunRecord.load(tmp_path)
+
+
+def test_a_full_disk_leaves_no_torn_record(short: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def at_once(config: RunConfig, strategy: str, advance: Any = None) -> StrategyResult:
+        return RESULT.model_copy(update={"strategy": strategy})
+
+    def full(file: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(run, "run_strategy", at_once)
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(ExperimentError, match=r"the run record cannot be written \(No space left on device\)"):
+        execute(short, tmp_path / "runs", Console(quiet=True))
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
+@pytest.mark.parametrize("how", [KeyboardInterrupt, SystemExit])
+def test_an_interrupted_run_keeps_what_is_complete(
+    short: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: type[BaseException]
+) -> None:
+    done: list[str] = []
+
+    async def once(config: RunConfig, strategy: str, advance: Any = None) -> StrategyResult:
+        if done:
+            raise how
+        done.append(strategy)
+        return await real(config, strategy, advance)
+
+    real = run.run_strategy
+    monkeypatch.setattr(run, "run_strategy", once)
+    with pytest.raises(Interrupted, match="interrupted; what was complete") as caught:
+        execute(short, tmp_path, Console(quiet=True))
+    (folder,) = tmp_path.iterdir()
+    assert str(folder) in str(caught.value)
+    record = RunRecord.load(folder)
+    assert [result.strategy for result in record.results] == list(record.config.strategies) == done
+    assert (folder / "index.html").is_file()
+    assert not (folder / f"{RECORD_FILE}.new").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_signal_leaves_no_folder(number: signal.Signals, tmp_path: Path) -> None:
+    """One that was killed leaves its folder to the next, which removes it."""
+    demo = (resources.files("weir.experiments") / "demo.yaml").read_text()
+    (tmp_path / "long.yaml").write_text(demo.replace("steps: 100,", "steps: 100000,"))
+    out = tmp_path / "runs"
+
+    def begin() -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [WEIR, "run", str(tmp_path / "long.yaml"), "--out", str(out)],
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        )
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline and process.poll() is None:
+            if any((folder / ".alive").exists() for folder in out.glob("*") if f"{folder}" not in seen):
+                break
+            time.sleep(0.05)
+        return process
+
+    seen: set[str] = set()
+    process = begin()
+    process.send_signal(number)
+    _, said = process.communicate(timeout=120)
+    if number is not signal.SIGKILL:
+        assert process.returncode == 130, said
+        assert said.rstrip().splitlines()[-1] == "weir: interrupted; no strategy was complete, so nothing is kept"
+        assert "Traceback" not in said
+        assert list(out.iterdir()) == []
+        return
+    (left,) = out.iterdir()
+    seen.add(str(left))
+    process = begin()
+    process.terminate()
+    process.communicate(timeout=120)
+    assert list(out.iterdir()) == []

@@ -1,0 +1,54 @@
+"""Folders that are gone with whoever made them: at its end, or, where it was killed, at the next one's beginning.
+
+The maker holds the kernel's lock on a file in the folder, which ends with its process; so a folder with such a file and
+nobody to hold it is a dead one's.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+_LOCK: Final = ".alive"
+
+
+@contextmanager
+def scratch_folder(prefix: str, parent: Path | None = None) -> Iterator[Path]:
+    """A new folder whose name begins so, in the system's place for temporary ones if nothing else is said; removed at
+    the end, unless it was moved. Those that dead processes left with the same prefix are removed first.
+    """
+    parent = parent or Path(tempfile.gettempdir())
+    _remove_dead(parent, prefix)
+    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+    lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    try:
+        yield folder
+    finally:
+        os.close(lock)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def keep_as(folder: Path, kept: Path) -> None:
+    """A scratch folder is complete, and gets a name to stay. Raises OSError."""
+    (folder / _LOCK).unlink(missing_ok=True)
+    folder.chmod(0o755)
+    folder.rename(kept)
+
+
+def _remove_dead(parent: Path, prefix: str) -> None:
+    for folder in parent.glob(f"{prefix}*"):
+        with suppress(OSError):
+            lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                if os.fstat(lock).st_uid == os.geteuid():
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(lock)

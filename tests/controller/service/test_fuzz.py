@@ -1,0 +1,142 @@
+"""Mutated and lying calls of the control service: none wedges it, crashes it, or leaves anything behind."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from contextlib import suppress
+
+import grpc
+import pytest
+
+from weir.tests.controller.control_rig import Rig, rig
+from weir.wire import control_pb2 as pb
+from weir.wire.control_messages import ATTEND, END_JOB, LIST_JOBS, REGISTER
+
+HOSTS = ["h1", "h2", "h3", "h4"]
+EXTREMES = (0, 1, 2, 3, 7, 63, 64, 255, 256, 1 << 16, (1 << 31) - 1, (1 << 32) - 1)
+WIDE = (*EXTREMES, 1 << 32, (1 << 63) - 1, 1 << 63, (1 << 64) - 1)
+ANSWER_S = 120.0
+SEEDS = [
+    pytest.param(1, 300, id="1"),
+    *(pytest.param(seed, 20_000, id=str(seed), marks=pytest.mark.long) for seed in range(100, 110)),
+]
+
+
+class Fuzzer:
+    """Calls from one seed."""
+
+    def __init__(self, service: Rig, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.service = service
+        self.seats: list[tuple[int, str]] = [(1, ""), (9, "x")]
+
+    async def call(self) -> None:
+        with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            match self.rng.randrange(4):
+                case 0:
+                    await self.unary()
+                case 1:
+                    await self.register()
+                case _:
+                    await self.attend()
+
+    async def unary(self) -> None:
+        method, message = self.rng.choice(
+            [
+                (REGISTER, pb.RegisterRequest(workers=HOSTS[:2], server="h3", slots=16)),
+                (LIST_JOBS, pb.ListJobsRequest()),
+                (END_JOB, pb.EndJobRequest(job=self.rng.choice(self.seats)[0], reason="because")),
+            ]
+        )
+        call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = self.service.channel.unary_unary(method)
+        await call(self.mutated(message.SerializeToString()), timeout=ANSWER_S)
+
+    async def register(self) -> None:
+        rng = self.rng
+        registration = await self.service.register(
+            workers=rng.sample(HOSTS, rng.randrange(1, 4)),
+            server=rng.choice(["", "h4"]),
+            slots=rng.choice([0, 16, 64]),
+            policy=rng.randrange(3),
+            least_workers=rng.randrange(3),
+        )
+        self.seats = [*self.seats[-20:], *((registration.job, seat.token) for seat in registration.seats)]
+
+    async def attend(self) -> None:
+        rng = self.rng
+        job, token = rng.choice(self.seats)
+        stream: grpc.aio.StreamStreamCall[bytes, bytes] = self.service.channel.stream_stream(ATTEND)()
+        messages = [pb.FromHost(join=pb.Join(job=job, token=token, generation=rng.choice([0, 0, 0, 1, 300])))]
+        messages += [self.lie() for _ in range(rng.randrange(6))]
+        for message in messages:
+            data = message.SerializeToString()
+            await stream.write(self.mutated(data) if rng.random() < 0.1 else data)
+        reading = asyncio.create_task(self.read(stream))
+        await asyncio.wait([reading], timeout=rng.choice([0.0, 0.02]))
+        if rng.random() < 0.5 and not stream.done():
+            await stream.done_writing()
+        stream.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
+
+    @staticmethod
+    async def read(stream: grpc.aio.StreamStreamCall[bytes, bytes]) -> None:
+        while await stream.read() is not grpc.aio.EOF:
+            pass
+
+    def lie(self) -> pb.FromHost:
+        rng = self.rng
+        narrow, wide = rng.choice(EXTREMES), rng.choice(WIDE)
+        match rng.randrange(5):
+            case 0:
+                return pb.FromHost(heartbeat=pb.Heartbeat(rounds=wide, waiting=rng.random() < 0.5))
+            case 1:
+                complete = [rng.choice(WIDE) for _ in range(rng.randrange(5))]
+                generation = rng.choice([1, 2, 3, narrow])
+                return pb.FromHost(held=pb.Held(generation=generation, first_incomplete=wide, complete=complete))
+            case 2:
+                return pb.FromHost(resumed=pb.Resumed(generation=rng.choice([1, 2, 3, narrow])))
+            case 3:
+                return pb.FromHost(leave=pb.Leave(reason=rng.choice(["", "[/x]\x00\n", "x" * 5_000])))
+            case _:
+                return pb.FromHost(join=pb.Join(job=narrow))
+
+    def mutated(self, data: bytes) -> bytes:
+        rng, changed = self.rng, bytearray(data)
+        for _ in range(rng.randrange(1, 4)):
+            at = rng.randrange(len(changed) + 1)
+            match rng.randrange(3):
+                case 0:
+                    del changed[at:]
+                case 1:
+                    changed[at:at] = rng.randbytes(rng.randrange(1, 9))
+                case _ if at < len(changed):
+                    changed[at] ^= 1 << rng.randrange(8)
+        return bytes(changed)
+
+
+@pytest.mark.parametrize(("seed", "calls"), SEEDS)
+async def test_no_call_wedges_or_crashes_it_or_leaves_anything_behind(
+    seed: int, calls: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with rig(lease_ns=2_000_000_000) as service:
+        await service.jobs()
+        before = len(asyncio.all_tasks())
+        fuzzer = Fuzzer(service, seed)
+        for _ in range(calls // 10):
+            await asyncio.gather(*(fuzzer.call() for _ in range(10)))
+        for job in await service.jobs():
+            await service.end(job.job)
+        assert service.controller.jobs == {}
+        async with asyncio.timeout(ANSWER_S):
+            while service.service._attending or service.service._half_open or len(asyncio.all_tasks()) > before:
+                await asyncio.sleep(0.05)
+        assert await service.controller.verify() == {}
+        registration = await service.register(workers=HOSTS[:2])
+        hosts = [await service.joined(registration, rank) for rank in range(2)]
+        for host in hosts:
+            await host.hear("worker_plan")
+    assert [
+        record.getMessage() for record in caplog.records if record.exc_info or record.levelno >= logging.CRITICAL
+    ] == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -114,6 +115,25 @@ async def test_a_controller_that_forgot_lets_no_old_sum_out(rig: Rig, tmp_path: 
     assert new.take() == dict.fromkeys(WORKERS, new.sum_of())
     if journal == "none":  # hosts of the old job may not know yet that it is no more
         assert rig.controller.jobs[7].plan.generation != in_force
+
+
+@pytest.mark.parametrize("seed", [1, 2, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(100, 130))])
+async def test_a_controller_that_forgets_at_any_moment_lets_no_wrong_sum_out(pipeline: Pipeline, seed: int) -> None:
+    """Again and again, with a job under way or done, whose packets are still in the fabric and its hosts gone."""
+    rng = random.Random(seed)
+    async with make_rig(TOPOLOGY, pipeline, Fixed(AT_SPINE), OPTIONS) as rig:
+        for _ in range(6):
+            rig.controller.planner.strategy = Fixed(rng.choice([AT_SPINE, AT_SERVER]))
+            job = await rig.admit(spec(7))
+            rig.submit(job, rng.randrange(1 << 30), chunks=rng.choice([1, 4, 20]))
+            to_its_end = rng.random() < 0.5
+            await rig.run(rig.fabric.now_ns + (400 * MS if to_its_end else rng.randrange(1, 300_000)), job)
+            sums, right = job.take(), job.sum_of()
+            assert set(sums.values()) <= {None, right}
+            if to_its_end:
+                assert sums == dict.fromkeys(WORKERS, right)
+            await rig.stop_controller()
+            await rig.start_controller(Fixed(AT_SPINE))
 
 
 async def test_a_job_goes_on_after_another_controller_has_had_its_switches(rig: Rig, tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ class Prober:
         for name, result in zip(by_switch, await asyncio.gather(*sending, return_exceptions=True), strict=True):
             if isinstance(result, ControllerError):  # its probes count as lost, its links become stale
                 if name not in self._without:
-                    _log.warning("no probes until it goes again: %s", result)
+                    _log.warning("no probes: %s", result)
                 self._without.add(name)
             elif isinstance(result, BaseException):
                 raise result

@@ -359,6 +359,9 @@ async def test_a_switch_that_dies_costs_its_own_probes_only(rig: Rig, caplog: py
     assert from_s2 > 0
     assert sum(controller.switches.packet_outs_sent.values()) == len(controller.prober.probes) - from_s2
     assert "no probes: s2 at" in caplog.text
+    for later in (1, 2, 3):
+        await controller.tick(later * 10 * MS)
+    assert caplog.text.count("no probes: s2 at") == 1  # said once, though each time anew they cannot be sent
     await rig.fakes["s2"].start()
 
 

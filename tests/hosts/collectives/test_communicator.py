@@ -362,7 +362,7 @@ def memory_of_a_sum(arrays: list[Numbers], dtype: str) -> tuple[float, Numbers]:
 @pytest.mark.parametrize("kind", data_types())
 def test_a_sum_takes_the_memory_of_one_copy(kind: DataType) -> None:
     size = (16 << 20) // kind.storage.itemsize
-    arrays = [np.random.default_rng(rank).integers(0, 1 << 14, size).astype(kind.storage) for rank in range(2)]
+    arrays = [np.random.default_rng(rank).integers(0, 1 << 6, size).astype(kind.storage) for rank in range(2)]
     copies, _ = memory_of_a_sum(arrays, kind.name)
     assert 1 <= copies < 1.25
 

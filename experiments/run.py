@@ -10,6 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from ..controller.planning.plan import lanes_of
 from ..hosts import Reduced, reference_sum
 from ..topologies.mininet.fabric import MininetFabric, SwitchKind, obstacle
 from ..topologies.mininet.processes import orderly_end
@@ -72,7 +73,8 @@ def _run_strategies(
     with Progress(*columns, console=console) as progress:
         reference = _new_job(config)
         task = progress.add_task("NumPy, no network", total=1)
-        train_without_network(reference, lambda gradients: reference_sum(gradients, name="gradient"))
+        lanes = lanes_of(config.topology)
+        train_without_network(reference, lambda gradients: reference_sum(gradients, lanes=lanes, name="gradient"))
         progress.update(task, completed=1)
         record = RunRecord.begin(config, reference.digests()[0], reference.accuracy())
         began.append(record)

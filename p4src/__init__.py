@@ -24,11 +24,15 @@ def p4info_of(program: str) -> Path:
     return BUILD / f"{program}.p4info.txtpb"
 
 
+LANES: Final = {"fabric": 256, "fabric_64": 64}
+"""The compiled programs, and how many lanes each sums of a message at most. The first takes messages of the second as
+well."""
+
 FABRIC_JSON: Final = json_of("fabric")
 FABRIC_P4INFO: Final = p4info_of("fabric")
 
 FABRIC_DIGEST: Final = BUILD / "fabric.sha256"
-"""Digests of the sources these two came from, and of the two; `sha256sum --check` in p4src/ reads it."""
+"""Digests of the sources and of all that is made of them; `sha256sum --check` in p4src/ reads it."""
 
 P4C: Final = "p4c-bm2-ss"
 P4C_HOME: Final = "https://github.com/p4lang/p4c"

@@ -19,6 +19,8 @@ class Target:
     name: str
     program: str
     """The compiled program in p4src/build: `<program>.json` and `<program>.p4info.txtpb`."""
+    lanes: int
+    """Numbers that the program sums of one message."""
     slots: int = 1024
     """Aggregation slots that the program has registers for."""
     last_port: int = 509
@@ -28,10 +30,13 @@ class Target:
     drop_port: int = 511
 
 
-BMV2: Final = Target("bmv2", "fabric")
+BMV2: Final = Target("bmv2", "fabric", lanes=256)
 """v1model, as simple_switch_grpc and the emulator run it."""
 
-TARGETS: Final[Mapping[str, Target]] = {target.name: target for target in (BMV2,)}
+BMV2_64: Final = Target("bmv2-64", "fabric_64", lanes=64)
+"""The same with fewer lanes, as a chip of match-action stages has them, so that its jobs can be tried without one."""
+
+TARGETS: Final[Mapping[str, Target]] = {target.name: target for target in (BMV2, BMV2_64)}
 
 
 def target_named(name: str) -> Target:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from .fields import BY_NAME, FIELDS, PARTS
 
 LANES: Final = 256
-"""int32 lanes of a message; a compile-time constant of the switch program."""
+"""Most int32 lanes of a message. A switch sums messages of as many lanes as its program was compiled for."""
 
 HEADER: Final = np.dtype([(field.name, field.storage) for field in FIELDS])
 MESSAGE: Final = np.dtype([("header", HEADER), ("lanes", ">i4", (LANES,))])
@@ -28,6 +28,7 @@ MESSAGE: Final = np.dtype([("header", HEADER), ("lanes", ">i4", (LANES,))])
 HEADER_BYTES: Final = HEADER.itemsize
 LANE_BYTES: Final = 4 * LANES
 MESSAGE_BYTES: Final = HEADER_BYTES + LANE_BYTES
+"""Of the largest message."""
 
 AGGREGATION_PORT: Final = 22341
 """UDP destination port of every aggregation message (0x5745)."""
@@ -84,6 +85,11 @@ LANE_COEFFICIENTS: Final[NDArray[np.uint32]] = (
 Integers = TypeVar("Integers", int, NDArray[np.signedinteger[Any]])
 
 
+def message_bytes(lanes: int) -> int:
+    """Bytes of a message with so many lanes, the UDP header not counted."""
+    return HEADER_BYTES + 4 * lanes
+
+
 def version_type(kind: MessageType) -> int:
     """First byte of a message of this type."""
     return VERSION << 4 | kind
@@ -125,10 +131,11 @@ def has_valid_checksum(headers: NDArray[np.void]) -> NDArray[np.bool_]:
 def linear_check(lanes: NDArray[Any], weight: NDArray[Any]) -> NDArray[np.uint32]:
     """Σ rᵢ·vᵢ + r₂₅₆·weight mod 2³²: linear, so the check of a wrapped sum is the wrapped sum of the checks.
 
-    lanes: integers (n, 256) of any byte order; weight: integers (n,). Returns uint32 (n,).
+    lanes: integers (n, lanes) of any byte order; weight: integers (n,). Returns uint32 (n,). Where there are fewer than
+    256 lanes, it is as if the others were 0.
     """
     values = lanes.view(np.uint32) if lanes.dtype == np.int32 else lanes.astype(np.uint32)
-    check: NDArray[np.uint32] = np.einsum("ij,j->i", values, LANE_COEFFICIENTS[:LANES])
+    check: NDArray[np.uint32] = np.einsum("ij,j->i", values, LANE_COEFFICIENTS[: values.shape[1]])
     check += LANE_COEFFICIENTS[LANES] * np.asarray(weight).astype(np.uint32)
     return check
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .aggregation import LANES
+
 
 @dataclass(frozen=True, slots=True)
 class WorkerPlan:
@@ -25,6 +27,8 @@ class WorkerPlan:
     """S, a power of two."""
     window: int
     """W ≤ S/2: most rounds in flight."""
+    lanes: int = LANES
+    """Lanes of a message: as many as all switches of the fabric sum. It never changes while a job runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,8 @@ class ServerPlan:
     """The job's size at its start."""
     first_round: int = 0
     """Where a server that joins with this plan begins: all rounds below are final and with the workers."""
+    lanes: int = LANES
+    """As in `WorkerPlan`."""
 
 
 @dataclass(frozen=True, slots=True)

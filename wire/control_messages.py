@@ -89,6 +89,7 @@ def _worker_plan(plan: control.WorkerPlan) -> pb.WorkerPlan:
         child_bit=plan.child_bit,
         slots=plan.slots,
         window=plan.window,
+        lanes=plan.lanes,
     )
 
 
@@ -102,6 +103,7 @@ def _read_worker_plan(plan: pb.WorkerPlan) -> control.WorkerPlan:
         child_bit=plan.child_bit,
         slots=plan.slots,
         window=plan.window,
+        lanes=plan.lanes,
     )
 
 
@@ -113,6 +115,7 @@ def _server_plan(plan: control.ServerPlan) -> pb.ServerPlan:
         children=[pb.Child(bit=child.bit, address=child.address) for child in plan.children],
         workers=plan.workers,
         first_round=plan.first_round,
+        lanes=plan.lanes,
     )
 
 
@@ -124,4 +127,5 @@ def _read_server_plan(plan: pb.ServerPlan) -> control.ServerPlan:
         children=tuple(control.Child(child.bit, child.address) for child in plan.children),
         workers=plan.workers,
         first_round=plan.first_round,
+        lanes=plan.lanes,
     )

@@ -213,7 +213,7 @@ class Waiting(_message.Message):
     def __init__(self, reason: _Optional[str] = ...) -> None: ...
 
 class WorkerPlan(_message.Message):
-    __slots__ = ("job", "generation", "rank", "workers", "aggregator", "child_bit", "slots", "window")
+    __slots__ = ("job", "generation", "rank", "workers", "aggregator", "child_bit", "slots", "window", "lanes")
     JOB_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
@@ -222,6 +222,7 @@ class WorkerPlan(_message.Message):
     CHILD_BIT_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
     WINDOW_FIELD_NUMBER: _ClassVar[int]
+    LANES_FIELD_NUMBER: _ClassVar[int]
     job: int
     generation: int
     rank: int
@@ -230,7 +231,8 @@ class WorkerPlan(_message.Message):
     child_bit: int
     slots: int
     window: int
-    def __init__(self, job: _Optional[int] = ..., generation: _Optional[int] = ..., rank: _Optional[int] = ..., workers: _Optional[int] = ..., aggregator: _Optional[int] = ..., child_bit: _Optional[int] = ..., slots: _Optional[int] = ..., window: _Optional[int] = ...) -> None: ...
+    lanes: int
+    def __init__(self, job: _Optional[int] = ..., generation: _Optional[int] = ..., rank: _Optional[int] = ..., workers: _Optional[int] = ..., aggregator: _Optional[int] = ..., child_bit: _Optional[int] = ..., slots: _Optional[int] = ..., window: _Optional[int] = ..., lanes: _Optional[int] = ...) -> None: ...
 
 class Child(_message.Message):
     __slots__ = ("bit", "address")
@@ -241,20 +243,22 @@ class Child(_message.Message):
     def __init__(self, bit: _Optional[int] = ..., address: _Optional[int] = ...) -> None: ...
 
 class ServerPlan(_message.Message):
-    __slots__ = ("job", "generation", "slots", "children", "workers", "first_round")
+    __slots__ = ("job", "generation", "slots", "children", "workers", "first_round", "lanes")
     JOB_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
     CHILDREN_FIELD_NUMBER: _ClassVar[int]
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     FIRST_ROUND_FIELD_NUMBER: _ClassVar[int]
+    LANES_FIELD_NUMBER: _ClassVar[int]
     job: int
     generation: int
     slots: int
     children: _containers.RepeatedCompositeFieldContainer[Child]
     workers: int
     first_round: int
-    def __init__(self, job: _Optional[int] = ..., generation: _Optional[int] = ..., slots: _Optional[int] = ..., children: _Optional[_Iterable[_Union[Child, _Mapping]]] = ..., workers: _Optional[int] = ..., first_round: _Optional[int] = ...) -> None: ...
+    lanes: int
+    def __init__(self, job: _Optional[int] = ..., generation: _Optional[int] = ..., slots: _Optional[int] = ..., children: _Optional[_Iterable[_Union[Child, _Mapping]]] = ..., workers: _Optional[int] = ..., first_round: _Optional[int] = ..., lanes: _Optional[int] = ...) -> None: ...
 
 class Pause(_message.Message):
     __slots__ = ("job", "generation")

@@ -22,14 +22,13 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from dataclasses import replace
 
 from ...topologies.model import Endpoint
-from ...wire.aggregation import MESSAGE_BYTES, next_generation
+from ...wire.aggregation import next_generation
 from ...wire.control import FinalRound, Held
-from ...wire.frames import FRAME_HEADER_BYTES
 from ..errors import ControllerError, PlanError
 from ..options import Message, Options
 from ..placement import Placement
 from ..planning.generations import previous_generation
-from ..planning.plan import FailurePolicy
+from ..planning.plan import FailurePolicy, round_bytes
 from ..planning.planner import Planner
 from ..telemetry.link_state import Snapshot, Telemetry, own_traffic
 from .job import RunningJob
@@ -332,6 +331,6 @@ class Mover:
     def snapshot_without(self, job: RunningJob, now_ns: int) -> Snapshot:
         """What is known of the links, without the job's own traffic."""
         own: Mapping[Endpoint, float] = own_traffic(
-            job.plan.streams, job.rounds_per_second, FRAME_HEADER_BYTES + MESSAGE_BYTES
+            job.plan.streams, job.rounds_per_second, round_bytes(self._planner.topology)
         )
         return self._telemetry.snapshot(now_ns, own)

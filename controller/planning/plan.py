@@ -17,7 +17,7 @@ from typing import Final
 
 from ...topologies.model import Endpoint, Node, Topology, mac_number
 from ...topologies.routing import Routes
-from ...wire.aggregation import GENERATIONS, MESSAGE_BYTES, NO_WINDOW_LIMIT
+from ...wire.aggregation import GENERATIONS, LANES, MESSAGE_BYTES, NO_WINDOW_LIMIT, message_bytes
 from ...wire.control import Child, ServerPlan, WorkerPlan
 from ...wire.frames import DSCP_CONTROL, FRAME_HEADER_BYTES
 from ..errors import PlanError
@@ -39,7 +39,7 @@ from .memory import Allotment
 
 CONTROL_PRIORITY: Final = 7
 PROBE_SESSION: Final = 1
-_ROUND_BITS: Final = 8 * (FRAME_HEADER_BYTES + MESSAGE_BYTES)
+LARGEST_ROUND_BYTES: Final = FRAME_HEADER_BYTES + MESSAGE_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +60,9 @@ class Marking:
                 "a queue bound is 1…524287 packets, a utilisation above 0 and at most 1"
             )
 
-    def window(self, rate_bps: int, round_trip_ns: int, streams: int) -> int:
+    def window(self, rate_bps: int, round_trip_ns: int, streams: int, round_bytes: int = LARGEST_ROUND_BYTES) -> int:
         """W for each of N streams through a port; at least 1, for a stream without window would stand still."""
-        product = rate_bps * round_trip_ns * 1e-9 / _ROUND_BITS
+        product = rate_bps * round_trip_ns * 1e-9 / (8 * round_bytes)
         window = math.floor((self.utilisation * product + self.queue_packets) / streams)
         return min(max(window, 1), NO_WINDOW_LIMIT - 1)
 
@@ -189,6 +189,7 @@ def job_plan(
             switches[node] = SwitchState.of(
                 _node_items(topology, routes, spec, generation, node, tree, allotments[node])
             )
+    lanes = lanes_of(topology)
     workers = {
         name: WorkerPlan(
             job=spec.job,
@@ -199,6 +200,7 @@ def job_plan(
             child_bit=1 << tree.children[node].index(name),
             slots=spec.slots,
             window=spec.window,
+            lanes=lanes,
         )
         for name, node in placement.aggregators.items()
     }
@@ -211,9 +213,20 @@ def job_plan(
             slots=spec.slots,
             children=tuple(Child(1 << bit, int(topology.node(name).address)) for bit, name in ranked),
             workers=len(spec.workers),
+            lanes=lanes,
         )
     round_trip_ns = max(_round_trip_ns(topology, routes, tree, worker) for worker in workers)
     return JobPlan(spec, generation, placement, switches, workers, server, streams, most_streams, round_trip_ns)
+
+
+def lanes_of(topology: Topology) -> int:
+    """Lanes of all jobs' messages: those of the narrowest switch that may sum, so that a job can move anywhere."""
+    return min((switch.target.lanes for switch in topology.switches if switch.slots), default=LANES)
+
+
+def round_bytes(topology: Topology) -> int:
+    """What a round with lanes brings onto a link, headers included."""
+    return FRAME_HEADER_BYTES + message_bytes(lanes_of(topology))
 
 
 def base_state(topology: Topology, routes: Routes, switch: str) -> SwitchState:
@@ -341,7 +354,7 @@ def _marking_items(topology: Topology, switch: str, jobs: Sequence[JobPlan], mar
         if crossing:
             streams = sum(job.most_streams[link] for job in crossing)
             round_trip_ns = min(job.round_trip_ns for job in crossing)
-            window = marking.window(topology.link_at(link).rate_bps, round_trip_ns, streams)
+            window = marking.window(topology.link_at(link).rate_bps, round_trip_ns, streams, round_bytes(topology))
         bound = call("bound_queue", threshold=marking.queue_packets, window=window)
         items.append(entry(MARKING, {"egress_port": port}, bound))
     return items
@@ -352,12 +365,13 @@ def _round_trip_ns(topology: Topology, routes: Routes, tree: _Tree, worker: str)
     equals.
     """
     total, node = 0, worker
+    round_bits = 8 * round_bytes(topology)
     while (above := tree.parent.get(node)) is not None:
         for start, end in ((node, above), (above, node)):
             while start != end:
                 link = Endpoint(start, 0 if topology.is_host(start) else routes.next_hops(start, end)[0])
                 cable = topology.link_at(link)
-                total += cable.delay_ns + _ROUND_BITS * 1_000_000_000 // cable.rate_bps
+                total += cable.delay_ns + round_bits * 1_000_000_000 // cable.rate_bps
                 start = topology.peer(link).node
         node = above
     return total

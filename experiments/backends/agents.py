@@ -137,6 +137,11 @@ class VirtualWorker(HostAgent[WorkerCore]):
         """The job's size at its start."""
         return self.core.plan.workers
 
+    @property
+    def lanes(self) -> int:
+        """Of the job's messages."""
+        return self.core.plan.lanes
+
     def submit(self, tensor: Tensor, /) -> int:
         """As `WorkerCore.submit`."""
         handle = self.core.submit(tensor)

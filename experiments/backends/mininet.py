@@ -28,7 +28,7 @@ from ...controller.p4runtime.session import SwitchSession
 from ...controller.p4runtime.tables import DROP_REASONS, DROPS
 from ...controller.placement.strategies import STRATEGIES
 from ...controller.placement.strategies import strategy as strategy_named
-from ...controller.planning.plan import Marking
+from ...controller.planning.plan import Marking, lanes_of
 from ...controller.service.service import ControlService
 from ...hosts import ControlClient
 from ...topologies import Routes
@@ -73,6 +73,7 @@ async def run_in_mininet(
     started = time.perf_counter()
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(scratch_folder("weir-run-"))
+        lanes = lanes_of(fabric.topology)
         sessions = await stack.enter_async_context(open_sessions(fabric.topology, fabric.addresses))
         controller = _controller(config, virtual.strategy, fabric, sessions)
         await controller.start()
@@ -88,7 +89,7 @@ async def run_in_mininet(
                 job=first_job + shard,
                 slots=config.job.slots,
                 window=config.job.window,
-                gradient_bytes=gradient_bytes(config, shard),
+                gradient_bytes=gradient_bytes(config, shard, lanes),
                 policy="abort",
             )
             for shard, server in enumerate(config.job.roots)
@@ -103,7 +104,9 @@ async def run_in_mininet(
             await asyncio.wait([reports], timeout=_LOOK_S)
             states = await asyncio.to_thread(client.jobs)
             if states:
-                steps = min(state.rounds // sum(gradient_rounds(config, state.job - first_job)) for state in states)
+                steps = min(
+                    state.rounds // sum(gradient_rounds(config, state.job - first_job, lanes)) for state in states
+                )
                 advance(steps)
                 other.at_step(steps)
             for number, job in controller.jobs.items():

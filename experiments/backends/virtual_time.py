@@ -25,7 +25,7 @@ from ...controller.controller import Controller, Message, Options
 from ...controller.p4runtime.tables import DROP_REASONS, DROPS
 from ...controller.placement import Placement, Problem
 from ...controller.placement.strategies import STRATEGIES, strategy
-from ...controller.planning.plan import JobSpec, Marking
+from ...controller.planning.plan import JobSpec, Marking, lanes_of
 from ...hosts.collectives.communicator import Communicator
 from ...hosts.collectives.sharding import ShardedDriver
 from ...hosts.numerics.quantization import chunk_count
@@ -33,7 +33,7 @@ from ...hosts.numerics.tensors import Reduced, Tensor
 from ...hosts.protocol.server import ParameterServerCore
 from ...hosts.protocol.worker import WorkerCore, WorkerOptions
 from ...topologies import Endpoint, Routes
-from ...wire.aggregation import HEADER_BYTES, MESSAGE_BYTES
+from ...wire.aggregation import HEADER_BYTES, message_bytes
 from ...wire.control import Pause, Resume, ServerPlan, WorkerPlan
 from ...wire.frames import FRAME_HEADER_BYTES
 from ..config import BACKGROUND_PAYLOAD_BYTES, RunConfig
@@ -64,17 +64,17 @@ class Moved:
     shard: int
 
 
-def gradient_rounds(config: RunConfig, shard: int) -> tuple[int, int]:
+def gradient_rounds(config: RunConfig, shard: int, lanes: int) -> tuple[int, int]:
     """How many rounds with lanes, and how many scale rounds, one of the job's shards has in a step."""
-    whole, shards = chunk_count(config.training.options.parameters), len(config.job.roots)
+    whole, shards = chunk_count(config.training.options.parameters, lanes), len(config.job.roots)
     chunks = whole * (shard + 1) // shards - whole * shard // shards  # as `Tensor.cut` shares them out
     return chunks, min(chunks, config.job.window)
 
 
-def gradient_bytes(config: RunConfig, shard: int) -> int:
+def gradient_bytes(config: RunConfig, shard: int, lanes: int) -> int:
     """What one worker's stream of one shard brings onto a link in a step, headers included."""
-    chunks, scales = gradient_rounds(config, shard)
-    return chunks * (MESSAGE_BYTES + FRAME_HEADER_BYTES) + scales * (HEADER_BYTES + FRAME_HEADER_BYTES)
+    chunks, scales = gradient_rounds(config, shard, lanes)
+    return chunks * (message_bytes(lanes) + FRAME_HEADER_BYTES) + scales * (HEADER_BYTES + FRAME_HEADER_BYTES)
 
 
 class TimedStrategy:
@@ -172,7 +172,7 @@ class Cluster:
                 server,
                 job.slots,
                 job.window,
-                gradient_bytes=gradient_bytes(self.config, shard),
+                gradient_bytes=gradient_bytes(self.config, shard, lanes_of(self.topology)),
             )
             for message in await self._controller.admit(spec, self._fabric.now_ns):
                 self._start_host(number, message)
@@ -227,7 +227,7 @@ class Cluster:
     async def allreduce(self, gradients: Sequence[Floats], weight: int) -> tuple[list[Reduced], int]:
         """Sum one tensor per worker in the fabric; what reached each worker, and how long it took in virtual time."""
         handles = [
-            driver.submit(Tensor(gradient, workers=driver.workers, name="gradient", weight=weight))
+            driver.submit(Tensor(gradient, workers=driver.workers, lanes=driver.lanes, name="gradient", weight=weight))
             for driver, gradient in zip(self._drivers, gradients, strict=True)
         ]
         duration_ns = await self.settle()

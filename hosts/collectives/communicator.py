@@ -56,6 +56,10 @@ class Driver(Protocol):
     def workers(self) -> int:
         """n, the job's size at its start."""
 
+    @property
+    def lanes(self) -> int:
+        """Of the job's messages."""
+
     def submit(self, tensor: Tensor, /) -> int:
         """As `WorkerCore.submit`."""
 
@@ -206,7 +210,7 @@ class Communicator:
             flat = int((~finite).argmax())
             raise not_finite(name, flat, numbers.shape, kind.number(numbers.reshape(-1), flat))
         words = words_of(numbers)
-        gathering = Gathering(self.size, len(words))
+        gathering = Gathering(self.size, len(words), self._driver.lanes)
         tensor = self._tensor(gathering.contribution(self.rank, words), name=name, signature=signature)
         return self._start(tensor, lambda reduced: restore(extreme(gathering, reduced.values, kind, numbers.shape, op)))
 
@@ -257,7 +261,7 @@ class Communicator:
         values, dtype, restore = opened(array, name)
         own, shape = _plain(values, name), values.shape
         words = words_of(values)
-        gathering = Gathering(self.size, len(words))
+        gathering = Gathering(self.size, len(words), self._driver.lanes)
         signature = _signature("all_gather", 0, "", "", name, values, dtype)
         tensor = self._tensor(gathering.contribution(self.rank, words), name=name, signature=signature)
 
@@ -281,7 +285,7 @@ class Communicator:
     # --- within ---
 
     def _tensor(self, values: NDArray[Any], **options: Any) -> Tensor:
-        return Tensor(values, workers=self.size, **options)
+        return Tensor(values, workers=self.size, lanes=self._driver.lanes, **options)
 
     def _start(self, tensor: Tensor, finish: Callable[[Reduced], Any]) -> Handle:
         return Handle(self._driver, self._driver.submit(tensor), self.timeout_s, finish)

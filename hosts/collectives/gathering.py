@@ -44,11 +44,13 @@ class Gathering:
 
     ranks: int
     words: int
+    lanes: int = LANES
+    """Of a message."""
 
     @property
     def piece_words(self) -> int:
         """Even, so that no number of 8 bytes is in two pieces."""
-        return min(self.words + self.words % 2, LANES - 2)
+        return min(self.words + self.words % 2, self.lanes - 2)
 
     @property
     def pieces(self) -> int:
@@ -57,11 +59,11 @@ class Gathering:
 
     @property
     def pieces_per_chunk(self) -> int:
-        return LANES // (self.piece_words + 1)
+        return self.lanes // (self.piece_words + 1)
 
     def contribution(self, rank: int, words: Int32Array) -> Int32Array:
-        """What a worker adds for its part, int32 (chunks, LANES)."""
-        lanes = np.zeros((-(-self.ranks * self.pieces // self.pieces_per_chunk), LANES), np.int32)
+        """What a worker adds for its part, int32 (chunks, lanes)."""
+        lanes = np.zeros((-(-self.ranks * self.pieces // self.pieces_per_chunk), self.lanes), np.int32)
         width = self.piece_words + 1
         pieces = np.zeros((self.pieces, width), np.int32)
         pieces[:, -1] = 1

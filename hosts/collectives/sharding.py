@@ -26,12 +26,15 @@ class ShardedDriver:
             raise InvalidPlan("a sharded worker has at least 1 job; there is none")
         self.rank = drivers[0].rank
         self.workers = drivers[0].workers
+        self.lanes = drivers[0].lanes
         for number, driver in enumerate(drivers):
             if (driver.rank, driver.workers) != (self.rank, self.workers):
                 raise InvalidPlan(
                     f"shard {number}: worker {driver.rank} of {driver.workers} is not worker {self.rank} of "
                     f"{self.workers}, which it is in shard 0"
                 )
+            if driver.lanes != self.lanes:
+                raise InvalidPlan(f"shard {number}: messages of {driver.lanes} lanes, where shard 0 has {self.lanes}")
         self._drivers = list(drivers)
         self._next_handle = 0
         self._shared: dict[int, tuple[Tensor, list[tuple[Driver, int]]]] = {}

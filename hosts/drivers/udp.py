@@ -252,10 +252,15 @@ class UdpWorker:
         """The job's size at its start."""
         return self.core.plan.workers
 
+    @property
+    def lanes(self) -> int:
+        """Of the job's messages."""
+        return self.core.plan.lanes
+
     def submit(self, tensor: ArrayLike | Tensor, *, name: str = "tensor", weight: int = 1) -> int:
         """As `WorkerCore.submit`."""
         if not isinstance(tensor, Tensor):  # made here, for it takes its time: the thread goes on meanwhile
-            tensor = Tensor(tensor, workers=self.workers, name=name, weight=weight)
+            tensor = Tensor(tensor, workers=self.workers, lanes=self.lanes, name=name, weight=weight)
         with self.endpoint.changed:
             self.endpoint.check()
             handle = self.core.submit(tensor)

@@ -41,6 +41,8 @@ class Encoding:
     """Numbers in a chunk."""
     counter_bits: int
     """Of each of a number's two counters; 0: NaN and infinity are refused."""
+    lanes: int = LANES
+    """Of a message."""
 
     @property
     def _numbers_per_flag_lane(self) -> int:
@@ -59,12 +61,12 @@ class Encoding:
         return exponents
 
     def encode(self, values: NDArray[Any], exponents: NDArray[np.uint8], weight: int) -> Int32Array:
-        """Chunks (k, v) as lanes, int32 (k, LANES), by the agreed exponents (k,)."""
+        """Chunks (k, v) as lanes, int32 (k, lanes), by the agreed exponents (k,)."""
         factor = weight if self.mean else 1
         if not self.counter_bits:
-            return _padded(self.scalars.encode(values, exponents, factor))
+            return self._padded(self.scalars.encode(values, exponents, factor))
         finite, positive, negative = self._split(values)
-        lanes = _padded(self.scalars.encode(finite, exponents, factor))
+        lanes = self._padded(self.scalars.encode(finite, exponents, factor))
         if factor and finite is not values:
             used = self.scalars.limbs * self.values
             per_lane = self._numbers_per_flag_lane
@@ -75,7 +77,7 @@ class Encoding:
         return lanes
 
     def decode(self, sums: Int32Array, exponents: NDArray[np.uint8], weights: NDArray[np.int64]) -> NDArray[Any]:
-        """Summed lanes (k, LANES) as numbers (k, v), which `weights` (k,), if not 0, divides for a mean."""
+        """Summed lanes (k, lanes) as numbers (k, v), which `weights` (k,), if not 0, divides for a mean."""
         used = self.scalars.limbs * self.values
         limbs = sums[:, :used].reshape(len(sums), self.scalars.limbs, self.values)
         values = self.scalars.decode(limbs, exponents, np.maximum(weights, 1) if self.mean else None)
@@ -102,31 +104,32 @@ class Encoding:
         negative = (odd & (nan | below)).astype(np.uint32)
         return np.where(odd, values.dtype.type(0), values), positive, negative
 
+    def _padded(self, limbs: Int32Array) -> Int32Array:
+        """(k, limbs, v) as lanes (k, lanes)."""
+        flat = limbs.reshape(len(limbs), -1)
+        if flat.shape[1] == self.lanes:
+            return flat
+        lanes = np.zeros((len(limbs), self.lanes), np.int32)
+        lanes[:, : flat.shape[1]] = flat
+        return lanes
+
     def _shifts(self) -> NDArray[np.uint32]:
         return np.arange(self._numbers_per_flag_lane, dtype=np.uint32) * np.uint32(2 * self.counter_bits)
 
 
 @lru_cache(maxsize=64)
-def encoding_of(kind: DataType, workers: int, *, mean: bool = False, propagate: bool = False) -> Encoding:
-    """How tensors of this type are summed in a job of `workers` workers at its start.
+def encoding_of(
+    kind: DataType, workers: int, lanes: int = LANES, *, mean: bool = False, propagate: bool = False
+) -> Encoding:
+    """How tensors of this type are summed in a job of `workers` workers at its start, in messages of `lanes` lanes.
 
     `propagate`: NaN and infinity are summed as IEEE addition does, not refused; integers have none. Raises
     `InvalidTensor` for a type that so many workers cannot sum.
     """
     scalars = kind.scalars(workers, mean=mean)
     if not (propagate and isinstance(kind, FloatType)):
-        return Encoding(kind, scalars, mean, LANES // scalars.limbs, 0)
+        return Encoding(kind, scalars, mean, lanes // scalars.limbs, 0, lanes)
     counter_bits = workers.bit_length()
     per_lane = _LANE_BITS // (2 * counter_bits)
-    values = LANES * per_lane // (scalars.limbs * per_lane + 1)
-    return Encoding(kind, scalars, mean, values, counter_bits)
-
-
-def _padded(limbs: Int32Array) -> Int32Array:
-    """(k, limbs, v) as lanes (k, LANES)."""
-    flat = limbs.reshape(len(limbs), -1)
-    if flat.shape[1] == LANES:
-        return flat
-    lanes = np.zeros((len(limbs), LANES), np.int32)
-    lanes[:, : flat.shape[1]] = flat
-    return lanes
+    values = lanes * per_lane // (scalars.limbs * per_lane + 1)
+    return Encoding(kind, scalars, mean, values, counter_bits, lanes)

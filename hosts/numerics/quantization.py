@@ -33,9 +33,9 @@ Float32Array = NDArray[np.float32]
 Int32Array = NDArray[np.int32]
 
 
-def chunk_count(size: int) -> int:
+def chunk_count(size: int, lanes: int = LANES) -> int:
     """Number of chunks that a tensor of `size` values takes; 0 for an empty one."""
-    return -(-size // LANES)
+    return -(-size // lanes)
 
 
 def not_finite(name: str, flat: int, shape: Sequence[int], value: object) -> InvalidTensor:

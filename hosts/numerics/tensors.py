@@ -92,6 +92,7 @@ class Tensor:
         array: ArrayLike,
         *,
         workers: int,
+        lanes: int = LANES,
         name: str = "tensor",
         weight: int = 1,
         dtype: str | None = None,
@@ -101,6 +102,7 @@ class Tensor:
     ) -> None:
         """Copy a tensor of any shape and layout, to be summed over a job of `workers` workers at its start.
 
+        `lanes` are those of the job's messages.
         `weight` is summed as well, e.g. the samples behind a gradient: at most (2³² − 1) / `workers`, so that the sum
         of all cannot wrap. `mean`: the sum of weight · x, divided by the summed weight. `dtype` names a type that the
         array's own cannot ("bfloat16"). `signature` (odd, 32 bits) must be the same at all workers, see `CallMismatch`;
@@ -116,7 +118,7 @@ class Tensor:
             )
         numbers, kind = as_numbers(array, name, dtype)
         try:
-            encoding = encoding_of(kind, workers, mean=mean, propagate=nonfinite == "propagate")
+            encoding = encoding_of(kind, workers, lanes, mean=mean, propagate=nonfinite == "propagate")
         except InvalidTensor as error:
             raise InvalidTensor(f"tensor {name!r}: {error}") from None
         count = encoding.chunk_count(numbers.size)
@@ -158,6 +160,11 @@ class Tensor:
         self._carried = np.zeros(self.remaining, np.uint8)
         self._carried[:count] = self._own
 
+    @property
+    def message_lanes(self) -> int:
+        """Lanes of the messages that it was made for."""
+        return self._encoding.lanes
+
     def cut(self, parts: int) -> list[Self]:
         """This tensor's chunks as so many tensors, to be summed by as many jobs; the sums meet in this one again."""
         bounds = [len(self._values) * part // parts for part in range(parts + 1)]
@@ -183,14 +190,14 @@ class Tensor:
         return self.weight if self._signature is None else np.where(local == 0, self._signature, self.weight)
 
     def lanes(self, local: IntArray) -> Int32Array:
-        """What this worker adds in local rounds ≥ P whose exponent was agreed P rounds earlier: int32 (k, LANES)."""
+        """What this worker adds in local rounds ≥ P whose exponent was agreed P rounds earlier: int32 (k, lanes)."""
         chunks = _run(local - self.scale_rounds)
         return self._encoding.encode(self._values[chunks], self._agreed[chunks], self.weight)
 
     # --- what comes back ---
 
     def take(self, local: IntArray, exponents: IntArray, weights: IntArray, lanes: Int32Array | None) -> None:
-        """Note results of local rounds: agreed exponents and summed weights (k,), and from P on lanes (k, LANES)."""
+        """Note results of local rounds: agreed exponents and summed weights (k,), and from P on lanes (k, lanes)."""
         if self._signature is not None and len(first := np.flatnonzero(local == 0)):
             self._compare(int(weights[first[0]]))
         carries = local < len(self._agreed)
@@ -253,6 +260,7 @@ def reference_sum(
     arrays: Sequence[ArrayLike],
     *,
     workers: int | None = None,
+    lanes: int = LANES,
     name: str = "tensor",
     weights: Sequence[int] | None = None,
     dtype: str | None = None,
@@ -278,6 +286,7 @@ def reference_sum(
             Tensor(
                 array,
                 workers=count,
+                lanes=lanes,
                 name=f"{name} of worker {rank}",
                 weight=1 if weights is None else weights[rank],
                 dtype=dtype,
@@ -291,12 +300,12 @@ def reference_sum(
     for local in np.split(rounds, [tensors[0].scale_rounds]):  # all exponents first, then all lanes
         exponents = np.zeros(len(local), np.int64)
         totals = np.zeros(len(local), np.uint32)  # as the header's field has it
-        lanes = np.zeros((len(local), LANES), np.int32) if len(local) and local[0] else None
+        sums = np.zeros((len(local), lanes), np.int32) if len(local) and local[0] else None
         for tensor in tensors:
             np.maximum(exponents, tensor.exponents(local), out=exponents)
             totals += np.asarray(tensor.weights(local), np.uint32)
-            if lanes is not None:
-                lanes += tensor.lanes(local)
+            if sums is not None:
+                sums += tensor.lanes(local)
         for tensor in tensors:
-            tensor.take(local, exponents, totals.astype(np.int64), lanes if tensor is tensors[0] else None)
+            tensor.take(local, exponents, totals.astype(np.int64), sums if tensor is tensors[0] else None)
     return tensors[0].reduced().values

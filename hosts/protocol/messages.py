@@ -15,10 +15,11 @@ from ...wire.aggregation import (
     CHUNKS,
     HEADER_BYTES,
     LANE_COEFFICIENTS,
-    MESSAGE_BYTES,
+    LANES,
     MessageType,
     internet_checksum,
     linear_check,
+    message_bytes,
     version_type,
 )
 from ...wire.fields import BY_NAME, HEADER_WORDS, REDUCED, WORD_BITS
@@ -84,13 +85,13 @@ def _runs() -> list[tuple[np.ufunc, slice]]:
 _RUNS: Final = _runs()
 
 
-def _well_formed_table(size: int) -> BoolArray:
+def _well_formed_table(has_lanes: bool) -> BoolArray:
     table = np.zeros(256, np.bool_)
-    table[[version_type(kind) for kind in MessageType if kind.size == size]] = True
+    table[[version_type(kind) for kind in MessageType if kind.has_lanes == has_lanes]] = True
     return table
 
 
-_WELL_FORMED: Final = {size: _well_formed_table(size) for size in (HEADER_BYTES, MESSAGE_BYTES)}
+_WELL_FORMED: Final = {has_lanes: _well_formed_table(has_lanes) for has_lanes in (False, True)}
 
 
 @dataclass(slots=True)
@@ -100,7 +101,7 @@ class Messages:
     words: IntArray
     """The headers' 32-bit words, (HEADER_WORDS, n), from which the properties below take columns (n,)."""
     lanes: NDArray[np.int32] | None
-    """(n, LANES); None for messages without lanes."""
+    """(n, lanes); None for messages without lanes."""
     addresses: NDArray[np.uint32]
     kinds: IntArray
 
@@ -166,7 +167,9 @@ def reduce_into(held: IntArray, arriving: IntArray) -> None:
     held &= _REDUCED_MASKS
 
 
-def open_messages(datagrams: Datagrams, job: int, generation: int, counters: Counters) -> Messages | None:
+def open_messages(
+    datagrams: Datagrams, job: int, generation: int, counters: Counters, lanes_of_job: int = LANES
+) -> Messages | None:
     """Take datagrams of one size apart.
 
     What is malformed, damaged in its header, or of another job or generation is dropped and counted; None when nothing
@@ -175,12 +178,13 @@ def open_messages(datagrams: Datagrams, job: int, generation: int, counters: Cou
     payload, addresses = datagrams.payload, datagrams.addresses
     total = len(addresses)
     counters.received += total
-    well_formed = _WELL_FORMED.get(payload.shape[1])
-    if well_formed is None or not total:
+    has_lanes = payload.shape[1] == message_bytes(lanes_of_job)
+    if not (has_lanes or payload.shape[1] == HEADER_BYTES) or not total:
         counters.malformed += total
         return None
+    well_formed = _WELL_FORMED[has_lanes]
     lanes: NDArray[np.int32] | None = None
-    if payload.shape[1] == MESSAGE_BYTES:
+    if has_lanes:
         lanes = payload[:, HEADER_BYTES:].view(">i4").astype(np.int32)
     words = payload[:, :HEADER_BYTES].view(">u4").T.astype(np.int64, order="C")
     first, checksums = _VERSION_TYPE.of(words), _CHECKSUM.of(words)
@@ -222,7 +226,7 @@ class MessageWriter:
     ) -> NDArray[np.uint8]:
         """Payloads uint8 (n, size) for `rounds` (n,).
 
-        `reduced` is as `Messages.reduced`, (len(REDUCED), n); `lanes` is (n, LANES) where the type
+        `reduced` is as `Messages.reduced`, (len(REDUCED), n); `lanes` is (n, lanes) where the type
         has them.
         """
         words: IntArray = _PLACES @ reduced  # as in `Messages`
@@ -233,7 +237,7 @@ class MessageWriter:
         header = words.T.astype(">u4", order="C").view(np.uint8)
         if lanes is None:
             return header
-        payload = np.empty((len(rounds), MESSAGE_BYTES), np.uint8)
+        payload = np.empty((len(rounds), message_bytes(lanes.shape[1])), np.uint8)
         payload[:, :HEADER_BYTES] = header
         payload[:, HEADER_BYTES:].view(">i4")[...] = lanes
         return payload

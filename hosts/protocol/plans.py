@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Final, TypeVar
 
-from ...wire.aggregation import FAN_IN, GENERATIONS
+from ...wire.aggregation import FAN_IN, GENERATIONS, LANES
 from ...wire.control import Resume, ServerPlan, WorkerPlan
 from ..errors import InvalidPlan
 
 _MOST_SLOTS: Final = 1 << 16
 JOBS: Final = 1 << 16
 """A job's number is below it, and above 0."""
+LEAST_LANES: Final = 4
+"""Three hold a number of 64 bits, one its counters of infinities."""
 _MOST_ADDRESSES: Final = 1 << 32
 
 Plan = TypeVar("Plan", WorkerPlan, ServerPlan)
@@ -67,9 +69,11 @@ def _check_common(who: str, plan: WorkerPlan | ServerPlan, previous: WorkerPlan 
         raise InvalidPlan(f"{who}: {plan.workers} workers; a job has at least 1")
     if not 2 <= plan.slots <= _MOST_SLOTS or plan.slots & (plan.slots - 1):
         raise InvalidPlan(f"{who}: slots {plan.slots} is not a power of two in 2…{_MOST_SLOTS}")
+    if not LEAST_LANES <= plan.lanes <= LANES:
+        raise InvalidPlan(f"{who}: lanes {plan.lanes} is not in {LEAST_LANES}…{LANES}")
     if previous is None:
         return
-    for field in ("job", "workers"):
+    for field in ("job", "workers", "lanes"):
         if getattr(plan, field) != getattr(previous, field):
             raise InvalidPlan(
                 f"{who}: {field} {getattr(plan, field)} is not the {getattr(previous, field)} it started with"

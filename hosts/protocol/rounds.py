@@ -20,7 +20,7 @@ class RoundStore:
     """A ring of `size` places (a power of two): round r has place r mod size. All arrays are indexed by place, which is
     their first axis but in `reduced`."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, lanes: int = LANES) -> None:
         self.size = size
         self.mask = size - 1
         self.round = np.full(size, NO_ROUND, np.int64)
@@ -28,13 +28,13 @@ class RoundStore:
         self.has_lanes = np.zeros(size, np.bool_)
         self.reduced = np.tile([[field.neutral] for field in REDUCED], size)
         """As `Messages.reduced`, (len(REDUCED), size)."""
-        self.lanes = np.zeros((size, LANES), np.int32)
+        self.lanes = np.zeros((size, lanes), np.int32)
 
     def grown(self, size: int) -> RoundStore:
         """This store with at least `size` places; complete results move along. It never shrinks, so nothing is lost."""
         if size <= self.size:
             return self
-        larger = RoundStore(size)
+        larger = RoundStore(size, self.lanes.shape[1])
         old = np.flatnonzero(self.round != NO_ROUND)
         new = self.round[old] & larger.mask
         for name in ("round", "has_lanes", "lanes"):

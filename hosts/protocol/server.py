@@ -44,7 +44,7 @@ class ParameterServerCore:
         self.paused = False
         self._first_round = plan.first_round
         self._newest = plan.first_round - 1  # the newest complete round
-        self._store = RoundStore(plan.slots)
+        self._store = RoundStore(plan.slots, plan.lanes)
         self._out: list[Datagrams] = []
         self._adopt(plan)
 
@@ -72,7 +72,7 @@ class ParameterServerCore:
             self.counters.received += len(datagrams)
             self.counters.paused += len(datagrams)
             return
-        messages = open_messages(datagrams, self.plan.job, self.plan.generation, self.counters)
+        messages = open_messages(datagrams, self.plan.job, self.plan.generation, self.counters, self.plan.lanes)
         if messages is None:
             return
         kind = MessageType.SCALE if messages.lanes is None else MessageType.CONTRIBUTION

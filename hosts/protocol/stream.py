@@ -11,7 +11,6 @@ from bisect import bisect_right
 import numpy as np
 from numpy.typing import NDArray
 
-from ...wire.aggregation import LANES
 from ..array_types import BoolArray, IntArray
 from ..numerics.tensors import Tensor
 from .rounds import RoundStore
@@ -128,7 +127,7 @@ class Stream:
     ) -> tuple[NDArray[np.uint8], NDArray[np.uint32], NDArray[np.int32] | None]:
         """What this worker contributes to rounds that all have lanes, or all have none.
 
-        Biased exponents (k,), weights (k,), and lanes (k, LANES) or None.
+        Biased exponents (k,), weights (k,), and lanes (k, lanes) or None.
         """
         count = len(rounds)
         exponents = np.empty(count, np.uint8)
@@ -145,7 +144,7 @@ class Stream:
             return exponents, weights, None
         if len(parts) == 1:
             return exponents, weights, lanes[0]
-        together = np.empty((count, LANES), np.int32)
+        together = np.empty((count, lanes[0].shape[1]), np.int32)
         for (_, rows), part in zip(parts, lanes, strict=True):
             together[rows] = part
         return exponents, weights, together

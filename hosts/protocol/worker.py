@@ -20,7 +20,7 @@ from ...wire.aggregation import MessageFlag, MessageType, linear_check, round_ne
 from ...wire.control import Held, Resume, WorkerPlan
 from ...wire.frames import Datagrams
 from ..array_types import IntArray
-from ..errors import HostError, InvalidPlan
+from ..errors import HostError, InvalidPlan, InvalidTensor
 from ..numerics.tensors import Reduced, Tensor
 from .counters import Counters
 from .fetching import answer_fetches
@@ -83,7 +83,7 @@ class WorkerCore:
             options.initial_timeout_ns, options.least_timeout_ns, options.most_timeout_ns
         )
         self._stream = Stream(options.first_round)
-        self._store = RoundStore(plan.slots)
+        self._store = RoundStore(plan.slots, plan.lanes)
         self._new_flights()
         self._final: dict[int, int] = {}  # final rounds that are to be fetched → holder
         self._next_handle = 0
@@ -119,7 +119,12 @@ class WorkerCore:
         if self.failure is not None:
             raise self.failure
         if not isinstance(tensor, Tensor):
-            tensor = Tensor(tensor, workers=self.plan.workers, name=name, weight=weight)
+            tensor = Tensor(tensor, workers=self.plan.workers, lanes=self.plan.lanes, name=name, weight=weight)
+        elif tensor.message_lanes != self.plan.lanes:
+            raise InvalidTensor(
+                f"tensor {tensor.name!r}: it was made for messages of {tensor.message_lanes} lanes; "
+                f"job {self.plan.job} has {self.plan.lanes}"
+            )
         tensor.place(self._next_handle, self._stream.end, self._lead)
         self._next_handle += 1
         if tensor.remaining:
@@ -163,7 +168,7 @@ class WorkerCore:
             self.counters.received += len(datagrams)
             self.counters.paused += len(datagrams)
             return
-        messages = open_messages(datagrams, self.plan.job, self.plan.generation, self.counters)
+        messages = open_messages(datagrams, self.plan.job, self.plan.generation, self.counters, self.plan.lanes)
         if messages is None:
             return
         messages, answers = answer_fetches(messages, self._store, self._writer, self._stream.base, self.counters)

@@ -79,14 +79,19 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
         actions = { contribution; result; refuse; }
         const default_action = refuse(DROP_MALFORMED);
         const entries = {
-            (AGGREGATION_VERSION, CONTRIBUTION,  UDP_BYTES_WITH_LANES):  contribution();
+            (AGGREGATION_VERSION, CONTRIBUTION,  UDP_BYTES_NARROW):      contribution();
             (AGGREGATION_VERSION, SCALE,         UDP_BYTES_HEADER_ONLY): contribution();
-            (AGGREGATION_VERSION, RESULT,        UDP_BYTES_WITH_LANES):  result();
+            (AGGREGATION_VERSION, RESULT,        UDP_BYTES_NARROW):      result();
             (AGGREGATION_VERSION, SCALE_RESULT,  UDP_BYTES_HEADER_ONLY): result();
             // well formed, but a matter of hosts
             (AGGREGATION_VERSION, FETCH,         UDP_BYTES_HEADER_ONLY): refuse(DROP_NO_SERVICE);
-            (AGGREGATION_VERSION, FETCHED,       UDP_BYTES_WITH_LANES):  refuse(DROP_NO_SERVICE);
+            (AGGREGATION_VERSION, FETCHED,       UDP_BYTES_NARROW):      refuse(DROP_NO_SERVICE);
             (AGGREGATION_VERSION, SCALE_FETCHED, UDP_BYTES_HEADER_ONLY): refuse(DROP_NO_SERVICE);
+#if LANES > NARROW_LANES
+            (AGGREGATION_VERSION, CONTRIBUTION,  UDP_BYTES_WITH_LANES):  contribution();
+            (AGGREGATION_VERSION, RESULT,        UDP_BYTES_WITH_LANES):  result();
+            (AGGREGATION_VERSION, FETCHED,       UDP_BYTES_WITH_LANES):  refuse(DROP_NO_SERVICE);
+#endif
         }
     }
 
@@ -280,9 +285,7 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
                         steps.apply();
                         if (sum != Sum.NONE) {
                             header_sums.apply(hdr.aggregation, index, sum);
-                            if (hdr.lanes.isValid()) {
-                                lane_sums.apply(hdr.lanes, index, sum);
-                            }
+                            lane_sums.apply(hdr, index, sum);
                         }
                     }
                 }

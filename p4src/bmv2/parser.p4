@@ -68,7 +68,10 @@ parser FabricParser(
     state parse_aggregation {
         packet.extract(hdr.aggregation);
         transition select(hdr.aggregation.message_type, hdr.udp.length) {
-            (CONTRIBUTION, UDP_BYTES_WITH_LANES): parse_lanes;
+            (CONTRIBUTION, UDP_BYTES_NARROW): parse_lanes;
+#if LANES > NARROW_LANES
+            (CONTRIBUTION, UDP_BYTES_WITH_LANES): parse_wide_lanes;
+#endif
             default: accept;
         }
     }
@@ -77,6 +80,14 @@ parser FabricParser(
         packet.extract(hdr.lanes);
         transition accept;
     }
+
+#if LANES > NARROW_LANES
+    state parse_wide_lanes {
+        packet.extract(hdr.lanes);
+        packet.extract(hdr.wide_lanes);
+        transition accept;
+    }
+#endif
 
     state parse_int_shim {
         packet.extract(hdr.int_shim);

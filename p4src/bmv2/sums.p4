@@ -93,30 +93,40 @@ control HeaderSums(inout aggregation_t aggregation, in bit<32> index, in Sum sum
     }
 }
 
-/* Reads and writes all lanes, and nothing else. All lane registers have one size, so an implementation may lay them side by side. */
-control LaneSums(inout lanes_t lanes, in bit<32> index, in Sum sum) {
+/* Reads and writes the lanes of the packet, and nothing else. All lane registers have one size, so an implementation may lay them
+ * side by side. */
+control LaneSums(inout headers_t hdr, in bit<32> index, in Sum sum) {
 #define LANE_REGISTER(i) @id(LANE_REGISTER_ID(i)) register<bit<32>>(AGGREGATION_SLOTS) lane_##i;
-    EACH_LANE(LANE_REGISTER)
+    EACH_NARROW_LANE(LANE_REGISTER)
+#if LANES > NARROW_LANES
+    EACH_WIDE_LANE(LANE_REGISTER)
+#endif
 
     bit<32> held;
 
-#define RESTART_LANE(i) lane_##i.write(index, lanes.lane_##i);
+#define RESTART_LANE(header, i) lane_##i.write(index, hdr.header.lane_##i);
+#define ADD_LANE(header, i) \
+    lane_##i.read(held, index); \
+    hdr.header.lane_##i = hdr.header.lane_##i + held; \
+    lane_##i.write(index, hdr.header.lane_##i);
+#define REPLAY_LANE(header, i) lane_##i.read(hdr.header.lane_##i, index);
+
+#define RESTART_NARROW(i) RESTART_LANE(lanes, i)
     @id(RESTART_LANES_ACTION_ID)
     action restart() {
-        EACH_LANE(RESTART_LANE)
+        EACH_NARROW_LANE(RESTART_NARROW)
     }
 
-#define ADD_LANE(i) \
-    lane_##i.read(held, index); lanes.lane_##i = lanes.lane_##i + held; lane_##i.write(index, lanes.lane_##i);
+#define ADD_NARROW(i) ADD_LANE(lanes, i)
     @id(ADD_LANES_ACTION_ID)
     action add() {
-        EACH_LANE(ADD_LANE)
+        EACH_NARROW_LANE(ADD_NARROW)
     }
 
-#define REPLAY_LANE(i) lane_##i.read(lanes.lane_##i, index);
+#define REPLAY_NARROW(i) REPLAY_LANE(lanes, i)
     @id(REPLAY_LANES_ACTION_ID)
     action replay() {
-        EACH_LANE(REPLAY_LANE)
+        EACH_NARROW_LANE(REPLAY_NARROW)
     }
 
     @id(LANE_SUMS_TABLE_ID)
@@ -131,7 +141,46 @@ control LaneSums(inout lanes_t lanes, in bit<32> index, in Sum sum) {
         }
     }
 
+#if LANES > NARROW_LANES
+#define RESTART_WIDE(i) RESTART_LANE(wide_lanes, i)
+    @id(RESTART_WIDE_LANES_ACTION_ID)
+    action restart_wide() {
+        EACH_WIDE_LANE(RESTART_WIDE)
+    }
+
+#define ADD_WIDE(i) ADD_LANE(wide_lanes, i)
+    @id(ADD_WIDE_LANES_ACTION_ID)
+    action add_wide() {
+        EACH_WIDE_LANE(ADD_WIDE)
+    }
+
+#define REPLAY_WIDE(i) REPLAY_LANE(wide_lanes, i)
+    @id(REPLAY_WIDE_LANES_ACTION_ID)
+    action replay_wide() {
+        EACH_WIDE_LANE(REPLAY_WIDE)
+    }
+
+    @id(WIDE_LANE_SUMS_TABLE_ID)
+    table wide_sums {
+        key = { sum: exact; }
+        actions = { restart_wide; add_wide; replay_wide; NoAction; }
+        const default_action = NoAction;
+        const entries = {
+            Sum.RESTART: restart_wide();
+            Sum.ADD:     add_wide();
+            Sum.REPLAY:  replay_wide();
+        }
+    }
+#endif
+
     apply {
-        sums.apply();
+        if (hdr.lanes.isValid()) {
+            sums.apply();
+        }
+#if LANES > NARROW_LANES
+        if (hdr.wide_lanes.isValid()) {
+            wide_sums.apply();
+        }
+#endif
     }
 }

@@ -3,7 +3,9 @@
 #ifndef WEIR_TARGET_P4
 #define WEIR_TARGET_P4
 
-/* Lanes of a message; a number that common/repeat.p4 can count to. */
+/* Lanes of a message: NARROW_LANES, or that and WIDE_LANES more, if the switch has them; a job's messages all have as many as the
+ * narrowest switch of its fabric. */
+#define NARROW_LANES 64
 #ifndef LANES
 #define LANES 256
 #endif

@@ -76,8 +76,14 @@ header aggregation_t {
 
 #define LANE_FIELD(i) bit<32> lane_##i;
 header lanes_t {
-    EACH_LANE(LANE_FIELD)
+    EACH_NARROW_LANE(LANE_FIELD)
 }
+
+#if LANES > NARROW_LANES
+header wide_lanes_t {
+    EACH_WIDE_LANE(LANE_FIELD)
+}
+#endif
 
 header int_shim_t {
     bit<4>  shim_type;
@@ -124,6 +130,9 @@ struct headers_t {
     udp_t           udp;
     aggregation_t   aggregation;
     lanes_t         lanes;
+#if LANES > NARROW_LANES
+    wide_lanes_t    wide_lanes;
+#endif
     int_shim_t      int_shim;
     int_md_t        int_md;
     int_node_id_t   int_node_id;

@@ -29,6 +29,7 @@
 #define DOMAIN_HIGH_TABLE_ID     39
 #define DOMAIN_LOW_TABLE_ID      40
 #define ROOM_TABLE_ID            41
+#define WIDE_LANE_SUMS_TABLE_ID  42
 
 /* Actions that the controller calls */
 #define TO_NODE_ACTION_ID        1
@@ -85,6 +86,9 @@
 #define PUSH_EGRESS_TIME_ACTION_ID   70
 #define PUSH_BYTES_ACTION_ID         71
 #define COUNT_HOP_ACTION_ID          72
+#define RESTART_WIDE_LANES_ACTION_ID 73
+#define ADD_WIDE_LANES_ACTION_ID     74
+#define REPLAY_WIDE_LANES_ACTION_ID  75
 
 /* Action profiles, counters */
 #define ECMP_PROFILE_ID          1

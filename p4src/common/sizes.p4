@@ -27,7 +27,10 @@ const bit<16> MTU            = 1500;   // of an IPv4 packet
 
 /* UDP length of messages: 8 + 28, and 4 a lane */
 const bit<16> UDP_BYTES_HEADER_ONLY = 36;
+const bit<16> UDP_BYTES_NARROW      = 36 + 4 * NARROW_LANES;
+#if LANES > NARROW_LANES
 const bit<16> UDP_BYTES_WITH_LANES  = 36 + 4 * LANES;
+#endif
 
 /* INT */
 const bit<9> INT_BEYOND_SHIM = 0x100;   // the bit of a number of words that the shim's length has no room for

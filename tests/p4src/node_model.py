@@ -15,6 +15,8 @@ from weir.wire.fields import PARTS, REDUCED
 
 CPU_PORT = 510
 TYPE_WITH_LANES = (1, 2, 6)
+LANES = (64, 256)
+"""That a message may have. All messages of a job have as many."""
 DROP_REASONS = (
     "truncated",
     "malformed",
@@ -159,8 +161,9 @@ class Packet:
         self.udp = list(struct.unpack("!HHHH", self._take(8)))
         if self.udp[1] == 22341:
             self.aggregation = parse_header(self._take(HEADER_BYTES))
-            if self.aggregation["type"] == 1 and self.udp[2] == 8 + HEADER_BYTES + 1024:
-                self.lanes = list(struct.unpack("!256I", self._take(1024)))
+            for lanes in LANES:
+                if self.aggregation["type"] == 1 and self.udp[2] == 8 + HEADER_BYTES + 4 * lanes:
+                    self.lanes = list(struct.unpack(f"!{lanes}I", self._take(4 * lanes)))
         elif self.udp[1] == 5000:
             self.shim = list(struct.unpack("!BBH", self._take(4)))
             if self.shim[0] >> 4 == 1:
@@ -186,7 +189,7 @@ class Packet:
         if self.aggregation:
             parts.append(pack_header(self.aggregation, internet_checksum(pack_header(self.aggregation, 0))))
         if self.lanes is not None:
-            parts.append(struct.pack("!256I", *self.lanes))
+            parts.append(struct.pack(f"!{len(self.lanes)}I", *self.lanes))
         if self.shim:
             parts.append(struct.pack("!BBH", *self.shim))
         if self.md:
@@ -258,8 +261,8 @@ class NodeModel:
 
     def _aggregate(self, packet: Packet, header: Header, ip: list[int]) -> int | None:
         assert packet.udp is not None
-        size = HEADER_BYTES + 1024 * (header["type"] in TYPE_WITH_LANES)
-        if header["version"] != 1 or not 1 <= header["type"] <= 7 or packet.udp[2] != 8 + size:
+        sizes = {HEADER_BYTES + 4 * lanes for lanes in (LANES if header["type"] in TYPE_WITH_LANES else (0,))}
+        if header["version"] != 1 or not 1 <= header["type"] <= 7 or packet.udp[2] - 8 not in sizes:
             raise Dropped("malformed")
         if header["type"] >= 5:
             raise Dropped("no_service")
@@ -313,7 +316,9 @@ class NodeModel:
             raise Dropped("late")
         if held is None or age == "newer":
             neutral = {field.name: field.neutral for field in REDUCED}
-            held = Slot(header["job"], header["generation"], header["chunk"], 0, neutral, (0,) * 256)
+            held = Slot(
+                header["job"], header["generation"], header["chunk"], 0, neutral, (0,) * len(packet.lanes or ())
+            )
         elif held.contributors & header["contributors"]:
             if held.contributors != job.children:
                 raise Dropped("duplicate")

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from weir.tests.p4src.node_model import Job, Route, Tables
 from weir.wire import aggregation, frames
-from weir.wire.aggregation import HEADER, LANES, MESSAGE, MessageType
+from weir.wire.aggregation import HEADER, LANES, MessageType
 from weir.wire.fields import REDUCED
 
 SWITCH = 0x0AFF0001
@@ -63,10 +63,12 @@ def message(
     job: int = INNER,
     generation: int = GENERATION,
     bad_checksum: bool = False,
+    width: int = LANES,
     **fields: int,
 ) -> bytes:
-    """One aggregation message; slot, check and checksum are right unless given."""
-    record = np.zeros(1, MESSAGE if kind.has_lanes else np.dtype([("header", HEADER)]))
+    """One aggregation message, of `width` lanes if its type has any; slot and checks are right unless given."""
+    parts: list[Any] = [("header", HEADER), ("lanes", ">i4", (width,))]
+    record = np.zeros(1, parts if kind.has_lanes else parts[:1])
     header = record["header"]
     if kind.has_lanes:
         record["lanes"] = lanes

@@ -40,10 +40,11 @@ def test_a_missing_compiler_is_named_with_its_home() -> None:
 
 @pytest.mark.p4c
 @pytest.mark.skipif(shutil.which(p4src.P4C) is None, reason=f"{p4src.P4C} is not on PATH; see {p4src.P4C_HOME}")
-def test_compiling_again_gives_the_same_program(tmp_path: Path) -> None:
-    compiling.compile_fabric(tmp_path / "fabric.json", tmp_path / "fabric.p4info.txtpb")
-    assert _without_sources(tmp_path / "fabric.json") == _without_sources(p4src.FABRIC_JSON)
-    assert (tmp_path / "fabric.p4info.txtpb").read_text() == p4src.FABRIC_P4INFO.read_text()
+@pytest.mark.parametrize("program", p4src.LANES)
+def test_compiling_again_gives_the_same_program(program: str, tmp_path: Path) -> None:
+    compiling.compile_fabric(tmp_path / "fabric.json", tmp_path / "fabric.p4info.txtpb", p4src.LANES[program])
+    assert _without_sources(tmp_path / "fabric.json") == _without_sources(p4src.json_of(program))
+    assert (tmp_path / "fabric.p4info.txtpb").read_text() == p4src.p4info_of(program).read_text()
 
 
 def _source_infos(node: Any) -> list[dict[str, Any]]:

@@ -57,7 +57,9 @@ def test_the_compiled_headers_are_the_wires_records() -> None:
     program = json.loads(p4src.FABRIC_JSON.read_text())
     types = {kind["name"]: [(name, bits) for name, bits, _ in kind["fields"]] for kind in program["header_types"]}
     assert types["aggregation_t"] == [(_p4_name(name), bits) for name, bits in PARTS]
-    assert types["lanes_t"] == [(f"lane_{lane}", 32) for lane in range(aggregation.LANES)]
+    lanes = [(f"lane_{lane}", 32) for lane in range(aggregation.LANES)]
+    assert types["lanes_t"] + types["wide_lanes_t"] == lanes
+    assert len(types["lanes_t"]) == TARGET["NARROW_LANES"]
     assert sum(bits for _, bits in types["int_shim_t"] + types["int_md_t"]) == 8 * int_md.INT_HEADER_BYTES
     assert sum(bits for _, bits in types["ipv4_t"]) == 8 * frames.IPV4_BYTES
 

@@ -95,11 +95,14 @@ class Traffic:
             fields["version_type"] = int(rng.integers(0, 256))
         if rng.random() < 0.03:
             fields["slot"] = int(rng.choice([0, 3, 4, 0xFFFF]))
+        job = self._maybe(0.03, 1, int(rng.choice([INNER, ROOT, LONE], p=[0.48, 0.48, 0.04])))
+        width = 64 if job == ROOT else LANES
         payload = message(
             MessageType(self._maybe(0.03, int(rng.integers(5, 8)), 1 if number % 3 else 3)),
             round_number=number,
-            lanes=rng.integers(-(2**31), 2**31, LANES),
-            job=self._maybe(0.03, 1, int(rng.choice([INNER, ROOT, LONE], p=[0.48, 0.48, 0.04]))),
+            width=width,
+            lanes=rng.integers(-(2**31), 2**31, width),
+            job=job,
             generation=self._maybe(0.03, self.generation - 1, self.generation),
             contributors=self._maybe(0.03, int(rng.integers(0, 8)), 1 << worker),
             bad_checksum=rng.random() < 0.02,
@@ -114,7 +117,8 @@ class Traffic:
         payload = message(
             kind,
             round_number=self._round(),
-            lanes=rng.integers(-(2**31), 2**31, LANES),
+            width=int(rng.choice([64, LANES])),
+            lanes=int(rng.integers(-(2**31), 2**31)),
             job=self._maybe(0.1, ROOT, INNER),
             generation=self.generation,
             contributors=int(rng.integers(0, 2)),
@@ -197,8 +201,8 @@ def run(seed: int, packets: int, program: bytes | None = None) -> dict[str, int]
     assert node.bytes_sent == model.bytes_sent, f"seed {seed}"
     for index, held in model.slots.items():
         slot = node.slot(index)
-        if not any(held.lanes):  # a round without lanes: what the slot's have been before is nobody's matter
-            slot = slot._replace(lanes=held.lanes)
+        # what lanes that a round does not have were before is nobody's matter
+        slot = slot._replace(lanes=slot.lanes[: len(held.lanes)])
         assert slot == held, f"seed {seed}, slot {index}"
     return model.drops
 

@@ -20,6 +20,13 @@ def test_the_program_has_registers_for_the_slots(target: Target) -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
+def test_the_program_has_a_register_for_each_lane(target: Target) -> None:
+    program = json.loads(p4src.json_of(target.program).read_text())
+    lanes = [array["name"] for array in program["register_arrays"] if ".lane_sums." in array["name"]]
+    assert len(lanes) == target.lanes == p4src.LANES[target.program]
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
 def test_the_program_counts_bytes_for_every_port_of_a_link(target: Target) -> None:
     program = json.loads(p4src.json_of(target.program).read_text())
     [ports] = [array["size"] for array in program["register_arrays"] if array["name"].endswith(".bytes_sent")]

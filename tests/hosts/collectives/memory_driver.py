@@ -91,6 +91,10 @@ class MemoryDriver:
     def workers(self) -> int:
         return self._job.workers
 
+    @property
+    def lanes(self) -> int:
+        return LANES
+
     def submit(self, tensor: Tensor, /) -> int:
         if self.failure is not None:
             raise self.failure

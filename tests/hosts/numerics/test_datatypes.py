@@ -397,3 +397,15 @@ def test_a_data_type_is_registered_once_and_copied_never() -> None:
         assert copy.deepcopy(kind) is kind
     with pytest.raises(ValueError, match="data type 'bfloat16' is registered already"):
         register(BFLOAT16)
+
+
+@pytest.mark.parametrize("lanes", [4, 32, 64])
+@pytest.mark.parametrize("kind", ["float32", "float64", "int64"])
+def test_messages_of_fewer_lanes_carry_the_same_sum(kind: str, lanes: int) -> None:
+    """Where the numbers need no rounding: their exponents are agreed by chunk, and chunks are shorter."""
+    rng = np.random.default_rng(lanes)
+    arrays = [rng.integers(-(2**20), 2**20, (3, 101)).astype(kind) for _ in range(3)]
+    np.testing.assert_array_equal(reference_sum(arrays, lanes=lanes), sum(arrays[1:], arrays[0]))
+    encoding = encoding_of(data_type(kind), 3, lanes, propagate=kind.startswith("float"))
+    chunks = np.zeros((2, encoding.values), kind)
+    assert encoding.encode(chunks, np.zeros(2, np.uint8), 1).shape == (2, lanes)

@@ -116,11 +116,11 @@ def lose_and_settle_by_old_answers(move: Move, addresses: Iterable[int], now_ns:
 _lose = Move.lose
 
 
-def open_any_generation(datagrams: object, job: int, generation: int, counters: object) -> Messages | None:
+def open_any_generation(datagrams: object, job: int, generation: int, counters: object, lanes: int) -> Messages | None:
     """Take whatever generation the messages are of."""
     payload = datagrams.payload  # type: ignore[attr-defined]
     theirs, _ = split_tag(int.from_bytes(payload[0, 4:8].tobytes(), "big"))
-    return open_messages(datagrams, job, theirs, counters)  # type: ignore[arg-type]
+    return open_messages(datagrams, job, theirs, counters, lanes)  # type: ignore[arg-type]
 
 
 def accept_plan(*plans: object) -> None:

@@ -1,0 +1,43 @@
+"""A job over switches of a narrow kind, and over several kinds: exact, and the same whatever carries it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from weir.controller.planning.plan import lanes_of
+from weir.experiments.config import RunConfig
+from weir.experiments.run import run_strategy
+from weir.experiments.workloads.digits import TrainingJob, train_without_network
+from weir.hosts import reference_sum
+from weir.topologies import dump_topology
+from weir.topologies.targets import BMV2, BMV2_64, Target
+
+KINDS = {"narrow": {"leaf": BMV2_64, "spine": BMV2_64}, "mixed": {"leaf": BMV2, "spine": BMV2_64}}
+
+
+@pytest.mark.parametrize("kinds", KINDS.values(), ids=KINDS)
+def test_weights_are_those_of_training_without_a_network(
+    demo: RunConfig, kinds: dict[str, Target], tmp_path: Path
+) -> None:
+    switches = tuple(replace(switch, target=kinds[switch.tier or ""]) for switch in demo.topology.switches)
+    topology = replace(demo.topology, switches=switches)
+    dump_topology(topology, tmp_path / "fabric.yaml")
+    config = demo.model_copy(
+        update={
+            "fabric": yaml.safe_load((tmp_path / "fabric.yaml").read_text()),
+            "training": demo.training.model_copy(update={"steps": 6}),
+            "background": [],
+            "loss": 0.01,
+        }
+    )
+    lanes = lanes_of(config.topology)
+    assert lanes == 64
+    job = TrainingJob(config.training.options, len(config.job.workers), config.seed)
+    train_without_network(job, lambda gradients: reference_sum(gradients, lanes=lanes))
+    for strategy in ("ps", "hierarchy", "widest"):
+        assert asyncio.run(run_strategy(config, strategy)).weights == job.digests()[0], strategy

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-import yaml
 from rich.console import Console
 from rich.table import Table
 
@@ -86,6 +85,8 @@ def place(
 
 def read_loads(path: Path, topology: Topology) -> Mapping[Endpoint, LinkLoad]:
     """Others' traffic by directed link. Raises ExperimentError, which names file and key."""
+    import yaml
+
     from ...controller.telemetry.loads import LinkLoad
     from ...topologies import Endpoint, TopologyError
     from ...topologies.units import parse_rate

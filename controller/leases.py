@@ -25,6 +25,10 @@ class Leases(Generic[Key]):
     def renew(self, key: Key, now_ns: int) -> None:
         self._renewed_ns[key] = now_ns
 
+    def renew_all(self, now_ns: int) -> None:
+        """Those that have begun and not ended."""
+        self._renewed_ns = dict.fromkeys(self._renewed_ns, now_ns)
+
     def end(self, key: Key) -> None:
         """Nothing happens if it has none."""
         self._renewed_ns.pop(key, None)

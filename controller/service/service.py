@@ -119,6 +119,8 @@ class ControlService:
         if not self.address.startswith("unix:"):
             self.address = f"{self.address.rpartition(':')[0]}:{port}"
         await self._server.start()
+        # hosts of the jobs that go on could not be heard before: they have a whole lease to come back
+        self._controller.jobs.leases.renew_all(self._runner.now_ns())
         self._tasks = [
             asyncio.create_task(self._runner.run(), name="controller"),
             asyncio.create_task(self._announce(), name="announcements"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import replace
@@ -231,6 +232,22 @@ async def test_a_stream_that_another_one_has_taken_the_place_of_is_not_heard(ser
     assert (await service.jobs())[0].hosts[0].rounds == 3
     await old.aclose()  # type: ignore[attr-defined]
     await new.aclose()  # type: ignore[attr-defined]
+
+
+async def test_hosts_have_a_whole_lease_to_come_back_however_long_the_start_took() -> None:
+    lease_ns = 600 * 10**9
+    async with rig(lease_ns=lease_ns) as service:
+        registration = await service.register(workers=WORKERS)
+        await service.service.__aexit__(None, None, None)
+        controller = service.controller
+        for host in WORKERS:  # as `restore_jobs` does at the beginning of a start that takes longer than a lease
+            controller.jobs.leases.renew((registration.job, host), time.monotonic_ns() - 2 * lease_ns)
+        async with ControlService(controller, address="127.0.0.1:0") as second:
+            while (deadline_ns := controller.deadline_ns) < second.now_ns():
+                await asyncio.sleep(0.01)  # the first tick
+            assert deadline_ns > second.now_ns()
+            assert list(controller.jobs.living(registration.job, WORKERS)) == WORKERS
+            assert controller.jobs.counts.leases_expired == 0
 
 
 async def test_bytes_that_are_no_message_harm_nobody(service: Rig) -> None:

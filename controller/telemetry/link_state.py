@@ -96,7 +96,6 @@ class Telemetry:
         self._state = np.zeros(len(self.links), LINK)
         self._next_sequence = 0
         self.follow(probes)
-        self.receive((), 0)  # native code is made, or loaded, before a report waits for it
 
     def follow(self, probes: Sequence[Probe]) -> None:
         """Expect these probes from now on; what is known of the links stays. A link that none of them crosses is
@@ -199,3 +198,14 @@ def own_traffic(streams: Mapping[Endpoint, float], rounds_per_second: float, rou
 def _some(links: Iterable[Endpoint]) -> str:
     ordered = sorted(links)
     return ", ".join(map(str, ordered[:4])) + (", …" if len(ordered) > 4 else "")
+
+
+def _load_native_code() -> None:
+    """Have it made, or loaded, now: it takes seconds where it is made, and no lease is to run out meanwhile."""
+    batch = parse_frames(())
+    reports, nothing = np.empty(0, REPORT), np.empty(0, np.int64)
+    accept(batch.data, batch.each, batch.hops, np.empty((0, REMEMBERED), SENT), nothing, nothing, reports)
+    take(reports, batch.hops, np.empty(0), 1, 1, np.empty(0, LINK))
+
+
+_load_native_code()

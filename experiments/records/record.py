@@ -9,6 +9,7 @@ need not.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -240,6 +241,8 @@ def run_folder(parent: Path) -> Iterator[Path]:
     Raises: ExperimentError: it cannot be made.
     """
     try:
+        if parent.exists() and not parent.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
         parent.mkdir(parents=True, exist_ok=True)
         stack = ExitStack()
         folder = stack.enter_context(scratch_folder(_UNDER_WAY, parent.resolve()))

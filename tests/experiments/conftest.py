@@ -15,7 +15,7 @@ CHANGE_NS = 24_000_000
 
 @pytest.fixture(scope="session")
 def demo() -> RunConfig:
-    with resources.as_file(resources.files("experiments") / "demo.yaml") as path:
+    with resources.as_file(resources.files("weir.experiments") / "demo.yaml") as path:
         return RunConfig.load(Path(path))
 
 

@@ -13,6 +13,7 @@ from typing import Final
 
 from weir.controller.errors import SwitchUnreachable
 from weir.controller.p4runtime.entries import Call, CloneSession, Entry, FieldValue, Group, Item, SwitchState
+from weir.controller.p4runtime.loading import Loading
 from weir.controller.p4runtime.refusals import RefusedUpdate, UpdateKind, WriteRefused
 from weir.controller.p4runtime.session import PacketIn
 from weir.emulator.entries import (
@@ -56,6 +57,8 @@ _CODES: Final = {
     TableFull: "RESOURCE_EXHAUSTED",
     EmulatorError: "INVALID_ARGUMENT",
 }
+_PROGRAM: Final = 1 << 63
+"""What the switch program is called in cookies."""
 _PACKET_IN_BYTES: Final = 2
 """ingress_port (9 bits), padding (7)."""
 
@@ -96,6 +99,9 @@ class DirectSession:
         self.packet_outs_sent = 0
         self.packet_ins_received = 0
         self._switch = switch
+        self._loading = Loading()
+        self._cookie = 0
+        """As P4Runtime keeps it with the program; 0: nobody has loaded one, and nothing is in the registers yet."""
         self._packets: list[PacketIn] = []
         switch.on_packet_in = self._packet_in
 
@@ -107,6 +113,27 @@ class DirectSession:
     @property
     def is_up(self) -> bool:
         return self.reachable
+
+    async def claim(self, owner: int, *, forgetful: bool) -> None:
+        """What another owner has loaded is loaded anew, which empties tables and registers."""
+        self._loading.claim(owner, forgetful=forgetful)
+        self._check_reachable("load its program")
+        if self._loading.accepts(self._cookie, _PROGRAM):
+            return
+        if self._cookie:
+            jobs = self._state.tables[f"{AGGREGATION}.jobs"].entries()
+            self._loading.left |= {(job.value, generation.value) for job, generation in (e.match for e in jobs)}
+            self.restart()
+        self._cookie = self._loading.cookie(_PROGRAM)
+        self._loading.loads += 1
+
+    @property
+    def loads(self) -> int:
+        return self._loading.loads
+
+    def take_left_behind(self) -> set[tuple[int, int]]:
+        left, self._loading.left = self._loading.left, set()
+        return left
 
     @property
     def _state(self) -> ProgramState:

@@ -60,7 +60,7 @@ def test_errors_reach_the_user_as_one_line(
         ),
         (["demo", "--loss", 1.5], "--loss: loss: Input should be less than 1 (given: 1.5)"),
         (["replay", tmp_path], "record.json: no run record there"),
-        (["replay", fabric], "fabric.yaml: not a run record of this version: Invalid JSON"),
+        (["replay", fabric], "fabric.yaml: not a run record: no JSON (Expecting value"),
         (["controller", fabric, "--lease", "soon"], '--lease: delay "soon" is not a delay; write it like 10us'),
     ]
     for arguments, expected in cases:

@@ -121,8 +121,9 @@ class DirectSession:
         if self._loading.accepts(self._cookie, _PROGRAM):
             return
         if self._cookie:
-            jobs = self._state.tables[f"{AGGREGATION}.jobs"].entries()
-            self._loading.left |= {(job.value, generation.value) for job, generation in (e.match for e in jobs)}
+            for entry in self._state.tables[f"{AGGREGATION}.jobs"].entries():
+                job, generation = (key.value for key in entry.match if isinstance(key, Exact))
+                self._loading.left.add((job, generation))
             self.restart()
         self._cookie = self._loading.cookie(_PROGRAM)
         self._loading.loads += 1

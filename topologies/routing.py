@@ -1,11 +1,11 @@
 """Equal-cost shortest paths, by ports: what IP routing does with a packet to any node's address.
 
 Hosts forward nothing. A path is a sequence of directed links, each named by the endpoint that a packet leaves through.
+Switches are searched breadth first, each when a way to it is first asked for; a host is where its switch is.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Collection, Mapping
 
 from .errors import TopologyError
@@ -19,12 +19,21 @@ class Routes:
         """`down`: links to do without, each named by either of its ends."""
         self.topology = topology
         self._down = frozenset(down) | {topology.peer(end) for end in down}
-        self._ports: dict[str, Mapping[str, tuple[int, ...]]] = {}
+        self._links: dict[str, list[tuple[int, str]]] = {
+            switch.name: [
+                (port, far.node)
+                for port, far in topology.neighbours(switch.name).items()
+                if topology.is_switch(far.node) and Endpoint(switch.name, port) not in self._down
+            ]
+            for switch in topology.switches
+        }
+        """Of each switch: its ports to others, and who is behind them."""
         self._hops: dict[str, Mapping[str, int]] = {}
+        """By switch that has been asked for: the links from every switch that reaches it."""
+        self._ports: dict[tuple[str, str], tuple[int, ...]] = {}
+        """What `_ports_to` has answered before."""
         self._shares: dict[tuple[str, str], Mapping[Endpoint, float]] = {}
         """What `shares` has answered before."""
-        for node in topology.nodes:
-            self._solve(node.name)
 
     @property
     def down(self) -> frozenset[Endpoint]:
@@ -37,28 +46,29 @@ class Routes:
         Raises `TopologyError` when there is no way, or no such node.
         """
         self.hops(node, destination)
-        return self._ports[destination][node]
+        return self._ports_to(node, destination)
 
     def hops(self, node: str, destination: str) -> int:
         """Links on a shortest path. Raises `TopologyError` when there is no way, or no such node."""
         self.topology.node(node)
-        self.topology.node(destination)
-        if node not in self._hops[destination]:
+        if (hops := self._distance(node, destination)) is None:
             raise TopologyError(
                 f"{self.topology.name}: no way from {node} to {destination} without the links that are down"
             )
-        return self._hops[destination][node]
+        return hops
 
     def reaches(self, node: str, destination: str) -> bool:
         """Whether there is any way."""
-        return node in self._hops[destination]
+        return self._distance(node, destination) is not None
 
     def unique_path(self, source: str, destination: str) -> tuple[Endpoint, ...] | None:
         """The shortest path where there is only one; None where hashing would decide, or where there is no way."""
+        if not self.reaches(source, destination):
+            return None
         path: list[Endpoint] = []
         node = source
         while node != destination:
-            ports = self._ports[destination].get(node, ())
+            ports = self._ports_to(node, destination)
             if len(ports) != 1:
                 return None
             path.append(Endpoint(node, ports[0]))
@@ -74,7 +84,7 @@ class Routes:
         for _ in range(self.hops(source, destination)):
             onward: dict[str, float] = {}
             for node, share in arriving.items():
-                ports = self._ports[destination][node]
+                ports = self._ports_to(node, destination)
                 for port in ports:
                     link = Endpoint(node, port)
                     shares[link] = share / len(ports)
@@ -83,23 +93,51 @@ class Routes:
             arriving = onward
         return self._shares.setdefault((source, destination), shares)
 
-    def _solve(self, destination: str) -> None:
-        """Breadth first from the destination; of each node, the ports whose far end is one hop nearer."""
+    def _distance(self, node: str, destination: str) -> int | None:
+        """Links on a shortest path; None where there is none. Raises `TopologyError` for an unknown destination."""
+        topology, more = self.topology, 0
+        topology.node(destination)
+        if node == destination:
+            return 0
+        for end in (node, destination):
+            if topology.is_host(end):
+                if Endpoint(end, 0) in self._down:
+                    return None
+                more += 1
+        start, end = self._switch_of(node), self._switch_of(destination)
+        between = self._hops_to(end).get(start)
+        return None if between is None else between + more
+
+    def _ports_to(self, node: str, destination: str) -> tuple[int, ...]:
+        """As `next_hops`, where there is a way."""
         topology = self.topology
-        hops = {destination: 0}
-        ports: dict[str, list[int]] = {destination: []}
-        queue = deque([destination])
-        while queue:
-            node = queue.popleft()
-            if node != destination and topology.is_host(node):
-                continue
-            for port, far in topology.neighbours(node).items():
-                if Endpoint(node, port) in self._down:
-                    continue
-                if far.node not in hops:
-                    hops[far.node] = hops[node] + 1
-                    queue.append(far.node)
-                if hops[far.node] == hops[node] + 1:
-                    ports.setdefault(far.node, []).append(far.port)
-        self._hops[destination] = hops
-        self._ports[destination] = {node: tuple(sorted(found)) for node, found in ports.items()}
+        if node == destination:
+            return ()
+        if topology.is_host(node):
+            return (0,)
+        end = self._switch_of(destination)
+        if node == end:
+            return (topology.peer(Endpoint(destination, 0)).port,)
+        if (known := self._ports.get((node, end))) is None:
+            hops = self._hops_to(end)
+            nearer = hops[node] - 1
+            known = self._ports[node, end] = tuple(port for port, far in self._links[node] if hops[far] == nearer)
+        return known
+
+    def _switch_of(self, node: str) -> str:
+        """A host's switch, or the switch itself."""
+        return self.topology.peer(Endpoint(node, 0)).node if self.topology.is_host(node) else node
+
+    def _hops_to(self, switch: str) -> Mapping[str, int]:
+        """Links from every switch that reaches this one, breadth first from it: links go both ways."""
+        if (known := self._hops.get(switch)) is None:
+            hops = {switch: 0}
+            queue = [switch]
+            for node in queue:
+                onward = hops[node] + 1
+                for _, far in self._links[node]:
+                    if far not in hops:
+                        hops[far] = onward
+                        queue.append(far)
+            known = self._hops[switch] = hops
+        return known

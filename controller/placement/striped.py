@@ -26,13 +26,13 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import scipy.optimize  # type: ignore[import-untyped]
 import scipy.sparse  # type: ignore[import-untyped]
 import scipy.sparse.csgraph  # type: ignore[import-untyped]
 
 from .cost import Costs
 from .links import Bools, Floats, Ints, Links
 from .problem import Placement, PlacementError, Problem
+from .sharing import Shares, Sharing
 from .trees import placed
 
 PARTS: Final = 256
@@ -215,8 +215,8 @@ def stripe(
     columns, whole = _one_by_one(jobs)
     bound, steady = jobs.least, None
     for _ in range(MOST_ROUNDS):
-        seconds, duals, shares = _solved(jobs, columns)
-        best = max(seconds, jobs.least)
+        solved = _solved(jobs, columns)
+        best, duals = max(solved.seconds, jobs.least), solved.prices
         prices = duals if steady is None else _SMOOTHING * steady + (1 - _SMOOTHING) * duals
         fresh = [price(jobs, job, prices) for job in range(len(problems))]
         lower = sum(float((prices * jobs.seconds[job])[list(tree.pairs)].sum()) for job, tree in enumerate(fresh))
@@ -227,7 +227,7 @@ def stripe(
             break
         for job, tree in new:
             columns[job].append(tree)
-    rounded = _rounded(columns, shares)
+    rounded = _rounded(columns, solved.of_columns)
     if jobs.load(whole).max(initial=0.0) <= jobs.load(rounded).max(initial=0.0):
         rounded = whole
     return Striping(
@@ -260,39 +260,16 @@ def _one_by_one(jobs: Jobs) -> tuple[list[list[Tree]], list[list[tuple[Tree, flo
     return columns, [[(mine[0], 1.0)] for mine in columns]
 
 
-def _solved(jobs: Jobs, columns: Sequence[Sequence[Tree]]) -> tuple[float, Floats, Floats]:
-    """The linear program over these trees: its time, the prices of the pairs, which sum to 1, and the trees' shares.
-
-    Times are in units of the slowest stream, so that tolerances mean the same for every job.
-    """
-    scale = float(jobs.seconds.max())
-    cells: list[tuple[int, int, float]] = []
-    whole: list[tuple[int, int, float]] = []
-    column = 0
+def _solved(jobs: Jobs, columns: Sequence[Sequence[Tree]]) -> Shares:
+    """The linear program over these trees; its timed rows are the pairs."""
+    program = Sharing(jobs.seconds.shape[1])
     for job, trees in enumerate(columns):
+        group = []
         for tree in trees:
-            cells += [(pair, column, float(jobs.seconds[job, pair]) / scale) for pair in tree.pairs]
-            whole.append((job, column, 1.0))
-            column += 1
-    rows = jobs.seconds.shape[1]
-    cells += [(pair, column, -1.0) for pair in range(rows)]
-
-    def matrix(entries: list[tuple[int, int, float]], height: int) -> scipy.sparse.csr_array:
-        at, places, factors = zip(*entries, strict=True)
-        return scipy.sparse.csr_array((factors, (at, places)), shape=(height, column + 1))
-
-    solved = scipy.optimize.linprog(
-        np.eye(column + 1)[column],
-        A_ub=matrix(cells, rows),
-        b_ub=np.zeros(rows),
-        A_eq=matrix(whole, len(columns)),
-        b_eq=np.ones(len(columns)),
-        method="highs-ds",
-    )
-    if not solved.success:
-        raise PlacementError(f"HiGHS ended the program of the stripes with: {solved.message}; it should be optimal")
-    prices: Floats = np.maximum(-solved.ineqlin.marginals, 0.0)
-    return float(solved.fun) * scale, prices / max(float(prices.sum()), 1e-300), solved.x[:column]
+            group.append(program.column())
+            program.timed += [(pair, group[-1], float(jobs.seconds[job, pair])) for pair in tree.pairs]
+        program.groups.append(group)
+    return program.solve("the stripes")
 
 
 def _rounded(columns: Sequence[Sequence[Tree]], shares: Floats) -> list[list[tuple[Tree, float]]]:

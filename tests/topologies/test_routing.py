@@ -66,3 +66,22 @@ def test_links_that_are_down_are_avoided() -> None:
 def test_hosts_forward_nothing() -> None:
     routes = Routes(leaf_spine(2, 1, 2))
     assert routes.unique_path("h1", "h2") == (Endpoint("h1", 0), Endpoint("s1", 2))
+
+
+def test_a_host_whose_link_is_down_is_reached_by_nobody_and_the_rest_by_all() -> None:
+    fabric = fat_tree(4)
+    routes = Routes(fabric, down=[fabric.peer(Endpoint("h3", 0))])
+    names = {node.name for node in fabric.nodes}
+    for name in names - {"h3"}:
+        assert not routes.reaches(name, "h3")
+        assert not routes.reaches("h3", name)
+        assert routes.unique_path(name, "h3") is None
+        assert all(routes.reaches(name, other) for other in names - {"h3"})
+    assert routes.hops("h3", "h3") == 0
+
+
+def test_a_node_that_is_not_there_is_named() -> None:
+    routes = Routes(leaf_spine(2, 1, 1))
+    for node, destination in (("h9", "h1"), ("h1", "h9"), ("s9", "s9")):
+        with pytest.raises(TopologyError, match=r'no node "[hs]9"'):
+            routes.hops(node, destination)

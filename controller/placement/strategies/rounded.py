@@ -11,12 +11,9 @@ from __future__ import annotations
 import random
 from typing import Final
 
-import numpy as np
-import scipy.optimize  # type: ignore[import-untyped]
-import scipy.sparse  # type: ignore[import-untyped]
-
 from ..cost import Costs
 from ..problem import Placement, PlacementError, Problem
+from ..sharing import Sharing
 from ..strategy import Description, Need
 from ..wishes import nearest
 
@@ -44,40 +41,23 @@ class Rounded:
 def _shares(problem: Problem, server: str, switches: list[str], pairs: list[tuple[str, str]]) -> list[float]:
     """The linear program's, for each rack and node that its workers may send to."""
     costs = Costs(problem)
-    sum_of = {name: len(pairs) + at for at, name in enumerate(switches)}
-    time = len(pairs) + len(switches)
-    cells: list[tuple[int, int, float]] = []
     row_of: dict[int, int] = {}
-    streams = [(at, rack, sink, float(len(problem.racks[rack]))) for at, (rack, sink) in enumerate(pairs)]
+    program = Sharing(0)
+    columns = [program.column() for _ in pairs]
+    sum_of = {name: program.column() for name in switches}
+    streams = [(columns[at], rack, sink, float(len(problem.racks[rack]))) for at, (rack, sink) in enumerate(pairs)]
     streams += [(column, name, server, 1.0) for name, column in sum_of.items()]
     for column, source, sink, count in streams:
         for link, share in costs.steps(source, sink) if source != sink else ():
-            cells.append((row_of.setdefault(link, len(row_of)), column, count * share * float(costs.seconds[link])))
-    scale = float(costs.seconds.max())
-    cells += [(row, time, -scale) for row in row_of.values()]
-    rows = len(row_of)
-    for at, (_, sink) in enumerate(pairs):
-        if sink != server:
-            cells += [(rows, at, 1.0), (rows, sum_of[sink], -1.0)]
-            rows += 1
-    racks = {rack: at for at, rack in enumerate(problem.racks)}
-    whole = [(racks[rack], at, 1.0) for at, (rack, _) in enumerate(pairs)]
-
-    def matrix(entries: list[tuple[int, int, float]], height: int) -> scipy.sparse.csr_array:
-        at, columns, factors = zip(*entries, strict=True)
-        return scipy.sparse.csr_array((factors, (at, columns)), shape=(height, time + 1))
-
-    solved = scipy.optimize.linprog(
-        np.eye(time + 1)[time],
-        A_ub=matrix(cells, rows),
-        b_ub=np.zeros(rows),
-        A_eq=matrix(whole, len(racks)),
-        b_eq=np.ones(len(racks)),
-        bounds=[(0, 1)] * time + [(0, None)],
-    )
-    if not solved.success:
-        raise PlacementError(f"HiGHS ended the program of strategy grid with: {solved.message}; it should be optimal")
-    return [max(float(share), 0.0) for share in solved.x[: len(pairs)]]
+            row = row_of.setdefault(link, len(row_of))
+            program.timed.append((row, column, count * share * float(costs.seconds[link])))
+    program.rows = len(row_of)
+    summed = [(column, sink) for column, (_, sink) in zip(columns, pairs, strict=True) if sink != server]
+    for row, (column, sink) in enumerate(summed):
+        program.limits += [(row, column, 1.0), (row, sum_of[sink], -1.0)]
+    for rack in problem.racks:
+        program.groups.append([column for column, (start, _) in zip(columns, pairs, strict=True) if start == rack])
+    return [float(share) for share in program.solve("strategy grid").of_columns[: len(pairs)]]
 
 
 DESCRIPTION: Final = Description(

@@ -142,3 +142,11 @@ def test_what_cannot_be_striped_is_refused() -> None:
         stripe([replace(one, room={"s2": 1, "s3": 1})])
     with pytest.raises(PlacementError, match="no way joins h1 by switches with room"):
         stripe([replace(one, room={"s1": 1, "s2": 1})])
+
+
+def test_jobs_of_one_switch_need_no_link_between_switches() -> None:
+    routes = Routes(leaf_spine(1, 1, 4))
+    problems = [Problem(routes, ("h1",), "h2", 1_000_000), Problem(routes, ("h3",), "h4", 1_000_000)]
+    striping = stripe(problems)
+    assert [[one.placement.root for one in mine] for mine in striping.stripes] == [["h2"], ["h4"]]
+    assert striping.slowest_seconds == striping.bound_seconds == pytest.approx(0.008)

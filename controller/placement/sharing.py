@@ -1,0 +1,82 @@
+"""The linear program that shares wholes out so that the slowest of all rows is as fast as can be.
+
+    minimise T      Σ of a group's columns = 1
+                    timed row:  Σ seconds · x  ≤  T      limiting row:  Σ factor · x  ≤  0
+
+Jobs share themselves out among trees by it (`striped`), racks' workers among switches (strategy `grid`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import scipy.optimize  # type: ignore[import-untyped]
+import scipy.sparse  # type: ignore[import-untyped]
+
+from .links import Floats
+from .problem import PlacementError
+
+Cell = tuple[int, int, float]
+"""Row, column, factor."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """The optimum."""
+
+    seconds: float
+    """T."""
+    prices: Floats
+    """(timed rows,): what a second more in each would cost; they sum to 1 where T is above 0."""
+    of_columns: Floats
+    """(columns,)"""
+
+
+@dataclass(slots=True)
+class Sharing:
+    """The program as it grows."""
+
+    rows: int
+    """Timed ones."""
+    columns: int = 0
+    groups: list[Sequence[int]] = field(default_factory=list)
+    """The columns that make a whole each."""
+    timed: list[Cell] = field(default_factory=list)
+    limits: list[Cell] = field(default_factory=list)
+
+    def column(self) -> int:
+        """A new column."""
+        self.columns += 1
+        return self.columns - 1
+
+    def solve(self, what: str) -> Shares:
+        """`what` names the program in an error. Times are solved in units of the slowest cell, so that tolerances mean
+        the same for every job. Raises PlacementError where HiGHS does not find the optimum.
+        """
+        scale = max((seconds for _, _, seconds in self.timed), default=1.0)
+        time, rows = self.columns, self.rows
+        cells = [(row, column, seconds / scale) for row, column, seconds in self.timed]
+        cells += [(row, time, -1.0) for row in range(rows)]
+        cells += [(rows + row, column, factor) for row, column, factor in self.limits]
+        height = rows + 1 + max((row for row, _, _ in self.limits), default=-1)
+        wholes = [(row, column, 1.0) for row, columns in enumerate(self.groups) for column in columns]
+        solved = scipy.optimize.linprog(
+            np.eye(1, time + 1, time)[0],
+            A_ub=_matrix(cells, height, time + 1),
+            b_ub=np.zeros(height),
+            A_eq=_matrix(wholes, len(self.groups), time + 1),
+            b_eq=np.ones(len(self.groups)),
+            method="highs-ds",
+        )
+        if not solved.success:
+            raise PlacementError(f"HiGHS ended the program of {what} with: {solved.message}; it should be optimal")
+        prices: Floats = np.maximum(-solved.ineqlin.marginals[:rows], 0.0)
+        shares: Floats = np.maximum(solved.x[:time], 0.0)
+        return Shares(float(solved.fun) * scale, prices / max(float(prices.sum()), 1e-300), shares)
+
+
+def _matrix(cells: Sequence[Cell], rows: int, columns: int) -> scipy.sparse.csr_array:
+    at, places, factors = zip(*cells, strict=True) if cells else ((), (), ())
+    return scipy.sparse.csr_array((factors, (at, places)), shape=(rows, columns))

@@ -65,6 +65,9 @@ class DomainInstruction(IntFlag):
     """Bits of the domain-specific instruction bitmap of `DOMAIN`."""
 
     BYTES_SENT = 1 << 15
+    """By the egress port before this packet: 8 bytes."""
+    FREE_SLOTS = 1 << 14
+    """Aggregation slots of the node that no job has: 4 bytes."""
 
 
 SUPPORTED: Final = (

@@ -1,7 +1,9 @@
-"""The aggregation header and INT-MD 2.1 as scapy layers, for people who debug: `import weir.wire.scapy_layers`.
+"""The aggregation header, INT 2.1 and telemetry reports 2.0 as scapy layers, for people who debug.
 
-Importing binds them to their UDP destination ports, so that `Ether(frame).show()` prints a frame in full. Programs use
-the batch codecs of `wire.aggregation` and `wire.int_md`.
+`import weir.wire.scapy_layers` binds them to their UDP destination ports, so that `Ether(frame).show()` prints a frame
+in full. INT that is marked by DSCP or by a probe marker has no port: `IntShim(bytes(packet[TCP].payload))`, or
+`ProbeMarker(…)`, takes it apart. Programs use the batch codecs of `wire.aggregation`, `wire.int_md` and
+`wire.int_report`.
 """
 
 from __future__ import annotations
@@ -14,14 +16,19 @@ from scapy.fields import (
     ConditionalField,
     FieldListField,
     FlagsField,
+    IntField,
+    PacketListField,
     ShortField,
     SignedIntField,
+    StrLenField,
     XBitField,
     XIntField,
+    XLongField,
     XShortField,
 )
-from scapy.layers.inet import UDP
-from scapy.packet import Packet, bind_layers
+from scapy.layers.inet import IP, UDP
+from scapy.layers.l2 import Ether
+from scapy.packet import NoPayload, Packet, Raw, bind_layers
 from scapy.utils import checksum
 
 from .aggregation import (
@@ -41,13 +48,22 @@ from .int_md import (
     INT_PORT,
     INT_VERSION,
     MD_WORDS,
-    NPT_UDP_PORT,
     PROBE_INSTRUCTIONS,
     PROBE_PORT,
-    TYPE_MD,
     DomainInstruction,
     hop_words,
 )
+from .int_report import (
+    INT_MAIN_BYTES,
+    ITEMS,
+    REPORT_PORT,
+    REPORT_VERSION,
+    SEQUENCE_BITS,
+    TO_THE_END,
+    InnerType,
+    ReportType,
+)
+from .int_shim import PROBE_MARKER, NextProtocol, ShimType
 
 _CHECKSUM_AT = BY_NAME["checksum"].offset
 _DEFAULTS = {
@@ -96,13 +112,20 @@ class Aggregation(Packet):
         return header + payload
 
 
+class ProbeMarker(Packet):
+    """The 64 bits in front of the shim, in fabrics that mark INT so."""
+
+    name = "INT probe marker"
+    fields_desc = [XLongField("marker", PROBE_MARKER)]  # noqa: RUF012
+
+
 class IntShim(Packet):
-    """INT shim over UDP, with the original destination port (NPT 1)."""
+    """INT shim over UDP or TCP; `original` is a port, a protocol or a DSCP, by the next protocol type."""
 
     name = "INT shim"
     fields_desc = [  # noqa: RUF012
-        BitField("type", TYPE_MD, 4),
-        BitField("npt", NPT_UDP_PORT, 2),
+        BitEnumField("type", ShimType.MD, 4, {kind.value: kind.name for kind in ShimType}),
+        BitEnumField("npt", NextProtocol.UDP_PORT, 2, {kind.value: kind.name for kind in NextProtocol}),
         BitField("reserved", 0, 2),
         ByteField("length", MD_WORDS),
         ShortField("original_port", PROBE_PORT),
@@ -136,6 +159,97 @@ class IntMd(Packet):
         return max(0, shim.length - MD_WORDS) if isinstance(shim, IntShim) else 0
 
 
+class IntMx(Packet):
+    """INT-MX 2.1 header, and the words that the source put behind it."""
+
+    name = "INT-MX"
+    fields_desc = [  # noqa: RUF012
+        BitField("version", INT_VERSION, 4),
+        BitField("discard", 0, 1),
+        BitField("reserved", 0, 27),
+        XBitField("instructions", int(PROBE_INSTRUCTIONS), 16),
+        XShortField("domain", DOMAIN),
+        XBitField("domain_instructions", int(DomainInstruction.BYTES_SENT), 16),
+        XShortField("domain_flags", 0),
+        FieldListField(
+            "source_inserted", [], XIntField("word", 0), count_from=lambda packet: packet.source_words(), max_count=0xFF
+        ),
+    ]
+
+    def source_words(self) -> int:
+        """Words behind the header, by the shim's length; none without a shim."""
+        shim = self.underlayer
+        return max(0, shim.length - MD_WORDS) if isinstance(shim, IntShim) else 0
+
+
+class IndividualReport(Packet):
+    """One report of a group: metadata as words, and `items()` by name; the inner packet as bytes, and `packet()`."""
+
+    name = "Individual report"
+    fields_desc = [  # noqa: RUF012
+        BitEnumField("report_type", ReportType.INT, 4, {kind.value: kind.name for kind in ReportType}),
+        BitEnumField("inner_type", InnerType.NONE, 4, {kind.value: kind.name for kind in InnerType}),
+        ByteField("length", 2),
+        ByteField("metadata_length", 0),
+        FlagsField("flags", 0, 8, ["R0", "R1", "R2", "R3", "I", "F", "Q", "D"]),
+        ConditionalField(XBitField("metadata_bits", 0, 16), lambda packet: packet.report_type == ReportType.INT),
+        ConditionalField(XShortField("domain", DOMAIN), lambda packet: packet.report_type == ReportType.INT),
+        ConditionalField(XBitField("domain_bits", 0, 16), lambda packet: packet.report_type == ReportType.INT),
+        ConditionalField(XShortField("domain_status", 0), lambda packet: packet.report_type == ReportType.INT),
+        ConditionalField(
+            FieldListField(
+                "metadata", [], XIntField("word", 0), count_from=lambda packet: packet.metadata_length, max_count=0xFF
+            ),
+            lambda packet: packet.report_type == ReportType.INT,
+        ),
+        StrLenField("inner", b"", length_from=lambda packet: packet.inner_bytes(), max_length=0xFFFF),
+    ]
+
+    def inner_bytes(self) -> int:
+        """The inner packet's length: what the report's length leaves, or all there is."""
+        if self.length == TO_THE_END:
+            return 0xFFFF
+        fixed = INT_MAIN_BYTES + 4 * self.metadata_length if self.report_type == ReportType.INT else 0
+        return max(0, 4 * int(self.length) - fixed)
+
+    def items(self) -> dict[str, int]:
+        """The metadata by their names in `int_report.ITEMS`; without the domain's where it is not ours."""
+        words, found, at = b"".join(int(word).to_bytes(4, "big") for word in self.metadata), {}, 0
+        for item in ITEMS:
+            if (item.domain and self.domain != DOMAIN) or not item.bit & (
+                self.domain_bits if item.domain else self.metadata_bits
+            ):
+                continue
+            for name, bits in item.fields:
+                found[name] = int.from_bytes(words[at : at + bits // 8], "big")
+                at += bits // 8
+        return found
+
+    def packet(self) -> Packet:
+        """The inner packet as scapy reads it; it may end early."""
+        kinds = {InnerType.ETHERNET: Ether, InnerType.IPV4: IP}
+        return kinds.get(self.inner_type, Raw)(self.inner) if self.inner else NoPayload()
+
+    def extract_padding(self, rest: bytes) -> tuple[bytes, bytes]:
+        return b"", rest
+
+
+class ReportGroup(Packet):
+    """A telemetry report 2.0: the group header and its individual reports."""
+
+    name = "Telemetry report"
+    fields_desc = [  # noqa: RUF012
+        BitField("version", REPORT_VERSION, 4),
+        BitField("hardware_id", 0, 6),
+        BitField("sequence", 0, SEQUENCE_BITS),
+        IntField("node_id", 0),
+        PacketListField("reports", [], IndividualReport, max_count=0xFFFF),
+    ]
+
+
 bind_layers(UDP, Aggregation, dport=AGGREGATION_PORT)
 bind_layers(UDP, IntShim, dport=INT_PORT)
-bind_layers(IntShim, IntMd, type=TYPE_MD)
+bind_layers(UDP, ReportGroup, dport=REPORT_PORT)
+bind_layers(ProbeMarker, IntShim)
+bind_layers(IntShim, IntMd, type=ShimType.MD)
+bind_layers(IntShim, IntMx, type=ShimType.MX)

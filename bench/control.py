@@ -16,7 +16,8 @@ from typing import Final
 import numpy as np
 
 from weir.bench.measure import Figure, cpu_seconds
-from weir.controller.telemetry.link_state import Telemetry
+from weir.controller.telemetry.link_state import LinkState
+from weir.controller.telemetry.probe_reports import ProbeReports
 from weir.controller.telemetry.probes import Probe, ProbeFrames, plan_probes
 from weir.topologies import Routes, Topology, fat_tree, leaf_spine
 from weir.wire.frames import encapsulate
@@ -48,19 +49,20 @@ def _collecting(topology: Topology) -> Figure:
     reports = sum(len(probe.certain) for probe in probes) * PERIODS
     turns = []
     for _ in range(RUNS):
-        collector = Telemetry(topology, probes, period_ns=PERIOD_NS)
+        state = LinkState(topology, period_ns=PERIOD_NS)
+        collector = ProbeReports(state, probes)
         plain = _PlainCollector()
         turns.append(
             (cpu_seconds(partial(_collect, collector, periods)), cpu_seconds(partial(plain.take_all, periods)))
         )
-        rates = [plain.links[topology.switch(link.node).device_id, link.port]["rate"] for link in collector.links]
-        assert np.allclose(collector.state["rate"], rates), "both must come to the same rates"
+        rates = [plain.links[topology.switch(link.node).device_id, link.port]["rate"] for link in state.links]
+        assert np.allclose(state.state["rate"], rates), "both must come to the same rates"
     mine, theirs = ([reports / taken for taken in column] for column in zip(*turns, strict=True))
     name = f"telemetry of {len(topology.switches)} switches, {len(probes)} probes a period"
     return Figure(name, "reports/s", tuple(mine), "Python loop", tuple(theirs))
 
 
-def _collect(collector: Telemetry, periods: Sequence[Sequence[bytes]]) -> None:
+def _collect(collector: ProbeReports, periods: Sequence[Sequence[bytes]]) -> None:
     for number, frames in enumerate(periods):
         collector.send_all(number * PERIOD_NS)
         collector.receive(frames, number * PERIOD_NS + PERIOD_NS // 2)

@@ -17,10 +17,10 @@ from typing import Final
 
 from weir.bench.measure import Aim, Figure, cpu_seconds
 from weir.controller.placement import Costs, Placement, Problem
+from weir.controller.placement.loads import LinkLoad
 from weir.controller.placement.strategies import STRATEGIES, strategy
 from weir.controller.placement.strategies.widest import WidestTree
 from weir.controller.placement.striped import stripe
-from weir.controller.telemetry.loads import LinkLoad
 from weir.topologies import Endpoint, Routes, Topology, fat_tree, leaf_spine
 
 RUNS: Final = 5

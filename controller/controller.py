@@ -44,6 +44,7 @@ from .p4runtime.switches import Switches
 from .placement.strategies import Strategy
 from .planning.plan import JobSpec, base_state, fabric_state
 from .planning.planner import Planner
+from .telemetry.link_state import LinkState
 from .telemetry.prober import Prober
 
 __all__ = ["Controller", "Message", "Options"]
@@ -79,11 +80,13 @@ class Controller:
         """The place that jobs have in the fabric: memory, strategy, routes without what is down."""
         self.switches = Switches(sessions, options.lease_ns, options.retry_ns, now_ns)
         """The sessions with all switches, and which of these are lost."""
-        self.prober = Prober(topology, routes, sessions, options.probe_period_ns, options.lease_ns, now_ns)
-        """The probes under way, what they have told of the links (`telemetry`), and which links are down."""
+        self.links = LinkState(topology, period_ns=options.probe_period_ns)
+        """What reports say of the links; its snapshot is what everybody reads."""
+        self.prober = Prober(topology, routes, sessions, self.links, options.lease_ns, now_ns)
+        """The probes under way, and which links are down."""
         self.jobs = JobRegistry(topology, self.planner, options.lease_ns, Journal(journal, topology, self.planner))
         """The running jobs by number, and why others were aborted."""
-        self.moves = Mover(self.jobs, self.planner, self.prober.telemetry, options, now_ns)
+        self.moves = Mover(self.jobs, self.planner, self.links, options, now_ns)
         """How jobs get from one generation to the next; takes the hosts' answers to Pause and Resume."""
         self.members = Membership(self.jobs, self.moves)
         """Who takes part in the jobs; takes what hosts say of themselves."""
@@ -149,7 +152,7 @@ class Controller:
             raise PlanError(f"job {spec.job} runs already; give every job its own number")
         self._look_around(now_ns)
         try:
-            grant = self.planner.grant(spec, self.prober.telemetry.snapshot(now_ns))
+            grant = self.planner.grant(spec, self.links.snapshot(now_ns))
             history = self.planner.history(spec.job)
             plan = self.planner.plan(grant.spec, grant.placement, history.next())
             history.go(plan.generation, plan.switches)

@@ -30,7 +30,8 @@ from ..placement import Placement
 from ..planning.generations import previous_generation
 from ..planning.plan import FailurePolicy, round_bytes
 from ..planning.planner import Planner
-from ..telemetry.link_state import Snapshot, Telemetry, own_traffic
+from ..telemetry.link_state import LinkState, own_traffic
+from ..telemetry.snapshot import Snapshot
 from .job import RunningJob
 from .moves import Move, MoveError, Phase
 from .registry import JobRegistry
@@ -46,14 +47,12 @@ not hold it then.
 class Mover:
     """The moves of all running jobs."""
 
-    def __init__(
-        self, jobs: JobRegistry, planner: Planner, telemetry: Telemetry, options: Options, now_ns: int
-    ) -> None:
+    def __init__(self, jobs: JobRegistry, planner: Planner, links: LinkState, options: Options, now_ns: int) -> None:
         self.options = options
         """May be replaced by others at any time; of these, moves heed what says when and how jobs move."""
         self._jobs = jobs
         self._planner = planner
-        self._telemetry = telemetry
+        self._links = links
         self._next_solve_ns = now_ns + options.solve_period_ns
         self._to_consider: deque[int] = deque()
         """The numbers of jobs whose turn has come to be placed better."""
@@ -333,4 +332,4 @@ class Mover:
         own: Mapping[Endpoint, float] = own_traffic(
             job.plan.streams, job.rounds_per_second, round_bytes(self._planner.topology)
         )
-        return self._telemetry.snapshot(now_ns, own)
+        return self._links.snapshot(now_ns, own)

@@ -20,8 +20,8 @@ from typing import Final
 import numpy as np
 
 from ...topologies.model import Endpoint
-from ..telemetry.loads import LinkLoad
 from .links import Floats, Links
+from .loads import LinkLoad
 from .problem import Placement, PlacementError, Problem
 
 LEAST_SHARE: Final = 0.05

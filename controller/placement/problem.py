@@ -10,7 +10,7 @@ from ...topologies.model import Endpoint, Topology
 from ...topologies.routing import Routes
 from ...wire.aggregation import FAN_IN
 from ..errors import ControllerError
-from ..telemetry.loads import LinkLoad
+from .loads import LinkLoad
 
 
 class PlacementError(ControllerError):

@@ -19,9 +19,10 @@ from ...topologies.routing import Routes
 from ...wire.aggregation import FAN_IN
 from ..errors import ControllerError, OutOfMemory, PlanError
 from ..placement import Placement, PlacementError, Problem, fitted, should_move
+from ..placement.loads import LinkLoad
 from ..placement.strategies import Strategy
 from ..placement.strategies.widest import WidestTree
-from ..telemetry.link_state import Snapshot
+from ..telemetry.snapshot import Snapshot
 from .generations import History
 from .memory import Allotment, FabricMemory
 from .plan import JobPlan, JobSpec, job_plan
@@ -120,7 +121,7 @@ class Planner:
             workers=workers,
             server=spec.server,
             gradient_bytes=spec.gradient_bytes,
-            loads=links.loads,
+            loads={link: LinkLoad(view.background_bps, view.queue_packets) for link, view in links.links.items()},
             room={name: 0 if name in barred else 1 if everywhere else count for name, count in room.items()},
         )
 

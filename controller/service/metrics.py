@@ -37,7 +37,7 @@ class _Reading(Collector):
 
     def _links(self) -> Iterable[Metric]:
         controller = self._controller
-        snapshot = controller.prober.telemetry.snapshot(self._now_ns)
+        snapshot = controller.links.snapshot(self._now_ns)
         names = ("link",)
         load = GaugeMetricFamily("weir_link_load_ratio", "Traffic as a share of the link's rate", labels=names)
         rate = GaugeMetricFamily("weir_link_bits_per_second", "Traffic on the link", labels=names)
@@ -45,22 +45,24 @@ class _Reading(Collector):
         latency = GaugeMetricFamily("weir_link_hop_latency_seconds", "From ingress to egress", labels=names)
         loss = GaugeMetricFamily("weir_link_probe_loss_ratio", "Of the least lossy probe over the link", labels=names)
         age = GaugeMetricFamily("weir_link_report_age_seconds", "Since the newest report's probe left", labels=names)
+        trust = GaugeMetricFamily("weir_link_confidence_ratio", "How far the values can be relied on", labels=names)
         stale = GaugeMetricFamily("weir_link_stale", "1: placement uses the last good values", labels=names)
         for link, view in snapshot.links.items():
             label = [str(link)]
-            load.add_metric(label, view.background_bps / controller.topology.link_at(link).rate_bps)
-            rate.add_metric(label, view.background_bps)
+            load.add_metric(label, view.rate_bps / controller.topology.link_at(link).rate_bps)
+            rate.add_metric(label, view.rate_bps)
             queue.add_metric(label, view.queue_packets)
             latency.add_metric(label, view.latency_us / 1e6)
             loss.add_metric(label, view.loss)
             if view.age_ns is not None:
                 age.add_metric(label, view.age_ns / 1e9)
+            trust.add_metric(label, view.confidence)
             stale.add_metric(label, float(link in snapshot.stale))
-        yield from (load, rate, queue, latency, loss, age, stale)
+        yield from (load, rate, queue, latency, loss, age, trust, stale)
         down = GaugeMetricFamily("weir_links_down", "Directed links between switches that let no probe through")
         down.add_metric([], len(controller.prober.link_watch.down))
         rejected = CounterMetricFamily("weir_packet_ins_rejected", "Packet-ins that were no probe of ours")
-        rejected.add_metric([], controller.prober.telemetry.rejected)
+        rejected.add_metric([], controller.prober.reports.rejected)
         yield from (down, rejected)
 
     def _switches(self) -> Iterable[Metric]:

@@ -1,6 +1,7 @@
-"""What is known of every link, from probes that switches fill in on their way.
+"""What is known of every link and queue, from reports that switches make.
 
-`probes` plans which probes cross which links, `prober` sends and receives them, `link_state` keeps rate, queue,
-latency, loss and age of each link (in `link_native`, a batch at a time), `link_watch` says which links are down, and
-`loads` is what other rooms read.
+`snapshot` is what every reader gets, `link_state` keeps rate, queue, latency and age of each link and queue from any
+source of reports (in `link_native`, a batch at a time). Probes are one source: `probes` plans which cross which links,
+`probe_reports` keeps their books and says what is lost (in `probe_native`), `prober` sends and receives them.
+`link_watch` says which links are down.
 """

@@ -1,132 +1,168 @@
-"""What a batch of finished probes changes in the state of the links (native code, by Numba)."""
+"""What reports change in the state of the links and their queues (native code, by Numba).
+
+Structured arrays are passed by address: looking at their types costs Numba's dispatcher hundreds of microseconds a
+call, which is more than a small fabric's reports take.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
-from numba import njit
+from numba import carray, cfunc, njit, types
 from numpy.typing import NDArray
-
-from ...wire.int_native import number_at
 
 native = njit(cache=True, nogil=True, error_model="numpy")
 
-REMEMBERED: Final = 16
-"""Of each probe, the last so many are remembered: for loss, and to refuse what comes twice."""
-
-NOT_SENT, OUTSTANDING, RECEIVED, LOST = range(4)
-
-SENT: Final = np.dtype([("sequence", "i8"), ("sent_ns", "i8"), ("fate", "i1")])
-"""What became of one probe; −1: nothing was sent."""
+CLASSES: Final = 8
+"""Queues of a port, by priority; the reports' queue id."""
 
 LINK: Final = np.dtype(
     [
         ("measured", "?"),  # at least one report
+        ("based", "?"),  # at least one report with a byte count
         ("rated", "?"),  # at least one rate
-        ("bytes_sent", "i8"),
-        ("egress_ns", "i8"),  # the switch's clock
-        ("sent_ns", "i8"),  # the controller's clock, when the newest report's probe was sent
+        ("bytes_sent", "i8"),  # of the base line
+        ("base_ns", "i8"),  # the switch's clock at the base line
+        ("egress_ns", "i8"),  # the switch's clock, newest
+        ("at_ns", "i8"),  # the controller's clock: what the age counts from
+        ("heard_ns", "i8"),  # the controller's clock, when the newest report came
+        ("probed_ns", "i8"),  # the controller's clock, when the newest probe that reported was sent
         ("rate", "f8"),  # bytes/s
-        ("queue", "f8"),  # packets
-        ("latency_us", "f8"),
         ("reports", "i8"),
+        ("late", "i8"),
         ("resets", "i8"),
     ]
 )
 
-REPORT: Final = np.dtype([("link", "i8"), ("hop", "i8"), ("sent_ns", "i8"), ("egress_ns", "i8")])
-"""One hop of a probe that was awaited: which link it reports on, and where it stands among the batch's hops."""
+QUEUE: Final = np.dtype(
+    [
+        ("measured", "?"),
+        ("egress_ns", "i8"),  # the switch's clock
+        ("depth", "f8"),  # packets, newest
+        ("average", "f8"),  # packets
+        ("high", "f8"),  # packets, the most since the switch started
+        ("peak", "f8"),  # packets, the most since someone took it
+        ("sojourn_us", "f8"),  # average
+    ]
+)
+
+REPORT: Final = np.dtype(
+    [
+        ("link", "i8"),
+        ("at_ns", "i8"),  # the controller's clock: when the probe was sent, or when the report came
+        ("heard_ns", "i8"),  # the controller's clock
+        ("causal", "?"),  # `at_ns` is certainly not later than the measurement
+        ("egress_ns", "i8"),  # the switch's clock
+        ("bytes_sent", "i8"),
+        ("queue_id", "i8"),
+        ("queue_packets", "i8"),
+        ("latency_us", "i8"),
+    ]
+)
+"""What one node says of one of its links. Of the last four, −1: it could not say."""
 
 
 @native
-def accept(
-    data: NDArray[np.uint8],
-    probes: NDArray[np.void],
-    hops: NDArray[np.void],
-    sent: NDArray[np.void],
-    keys: NDArray[np.int64],
-    link_of_key: NDArray[np.int64],
-    reports: NDArray[np.void],
-) -> tuple[int, int, int]:
-    """Probes that are awaited count as received, and their hops that tell of a link become reports.
-
-    SENT (probes of the plan, REMEMBERED); `keys` are node id ‖ port, sorted. How many reports there are, and how many
-    probes and hops were of nobody.
-    """
-    filled = strange = unknown = 0
-    for probe in probes:
-        if probe.payload_end - probe.payload_at < 8:
-            strange += 1
-            continue
-        index = number_at(data, probe.payload_at, 4)
-        sequence = number_at(data, probe.payload_at + 4, 4)
-        if not 0 <= index < len(sent) or sequence < 0:
-            strange += 1
-            continue
-        which = sent[index, sequence % REMEMBERED]
-        # late is not lost: one that was given up as lost still counts when it comes
-        if which.sequence != sequence or (which.fate != OUTSTANDING and which.fate != LOST):
-            strange += 1
-            continue
-        which.fate = RECEIVED
-        for at in range(probe.first_hop, probe.first_hop + probe.hops):
-            hop = hops[at]
-            key = hop.node_id << 16 | hop.egress_port
-            place = np.searchsorted(keys, key)
-            if place == len(keys) or keys[place] != key:
-                unknown += 1
-                continue
-            if hop.bytes_sent == -1 or hop.egress_ns == -1:
-                continue
-            report = reports[filled]
-            report.link = link_of_key[place]
-            report.hop = at
-            report.sent_ns = which.sent_ns
-            report.egress_ns = hop.egress_ns
-            filled += 1
-    return filled, strange, unknown
+def _take_queue(report: Any, queue: Any, is_late: bool, time_constant_ns: int) -> None:
+    """The sample stands for the time since the queue's last one."""
+    depth = float(report.queue_packets)
+    dt = report.egress_ns - queue.egress_ns
+    if is_late:
+        if report.queue_packets != -1:
+            queue.high, queue.peak = max(queue.high, depth), max(queue.peak, depth)
+        return
+    anew = not queue.measured or dt < 0
+    weight = 1.0 if anew else min(dt, time_constant_ns) / time_constant_ns
+    if report.queue_packets != -1:
+        queue.depth = depth
+        queue.average += weight * (depth - queue.average)
+        queue.high = depth if anew else max(queue.high, depth)
+        queue.peak = max(queue.peak, depth)
+    if report.latency_us != -1:
+        queue.sojourn_us += weight * (report.latency_us - queue.sojourn_us)
+    if report.queue_packets != -1 or report.latency_us != -1:
+        queue.measured, queue.egress_ns = True, report.egress_ns
 
 
 @native
 def take(
     reports: NDArray[np.void],
-    hops: NDArray[np.void],
     capacity: NDArray[np.float64],
     time_constant_ns: int,
     shortest_ns: int,
-    state: NDArray[np.void],
+    horizon_ns: int,
+    links: NDArray[np.void],
+    queues: NDArray[np.void],
 ) -> None:
-    """Reports, oldest first, into LINK (links,). `capacity` is in bytes/s."""
+    """Reports into LINK (links,) and QUEUE (links, CLASSES). `capacity` is in bytes/s.
+
+    A switch's clock that goes back by up to `horizon_ns` tells of a report that was overtaken, unless it is of a probe
+    that was sent after the newest report had come; by more, of a switch that has started anew.
+    """
     for report in reports:
-        hop, link = hops[report.hop], state[report.link]
-        if link.measured and (
-            report.sent_ns < link.sent_ns or (report.sent_ns == link.sent_ns and hop.egress_ns < link.egress_ns)
-        ):
+        link = links[report.link]
+        queue = queues[report.link, report.queue_id if 0 <= report.queue_id < CLASSES else 0]
+        behind = link.egress_ns - report.egress_ns
+        certain = report.causal and report.at_ns > link.heard_ns
+        overtaken = report.causal and report.at_ns < link.probed_ns
+        if link.measured and (overtaken or (0 < behind <= horizon_ns and not certain)):
+            link.late += 1
+            _take_queue(report, queue, True, time_constant_ns)
             continue
-        dt = hop.egress_ns - link.egress_ns
-        # a difference of unsigned 64-bit counters, so that a wrapped one is right
-        sent = float(np.uint64(hop.bytes_sent) - np.uint64(link.bytes_sent))
-        possible = sent <= 2 * capacity[report.link] * dt * 1e-9 + 65_536
-        steady = link.measured and dt >= shortest_ns and possible
-        # probes that cross a link right behind one another: the first has said it all
-        twin = link.measured and 0 <= dt < shortest_ns and possible
-        weight = min(max(dt, 0), time_constant_ns) / time_constant_ns
-        if steady:
-            rate = sent / (dt * 1e-9)
-            link.rate = link.rate + weight * (rate - link.rate) if link.rated else rate
-            link.rated = True
-        if hop.queue_packets != -1 and not twin:
-            depth = float(hop.queue_packets)
-            link.queue = link.queue + weight * (depth - link.queue) if steady else depth
-        if hop.latency_us != -1 and not twin:
-            latency = float(hop.latency_us)
-            link.latency_us = link.latency_us + weight * (latency - link.latency_us) if steady else latency
-        if link.measured and not steady and not twin:
-            link.resets += 1
-        if not twin:
-            link.bytes_sent = hop.bytes_sent
-            link.egress_ns = hop.egress_ns
+        _take_queue(report, queue, False, time_constant_ns)
+        if report.bytes_sent != -1:
+            dt = report.egress_ns - link.base_ns
+            # a difference of unsigned 64-bit counters, so that a wrapped one is right
+            sent = float(np.uint64(report.bytes_sent) - np.uint64(link.bytes_sent))
+            possible = sent <= 2 * capacity[report.link] * dt * 1e-9 + 65_536
+            # reports right behind one another: the first has said it all
+            twin = link.based and 0 <= dt < shortest_ns and possible
+            if link.based and dt >= shortest_ns and possible:
+                rate = sent / (dt * 1e-9)
+                weight = min(dt, time_constant_ns) / time_constant_ns
+                link.rate = link.rate + weight * (rate - link.rate) if link.rated else rate
+                link.rated = True
+            elif link.based and not twin:
+                link.resets += 1
+            if not twin:
+                link.based, link.bytes_sent, link.base_ns = True, report.bytes_sent, report.egress_ns
         link.measured = True
         link.reports += 1
-        link.sent_ns = report.sent_ns
+        link.egress_ns = report.egress_ns
+        link.at_ns = max(link.at_ns, report.at_ns)
+        link.heard_ns = report.heard_ns
+        if report.causal:
+            link.probed_ns = report.at_ns
+
+
+@cfunc(
+    types.void(
+        types.voidptr,
+        types.int64,
+        types.voidptr,
+        types.int64,
+        types.int64,
+        types.int64,
+        types.voidptr,
+        types.voidptr,
+        types.int64,
+    ),
+    cache=True,
+)
+def _take(  # type: ignore[no-untyped-def]
+    reports, count, capacity, time_constant_ns, shortest_ns, horizon_ns, links, queues, link_count
+):
+    take(
+        carray(reports, (count,), REPORT),
+        carray(capacity, (link_count,), np.float64),
+        time_constant_ns,
+        shortest_ns,
+        horizon_ns,
+        carray(links, (link_count,), LINK),
+        carray(queues, (link_count, CLASSES), QUEUE),
+    )
+
+
+take_reports: Final = _take.ctypes
+"""`take` by addresses: (reports, how many, capacity, T, shortest, horizon, links, queues, how many links)."""

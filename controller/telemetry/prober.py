@@ -10,26 +10,27 @@ from ...topologies.model import Topology
 from ...topologies.routing import Routes
 from ..errors import ControllerError
 from ..p4runtime.session import SwitchSession
-from .link_state import Telemetry
+from .link_state import LinkState
 from .link_watch import LinkWatch
+from .probe_reports import ProbeReports
 from .probes import ProbeFrames, plan_probes
 
 _log = logging.getLogger(__name__)
 
 
 class Prober:
-    """Sends a plan's probes through the sessions, and has the telemetry of what comes back."""
+    """Sends a plan's probes through the sessions, and brings what comes back into the state of the links."""
 
     def __init__(
         self,
         topology: Topology,
         routes: Routes,
         sessions: Mapping[str, SwitchSession],
-        period_ns: int,
+        links: LinkState,
         lease_ns: int | None,
         now_ns: int,
     ) -> None:
-        self.period_ns = period_ns
+        self.period_ns = links.period_ns
         self.link_watch = LinkWatch(topology, lease_ns, now_ns)
         self._due_ns = now_ns
         self._without: set[str] = set()
@@ -37,14 +38,14 @@ class Prober:
         self._topology = topology
         self._sessions = sessions
         self.probes = plan_probes(topology, routes)
-        self.telemetry = Telemetry(topology, self.probes, period_ns=period_ns)
+        self.reports = ProbeReports(links, self.probes)
         self._frames = ProbeFrames(topology, self.probes)
 
     def follow(self, routes: Routes) -> None:
         """Probe the links of these routes from now on."""
         self.probes = plan_probes(self._topology, routes)
         self._frames = ProbeFrames(self._topology, self.probes)
-        self.telemetry.follow(self.probes)
+        self.reports.follow(self.probes)
 
     def collect(self, now_ns: int) -> None:
         """Take what has come to the switches' CPU ports."""
@@ -56,7 +57,7 @@ class Prober:
                 else:
                     frames.append(packet.frame)
         if frames:
-            self.telemetry.receive(frames, now_ns)
+            self.reports.receive(frames, now_ns)
 
     @property
     def deadline_ns(self) -> int:
@@ -71,7 +72,7 @@ class Prober:
             by_switch.setdefault(switch, []).append((port, frame))
         if now_ns >= self._due_ns:
             self._due_ns = now_ns + self.period_ns
-            sequence = self.telemetry.send_all(now_ns)
+            sequence = self.reports.send_all(now_ns)
             for probe in self.probes:
                 if probe.switch not in lost:
                     frame = self._frames.frame(probe.index, sequence)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ...controller.placement import Costs, Placement, Problem
-    from ...controller.telemetry.loads import LinkLoad
+    from ...controller.placement.loads import LinkLoad
     from ...topologies import Endpoint, Topology
 
 _console = Console(highlight=False)
@@ -87,7 +87,7 @@ def read_loads(path: Path, topology: Topology) -> Mapping[Endpoint, LinkLoad]:
     """Others' traffic by directed link. Raises ExperimentError, which names file and key."""
     import yaml
 
-    from ...controller.telemetry.loads import LinkLoad
+    from ...controller.placement.loads import LinkLoad
     from ...topologies import Endpoint, TopologyError
     from ...topologies.units import parse_rate
 

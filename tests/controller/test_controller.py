@@ -19,7 +19,7 @@ from weir.controller.p4runtime.refusals import WriteRefused
 from weir.controller.p4runtime.session import SwitchSession
 from weir.controller.placement import Placement, PlacementError, Problem
 from weir.controller.planning.plan import JobSpec
-from weir.controller.telemetry.link_state import LinkView, Snapshot
+from weir.controller.telemetry.snapshot import LinkView, Snapshot
 from weir.tests.controller.fake_switch import FakeSwitch
 from weir.topologies.generators import leaf_spine
 from weir.topologies.model import Endpoint
@@ -252,7 +252,9 @@ async def test_jobs_move_by_themselves_only_on_fresh_telemetry_for_a_clear_gain_
     def busy(share: float, stale: bool = False) -> None:
         """Others take this share of the link from s1 to s3."""
         link = Endpoint("s1", 3)
-        links = {link: LinkView(share * 1e9, queue_packets=0, latency_us=0, loss=0, age_ns=0)}
+        links = {
+            link: LinkView(share * 1e9, share * 1e9, queue_packets=0, latency_us=0, loss=0, age_ns=0, confidence=1)
+        }
         snapshot = Snapshot(links, frozenset({link} if stale else ()), frozenset())
         monkeypatch.setattr(controller.moves, "snapshot_without", lambda job, now_ns: snapshot)
 
@@ -294,7 +296,7 @@ async def test_reports_of_progress_tell_the_jobs_own_traffic(rig: Rig, monkeypat
     controller = rig.controller
     await controller.admit(JobSpec(4, ("h1", "h3")), 0)
     seen: list[Mapping[Endpoint, float]] = []
-    monkeypatch.setattr(controller.prober.telemetry, "snapshot", lambda now_ns, own: seen.append(own))
+    monkeypatch.setattr(controller.links, "snapshot", lambda now_ns, own: seen.append(own))
     for host, rounds in (("h1", 0), ("h3", 0), ("h1", 60), ("h3", 50)):
         controller.members.heartbeat(4, host, rounds, 100 * MS * bool(rounds))
     controller.moves.snapshot_without(controller.jobs[4], 100 * MS)
@@ -346,7 +348,7 @@ async def test_probes_go_out_once_a_period_and_are_counted(rig: Rig) -> None:
     await controller.switches.drain({"s1": 1})
     assert controller.switches.packet_ins_received == {"s1": 1, "s2": 0, "s3": 0, "s4": 0}
     await controller.tick(21 * MS)
-    assert controller.prober.telemetry.rejected == 1
+    assert controller.prober.reports.rejected == 1
 
 
 async def test_a_switch_that_dies_costs_its_own_probes_only(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:

@@ -218,9 +218,9 @@ async def test_probes_measure_every_link_and_the_load_that_is_there(
 ) -> None:
     emulation.background("h1", "h3", 40e6)
     await emulation.run(controller, 8 * PERIOD)
-    seen = controller.prober.telemetry.snapshot(emulation.fabric.now_ns)
+    seen = controller.links.snapshot(emulation.fabric.now_ns)
     assert seen.is_fresh, str(seen)
-    assert (controller.prober.telemetry.rejected, controller.prober.telemetry.unknown_hops) == (0, 0)
+    assert (controller.prober.reports.rejected, controller.prober.reports.unknown_hops) == (0, 0)
     assert {view.loss for view in seen.links.values()} == {0.0}
     busy = {link for link, view in seen.links.items() if view.background_bps > 10e6}
     to_h3 = Endpoint("s2", 1)
@@ -234,10 +234,10 @@ async def test_a_broken_link_makes_its_probes_lost_and_its_state_stale(
     emulation: Emulation, controller: Controller
 ) -> None:
     await emulation.run(controller, 4 * PERIOD)
-    assert controller.prober.telemetry.snapshot(emulation.fabric.now_ns).is_fresh
+    assert controller.links.snapshot(emulation.fabric.now_ns).is_fresh
     emulation.fabric.set_link(("s1", 3), loss=1.0)
     await emulation.run(controller, 10 * PERIOD)
-    seen = controller.prober.telemetry.snapshot(emulation.fabric.now_ns)
+    seen = controller.links.snapshot(emulation.fabric.now_ns)
     # the egress of s1 still counts what it sends, but no probe brings that home
     assert {Endpoint("s1", 3), Endpoint("s3", 1)} <= seen.stale
     assert seen.links[Endpoint("s1", 3)].loss > 0
@@ -279,7 +279,7 @@ async def test_after_a_link_has_died_jobs_and_probes_go_round_it(emulation: Emul
     await emulation.run(controller, 10 * PERIOD)
     for host in plans:
         assert [m[:3] for m in emulation.messages(host)] == [(MessageType.RESULT, 1, 6)]
-    seen = controller.prober.telemetry.snapshot(emulation.fabric.now_ns)
+    seen = controller.links.snapshot(emulation.fabric.now_ns)
     assert seen.is_fresh, str(seen)
-    assert set(controller.prober.telemetry.links) - seen.links.keys() == {Endpoint("s1", 3), Endpoint("s3", 1)}
+    assert set(controller.links.links) - seen.links.keys() == {Endpoint("s1", 3), Endpoint("s3", 1)}
     assert {view.loss for view in seen.links.values()} == {0.0}

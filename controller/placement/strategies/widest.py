@@ -28,9 +28,9 @@ import numpy as np
 
 from ....topologies.model import Endpoint
 from ....topologies.routing import Routes
-from ...telemetry.loads import LinkLoad
 from ..cost import Costs
 from ..links import Bools, Floats, Ints, Links
+from ..loads import LinkLoad
 from ..problem import Placement, Problem
 from ..strategy import Description, Need
 from ..trees import central, placed, rooted_tree

@@ -9,7 +9,7 @@ from ipaddress import IPv4Address
 import networkx
 
 from weir.controller.placement import Problem
-from weir.controller.telemetry.loads import LinkLoad
+from weir.controller.placement.loads import LinkLoad
 from weir.topologies import Endpoint, Host, Link, Routes, Switch, Topology, fat_tree, leaf_spine
 
 GBIT = 1_000_000_000

@@ -6,7 +6,7 @@ import pytest
 
 from weir.controller.placement import Costs, Placement, PlacementError, Problem, predicted_completion_time
 from weir.controller.placement.cost import Streams
-from weir.controller.telemetry.loads import LinkLoad
+from weir.controller.placement.loads import LinkLoad
 from weir.topologies import Endpoint, Routes, TopologyError, leaf_spine
 
 GBIT = 1_000_000_000

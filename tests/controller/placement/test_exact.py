@@ -11,11 +11,11 @@ from ipaddress import IPv4Address
 import pytest
 
 from weir.controller.placement import Costs, Placement, PlacementError, Problem
+from weir.controller.placement.loads import LinkLoad
 from weir.controller.placement.relaxation import bound_seconds
 from weir.controller.placement.strategies.oracle import Oracle
 from weir.controller.placement.strategies.scarce import ScarceMemory
 from weir.controller.placement.strategies.widest import WidestTree
-from weir.controller.telemetry.loads import LinkLoad
 from weir.tests.controller.placement.fabrics import any_problem, random_fabric, random_loads
 from weir.topologies import Endpoint, Host, Link, Routes, Switch, Topology, fat_tree, leaf_spine
 

@@ -18,11 +18,11 @@ from weir.controller.placement import (
     predicted_completion_time,
     should_move,
 )
+from weir.controller.placement.loads import LinkLoad
 from weir.controller.placement.strategies import STRATEGIES, Need, strategy
 from weir.controller.planning.plan import JobSpec
 from weir.controller.planning.planner import Planner
-from weir.controller.telemetry.link_state import Snapshot
-from weir.controller.telemetry.loads import LinkLoad
+from weir.controller.telemetry.snapshot import Snapshot
 from weir.tests.controller.placement.fabrics import any_problem
 from weir.topologies import Endpoint, Routes, Topology, fat_tree, leaf_spine
 from weir.wire.aggregation import FAN_IN

@@ -47,7 +47,7 @@ async def test_the_page_says_what_is_known_of_links_switches_and_jobs(rig: Rig) 
     now_ns = rig.fabric.now_ns
     page = values(text(rig.controller, now_ns))
     free = rig.topology.switch("s1").slots
-    known = rig.controller.prober.telemetry.snapshot(now_ns).links
+    known = rig.controller.links.snapshot(now_ns).links
     for link, view in known.items():
         assert page[f"weir_link_bits_per_second/{link}"] == view.background_bps
         assert page[f"weir_link_load_ratio/{link}"] == view.background_bps / 1e9

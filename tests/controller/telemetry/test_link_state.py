@@ -8,7 +8,8 @@ import struct
 import numpy as np
 import pytest
 
-from weir.controller.telemetry.link_state import Telemetry, own_traffic
+from weir.controller.telemetry.link_state import LinkState, own_traffic
+from weir.controller.telemetry.probe_reports import ProbeReports
 from weir.controller.telemetry.probes import MAX_HOPS, Probe, ProbeFrames, plan_probes
 from weir.topologies.generators import fat_tree, leaf_spine
 from weir.topologies.model import Endpoint, Topology
@@ -39,11 +40,12 @@ class Fabric:
         self.routes = Routes(topology)
         self.probes = plan_probes(topology, self.routes)
         self.frames = ProbeFrames(topology, self.probes)
-        self.telemetry = Telemetry(topology, self.probes, period_ns=PERIOD)
+        self.links = LinkState(topology, period_ns=PERIOD)
+        self.reports = ProbeReports(self.links, self.probes)
         self.rng = random.Random(seed)
-        self.bytes_sent: dict[Endpoint, int] = dict.fromkeys(self.telemetry.links, 0)
+        self.bytes_sent: dict[Endpoint, int] = dict.fromkeys(self.links.links, 0)
         self.clock: dict[str, int] = {switch.name: 1000 * i for i, switch in enumerate(topology.switches)}
-        self.queue: dict[Endpoint, int] = dict.fromkeys(self.telemetry.links, 0)
+        self.queue: dict[Endpoint, int] = dict.fromkeys(self.links.links, 0)
         self.now = 0
 
     def advance(self, rates: dict[Endpoint, float], ns: int = PERIOD) -> None:
@@ -75,10 +77,10 @@ class Fabric:
         return bytes(head) + stack + rest
 
     def round(self, drop: frozenset[int] = frozenset()) -> int:
-        sequence = self.telemetry.send_all(self.now)
+        sequence = self.reports.send_all(self.now)
         frames = [self.finished(p, sequence) for p in self.probes if p.index not in drop]
         self.rng.shuffle(frames)
-        return self.telemetry.receive(frames, self.now + 50_000)
+        return self.reports.receive(frames, self.now + 50_000)
 
 
 @pytest.mark.parametrize("topology", FABRICS, ids=lambda t: f"{t.name}-{len(t.switches)}")
@@ -100,19 +102,19 @@ def test_rates_queues_and_ages_follow_the_reports() -> None:
     fabric = Fabric(leaf_spine(2, 2, 2))
     busy, quiet = Endpoint("s1", 3), Endpoint("s4", 1)
     fabric.round()
-    assert fabric.telemetry.snapshot(fabric.now).unmeasured == set(fabric.telemetry.links)  # one count is no rate
+    assert fabric.links.snapshot(fabric.now).unmeasured == set(fabric.links.links)  # one count is no rate
     for _ in range(3):
         fabric.queue[busy] = 12
         fabric.advance({busy: 50e6})
-        assert fabric.round() >= len(fabric.telemetry.links)
-    seen = fabric.telemetry.snapshot(fabric.now + 50_000)
+        assert fabric.round() >= len(fabric.links.links)
+    seen = fabric.links.snapshot(fabric.now + 50_000)
     assert seen.is_fresh
     assert seen.links[busy].background_bps == pytest.approx(400e6)
     assert seen.links[busy].queue_packets == pytest.approx(12 * (1 - 0.5**3))
     assert seen.links[busy].latency_us == 7
     assert seen.links[busy].age_ns == 50_000
     assert seen.links[quiet].background_bps == 0
-    assert (fabric.telemetry.rejected, fabric.telemetry.unknown_hops) == (0, 0)
+    assert (fabric.reports.rejected, fabric.reports.unknown_hops) == (0, 0)
 
 
 def test_averages_weigh_a_sample_by_the_time_it_stands_for() -> None:
@@ -123,10 +125,10 @@ def test_averages_weigh_a_sample_by_the_time_it_stands_for() -> None:
     fabric.round()
     fabric.advance({link: 90e6}, PERIOD // 2)  # T is two periods: weight 1/4
     fabric.round()
-    assert fabric.telemetry.snapshot(fabric.now).links[link].background_bps == pytest.approx(8 * (10e6 + 80e6 / 4))
+    assert fabric.links.snapshot(fabric.now).links[link].background_bps == pytest.approx(8 * (10e6 + 80e6 / 4))
     fabric.advance({link: 20e6}, 5 * PERIOD)  # longer than T: the sample alone
     fabric.round()
-    assert fabric.telemetry.snapshot(fabric.now).links[link].background_bps == pytest.approx(8 * 20e6)
+    assert fabric.links.snapshot(fabric.now).links[link].background_bps == pytest.approx(8 * 20e6)
 
 
 def test_a_restarted_switch_gives_no_absurd_rate_and_a_wrapped_counter_the_right_one() -> None:
@@ -140,22 +142,22 @@ def test_a_restarted_switch_gives_no_absurd_rate_and_a_wrapped_counter_the_right
     fabric.clock["s1"] = 5
     fabric.now += PERIOD
     fabric.round()
-    assert fabric.telemetry.snapshot(fabric.now).links[link].background_bps == pytest.approx(240e6)
+    assert fabric.links.snapshot(fabric.now).links[link].background_bps == pytest.approx(240e6)
     for _ in range(8):
         fabric.advance({link: 5e6})
         fabric.round()
-    assert fabric.telemetry.snapshot(fabric.now).links[link].background_bps == pytest.approx(40e6, rel=0.2)
-    position = fabric.telemetry.links.index(link)
-    assert fabric.telemetry.state["resets"][position] == 1
+    assert fabric.links.snapshot(fabric.now).links[link].background_bps == pytest.approx(40e6, rel=0.2)
+    position = fabric.links.links.index(link)
+    assert fabric.links.state["resets"][position] == 1
 
     fabric.bytes_sent[link] = 2**63 - 1000  # the largest that the decoder's signed 64 bits hold
     fabric.advance({})
     fabric.round()
-    before = fabric.telemetry.state["resets"][position]
+    before = fabric.links.state["resets"][position]
     fabric.advance({link: 5e6})
     fabric.bytes_sent[link] &= 2**64 - 1
     fabric.round()
-    assert fabric.telemetry.state["resets"][position] == before
+    assert fabric.links.state["resets"][position] == before
 
 
 def test_stale_links_keep_their_last_good_value_and_are_named() -> None:
@@ -168,8 +170,8 @@ def test_stale_links_keep_their_last_good_value_and_are_named() -> None:
     for _ in range(3):
         fabric.advance({})
         fabric.round(drop=blind)
-    assert link not in fabric.telemetry.snapshot(fabric.now).stale  # three periods old, not older
-    seen = fabric.telemetry.snapshot(fabric.now + 1)
+    assert link not in fabric.links.snapshot(fabric.now).stale  # three periods old, not older
+    seen = fabric.links.snapshot(fabric.now + 1)
     assert link in seen.stale
     assert not seen.is_fresh
     assert seen.links[link].background_bps == pytest.approx(320e6)
@@ -182,9 +184,9 @@ def test_a_link_never_measured_is_given_the_mean_load_and_named() -> None:
     link = Endpoint("s1", 3)
     blind = frozenset(p.index for p in fabric.probes if link in walk_all(fabric, p))
     for _ in range(4):
-        fabric.advance(dict.fromkeys(fabric.telemetry.links, 25e6))
+        fabric.advance(dict.fromkeys(fabric.links.links, 25e6))
         fabric.round(drop=blind)
-    seen = fabric.telemetry.snapshot(fabric.now)
+    seen = fabric.links.snapshot(fabric.now)
     assert link in seen.unmeasured
     assert seen.links[link].age_ns is None
     assert seen.links[link].background_bps == pytest.approx(200e6)
@@ -202,11 +204,9 @@ def test_loss_is_the_share_of_missing_probes_blamed_on_no_link_that_another_prob
         fabric.advance({})
         fabric.round(drop=frozenset({victim.index}) if turn % 2 else frozenset())
     fabric.now += 4 * PERIOD
-    seen = fabric.telemetry.snapshot(fabric.now)
+    seen = fabric.links.snapshot(fabric.now)
     only_victim = {
-        link
-        for link in fabric.telemetry.links
-        if {p.index for p in fabric.probes if link in p.certain} == {victim.index}
+        link for link in fabric.links.links if {p.index for p in fabric.probes if link in p.certain} == {victim.index}
     }
     assert only_victim
     assert {link for link, view in seen.links.items() if view.loss} == only_victim
@@ -215,15 +215,15 @@ def test_loss_is_the_share_of_missing_probes_blamed_on_no_link_that_another_prob
 
 def test_doubled_late_unknown_and_malformed_packets_change_nothing() -> None:
     fabric = Fabric(leaf_spine(2, 2, 2))
-    sequence = fabric.telemetry.send_all(0)
+    sequence = fabric.reports.send_all(0)
     frames = [fabric.finished(p, sequence) for p in fabric.probes]
     foreign = fabric.finished(fabric.probes[0], sequence + 9)
-    fabric.telemetry.receive([*frames, frames[0], frames[0]], 1)
-    assert fabric.telemetry.rejected == 2
-    before = fabric.telemetry.state
-    fabric.telemetry.receive([frames[1], foreign, b"", b"\x00" * 60, frames[0][:50]], 2)
-    assert fabric.telemetry.rejected == 7
-    assert (fabric.telemetry.state == before).all()
+    fabric.reports.receive([*frames, frames[0], frames[0]], 1)
+    assert fabric.reports.rejected == 2
+    before = fabric.links.state
+    fabric.reports.receive([frames[1], foreign, b"", b"\x00" * 60, frames[0][:50]], 2)
+    assert fabric.reports.rejected == 7
+    assert (fabric.links.state == before).all()
 
 
 def test_own_traffic_is_left_out_of_the_background() -> None:
@@ -234,9 +234,9 @@ def test_own_traffic_is_left_out_of_the_background() -> None:
         fabric.round()
     own = own_traffic({link: 1.0, Endpoint("h1", 0): 1.0}, rounds_per_second=30_000, round_bytes=1000)
     assert own[link] == 240e6
-    assert fabric.telemetry.snapshot(fabric.now, own).links[link].background_bps == pytest.approx(240e6)
+    assert fabric.links.snapshot(fabric.now, own).links[link].background_bps == pytest.approx(240e6)
     more = own_traffic({link: 3.0}, rounds_per_second=30_000, round_bytes=1000)
-    assert fabric.telemetry.snapshot(fabric.now, more).links[link].background_bps == 0
+    assert fabric.links.snapshot(fabric.now, more).links[link].background_bps == 0
 
 
 def test_probe_frames_carry_their_identity() -> None:

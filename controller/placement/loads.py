@@ -1,4 +1,4 @@
-"""What readers of telemetry get of one directed link. Values only."""
+"""What placement takes of one directed link's measurement. Values only."""
 
 from __future__ import annotations
 

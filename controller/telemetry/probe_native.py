@@ -1,0 +1,167 @@
+"""A batch of finished probes made into reports of links (native code, by Numba), from bytes to the links' state."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numba import carray, cfunc, njit, types
+from numpy.typing import NDArray
+
+from ...wire.int_md import DOMAIN, HOP, INT_PORT, PROBE
+from ...wire.int_native import number_at, take_apart
+from .link_native import CLASSES, LINK, QUEUE, REPORT, take
+
+native = njit(cache=True, nogil=True, error_model="numpy")
+
+REMEMBERED: Final = 16
+"""Of each probe, the last so many are remembered: for loss, and to refuse what comes twice."""
+
+NOT_SENT, OUTSTANDING, RECEIVED, LOST = range(4)
+
+SENT: Final = np.dtype([("sequence", "i8"), ("sent_ns", "i8"), ("fate", "i1")])
+"""What became of one probe; −1: nothing was sent."""
+
+TALLY: Final = np.dtype([("used", "i8"), ("rejected", "i8"), ("unknown_hops", "i8")])
+"""Reports that were used, frames that were no probe of ours, and hops of a node or port that nobody knows."""
+
+
+@native
+def _accept(
+    data: NDArray[np.uint8],
+    probes: NDArray[np.void],
+    hops: NDArray[np.void],
+    now_ns: int,
+    sent: NDArray[np.void],
+    keys: NDArray[np.int64],
+    link_of_key: NDArray[np.int64],
+    reports: NDArray[np.void],
+    tally: NDArray[np.void],
+) -> bool:
+    """Probes that are awaited count as received, and their hops that tell of a link become reports.
+
+    SENT (probes of the plan, REMEMBERED). Whether the reports are in order already: the oldest first.
+    """
+    filled, ordered = 0, True
+    for probe in probes:
+        if probe.payload_end - probe.payload_at < 8:
+            tally[0].rejected += 1
+            continue
+        index = number_at(data, probe.payload_at, 4)
+        sequence = number_at(data, probe.payload_at + 4, 4)
+        if not 0 <= index < len(sent) or sequence < 0:
+            tally[0].rejected += 1
+            continue
+        which = sent[index, sequence % REMEMBERED]
+        # late is not lost: one that was given up as lost still counts when it comes
+        if which.sequence != sequence or (which.fate != OUTSTANDING and which.fate != LOST):
+            tally[0].rejected += 1
+            continue
+        which.fate = RECEIVED
+        for at in range(probe.first_hop, probe.first_hop + probe.hops):
+            hop = hops[at]
+            key = hop.node_id << 16 | hop.egress_port
+            place = np.searchsorted(keys, key)
+            if place == len(keys) or keys[place] != key:
+                tally[0].unknown_hops += 1
+                continue
+            if hop.bytes_sent == -1 or hop.egress_ns == -1:
+                continue
+            report = reports[filled]
+            report.link = link_of_key[place]
+            report.at_ns = which.sent_ns
+            report.heard_ns = now_ns
+            report.causal = True
+            report.egress_ns = hop.egress_ns
+            report.bytes_sent = hop.bytes_sent
+            report.queue_id = hop.queue_id
+            report.queue_packets = hop.queue_packets
+            report.latency_us = hop.latency_us
+            if filled:
+                before = reports[filled - 1]
+                if report.at_ns < before.at_ns or (
+                    report.at_ns == before.at_ns and report.egress_ns < before.egress_ns
+                ):
+                    ordered = False
+            filled += 1
+    tally[0].used = filled
+    return ordered
+
+
+@native
+def _expire(sent: NDArray[np.void], before_ns: int) -> None:
+    """What was sent before this and is still outstanding is lost."""
+    for row in sent:
+        for which in row:
+            if which.fate == OUTSTANDING and which.sent_ns < before_ns:
+                which.fate = LOST
+
+
+@cfunc(
+    types.void(
+        types.voidptr,
+        types.voidptr,
+        types.int64,
+        types.int64,
+        types.int64,
+        types.voidptr,
+        types.int64,
+        types.voidptr,
+        types.voidptr,
+        types.int64,
+        types.voidptr,
+        types.voidptr,
+        types.int64,
+        types.int64,
+        types.int64,
+        types.voidptr,
+        types.voidptr,
+        types.int64,
+    ),
+    cache=True,
+)
+def _collect(  # type: ignore[no-untyped-def]
+    bytes_at, ends_at, frames, now_ns, before_ns, sent_at, sent_count, keys_at, link_of_key_at, key_count, tally_at,
+    capacity, time_constant_ns, shortest_ns, horizon_ns, links, queues, link_count
+):  # fmt: skip
+    ends = carray(ends_at, (frames,), np.int64)
+    size = ends[-1] if frames else 0
+    data = carray(bytes_at, (size,), np.uint8)
+    sent = carray(sent_at, (sent_count, REMEMBERED), SENT)
+    tally = carray(tally_at, (1,), TALLY)
+    each, hops = np.empty(frames, PROBE), np.empty(size // 4, HOP)  # a hop has a word at least
+    taken, filled = take_apart(data, ends, INT_PORT, DOMAIN, each, hops)
+    reports = np.empty(filled, REPORT)
+    tally[0].rejected += frames - taken
+    ordered = _accept(
+        data,
+        each[:taken],
+        hops[:filled],
+        now_ns,
+        sent,
+        carray(keys_at, (key_count,), np.int64),
+        carray(link_of_key_at, (key_count,), np.int64),
+        reports,
+        tally,
+    )
+    _expire(sent, before_ns)
+    reports = reports[: tally[0].used]
+    if not ordered:
+        # of one link the oldest first, whatever order they came in; between links the order means nothing
+        reports = reports[np.argsort(reports["egress_ns"], kind="mergesort")]
+        reports = reports[np.argsort(reports["at_ns"], kind="mergesort")]
+    take(
+        reports,
+        carray(capacity, (link_count,), np.float64),
+        time_constant_ns,
+        shortest_ns,
+        horizon_ns,
+        carray(links, (link_count,), LINK),
+        carray(queues, (link_count, CLASSES), QUEUE),
+    )
+
+
+collect: Final = _collect.ctypes
+"""By addresses: (the frames' bytes, their ends, how many, now, sent before this is lost, SENT, how many probes, keys,
+links of keys, how many, TALLY, and what `LinkState.into` says).
+"""

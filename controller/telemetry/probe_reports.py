@@ -1,0 +1,96 @@
+"""Probes as a source of reports: which were sent, which came back and what they tell, which are lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .link_state import STALE_PERIODS, LinkState
+from .probe_native import LOST, NOT_SENT, OUTSTANDING, RECEIVED, REMEMBERED, SENT, TALLY, collect
+from .probes import Probe
+
+
+class ProbeReports:
+    """Keeps the books of a plan's probes, and brings what they report into the links' state."""
+
+    def __init__(self, state: LinkState, probes: Sequence[Probe]) -> None:
+        self._links = state
+        self._next_sequence = 0
+        self._tally = np.zeros(1, TALLY)
+        self.follow(probes)
+        state.attach(self)
+
+    @property
+    def rejected(self) -> int:
+        """Packet-ins that were no probe of ours: malformed, unknown, or received before."""
+        return int(self._tally["rejected"][0])
+
+    @property
+    def unknown_hops(self) -> int:
+        """Reports of a node or port that the topology does not have."""
+        return int(self._tally["unknown_hops"][0])
+
+    def follow(self, probes: Sequence[Probe]) -> None:
+        """Expect these probes from now on. A link that none of them crosses is watched no longer: it is down."""
+        self._sent = np.full((len(probes), REMEMBERED), np.array((-1, 0, NOT_SENT), SENT))
+        index = {link: at for at, link in enumerate(self._links.links)}
+        self._crosses = np.zeros((len(probes), len(index)), np.bool_)
+        for probe in probes:
+            self._crosses[probe.index, [index[link] for link in probe.certain]] = True
+        self._links.watch({link for probe in probes for link in probe.certain})
+        self._books = (
+            self._sent.ctypes.data,
+            len(self._sent),
+            self._links.keys.ctypes.data,
+            self._links.link_of_key.ctypes.data,
+            len(self._links.keys),
+            self._tally.ctypes.data,
+            *self._links.into,
+        )
+
+    def send_all(self, now_ns: int) -> int:
+        """All probes are being sent now; the sequence number that they carry."""
+        sequence = self._next_sequence
+        self._next_sequence += 1
+        self._sent[:, sequence % REMEMBERED] = np.array((sequence, now_ns, OUTSTANDING), SENT)
+        return sequence
+
+    def receive(self, frames: Iterable[bytes], now_ns: int) -> int:
+        """Take finished probes, as they came from the switches' CPU ports; how many reports of links were used."""
+        together = list(frames)
+        ends = np.array(list(map(len, together)), np.int64).cumsum()
+        collect(b"".join(together), ends.ctypes.data, len(together), now_ns, self._lost_before(now_ns), *self._books)
+        return int(self._tally["used"][0])
+
+    def loss(self, now_ns: int) -> NDArray[np.float64]:
+        """(links,): the smallest share of lost probes among the probes that surely cross each link; 0 while none is
+        decided.
+        """
+        late = self._sent["sent_ns"] < self._lost_before(now_ns)
+        self._sent["fate"][late & (self._sent["fate"] == OUTSTANDING)] = LOST
+        lost = (self._sent["fate"] == LOST).sum(axis=1)
+        decided = lost + (self._sent["fate"] == RECEIVED).sum(axis=1)
+        share = np.where(decided > 0, lost / np.maximum(decided, 1), 0.0)
+        worst: NDArray[np.float64] = np.where(self._crosses, share[:, None], np.inf).min(axis=0, initial=np.inf)
+        worst[np.isinf(worst)] = np.nan
+        return worst
+
+    def reports_lost(self, now_ns: int) -> NDArray[np.float64]:
+        """A lost probe is a lost report."""
+        return self.loss(now_ns)
+
+    def _lost_before(self, now_ns: int) -> int:
+        """What was sent before this and has not come back has been outstanding for more than three periods."""
+        return now_ns - STALE_PERIODS * self._links.period_ns
+
+
+def _load_native_code() -> None:
+    """Have it made, or loaded, now: it takes seconds where it is made, and no lease is to run out meanwhile."""
+    nothing = np.zeros(1, np.int64)
+    at = nothing.ctypes.data
+    collect(b"", at, 0, 0, 0, at, 0, at, at, 0, np.zeros(1, TALLY).ctypes.data, at, 1, 1, 1, at, at, 0)
+
+
+_load_native_code()

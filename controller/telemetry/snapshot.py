@@ -1,0 +1,72 @@
+"""What is known of every link at one time, as its readers get it: placement, congestion control, metrics, pages.
+
+Values only, and of no reader's kind: whoever needs another form makes it from this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from ...topologies.model import Endpoint
+
+
+@dataclass(frozen=True, slots=True)
+class LinkView:
+    """What is known of one directed link. Averages are time-aware, over two periods."""
+
+    rate_bps: float
+    """All traffic, in bit/s."""
+    background_bps: float
+    """Traffic without what the reader excluded, in bit/s; at most the link's rate. Where the link was never measured,
+    the mean load of the fresh ones.
+    """
+    queue_packets: float
+    """Depth of the bulk class's egress queue."""
+    latency_us: float
+    """From ingress to egress in the switch that sends on this link, its queue included; what the link itself adds
+    cannot be measured by clocks that nobody compares, and stands in the topology.
+    """
+    loss: float
+    """Share of packets lost, 0…1. From probes, of the least lossy that crosses the link, over its last 16: an upper
+    bound of what can be blamed on this link.
+    """
+    age_ns: int | None
+    """Since the newest report, on the controller's clock: for a probe since it was sent, for a report that a switch
+    sent by itself since it came. None: never measured.
+    """
+    confidence: float
+    """How far the values can be relied on, 0…1: the share of the link's reports that arrive, times freshness, which is
+    1 up to an age of two periods and falls to 0 at three, where the link is stale.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All links that are watched, at one time."""
+
+    links: Mapping[Endpoint, LinkView]
+    stale: frozenset[Endpoint]
+    """The links whose newest report is older than three periods, so that these are their last good values."""
+    unmeasured: frozenset[Endpoint]
+    """The links that no rate is known of yet, so that they have the mean load of the others."""
+
+    @property
+    def is_fresh(self) -> bool:
+        return not self.stale and not self.unmeasured
+
+    def __str__(self) -> str:
+        """What a reader should know about its input, in a line."""
+        if self.is_fresh:
+            return f"telemetry of all {len(self.links)} links is fresh"
+        parts = []
+        if self.stale:
+            parts.append(f"{len(self.stale)} stale, last good values used ({_some(self.stale)})")
+        if self.unmeasured:
+            parts.append(f"{len(self.unmeasured)} never measured, uniform load assumed ({_some(self.unmeasured)})")
+        return f"telemetry of {len(self.links)} links: " + "; ".join(parts)
+
+
+def _some(links: Iterable[Endpoint]) -> str:
+    ordered = sorted(links)
+    return ", ".join(map(str, ordered[:4])) + (", …" if len(ordered) > 4 else "")

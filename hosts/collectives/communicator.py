@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final, Literal, Protocol, TypedDict, Unpack, get_args
@@ -41,7 +41,11 @@ class Reduction(TypedDict, total=False):
     """Names a type that the array's own cannot: "bfloat16" for uint16."""
     nonfinite: NonFinite
     """What to do with NaN and infinity: by default "error", to refuse them; "propagate", to sum them as IEEE addition
-    does.
+    does; "poison", to make all numbers of their chunk NaN, which costs nothing on the wire.
+    """
+    cuts: Sequence[int]
+    """Elements, in C order, at which a new chunk begins: by default none. Layers that were put into one array are
+    summed as exactly as each alone if there is a cut in front of each; a cut costs less than a chunk.
     """
 
 
@@ -165,6 +169,7 @@ class Communicator:
         weight: int = 1,
         dtype: str | None = None,
         nonfinite: NonFinite = "error",
+        cuts: Sequence[int] = (),
     ) -> Handle:
         """`root`: whom the result is for; None: all."""
         collective = "allreduce" if root is None else "reduce"
@@ -174,7 +179,7 @@ class Communicator:
             if value not in known:
                 raise InvalidTensor(f"tensor {name!r}: {called} {value!r} is none; there are {', '.join(known)}")
         values, dtype, restore = opened(array, name, dtype)
-        signature = _signature(collective, root or 0, op, nonfinite, name, values, dtype)
+        signature = _signature(collective, root or 0, op, nonfinite, name, values, dtype, cuts)
         wanted = root in (None, self.rank)
         if op in ("max", "min"):
             return self._extreme(values, op, name, dtype, nonfinite, signature, restore if wanted else lambda _: None)
@@ -192,6 +197,7 @@ class Communicator:
             mean=op == "mean",
             nonfinite=nonfinite,
             signature=signature,
+            cuts=cuts,
         )
         return self._start(tensor, finish)
 
@@ -310,8 +316,15 @@ def _plain(values: NDArray[Any], name: str) -> np.dtype[Any]:
 
 
 def _signature(
-    collective: str, root: int, op: str, policy: str, name: str, values: NDArray[Any], dtype: str | None
+    collective: str,
+    root: int,
+    op: str,
+    policy: str,
+    name: str,
+    values: NDArray[Any],
+    dtype: str | None,
+    cuts: Sequence[int] = (),
 ) -> int:
     """What all workers must agree on, as an odd number of 32 bits (docs/design.md §3.3)."""
-    call = (collective, root, op, policy, name, values.shape, dtype or str(values.dtype))
+    call = (collective, root, op, policy, name, values.shape, dtype or str(values.dtype), *cuts)
     return int.from_bytes(hashlib.blake2b(repr(call).encode(), digest_size=4).digest()) | 1

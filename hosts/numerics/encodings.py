@@ -10,11 +10,15 @@
 A number's counters say how many workers have it as +∞ and as −∞, a NaN as both. As ∞ − ∞ is NaN, the counters of the
 sum say what IEEE addition of the workers' numbers gives: a NaN where both count, else the infinity. They are in the
 packet of the number itself, so they share its fate, and the chunk's other numbers are what they are without it.
+
+Or a chunk with a NaN or an infinity is poisoned, which takes no lanes: lane j has 2^(31 − j mod (⌈log₂ n⌉ + 1)) in
+place of a number. If k ≥ 1 of the n workers do so, and k = odd · 2^a, the sum of a lane with j mod … = a is 2³¹ modulo
+2³², and what the others add, less than 2³⁰: beyond ±2³⁰, where no other sum is.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
 
@@ -23,7 +27,7 @@ from numpy.typing import NDArray
 
 from ...wire.aggregation import LANES
 from .datatypes import LARGEST_EXPONENT, DataType, Exponents, FloatType, Scalars
-from .quantization import Int32Array
+from .quantization import HEADROOM_BITS, Int32Array, reserved_bits
 
 _LANE_BITS: Final = 32
 _NOBODY: Final = np.zeros(1, np.uint32)
@@ -40,9 +44,11 @@ class Encoding:
     values: int
     """Numbers in a chunk."""
     counter_bits: int
-    """Of each of a number's two counters; 0: NaN and infinity are refused."""
+    """Of each of a number's two counters; 0: NaN and infinity are refused, or poison their chunk."""
     lanes: int = LANES
     """Of a message."""
+    poison: Int32Array | None = field(default=None, compare=False)
+    """The first limbs (v,) of a chunk with a NaN or an infinity; None: it is not poisoned."""
 
     @property
     def _numbers_per_flag_lane(self) -> int:
@@ -56,13 +62,16 @@ class Encoding:
         """The biased exponents (k,) of this worker's chunks (k, v); above 255: an element cannot be summed."""
         factor = weight if self.mean else 1
         exponents = self.scalars.exponents(values, factor)
-        if self.counter_bits and (beyond := exponents > LARGEST_EXPONENT).any():
+        takes_all = self.counter_bits or self.poison is not None
+        if takes_all and (beyond := exponents > LARGEST_EXPONENT).any():
             exponents[beyond] = self.scalars.exponents(self._split(values[beyond])[0], factor)
         return exponents
 
     def encode(self, values: NDArray[Any], exponents: NDArray[np.uint8], weight: int) -> Int32Array:
         """Chunks (k, v) as lanes, int32 (k, lanes), by the agreed exponents (k,)."""
         factor = weight if self.mean else 1
+        if self.poison is not None and factor:
+            return self._poisoned(values, exponents, factor, self.poison)
         if not self.counter_bits:
             return self._padded(self.scalars.encode(values, exponents, factor))
         finite, positive, negative = self._split(values)
@@ -81,6 +90,9 @@ class Encoding:
         used = self.scalars.limbs * self.values
         limbs = sums[:, :used].reshape(len(sums), self.scalars.limbs, self.values)
         values = self.scalars.decode(limbs, exponents, np.maximum(weights, 1) if self.mean else None)
+        if isinstance(self.kind, FloatType) and self.poison is not None and len(sums):
+            bound, first = 1 << HEADROOM_BITS, limbs[:, 0]
+            values[(first.max(axis=1) > bound) | (first.min(axis=1) < -bound)] = self.kind.special("nan")
         if isinstance(self.kind, FloatType) and self.counter_bits and sums[:, used:].any():
             codes = sums[:, used:].view(np.uint32)[:, :, None] >> self._shifts()
             codes = codes.reshape(len(sums), -1)[:, : self.values]
@@ -89,6 +101,18 @@ class Encoding:
             for where, number in ((positive, "+inf"), (negative, "-inf"), (positive & negative, "nan")):
                 values[where] = self.kind.special(number)
         return values
+
+    def _poisoned(
+        self, values: NDArray[Any], exponents: NDArray[np.uint8], factor: int, poison: Int32Array
+    ) -> Int32Array:
+        """Lanes of chunks, of which those with a NaN or an infinity say so alone."""
+        odd = ~self.kind.is_finite(values).all(axis=1)
+        if not odd.any():
+            return self._padded(self.scalars.encode(values, exponents, factor))
+        lanes = self._padded(self.scalars.encode(self._split(values)[0], exponents, factor))
+        lanes[odd] = 0
+        lanes[odd, : self.values] = poison
+        return lanes
 
     def _split(self, values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.uint32], NDArray[np.uint32]]:
         """The finite numbers, with 0 for the others, and what is added to the counters of +∞ and −∞: 1 or 0.
@@ -119,16 +143,26 @@ class Encoding:
 
 @lru_cache(maxsize=64)
 def encoding_of(
-    kind: DataType, workers: int, lanes: int = LANES, *, mean: bool = False, propagate: bool = False
+    kind: DataType,
+    workers: int,
+    lanes: int = LANES,
+    *,
+    mean: bool = False,
+    propagate: bool = False,
+    poison: bool = False,
 ) -> Encoding:
     """How tensors of this type are summed in a job of `workers` workers at its start, in messages of `lanes` lanes.
 
-    `propagate`: NaN and infinity are summed as IEEE addition does, not refused; integers have none. Raises
-    `InvalidTensor` for a type that so many workers cannot sum.
+    `propagate`: NaN and infinity are summed as IEEE addition does, not refused; `poison`: they make the whole chunk
+    NaN. Integers have none. Raises `InvalidTensor` for a type that so many workers cannot sum.
     """
     scalars = kind.scalars(workers, mean=mean)
-    if not (propagate and isinstance(kind, FloatType)):
+    if not isinstance(kind, FloatType) or not (propagate or poison):
         return Encoding(kind, scalars, mean, lanes // scalars.limbs, 0, lanes)
+    if poison:
+        values = lanes // scalars.limbs
+        marks = np.uint32(1 << 31) >> (np.arange(values, dtype=np.uint32) % np.uint32(reserved_bits(workers) + 1))
+        return Encoding(kind, scalars, mean, values, 0, lanes, marks.view(np.int32))
     counter_bits = workers.bit_length()
     per_lane = _LANE_BITS // (2 * counter_bits)
     values = lanes * per_lane // (scalars.limbs * per_lane + 1)

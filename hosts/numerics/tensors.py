@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final, Literal, Self
@@ -21,7 +21,7 @@ from .quantization import Int32Array, index_of, not_finite
 
 MAX_WEIGHTS: Final = BY_NAME["weight"].mask
 """What the weights of all workers may add up to."""
-NonFinite = Literal["error", "propagate"]
+NonFinite = Literal["error", "propagate", "poison"]
 Restore = Callable[[NDArray[Any]], Any]
 """Turns a result, in the type's storage, into an array of the kind that was handed in."""
 
@@ -43,8 +43,8 @@ class Reduced:
     """The sum, of the submitted tensor's shape, as its type stores it."""
     weights: NDArray[np.uint32]
     """(C,) summed weight of each chunk. They differ only where a worker was lost in the middle of the tensor."""
-    chunk_values: int = LANES
-    """Elements of a chunk."""
+    chunk_values: int | NDArray[np.int64] = LANES
+    """Elements of a chunk; of each of them (C,), where the tensor was cut."""
     restore: Restore = _as_stored
 
     @property
@@ -64,6 +64,11 @@ class Reduced:
             raise InvalidTensor(f"tensor {self.name!r}: the mean of {kind.name} must be asked for when it is summed")
         self.check_weights()
         sums, mean = self.values.reshape(-1), np.empty(self.values.size, kind.storage)
+        if not isinstance(self.chunk_values, int):
+            mean[:] = kind.narrow(
+                np.divide(kind.widen(sums), np.repeat(self.weights, self.chunk_values), dtype=np.float64)
+            )
+            return self.restore(mean.reshape(self.values.shape))
         for chunk in range(0, len(self.weights), _BLOCK_CHUNKS):
             block = slice(chunk * self.chunk_values, (chunk + _BLOCK_CHUNKS) * self.chunk_values)
             weights = self.weights[chunk : chunk + _BLOCK_CHUNKS]
@@ -99,6 +104,7 @@ class Tensor:
         mean: bool = False,
         nonfinite: NonFinite = "error",
         signature: int | None = None,
+        cuts: Sequence[int] = (),
     ) -> None:
         """Copy a tensor of any shape and layout, to be summed over a job of `workers` workers at its start.
 
@@ -106,7 +112,8 @@ class Tensor:
         `weight` is summed as well, e.g. the samples behind a gradient: at most (2³² − 1) / `workers`, so that the sum
         of all cannot wrap. `mean`: the sum of weight · x, divided by the summed weight. `dtype` names a type that the
         array's own cannot ("bfloat16"). `signature` (odd, 32 bits) must be the same at all workers, see `CallMismatch`;
-        None: unchecked.
+        None: unchecked. `cuts` are the elements, in C order, at which another chunk begins: what is on both sides of a
+        cut shares no exponent, and is summed as if it were a tensor of its own.
 
         Raises `InvalidTensor` for what cannot be summed, naming tensor and element.
         """
@@ -118,10 +125,13 @@ class Tensor:
             )
         numbers, kind = as_numbers(array, name, dtype)
         try:
-            encoding = encoding_of(kind, workers, lanes, mean=mean, propagate=nonfinite == "propagate")
+            encoding = encoding_of(
+                kind, workers, lanes, mean=mean, propagate=nonfinite == "propagate", poison=nonfinite == "poison"
+            )
         except InvalidTensor as error:
             raise InvalidTensor(f"tensor {name!r}: {error}") from None
-        count = encoding.chunk_count(numbers.size)
+        self._layers = _layers(name, numbers.size, cuts, encoding.values)
+        count = sum(chunks for _, _, chunks in self._layers)
         self.name = name
         self.weight = weight
         self._encoding = encoding
@@ -130,8 +140,14 @@ class Tensor:
         self._shape: tuple[int, ...] = numbers.shape
         self._values = np.empty((count, encoding.values), kind.storage)
         flat = self._values.reshape(-1)
-        flat[: numbers.size].reshape(numbers.shape)[...] = numbers
-        flat[numbers.size :] = 0
+        if cuts:
+            flat[:] = 0
+            apart = numbers.reshape(-1)
+            for (first, last), place in self._places():
+                flat[place : place + last - first] = apart[first:last]
+        else:
+            flat[: numbers.size].reshape(numbers.shape)[...] = numbers
+            flat[numbers.size :] = 0
         self._own = np.empty(count, np.uint8)
         for start in range(0, count, _BLOCK_CHUNKS):
             block = slice(start, start + _BLOCK_CHUNKS)
@@ -209,9 +225,25 @@ class Tensor:
         self.remaining -= len(local)
 
     def reduced(self) -> Reduced:
-        """The finished sum, in this tensor's own memory."""
-        values = self._values.reshape(-1)[: math.prod(self._shape)].reshape(self._shape)
-        return Reduced(self.name, self._encoding.kind, values, self._weights, self._encoding.values)
+        """The finished sum, in this tensor's own memory where it was not cut."""
+        each, flat = self._encoding.values, self._values.reshape(-1)
+        if len(self._layers) <= 1:
+            values = flat[: math.prod(self._shape)].reshape(self._shape)
+            return Reduced(self.name, self._encoding.kind, values, self._weights, each)
+        values = np.concatenate([flat[place : place + last - first] for (first, last), place in self._places()])
+        sizes = [
+            min(each, last - first - chunk * each) for first, last, chunks in self._layers for chunk in range(chunks)
+        ]
+        return Reduced(
+            self.name, self._encoding.kind, values.reshape(self._shape), self._weights, np.array(sizes, np.int64)
+        )
+
+    def _places(self) -> Iterator[tuple[tuple[int, int], int]]:
+        """Of each layer its elements, from the first to the one behind the last, and where they begin in its chunks."""
+        place = 0
+        for first, last, chunks in self._layers:
+            yield (first, last), place
+            place += chunks * self._encoding.values
 
     # --- what can be wrong ---
 
@@ -229,6 +261,15 @@ class Tensor:
                 "with the same names, shapes, types and operations"
             )
 
+    def _element(self, chunk: int) -> int:
+        """The first element of a chunk."""
+        before = 0
+        for first, _, chunks in self._layers:
+            if chunk < before + chunks:
+                return first + (chunk - before) * self._encoding.values
+            before += chunks
+        raise AssertionError(f"chunk {chunk} of {before}")
+
     def _complaint(self, chunk: int) -> InvalidTensor:
         """About the first element of a chunk that cannot be summed."""
         encoding = self._encoding
@@ -239,13 +280,23 @@ class Tensor:
             at = int((alone > LARGEST_EXPONENT).argmax())
         else:
             at = int((~finite).argmax())
-        value, flat = kind.number(values, at), chunk * encoding.values + at
+        value, flat = kind.number(values, at), self._element(chunk) + at
         if not finite.all():
             return not_finite(self.name, flat, self._shape, value)
         return InvalidTensor(
             f"tensor {self.name!r}: element {flat} (index {index_of(flat, self._shape)}) is {value}, which times its "
             f"weight {self.weight} is too large for a mean of {kind.name} over {self._workers} workers"
         )
+
+
+def _layers(name: str, size: int, cuts: Sequence[int], each: int) -> list[tuple[int, int, int]]:
+    """First element, the one behind the last, and chunks of every part of a tensor that is cut there."""
+    ends = [0, *cuts, size]
+    if cuts and any(first >= last for first, last in pairwise(ends)):
+        raise InvalidTensor(
+            f"tensor {name!r}: cuts {list(cuts)} do not ascend from 1 to {size - 1}; each is what begins a chunk"
+        )
+    return [(first, last, -(-(last - first) // each)) for first, last in pairwise(ends)]
 
 
 def _run(numbers: IntArray) -> IntArray | slice:
@@ -266,6 +317,7 @@ def reference_sum(
     dtype: str | None = None,
     mean: bool = False,
     nonfinite: NonFinite = "error",
+    cuts: Sequence[int] = (),
 ) -> NDArray[Any]:
     """What every fabric must return, bit for bit, for these workers' arrays of one shape and type.
 
@@ -292,6 +344,7 @@ def reference_sum(
                 dtype=dtype,
                 mean=mean,
                 nonfinite=nonfinite,
+                cuts=cuts,
             )
         )
     for tensor in tensors:

@@ -239,6 +239,7 @@ BASE: dict[str, Any] = {"array": np.ones(300, np.float32), "name": "t"}
         {"op": "mean"},
         {"op": "max"},
         {"nonfinite": "propagate"},
+        {"cuts": [7]},
     ],
     ids=str,
 )
@@ -334,7 +335,7 @@ def test_what_is_no_operation_is_named() -> None:
     wrong: Any = "prod"
     with pytest.raises(InvalidTensor, match="operation 'prod' is none; there are sum, mean, max, min"):
         members[0].allreduce(np.ones(3), op=wrong)
-    with pytest.raises(InvalidTensor, match="policy 'prod' is none; there are error, propagate"):
+    with pytest.raises(InvalidTensor, match="policy 'prod' is none; there are error, propagate, poison"):
         members[0].allreduce(np.ones(3), nonfinite=wrong)
 
 

@@ -22,9 +22,11 @@ def random_call(rng: np.random.Generator, index: int, workers: int) -> tuple[lis
     kind = data_types()[index % len(data_types())]
     size = int(rng.choice([0, 1, 84, 85, 86, 256, 700, 2000]))
     options: Options = {"name": f"t{index}", "dtype": kind.name, "mean": bool(rng.integers(2))}
-    options["nonfinite"] = str(rng.choice(["error", "propagate"]))
+    options["nonfinite"] = str(rng.choice(["error", "propagate", "poison"]))
+    if size > 2 and rng.integers(2):
+        options["cuts"] = sorted({int(cut) for cut in rng.integers(1, size, 4)})
     wide = np.ldexp(rng.standard_normal((workers, size)), rng.integers(-12, 12, (workers, 1)))
-    if options["nonfinite"] == "propagate" and isinstance(kind, FloatType):
+    if options["nonfinite"] != "error" and isinstance(kind, FloatType):
         wide[rng.random(wide.shape) < 0.01] = rng.choice([np.nan, np.inf, -np.inf])
     values = kind.narrow(wide) if isinstance(kind, FloatType) else (np.nan_to_num(wide) * 1000).astype(kind.storage)
     return list(values), options, [int(w) for w in rng.integers(1, 50, workers)]

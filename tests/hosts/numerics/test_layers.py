@@ -1,0 +1,128 @@
+"""Layers of many scales in one array, and NaN and infinity that poison their chunk."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from weir.hosts.errors import InvalidTensor
+from weir.hosts.numerics.datatypes import DataType, FloatType, data_types
+from weir.hosts.numerics.encodings import encoding_of
+from weir.hosts.numerics.tensors import Tensor, reference_sum
+
+FLOATS = [kind for kind in data_types() if isinstance(kind, FloatType)]
+
+
+def stored(values: np.ndarray, kind: DataType) -> Any:
+    return kind.narrow(values) if isinstance(kind, FloatType) else (values * 1e6).astype(kind.storage)
+
+
+@given(
+    st.sampled_from(data_types()),
+    st.lists(st.sampled_from([1, 2, 7, 84, 85, 255, 256, 257, 600]), min_size=1, max_size=6),
+    st.integers(1, 9),
+    st.booleans(),
+    st.sampled_from(["error", "propagate", "poison"]),
+    st.integers(0, 2**32 - 1),
+)
+@settings(deadline=None, max_examples=120)
+def test_layers_of_one_array_are_summed_as_each_alone(
+    kind: DataType, sizes: list[int], workers: int, mean: bool, policy: Any, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    layers = [rng.standard_normal((workers, size)) * 10.0 ** -rng.integers(0, 7) for size in sizes]
+    fused = stored(np.concatenate(layers, axis=1), kind)
+    cuts = np.cumsum(sizes)[:-1].tolist()
+    weights = rng.integers(1, 9, workers).tolist()
+    how: dict[str, Any] = {"weights": weights, "dtype": kind.name, "mean": mean, "nonfinite": policy}
+    together = reference_sum(list(fused), cuts=cuts, **how)
+    alone = [reference_sum(list(part), **how) for part in np.split(fused, cuts, axis=1)]
+    assert together.tobytes() == np.concatenate(alone).tobytes()
+
+
+def test_a_layer_of_1e_minus_6_beside_one_of_1_keeps_its_digits() -> None:
+    """Each layer's error is bounded by its own largest number, whatever lies beside it; without cuts it is not."""
+    rng = np.random.default_rng(5)
+    workers, sizes = 8, [200, 10, 90, 300, 3]
+    scales = [1.0, 1e-6, 1e-3, 1e-6, 1.0]
+    layers = [
+        (scale * rng.standard_normal((workers, n))).astype(np.float32) for scale, n in zip(scales, sizes, strict=True)
+    ]
+    fused = list(np.concatenate(layers, axis=1))
+    cuts = np.cumsum(sizes)[:-1].tolist()
+    cut, uncut = reference_sum(fused, cuts=cuts), reference_sum(fused)
+    for layer, first, last in zip(layers, [0, *cuts], [*cuts, sum(sizes)], strict=True):
+        exact = np.array([float(sum(map(Fraction, column))) for column in layer.T.tolist()])
+        bound = workers * 2.0 ** (3 - 31) * 2 * np.abs(layer).max() + np.spacing(np.abs(cut[first:last])) / 2
+        assert (np.abs(cut[first:last] - exact) <= bound).all()
+        if np.abs(layer).max() < 1e-3:
+            assert (np.abs(uncut[first:last] - exact) > bound).any()
+
+
+def test_cut_sums_have_means_and_weights_by_chunk() -> None:
+    tensor = Tensor(np.arange(1, 601, dtype=np.float32), workers=1, weight=4, cuts=[10, 300])
+    tensor.place(0, 0, lead=tensor.end)
+    local = np.arange(tensor.end)
+    scales, lanes = local[: tensor.scale_rounds], local[tensor.scale_rounds :]
+    tensor.take(scales, tensor.exponents(scales).astype(np.int64), np.full(len(scales), 4), None)
+    weights = np.array([1, 2, 4, 8, 16])[: len(lanes)]
+    tensor.take(lanes, tensor.exponents(lanes).astype(np.int64), weights, tensor.lanes(lanes))
+    divisors = np.repeat([1, 2, 4, 8, 16], [10, 256, 34, 256, 44])
+    assert tensor.reduced().mean().tolist() == (np.arange(1, 601, dtype=np.float32) / divisors).tolist()
+
+
+@pytest.mark.parametrize("cuts", [[0], [3, 3], [5, 4], [10], [-1]])
+def test_cuts_that_do_not_ascend_are_refused(cuts: list[int]) -> None:
+    with pytest.raises(InvalidTensor, match=r"tensor 'w': cuts .* do not ascend from 1 to 9"):
+        Tensor(np.ones(10), workers=2, name="w", cuts=cuts)
+
+
+def test_what_is_refused_in_a_cut_array_is_named_by_its_own_index() -> None:
+    array = np.ones((2, 300), np.float32)
+    array[1, 7] = np.inf
+    with pytest.raises(InvalidTensor, match=r"element 307 \(index \(1, 7\)\) is inf"):
+        Tensor(array, workers=2, name="w", cuts=[1, 20, 301])
+
+
+@given(st.sampled_from(FLOATS), st.integers(1, 40), st.booleans(), st.integers(0, 2**32 - 1))
+@settings(deadline=None, max_examples=120)
+def test_nan_and_infinity_make_their_chunk_nan_and_nothing_else(
+    kind: FloatType, workers: int, mean: bool, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    values = np.ldexp(rng.standard_normal((workers, 1200)), rng.integers(-5, 5, (workers, 1)))
+    each = encoding_of(kind, workers, poison=True).values
+    chunk = np.arange(1200) // each
+    odd = (rng.random((workers, chunk[-1] + 1)) < 0.3)[:, chunk] & (rng.random(values.shape) < 0.02)
+    poisoned = np.isin(chunk, chunk[odd.any(axis=0)])
+    clean = stored(np.where(poisoned, 0, values), kind)
+    values[odd] = rng.choice([np.nan, np.inf, -np.inf], int(odd.sum()))
+    weights = rng.integers(1, 9, workers).tolist()
+    how: dict[str, Any] = {"dtype": kind.name, "mean": mean, "weights": weights}
+    result = reference_sum(list(stored(values, kind)), nonfinite="poison", **how)
+    assert np.isnan(kind.widen(result)).tolist() == poisoned.tolist()
+    assert result[~poisoned].tobytes() == reference_sum(list(clean), **how)[~poisoned].tobytes()
+
+
+@pytest.mark.parametrize("kind", FLOATS, ids=str)
+@pytest.mark.parametrize("workers", [1, 2, 3, 8, 13, 32, 1000])
+def test_any_number_of_workers_that_poison_a_chunk_is_seen(kind: FloatType, workers: int) -> None:
+    """Also where the others add the most that they can, of either sign."""
+    encoding = encoding_of(kind, workers, poison=True)
+    agreed = np.full(1, 130, np.uint8)
+    poison = encoding.encode(stored(np.full((1, encoding.values), np.nan), kind), agreed, 1).view(np.uint32)
+    first = encoding.scalars.limbs * [0]
+    first[0] = 1
+    most = np.repeat(first, encoding.values).astype(np.int64) << (30 - (workers - 1).bit_length())
+    used = len(most)
+    for count in range(1, workers + 1):
+        for sign in (-1, 1):
+            total = poison[0, :used].astype(np.int64) * count + sign * (workers - count) * most
+            sums = np.zeros((1, encoding.lanes), np.int32)
+            sums[0, :used] = (total % 2**32).astype(np.uint32).view(np.int32)
+            assert np.isnan(kind.widen(encoding.decode(sums, agreed, np.ones(1, np.int64)))).all(), (count, sign)

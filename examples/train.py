@@ -1,19 +1,16 @@
-"""One worker of a job, on a host of its own: what examples/on_a_fabric.py starts at each host.
+"""One worker of a job, as a process of its own: `weir launch -n 4 examples/train.py`.
 
-Where the controller serves, the job's number and this worker's token come in the environment; `weir jobs register`
-prints them.
+`weir.join()` finds its seat in the environment: where the controller serves, the job's number and this worker's token,
+which `weir launch` puts there, or whoever registered the job (examples/on_a_fabric.py).
 """
-
-import os
 
 import numpy as np
 
 import weir
 
-control, job, token = (os.environ[name] for name in ("WEIR_CONTROL", "WEIR_JOB", "WEIR_TOKEN"))
 true_weights = np.array([3.0, -1.5], np.float32)
 
-with weir.join(control, int(job), token) as communicator:
+with weir.join() as communicator:
     rng = np.random.default_rng(communicator.rank)
     inputs = rng.uniform(-1, 1, (50 + 10 * communicator.rank, 2)).astype(np.float32)  # this worker's share of the data
     outputs = inputs @ true_weights

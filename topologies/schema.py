@@ -36,6 +36,7 @@ from .targets import BMV2, Target, target_named
 from .units import format_delay, format_rate, parse_delay, parse_rate
 
 LARGEST_FILE_BYTES: Final = 16 * 2**20
+_SHIPPED: Final = Path(__file__).parent
 
 
 def _rate(value: object) -> int:
@@ -144,12 +145,20 @@ class _Generated(_Strict):
     generate: Annotated[_LeafSpine | _FatTree, Field(discriminator="kind")]
 
 
+def shipped() -> list[str]:
+    """The fabrics that come with Weir, by their files' names."""
+    return sorted(path.name for path in _SHIPPED.glob("*.yaml"))
+
+
 def load_topology(path: str | Path) -> Topology:
-    """Read a fabric from YAML.
+    """Read a fabric from YAML: a file, or where there is none of that name here, one that ships with Weir
+    (`leaf_spine.yaml`).
 
     Raises `TopologyError`, which names file, node or link, value and what would be right.
     """
     path = Path(path)
+    if path.name == str(path) and not path.exists() and path.name in shipped():
+        path = _SHIPPED / path.name
     try:
         if path.stat().st_size > LARGEST_FILE_BYTES:
             raise TopologyError(f"{path}: {path.stat().st_size} bytes is too large for a fabric (16 MiB)")

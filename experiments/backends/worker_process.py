@@ -14,14 +14,11 @@ from collections import Counter
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
 
-from ...hosts import Communicator, HostError, Membership, UdpHost, WorkerOptions
+from ...hosts import Communicator, HostError, Membership, UdpHost
 from ...hosts.collectives.sharding import ShardedDriver
+from ...hosts.drivers.client import PATIENT
 from ..workloads.digits import Digits, TrainingJob, TrainingOptions, digest
-
-PATIENT: Final = WorkerOptions(initial_timeout_ns=100_000_000, least_timeout_ns=20_000_000)
-"""Many processes share few cores: what takes long is seldom lost."""
 
 
 @dataclass(frozen=True, slots=True)

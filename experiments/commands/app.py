@@ -12,6 +12,7 @@ import typer
 from ... import __version__
 from .controller import controller
 from .jobs import app as jobs_app
+from .launch import launch
 from .mininet import mininet
 from .place import place
 from .runs import demo, replay, run
@@ -49,6 +50,8 @@ def doctor(
 app.command()(demo)
 app.command()(run)
 app.command()(replay)
+# what follows the program is the program's own
+app.command(context_settings={"allow_extra_args": True, "allow_interspersed_args": False})(launch)
 app.add_typer(topology_app, name="topology")
 app.command()(place)
 app.command()(controller)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -43,6 +44,7 @@ def main(words: Sequence[str] | None = None) -> int:
             options.job,
             token,
             timeout_s=options.timeout,
+            nic=os.environ.get("WEIR_NIC", ""),
             tls=Tls(*options.tls) if options.tls is not None else None,
         )
     except KeyboardInterrupt:

@@ -9,6 +9,7 @@ sum as `AllreduceAborted`.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
@@ -27,7 +28,8 @@ from .membership_stream import MembershipStream, Plan
 from .udp import UdpEndpoint, UdpHost, UdpWorker
 
 _LINGER_S: Final = 10.0
-_OPTIONS: Final = WorkerOptions()
+PATIENT: Final = WorkerOptions(initial_timeout_ns=100_000_000, least_timeout_ns=20_000_000)
+"""For many processes that share few cores: what takes long there is seldom lost."""
 
 
 class Membership:
@@ -43,18 +45,21 @@ class Membership:
         linger_s: float = _LINGER_S,
         port: int = AGGREGATION_PORT,
         host: UdpHost | None = None,
-        options: WorkerOptions = _OPTIONS,
+        nic: str = "",
+        options: WorkerOptions | None = None,
         tls: Tls | None = None,
     ) -> None:
         """`control` is where the controller serves, HOST:PORT or unix:PATH; the token tells the rank.
 
         `timeout_s` is how long the beginning may take, which waits for all of the job, and each call after it. A worker
         that is done stays `linger_s` for the others at most, for it may hold what they lack. It listens at the host's
-        address in the fabric, or where another job of this host does: `host`.
+        address in the fabric, or where another job of this host does: `host`; or the fabric is emulated by a process
+        that listens for this host at the path `nic`.
         """
         self._port = port
+        self._nic = nic
         self._host = host
-        self._options = options
+        self._options = options or (PATIENT if nic else WorkerOptions())
         self._timeout_s = timeout_s
         self._linger_s = linger_s
         self._control = control
@@ -102,18 +107,41 @@ class Membership:
     def _begin(self, plan: Plan, address: int) -> UdpEndpoint:
         if not isinstance(plan, WorkerPlan):
             raise JoinRefused(f"job {self._job}: the token is the parameter server's, not a worker's")
-        self._worker = UdpWorker(WorkerCore(plan, self._options), self._host or address, self._port)
+        self._worker = UdpWorker(WorkerCore(plan, self._options), self._host or address, self._port, nic=self._nic)
         return self._worker.endpoint
 
 
 @contextmanager
-def join(control: str, job: int, token: str, **options: Any) -> Iterator[Communicator]:
+def join(
+    control: str | None = None, job: int | None = None, token: str | None = None, **options: Any
+) -> Iterator[Communicator]:
     """Take the token's rank in a job, wait until all of the job are there, and sum with them.
 
-    Options and errors are those of `Membership`.
+    What is left out stands in the environment, where `weir launch` puts it: WEIR_CONTROL, WEIR_JOB and WEIR_TOKEN, and
+    WEIR_NIC for `nic`. Options and errors are those of `Membership`; JoinRefused where something is in neither.
     """
-    with Membership(control, job, token, **options) as membership:
+    seat = seat_of_environment(control, job, token)
+    options = {"nic": os.environ.get("WEIR_NIC", ""), **options}
+    with Membership(*seat, **options) as membership:
         yield membership.communicator
+
+
+def seat_of_environment(
+    control: str | None = None, job: int | None = None, token: str | None = None
+) -> tuple[str, int, str]:
+    """Where the controller serves, the job's number and the seat's token: what is given, and the environment's for what
+    is not. Raises JoinRefused, which says what to do.
+    """
+    given = {"WEIR_CONTROL": control, "WEIR_JOB": job, "WEIR_TOKEN": token}
+    found = {name: os.environ.get(name, "") if value is None else str(value) for name, value in given.items()}
+    if missing := [name for name, value in found.items() if not value]:
+        raise JoinRefused(
+            f"no seat in a job: {', '.join(missing)} not in the environment; start this program by weir launch, or "
+            "give join what weir jobs register printed: where the controller serves, the job and the token"
+        )
+    if not found["WEIR_JOB"].isdecimal():
+        raise JoinRefused(f'WEIR_JOB is "{found["WEIR_JOB"]}", which is no number of a job')
+    return found["WEIR_CONTROL"], int(found["WEIR_JOB"]), found["WEIR_TOKEN"]
 
 
 def serve(
@@ -124,6 +152,7 @@ def serve(
     timeout_s: float = 60.0,
     port: int = AGGREGATION_PORT,
     host: UdpHost | None = None,
+    nic: str = "",
     tls: Tls | None = None,
 ) -> None:
     """Be a job's parameter server until the job ends. Arguments and errors are those of `Membership`."""
@@ -131,7 +160,7 @@ def serve(
     def begin(plan: Plan, address: int) -> UdpEndpoint:
         if not isinstance(plan, ServerPlan):
             raise JoinRefused(f"job {job}: the token is a worker's, not the parameter server's")
-        return UdpEndpoint(ParameterServerCore(plan), host or address, port)
+        return UdpEndpoint(ParameterServerCore(plan), host or address, port, nic=nic)
 
     stream = MembershipStream(control, job, token, begin, _server_beat, tls)
     try:

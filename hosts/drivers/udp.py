@@ -27,6 +27,7 @@ from ..protocol.messages import by_job
 from ..protocol.server import ParameterServerCore
 from ..protocol.worker import WorkerCore
 from .datagram_socket import DatagramSocket
+from .fabric_socket import FabricSocket
 
 _LONGEST_BATCHING_DELAY_NS: Final = 5_000_000
 """What has arrived waits no longer than this for more."""
@@ -35,13 +36,15 @@ _LONGEST_BATCHING_DELAY_NS: Final = 5_000_000
 class UdpHost:
     """One address's socket and thread, for any number of jobs' cores. Use it as a context manager."""
 
-    def __init__(self, address: int, port: int = AGGREGATION_PORT) -> None:
-        """Bind `address` (IPv4, as an integer) and start the thread. Raises OSError when it cannot be bound."""
+    def __init__(self, address: int, port: int = AGGREGATION_PORT, *, nic: str = "") -> None:
+        """Bind `address` (IPv4, as an integer) and start the thread; or, with `nic`, be that address in the emulated
+        fabric that listens for this host at that path. Raises OSError when it cannot be bound, or no fabric listens.
+        """
         self.address = address
         self.port = port
         self.changed = threading.Condition()
         """Guards the cores; notified whenever one of them may have moved on."""
-        self.socket = DatagramSocket(address, port)
+        self.socket = FabricSocket.connect(nic) if nic else DatagramSocket(address, port)
         self._endpoints: dict[int, UdpEndpoint] = {}
         self._failure: BaseException | None = None
         self._closing = False
@@ -162,15 +165,21 @@ class UdpEndpoint:
     """Runs one core, of a worker or a parameter server, until it is closed. Use it as a context manager."""
 
     def __init__(
-        self, core: WorkerCore | ParameterServerCore, where: int | UdpHost, port: int = AGGREGATION_PORT
+        self,
+        core: WorkerCore | ParameterServerCore,
+        where: int | UdpHost,
+        port: int = AGGREGATION_PORT,
+        *,
+        nic: str = "",
     ) -> None:
-        """`where`: an address (IPv4, as an integer) to be bound for this core alone, or the host that runs it.
+        """`where`: an address (IPv4, as an integer) to be had for this core alone, as `UdpHost` has it, or the host
+        that runs it.
 
-        Raises OSError when the address cannot be bound, and HostError when the host has a core of this job.
+        Raises OSError when the address cannot be had, and HostError when the host has a core of this job.
         """
         self.core = core
         self._owns_host = not isinstance(where, UdpHost)
-        self.host = where if isinstance(where, UdpHost) else UdpHost(where, port)
+        self.host = where if isinstance(where, UdpHost) else UdpHost(where, port, nic=nic)
         self.changed = self.host.changed
         """Guards the core; notified whenever the core may have moved on."""
         self._ended_by: HostError | None = None
@@ -182,7 +191,7 @@ class UdpEndpoint:
         return self.host.port
 
     @property
-    def socket(self) -> DatagramSocket:
+    def socket(self) -> DatagramSocket | FabricSocket:
         return self.host.socket
 
     def wake(self) -> None:
@@ -238,10 +247,10 @@ class UdpEndpoint:
 class UdpWorker:
     """A worker on a UDP endpoint: the `Driver` of a `Communicator`. Use it as a context manager."""
 
-    def __init__(self, core: WorkerCore, where: int | UdpHost, port: int = AGGREGATION_PORT) -> None:
+    def __init__(self, core: WorkerCore, where: int | UdpHost, port: int = AGGREGATION_PORT, *, nic: str = "") -> None:
         """As `UdpEndpoint`."""
         self.core = core
-        self.endpoint = UdpEndpoint(core, where, port)
+        self.endpoint = UdpEndpoint(core, where, port, nic=nic)
 
     @property
     def rank(self) -> int:

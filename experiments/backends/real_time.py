@@ -1,0 +1,167 @@
+"""An emulated fabric whose time is the wall clock's, for processes of this machine; no root.
+
+::
+
+    a host's process ──Datagrams──▶ FabricSocket ──frames──▶ Fabric (native event loop), brought up to the clock
+                     ◀────────────               ◀─────────    │ switches
+                                                             P4RuntimeServer ◀──gRPC on loopback──▶ controller
+
+Links keep their rates and delays as far as the machine keeps up: where the loop falls behind, the fabric's time stands
+still meanwhile, and `behind_s` says for how long in all.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import socket
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from ...emulator.fabric import Wake
+from ...hosts.drivers.fabric_socket import FabricSocket
+from ...topologies import Topology, mac_number
+from ...wire.aggregation import AGGREGATION_PORT, MESSAGE_BYTES
+from ...wire.frames import FrameWriter, decapsulate
+from .emulated import EmulatedFabric
+
+_BUSY_S: Final = 50e-6
+"""Between two looks at the fabric while packets are in it."""
+_IDLE_S: Final = 2e-3
+"""Between two looks at an empty one, which probes may enter."""
+_POLL_NS: Final = 100_000
+"""Hosts take what has arrived at multiples of this: fewer and larger batches for their processes."""
+_LATE_NS: Final = 20_000_000
+"""What the fabric's time falls behind the clock by more than this is given up."""
+
+
+class _HostLink:
+    """One host's end of its link, and the process at the other end, if there is one."""
+
+    def __init__(self, topology: Topology, name: str, path: str) -> None:
+        host = topology.host(name)
+        self.name = name
+        self.address = int(host.address)
+        self.connected: FabricSocket | None = None
+        self.writer = FrameWriter(
+            source=self.address,
+            source_mac=mac_number(host.mac),
+            destination_mac=mac_number(topology.attached_switch(name).mac),
+        )
+        self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.listener.bind(path)
+        self.listener.listen(1)
+        self.listener.setblocking(False)
+
+    def disconnect(self) -> None:
+        if self.connected is not None:
+            self.connected.close()
+            self.connected = None
+
+    def close(self) -> None:
+        self.disconnect()
+        self.listener.close()
+
+
+class RealTimeFabric:
+    """A topology as an emulated fabric that runs by itself, in a thread; a context manager."""
+
+    def __init__(self, topology: Topology, folder: Path, *, seed: int = 1) -> None:
+        """`folder` is where the hosts' sockets are made. Switches begin without a program: a session loads it."""
+        self.topology = topology
+        self.behind_s = 0.0
+        """How long the fabric's time has stood still, for the machine did not keep up."""
+        self._folder = folder
+        self._emulated = EmulatedFabric(topology, seed=seed, start=None, poll_ns=_POLL_NS)
+        self._server = self._emulated.serve()
+        self._links: dict[str, _HostLink] = {}
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="fabric", daemon=True)
+
+    @property
+    def addresses(self) -> Mapping[str, str]:
+        """Where each switch serves P4Runtime."""
+        return dict.fromkeys(self._emulated.switches, self._server.address)
+
+    def nic(self, host: str) -> str:
+        """The path at which a host's process links to the fabric: WEIR_NIC of `weir.join`."""
+        return str(self._folder / self.topology.host(host).name)
+
+    def __enter__(self) -> Self:
+        self._server.start()
+        for host in self.topology.hosts:
+            self._links[host.name] = _HostLink(self.topology, host.name, self.nic(host.name))
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stopping.set()
+        self._thread.join()
+        for link in self._links.values():
+            link.close()
+            os.unlink(self.nic(link.name))
+        self._server.stop()
+
+    # --- the thread ---
+
+    def _run(self) -> None:
+        fabric = self._emulated.fabric
+        origin_ns = time.monotonic_ns()
+        with selectors.DefaultSelector() as selector:
+            for link in self._links.values():
+                selector.register(link.listener, selectors.EVENT_READ, link)
+            while not self._stopping.is_set():
+                late_ns = time.monotonic_ns() - origin_ns - fabric.now_ns - _LATE_NS
+                if late_ns > 0:
+                    origin_ns += late_ns
+                    self.behind_s += late_ns / 1e9
+                now_ns = time.monotonic_ns() - origin_ns
+                while fabric.now_ns < now_ns:
+                    for wake in fabric.run(now_ns):
+                        self._deliver(wake, selector)
+                if fabric.packets_in_flight:
+                    time.sleep(_BUSY_S)
+                for key, _ in selector.select(0 if fabric.packets_in_flight else _IDLE_S):
+                    self._hear(key.data, key.fileobj is key.data.listener, selector)
+
+    def _hear(self, link: _HostLink, knocks: bool, selector: selectors.BaseSelector) -> None:
+        """A process links to the fabric as this host, or the one that did has sent something or ended."""
+        if knocks:
+            connected, _ = link.listener.accept()
+            self._forget(link, selector)
+            link.connected = FabricSocket(connected)
+            selector.register(link.connected, selectors.EVENT_READ, link)
+            return
+        assert link.connected is not None
+        try:
+            batches = link.connected.receive()
+        except OSError:
+            self._forget(link, selector)
+            return
+        for datagrams in batches:
+            if datagrams.payload.shape[1] > MESSAGE_BYTES:  # of no job
+                continue
+            self._emulated.fabric.send(link.name, link.writer.encapsulate(datagrams))
+
+    def _deliver(self, wake: Wake, selector: selectors.BaseSelector) -> None:
+        """Frames have arrived at a host; what is not for its process is dropped."""
+        link = self._links[wake.host]
+        for frames in wake.frames:
+            datagrams, _ = decapsulate(frames, link.address, AGGREGATION_PORT)
+            if link.connected is None or not len(datagrams):
+                continue
+            try:
+                link.connected.send(datagrams)
+            except OSError:
+                self._forget(link, selector)
+
+    def _forget(self, link: _HostLink, selector: selectors.BaseSelector) -> None:
+        if link.connected is not None:
+            selector.unregister(link.connected)
+            link.disconnect()

@@ -1,0 +1,230 @@
+"""A job of one's own processes on an emulated fabric, without root: what `weir launch` does.
+
+::
+
+    launcher: RealTimeFabric ◀─P4Runtime─▶ Controller ◀── ControlService on a unix socket
+                   ▲ a socket for each host                       ▲
+    a process for each rank: weir.join() ─────────────────────────┘   (WEIR_CONTROL, WEIR_JOB, WEIR_TOKEN, WEIR_NIC)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Final, TextIO
+
+from ..controller.controller import Controller, Options
+from ..controller.placement.strategies import strategy as strategy_named
+from ..controller.planning.plan import Marking
+from ..controller.service.service import ControlService
+from ..hosts import ControlClient
+from ..topologies import Routes, Topology
+from ..topologies.mininet.processes import ends_with_us
+from ..topologies.mininet.scratch import scratch_folder
+from .backends.real_time import RealTimeFabric
+from .backends.sessions import open_sessions
+from .errors import ExperimentError
+
+_PROBE_NS: Final = 100_000_000
+_SOLVE_NS: Final = 1_000_000_000
+_LEASE_NS: Final = 10_000_000_000
+"""Processes that compute on few cores are silent for long."""
+_QUEUE_PACKETS: Final = 96
+"""Round trips are processes' turns, and long beside the links' delays: shorter queues would leave the links idle."""
+_TO_END_S: Final = 5.0
+"""The others' time to see that a rank has failed, and then to obey SIGTERM."""
+_LONGEST_LINE: Final = 1 << 20
+_BY_SIGNAL: Final = 128
+"""Exit status of what a signal has ended, less the signal's number."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchOptions:
+    """A job, and the fabric for it."""
+
+    topology: Topology
+    workers: Sequence[str]
+    """Hosts of the fabric, by rank."""
+    strategy: str = "widest"
+    policy: str = "abort"
+    """What is done when a rank is lost: abort, continue or wait."""
+    seed: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """One worker-to-be."""
+
+    rank: int
+    host: str
+    environment: Mapping[str, str]
+    """What `weir.join` finds its seat by."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchedJob:
+    """A job that waits for its workers."""
+
+    number: int
+    ranks: Sequence[Rank]
+    switches: Sequence[str]
+    """Where it is summed at its start."""
+    fabric: RealTimeFabric
+
+
+def hosts_for(topology: Topology, count: int) -> list[str]:
+    """The fabric's first hosts, for so many workers. Raises ExperimentError where it has not enough."""
+    names = [host.name for host in topology.hosts]
+    if not 1 <= count <= len(names):
+        raise ExperimentError(
+            f"{count} workers on {topology.name}, which has {len(names)} hosts; a host runs one worker: name a larger "
+            "fabric by --topology, or fewer workers"
+        )
+    return names[:count]
+
+
+@asynccontextmanager
+async def launched_job(options: LaunchOptions) -> AsyncIterator[LaunchedJob]:
+    """A fabric in real time with a controller, and a registered job on it, until the end of the block.
+
+    Raises ExperimentError and the other rooms' errors for what cannot be.
+    """
+    topology = options.topology
+    async with AsyncExitStack() as stack:
+        folder = stack.enter_context(scratch_folder("weir-launch-"))
+        fabric = await asyncio.to_thread(RealTimeFabric, topology, folder, seed=options.seed)
+        stack.enter_context(fabric)
+        sessions = await stack.enter_async_context(open_sessions(topology, fabric.addresses))
+        controller = Controller(
+            topology,
+            Routes(topology),
+            sessions,
+            strategy_named(options.strategy),
+            Options(
+                probe_period_ns=_PROBE_NS,
+                solve_period_ns=_SOLVE_NS,
+                dwell_ns=5 * _SOLVE_NS,
+                lease_ns=_LEASE_NS,
+                stuck_ns=_LEASE_NS,
+                marking=Marking(_QUEUE_PACKETS),
+            ),
+            time.monotonic_ns(),
+            seed=options.seed,
+        )
+        await controller.start(time.monotonic_ns())
+        service = await stack.enter_async_context(ControlService(controller, address=f"unix:{folder}/control"))
+        client = stack.enter_context(ControlClient(service.address))
+        job = await asyncio.to_thread(client.register, options.workers, policy=options.policy)
+        ranks = []
+        for seat in job.seats:
+            environment = {
+                "WEIR_CONTROL": service.address,
+                "WEIR_JOB": str(job.job),
+                "WEIR_TOKEN": seat.token,
+                "WEIR_NIC": fabric.nic(seat.host),
+                "WEIR_HOSTS": ",".join(options.workers),
+            }
+            ranks.append(Rank(seat.rank, seat.host, environment))
+        state = (await asyncio.to_thread(client.jobs))[0]
+        yield LaunchedJob(job.job, ranks, tuple(state.switches), fabric)
+
+
+async def run_ranks(
+    ranks: Sequence[Rank],
+    command: Callable[[Rank], Sequence[str]],
+    *,
+    environment: Callable[[Rank], Mapping[str, str]] = lambda _: {},
+    ends_together: bool = True,
+    say: Callable[[str], object] = lambda _: None,
+) -> int:
+    """Run a command for each rank, with its seat and `environment` beside the present environment, until all have
+    ended; their lines are passed on, each with its rank in front. The exit status: 0, or the first that failed.
+
+    With `ends_together` a rank that fails ends the others; they have a few seconds to say by themselves what they miss.
+    Raises ExperimentError where a command cannot be started.
+    """
+    processes: dict[int, asyncio.subprocess.Process] = {}
+    status = 0
+    try:
+        for rank in ranks:
+            processes[rank.rank] = await _start(rank, command(rank), environment(rank))
+        lines = [
+            asyncio.create_task(_pass_on(number, stream, out))
+            for number, process in processes.items()
+            for stream, out in ((process.stdout, sys.stdout), (process.stderr, sys.stderr))
+            if stream is not None
+        ]
+        waiting = {asyncio.create_task(process.wait()): number for number, process in processes.items()}
+        while waiting:
+            late = status and ends_together
+            done, _ = await asyncio.wait(
+                waiting, timeout=_TO_END_S if late else None, return_when=asyncio.FIRST_COMPLETED
+            )
+            for task in done:
+                number, ended = waiting.pop(task), task.result()
+                if ended and not status:
+                    status = ended if ended > 0 else _BY_SIGNAL - ended
+                    others = "; the others are ended" if ends_together and waiting else ""
+                    say(f"rank {number} {_described(ended)}{others}")
+            if late and not done:
+                break
+        await _end([process for process in processes.values() if process.returncode is None])
+        await asyncio.gather(*lines)
+    finally:
+        for process in processes.values():
+            if process.returncode is None:
+                process.kill()
+    return status
+
+
+async def _start(rank: Rank, command: Sequence[str], extra: Mapping[str, str]) -> asyncio.subprocess.Process:
+    words = [*ends_with_us("TERM"), *command] if shutil.which("setpriv") else list(command)
+    try:
+        return await asyncio.create_subprocess_exec(
+            *words,
+            env={**os.environ, "PYTHONUNBUFFERED": "1", **rank.environment, **extra},
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            limit=_LONGEST_LINE,
+        )
+    except OSError as error:
+        raise ExperimentError(f"{command[0]}: cannot be started: {error.strerror}") from None
+
+
+async def _pass_on(rank: int, stream: asyncio.StreamReader, out: TextIO) -> None:
+    """A rank's lines, as they come."""
+    while True:
+        try:
+            line = await stream.readline()
+        except ValueError:  # longer than a line may be: what there is of it was given up
+            line = b"(a line that is too long)\n"
+        if not line:
+            return
+        out.write(f"[{rank}] {line.decode('utf-8', 'replace').rstrip()}\n")
+        out.flush()
+
+
+async def _end(processes: Sequence[asyncio.subprocess.Process]) -> None:
+    """Ask them to end, and see to it."""
+    for process in processes:
+        process.terminate()
+    if processes:
+        _, late = await asyncio.wait([asyncio.create_task(each.wait()) for each in processes], timeout=_TO_END_S)
+        if late:
+            for process in processes:
+                if process.returncode is None:
+                    process.kill()
+
+
+def _described(status: int) -> str:
+    if status > 0:
+        return f"ended with status {status}"
+    return f"was ended by {signal.Signals(-status).name}"

@@ -1,0 +1,87 @@
+"""`weir launch`: one's own training loop as processes on an emulated fabric, without root."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from weir.hosts import JoinRefused, join
+from weir.tests.paths import ROOT
+
+WEIR = Path(sys.executable).with_name("weir")
+
+SMALL = """
+name: two-switches
+hosts: {h1: , h2: , h3: }
+switches: {s1: , s2: }
+links: [{ends: [h1, s1-p1]}, {ends: [h2, s1-p2]}, {ends: [h3, s2-p1]}, {ends: [s1-p3, s2-p2]}]
+"""
+
+
+@pytest.fixture
+def fabric(tmp_path: Path) -> Path:
+    file = tmp_path / "two_switches.yaml"
+    file.write_text(SMALL)
+    return file
+
+
+def launch(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([WEIR, "launch", *map(str, words)], capture_output=True, text=True, check=False, timeout=120)
+
+
+def test_a_loop_of_ones_own_ends_with_the_same_bits_at_all_ranks(fabric: Path) -> None:
+    done = launch("-n", "3", "--topology", fabric, ROOT / "examples" / "train.py")
+    assert done.returncode == 0, done.stderr
+    found = re.findall(r"^\[(\d)\] rank (\d) of 3: weights (\w+) are \[(.*)\]$", done.stdout, re.MULTILINE)
+    assert sorted((tag, rank) for tag, rank, _, _ in found) == [("0", "0"), ("1", "1"), ("2", "2")]
+    assert len({bits for _, _, bits, _ in found}) == 1
+    assert [float(word) for word in found[0][3].split()] == pytest.approx([3.0, -1.5], abs=1e-5)
+    assert "job " in done.stderr
+    assert "of h1, h2, h3 on two-switches, summed at s" in done.stderr
+
+
+def test_a_rank_that_fails_ends_the_others_who_are_told_why(fabric: Path, tmp_path: Path) -> None:
+    program = tmp_path / "fails.py"
+    program.write_text(
+        "import sys, numpy as np, weir\n"
+        "with weir.join() as communicator:\n"
+        "    communicator.barrier()\n"
+        "    if communicator.rank == 1:\n"
+        "        raise RuntimeError(f'no data for {sys.argv[1:]}')\n"
+        "    communicator.allreduce(np.ones(4, np.float32))\n"
+    )
+    done = launch("--hosts", "h3,h1", "--topology", fabric, program, "--data", "-n 7")
+    assert done.returncode == 1
+    assert "[1] RuntimeError: no data for ['--data', '-n 7']" in done.stderr
+    assert re.search(r"^\[0\] .*AllreduceAborted: .*RuntimeError: no data", done.stderr, re.MULTILINE)
+    assert "weir: rank 1 ended with status 1; the others are ended" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["-n", "2"], "weir launch runs a program of yours: weir launch -n 4 train.py"),
+        (["train.py"], "say how many workers (-n 4) or on which hosts (--hosts h1,h4), and not both"),
+        (["-n", "13", "train.py"], "13 workers on leaf-spine, which has 12 hosts; a host runs one worker"),
+    ],
+)
+def test_what_cannot_be_launched_is_one_line(words: list[str], complaint: str) -> None:
+    done = launch(*words)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert complaint in done.stderr
+
+
+def test_join_without_a_seat_says_how_to_get_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("WEIR_CONTROL", "WEIR_JOB", "WEIR_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    missing = "WEIR_JOB, WEIR_TOKEN not in the environment; start this program by weir launch"
+    with pytest.raises(JoinRefused, match=missing), join("127.0.0.1:9561"):
+        pass
+    monkeypatch.setenv("WEIR_JOB", "seven")
+    refusal = pytest.raises(JoinRefused, match='WEIR_JOB is "seven", which is no number')
+    with refusal, join("127.0.0.1:9561", token="x"):
+        pass

@@ -116,21 +116,30 @@ class Fuzzer:
         return bytes(changed)
 
 
+def tasks() -> list[asyncio.Task[object]]:
+    """All tasks but those of gRPC's client: it keeps one for ever of some calls (one in hundreds) that were cancelled
+    while they started, though the call is done and its channel closed."""
+    return [
+        task for task in asyncio.all_tasks() if not getattr(task.get_coro(), "__qualname__", "").startswith("_AioCall.")
+    ]
+
+
 @pytest.mark.parametrize(("seed", "calls"), SEEDS)
 async def test_no_call_wedges_or_crashes_it_or_leaves_anything_behind(
     seed: int, calls: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with rig(lease_ns=2_000_000_000) as service:
         await service.jobs()
-        before = len(asyncio.all_tasks())
+        before = len(tasks())
         fuzzer = Fuzzer(service, seed)
         for _ in range(calls // 10):
             await asyncio.gather(*(fuzzer.call() for _ in range(10)))
         for job in await service.jobs():
-            await service.end(job.job)
+            with suppress(grpc.aio.AioRpcError):  # its hosts fell silent meanwhile, and it ended by itself
+                await service.end(job.job)
         assert service.controller.jobs == {}
         async with asyncio.timeout(ANSWER_S):
-            while service.service._attending or service.service._half_open or len(asyncio.all_tasks()) > before:
+            while service.service._attending or service.service._half_open or len(tasks()) > before:
                 await asyncio.sleep(0.05)
         assert await service.controller.verify() == {}
         registration = await service.register(workers=HOSTS[:2])

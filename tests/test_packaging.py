@@ -153,6 +153,16 @@ def full(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_the_pytest_plugin_comes_with_the_package(full: Path, tmp_path: Path) -> None:
+    (tmp_path / "test_own.py").write_text(
+        "def test_own(fabric, send, received):\n"
+        f"    fabric(program={str(ROOT / 'examples' / 'p4_program' / 'firewall.json')!r}, ports=2)\n"
+        "    send('h1', bytes(60))\n"
+        "    assert received('h2') == [bytes(60)]\n"
+    )
+    assert "1 passed" in output_of(full / "bin" / "python", "-m", "pytest", "-q", cwd=tmp_path)
+
+
 def project() -> dict[str, Any]:
     return tomllib.loads((ROOT / "pyproject.toml").read_text())
 
@@ -327,7 +337,7 @@ def test_one_line_says_which_extra_is_missing(bare: Path, tmp_path: Path, words:
             "weir.topologies.load_topology needs yaml, which is not installed: pip install 'weir[controller]'",
         ),
         (
-            "leaf_spine(1, 1, 1)",
+            "leaf_spine(1, 1, 1).graph",
             "a fabric's graph needs networkx, which is not installed: pip install 'weir[controller]'",
         ),
     ],

@@ -281,12 +281,25 @@ class Topology:
         for node in self.nodes:
             if not self._neighbours[node.name]:
                 raise TopologyError(f"{_kind(node)} {node.name}: has no link; every node needs one")
-        pieces = sorted(_networkx().connected_components(self.graph), key=len, reverse=True)
+        pieces = self._pieces()
         if len(pieces) > 1:
             raise TopologyError(
                 f"{self.name}: the fabric is in {len(pieces)} pieces; {_listed(sorted(pieces[1]))} cannot reach "
                 f"{_listed(sorted(pieces[0]))}; link them"
             )
+
+    def _pieces(self) -> list[set[str]]:
+        """The nodes that reach each other, the largest piece first."""
+        pieces: list[set[str]] = []
+        left = {node.name for node in self.nodes}
+        while left:
+            piece, edge = set(), [next(node.name for node in self.nodes if node.name in left)]
+            while edge:
+                piece.add(name := edge.pop())
+                left.discard(name)
+                edge += [far.node for far in self._neighbours[name].values() if far.node in left]
+            pieces.append(piece)
+        return sorted(pieces, key=len, reverse=True)
 
 
 def _networkx() -> Any:

@@ -1,0 +1,218 @@
+"""A fabric in virtual time with one's own P4 program in its switches, for tests: `Network`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from os import PathLike
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Protocol, Self, SupportsBytes
+
+from ..emulator.entries import EmulatorError
+from ..emulator.fabric import Fabric
+from ..emulator.program import Program
+from ..emulator.switch import Switch
+from ..topologies.model import Endpoint, Topology
+from .ports import one_switch
+from .switch import SwitchUnderTest
+
+if TYPE_CHECKING:
+    from ..emulator.p4runtime import P4RuntimeServer
+
+TopologyLike = Topology | str | PathLike[str]
+ProgramLike = Program | bytes | str | PathLike[str]
+Programs = ProgramLike | Mapping[str, ProgramLike]
+Packet = bytes | SupportsBytes
+"""A frame's bytes, or what has them: a packet of scapy."""
+
+_STEP_NS: Final = 100_000
+_QUIET_NS: Final = 1_000_000_000
+"""What is still under way after so long goes round for ever, or waits in a slow queue."""
+
+
+class Masked(Protocol):
+    """What PTF's tests expect where bytes may differ: `ptf.mask.Mask`."""
+
+    def pkt_match(self, packet: bytes, /) -> bool: ...
+
+
+class Network:
+    """Switches, hosts and links in virtual time. Nothing passes but by `run`, `received` and `verify_…`."""
+
+    def __init__(
+        self,
+        topology: TopologyLike | None = None,
+        program: Programs | None = None,
+        *,
+        ports: int = 4,
+        seed: int = 1,
+        folder: Path = Path(),
+    ) -> None:
+        """`topology` is a fabric's file, or one that ships with Weir, or a Topology; None: one switch `s1` whose ports
+        1 … `ports` lead to the hosts `h1` …. `program` is BMv2 JSON, or P4 source where p4c is installed, for all
+        switches or for each by its name. Files are looked for in `folder`. `seed` fixes what is random.
+
+        Raises EmulatorError and TopologyError, which say what would be right.
+        """
+        self.topology = self._topology(topology, folder, ports)
+        self._fabric = Fabric(seed)
+        self._switches: dict[str, SwitchUnderTest] = {}
+        self._arrivals: dict[str, list[tuple[int, bytes]]] = {host.name: [] for host in self.topology.hosts}
+        self._servers: list[P4RuntimeServer] = []
+        for node in self.topology.switches:
+            switch = Switch(node.device_id, cpu_port=node.target.cpu_port, drop_port=node.target.drop_port)
+            own = program.get(node.name) if isinstance(program, Mapping) else program
+            if own is not None:
+                loaded = _program(own, folder)
+                switch.start(loaded, loaded.new_state())
+            self._fabric.add_switch(node.name, switch)
+            self._switches[node.name] = SwitchUnderTest(node.name, switch)
+        for host in self.topology.hosts:
+            self._fabric.add_host(host.name)
+        for link in self.topology.links:
+            self._fabric.add_link(
+                link.a,
+                link.b,
+                rate_bps=link.rate_bps,
+                delay_ns=link.delay_ns,
+                loss=link.loss,
+                queue_packets=link.queue_packets,
+            )
+
+    # --- packets ---
+
+    def send(self, host: str, packet: Packet) -> None:
+        """Send a frame from a host, now in virtual time."""
+        self._host(host)
+        self._fabric.send(host, bytes(packet))
+
+    def received(self, host: str) -> list[bytes]:
+        """The frames that have come to a host since it was asked last, in order; time passes until all have arrived."""
+        return [frame for _, frame in self.arrivals(host)]
+
+    def arrivals(self, host: str) -> list[tuple[int, bytes]]:
+        """As `received`, each with the instant (ns) at which its last bit arrived."""
+        self._host(host)
+        self.settle()
+        found, self._arrivals[host] = self._arrivals[host], []
+        return found
+
+    def verify_packet(self, expected: Packet | Masked, host: str) -> None:
+        """PTF's: the next frame that comes to a host is this one (or matches this mask). Raises AssertionError."""
+        self._host(host)
+        self.settle()
+        if not self._arrivals[host]:
+            raise AssertionError(f"{host}: no packet came; expected {_shown(expected)}")
+        _, frame = self._arrivals[host].pop(0)
+        if not _equal(expected, frame):
+            raise AssertionError(f"{host}: {frame.hex()} came; expected {_shown(expected)}")
+
+    def verify_no_other_packets(self) -> None:
+        """PTF's: nothing else has come to any host. Raises AssertionError."""
+        self.settle()
+        if left := {host: frames for host, frames in self._arrivals.items() if frames}:
+            shown = "; ".join(f"{host}: {frame.hex()}" for host, frames in left.items() for _, frame in frames)
+            raise AssertionError(f"nothing more was expected: {shown}")
+
+    # --- time ---
+
+    @property
+    def now_ns(self) -> int:
+        """Virtual time."""
+        return self._fabric.now_ns
+
+    def run(self, duration_ns: int) -> None:
+        """Let virtual time pass."""
+        end_ns = self.now_ns + duration_ns
+        while self.now_ns < end_ns:
+            for wake in self._fabric.run(end_ns):
+                batches = [
+                    (at, frame.tobytes())
+                    for frames, times in zip(wake.frames, wake.times_ns, strict=True)
+                    for at, frame in zip(times.tolist(), frames, strict=True)
+                ]
+                self._arrivals[wake.host] += sorted(batches, key=lambda arrival: arrival[0])
+
+    def settle(self) -> None:
+        """Let time pass until no packet is under way. Raises AssertionError where some still are a second later."""
+        end_ns = self.now_ns + _QUIET_NS
+        self.run(1)  # what the control plane has sent enters now
+        while self._fabric.packets_in_flight:
+            self.run(_STEP_NS)
+            if self.now_ns >= end_ns:
+                raise AssertionError(f"{self._fabric.packets_in_flight} packets are under way after a second")
+
+    # --- nodes ---
+
+    def switch(self, name: str = "s1") -> SwitchUnderTest:
+        """A switch: its tables, counters, registers. Raises TopologyError for a name that the fabric has not."""
+        self.topology.node(name)
+        if name not in self._switches:
+            raise EmulatorError(f"{name} is a host; the switches are {', '.join(self._switches)}")
+        return self._switches[name]
+
+    def set_link(self, end: str, *, up: bool) -> None:
+        """Take the link at a port, `s1-p3`, down or up."""
+        self._fabric.set_link(_endpoint(self.topology, end), up=up)
+
+    def serve(self) -> str:
+        """Serve P4Runtime for all switches, told apart by device id, until the end of the test; HOST:PORT."""
+        from ..emulator.p4runtime import P4RuntimeServer
+
+        server = P4RuntimeServer([each.switch for each in self._switches.values()])
+        server.start()
+        self._servers.append(server)
+        return server.address
+
+    def close(self) -> None:
+        """End what `serve` has started. May be repeated."""
+        while self._servers:
+            self._servers.pop().stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _host(self, name: str) -> None:
+        if name not in self._arrivals:
+            raise EmulatorError(f'no host "{name}"; there are {", ".join(self._arrivals)}')
+
+    @staticmethod
+    def _topology(given: TopologyLike | None, folder: Path, ports: int) -> Topology:
+        if given is None:
+            return one_switch(ports)
+        if isinstance(given, Topology):
+            return given
+        from ..topologies.schema import load_topology  # which needs more packages than switches do
+
+        beside = folder / given
+        return load_topology(beside if beside.exists() else str(given))
+
+
+def _program(given: ProgramLike, folder: Path) -> Program:
+    if isinstance(given, Program):
+        return given
+    if isinstance(given, bytes):
+        return Program.load(given)
+    from ..emulator.stf.suite import load_program
+
+    return load_program(folder / given)
+
+
+def _endpoint(topology: Topology, text: str) -> tuple[str, int]:
+    end = Endpoint.parse(text)
+    topology.node(end.node)
+    return end
+
+
+def _equal(expected: Packet | Masked, frame: bytes) -> bool:
+    match = getattr(expected, "pkt_match", None)
+    return bool(match(frame)) if match is not None else bytes(expected) == frame  # type: ignore[arg-type]
+
+
+def _shown(expected: Packet | Masked) -> str:
+    return str(expected) if hasattr(expected, "pkt_match") else bytes(expected).hex()

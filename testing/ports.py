@@ -1,0 +1,24 @@
+"""A switch with a host at each port: what a test of one program's tables needs of a topology."""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Address
+from typing import Final
+
+from ..topologies.errors import TopologyError
+from ..topologies.model import Endpoint, Host, Link, Switch, Topology
+
+MOST_PORTS: Final = 254
+
+
+def one_switch(ports: int) -> Topology:
+    """One switch `s1`, whose ports 1 … `ports` lead to the hosts `h1` …, 10.0.0.1 …. Raises TopologyError."""
+    if not 1 <= ports <= MOST_PORTS:
+        raise TopologyError(f"a switch with {ports} ports; it has 1 … {MOST_PORTS} of them here")
+    numbers = range(1, ports + 1)
+    return Topology(
+        "one-switch",
+        tuple(Host(f"h{number}", IPv4Address("10.0.0.0") + number) for number in numbers),
+        (Switch("s1", 1),),
+        tuple(Link(Endpoint(f"h{number}", 0), Endpoint("s1", number)) for number in numbers),
+    )

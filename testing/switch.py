@@ -1,0 +1,148 @@
+"""One switch of a test's fabric: its tables, counters, registers and the rest, by names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from os import PathLike
+from pathlib import Path
+from typing import NamedTuple
+
+from ..emulator.entries import CloneSession, EmulatorError, Replica, TableEntry
+from ..emulator.program import Program, ProgramState
+from ..emulator.switch import Switch
+from ..topologies.runtime_json import RuntimeFile, RuntimeReplica
+from .entries import action_of, matches_of, named
+
+
+class Count(NamedTuple):
+    packets: int
+    bytes: int
+
+
+class SwitchUnderTest:
+    """Names may be short: `routes` for `MyIngress.routes`, where only one ends so. What does not fit raises
+    EmulatorError.
+    """
+
+    def __init__(self, name: str, switch: Switch) -> None:
+        self.name = name
+        self.switch = switch
+        """The emulated switch itself, for what is not here."""
+        self._packet_ins: list[bytes] = []
+        switch.on_packet_in = self._packet_ins.append
+
+    # --- tables ---
+
+    def add(
+        self,
+        table: str,
+        match: Mapping[str, object],
+        action: str,
+        params: Mapping[str, object] | None = None,
+        *,
+        priority: int = 0,
+    ) -> None:
+        """Insert an entry: `add("ipv4_lpm", {"hdr.ipv4.dstAddr": "10.0.1.0/24"}, "ipv4_forward", {"port": 2})`.
+
+        `testing.entries` has the notation. Tables with ternary or range fields need a priority; the largest wins.
+        """
+        found = self._state.tables[named("table", table, self._state.tables)]
+        call = action_of(self._program, found.schema, action, params or {})
+        found.insert(TableEntry(matches_of(found.schema, match), call, priority))
+
+    def remove(self, table: str, match: Mapping[str, object], *, priority: int = 0) -> None:
+        """Delete the entry with this key."""
+        found = self._state.tables[named("table", table, self._state.tables)]
+        found.delete(matches_of(found.schema, match), priority)
+
+    def set_default(self, table: str, action: str, params: Mapping[str, object] | None = None) -> None:
+        """What a table does where no entry matches."""
+        found = self._state.tables[named("table", table, self._state.tables)]
+        found.set_default(action_of(self._program, found.schema, action, params or {}))
+
+    def entries(self, table: str) -> list[TableEntry]:
+        """All entries of a table."""
+        return list(self._state.tables[named("table", table, self._state.tables)].entries())
+
+    def hits(self, table: str, match: Mapping[str, object], *, priority: int = 0) -> Count:
+        """The direct counter of an entry."""
+        found = self._state.tables[named("table", table, self._state.tables)]
+        return Count(*found.counter(matches_of(found.schema, match), priority))
+
+    def load_entries(self, file: str | PathLike[str]) -> None:
+        """All that a switch's runtime JSON says, as p4lang/tutorials write it."""
+        read = RuntimeFile.read(Path(file))
+        for row in read.rows:
+            if row.default:
+                self.set_default(row.table, row.action, row.params)
+            else:
+                self.add(row.table, row.match, row.action, row.params, priority=row.priority)
+        for number, replicas in read.groups.items():
+            self.set_group(number, _pairs(replicas))
+        for number, session in read.sessions.items():
+            self.switch.replication.set_session(
+                number, CloneSession(_replicas(_pairs(session.replicas)), session.packet_length_bytes)
+            )
+
+    # --- arrays ---
+
+    def counter(self, name: str, index: int = 0) -> Count:
+        """One cell of an indirect counter."""
+        found = self._state.counters[named("counter", name, self._state.counters)]
+        if not 0 <= index < found.size:
+            raise EmulatorError(f"{found.name}[{index}]: the counter has {found.size} cells")
+        return Count(int(found.packets[index]), int(found.bytes[index]))
+
+    def register(self, name: str, index: int = 0) -> int:
+        """One cell of a register."""
+        found = self._state.registers[named("register", name, self._state.registers)]
+        return found.read(index)
+
+    def set_register(self, name: str, index: int, value: int) -> None:
+        found = self._state.registers[named("register", name, self._state.registers)]
+        found.write(index, value)
+
+    def digests(self, name: str) -> list[tuple[int, ...]]:
+        """What the program has told by `digest` since it was asked last: records, with the struct's fields in order."""
+        return self._state.digests[named("digest", name, self._state.digests)].drain()
+
+    # --- replication, and the controller's packets ---
+
+    def set_group(self, group: int, replicas: Mapping[int, int] | list[tuple[int, int]]) -> None:
+        """A multicast group: (port, instance) of each copy."""
+        pairs = list(replicas.items()) if isinstance(replicas, Mapping) else replicas
+        self.switch.replication.set_group(group, _replicas(pairs))
+
+    def set_session(self, session: int, port: int) -> None:
+        """A clone session whose copies go to a port."""
+        self.switch.replication.set_session(session, CloneSession((Replica(port),)))
+
+    def packet_ins(self) -> list[bytes]:
+        """What has come to the CPU port since it was asked last, packet-in headers included. Time passes elsewhere."""
+        found = self._packet_ins.copy()
+        self._packet_ins.clear()
+        return found
+
+    def packet_out(self, frame: bytes) -> None:
+        """Send a frame from the controller, packet-out header included; it enters when time goes on."""
+        self.switch.packet_out(frame)
+
+    @property
+    def _program(self) -> Program:
+        if self.switch.program is None:
+            raise EmulatorError(f"{self.name} has no program; fabric(topology, program) gives it one")
+        return self.switch.program
+
+    @property
+    def _state(self) -> ProgramState:
+        _ = self._program
+        assert self.switch.state is not None
+        return self.switch.state
+
+
+def _pairs(replicas: tuple[RuntimeReplica, ...]) -> list[tuple[int, int]]:
+    return [(replica.port, replica.instance) for replica in replicas]
+
+
+def _replicas(pairs: list[tuple[int, int]]) -> tuple[Replica, ...]:
+    return tuple(Replica(port, instance) for port, instance in pairs)

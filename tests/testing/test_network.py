@@ -1,0 +1,119 @@
+"""Fabrics for tests of one's own programs: what is written is what the switch holds, and what does not fit is said."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from scapy.layers.l2 import Ether
+
+from weir.emulator.entries import ActionCall, EmulatorError, Exact, Lpm, Match, Range, TableEntry, Ternary
+from weir.testing import Network
+from weir.tests.paths import STF
+from weir.topologies.errors import TopologyError
+
+FIREWALL = Path(__file__).parents[2] / "examples" / "p4_program" / "firewall.json"
+TABLES = STF / "tables.json"
+ARRAYS = STF / "arrays.json"
+
+
+@pytest.mark.parametrize(
+    ("table", "text", "lists", "written"),
+    [
+        ("by_prefix", {"address": "10.0.0.0/8"}, {"address": [0x0A000000, 8]}, (Lpm(0x0A000000, 8),)),
+        ("by_range", {"low_half": "1..5"}, {"low_half": [1, 5]}, (Range(1, 5),)),
+        ("by_exact", {"hdr.probe.key": "0x1f"}, {"key": [31]}, (Exact(31),)),
+        (
+            "by_ternary",
+            {"key": "0x10&&&0xf0", "port": 3},
+            {"hdr.probe.key": (16, 240), "port": "3"},
+            (Ternary(16, 240), Exact(3)),
+        ),
+        ("by_ternary", {"port": 3}, {"hdr.probe.key": [0, 0], "port": 3}, (Ternary(0, 0), Exact(3))),
+        ("by_prefix", {}, {"address": [0, 0]}, (Lpm(0, 0),)),
+    ],
+)
+def test_entries_are_what_was_written_as_text_or_lists(
+    table: str, text: Mapping[str, object], lists: Mapping[str, object], written: tuple[Match, ...]
+) -> None:
+    switch = Network(program=TABLES).switch()
+    assert switch.switch.program is not None
+    priority = 5 if switch.switch.program.tables[f"Forward.{table}"].needs_priority else 0
+    switch.add(table, text, "answer", {"result": "0x10"}, priority=priority)
+    assert switch.entries(table) == [TableEntry(written, ActionCall("Forward.answer", (16,)), priority)]
+    switch.remove(f"Forward.{table}", lists, priority=priority)
+    assert switch.entries(table) == []
+
+
+@pytest.mark.parametrize(
+    ("table", "match", "action", "params", "complaint"),
+    [
+        ("alowed", {}, "admit", {}, 'no table alowed; there are FirewallIngress.allowed, did you mean "allowed"'),
+        ("allowed", {"hdr.ipv4.src_adr": 1}, "admit", {}, "did you mean"),
+        ("allowed", {"src_addr": "10.0.0/8"}, "admit", {}, "'10.0.0' is neither a number nor an address"),
+        ("allowed", {"src_addr": [1, 2, 3]}, "admit", {}, r"\[1, 2, 3\] are not two numbers"),
+        ("allowed", {"src_addr": "10.0.0.0/8"}, "admit", {"port": 1}, "admit has no parameter port; it has none"),
+    ],
+)
+def test_what_does_not_fit_the_program_is_said(
+    table: str, match: Mapping[str, object], action: str, params: Mapping[str, object], complaint: str
+) -> None:
+    with pytest.raises(EmulatorError, match=complaint):
+        Network(program=FIREWALL).switch().add(table, match, action, params)
+
+
+def test_counters_and_registers_have_bounds() -> None:
+    switch = Network(program=ARRAYS).switch()
+    program = switch.switch.program
+    assert program is not None
+    register = next(iter(program.registers.values()))
+    switch.set_register(register.name, register.size - 1, 1)
+    assert switch.register(register.name, register.size - 1) == 1
+    with pytest.raises(IndexError, match="the register has"):
+        switch.register(register.name, register.size)
+    counter = next(each for each in program.counters.values() if each.table is None)
+    assert switch.counter(counter.name, 0) == (0, 0)
+    with pytest.raises(EmulatorError, match=f"the counter has {counter.size} cells"):
+        switch.counter(counter.name, counter.size)
+
+
+def test_names_of_nodes_are_checked_and_a_switch_without_a_program_says_so() -> None:
+    network = Network(ports=2)
+    with pytest.raises(EmulatorError, match='no host "h3"; there are h1, h2'):
+        network.send("h3", b"frame")
+    with pytest.raises(EmulatorError, match="h1 is a host; the switches are s1"):
+        network.switch("h1")
+    with pytest.raises(TopologyError, match='no node "s2"'):
+        network.switch("s2")
+    with pytest.raises(EmulatorError, match="s1 has no program"):
+        network.switch().entries("any")
+    with pytest.raises(TopologyError, match="a switch with 0 ports"):
+        Network(ports=0)
+
+
+def test_what_was_not_expected_fails_with_what_came() -> None:
+    network = Network(program=FIREWALL, ports=2)
+    frame = Ether(src="02:00:00:00:00:01", dst="02:00:00:00:00:02") / b"0123456789"
+    network.send("h1", frame)
+    with pytest.raises(AssertionError, match=f"nothing more was expected: h2: {bytes(frame).hex()}"):
+        network.verify_no_other_packets()
+    with pytest.raises(AssertionError, match=f"h2: {bytes(frame).hex()} came; expected 00"):
+        network.verify_packet(b"\x00", "h2")
+    with pytest.raises(AssertionError, match="h1: no packet came; expected 00"):
+        network.verify_packet(b"\x00", "h1")
+    network.send("h1", frame)
+
+    class AnyOfThisLength:
+        def pkt_match(self, packet: bytes) -> bool:
+            return len(packet) == len(frame)
+
+    network.verify_packet(AnyOfThisLength(), "h2")
+    network.verify_no_other_packets()
+
+
+def test_p4runtime_is_served_until_the_end() -> None:
+    import grpc
+
+    with Network(program=FIREWALL, ports=2) as network, grpc.insecure_channel(network.serve()) as channel:
+        grpc.channel_ready_future(channel).result(timeout=30)

@@ -1,0 +1,12 @@
+"""What somebody may have meant by a word that nothing here knows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """`, did you mean "…"?` for the known word that is most like this one; nothing where none is like it."""
+    found = get_close_matches(word, list(known), 1)
+    return f', did you mean "{found[0]}"?' if found else ""

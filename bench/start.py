@@ -1,4 +1,4 @@
-"""Starting a switch with `fabric.p4`, from the command line until its P4Runtime server answers
+"""Starting: `weir --help`, and a switch with `fabric.p4`, from the command line until its P4Runtime server answers
 
 The native code of programs, and of the packet loop that all programs share, is kept on disk. "Cached" finds both there,
 "program not cached" the packet loop alone, and "nothing cached" is the first start ever on a machine. The peer is bmv2,
@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -24,6 +25,8 @@ from weir.bench.measure import Aim, Figure
 from weir.p4src import FABRIC_JSON
 from weir.topologies.mininet.processes import stop
 
+HELP_RUNS: Final = 9
+HELP_AIM_S: Final = 0.5
 RUNS: Final = 5
 COMPILING_RUNS: Final = 3
 CACHED_AIM_S: Final = 1.0
@@ -33,6 +36,11 @@ _PATIENCE_S: Final = 120.0
 
 def figures() -> Iterator[Figure]:
     """Run the benchmarks of this module; the peer has turns where it is installed."""
+    bare = "import typer"
+    weir = str(Path(sys.executable).with_name("weir"))
+    helps = [(_seconds(weir, "--help"), _seconds(sys.executable, "-c", bare)) for _ in range(HELP_RUNS)]
+    times, imports = zip(*helps, strict=True)
+    yield Figure("weir --help", "s", times, f"python -c '{bare}'", imports, less_is_better=True, aim=Aim(HELP_AIM_S))
     with tempfile.TemporaryDirectory(prefix="weir-bench-") as name:
         folder = Path(name)
         loop, full = folder / "loop", folder / "full"
@@ -58,6 +66,12 @@ def figures() -> Iterator[Figure]:
         yield Figure("program not cached", "s", compiled, less_is_better=True, aim=Aim(COMPILED_AIM_S))
         first = _start(WEIR, folder, Path(tempfile.mkdtemp(dir=folder)))
         yield Figure("nothing cached", "s", (first,), less_is_better=True)
+
+
+def _seconds(*command: str) -> float:
+    started = time.monotonic()
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return time.monotonic() - started
 
 
 def _copy(cache: Path, folder: Path) -> Path:

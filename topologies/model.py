@@ -174,12 +174,19 @@ class Topology:
         _refuse_duplicates("mac", ((node.name, node.mac) for node in self.nodes))
         _refuse_duplicates("device_id", ((switch.name, switch.device_id) for switch in self.switches))
         link_at: dict[Endpoint, Link] = {}
+        channels: dict[Endpoint, Link] = {}
         for link in self.links:
             for end in link.ends:
                 self._check_end(link, end)
                 if end in link_at:
                     raise TopologyError(f"{link}: port {end} is taken already; give every link its own port")
                 link_at[end] = link
+                for channel in self._channels(link, end):
+                    if (other := channels.setdefault(channel, link)) is not link:
+                        raise TopologyError(
+                            f"{link}: port {end} would share channel {channel.port} of {end.node} with {other}; a port "
+                            "faster than one channel takes those behind it as well"
+                        )
             if all(end.node in self._hosts for end in link.ends):
                 raise TopologyError(
                     f"{link}: joins two hosts, {link.a.node} and {link.b.node}; a host hangs on a switch"
@@ -266,14 +273,23 @@ class Topology:
 
     def _check_end(self, link: Link, end: Endpoint) -> None:
         if end.node in self._switches:
-            last = self.switch(end.node).target.last_port
-            if not 1 <= end.port <= last:
-                raise TopologyError(f"{link}: port {end}: a switch's ports are 1…{last}")
+            if why := self.switch(end.node).target.refusal_of_port(end.port):
+                raise TopologyError(f"{link}: port {end}: {why}")
         elif end.node in self._hosts:
             if end.port != 0:
                 raise TopologyError(f"{link}: port {end}: a host has one port, 0; write {end.node}")
         else:
             raise TopologyError(f'{link}: no node "{end.node}"; there are {_listed(node.name for node in self.nodes)}')
+
+    def _channels(self, link: Link, end: Endpoint) -> Iterable[Endpoint]:
+        """What a link's end takes of its node, as ports."""
+        if end.node in self._hosts:
+            return (end,)
+        try:
+            numbers = self.switch(end.node).target.channels(end.port, link.rate_bps)
+        except TopologyError as error:
+            raise TopologyError(f"{link}: port {end}: {error}") from error
+        return (Endpoint(end.node, number) for number in numbers)
 
     def _check_connected(self) -> None:
         if not self.switches:

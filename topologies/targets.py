@@ -6,10 +6,30 @@ The compiled program of a kind and this page say the same: `tests/p4src/test_tar
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from .errors import TopologyError
+
+CHANNEL_BPS: Final = 25_000_000_000
+"""What one of a chip's serial lanes carries. A faster port has two of them, or four, from its own number on."""
+
+_CHANNELS: Final = (1, 2, 4)
+
+
+@dataclass(frozen=True, slots=True)
+class Pipes:
+    """The pipelines of a chip, side by side: a port belongs to one, and each has tables and registers of its own."""
+
+    count: int
+    stride: int = 128
+    """Ports p·stride … p·stride + link_ports - 1 are pipe p's."""
+    link_ports: int = 64
+
+    @property
+    def last_port(self) -> int:
+        """The highest number that a link's port can have."""
+        return (self.count - 1) * self.stride + self.link_ports - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +44,55 @@ class Target:
     slots: int = 1024
     """Aggregation slots that the program has registers for."""
     last_port: int = 509
-    """Ports of links are 1…last_port."""
+    """Ports of links are among 1…last_port."""
     cpu_port: int = 510
     """Where packet-ins leave and packet-outs come in."""
     drop_port: int = 511
+    pipes: Pipes | None = None
+    """None: all ports share one pipeline, and each is one channel of any speed."""
+    cell_bytes: int | None = None
+    """What a unit of a queue's depth holds; None: one packet of any length."""
+    last_clone_session: int = 0x7FFF
+    """Clone sessions are 1…last_clone_session."""
+    clone_copies: int | None = None
+    """The most copies of one clone session; None: any number."""
+
+    def refusal_of_port(self, port: int) -> str | None:
+        """What is wrong with a port of a link, and what would be right; None: nothing."""
+        if not 1 <= port <= self.last_port:
+            return f"a switch's ports are 1…{self.last_port}"
+        if self.pipes is not None and port % self.pipes.stride >= self.pipes.link_ports:
+            return (
+                f"is no port of a link: {self.name} has {self.pipes.link_ports} for each of its {self.pipes.count} "
+                f"pipes, from 0, {', '.join(str(p * self.pipes.stride) for p in range(1, self.pipes.count))} on"
+            )
+        return None
+
+    def pipe_of(self, port: int) -> int:
+        """Which set of registers a packet from this port meets."""
+        return 0 if self.pipes is None else port // self.pipes.stride
+
+    def channels(self, port: int, rate_bps: int) -> range:
+        """The port numbers that a port of this rate takes, its own first. Raises TopologyError where no port is so
+        fast, or none of this speed has this number.
+        """
+        if self.pipes is None:
+            return range(port, port + 1)
+        enough = [count for count in _CHANNELS if count * CHANNEL_BPS >= rate_bps]
+        if not enough:
+            raise TopologyError(
+                f"{rate_bps / 1e9:g} Gbit/s is more than a port of {self.name} carries, "
+                f"{_CHANNELS[-1] * CHANNEL_BPS / 1e9:g}"
+            )
+        if port % enough[0]:
+            raise TopologyError(
+                f"{rate_bps / 1e9:g} Gbit/s takes {enough[0]} channels, so its number is a multiple of {enough[0]}"
+            )
+        return range(port, port + enough[0])
+
+    def queue_depth(self, packets: int, packet_bytes: int) -> int:
+        """So many packets of this size in a queue, in the unit of the switch's depths."""
+        return packets if self.cell_bytes is None else packets * -(-packet_bytes // self.cell_bytes)
 
 
 BMV2: Final = Target("bmv2", "fabric", lanes=256)
@@ -36,7 +101,18 @@ BMV2: Final = Target("bmv2", "fabric", lanes=256)
 BMV2_64: Final = Target("bmv2-64", "fabric_64", lanes=64)
 """The same with fewer lanes, as a chip of match-action stages has them, so that its jobs can be tried without one."""
 
-TARGETS: Final[Mapping[str, Target]] = {target.name: target for target in (BMV2, BMV2_64)}
+LIKE_TOFINO: Final = replace(
+    BMV2_64,
+    name="like-tofino",
+    last_port=Pipes(count=4).last_port,
+    pipes=Pipes(count=4),
+    last_clone_session=1015,
+    clone_copies=1,
+)
+"""The same within what a Tofino of four pipes and its P4Runtime server take, so that a plan for one can be tried
+without one: ports, channels, one pipe for a node's children, clone sessions. Depths are v1model's, in packets."""
+
+TARGETS: Final[Mapping[str, Target]] = {target.name: target for target in (BMV2, BMV2_64, LIKE_TOFINO)}
 
 
 def target_named(name: str) -> Target:

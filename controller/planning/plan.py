@@ -35,6 +35,7 @@ from ..p4runtime.tables import (
     TRAFFIC_CLASS,
 )
 from ..placement import Placement, PlacementError
+from .limits import check_items
 from .memory import Allotment
 
 CONTROL_PRIORITY: Final = 7
@@ -186,9 +187,9 @@ def job_plan(
         if topology.is_switch(node):
             if node not in allotments or allotments[node].slots != spec.slots:
                 raise PlanError(f"job {spec.job}: {node} is used but has not been allotted {spec.slots} slots")
-            switches[node] = SwitchState.of(
-                _node_items(topology, routes, spec, generation, node, tree, allotments[node])
-            )
+            items = _node_items(topology, routes, spec, generation, node, tree, allotments[node])
+            check_items(topology.switch(node), items)
+            switches[node] = SwitchState.of(items)
     lanes = lanes_of(topology)
     workers = {
         name: WorkerPlan(
@@ -246,6 +247,7 @@ def base_state(topology: Topology, routes: Routes, switch: str) -> SwitchState:
     for node in topology.nodes:
         if node.name != switch and routes.reaches(switch, node.name):
             items.append(_route(topology, switch, node, routes.next_hops(switch, node.name)))
+    check_items(own, items)
     return SwitchState.of(items)
 
 
@@ -355,7 +357,8 @@ def _marking_items(topology: Topology, switch: str, jobs: Sequence[JobPlan], mar
             streams = sum(job.most_streams[link] for job in crossing)
             round_trip_ns = min(job.round_trip_ns for job in crossing)
             window = marking.window(topology.link_at(link).rate_bps, round_trip_ns, streams, round_bytes(topology))
-        bound = call("bound_queue", threshold=marking.queue_packets, window=window)
+        threshold = topology.switch(switch).target.queue_depth(marking.queue_packets, round_bytes(topology))
+        bound = call("bound_queue", threshold=threshold, window=window)
         items.append(entry(MARKING, {"egress_port": port}, bound))
     return items
 

@@ -15,9 +15,12 @@ from weir.experiments.run import run_strategy
 from weir.experiments.workloads.digits import TrainingJob, train_without_network
 from weir.hosts import reference_sum
 from weir.topologies import dump_topology
-from weir.topologies.targets import BMV2, BMV2_64, Target
+from weir.topologies.targets import BMV2, BMV2_64, LIKE_TOFINO, Target
 
-KINDS = {"narrow": {"leaf": BMV2_64, "spine": BMV2_64}, "mixed": {"leaf": BMV2, "spine": BMV2_64}}
+KINDS = {
+    "like Tofino": {"leaf": LIKE_TOFINO, "spine": LIKE_TOFINO},
+    "mixed": {"leaf": BMV2, "spine": BMV2_64},
+}
 
 
 @pytest.mark.parametrize("kinds", KINDS.values(), ids=KINDS)

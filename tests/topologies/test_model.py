@@ -177,6 +177,47 @@ def test_what_cannot_be_is_refused_with_file_place_value_and_remedy(
     assert message in str(error.value)
 
 
+CHIP = """
+name: chip
+hosts: {h1: {}, h2: {}}
+switches: {s1: {target: like-tofino}}
+links:
+  - {ends: [h1, s1-p4], rate: 100Gbit}
+  - {ends: [h2, s1-p8], rate: 50Gbit}
+"""
+
+
+@pytest.mark.parametrize(
+    ("port", "rate", "message"),
+    [
+        ("s1-p8", "50Gbit", None),
+        ("s1-p191", "25Gbit", None),
+        ("s1-p447", "10Gbit", None),
+        ("s1-p448", "10Gbit", "port s1-p448: a switch's ports are 1…447"),
+        (
+            "s1-p64",
+            "10Gbit",
+            "port s1-p64: is no port of a link: like-tofino has 64 for each of its 4 pipes, from 0, 128",
+        ),
+        ("s1-p9", "50Gbit", "port s1-p9: 50 Gbit/s takes 2 channels, so its number is a multiple of 2"),
+        ("s1-p10", "100Gbit", "port s1-p10: 100 Gbit/s takes 4 channels, so its number is a multiple of 4"),
+        ("s1-p8", "400Gbit", "port s1-p8: 400 Gbit/s is more than a port of like-tofino carries, 100"),
+        ("s1-p7", "25Gbit", "port s1-p7 would share channel 7 of s1 with link s1-p4"),
+        ("s1-p4", "100Gbit", "port s1-p4 is taken already"),
+    ],
+)
+def test_a_chip_has_ports_in_pipes_and_a_fast_one_takes_several_channels(
+    tmp_path: Path, port: str, rate: str, message: str | None
+) -> None:
+    text = CHIP.replace("s1-p8], rate: 50Gbit", f"{port}], rate: {rate}")
+    if message is None:
+        assert len(load(tmp_path, text).links) == 2
+        return
+    with pytest.raises(TopologyError) as error:
+        load(tmp_path, text)
+    assert message in str(error.value)
+
+
 @pytest.mark.parametrize(
     ("generate", "message"),
     [

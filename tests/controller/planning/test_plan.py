@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from ipaddress import IPv4Address
+
 import pytest
 
 from weir.controller.errors import OutOfMemory, PlanError
-from weir.controller.p4runtime.entries import SwitchState
+from weir.controller.p4runtime.entries import CloneSession, SwitchState
 from weir.controller.placement import Placement
+from weir.controller.planning.limits import check_items
 from weir.controller.planning.memory import FabricMemory
 from weir.controller.planning.plan import JobPlan, JobSpec, Marking, base_state, fabric_state, job_plan
 from weir.topologies.generators import fat_tree, leaf_spine
-from weir.topologies.model import Endpoint, Topology
+from weir.topologies.model import Endpoint, Host, Link, Switch, Topology
 from weir.topologies.routing import Routes
+from weir.topologies.targets import LIKE_TOFINO
 from weir.wire.aggregation import MESSAGE_BYTES
 from weir.wire.control import Child, ServerPlan, WorkerPlan
 from weir.wire.frames import FRAME_HEADER_BYTES
@@ -205,6 +210,57 @@ def test_every_stream_of_a_job_on_a_fat_tree_is_carried_somewhere() -> None:
     out_of = sum(share for link, share in made.streams.items() if link.node == "s20")
     assert into == pytest.approx(len(names))
     assert out_of == pytest.approx(len(names))
+
+
+def chip(*ports: int) -> Topology:
+    """One switch like a Tofino with h1, h2 … at these ports."""
+    switch = Switch("s1", 1, target=LIKE_TOFINO)
+    hosts = tuple(Host(f"h{i}", IPv4Address(f"10.0.1.{i}")) for i in range(1, len(ports) + 1))
+    links = (Link(Endpoint(host.name, 0), Endpoint("s1", port)) for host, port in zip(hosts, ports, strict=True))
+    return Topology("chip", hosts, (switch,), tuple(links))
+
+
+def test_a_chip_sums_the_children_of_one_pipe() -> None:
+    spec = JobSpec(7, ("h1", "h2"))
+    placement = Placement(aggregators={"h1": "s1", "h2": "s1"}, parents={}, root="s1")
+    assert plan(spec, placement, chip(129, 191)).switches["s1"].lines() >= {
+        "members contributors=0x2 generation=1 ingress_port=191 job=7 src_addr=10.0.1.2 -> accept()"
+    }
+    with pytest.raises(PlanError) as error:
+        plan(spec, placement, chip(1, 129))
+    assert str(error.value) == (
+        "job 7: s1: children come in by ports 1 (pipe 0) and 129 (pipe 1), but each pipe of like-tofino has slots of "
+        "its own; let another node sum them, or link them to ports of one pipe"
+    )
+
+
+@pytest.mark.parametrize(
+    ("session", "says"),
+    [
+        (CloneSession(1015, ((510, 0),)), None),
+        (CloneSession(1016, ((510, 0),)), "a clone session of like-tofino is 1…1015"),
+        (CloneSession(1, ((510, 0), (3, 0))), "a clone session of like-tofino has at most 1 copies"),
+    ],
+)
+def test_a_chip_has_few_clone_sessions_of_one_copy(session: CloneSession, says: str | None) -> None:
+    if says is None:
+        check_items(chip(1).switch("s1"), [session])
+        return
+    with pytest.raises(PlanError) as error:
+        check_items(chip(1).switch("s1"), [session])
+    assert str(error.value).endswith(says)
+
+
+def test_depths_are_written_in_the_unit_that_the_switch_counts() -> None:
+    """A round of 64 lanes is a frame of 326 bytes: five cells of 80 bytes."""
+    cells = replace(LIKE_TOFINO, cell_bytes=80)
+    topology = chip(1, 2)
+    topology = replace(topology, switches=(replace(topology.switches[0], target=cells),))
+    bases = {"s1": base_state(topology, Routes(topology), "s1")}
+    [state] = fabric_state(topology, bases, (), Marking(queue_packets=20)).values()
+    assert {line for line in state.lines() if line.startswith("marking egress_port=1 ")} == {
+        "marking egress_port=1 -> bound_queue(threshold=100, window=65535)"
+    }
 
 
 def test_one_key_cannot_mean_two_things() -> None:

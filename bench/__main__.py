@@ -31,6 +31,7 @@ BENCHMARKS: Final = (
     "endpoint",
     "tensors",
     "control",
+    "reports",
     "placement",
     "recovery",
     "mininet",

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from ..topologies.model import Topology
 from ..topologies.routing import Routes
@@ -84,6 +84,10 @@ class Controller:
         """What reports say of the links; its snapshot is what everybody reads."""
         self.prober = Prober(topology, routes, sessions, self.links, options.lease_ns, now_ns)
         """The probes under way, and which links are down."""
+        self.sources: list[Callable[[int], object]] = []
+        """Sources of reports besides the probes: each is told the time before anything is decided, and brings what has
+        come into the links' state.
+        """
         self.jobs = JobRegistry(topology, self.planner, options.lease_ns, Journal(journal, topology, self.planner))
         """The running jobs by number, and why others were aborted."""
         self.moves = Mover(self.jobs, self.planner, self.links, options, now_ns)
@@ -207,6 +211,8 @@ class Controller:
         """What is known before anything is decided. Raises NotPrimary."""
         self.switches.check_primary()
         self.prober.collect(now_ns)
+        for bring_in in self.sources:
+            bring_in(now_ns)
         self.planner.out_of_reach = self.switches.out_of_reach
         for number, generations in self.switches.take_left_behind().items():
             if number not in self.jobs:

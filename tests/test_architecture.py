@@ -27,7 +27,10 @@ PURE: Final = {
     "controller/options.py": {},
     "controller/jobs": {},
     "controller/planning": {"planner.py": {"random"}},  # a generator from the seed that it is given
-    "controller/telemetry": {"prober.py": {"asyncio"}},  # sends the probes that `probes` plans
+    "controller/telemetry": {
+        "prober.py": {"asyncio"},  # sends the probes that `probes` plans
+        "report_socket.py": {"socket"},  # what the collector takes comes there
+    },
 }
 """What gets its bytes, its time and its seed as arguments; by file, what it may import all the same."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numba import njit
@@ -19,22 +19,41 @@ _MD_WORDS: Final = 3
 _WORDS: Final = (1, 1, 1, 1, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1)
 """That each bit of the instruction bitmap asks for, the specification's bit 0 first."""
 
+KEPT_ITEMS: Final = 7
+"""Node, ports, latency, queue, two timestamps, bytes sent."""
+
 
 @native
-def number_at(data: NDArray[np.uint8], at: int, width: int) -> np.int64:
-    """A big-endian integer of 1…8 bytes; −1 where they are all ones."""
-    value = np.uint64(0)
-    ones = True
-    for i in range(at, at + width):
-        value = value << np.uint64(8) | np.uint64(data[i])
-        ones = ones and data[i] == 0xFF
-    return np.int64(-1) if ones else np.int64(value)
+def word_at(data: NDArray[np.uint8], at: int) -> np.int64:
+    """32 bits, all ones included; the compiler makes one load of it."""
+    return (
+        np.int64(data[at]) << 24 | np.int64(data[at + 1]) << 16 | np.int64(data[at + 2]) << 8 | np.int64(data[at + 3])
+    )
 
 
 @native
 def plain_at(data: NDArray[np.uint8], at: int) -> np.int64:
     """16 bits, all ones included."""
     return np.int64(data[at]) << 8 | np.int64(data[at + 1])
+
+
+@native
+def number_at(data: NDArray[np.uint8], at: int, width: int) -> np.int64:
+    """A big-endian integer of 1…8 bytes; −1 where they are all ones."""
+    if width == 4:
+        word = word_at(data, at)
+        return np.int64(-1) if word == 0xFFFF_FFFF else word
+    if width == 8:
+        return np.int64(word_at(data, at) << 32 | word_at(data, at + 4))  # all ones are −1 by themselves
+    if width == 2:
+        short = plain_at(data, at)
+        return np.int64(-1) if short == 0xFFFF else short
+    if width == 1:
+        return np.int64(-1) if data[at] == 0xFF else np.int64(data[at])
+    value = np.int64(0)
+    for i in range(at, at + width):
+        value = value << 8 | np.int64(data[i])
+    return np.int64(-1) if value == (np.int64(1) << 8 * width) - 1 else value
 
 
 @native
@@ -56,6 +75,44 @@ def _sound(data: NDArray[np.uint8], start: int, end: int, int_port: int) -> bool
 
 
 @native
+def stack_layout(data: NDArray[np.uint8], md: int, our_domain: int, at: NDArray[np.int64]) -> bool:
+    """Where the items that we keep begin in a hop of the stack behind the MD header at `md`, in bytes; −1: they are not
+    there. Whether the header's hop ML fits its instructions.
+    """
+    words = np.int64(data[md + 2]) & 0x1F
+    instructions, domain = plain_at(data, md + 4), plain_at(data, md + 6)
+    domain_instructions = plain_at(data, md + 8) if domain == our_domain else 0
+    asked = 0
+    for bit in range(16):
+        there = instructions >> (15 - bit) & 1
+        if bit < 6:
+            at[bit] = 4 * asked if there else -1
+        if bit < 15:
+            asked += there * _WORDS[bit]
+    at[6] = 4 * asked if domain_instructions >> 15 else -1
+    asked += instructions & 1
+    for bit in range(16):
+        asked += domain_instructions >> bit & 1
+    asked += domain_instructions >> 15
+    # a domain that is not ours may push items of its own behind the baseline ones
+    return bool(asked <= words and (domain != our_domain or asked == words))
+
+
+@native
+def read_hop(data: NDArray[np.uint8], base: int, at: NDArray[np.int64], record: Any) -> None:
+    """One hop's words, from `base` on, into a HOP."""
+    record.node_id = number_at(data, base + at[0], 4) if at[0] >= 0 else -1
+    record.ingress_port = number_at(data, base + at[1], 2) if at[1] >= 0 else -1
+    record.egress_port = number_at(data, base + at[1] + 2, 2) if at[1] >= 0 else -1
+    record.latency_us = number_at(data, base + at[2], 4) if at[2] >= 0 else -1
+    record.queue_id = number_at(data, base + at[3], 1) if at[3] >= 0 else -1
+    record.queue_packets = number_at(data, base + at[3] + 1, 3) if at[3] >= 0 else -1
+    record.ingress_ns = number_at(data, base + at[4], 8) if at[4] >= 0 else -1
+    record.egress_ns = number_at(data, base + at[5], 8) if at[5] >= 0 else -1
+    record.bytes_sent = number_at(data, base + at[6], 8) if at[6] >= 0 else -1
+
+
+@native
 def take_apart(
     data: NDArray[np.uint8],
     ends: NDArray[np.int64],
@@ -65,7 +122,7 @@ def take_apart(
     hops: NDArray[np.void],
 ) -> tuple[int, int]:
     """How many probes and hops were written to `probes` and `hops`, which are large enough for all."""
-    at = np.empty(7, np.int64)  # of the items that we keep, in a hop; −1: it is not there
+    at = np.empty(KEPT_ITEMS, np.int64)
     taken = filled = 0
     start = 0
     for end in ends:
@@ -82,22 +139,7 @@ def take_apart(
             continue
         if stack_words > 0 and (words == 0 or stack_words % words):
             continue
-        instructions, domain = plain_at(data, md + 4), plain_at(data, md + 6)
-        domain_instructions = plain_at(data, md + 8) if domain == our_domain else 0
-        asked = 0
-        for bit in range(16):
-            there = instructions >> (15 - bit) & 1
-            if bit < 6:
-                at[bit] = 4 * asked if there else -1
-            if bit < 15:
-                asked += there * _WORDS[bit]
-        at[6] = 4 * asked if domain_instructions >> 15 else -1
-        asked += instructions & 1
-        for bit in range(16):
-            asked += domain_instructions >> bit & 1
-        asked += domain_instructions >> 15
-        # a domain that is not ours may push items of its own behind the baseline ones
-        if asked > words or (domain == our_domain and asked < words):
+        if not stack_layout(data, md, our_domain, at):
             continue
 
         probe = probes[taken]
@@ -114,15 +156,6 @@ def take_apart(
         taken += 1
         for hop in range(probe.hops - 1, -1, -1):  # the newest comes first on the wire
             base = first + _STACK + 4 * words * hop
-            record = hops[filled]
-            record.node_id = number_at(data, base + at[0], 4) if at[0] >= 0 else -1
-            record.ingress_port = number_at(data, base + at[1], 2) if at[1] >= 0 else -1
-            record.egress_port = number_at(data, base + at[1] + 2, 2) if at[1] >= 0 else -1
-            record.latency_us = number_at(data, base + at[2], 4) if at[2] >= 0 else -1
-            record.queue_id = number_at(data, base + at[3], 1) if at[3] >= 0 else -1
-            record.queue_packets = number_at(data, base + at[3] + 1, 3) if at[3] >= 0 else -1
-            record.ingress_ns = number_at(data, base + at[4], 8) if at[4] >= 0 else -1
-            record.egress_ns = number_at(data, base + at[5], 8) if at[5] >= 0 else -1
-            record.bytes_sent = number_at(data, base + at[6], 8) if at[6] >= 0 else -1
+            read_hop(data, base, at, hops[filled])
             filled += 1
     return taken, filled

@@ -53,6 +53,7 @@ REPORT: Final = np.dtype(
         ("at_ns", "i8"),  # the controller's clock: when the probe was sent, or when the report came
         ("heard_ns", "i8"),  # the controller's clock
         ("causal", "?"),  # `at_ns` is certainly not later than the measurement
+        ("old", "?"),  # another report of the same node overtook it
         ("egress_ns", "i8"),  # the switch's clock
         ("bytes_sent", "i8"),
         ("queue_id", "i8"),
@@ -98,7 +99,8 @@ def take(
     """Reports into LINK (links,) and QUEUE (links, CLASSES). `capacity` is in bytes/s.
 
     A switch's clock that goes back by up to `horizon_ns` tells of a report that was overtaken, unless it is of a probe
-    that was sent after the newest report had come; by more, of a switch that has started anew.
+    that was sent after the newest report had come; by more, of a switch that has started anew, unless its sequence
+    number has told that the report is old.
     """
     for report in reports:
         link = links[report.link]
@@ -106,7 +108,7 @@ def take(
         behind = link.egress_ns - report.egress_ns
         certain = report.causal and report.at_ns > link.heard_ns
         overtaken = report.causal and report.at_ns < link.probed_ns
-        if link.measured and (overtaken or (0 < behind <= horizon_ns and not certain)):
+        if link.measured and (overtaken or (behind > 0 and (behind <= horizon_ns or report.old) and not certain)):
             link.late += 1
             _take_queue(report, queue, True, time_constant_ns)
             continue

@@ -71,7 +71,7 @@ def _accept(
             report.link = link_of_key[place]
             report.at_ns = which.sent_ns
             report.heard_ns = now_ns
-            report.causal = True
+            report.causal, report.old = True, False
             report.egress_ns = hop.egress_ns
             report.bytes_sent = hop.bytes_sent
             report.queue_id = hop.queue_id

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,7 @@ from ...wire.control_channel import DEFAULT_ADDRESS, Tls
 from ..errors import ExperimentError
 
 if TYPE_CHECKING:
+    from ...controller.controller import Controller
     from ...controller.jobs.journal_file import JournalFile
     from ...controller.p4runtime.session import SwitchSession
 
@@ -53,6 +54,7 @@ class _Settings:
     journal: Path | None
     take_over: bool
     metrics_port: int | None
+    reports_port: int | None
 
 
 def controller(
@@ -86,6 +88,16 @@ def controller(
     metrics_port: Annotated[
         int | None, typer.Option(min=1, max=65_535, help="Serve Prometheus metrics on 127.0.0.1 at this port.")
     ] = None,
+    reports_port: Annotated[
+        int | None,
+        typer.Option(
+            "--reports",
+            min=1,
+            max=65_535,
+            metavar="PORT",
+            help="Take switches' telemetry reports at this UDP port.",
+        ),
+    ] = None,
     take_over: Annotated[
         bool,
         typer.Option("--take-over", help="End the controller that has the journal, even one that hangs, and go on."),
@@ -114,6 +126,7 @@ def controller(
         journal=journal,
         take_over=take_over,
         metrics_port=metrics_port,
+        reports_port=reports_port,
     )
     if take_over and journal is None:
         raise ExperimentError("--take-over ends the controller that has the journal; say which, by --journal FILE")
@@ -182,6 +195,8 @@ async def _serve(settings: _Settings) -> None:
         service = await stack.enter_async_context(
             ControlService(keeper, address=settings.listen, tls=settings.tls, allow_remote=settings.allow_remote)
         )
+        if settings.reports_port is not None:
+            _take_reports(stack, keeper, settings.reports_port, service.now_ns)
         if settings.metrics_port is not None:
             port = await stack.enter_async_context(serve_metrics(keeper, service.now_ns, settings.metrics_port))
             _say(f"metrics: http://127.0.0.1:{port}/metrics")
@@ -191,6 +206,19 @@ async def _serve(settings: _Settings) -> None:
             f"jobs are served at {service.address}{running}"
         )
         await service.wait()
+
+
+def _take_reports(stack: AsyncExitStack, keeper: Controller, port: int, clock: Callable[[], int]) -> None:
+    """Let switches' reports come to this port: into the links' state as they come, and before every decision."""
+    from ...controller.telemetry.collector import ReportCollector
+    from ...controller.telemetry.report_socket import ReportSocket
+
+    reports = stack.enter_context(ReportSocket(ReportCollector(keeper.topology, keeper.links), port, "0.0.0.0"))
+    keeper.sources.append(reports.poll)
+    loop = asyncio.get_running_loop()
+    loop.add_reader(reports, lambda: reports.poll(clock()))
+    stack.callback(loop.remove_reader, reports)
+    _say(f"telemetry reports are taken at UDP port {reports.port}")
 
 
 async def _own_journal(stack: AsyncExitStack, settings: _Settings) -> JournalFile | None:

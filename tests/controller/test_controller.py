@@ -351,6 +351,14 @@ async def test_probes_go_out_once_a_period_and_are_counted(rig: Rig) -> None:
     assert controller.prober.reports.rejected == 1
 
 
+async def test_every_source_of_reports_is_asked_before_anything_is_decided(rig: Rig) -> None:
+    asked: list[int] = []
+    rig.controller.sources.append(asked.append)
+    await rig.controller.admit(JobSpec(4, ("h1", "h3")), 3)
+    await rig.controller.tick(10 * MS)
+    assert asked == [3, 10 * MS]
+
+
 async def test_a_switch_that_dies_costs_its_own_probes_only(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     controller = rig.controller
     await rig.fakes["s2"].stop()

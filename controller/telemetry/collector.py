@@ -1,0 +1,301 @@
+"""Telemetry reports 2.0 as a source: what nodes say of links, queues, flows and themselves, and what did not come.
+
+::
+
+    datagrams ─▶ well-formed? ─▶ new? (sequence numbers, by node and hardware id) ─┬─▶ links and queues (LinkState)
+                     │ no            │ no                                          ├─▶ flows: path, latency by hop
+                  counted by kind  counted                                         ├─▶ halves of one packet joined
+                                                                                   └─▶ free slots, drops by reason
+
+Only numbers that one node counted are compared with each other, and only times that one node measured.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...topologies.model import Topology
+from .link_native import REPORT
+from .link_state import STALE_PERIODS, LinkState
+from .report_native import (
+    BYTES_OF_A_REPORT,
+    FAULTS,
+    FLOW,
+    FLOW_HOP,
+    FLOWS,
+    HALF,
+    HALVES,
+    HARDWARE_IDS,
+    MOST_HOPS,
+    REASONS,
+    STREAM,
+    TALLY,
+    WINDOW,
+    take_reports,
+)
+
+_REMEMBERED_PERIODS: Final = 16
+"""The share of reports lost is that of the last so many periods, as for probes."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamView:
+    """The reports of one (node, hardware id)."""
+
+    switch: str
+    hardware_id: int
+    expected: int
+    received: int
+    duplicates: int
+    late: int
+    """Received after one with a higher number."""
+    restarts: int
+
+    @property
+    def lost(self) -> int:
+        """Exactly, as far as reports come no later than 1024 others."""
+        return self.expected - self.received
+
+
+@dataclass(frozen=True, slots=True)
+class FlowHop:
+    """One node on a flow's way."""
+
+    switch: str
+    """Its name, or its id where the topology has none with it."""
+    ingress_port: int | None
+    egress_port: int | None
+    queue_packets: int | None
+    """Newest."""
+    latency_us: float | None
+    """Average."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlowView:
+    """A flow that reports tell of."""
+
+    source: IPv4Address
+    destination: IPv4Address
+    protocol: int
+    source_port: int
+    destination_port: int
+    path: tuple[FlowHop, ...]
+    """In the order of the packets' TTL."""
+    reports: int
+    path_changes: int
+    path_us: float | None
+    """Of packets that told of all their hops, the sum of latencies, averaged; None: no packet did."""
+    age_ns: int
+
+
+class ReportCollector:
+    """Takes report datagrams in batches, and brings what they tell of links into the links' state."""
+
+    def __init__(self, topology: Topology, links: LinkState) -> None:
+        self._links = links
+        by_id = sorted((switch.device_id, switch.name) for switch in topology.switches)
+        self._names = [name for _, name in by_id]
+        self._name_of = dict(by_id)
+        count = len(by_id)
+        self._nodes = np.array([number for number, _ in by_id], np.int64)
+        self._streams = np.zeros((count, HARDWARE_IDS), STREAM)
+        self._seen = np.zeros((count, HARDWARE_IDS, WINDOW), np.uint8)
+        self._flows = np.zeros(FLOWS, FLOW)
+        self._flow_hops = np.zeros((FLOWS, MOST_HOPS), FLOW_HOP)
+        self._halves = np.zeros((count, HALVES), HALF)
+        self._free_slots = np.full(count, -1, np.int64)
+        self._drops = np.zeros((count, REASONS), np.int64)
+        self._faults = np.zeros(len(FAULTS), np.int64)
+        self._tally = np.zeros(1, TALLY)
+        self._reports = np.empty(0, REPORT)
+        self._node_of_link = np.searchsorted(
+            self._nodes, np.array([topology.switch(link.node).device_id for link in links.links], np.int64)
+        )
+        self._marks: deque[tuple[int, NDArray[np.int64], NDArray[np.int64]]] = deque(maxlen=_REMEMBERED_PERIODS)
+        """(when, expected, received) by node, a period apart."""
+        self._into = (
+            self._nodes.ctypes.data,
+            count,
+            links.keys.ctypes.data,
+            links.link_of_key.ctypes.data,
+            len(links.keys),
+            *(
+                array.ctypes.data
+                for array in (
+                    self._streams,
+                    self._seen,
+                    self._flows,
+                    self._flow_hops,
+                    self._halves,
+                    self._free_slots,
+                    self._drops,
+                    self._faults,
+                    self._tally,
+                )
+            ),
+            *links.into,
+        )
+        links.attach(self)
+
+    # --- taking ---
+
+    def take(self, datagrams: Iterable[bytes], now_ns: int) -> None:
+        """UDP payloads that have come, in this order."""
+        together = list(datagrams)
+        lengths = np.array(list(map(len, together)), np.int64)
+        starts = lengths.cumsum() - lengths
+        data = np.frombuffer(b"".join(together), np.uint8)
+        self.take_batch(data, starts, lengths, len(together), now_ns)
+
+    def take_batch(
+        self,
+        data: NDArray[np.uint8],
+        starts: NDArray[np.int64],
+        lengths: NDArray[np.int64],
+        count: int,
+        now_ns: int,
+    ) -> None:
+        """The first `count` datagrams, which lie in `data` at these places."""
+        if len(self._reports) < data.size // BYTES_OF_A_REPORT:
+            self._reports = np.empty(data.size // BYTES_OF_A_REPORT, REPORT)
+        take_reports(
+            data.ctypes.data,
+            data.size,
+            starts.ctypes.data,
+            lengths.ctypes.data,
+            count,
+            now_ns,
+            self._reports.ctypes.data,
+            *self._into,
+        )
+        if not self._marks or now_ns >= self._marks[-1][0] + self._links.period_ns:
+            self._marks.append((now_ns, *self._by_node()))
+
+    # --- what it knows ---
+
+    @property
+    def reports(self) -> int:
+        """Individual reports taken."""
+        return int(self._tally["reports"][0])
+
+    @property
+    def datagrams(self) -> int:
+        """Datagrams taken: well-formed, and no copies."""
+        return int(self._tally["datagrams"][0])
+
+    @property
+    def payload_bytes(self) -> int:
+        """UDP payload of all that came."""
+        return int(self._tally["bytes"][0])
+
+    @property
+    def joined(self) -> int:
+        """Packets of which both the upstream stack and the sink's own report came."""
+        return int(self._tally["joined"][0])
+
+    @property
+    def unjoined(self) -> int:
+        """Reports whose other half did not come within 1024 packets of their sink."""
+        return int(self._tally["unjoined"][0])
+
+    @property
+    def unknown_links(self) -> int:
+        """Reports of a node or port that the topology does not have."""
+        return int(self._tally["unknown_links"][0])
+
+    @property
+    def faults(self) -> Mapping[str, int]:
+        """Reports that were dropped, by what is wrong with them; only kinds that occurred. Those of an inner packet or
+        its stack lose only what that would have told.
+        """
+        return {kind: count for kind, count in zip(FAULTS, self._faults.tolist(), strict=True) if count}
+
+    @property
+    def free_slots(self) -> Mapping[str, int]:
+        """Aggregation slots that no job has, of switches that told."""
+        return {name: free for name, free in zip(self._names, self._free_slots.tolist(), strict=True) if free >= 0}
+
+    @property
+    def drops(self) -> Mapping[tuple[str, int], int]:
+        """Packets that were reported as dropped, by switch and reason."""
+        return {
+            (self._names[node], int(reason)): int(self._drops[node, reason])
+            for node, reason in np.argwhere(self._drops)
+        }
+
+    def streams(self) -> Iterator[StreamView]:
+        """Of every (node, hardware id) that has sent a report."""
+        for node, hardware in np.argwhere(self._streams["begun"]).tolist():
+            record = self._streams[node, hardware]
+            yield StreamView(
+                self._names[node],
+                hardware,
+                *(int(record[name]) for name in ("expected", "received", "duplicates", "late", "restarts")),
+            )
+
+    def flows(self, now_ns: int, within_ns: int | None = None) -> Iterator[FlowView]:
+        """The flows of which a report came `within_ns`, the newest first; None: all that are remembered. A node is on
+        a flow's path if it told of the flow within three periods of the newest report.
+        """
+        ages = now_ns - self._flows["heard_ns"]
+        known = self._flows["used"] & (ages <= within_ns if within_ns is not None else True)
+        for at in sorted(np.flatnonzero(known).tolist(), key=lambda at: int(ages[at])):
+            flow = self._flows[at]
+            hops = self._flow_hops[at, : int(flow["hops"])]
+            hops = hops[flow["heard_ns"] - hops["heard_ns"] <= STALE_PERIODS * self._links.period_ns]
+            yield FlowView(
+                IPv4Address(int(flow["source"])),
+                IPv4Address(int(flow["destination"])),
+                int(flow["protocol"]),
+                int(flow["source_port"]),
+                int(flow["destination_port"]),
+                tuple(self._hop(hop) for hop in hops[np.argsort(hops["rank"], kind="stable")]),
+                int(flow["reports"]),
+                int(flow["changes"]),
+                float(flow["path_us"]) if flow["paths"] else None,
+                int(ages[at]),
+            )
+
+    def _hop(self, hop: np.void) -> FlowHop:
+        node = int(hop["node"])
+        return FlowHop(
+            self._name_of.get(node, str(node)),
+            _known(hop["ingress_port"]),
+            _known(hop["egress_port"]),
+            _known(hop["queue_packets"]),
+            None if np.isnan(hop["latency_us"]) else float(hop["latency_us"]),
+        )
+
+    # --- as a source of the links' state ---
+
+    def loss(self, now_ns: int) -> NDArray[np.float64]:
+        """Reports that are lost tell nothing of the links that they are about."""
+        return np.full(len(self._links.links), np.nan)
+
+    def reports_lost(self, now_ns: int) -> NDArray[np.float64]:
+        """By link, the share of its node's reports that were lost, over the last periods."""
+        if not self._marks:
+            return np.full(len(self._links.links), np.nan)
+        _, expected_then, received_then = self._marks[0]
+        expected, received = self._by_node()
+        if len(self._marks) < _REMEMBERED_PERIODS:
+            expected_then, received_then = np.zeros_like(expected), np.zeros_like(received)
+        due = expected - expected_then
+        share = np.where(due > 0, (due - (received - received_then)) / np.maximum(due, 1), np.nan)
+        by_link: NDArray[np.float64] = np.clip(share, 0.0, 1.0)[self._node_of_link]
+        return by_link
+
+    def _by_node(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        return self._streams["expected"].sum(axis=1), self._streams["received"].sum(axis=1)
+
+
+def _known(value: np.int64) -> int | None:
+    return None if value == -1 else int(value)

@@ -1,0 +1,108 @@
+"""The UDP socket that reports come to: many datagrams a system call (recvmmsg), none of them an object.
+
+It never waits: whoever drives the controller asks it before a decision is made, and an event loop whenever something
+has come. So the newest report that the kernel has is in every snapshot; while the controller is busy the kernel's
+buffer holds the rest.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import socket
+import struct
+from types import TracebackType
+from typing import Final, Self
+
+import numpy as np
+
+from ..errors import ControllerError
+from .collector import ReportCollector
+
+BATCH: Final = 512
+"""Datagrams a call."""
+_SLOT_BYTES: Final = 2048
+"""More than a datagram of the fabric's MTU has; what is longer is cut, and so malformed."""
+_MOST_BATCHES: Final = 64
+"""Of one poll, so that a flood does not keep the controller from its work."""
+_BUFFER_BYTES: Final = 1 << 26
+_SO_RCVBUFFORCE: Final = 33
+_SO_MEMINFO: Final = 55
+_MEMINFO_DROPS: Final = 8
+
+# struct mmsghdr of 64-bit Linux, in words of 8 bytes
+_HEADER_WORDS: Final = 8
+_IOV, _IOVLEN, _LENGTH = 2, 3, 7
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.recvmmsg.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_uint, ctypes.c_int, ctypes.c_void_p)
+
+
+class ReportSocket:
+    """Receives for one collector; a context manager."""
+
+    def __init__(self, collector: ReportCollector, port: int, host: str = "127.0.0.1") -> None:
+        """Port 0: any that is free. Raises ControllerError for one that cannot be had."""
+        self._collector = collector
+        self._data = np.zeros(BATCH * _SLOT_BYTES, np.uint8)
+        self._starts = np.arange(BATCH, dtype=np.int64) * _SLOT_BYTES
+        self._lengths = np.zeros(BATCH, np.int64)
+        self._iovecs = np.empty((BATCH, 2), np.int64)
+        self._iovecs[:, 0] = self._data.ctypes.data + self._starts
+        self._iovecs[:, 1] = _SLOT_BYTES
+        self._headers = np.zeros((BATCH, _HEADER_WORDS), np.int64)
+        self._headers[:, _IOV] = self._iovecs.ctypes.data + 16 * np.arange(BATCH)
+        self._headers[:, _IOVLEN] = 1
+        self._headers_at = self._headers.ctypes.data
+        self._lengths_on_arrival = self._headers.view(np.uint32)[:, 2 * _LENGTH]
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        try:
+            self._socket.bind((host, port))
+        except OSError as error:
+            self._socket.close()
+            raise ControllerError(
+                f"telemetry reports: cannot listen on {host}:{port}: {error.strerror}; choose another port"
+            ) from None
+        self._socket.setblocking(False)
+        try:
+            self._socket.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER_BYTES)
+        except PermissionError:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._socket.close()
+
+    def fileno(self) -> int:
+        """For event loops: readable when reports have come."""
+        return self._socket.fileno()
+
+    @property
+    def port(self) -> int:
+        return int(self._socket.getsockname()[1])
+
+    @property
+    def kernel_drops(self) -> int:
+        """Datagrams for which the kernel had no room."""
+        told = self._socket.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, 64)
+        return int(struct.unpack_from("=I", told, 4 * _MEMINFO_DROPS)[0])
+
+    def poll(self, now_ns: int) -> int:
+        """Take what has come; how many datagrams. With more than 32,768 there, the rest waits for the next call."""
+        taken = 0
+        for _ in range(_MOST_BATCHES):
+            count = _libc.recvmmsg(self.fileno(), self._headers_at, BATCH, socket.MSG_DONTWAIT, None)
+            if count < 0:
+                number = ctypes.get_errno()
+                if number in (errno.EAGAIN, errno.EINTR):
+                    break
+                raise ControllerError(f"telemetry reports: port {self.port}: {os.strerror(number)}")
+            self._lengths[:count] = self._lengths_on_arrival[:count]
+            self._collector.take_batch(self._data, self._starts, self._lengths, count, now_ns)
+            taken += count
+            if count < BATCH:
+                break
+        return taken

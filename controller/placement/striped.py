@@ -12,8 +12,8 @@ the optimum over the trees that were found is exact, and weak duality says how f
 wherever the cheapest tree is known (`Striping.bound_seconds`).
 
 The trees that the jobs would get one after another enter first, and those of a few turns more, which most optima are
-made of. Shares are rounded to 256ths by largest remainders; where the whole trees one by one are better than what
-rounding leaves, they stay, so the result is never worse than they are.
+made of. Shares are rounded to 256ths so that the slowest link suffers least; where the whole trees one by one are
+better than what rounding leaves, they stay, so the result is never worse than they are.
 
 Online, a link's price grows exponentially with its load: a job that comes takes its cheapest tree by these prices, and
 others stay where they are.
@@ -21,6 +21,7 @@ others stay where they are.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -227,7 +228,7 @@ def stripe(
             break
         for job, tree in new:
             columns[job].append(tree)
-    rounded = _rounded(columns, solved.of_columns)
+    rounded = _rounded(jobs, columns, solved.of_columns)
     if jobs.load(whole).max(initial=0.0) <= jobs.load(rounded).max(initial=0.0):
         rounded = whole
     return Striping(
@@ -272,14 +273,32 @@ def _solved(jobs: Jobs, columns: Sequence[Sequence[Tree]]) -> Shares:
     return program.solve("the stripes")
 
 
-def _rounded(columns: Sequence[Sequence[Tree]], shares: Floats) -> list[list[tuple[Tree, float]]]:
-    """Each job's trees with their shares as 256ths, by largest remainders, without those that get none."""
-    rounded, at = [], 0
-    for trees in columns:
-        exact = shares[at : at + len(trees)] * PARTS
-        parts = np.floor(exact + 1e-9).astype(np.int64)
-        for first in np.argsort(parts - exact, kind="stable")[: PARTS - int(parts.sum())]:
-            parts[first] += 1
-        rounded.append([(tree, count / PARTS) for tree, count in zip(trees, parts.tolist(), strict=True) if count])
-        at += len(trees)
-    return rounded
+def _rounded(jobs: Jobs, columns: Sequence[Sequence[Tree]], shares: Floats) -> list[list[tuple[Tree, float]]]:
+    """Each job's trees with their shares as 256ths, without those that get none.
+
+    Shares are rounded down; what is left over goes, part by part, where the slowest link that it meets is the fastest:
+    the nearest integers would load a link by as many parts too many as trees cross it.
+    """
+    exact = shares * PARTS
+    counts = np.floor(exact + 1e-9).astype(np.int64)
+    starts = np.cumsum([0, *map(len, columns)])
+    load = np.zeros(jobs.seconds.shape[1])
+    units = []
+    for job, trees in enumerate(columns):
+        for at, tree in enumerate(trees, starts[job]):
+            pairs = sorted(tree.pairs)
+            units.append((pairs, jobs.seconds[job, pairs] / PARTS))
+            load[pairs] += counts[at] * units[at][1]
+
+    def slowest(at: int) -> float:
+        pairs, seconds = units[at]
+        return float((load[pairs] + seconds).max(initial=0.0))
+
+    for first, last in itertools.pairwise(starts.tolist()):
+        taken = [at for at in range(first, last) if exact[at] > 0]
+        for _ in range(PARTS - int(counts[first:last].sum())):
+            at = min(taken, key=slowest)
+            counts[at] += 1
+            load[units[at][0]] += units[at][1]
+    whole = iter(counts.tolist())
+    return [[(tree, count / PARTS) for tree in trees if (count := next(whole))] for trees in columns]

@@ -33,6 +33,7 @@ BENCHMARKS: Final = (
     "control",
     "reports",
     "placement",
+    "flows",
     "recovery",
     "mininet",
 )

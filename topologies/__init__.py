@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .errors import TopologyError
-from .generators import fat_tree, leaf_spine
+from .generators import fat_tree, jellyfish, leaf_spine, random_fabric
 from .model import Endpoint, Host, Link, Node, Switch, Topology, mac_number, mac_of
 from .routing import Routes
 
@@ -32,8 +32,10 @@ __all__ = [
     "TopologyError",
     "dump_topology",
     "fat_tree",
+    "jellyfish",
     "leaf_spine",
     "load_topology",
     "mac_number",
     "mac_of",
+    "random_fabric",
 ]

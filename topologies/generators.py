@@ -1,15 +1,17 @@
-"""Regular fabrics by their measures: leaf-spine and fat-tree.
+"""Fabrics by their measures: leaf-spine and fat-tree, and Jellyfish and random ones by their measures and a seed.
 
-Both number switches tier by tier from the hosts up (`s1` is the first leaf) and give a switch its lowest ports towards
-the hosts. Hosts are `10.0.<leaf>.<place>`, places from 1.
+The first two number switches tier by tier from the hosts up (`s1` is the first leaf); all give a switch its lowest
+ports towards the hosts. Hosts are `10.0.<leaf>.<place>`, places from 1.
 """
 
 from __future__ import annotations
 
+import random
+from collections.abc import Iterable
 from ipaddress import IPv4Address
 
 from .errors import TopologyError
-from .model import Endpoint, Host, Link, Switch, Topology
+from .model import Endpoint, Host, Link, Switch, Topology, networkx_module
 from .targets import BMV2, Target
 
 
@@ -94,6 +96,88 @@ def fat_tree(
                 link(up, Endpoint(f"s{edges + aggregations + j * half + c + 1}", pod + 1))
     tiers = ["edge"] * edges + ["aggregation"] * aggregations + ["core"] * cores
     switches = tuple(Switch(f"s{i}", i, slots, tier, target) for i, tier in enumerate(tiers, 1))
+    return Topology(name, tuple(hosts), switches, tuple(links))
+
+
+def jellyfish(
+    switches: int,
+    degree: int,
+    hosts_per_switch: int,
+    *,
+    seed: int = 1,
+    rate_bps: int = 1_000_000_000,
+    delay_ns: int = 2_000,
+    loss: float = 0.0,
+    queue_packets: int = 128,
+    slots: int = BMV2.slots,
+    target: Target = BMV2,
+    name: str = "jellyfish",
+) -> Topology:
+    """A random regular graph of switches, each with `degree` links to others (Singla et al., NSDI 2012)."""
+    _check_count("switches", switches, 3, 255)
+    _check_count("degree", degree, 2, switches - 1)
+    if switches * degree % 2:
+        raise TopologyError(f"{switches} switches of degree {degree} have an odd number of link ends; change one by 1")
+    networkx = networkx_module()
+    rng = random.Random(seed)
+    while True:
+        graph = networkx.random_regular_graph(degree, switches, seed=rng.randrange(1 << 30))
+        if networkx.is_connected(graph):
+            break
+    pairs = sorted((min(edge) + 1, max(edge) + 1) for edge in graph.edges)
+    return _flat(name, switches, pairs, hosts_per_switch, slots, target, (rate_bps, delay_ns, loss, queue_packets))
+
+
+def random_fabric(
+    switches: int,
+    links: int,
+    hosts_per_switch: int,
+    *,
+    seed: int = 1,
+    rate_bps: int = 1_000_000_000,
+    delay_ns: int = 2_000,
+    loss: float = 0.0,
+    queue_packets: int = 128,
+    slots: int = BMV2.slots,
+    target: Target = BMV2,
+    name: str = "random",
+) -> Topology:
+    """So many links between switches: a random tree that joins them all, and the rest between pairs drawn at random."""
+    _check_count("switches", switches, 2, 255)
+    _check_count("links", links, switches - 1, switches * (switches - 1) // 2)
+    rng = random.Random(seed)
+    pairs = {(rng.randint(1, later - 1), later) for later in range(2, switches + 1)}
+    while len(pairs) < links:
+        a, b = sorted(rng.sample(range(1, switches + 1), 2))
+        pairs.add((a, b))
+    return _flat(
+        name, switches, sorted(pairs), hosts_per_switch, slots, target, (rate_bps, delay_ns, loss, queue_packets)
+    )
+
+
+def _flat(
+    name: str,
+    count: int,
+    pairs: Iterable[tuple[int, int]],
+    hosts_per_switch: int,
+    slots: int,
+    target: Target,
+    link: tuple[int, int, float, int],
+) -> Topology:
+    """Switches of one tier, all with as many hosts, and these links between them."""
+    _check_count("hosts_per_switch", hosts_per_switch, 1, 254)
+    hosts: list[Host] = []
+    links: list[Link] = []
+    for switch in range(1, count + 1):
+        for place in range(1, hosts_per_switch + 1):
+            host = Host(f"h{len(hosts) + 1}", IPv4Address(f"10.0.{switch}.{place}"))
+            hosts.append(host)
+            links.append(Link(Endpoint(host.name, 0), Endpoint(f"s{switch}", place), *link))
+    ports = [hosts_per_switch] * (count + 1)
+    for a, b in pairs:
+        ports[a], ports[b] = ports[a] + 1, ports[b] + 1
+        links.append(Link(Endpoint(f"s{a}", ports[a]), Endpoint(f"s{b}", ports[b]), *link))
+    switches = tuple(Switch(f"s{i}", i, slots, None, target) for i in range(1, count + 1))
     return Topology(name, tuple(hosts), switches, tuple(links))
 
 

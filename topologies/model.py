@@ -248,7 +248,7 @@ class Topology:
     @cached_property
     def graph(self) -> networkx.Graph:
         """Nodes with attribute `node` (Host or Switch); edges with `links`, a tuple (parallel links share one edge)."""
-        graph = _networkx().Graph(name=self.name)
+        graph = networkx_module().Graph(name=self.name)
         for node in self.nodes:
             graph.add_node(node.name, node=node)
         for link in self.links:
@@ -318,7 +318,7 @@ class Topology:
         return sorted(pieces, key=len, reverse=True)
 
 
-def _networkx() -> Any:
+def networkx_module() -> Any:
     """Slow to import, and nothing that only asks for names and options of this room needs it."""
     try:
         import networkx

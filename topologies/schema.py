@@ -17,6 +17,8 @@ or generated::
 
     name: leaf-spine
     generate: {kind: leaf-spine, leaves: 4, spines: 2, hosts_per_leaf: 3, rate: 1Gbit, delay: 2us}
+    # or {kind: fat-tree, k: 4}, {kind: jellyfish, switches: 20, degree: 4, hosts_per_switch: 4, seed: 1},
+    # {kind: random, switches: 12, links: 20, hosts_per_switch: 2, seed: 1}
 """
 
 from __future__ import annotations
@@ -140,9 +142,25 @@ class _FatTree(_Defaults):
     k: int
 
 
+class _Jellyfish(_Defaults):
+    kind: Literal["jellyfish"]
+    switches: int
+    degree: int
+    hosts_per_switch: int
+    seed: int = 1
+
+
+class _Random(_Defaults):
+    kind: Literal["random"]
+    switches: int
+    links: int
+    hosts_per_switch: int
+    seed: int = 1
+
+
 class _Generated(_Strict):
     name: str
-    generate: Annotated[_LeafSpine | _FatTree, Field(discriminator="kind")]
+    generate: Annotated[_LeafSpine | _FatTree | _Jellyfish | _Random, Field(discriminator="kind")]
 
 
 def shipped() -> list[str]:
@@ -234,6 +252,10 @@ def _generate(data: _Generated) -> Topology:
     try:
         if isinstance(g, _FatTree):
             return generators.fat_tree(g.k, **common)  # type: ignore[arg-type]
+        if isinstance(g, _Jellyfish):
+            return generators.jellyfish(g.switches, g.degree, g.hosts_per_switch, seed=g.seed, **common)  # type: ignore[arg-type]
+        if isinstance(g, _Random):
+            return generators.random_fabric(g.switches, g.links, g.hosts_per_switch, seed=g.seed, **common)  # type: ignore[arg-type]
         return generators.leaf_spine(
             g.leaves,
             g.spines,
@@ -298,6 +320,8 @@ _MODELS: Final[dict[str, type[BaseModel]]] = {
     "links": _Link,
     "leaf-spine": _LeafSpine,
     "fat-tree": _FatTree,
+    "jellyfish": _Jellyfish,
+    "random": _Random,
 }
 
 
@@ -318,7 +342,7 @@ def _explain(detail: Any, data: dict[Any, Any]) -> str:
         problem = f'key "{key}" is missing; the keys here are {", ".join(_keys(section))}'
     elif section == "generate":
         kind = data["generate"].get("kind") if isinstance(data["generate"], dict) else data["generate"]
-        problem = f'kind "{kind}" is not a fabric; write leaf-spine or fat-tree'
+        problem = f'kind "{kind}" is not a fabric; write leaf-spine, fat-tree, jellyfish or random'
     else:
         message: str = detail["msg"]
         problem = f"{key + ' ' if key else ''}{shown} is not right: {message[0].lower()}{message[1:]}"
@@ -332,7 +356,7 @@ def _place(location: Sequence[Any], data: dict[Any, Any]) -> tuple[str, str, Seq
             return f"{'host' if section == 'hosts' else 'switch'} {name}", section, rest
         case ("links", int() as index, *rest):
             return f"link {_link_name(data['links'][index], index)}", "links", rest
-        case ("generate", "leaf-spine" | "fat-tree" as kind, *rest):
+        case ("generate", "leaf-spine" | "fat-tree" | "jellyfish" | "random" as kind, *rest):
             return "generate", kind, rest
         case ("generate" | "defaults" as section, *rest):
             return section, section, rest

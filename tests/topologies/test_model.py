@@ -229,7 +229,7 @@ def test_a_chip_has_ports_in_pipes_and_a_fast_one_takes_several_channels(
         ),
         ("{kind: fat-tree, k: 3}", "generate: k 3 is not an even number in 2…20; write it like 4"),
         ("{kind: fat-tree, k: 4, rate: 1}", "generate: rate 1 is not a rate; write it like 200Mbit"),
-        ("{kind: torus}", 'kind "torus" is not a fabric; write leaf-spine or fat-tree'),
+        ("{kind: torus}", 'kind "torus" is not a fabric; write leaf-spine, fat-tree, jellyfish or random'),
         ("{kind: fat-tree, k: 4, pods: 2}", 'generate: unknown key "pods"; the keys here are rate'),
         ("4", 'kind "4" is not a fabric'),
     ],

@@ -1,0 +1,163 @@
+"""Others' traffic between racks: at fixed rates, or as flows of published sizes that share links with the jobs.
+
+Flow sizes are points of cumulative distributions, joined by straight lines on a logarithmic axis of bytes:
+
+* `websearch`: a cluster that answers queries; most bytes are in flows above a megabyte (Alizadeh et al., Data Center
+  TCP, SIGCOMM 2010, figure 4; in frames of 1,460 bytes, as the simulations of pFabric, SIGCOMM 2013, have it).
+* `datamining`: a cluster for data mining; most flows are of a few packets, most bytes in flows above 10 MB (Greenberg
+  et al., VL2, SIGCOMM 2009, figure 2).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from ...controller.placement.links import Links
+from ...topologies import Routes
+from ..errors import ExperimentError
+from .coflows import drawn_path
+from .fair_shares import Floats
+from .simulator import Arrivals
+
+_FRAME: Final = 1_460
+
+FLOW_SIZES: Final[Mapping[str, Sequence[tuple[float, float]]]] = {
+    "websearch": [
+        (frames * _FRAME, share)
+        for frames, share in (
+            (6, 0.0),
+            (6, 0.15),
+            (13, 0.2),
+            (19, 0.3),
+            (33, 0.4),
+            (53, 0.53),
+            (133, 0.6),
+            (667, 0.7),
+            (1_333, 0.8),
+            (3_333, 0.9),
+            (6_667, 0.97),
+            (20_000, 1.0),
+        )
+    ],
+    "datamining": [
+        (100, 0.0),
+        (180, 0.085),
+        (250, 0.14),
+        (560, 0.33),
+        (900, 0.47),
+        (1_100, 0.55),
+        (1_870, 0.65),
+        (3_160, 0.7),
+        (10_000, 0.8),
+        (100_001, 0.874),
+        (400_000, 0.9),
+        (1_850_000, 0.95),
+        (10_000_000, 0.97),
+        (30_000_000, 0.98),
+        (100_000_000, 0.99),
+        (250_000_000, 0.995),
+        (1_000_000_000, 1.0),
+    ],
+}
+"""By name: (bytes, share of the flows that are no larger), ascending."""
+
+FULLEST: Final = 0.9
+"""No link is loaded by more than this share of its rate with traffic at fixed rates."""
+_RATES: Final = (0.1, 0.2, 0.4, 0.6)
+"""Fixed rates, as shares of a path's slowest link."""
+_PATIENCE: Final = 200
+"""So many flows in a row that fit nowhere, and the fabric is taken for full."""
+
+
+def drawn_sizes(name: str, count: int, rng: np.random.Generator) -> Floats:
+    """(count,): bytes. Raises ExperimentError for an unknown distribution."""
+    if name not in FLOW_SIZES:
+        raise ExperimentError(f'flow sizes "{name}" are unknown; there are {", ".join(FLOW_SIZES)}')
+    points, shares = np.array(FLOW_SIZES[name]).T
+    sizes: Floats = np.exp(np.interp(rng.random(count), shares, np.log(points)))
+    return sizes
+
+
+def mean_size(name: str) -> float:
+    """Bytes of a distribution's mean flow: between two points, the logarithmic mean of their sizes."""
+    points, shares = np.array(FLOW_SIZES[name]).T
+    low, high, weight = points[:-1], points[1:], np.diff(shares)
+    ratio = high / low
+    means = np.where(ratio > 1, (high - low) / np.log(np.maximum(ratio, 1 + 1e-12)), low)
+    return float((means * weight).sum())
+
+
+@dataclass(frozen=True, slots=True)
+class Racks:
+    """Where others' traffic comes from and goes to: switches with hosts, whose own links it does not load."""
+
+    routes: Routes
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, routes: Routes) -> Racks:
+        """Raises ExperimentError where the fabric has fewer than two."""
+        topology = routes.topology
+        names = tuple(dict.fromkeys(topology.attached_switch(host.name).name for host in topology.hosts))
+        if len(names) < 2:
+            raise ExperimentError(f"{topology.name}: traffic between racks takes two switches with hosts at least")
+        return cls(routes, names)
+
+    def path(self, rng: random.Random) -> list[int]:
+        """From one rack to another, both by lot, by one of the ways that hashing may take."""
+        number = Links.of(self.routes).number
+        source, sink = rng.sample(self.names, 2)
+        return [number[link] for link in drawn_path(self.routes, source, sink, rng)]
+
+
+def between_switches(routes: Routes) -> Floats:
+    """(links,): 1 for a link between switches, 0 for a host's."""
+    fabric = Links.of(routes)
+    return (fabric.pair_of >= 0).astype(np.float64)
+
+
+def paced(routes: Routes, load: float, rng: random.Random) -> Floats:
+    """(links,): bit/s of traffic at fixed rates whose mean load of the links between switches is `load`.
+
+    Flows between random racks are added until the mean is reached. One that would load a link beyond FULLEST does not
+    come; where so many in a row do not that the fabric is full, the mean stays below what was asked for.
+    """
+    fabric, racks = Links.of(routes), Racks.of(routes)
+    inside = between_switches(routes) > 0
+    bps = np.zeros(len(fabric.rate_bps))
+    total = float(fabric.rate_bps[inside].sum())
+    refused = 0
+    while bps.sum() < load * total and refused < _PATIENCE:
+        path = racks.path(rng)
+        rate = min(float(fabric.rate_bps[path].min()) * rng.choice(_RATES), load * total - float(bps.sum()))
+        if ((bps[path] + rate) > FULLEST * fabric.rate_bps[path]).any():
+            refused += 1
+            continue
+        refused = 0
+        bps[path] += rate
+    return bps
+
+
+def flows(
+    routes: Routes, sizes: str, load: float, seconds: float, rng: random.Random, least_bytes: float = 0.0
+) -> Arrivals:
+    """Flows of published sizes that come at random (Poisson) and offer `load` to the links between switches, on mean.
+
+    Flows below `least_bytes` are left out, bytes and all: what they would offer is not offered by others instead.
+    """
+    fabric, racks = Links.of(routes), Racks.of(routes)
+    capacity = float(fabric.rate_bps[between_switches(routes) > 0].sum()) / 8
+    numbers = np.random.default_rng(rng.randrange(1 << 32))
+    hops = float(np.mean([len(racks.path(rng)) for _ in range(200)]))
+    every = load * capacity / (mean_size(sizes) * hops)
+    drawn = drawn_sizes(sizes, int(numbers.poisson(every * seconds)), numbers)
+    drawn = drawn[drawn >= least_bytes]
+    times = np.sort(numbers.random(len(drawn)) * seconds)
+    paths = [racks.path(rng) for _ in drawn]
+    starts = np.concatenate(([0], np.cumsum([len(path) for path in paths]))).astype(np.int64)
+    return Arrivals(times, drawn, starts, np.array([link for path in paths for link in path], np.int64))

@@ -1,0 +1,144 @@
+"""A job's streams as one flow: what a tree, or a ring, puts on every link, and how long its first and last rounds take.
+
+A job's rounds go up, are merged and come down in a pipeline whose window couples it all, so that all its streams go in
+step: on each link the job has the rate of its streams times how many of them cross it. Around that, a step begins with
+the scale rounds' round trip and the first chunk's way up, and ends with the last chunk's way down.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from ...controller.placement.links import Links
+from ...controller.placement.problem import Placement
+from ...topologies import Endpoint, Routes
+from ...wire.aggregation import HEADER_BYTES, message_bytes
+from ...wire.frames import FRAME_HEADER_BYTES
+from ..errors import ExperimentError
+from .fair_shares import Floats, Ints
+
+ROUND_BYTES: Final = message_bytes(256) + FRAME_HEADER_BYTES
+SCALE_BYTES: Final = HEADER_BYTES + FRAME_HEADER_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """What bounds a job besides links."""
+
+    window: int = 512
+    """W: rounds in flight at most."""
+    poll_seconds: float = 0.0
+    """Hosts take what has arrived at multiples of this."""
+    round_bytes: int = ROUND_BYTES
+    """A frame with lanes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Coflow:
+    """Streams that go in step."""
+
+    links: Ints
+    """Directed links, by their places in `Links`, each once."""
+    streams: Floats
+    """How many cross each."""
+    lead_seconds: float
+    """Before bytes flow at the pace of the slowest link: scale rounds there and back, the first chunk up."""
+    trail_seconds: float
+    """After the last byte of the slowest link: the last chunk down."""
+    limit_bps: float
+    """The streams' rate where the window alone bounds it."""
+    bytes_factor: float = 1.0
+    """Bytes of each stream, as a multiple of the job's."""
+
+
+def tree_coflow(routes: Routes, placement: Placement, pace: Pace, rng: random.Random) -> Coflow:
+    """Every hop's way is drawn among the equal-cost ones, up and down each for itself, as hashing does."""
+    fabric = Links.of(routes)
+    streams: dict[int, float] = {}
+    up: dict[str, tuple[float, float]] = {}
+    down: dict[str, tuple[float, float]] = {}
+    for child, parent in placement.edges:
+        for source, sink, seconds in ((child, parent, up), (parent, child, down)):
+            way = [fabric.number[link] for link in drawn_path(routes, source, sink, rng)]
+            seconds[child] = _way_seconds(fabric, way, SCALE_BYTES), _way_seconds(fabric, way, pace.round_bytes)
+            for link in way:
+                streams[link] = streams.get(link, 0.0) + 1.0
+    above = {**placement.aggregators, **placement.parents}
+    at_host = routes.topology.is_host(placement.root)
+    scales, chunk_up, chunk_down = 0.0, 0.0, 0.0
+    for worker in placement.aggregators:
+        small_up, large_up = _climbed(worker, above, up)
+        small_down, large_down = _climbed(worker, above, down)
+        scales = max(scales, sum(_polled((small_up, small_down), at_host, pace.poll_seconds)))
+        there, back = _polled((large_up, large_down), at_host, pace.poll_seconds)
+        chunk_up, chunk_down = max(chunk_up, there), max(chunk_down, back)
+    return _coflow(streams, scales + chunk_up, chunk_down, pace, chunk_up + chunk_down)
+
+
+def ring_coflow(routes: Routes, workers: Sequence[str], pace: Pace, rng: random.Random) -> Coflow:
+    """A ring allreduce among workers in the order given: each sends 2 (N−1)/N of the gradient to the next, in 2 (N−1)
+    steps of a chunk each (Patarasuk & Yuan, 2009). Raises ExperimentError for fewer than two.
+    """
+    count = len(workers)
+    if count < 2:
+        raise ExperimentError(f"a ring of {count} worker(s) sends nothing; it takes two at least")
+    fabric = Links.of(routes)
+    streams: dict[int, float] = {}
+    slowest = 0.0
+    for at, worker in enumerate(workers):
+        way = [fabric.number[link] for link in drawn_path(routes, worker, workers[(at + 1) % count], rng)]
+        slowest = max(slowest, _way_seconds(fabric, way, pace.round_bytes))
+        for link in way:
+            streams[link] = streams.get(link, 0.0) + 1.0
+    steps = 2 * (count - 1)
+    return _coflow(streams, 0.0, steps * slowest, pace, 2 * slowest, bytes_factor=steps / count)
+
+
+def drawn_path(routes: Routes, source: str, sink: str, rng: random.Random) -> Iterator[Endpoint]:
+    """One of the equal-cost shortest paths: at every node a port by lot, as the hash of a flow not yet seen."""
+    node = source
+    while node != sink:
+        link = Endpoint(node, rng.choice(routes.next_hops(node, sink)))
+        yield link
+        node = routes.topology.peer(link).node
+
+
+def _way_seconds(fabric: Links, way: Sequence[int], frame_bytes: int) -> float:
+    """Propagation, and a frame stored and forwarded on each link, in empty queues."""
+    return float(sum(fabric.delay_seconds[link] + 8 * frame_bytes / fabric.rate_bps[link] for link in way))
+
+
+def _climbed(worker: str, above: Mapping[str, str], hops: Mapping[str, tuple[float, float]]) -> tuple[float, float]:
+    """Between a worker and the root: the seconds of a small frame and of a large one."""
+    small, large, node = 0.0, 0.0, worker
+    while node in above:
+        small, large = small + hops[node][0], large + hops[node][1]
+        node = above[node]
+    return small, large
+
+
+def _polled(seconds: tuple[float, float], at_host: bool, poll: float) -> tuple[float, float]:
+    """Ways up and down as hosts see them, who look at multiples of `poll`: workers, and the root where it is one."""
+    up, down = seconds
+    if not poll:
+        return up, down
+    if at_host:
+        return _ceiled(up, poll), _ceiled(down, poll)
+    return up, _ceiled(up + down, poll) - up
+
+
+def _ceiled(seconds: float, poll: float) -> float:
+    return math.ceil(seconds / poll - 1e-9) * poll
+
+
+def _coflow(
+    streams: Mapping[int, float], lead: float, trail: float, pace: Pace, round_trip: float, bytes_factor: float = 1.0
+) -> Coflow:
+    limit = 8 * pace.window * pace.round_bytes / round_trip if round_trip else math.inf
+    return Coflow(np.array(list(streams), np.int64), np.array(list(streams.values())), lead, trail, limit, bytes_factor)

@@ -1,0 +1,124 @@
+"""Max-min fair rates of flows that each load several links (native code, by Numba).
+
+A flow of rate r puts `weight · r` on each link that it uses: a plain flow has weight 1 everywhere; a job, whose streams
+all go in step, is one flow, and its weight on a link is how many of its streams cross it. Rates grow together from zero
+(progressive filling: Bertsekas & Gallager, Data Networks, §6.5.2); where a link is full, the flows on it stop, and so
+does a flow at its own limit. So each flow is at its limit or has a full link on which no other flow is faster.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import Final
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+native = njit(cache=True, nogil=True, error_model="numpy")
+
+_SAME: Final = 1e-12
+
+
+@native
+def fill(
+    active: Ints,
+    begin: Ints,
+    end: Ints,
+    links: Ints,
+    weights: Floats,
+    limits: Floats,
+    capacity: Floats,
+    rates: Floats,
+) -> None:
+    """Write the rates of the flows `active`: flow f uses `links[begin[f]:end[f]]` with these weights, and is never
+    faster than `limits[f]`. Units are those of `capacity`, by link.
+    """
+    count = len(capacity)
+    slope = np.zeros(count)
+    first = np.zeros(count + 1, np.int64)
+    for flow in active:
+        rates[flow] = -1.0
+        for at in range(begin[flow], end[flow]):
+            slope[links[at]] += weights[at]
+            first[links[at] + 1] += 1
+    for link in range(count):
+        first[link + 1] += first[link]
+    users = np.empty(first[count], np.int64)
+    place = first[:-1].copy()
+    for flow in active:
+        for at in range(begin[flow], end[flow]):
+            users[place[links[at]]] = flow
+            place[links[at]] += 1
+    left = capacity.copy()
+    growing = first[1:] - first[:-1]
+
+    own = limits[active]  # a flow's limit, or the slowest of the links that it has for itself: most of a large job's
+    for number in range(len(active)):
+        flow = active[number]
+        for at in range(begin[flow], end[flow]):
+            if growing[links[at]] == 1:
+                own[number] = min(own[number], capacity[links[at]] / weights[at])
+    steps = [(0.0, 0)]
+    steps.pop()
+    for link in range(count):
+        if growing[link] > 1:
+            steps.append((left[link] / slope[link], link))
+    for number in range(len(active)):
+        if own[number] < np.inf:
+            steps.append((own[number], count + active[number]))
+    heapq.heapify(steps)
+
+    stopped = np.empty(len(active), np.int64)
+    while len(steps):
+        level, which = heapq.heappop(steps)
+        stopping = 0
+        if which >= count:
+            if rates[which - count] < 0.0:
+                stopped[0] = which - count
+                stopping = 1
+        elif growing[which]:
+            now = max(left[which] / slope[which], 0.0)
+            if now > level * (1.0 + _SAME):
+                heapq.heappush(steps, (now, which))  # flows that have stopped elsewhere since left more to the others
+                continue
+            for at in range(first[which], first[which + 1]):
+                if rates[users[at]] < 0.0:
+                    rates[users[at]] = level  # a flow may name a link twice
+                    stopped[stopping] = users[at]
+                    stopping += 1
+        for number in range(stopping):
+            flow = stopped[number]
+            rates[flow] = level
+            for at in range(begin[flow], end[flow]):
+                left[links[at]] -= weights[at] * level
+                slope[links[at]] -= weights[at]
+                growing[links[at]] -= 1
+
+
+def fair_rates(paths: list[dict[int, float]], capacity: Floats, limits: Floats | None = None) -> Floats:
+    """(flows,): the rates of flows given as what they put on each link at rate 1. For small problems and tests.
+
+    Raises ValueError for a flow that uses no link and has no limit: nothing bounds its rate.
+    """
+    most = np.full(len(paths), np.inf) if limits is None else np.asarray(limits, np.float64)
+    for flow, path in enumerate(paths):
+        if not path and most[flow] == np.inf:
+            raise ValueError(f"flow {flow} uses no link and has no limit, so it has no rate")
+    sizes = np.array([len(path) for path in paths], np.int64)
+    end = np.cumsum(sizes)
+    rates = np.zeros(len(paths))
+    fill(
+        np.arange(len(paths)),
+        end - sizes,
+        end,
+        np.array([link for path in paths for link in path], np.int64),
+        np.array([weight for path in paths for weight in path.values()], np.float64),
+        most,
+        np.asarray(capacity, np.float64),
+        rates,
+    )
+    return rates

@@ -1,0 +1,297 @@
+"""Jobs and others' traffic on one fabric, as flows, from event to event.
+
+::
+
+    timers (a job comes, computes, moves; telemetry is read) ─▶ Simulator ─▶ events.advance ─▶ a job's flow is done
+                                                                    ▲                               │
+                                                                    └──── next phase of its step ◀──┘
+
+A step of a job: its workers compute; then each part of it (one tree, or several that share its chunks) waits for its
+lead, flows, and waits for its trail. The step is done when all parts are.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+import numpy as np
+
+from ..errors import ExperimentError
+from .coflows import Coflow
+from .events import NONE, Pool, advance
+from .fair_shares import Floats, Ints
+
+LEAST_SHARE: Final = 0.05
+"""Of a link's rate that traffic at a fixed rate leaves to flows, at the least: queues are fair to some extent."""
+
+_AHEAD_SECONDS: Final = 1.0
+"""How far time is let pass where no timer says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """Others' flows, each of one path, in order of their times."""
+
+    seconds: Floats
+    """(flows,)"""
+    bytes: Floats
+    """(flows,)"""
+    starts: Ints
+    """(flows + 1,): flow i uses `links[starts[i]:starts[i + 1]]`."""
+    links: Ints
+
+    @classmethod
+    def none(cls) -> Arrivals:
+        return cls(np.zeros(0), np.zeros(0), np.zeros(1, np.int64), np.zeros(0, np.int64))
+
+
+@dataclass
+class _Part:
+    """Some of a job's chunks, along one tree."""
+
+    coflow: Coflow
+    share: float
+    flow: int
+    """Its place in the pool."""
+    done: bool = True
+    """Whether all of it is there, in this step."""
+
+
+@dataclass
+class FlowJob:
+    """One job. `Simulator.add` makes it; what is public may be read at any time."""
+
+    name: str
+    number: int
+    """From 1; 0 is others' traffic."""
+    bytes: float
+    """Of each worker's stream in a step, headers included."""
+    compute_seconds: float
+    steps: int
+    """How many it does before it goes."""
+    parts: list[_Part] = field(default_factory=list)
+    durations: list[float] = field(default_factory=list)
+    """Seconds of each step's aggregation phase so far."""
+    ended: bool = False
+    began: float = 0.0
+    """When the last aggregation phase began."""
+    epoch: int = 0
+    """Counts placements, so that a timer of an earlier one is nobody's."""
+    computing: bool = True
+
+
+class Simulator:
+    """One fabric's links, whose rates are in bit/s, with flows of others that come by themselves."""
+
+    def __init__(self, rate_bps: Floats, arrivals: Arrivals | None = None) -> None:
+        self._rate = np.asarray(rate_bps, np.float64)
+        given = Arrivals.none() if arrivals is None else arrivals
+        others = len(given.seconds)
+        if (np.diff(given.seconds) < 0).any():
+            raise ExperimentError("arrivals are not in order of their times; sort them")
+        self._arrivals = given.seconds
+        self._pool = Pool.of(others + 16)
+        self._pool.begin[:others], self._pool.end[:others] = given.starts[:-1], given.starts[1:]
+        self._pool.left[:others] = given.bytes
+        self._size = others
+        self._links = given.links.astype(np.int64)
+        self._weights = np.ones(len(self._links))
+        self._active = np.zeros(len(self._pool.begin), np.int64)
+        self._count, self._arriving, self._events = (np.zeros(1, np.int64) for _ in range(3))
+        self._clock = np.zeros(1)
+        self._paced = np.zeros(len(self._rate))
+        self._paced_since = 0.0
+        self._carried = np.zeros((1, len(self._rate)))
+        self._timers: list[tuple[float, int, Callable[[], None]]] = []
+        self._sequence = 0
+        self._owner: dict[int, tuple[FlowJob, _Part]] = {}
+        self.jobs: list[FlowJob] = []
+
+    # --- traffic ---
+
+    @property
+    def now(self) -> float:
+        """Seconds."""
+        return float(self._clock[0])
+
+    @property
+    def events(self) -> int:
+        """How often rates were divided anew."""
+        return int(self._events[0])
+
+    def pace(self, bps: Floats) -> None:
+        """From now on, others' traffic at fixed rates loads the links so; it does not yield to flows."""
+        self._add_paced()
+        self._paced = np.asarray(bps, np.float64).copy()
+
+    @property
+    def rates_bps(self) -> tuple[Ints, Floats]:
+        """The flows that are under way, as places in the pool, and their rates since the last event."""
+        active = self._active[: self._count[0]].copy()
+        return active, 8 * self._pool.rates[active]
+
+    def finished_seconds(self) -> Floats:
+        """(others' flows,): when each was done; NaN: not yet."""
+        return self._pool.finished[: len(self._arrivals)].copy()
+
+    def carried_bytes(self) -> Floats:
+        """(1 + jobs, links), since time began: others' on each link, then every job's."""
+        self._add_paced()
+        return self._carried.copy()
+
+    def _add_paced(self) -> None:
+        passed = self.now - self._paced_since
+        self._carried[0] += np.minimum(self._paced, (1 - LEAST_SHARE) * self._rate) * passed / 8
+        self._paced_since = self.now
+
+    # --- jobs ---
+
+    def add(
+        self,
+        name: str,
+        gradient_bytes: float,
+        parts: Sequence[tuple[Coflow, float]],
+        steps: int,
+        compute_seconds: float = 0.0,
+    ) -> FlowJob:
+        """A job that begins to compute now; `parts` are its trees, each with its share of the chunks."""
+        job = FlowJob(name, len(self.jobs) + 1, gradient_bytes, compute_seconds, steps)
+        self._carried = np.vstack([self._carried, np.zeros(len(self._rate))])
+        job.parts = self._parts(job, parts)
+        self.jobs.append(job)
+        self.at(self.now + compute_seconds, lambda: self._begin_step(job))
+        return job
+
+    def move(self, job: FlowJob, parts: Sequence[tuple[Coflow, float]], pause_seconds: float) -> None:
+        """Sum a running job's chunks along other trees from now on; what is left of a step waits for the pause."""
+        if job.ended:
+            raise ExperimentError(f"job {job.name} has ended and cannot be moved")
+        left = 0.0
+        for part in job.parts:
+            left += float(self._pool.left[part.flow]) / part.coflow.bytes_factor
+            self._stop(part)
+            self._owner.pop(part.flow)
+        job.parts = self._parts(job, parts)
+        job.epoch += 1
+        if not job.computing:
+            self._share_out(job, left)
+            self.at(self.now + pause_seconds, self._if_current(job, lambda: self._send(job)))
+
+    def at(self, seconds: float, action: Callable[[], None]) -> None:
+        """Have something done at a time."""
+        self._sequence += 1
+        heapq.heappush(self._timers, (max(seconds, self.now), self._sequence, action))
+
+    def run(self, until: float) -> None:
+        """Let time pass."""
+        while True:
+            target = min(until, self._timers[0][0]) if self._timers else until
+            done = self._advance(target)
+            if done != NONE:
+                job, part = self._owner[done]
+                end = self._if_current(job, partial(self._end_part, job, part))
+                self.at(self.now + part.coflow.trail_seconds, end)
+                continue
+            while self._timers and self._timers[0][0] <= self.now:
+                heapq.heappop(self._timers)[2]()
+            if self.now >= until:
+                return
+
+    def run_until_done(self, limit: float = np.inf) -> None:
+        """Let time pass until all jobs have ended; ones that come later count once they are there."""
+        while not all(job.ended for job in self.jobs):
+            if not self._timers and not self._count[0]:
+                raise ExperimentError(f"at {self.now:g} s nothing is under way and a job has not ended")
+            if self.now >= limit:
+                raise ExperimentError(f"jobs have not ended after {limit:g} s of simulated time")
+            self.run(min(limit, self._timers[0][0] if self._timers else self.now + _AHEAD_SECONDS))
+
+    # --- phases of a step ---
+
+    def _begin_step(self, job: FlowJob) -> None:
+        job.computing = False
+        job.began = self.now
+        self._share_out(job, job.bytes)
+        self._send(job)
+
+    def _share_out(self, job: FlowJob, total: float) -> None:
+        """What each part has to send of so many bytes."""
+        for part in job.parts:
+            part.done = False
+            self._pool.left[part.flow] = total * part.share * part.coflow.bytes_factor
+
+    def _send(self, job: FlowJob) -> None:
+        for part in job.parts:
+            self.at(self.now + part.coflow.lead_seconds, self._if_current(job, partial(self._start, part)))
+
+    def _start(self, part: _Part) -> None:
+        self._active[self._count[0]] = part.flow
+        self._count[0] += 1
+
+    def _stop(self, part: _Part) -> None:
+        """Take a flow out, where it is in."""
+        active = self._active[: self._count[0]]
+        kept = active[active != part.flow]
+        self._active[: len(kept)] = kept
+        self._count[0] = len(kept)
+
+    def _end_part(self, job: FlowJob, part: _Part) -> None:
+        part.done = True
+        if not all(other.done for other in job.parts):
+            return
+        job.durations.append(self.now - job.began)
+        if len(job.durations) == job.steps:
+            job.ended = True
+            return
+        job.computing = True
+        self.at(self.now + job.compute_seconds, lambda: self._begin_step(job))
+
+    def _if_current(self, job: FlowJob, action: Callable[[], None]) -> Callable[[], None]:
+        epoch = job.epoch
+        return lambda: action() if job.epoch == epoch else None
+
+    # --- the pool ---
+
+    def _parts(self, job: FlowJob, parts: Sequence[tuple[Coflow, float]]) -> list[_Part]:
+        if abs(sum(share for _, share in parts) - 1) > 1e-9:
+            raise ExperimentError(f"job {job.name}: the shares of its trees make {sum(s for _, s in parts):g}, not 1")
+        made = [_Part(coflow, share, self._add_flow(coflow, job.number)) for coflow, share in parts]
+        self._owner.update({part.flow: (job, part) for part in made})
+        return made
+
+    def _add_flow(self, coflow: Coflow, job: int) -> int:
+        flow = self._size
+        if flow == len(self._pool.begin):
+            self._pool = self._pool.doubled()
+            self._active = np.concatenate([self._active, np.zeros_like(self._active)])
+        self._pool.begin[flow] = len(self._links)
+        self._links = np.concatenate([self._links, coflow.links])
+        self._weights = np.concatenate([self._weights, coflow.streams])
+        self._pool.end[flow] = len(self._links)
+        self._pool.limits[flow] = coflow.limit_bps / 8
+        self._pool.of_job[flow] = job
+        self._size += 1
+        return flow
+
+    def _advance(self, until: float) -> int:
+        capacity = np.maximum(self._rate - self._paced, LEAST_SHARE * self._rate) / 8
+        return int(
+            advance(
+                self._clock,
+                until,
+                self._active,
+                self._count,
+                self._pool,
+                self._links,
+                self._weights,
+                self._arrivals,
+                self._arriving,
+                capacity,
+                self._carried,
+                self._events,
+            )
+        )

@@ -1,0 +1,1 @@
+"""The flow-level simulator."""

@@ -255,13 +255,14 @@ def fill(rng: random.Random, program: Program, switch: Switch) -> int:
 
 def _fill_profile(rng: random.Random, program: Program, state: ProgramState, schema: ActionProfileSchema) -> None:
     profile = state.action_profiles[schema.name]
-    if not schema.actions:  # of a program that was damaged
+    members = range(1, 1 + min(5, schema.size))
+    if not schema.actions or not members:  # of a program that was damaged
         return
-    for member in range(1, 6):
+    for member in members:
         profile.add_member(member, call(rng, program, schema.actions))
     if schema.selector:
         for group in range(1, 4):
-            chosen = rng.sample(range(1, 6), rng.randrange(1, 4))
+            chosen = rng.sample(members, min(len(members), rng.randrange(1, 4)))
             profile.add_group(group, tuple((member, rng.randrange(1, 3)) for member in chosen))
 
 

@@ -41,7 +41,7 @@ PURPOSES: Final[Mapping[str, str]] = {
     "controller": "the control plane: weir controller, jobs, topology",
     "runs": "experiments, with all of both: weir demo, run, replay, mininet",
     "debug": "Weir's formats as scapy layers",
-    "torch": "PyTorch tensors in collectives",
+    "torch": "the PyTorch back end, and its tensors in collectives",
 }
 
 

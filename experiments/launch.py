@@ -14,30 +14,18 @@ import os
 import shutil
 import signal
 import sys
-import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final, TextIO
 
-from ..controller.controller import Controller, Options
-from ..controller.placement.strategies import strategy as strategy_named
-from ..controller.planning.plan import Marking
-from ..controller.service.service import ControlService
 from ..hosts import ControlClient
-from ..topologies import Routes, Topology
+from ..topologies import Topology
 from ..topologies.mininet.processes import ends_with_us
-from ..topologies.mininet.scratch import scratch_folder
+from .backends.live import live_fabric
 from .backends.real_time import RealTimeFabric
-from .backends.sessions import open_sessions
 from .errors import ExperimentError
 
-_PROBE_NS: Final = 100_000_000
-_SOLVE_NS: Final = 1_000_000_000
-_LEASE_NS: Final = 10_000_000_000
-"""Processes that compute on few cores are silent for long."""
-_QUEUE_PACKETS: Final = 96
-"""Round trips are processes' turns, and long beside the links' delays: shorter queues would leave the links idle."""
 _TO_END_S: Final = 5.0
 """The others' time to see that a rank has failed, and then to obey SIGTERM."""
 _LONGEST_LINE: Final = 1 << 20
@@ -96,43 +84,22 @@ async def launched_job(options: LaunchOptions) -> AsyncIterator[LaunchedJob]:
 
     Raises ExperimentError and the other rooms' errors for what cannot be.
     """
-    topology = options.topology
-    async with AsyncExitStack() as stack:
-        folder = stack.enter_context(scratch_folder("weir-launch-"))
-        fabric = await asyncio.to_thread(RealTimeFabric, topology, folder, seed=options.seed)
-        stack.enter_context(fabric)
-        sessions = await stack.enter_async_context(open_sessions(topology, fabric.addresses))
-        controller = Controller(
-            topology,
-            Routes(topology),
-            sessions,
-            strategy_named(options.strategy),
-            Options(
-                probe_period_ns=_PROBE_NS,
-                solve_period_ns=_SOLVE_NS,
-                dwell_ns=5 * _SOLVE_NS,
-                lease_ns=_LEASE_NS,
-                stuck_ns=_LEASE_NS,
-                marking=Marking(_QUEUE_PACKETS),
-            ),
-            time.monotonic_ns(),
-            seed=options.seed,
-        )
-        await controller.start(time.monotonic_ns())
-        service = await stack.enter_async_context(ControlService(controller, address=f"unix:{folder}/control"))
-        client = stack.enter_context(ControlClient(service.address))
-        job = await asyncio.to_thread(client.register, options.workers, policy=options.policy)
+    async with live_fabric(options.topology, strategy=options.strategy, seed=options.seed) as live:
+        fabric = live.fabric
+        assert isinstance(fabric, RealTimeFabric)
+        with ControlClient(live.service.address) as client:
+            job = await asyncio.to_thread(client.register, options.workers, policy=options.policy)
+            state = (await asyncio.to_thread(client.jobs))[0]
         ranks = []
         for seat in job.seats:
             environment = {
-                "WEIR_CONTROL": service.address,
+                "WEIR_CONTROL": live.service.address,
                 "WEIR_JOB": str(job.job),
                 "WEIR_TOKEN": seat.token,
                 "WEIR_NIC": fabric.nic(seat.host),
                 "WEIR_HOSTS": ",".join(options.workers),
             }
             ranks.append(Rank(seat.rank, seat.host, environment))
-        state = (await asyncio.to_thread(client.jobs))[0]
         yield LaunchedJob(job.job, ranks, tuple(state.switches), fabric)
 
 

@@ -6,7 +6,8 @@ fabric must return, bit for bit. `WorkerCore` and `ParameterServerCore` are the 
 for whoever has a clock and a network: the emulated fabric, or `udp`'s sockets.
 
 `numerics` turns numbers into lanes, `protocol` has the cores, `collectives` what training loops call, `drivers` the
-sockets and the seats in jobs: each imports only what stands before it. This package imports `wire` alone.
+sockets and the seats in jobs, `torch` the back end of torch.distributed: each imports only what stands before it. This
+package imports `wire` alone, and `torch` PyTorch.
 """
 
 from .collectives.communicator import Communicator, Driver, Handle, wait_all

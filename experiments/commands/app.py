@@ -18,6 +18,7 @@ from .place import place
 from .runs import demo, replay, run
 from .stf import stf
 from .topology import app as topology_app
+from .torchrun import torchrun
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
@@ -58,4 +59,5 @@ app.command()(controller)
 app.add_typer(jobs_app, name="jobs")
 app.command()(mininet)
 app.command()(stf)
+app.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})(torchrun)
 app.command()(doctor)

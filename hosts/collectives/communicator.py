@@ -138,6 +138,10 @@ class Communicator:
         """As `allreduce`, without waiting. The array is copied."""
         return self._reduce(array, None, **how)
 
+    def reduced_async(self, array: Any, finish: Callable[[Reduced], Any], **how: Unpack[Reduction]) -> Handle:
+        """As `allreduce_async` of a sum or a mean, whose result is what `finish` makes of the sum and its weights."""
+        return self._reduce(array, None, finish, **how)
+
     def allreduce_many(self, arrays: Mapping[str, Any], *, weight: int = 1) -> dict[str, Reduced]:
         """Sum many named arrays, all in flight together; with their summed weights, for means (`Reduced.mean`)."""
         handles = []
@@ -163,6 +167,7 @@ class Communicator:
         self,
         array: Any,
         root: int | None,
+        finish: Callable[[Reduced], Any] | None = None,
         *,
         op: Operation = "sum",
         name: str = "tensor",
@@ -171,7 +176,7 @@ class Communicator:
         nonfinite: NonFinite = "error",
         cuts: Sequence[int] = (),
     ) -> Handle:
-        """`root`: whom the result is for; None: all."""
+        """`root`: whom the result is for; None: all. `finish` takes the place of what makes the result."""
         collective = "allreduce" if root is None else "reduce"
         if root is not None:
             self._check_root(root, name)
@@ -184,7 +189,7 @@ class Communicator:
         if op in ("max", "min"):
             return self._extreme(values, op, name, dtype, nonfinite, signature, restore if wanted else lambda _: None)
 
-        def finish(reduced: Reduced) -> Any:
+        def restored(reduced: Reduced) -> Any:
             if op == "mean":
                 reduced.check_weights()
             return restore(reduced.values) if wanted else None
@@ -199,7 +204,7 @@ class Communicator:
             signature=signature,
             cuts=cuts,
         )
-        return self._start(tensor, finish)
+        return self._start(tensor, finish or restored)
 
     def _extreme(
         self,

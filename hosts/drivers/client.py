@@ -10,7 +10,7 @@ sum as `AllreduceAborted`.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Final, Self
@@ -20,7 +20,7 @@ from ...wire.aggregation import AGGREGATION_PORT
 from ...wire.control import ServerPlan, WorkerPlan
 from ...wire.control_channel import Tls
 from ..collectives.communicator import Communicator
-from ..errors import JoinRefused
+from ..errors import HostError, JoinRefused
 from ..protocol.counters import Counters
 from ..protocol.server import ParameterServerCore
 from ..protocol.worker import WorkerCore, WorkerOptions
@@ -44,7 +44,7 @@ class Membership:
         timeout_s: float = 60.0,
         linger_s: float = _LINGER_S,
         port: int = AGGREGATION_PORT,
-        host: UdpHost | None = None,
+        host: UdpHost | Callable[[int], UdpHost] | None = None,
         nic: str = "",
         options: WorkerOptions | None = None,
         tls: Tls | None = None,
@@ -53,8 +53,8 @@ class Membership:
 
         `timeout_s` is how long the beginning may take, which waits for all of the job, and each call after it. A worker
         that is done stays `linger_s` for the others at most, for it may hold what they lack. It listens at the host's
-        address in the fabric, or where another job of this host does: `host`; or the fabric is emulated by a process
-        that listens for this host at the path `nic`.
+        address in the fabric, or where another job of this host does: `host`, or what returns it; or the fabric is
+        emulated by a process that listens for this host at the path `nic`.
         """
         self._port = port
         self._nic = nic
@@ -90,6 +90,10 @@ class Membership:
         finally:
             self._stream.close()
 
+    def give_up(self, reason: str) -> None:
+        """From another thread: whoever waits for the beginning, or for a sum, gets a HostError with this reason."""
+        self._stream.fail(HostError(reason))
+
     @property
     def worker(self) -> UdpWorker:
         assert self._worker is not None  # there is one from the beginning on
@@ -107,7 +111,8 @@ class Membership:
     def _begin(self, plan: Plan, address: int) -> UdpEndpoint:
         if not isinstance(plan, WorkerPlan):
             raise JoinRefused(f"job {self._job}: the token is the parameter server's, not a worker's")
-        self._worker = UdpWorker(WorkerCore(plan, self._options), self._host or address, self._port, nic=self._nic)
+        host = self._host(address) if callable(self._host) else self._host
+        self._worker = UdpWorker(WorkerCore(plan, self._options), host or address, self._port, nic=self._nic)
         return self._worker.endpoint
 
 

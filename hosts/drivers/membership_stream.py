@@ -134,6 +134,14 @@ class MembershipStream:
         self._leave = pb.FromHost(leave=pb.Leave(reason=reason))
         self._outbox.put(self._leave)
 
+    def fail(self, error: HostError) -> None:
+        """The job is over for this host, by this error."""
+        with self.changed:
+            self.failure = error
+            if self.endpoint is not None:
+                self.endpoint.fail(error)
+            self.changed.notify_all()
+
     def close(self) -> None:
         """End stream, thread and endpoint. May be repeated."""
         self._closing.set()
@@ -157,9 +165,9 @@ class MembershipStream:
             except grpc.RpcError as error:
                 self._lost(error)
             except HostError as error:
-                self._fail(error)
+                self.fail(error)
             except OSError as error:  # the endpoint's socket
-                self._fail(HostError(f"job {self.job}: {error}"))
+                self.fail(HostError(f"job {self.job}: {error}"))
             if not self.over:
                 self._closing.wait(pause_s)
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
@@ -284,20 +292,13 @@ class MembershipStream:
                 self.endpoint.fail(AllreduceAborted(f"job {self.job} was ended: {ended.reason}"))
             self.changed.notify_all()
 
-    def _fail(self, error: HostError) -> None:
-        with self.changed:
-            self.failure = error
-            if self.endpoint is not None:
-                self.endpoint.fail(error)
-            self.changed.notify_all()
-
     def _lost(self, error: grpc.RpcError) -> None:
         """The stream broke: for good, or until the controller answers again."""
         code, details = error.code(), error.details()
         if self._closing.is_set():
             return
         if code in _FINAL:
-            self._fail(JoinRefused(f"{self._address}: {details}"))
+            self.fail(JoinRefused(f"{self._address}: {details}"))
             return
         if not self._last_error and self.endpoint is not None:
             _log.warning("job %d: no controller at %s; the sums go on without it", self.job, self._address)

@@ -79,6 +79,21 @@ class Reduced:
             mean[block] = kind.narrow(np.divide(kind.widen(sums[block]), divisors, dtype=np.float64))
         return self.restore(mean.reshape(self.values.shape))
 
+    def as_of_all(self, workers: int) -> NDArray[Any]:
+        """The sum, of the submitted tensor's shape, times what it lacks: `workers` / the summed weight, chunk by chunk.
+
+        Of parts of a mean, each divided by the number of workers and submitted with weight 1, it is their mean where
+        workers were lost, too; the sum itself where none was. Raises as `mean` does.
+        """
+        kind = self.kind
+        if (self.weights == workers).all():
+            return self.values
+        if not isinstance(kind, FloatType):
+            raise InvalidTensor(f"tensor {self.name!r}: {kind.name} cannot be scaled where a worker was lost")
+        self.check_weights()
+        divisors = np.repeat(self.weights, self.chunk_values)[: self.values.size].reshape(self.values.shape)
+        return kind.narrow(kind.widen(self.values) * (workers / divisors.astype(np.float64)))
+
     def check_weights(self) -> None:
         """Raise ZeroDivisionError if a chunk has no mean."""
         if not self.weights.all():

@@ -1,0 +1,85 @@
+"""A running fabric with its controller, for processes that are started on its hosts: emulated, or in Mininet.
+
+::
+
+    Controller ─P4Runtime─▶ switches
+    ControlService ◀─gRPC on a unix socket─ hosts' processes
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from ...controller.controller import Controller, Options
+from ...controller.placement.strategies import strategy as strategy_named
+from ...controller.planning.plan import Marking
+from ...controller.service.service import ControlService
+from ...topologies import Routes, Topology
+from ...topologies.mininet.fabric import MininetFabric, SwitchKind
+from ...topologies.mininet.scratch import scratch_folder
+from .real_time import RealTimeFabric
+from .sessions import open_sessions
+
+LEASE_NS: Final = 10_000_000_000
+"""Processes that compute on few cores are silent for long."""
+_PROBE_NS: Final = 100_000_000
+_SOLVE_NS: Final = 1_000_000_000
+_QUEUE_PACKETS: Final = 96
+"""Round trips are processes' turns, and long beside the links' delays: shorter queues would leave the links idle."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveFabric:
+    """What runs."""
+
+    fabric: RealTimeFabric | MininetFabric
+    service: ControlService
+
+
+@asynccontextmanager
+async def live_fabric(
+    topology: Topology,
+    kind: SwitchKind | None = None,
+    *,
+    strategy: str = "widest",
+    lease_ns: int = LEASE_NS,
+    seed: int = 1,
+) -> AsyncIterator[LiveFabric]:
+    """A fabric, its controller and the service for jobs, until the end of the block: in Mininet where a kind of switch
+    is given (root), else emulated in this process.
+
+    Raises the rooms' errors where it cannot be started.
+    """
+    async with AsyncExitStack() as stack:
+        folder = stack.enter_context(scratch_folder("weir-live-"))
+        fabric: RealTimeFabric | MininetFabric
+        if kind is None:
+            fabric = await asyncio.to_thread(RealTimeFabric, topology, folder, seed=seed)
+        else:
+            fabric = MininetFabric(topology, kind)
+        stack.enter_context(fabric)
+        sessions = await stack.enter_async_context(open_sessions(topology, fabric.addresses))
+        controller = Controller(
+            topology,
+            Routes(topology),
+            sessions,
+            strategy_named(strategy),
+            Options(
+                probe_period_ns=_PROBE_NS if kind is None else _SOLVE_NS,
+                solve_period_ns=_SOLVE_NS,
+                dwell_ns=5 * _SOLVE_NS,
+                lease_ns=lease_ns,
+                stuck_ns=lease_ns,
+                marking=Marking(_QUEUE_PACKETS),
+            ),
+            time.monotonic_ns(),
+            seed=seed,
+        )
+        await controller.start(time.monotonic_ns())
+        service = await stack.enter_async_context(ControlService(controller, address=f"unix:{folder}/control"))
+        yield LiveFabric(fabric, service)

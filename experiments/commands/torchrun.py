@@ -1,0 +1,127 @@
+"""`weir torchrun`: a PyTorch script by torchrun on a fabric that is started for it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import sys
+from collections.abc import Sequence
+from enum import StrEnum
+from importlib.util import find_spec
+from typing import Annotated, Any, Final
+
+import typer
+from rich.console import Console
+
+from ...extras import MissingExtra
+from ...topologies import Endpoint, Topology, TopologyError
+from ...topologies.mininet.fabric import MininetFabric, SwitchKind, interface
+from ...topologies.units import parse_delay
+from ..errors import ExperimentError, Interrupted
+
+_STORE_PORT: Final = 29_500
+_RUN: Final = (sys.executable, "-m", "torch.distributed.run")
+
+_console = Console(stderr=True, highlight=False)
+
+
+class Where(StrEnum):
+    """What a script's fabric is."""
+
+    EMULATED = "emulated"
+    MININET = "mininet"
+
+
+def torchrun(
+    words: Annotated[list[str], typer.Argument(metavar="SCRIPT [ARGUMENTS]…", help="What torchrun starts.")],
+    processes: Annotated[int, typer.Option("--nproc", "-n", min=1, help="Ranks, each on a host of its own.")] = 4,
+    where: Annotated[
+        Where, typer.Option("--fabric", help="Emulated, without root, or in Mininet (root).")
+    ] = Where.EMULATED,
+    topology: Annotated[
+        str, typer.Option(metavar="TOPOLOGY.yaml", help="The fabric: a file, or one that ships with Weir.")
+    ] = "leaf_spine.yaml",
+    switch: Annotated[
+        SwitchKind, typer.Option(help="In Mininet, the program that every switch runs.")
+    ] = SwitchKind.WEIR,
+    policy: Annotated[str, typer.Option(help="When a rank is lost: abort, continue or wait.")] = "abort",
+    lease: Annotated[str, typer.Option(help="A host that is silent for so long is lost.")] = "10s",
+) -> None:
+    """Start a fabric and its controller, run a script on it by torchrun, and end all of it.
+
+    The script says init_process_group("weir"); the exit status is torchrun's.
+    """
+    from ...hosts.drivers.control_client import POLICIES
+    from ...topologies import load_topology
+    from ..launch import hosts_for
+
+    if find_spec("torch") is None:
+        raise MissingExtra("weir torchrun needs torch, which is not installed: pip install 'weir[torch]'", name="torch")
+    if policy not in POLICIES:
+        raise ExperimentError(f'--policy "{policy}" is none; there are {", ".join(POLICIES)}')
+    fabric = load_topology(topology)
+    hosts = hosts_for(fabric, processes)
+    try:
+        lease_ns = parse_delay(lease)
+    except TopologyError as error:
+        raise error.within("--lease") from None
+    if not lease_ns:
+        raise ExperimentError("--lease 0: write it like 10s")
+    kind = switch if where is Where.MININET else None
+    try:
+        status = asyncio.run(_run(fabric, kind, hosts, words, policy, lease_ns))
+    except KeyboardInterrupt:
+        raise Interrupted("interrupted; the ranks and their fabric are ended") from None
+    raise typer.Exit(status)
+
+
+async def _run(
+    topology: Topology, kind: SwitchKind | None, hosts: Sequence[str], words: Sequence[str], policy: str, lease_ns: int
+) -> int:
+    """torchrun's exit status."""
+    from ..backends.live import live_fabric
+
+    async with live_fabric(topology, kind, lease_ns=lease_ns) as live:
+        told = {"OMP_NUM_THREADS": "1", **os.environ, "WEIR_CONTROL": live.service.address, "WEIR_POLICY": policy}
+        _console.print(
+            f"{topology.name}: {len(topology.switches)} switches, ranks on {', '.join(hosts)}; jobs are served at "
+            f"{live.service.address}",
+            markup=False,
+            soft_wrap=True,
+        )
+        if isinstance(live.fabric, MininetFabric):
+            return await _in_namespaces(live.fabric, hosts, words, told)
+        told["WEIR_HOST"] = ",".join(hosts)
+        told["WEIR_NIC"] = ",".join(live.fabric.nic(host) for host in hosts)
+        command = [*_RUN, "--nproc-per-node", str(len(hosts)), "--master-port", str(_free_port()), *words]
+        run = await asyncio.create_subprocess_exec(*command, env=told)
+        try:
+            return await run.wait()
+        finally:
+            if run.returncode is None:  # Ctrl-C reaches it, too
+                await run.wait()
+
+
+async def _in_namespaces(
+    fabric: MininetFabric, hosts: Sequence[str], words: Sequence[str], told: dict[str, str]
+) -> int:
+    """One torchrun on each host, as on machines of their own; the first exit status that is not 0."""
+    first = str(fabric.topology.host(hosts[0]).address)
+    runs: list[Any] = []
+    for number, host in enumerate(hosts):
+        address = str(fabric.topology.host(host).address)
+        command = [*_RUN, "--nnodes", str(len(hosts)), "--nproc-per-node", "1", "--node-rank", str(number)]
+        command += ["--master-addr", first, "--master-port", str(_STORE_PORT), "--local-addr", address, *words]
+        environment = {**told, "WEIR_HOST": host, "GLOO_SOCKET_IFNAME": interface(Endpoint(host, 0))}
+        runs.append(fabric.popen(host, command, env=environment))
+    statuses = await asyncio.gather(*(asyncio.to_thread(run.wait) for run in runs))
+    return next((status for status in statuses if status), 0)
+
+
+def _free_port() -> int:
+    """One on 127.0.0.1 that nobody has at the moment."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port

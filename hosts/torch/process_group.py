@@ -1,0 +1,351 @@
+"""The process group that `init_process_group("weir")` makes, and torchft configures anew.
+
+What sums large floating tensors goes through the switches; every other call is the same call of an inner Gloo group.
+Each method is defined here: one that PyTorch's C++ does not find would run its own with the interpreter's lock held,
+for which Gloo's threads wait.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import sys
+import weakref
+from collections import Counter
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from itertools import accumulate
+from typing import Any, Final
+
+import torch
+import torch.distributed as dist
+from torch.autograd.profiler import record_function
+
+from ..errors import AllreduceAborted, HostError
+from .layers import BucketLayers, watch_modules
+from .relay_client import end_relay
+from .rendezvous import Rendezvous
+from .settings import Settings
+from .sums import TYPES, FabricSums, Sum
+from .works import FabricWork, completers
+
+_log = logging.getLogger(__name__)
+
+_CPU: Final = torch.device("cpu")
+_GLOO: Final = dist.ProcessGroup.BackendType.GLOO
+_SUM: Final = dist.ReduceOp.SUM
+_AVG: Final = dist.ReduceOp.AVG
+_REORDERING: Final = torch.int32
+"""What DistributedDataParallel broadcasts a new order of its parameters in."""
+
+_groups: Final[weakref.WeakSet[Any]] = weakref.WeakSet()
+
+
+def create(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
+    """What PyTorch calls for each group. Raises InvalidPlan for settings that cannot be."""
+    return WeirProcessGroup(store, rank, size, timeout)
+
+
+class WeirProcessGroup(dist.ProcessGroup):
+    """One rank of one group."""
+
+    def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
+        super().__init__(rank, size)
+        self._settings = Settings.read()
+        self._rank, self._size = rank, size
+        self.layers = BucketLayers()
+        self.carried: Counter[str] = Counter()
+        """How many calls went through the switches ("fabric …") and over Gloo ("gloo …"), by their names."""
+        self._said = False
+        self._set_up(store, timeout)
+        watch_modules()
+        _groups.add(self)
+
+    def _set_up(self, store: Any, timeout: timedelta) -> None:
+        self._timeout = timeout
+        gloo = dist.ProcessGroupGloo(dist.PrefixStore("gloo/", store), self._rank, self._size, timeout=timeout)
+        self._set_default_backend(_GLOO)
+        self._register_backend(_CPU, _GLOO, gloo)
+        self._inner = dist.ProcessGroup(dist.PrefixStore("inner/", store), self._rank, self._size)
+        self._inner._set_default_backend(_GLOO)
+        self._inner._register_backend(_CPU, _GLOO, gloo)
+        self._error: Exception | None = None
+        meeting = Rendezvous(dist.PrefixStore("fabric/", store), self._rank, self._size, self._settings)
+        self._sums = FabricSums(meeting, self._settings, self._failed)
+
+    # --- what a group is ---
+
+    def getBackendName(self) -> str:
+        return "weir"
+
+    def name(self) -> str:
+        return "weir"
+
+    def rank(self) -> int:
+        return self._rank
+
+    def size(self) -> int:
+        return self._size
+
+    def getRank(self) -> int:
+        return self._rank
+
+    def getSize(self) -> int:
+        return self._size
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        """Of calls from now on."""
+        self._timeout = timeout
+        self._inner.set_timeout(timeout)
+
+    # --- failures ---
+
+    def errored(self) -> Exception | None:
+        """What the group has failed with, as torchft asks; None while it has not."""
+        return self._error
+
+    def abort(self) -> None:
+        """From any thread: all calls on their way fail at once, and the other ranks' policy deals with this one."""
+        self._sums.fail(AllreduceAborted("the process group was aborted"), "its process group was aborted")
+
+    def shutdown(self) -> None:
+        """Leave in good order. May be repeated."""
+        self._sums.close()
+        _groups.discard(self)
+
+    def _failed(self, error: Exception) -> None:
+        """No more sums will come: whoever waits for a lost rank over Gloo is told, too."""
+        if self._error is None:
+            self._error = error
+            try:
+                self._inner.abort()
+            except RuntimeError as wrong:  # not all versions of Gloo can
+                _log.debug("Gloo cannot be aborted: %s", wrong)
+
+    def configure(
+        self,
+        store_addr: str,
+        replica_id: str,
+        rank: int,
+        world_size: int,
+        quorum_id: int | None = None,
+        group_rank: int | None = None,
+        group_world_size: int | None = None,
+        global_ranks: list[int] | None = None,
+    ) -> None:
+        """As torchft has it: be this rank of that many from now on, met at `store_addr`, HOST:PORT/PREFIX, which is
+        fresh at each call. What was on its way fails.
+        """
+        if self._error is None:
+            self._sums.fail(AllreduceAborted("the process group is configured anew"), "")
+        address, _, prefix = store_addr.partition("/")
+        host, _, port = address.rpartition(":")
+        store = dist.TCPStore(host, int(port), is_master=False, wait_for_workers=False, timeout=self._timeout)
+        self._rank, self._size = rank, world_size
+        self._set_up(dist.PrefixStore(prefix, store), self._timeout)
+
+    # --- sums ---
+
+    def allreduce(self, tensors: Any, opts: Any = None, timeout: timedelta | None = None) -> Any:
+        parts, op, limit = _read(tensors, opts, timeout)
+        if len(parts) == 1 and self._goes_through(parts, op):
+            tensor = parts[0]
+            cuts = self.layers.cuts(tensor.numel())
+            return self._start(
+                "all_reduce", parts, op, limit, cuts or (), lambda flat: _put(flat, parts), parts, cuts is not None
+            )
+        return self._pass_on("allreduce", *((tensors, opts) if opts is not None else (tensors,)))
+
+    def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Any:
+        parts, op, limit = _read(tensors, opts, None)
+        if self._goes_through(parts, op):
+            cuts = _ends(parts)
+            return self._start("all_reduce", parts, op, limit, cuts, lambda flat: _put(flat, parts), parts)
+        return self._pass_on("allreduce_coalesced", *((tensors, opts) if opts is not None else (tensors,)))
+
+    def reduce(self, tensors: Any, opts: Any = None, *rest: Any) -> Any:
+        parts = _listed(tensors)
+        if hasattr(opts, "rootRank") and self._goes_through(parts, op := _op_of(opts)):
+            root = opts.rootRank == self._rank
+            return self._start(
+                "reduce", parts, op, opts.timeout, _ends(parts), lambda flat: _put(flat, parts if root else ()), parts
+            )
+        return self._pass_on("reduce", *((tensors, opts, *rest) if opts is not None else (tensors,)))
+
+    def reduce_scatter_single(self, output: Any, source: Any, opts: Any = None) -> Any:
+        if opts is not None and self._goes_through([source], op := _op_of(opts)):
+            return self._scattered([output], [source], op, opts.timeout)
+        return self._pass_on("reduce_scatter_single", output, source, opts)
+
+    _reduce_scatter_base = reduce_scatter_single
+
+    def reduce_scatter_single_coalesced(self, outputs: Any, sources: Any, opts: Any = None) -> Any:
+        if opts is not None and self._goes_through(sources, op := _op_of(opts)):
+            return self._scattered(outputs, sources, op, opts.timeout)
+        return self._pass_on("reduce_scatter_single_coalesced", outputs, sources, opts)
+
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+
+    def reduce_scatter(self, outputs: Any, sources: Any, opts: Any = None, *rest: Any) -> Any:
+        if (
+            hasattr(opts, "reduceOp")
+            and isinstance(outputs, list)
+            and len(outputs) == 1
+            and self._goes_through(sources[0], op := _op_of(opts))
+        ):
+            parts = list(sources[0])
+            before = sum(part.numel() for part in parts[: self._rank])
+            own = outputs[0]
+            return self._start(
+                "reduce_scatter",
+                parts,
+                op,
+                opts.timeout,
+                (),
+                lambda flat: _put(flat[before : before + own.numel()], [own]),
+                outputs,
+            )
+        return self._pass_on(
+            "reduce_scatter", *((outputs, sources, opts, *rest) if opts is not None else (outputs, sources))
+        )
+
+    def _scattered(self, outputs: Sequence[Any], sources: Sequence[Any], op: Any, limit: timedelta) -> Any:
+        """Each source's parts by rank, of which this rank's goes into the output."""
+
+        def deliver(flat: torch.Tensor) -> None:
+            place = 0
+            for output, source in zip(outputs, sources, strict=True):
+                own = place + self._rank * output.numel()
+                _put(flat[own : own + output.numel()], [output])
+                place += source.numel()
+
+        return self._start("reduce_scatter", list(sources), op, limit, _ends(sources), deliver, list(outputs))
+
+    def _goes_through(self, parts: Sequence[torch.Tensor], op: Any) -> bool:
+        """Whether the switches sum these; the same at all ranks, which call with the same sizes and types."""
+        if self._size == 1 or op not in (_SUM, _AVG) or not parts:
+            return False
+        kind = parts[0].dtype
+        if kind not in TYPES or any(
+            part.dtype != kind or part.layout != torch.strided or part.device != _CPU for part in parts
+        ):
+            return False
+        size: int = sum(part.numel() * part.element_size() for part in parts)
+        return size >= max(self._settings.least_bytes, 1)
+
+    def _start(
+        self,
+        name: str,
+        parts: Sequence[torch.Tensor],
+        op: Any,
+        limit: timedelta,
+        cuts: Sequence[int],
+        deliver: Callable[[torch.Tensor], None],
+        results: Sequence[torch.Tensor],
+        of_mean: bool = False,
+    ) -> FabricWork:
+        count = sum(part.numel() for part in parts)
+        with record_function(f"weir:{name}"):
+            self.carried[f"fabric {name}"] += 1
+            mean = op == _AVG
+            work = FabricWork(list(results), f"{name} {'AVG' if mean else 'SUM'} of {count} {parts[0].dtype}")
+            seconds = (limit if limit > timedelta(0) else self._timeout).total_seconds()
+            self._sums.start(Sum(work, list(parts), mean, cuts, of_mean, deliver, seconds))
+        return work
+
+    # --- all else ---
+
+    def _pass_on(self, name: str, *words: Any, **named: Any) -> Any:
+        self.carried[f"gloo {name}"] += 1
+        if not self._said:
+            self._said = True
+            _log.info(
+                "rank %d: %s goes over Gloo, as does all that is no sum of %d or more bytes of floats",
+                self._rank,
+                name,
+                self._settings.least_bytes,
+            )
+        return getattr(self._inner, name)(*words, **named)
+
+    def broadcast(self, tensors: Any, *words: Any, **named: Any) -> Any:
+        if _listed(tensors)[0].dtype == _REORDERING:
+            self.layers.new_order()
+        return self._pass_on("broadcast", tensors, *words, **named)
+
+
+def _passing(name: str) -> Callable[..., Any]:
+    def call(self: WeirProcessGroup, *words: Any, **named: Any) -> Any:
+        return self._pass_on(name, *words, **named)
+
+    call.__name__ = name
+    call.__doc__ = "Over Gloo."
+    return call
+
+
+for _name, _same in {
+    "all_gather_single": "_allgather_base",
+    "all_gather_single_coalesced": "allgather_into_tensor_coalesced",
+    "all_to_all_single": "alltoall_base",
+    "allgather": None,
+    "allgather_coalesced": None,
+    "alltoall": None,
+    "barrier": None,
+    "gather": None,
+    "monitored_barrier": None,
+    "recv": None,
+    "recv_anysource": None,
+    "scatter": None,
+    "send": None,
+}.items():
+    setattr(WeirProcessGroup, _name, _passing(_name))
+    if _same is not None:
+        setattr(WeirProcessGroup, _same, _passing(_name))
+
+
+def _listed(tensors: Any) -> list[torch.Tensor]:
+    return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+
+
+def _op_of(opts: Any) -> Any:
+    """The operation, without what goes with it."""
+    return getattr(opts.reduceOp, "op", opts.reduceOp)
+
+
+def _read(tensors: Any, opts: Any, timeout: timedelta | None) -> tuple[list[torch.Tensor], Any, timedelta]:
+    """Tensors, operation and limit of a call in any of PyTorch's forms."""
+    if opts is None:
+        op: Any = _SUM
+    elif hasattr(opts, "reduceOp"):
+        op, timeout = _op_of(opts), opts.timeout
+    else:
+        op = getattr(opts, "op", opts)
+    return _listed(tensors), op, timeout if timeout is not None else timedelta(milliseconds=-1)
+
+
+def _ends(parts: Sequence[torch.Tensor]) -> list[int]:
+    """Where the parts but the first begin, of those with numbers."""
+    total = sum(part.numel() for part in parts)
+    return sorted({end for end in accumulate(part.numel() for part in parts) if 0 < end < total})
+
+
+def _put(flat: torch.Tensor, parts: Sequence[torch.Tensor]) -> None:
+    """The numbers, one part after the other, into tensors of any layout."""
+    place = 0
+    for part in parts:
+        part.copy_(flat[place : place + part.numel()].view(part.shape))
+        place += part.numel()
+
+
+def _at_exit() -> None:
+    """A script that has not destroyed its groups: seats are left in good order, or by the error that ended it."""
+    error = getattr(sys, "last_value", None)
+    for group in list(_groups):
+        if error is None:
+            group.shutdown()
+        else:
+            group._sums.fail(HostError("the process has ended"), f"{type(error).__name__}: {error}")
+    end_relay()
+    completers.close()
+
+
+atexit.register(_at_exit)

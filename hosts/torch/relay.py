@@ -1,0 +1,220 @@
+"""The relay: a process beside each training process that holds its seats in jobs and moves its packets.
+
+`python -m weir.hosts.torch.relay DESCRIPTOR` is started by `relay_client` with one end of a pipe. Commands and answers
+are JSON, numbers are in blocks of shared memory::
+
+    ▶ {"do": "block", "block": 3, "size": 65536}                       its descriptor follows
+    ▶ {"do": "join", "seat": 1, "control": …, "job": …, "token": …, "timeout_s": …, "nic": …}
+    ▶ {"do": "sum", "seat": 1, "call": 8, "block": 3, "count": 9000, "dtype": "float32", "op": "sum", "cuts": […], …}
+    ▶ {"do": "leave", "seat": 1, "reason": ""}                         with a reason: the rank is lost at once
+    ◀ {"done": 8}    {"failed": 8, "kind": "AllreduceAborted", "text": …}    {"over": 1, "kind": …, "text": …}
+
+When the training process is gone without a word, all seats are given up at once: nobody waits for their leases. It ends
+by itself when its seats are left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import mmap
+import os
+import queue
+import sys
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from multiprocessing.connection import Connection
+from multiprocessing.reduction import recv_handle
+from typing import Any, Final
+
+import numpy as np
+
+from ..collectives.communicator import Handle
+from ..drivers.client import Membership
+from ..drivers.udp import UdpHost
+from ..errors import HostError
+from ..numerics.datatypes import data_type
+from ..numerics.tensors import Reduced
+
+_BIND_S: Final = 15.0
+"""How long the host's address may be taken by a job that is about to end."""
+_LOOK_S: Final = 0.1
+"""Between two looks at whether a seat that nobody waits for is over."""
+
+Say = Callable[[dict[str, Any]], None]
+
+
+class Hosts:
+    """The sockets that all seats of this process share, by address in the fabric."""
+
+    def __init__(self) -> None:
+        self._hosts: dict[int, UdpHost] = {}
+        self._lock = threading.Lock()
+
+    def at(self, address: int, nic: str) -> UdpHost:
+        """The host's, which may have to wait for another process that leaves it. Raises OSError if that does not."""
+        deadline = time.monotonic() + _BIND_S
+        with self._lock:
+            while address not in self._hosts or self._hosts[address].ended:
+                try:
+                    self._hosts[address] = UdpHost(address, nic=nic)
+                except OSError as error:
+                    if error.errno != errno.EADDRINUSE or time.monotonic() > deadline:
+                        raise
+                    time.sleep(_LOOK_S)
+            return self._hosts[address]
+
+    def close(self) -> None:
+        for host in self._hosts.values():
+            host.close()
+
+
+class Seat:
+    """One rank of one job: sums are started in the order of their commands, and answered as they come."""
+
+    def __init__(self, command: dict[str, Any], hosts: Hosts, blocks: dict[int, mmap.mmap], say: Say) -> None:
+        self._number: int = command["seat"]
+        self._timeout_s: float = command["timeout_s"]
+        self._membership = Membership(
+            command["control"],
+            command["job"],
+            command["token"],
+            timeout_s=self._timeout_s,
+            host=partial(hosts.at, nic=command["nic"]),
+            nic=command["nic"],
+        )
+        self._blocks = blocks
+        self._say = say
+        self._commands: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        self._started: queue.SimpleQueue[tuple[dict[str, Any], Handle] | None] = queue.SimpleQueue()
+        self._reason: str | None = None
+        """Why the seat is left; "" in good order; None while it is not."""
+        self._thread = threading.Thread(target=self._run, name=f"seat {self._number}")
+        self._thread.start()
+
+    def put(self, command: dict[str, Any]) -> None:
+        """A sum, or to leave behind those before it; by a reason at once."""
+        if command["do"] == "leave" and command["reason"]:
+            self._reason = command["reason"]
+            self._membership.give_up(command["reason"])
+        self._commands.put(command)
+
+    def join(self) -> None:
+        """Wait until it has been left."""
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            with self._membership:
+                finisher = threading.Thread(target=self._finish, name=f"sums of seat {self._number}")
+                finisher.start()
+                try:
+                    self._start()
+                finally:
+                    self._started.put(None)
+                    finisher.join()
+                if self._reason:
+                    raise HostError(self._reason)
+        except (HostError, OSError) as error:
+            self._say({"over": self._number, "kind": type(error).__name__, "text": str(error)})
+
+    def _start(self) -> None:
+        """Start sums until it is said to leave. Raises what the job is over by."""
+        while True:
+            try:
+                command = self._commands.get(timeout=_LOOK_S)
+            except queue.Empty:
+                self._membership.worker.endpoint.check()
+                continue
+            if command["do"] == "leave":
+                self._reason = command["reason"]
+                return
+            try:
+                handle = self._membership.communicator.reduced_async(
+                    self._numbers(command),
+                    partial(self._deliver, command),
+                    op=command["op"],
+                    name=command["name"],
+                    dtype=command["dtype"],
+                    nonfinite=command["nonfinite"],
+                    cuts=command["cuts"],
+                )
+            except HostError as error:
+                self._failed(command, error)
+                self._membership.worker.endpoint.check()
+                continue
+            self._started.put((command, handle))
+
+    def _finish(self) -> None:
+        while (started := self._started.get()) is not None:
+            command, handle = started
+            try:
+                handle.wait(command["timeout_s"])
+            except HostError as error:
+                self._failed(command, error)
+            except ZeroDivisionError as error:
+                self._failed(command, HostError(str(error)))
+            else:
+                self._say({"done": command["call"]})
+
+    def _deliver(self, command: dict[str, Any], reduced: Reduced) -> None:
+        """Put the sum where the worker's own numbers were."""
+        values = reduced.values
+        if command["op"] == "mean":
+            reduced.check_weights()
+        elif command["rescale"]:
+            values = reduced.as_of_all(self._membership.communicator.size)
+        self._numbers(command)[:] = values
+
+    def _numbers(self, command: dict[str, Any]) -> Any:
+        storage = data_type(command["dtype"]).storage
+        return np.frombuffer(self._blocks[command["block"]], storage, command["count"])
+
+    def _failed(self, command: dict[str, Any], error: HostError) -> None:
+        self._say({"failed": command["call"], "kind": type(error).__name__, "text": str(error)})
+
+
+def serve(pipe: Connection, parent: int) -> None:
+    """Do what comes through the pipe until its other end is closed, or the process `parent` is gone."""
+    lock = threading.Lock()
+
+    def say(answer: dict[str, Any]) -> None:
+        with lock, contextlib.suppress(OSError):  # nobody listens any more
+            pipe.send_bytes(json.dumps(answer).encode())
+
+    hosts = Hosts()
+    blocks: dict[int, mmap.mmap] = {}
+    seats: dict[int, Seat] = {}
+    done = False
+    while not done:
+        try:
+            command = json.loads(pipe.recv_bytes())
+            match command["do"]:
+                case "block":
+                    descriptor = recv_handle(pipe)
+                    blocks[command["block"]] = mmap.mmap(descriptor, command["size"])
+                    os.close(descriptor)
+                case "join":
+                    seats[command["seat"]] = Seat(command, hosts, blocks, say)
+                case "end":
+                    done = True
+                case _:
+                    seats[command["seat"]].put(command)
+        except (EOFError, OSError):
+            done = True
+            for seat in seats.values():
+                seat.put({"do": "leave", "reason": f"its training process {parent} has ended without leaving"})
+    for seat in seats.values():
+        seat.join()
+    hosts.close()
+
+
+def main() -> None:
+    serve(Connection(int(sys.argv[1])), int(sys.argv[2]))
+
+
+if __name__ == "__main__":
+    main()

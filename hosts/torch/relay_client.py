@@ -1,0 +1,202 @@
+"""The training process's end of its relay: blocks of shared memory, calls on their way, one thread that hears answers.
+
+The thread waits in the kernel, without the interpreter's lock. What is told ends in callbacks on that thread, which
+must be short.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import mmap
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing import Pipe
+from multiprocessing.reduction import send_handle
+from typing import Any, Final
+
+from .. import errors
+from ..errors import HostError
+
+_LEAST_BLOCK: Final = 1 << 16
+_ENDED: Final = "the relay process {pid}, which moves this rank's packets, has ended"
+
+Told = Callable[[HostError | None], None]
+"""Called once with what a call has failed with, or with None when its numbers are there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Memory that both processes see."""
+
+    number: int
+    memory: mmap.mmap
+    size: int
+
+
+class Relay:
+    """One relay process and the pipe to it."""
+
+    def __init__(self) -> None:
+        ours, its = Pipe()
+        command = [sys.executable, "-m", "weir.hosts.torch.relay", str(its.fileno()), str(os.getpid())]
+        # a session of its own: Ctrl-C is for the training process, which then says what is to become of its seats
+        self._process = subprocess.Popen(
+            command, pass_fds=[its.fileno()], start_new_session=True, stdin=subprocess.DEVNULL
+        )
+        its.close()
+        self._pipe = ours
+        self._sending = threading.Lock()
+        self._state = threading.Lock()
+        self._numbers = itertools.count(1)
+        self._calls: dict[int, Told] = {}
+        self._seats: dict[int, Told] = {}
+        self._free: dict[int, list[Block]] = {}
+        """Blocks that nobody uses, by size."""
+        self._gone: HostError | None = None
+        self._thread = threading.Thread(target=self._hear, name="weir relay", daemon=True)
+        self._thread.start()
+
+    @property
+    def gone(self) -> bool:
+        """Whether the process has ended."""
+        return self._gone is not None
+
+    def open_seat(self, told: Told, **command: Any) -> int:
+        """Have a seat taken; its number. `told` hears what it is over by, if it is not left in good order."""
+        number = next(self._numbers)
+        with self._state:
+            if self._gone is not None:
+                raise self._gone
+            self._seats[number] = told
+        self._say({"do": "join", "seat": number, **command})
+        return number
+
+    def leave(self, seat: int, reason: str = "") -> None:
+        """Leave a seat: behind the sums before, or at once for a reason. The relay waits for the others; this does
+        not.
+        """
+        with self._state:
+            self._seats.pop(seat, None)
+        self._say({"do": "leave", "seat": seat, "reason": reason})
+
+    def sum(self, seat: int, block: Block, told: Told, **command: Any) -> None:
+        """Sum the numbers of a block, in the order of the calls."""
+        number = next(self._numbers)
+        with self._state:
+            gone = self._gone
+            if gone is None:
+                self._calls[number] = told
+        if gone is not None:
+            told(gone)
+            return
+        self._say({"do": "sum", "seat": seat, "call": number, "block": block.number, **command})
+
+    def take_block(self, size: int) -> Block:
+        """A block of so many bytes at least."""
+        rounded = max(_LEAST_BLOCK, 1 << (size - 1).bit_length())
+        with self._state:
+            if free := self._free.get(rounded):
+                return free.pop()
+        number = next(self._numbers)
+        descriptor = os.memfd_create(f"weir block {number}", os.MFD_CLOEXEC)
+        try:
+            os.ftruncate(descriptor, rounded)
+            memory = mmap.mmap(descriptor, rounded)
+            with self._sending:
+                self._pipe.send_bytes(json.dumps({"do": "block", "block": number, "size": rounded}).encode())
+                send_handle(self._pipe, descriptor, self._process.pid)
+        except OSError as error:
+            raise self._gone or HostError(f"no memory of {rounded} bytes to share with the relay: {error}") from error
+        finally:
+            os.close(descriptor)
+        return Block(number, memory, rounded)
+
+    def give_back(self, block: Block) -> None:
+        """Nobody uses the block any more."""
+        with self._state:
+            self._free.setdefault(block.size, []).append(block)
+
+    def end(self) -> None:
+        """Let the process end when its seats are left, and wait for nothing but the own thread. May be repeated."""
+        self._say({"do": "end"})
+        self._fail_all(HostError("the back end was shut down"))
+        self._pipe.close()
+
+    def _say(self, command: dict[str, Any]) -> None:
+        try:
+            with self._sending:
+                self._pipe.send_bytes(json.dumps(command).encode())
+        except OSError:
+            pass  # whoever waits is told by the thread that hears
+
+    def _hear(self) -> None:
+        try:
+            while True:
+                answer = json.loads(self._pipe.recv_bytes())
+                with self._state:
+                    match answer:
+                        case {"done": call} | {"failed": call}:
+                            told = self._calls.pop(call, None)
+                        case {"over": seat}:
+                            told = self._seats.pop(seat, None)
+                        case _:
+                            told = None
+                if told is not None:
+                    told(_error_of(answer))
+        except (EOFError, OSError, TypeError):  # closed there, or here
+            self._fail_all(HostError(_ENDED.format(pid=self._process.pid)))
+
+    def _fail_all(self, error: HostError) -> None:
+        with self._state:
+            if self._gone is None:
+                self._gone = error
+            waiting = [*self._calls.values(), *self._seats.values()]
+            self._calls.clear()
+            self._seats.clear()
+        for told in waiting:
+            told(error)
+
+
+def _error_of(answer: dict[str, Any]) -> HostError | None:
+    if "done" in answer:
+        return None
+    kind = getattr(errors, answer["kind"], HostError)
+    error: HostError = kind(answer["text"])
+    return error
+
+
+_relay: Relay | None = None
+_lock = threading.Lock()
+
+
+def relay() -> Relay:
+    """This process's relay, which is started when it is first asked for."""
+    global _relay
+    with _lock:
+        if _relay is None or _relay.gone:
+            _relay = Relay()
+        return _relay
+
+
+def end_relay() -> None:
+    """End this process's relay, if it has one."""
+    global _relay
+    with _lock:
+        if _relay is not None:
+            _relay.end()
+            _relay = None
+
+
+def _forget() -> None:
+    """A forked child has the parent's relay in its memory, and no thread that hears it."""
+    global _relay, _lock
+    _relay = None
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget)

@@ -1,0 +1,74 @@
+"""What a rank is told by its environment: where the controller is, which host it is on, what goes through switches."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from ...wire.control_channel import DEFAULT_ADDRESS
+from ..drivers.control_client import POLICIES
+from ..errors import InvalidPlan
+
+LEAST_BYTES: Final = 4096
+"""Of a tensor that goes through the switches, if nothing is said: four chunks of float32."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The variables `WEIR_…`, and torchrun's own."""
+
+    control: str
+    """`WEIR_CONTROL`: where the controller serves; by default 127.0.0.1:9561."""
+    host: str
+    """`WEIR_HOST`: this rank's host in the fabric, or one for each local rank, with commas; by default the machine's
+    name.
+    """
+    policy: str
+    """`WEIR_POLICY`: what is done when a rank is lost: abort (by default), continue or wait."""
+    least_bytes: int
+    """`WEIR_LEAST_BYTES`: smaller tensors go over Gloo."""
+    slots: int
+    """`WEIR_SLOTS` of each group in every switch, a power of two; 0, the default, leaves it to the controller."""
+    nic: str
+    """`WEIR_NIC`: the path at which the process that emulates the fabric listens for this rank's host, or one for each
+    local rank, with commas; by default none, and hosts have their addresses.
+    """
+    restart: int
+    """`TORCHELASTIC_RESTART_COUNT`: which attempt of torchrun this is."""
+
+    @classmethod
+    def read(cls, environment: Mapping[str, str] = os.environ) -> Settings:
+        """Raises InvalidPlan for what cannot be, and names the variable."""
+        policy = environment.get("WEIR_POLICY", "abort")
+        if policy not in POLICIES:
+            raise InvalidPlan(f'WEIR_POLICY "{policy}" is none; there are {", ".join(POLICIES)}')
+        return cls(
+            control=environment.get("WEIR_CONTROL", DEFAULT_ADDRESS),
+            host=_of_local_rank(environment, "WEIR_HOST") or socket.gethostname(),
+            policy=policy,
+            least_bytes=_number(environment, "WEIR_LEAST_BYTES", LEAST_BYTES),
+            slots=_number(environment, "WEIR_SLOTS", 0),
+            nic=_of_local_rank(environment, "WEIR_NIC"),
+            restart=_number(environment, "TORCHELASTIC_RESTART_COUNT", 0),
+        )
+
+
+def _of_local_rank(environment: Mapping[str, str], name: str) -> str:
+    """The one value, or this local rank's of several; "" where nothing is said."""
+    values = environment.get(name, "").split(",")
+    local = _number(environment, "LOCAL_RANK", 0)
+    if len(values) > 1 and local >= len(values):
+        raise InvalidPlan(f"{name} has {len(values)} values, {' '.join(values)}; local rank {local} needs one, too")
+    return values[local] if len(values) > 1 else values[0]
+
+
+def _number(environment: Mapping[str, str], name: str, default: int) -> int:
+    text = environment.get(name, "")
+    if not text:
+        return default
+    if not text.isdecimal():
+        raise InvalidPlan(f'{name} "{text}" is not a number of 0 or more')
+    return int(text)

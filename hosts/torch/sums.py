@@ -1,0 +1,193 @@
+"""One group's sums through the fabric: in the order of the calls, from a thread of its own that also takes the seat.
+
+The seat is taken at the group's first sum, so a group that never sums large tensors is no job and costs no slots.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+
+from ..errors import AllreduceAborted, HostError
+from .relay_client import Block, Relay, relay
+from .rendezvous import Rendezvous
+from .settings import Settings
+from .works import FabricWork, completers
+
+TYPES: Final = {
+    torch.float32: "float32",
+    torch.float64: "float64",
+    torch.float16: "float16",
+    torch.bfloat16: "bfloat16",
+}
+"""What goes through the switches, by the names of hosts' data types."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """What is to be summed, and where it goes."""
+
+    work: FabricWork
+    parts: Sequence[torch.Tensor]
+    """Of one type, as one tensor: their numbers one after the other."""
+    mean: bool
+    cuts: Sequence[int]
+    of_mean: bool
+    """The numbers are parts of a mean, divided by the number of ranks: it is theirs who are left, if ranks are lost."""
+    deliver: Callable[[torch.Tensor], None]
+    """Takes the sum, flat, in memory that is reused afterwards."""
+    timeout_s: float
+
+    @property
+    def count(self) -> int:
+        return sum(part.numel() for part in self.parts)
+
+
+class FabricSums:
+    """The fabric's side of one group."""
+
+    def __init__(self, meeting: Rendezvous, settings: Settings, failed: Callable[[Exception], None]) -> None:
+        """`failed` is told once, on any thread, why no more sums will come."""
+        self._meeting = meeting
+        self._settings = settings
+        self._failed = failed
+        self._queue: queue.SimpleQueue[Sum | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+        self._waiting: set[FabricWork] = set()
+        self._error: Exception | None = None
+        self._relay: Relay | None = None
+        self._seat: int | None = None
+        self._count = 0
+
+    @property
+    def error(self) -> Exception | None:
+        """Why no more sums will come."""
+        return self._error
+
+    def start(self, wanted: Sum) -> None:
+        """Queue a sum. Raises what the group has failed with."""
+        with self._lock:
+            if self._error is not None:
+                raise self._error
+            self._waiting.add(wanted.work)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="weir sums", daemon=True)
+                self._thread.start()
+        self._queue.put(wanted)
+
+    def fail(self, error: Exception, reason: str) -> None:
+        """From any thread: all that wait, now or later, get the error; the job's other ranks are told the reason."""
+        with self._lock:
+            if self._error is not None:
+                return
+            self._error = error
+            waiting, self._waiting = self._waiting, set()
+            seat, self._seat = self._seat, None
+        if seat is not None and self._relay is not None:
+            self._relay.leave(seat, reason)
+        for work in waiting:
+            completers.run(lambda work=work: work.settle(error))
+        self._queue.put(None)
+        self._failed(error)
+
+    def close(self) -> None:
+        """Leave in good order: what was started is summed still. The thread is gone afterwards. May be repeated."""
+        self._queue.put(None)
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+        with self._lock:
+            seat, self._seat = self._seat, None
+        if seat is not None and self._relay is not None:
+            self._relay.leave(seat)
+
+    # --- the thread ---
+
+    def _run(self) -> None:
+        while (wanted := self._queue.get()) is not None:
+            try:
+                self._sum(wanted)
+            except Exception as error:  # noqa: BLE001 (the order of all sums behind it is lost with it)
+                self.fail(error, f"{type(error).__name__}: {error}")
+
+    def _sum(self, wanted: Sum) -> None:
+        seat = self._seated(wanted.timeout_s)
+        first = wanted.parts[0]
+        size = wanted.count * first.element_size()
+        assert self._relay is not None
+        block = self._relay.take_block(size)
+        flat = torch.frombuffer(block.memory, dtype=first.dtype, count=wanted.count)
+        place = 0
+        with torch.no_grad():
+            for part in wanted.parts:
+                flat[place : place + part.numel()].view(part.shape).copy_(part)
+                place += part.numel()
+        self._count += 1
+        self._relay.sum(
+            seat,
+            block,
+            lambda error: completers.run(lambda: self._settle(wanted, block, flat, error)),
+            count=wanted.count,
+            dtype=TYPES[first.dtype],
+            op="mean" if wanted.mean else "sum",
+            rescale=wanted.of_mean,
+            nonfinite="poison",
+            cuts=list(wanted.cuts),
+            name=f"{wanted.work.what}, sum {self._count} of the group",
+            timeout_s=wanted.timeout_s,
+        )
+
+    def _settle(self, wanted: Sum, block: Block, flat: torch.Tensor, error: HostError | None) -> None:
+        if error is not None:
+            self.fail(error, f"{type(error).__name__}: {error}")
+            return  # which has told whoever waits
+        try:
+            with torch.inference_mode(wanted.parts[0].is_inference()), torch.no_grad():
+                wanted.deliver(flat)
+        except Exception as wrong:  # noqa: BLE001 (whoever waits is to have it)
+            self._done(wanted.work, wrong)
+            return
+        assert self._relay is not None
+        self._relay.give_back(block)
+        self._done(wanted.work, None)
+
+    def _done(self, work: FabricWork, error: Exception | None) -> None:
+        with self._lock:
+            if work not in self._waiting:
+                return
+            self._waiting.discard(work)
+        work.settle(error)
+
+    def _seated(self, timeout_s: float) -> int:
+        if self._seat is None:
+            job, token = self._meeting.seat(timeout_s, self._check)
+            self._relay = relay()
+            seat = self._relay.open_seat(
+                self._over,
+                control=self._settings.control,
+                job=job,
+                token=token,
+                timeout_s=timeout_s,
+                nic=self._settings.nic,
+            )
+            with self._lock:
+                if self._error is None:
+                    self._seat = seat
+                    return seat
+            self._relay.leave(seat, "the group was aborted")
+            self._check()
+        assert self._seat is not None
+        return self._seat
+
+    def _check(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def _over(self, error: HostError | None) -> None:
+        error = error or AllreduceAborted("the job is over")
+        completers.run(lambda: self.fail(error, ""))

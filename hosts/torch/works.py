@@ -1,0 +1,112 @@
+"""Sums on their way, as PyTorch knows them: work objects whose futures are completed by other threads.
+
+Callbacks of a future run on the thread that completes it and may wait for further sums, so there is a thread for each
+that is at work.
+"""
+
+from __future__ import annotations
+
+import atexit
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any, Final
+
+import torch
+import torch.distributed as dist
+from torch.futures import Future
+
+_MOST_THREADS: Final = 256
+_UNLIMITED: Final = timedelta(0)
+
+
+class Completers:
+    """The threads that complete futures. They are gone before the interpreter is, which would end the process else."""
+
+    def __init__(self) -> None:
+        self._pool: ThreadPoolExecutor | None = None
+        self._lock = threading.Lock()
+
+    def run(self, work: Any) -> None:
+        """Have a thread do it; this one does where the interpreter is about to end."""
+        with self._lock:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(_MOST_THREADS, thread_name_prefix="weir sum")
+        try:
+            self._pool.submit(work)
+        except RuntimeError:
+            work()
+
+    def close(self) -> None:
+        """Wait until all have ended."""
+        with self._lock:
+            pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.shutdown()
+
+    def forget(self) -> None:
+        """A forked child has none of the threads."""
+        self._pool = None
+        self._lock = threading.Lock()
+
+
+completers: Final = Completers()
+atexit.register(completers.close)
+
+
+class FabricWork(dist._Work):
+    """One collective call whose sum comes from the fabric.
+
+    `settle` is called once, by any thread. Errors keep their type for who waits here; who waits by the future gets a
+    RuntimeError with the text.
+    """
+
+    def __init__(self, tensors: list[torch.Tensor], what: str) -> None:
+        super().__init__()
+        self.what = what
+        """The call, in words."""
+        self._tensors = tensors
+        self._error: Exception | None = None
+        self._settled = threading.Event()
+        self._base: Any = Future()
+        self._future = self._base.then(self._value)
+
+    def settle(self, error: Exception | None) -> None:
+        """The results are in their tensors, or never will be."""
+        self._error = error
+        self._settled.set()
+        self._base.set_result(None)
+
+    def _value(self, _: Any) -> list[torch.Tensor]:
+        if self._error is not None:
+            raise self._error
+        return self._tensors
+
+    def wait(self, timeout: timedelta = _UNLIMITED) -> bool:
+        """Wait for the results, interruptibly. Raises what the call has failed with."""
+        limit = timeout.total_seconds() if isinstance(timeout, timedelta) and timeout > _UNLIMITED else None
+        if not self._settled.wait(limit):
+            raise RuntimeError(f"{self.what}: no result after {limit:g} s")
+        if self._error is not None:
+            raise self._error
+        return True
+
+    def synchronize(self) -> None:
+        """As `wait`."""
+        self.wait()
+
+    def is_completed(self) -> bool:
+        return self._settled.is_set()
+
+    def is_success(self) -> bool:
+        return self._settled.is_set() and self._error is None
+
+    def exception(self) -> Exception | None:
+        return self._error
+
+    def result(self) -> list[torch.Tensor]:
+        self.wait()
+        return self._tensors
+
+    def get_future(self) -> Any:
+        return self._future

@@ -1,0 +1,1 @@
+"""The back end of torch.distributed, in processes over an emulated fabric."""

@@ -1,0 +1,375 @@
+"""What ranks do: each function is one rank's part, and returns what JSON can hold."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import threading
+import time
+from contextlib import nullcontext
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.algorithms.join import Join
+from torch.nn.parallel import DistributedDataParallel
+from weir import torch_entry
+from weir.hosts import reference_sum
+from weir.hosts.torch.relay_client import end_relay
+from weir.hosts.torch.settings import LEAST_BYTES
+from weir.hosts.torch.works import completers
+
+FLOATS = {torch.float32: "float32", torch.float64: "float64", torch.float16: "float16", torch.bfloat16: "bfloat16"}
+
+
+def end() -> None:
+    """What the interpreter's end does, which a forked process has not."""
+    end_relay()
+    completers.close()
+
+
+def begin(rank: int, ranks: int, store: Any, backend: str = "weir", name: str = "a") -> Any:
+    torch_entry.register()
+    dist.init_process_group(backend, store=dist.PrefixStore(name, store), rank=rank, world_size=ranks)
+    return dist.group.WORLD
+
+
+def numbers(seed: int, count: int, kind: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.randn(count, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(kind)
+
+
+def expected(tensors: list[torch.Tensor], **how: Any) -> torch.Tensor:
+    """What the fabric must return, bit for bit."""
+    kind = tensors[0].dtype
+    bits = {torch.float16: torch.float16, torch.bfloat16: torch.int16}.get(kind, kind)
+    arrays = [tensor.view(bits).numpy() for tensor in tensors]
+    if kind == torch.bfloat16:
+        arrays = [array.view(np.uint16) for array in arrays]
+    result = reference_sum(arrays, dtype=FLOATS[kind], nonfinite="poison", **how)
+    return torch.from_numpy(result.view(np.int16) if kind == torch.bfloat16 else result).view(kind)
+
+
+def same(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return bool(a.shape == b.shape and a.dtype == b.dtype and a.view(torch.uint8).equal(b.view(torch.uint8)))
+
+
+def sums(rank: int, ranks: int, store: Any) -> Any:
+    """Every type and form of sum, against the reference; then what went which way."""
+    group = begin(rank, ranks, store)
+    wrong = []
+    for kind in FLOATS:
+        for op, mean in ((dist.ReduceOp.SUM, False), (dist.ReduceOp.AVG, True)):
+            parts = [numbers(each, 5000, kind) for each in range(ranks)]
+            mine = parts[rank].clone()
+            work = dist.all_reduce(mine, op, async_op=True)
+            work.wait()
+            if not (same(mine, expected(parts, mean=mean)) and work.is_completed() and work.is_success()):
+                wrong.append(f"all_reduce {kind} {op}")
+    parts = [numbers(each, 6000) for each in range(ranks)]
+    total = expected(parts)
+    strided = parts[rank].clone().view(60, 100).t().contiguous().t()
+    dist.all_reduce(strided)
+    if not same(strided.contiguous().view(-1), total):
+        wrong.append("a tensor in another layout")
+    mine = parts[rank].clone()
+    dist.reduce(mine, 1)
+    if not same(mine, total if rank == 1 else parts[rank]):
+        wrong.append("reduce")
+    own = torch.empty(6000 // ranks)
+    dist.reduce_scatter_tensor(own, parts[rank].clone())
+    if not same(own, total.chunk(ranks)[rank].clone()):
+        wrong.append("reduce_scatter_tensor")
+    own.zero_()
+    dist.reduce_scatter(own, list(parts[rank].clone().chunk(ranks)))
+    if not same(own, total.chunk(ranks)[rank].clone()):
+        wrong.append("reduce_scatter")
+    pieces = [numbers(rank, 6000)[:1000] * 1e-6, numbers(rank, 6000)[1000:]]
+    with dist._coalescing_manager():
+        for piece in pieces:
+            dist.all_reduce(piece)
+    alone = [expected([part[:1000] * 1e-6 for part in parts]), expected([part[1000:] for part in parts])]
+    if not all(same(got, want) for got, want in zip(pieces, alone, strict=True)):
+        wrong.append("coalesced")
+    poisoned = parts[rank].clone()
+    poisoned[rank] = float("nan")
+    dist.all_reduce(poisoned)
+    if not (poisoned[:256].isnan().all() and same(poisoned[256:].clone(), total[256:].clone())):
+        wrong.append("NaN")
+    future = dist.all_reduce(parts[rank].clone(), async_op=True).get_future().then(lambda done: done.value()[0] * 2)
+    if not same(future.wait(), total * 2):
+        wrong.append("future")
+    integers = torch.arange(5000) + rank
+    dist.all_reduce(integers)
+    if not integers.equal(torch.arange(5000) * ranks + sum(range(ranks))):
+        wrong.append("integers")
+    objects: list[Any] = [None] * ranks
+    dist.all_gather_object(objects, {"rank": rank})
+    if objects != [{"rank": each} for each in range(ranks)]:
+        wrong.append("objects")
+    return wrong, dict(group.carried), dist.get_backend()
+
+
+def groups(rank: int, ranks: int, store: Any) -> Any:
+    """Groups of two, each a job of its own, and a mesh."""
+    begin(rank, ranks, store)
+    found = []
+    for members in ([0, 1], [1, 2], [2, 0]):
+        group = dist.new_group(members)
+        if rank in members:
+            mine = numbers(rank, 3000)
+            dist.all_reduce(mine, group=group)
+            found.append(same(mine, expected([numbers(each, 3000) for each in members])))
+    mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (ranks,))
+    mine = numbers(rank, 3000)
+    dist.all_reduce(mine, group=mesh.get_group())
+    found.append(same(mine, expected([numbers(each, 3000) for each in range(ranks)])))
+    return found
+
+
+# --- training ---
+
+
+class Scales(nn.Module):
+    """Layers whose gradients are of very different sizes."""
+
+    def __init__(self, unused: bool = False) -> None:
+        super().__init__()
+        self.first = nn.Linear(40, 57)
+        self.norm = nn.BatchNorm1d(57)
+        self.second = nn.Linear(57, 33)
+        self.last = nn.Linear(33, 5)
+        self.unused = nn.Linear(50, 50) if unused else None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = torch.relu(self.norm(self.first(x)))
+        result: torch.Tensor = self.last(self.second(hidden * 1e-3) * 1e-3) * 1e3 + x[:, :5] * 1e-3
+        return result
+
+
+def fixed_point_hook(ranks: int, bucket: Any) -> Any:
+    """The sums of a bucket done locally, layer by layer, over any back end that can gather."""
+    buffer = bucket.buffer().mul_(1.0 / ranks)
+    if buffer.numel() * buffer.element_size() >= LEAST_BYTES:
+        gathered = [torch.empty_like(buffer) for _ in range(ranks)]
+        dist.all_gather(gathered, buffer)
+        layers = [[each[first : first + size] for each in gathered] for first, size in _layers(bucket)]
+        buffer.copy_(torch.cat([expected(layer) for layer in layers]))
+    else:
+        dist.all_reduce(buffer)
+    future: Any = torch.futures.Future()
+    future.set_result(buffer)
+    return future
+
+
+def _layers(bucket: Any) -> list[tuple[int, int]]:
+    places, place = [], 0
+    for gradient in bucket.gradients():
+        places.append((place, gradient.numel()))
+        place += gradient.numel()
+    return places
+
+
+def train(rank: int, ranks: int, how: str, local: bool) -> str:
+    """A digest of the weights after a few steps."""
+    torch.manual_seed(3)
+    options: dict[str, Any] = {}
+    if "small" in how:
+        options["bucket_cap_mb"] = 0.008
+    if "unused" in how:
+        options["find_unused_parameters"] = True
+    if "view" in how:
+        options["gradient_as_bucket_view"] = True
+    model = DistributedDataParallel(Scales("unused" in how), **options)
+    if local:
+        model.register_comm_hook(ranks, lambda state, bucket: fixed_point_hook(state, bucket))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9)
+    generator = torch.Generator().manual_seed(rank)
+    steps = 4 + (rank if "join" in how else 0)
+    with Join([model]) if "join" in how else nullcontext():
+        for _ in range(steps):
+            optimizer.zero_grad()
+            for turn in range(2 if "no_sync" in how else 1):
+                inputs = torch.randn(16, 40, generator=generator)
+                wanted = torch.randint(0, 5, (16,), generator=generator)
+                with model.no_sync() if "no_sync" in how and turn == 0 else nullcontext():
+                    nn.functional.cross_entropy(model(inputs), wanted).backward()
+            optimizer.step()
+    return hashlib.sha256(b"".join(value.detach().numpy().tobytes() for value in model.parameters())).hexdigest()
+
+
+def training(rank: int, ranks: int, store: Any) -> Any:
+    """The same training over the fabric, and with its sums done locally."""
+    hows = ["plain", "small", "small unused view", "no_sync", "join"]
+    digests = {}
+    for backend in ("weir", "gloo"):
+        begin(rank, ranks, store, backend, backend)
+        digests[backend] = [train(rank, ranks, how, backend == "gloo") for how in hows]
+        if backend == "weir":
+            carried = dict(dist.group.WORLD.carried)
+        dist.destroy_process_group()
+    return digests, carried["fabric all_reduce"]
+
+
+def hooks(rank: int, ranks: int, store: Any) -> Any:
+    """Communication hooks, FSDP2 and ZeroRedundancyOptimizer train, to the same weights at all ranks."""
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
+    group = begin(rank, ranks, store)
+    found = {}
+
+    def steps(model: Any, optimizer: Any) -> None:
+        generator = torch.Generator().manual_seed(rank)
+        for _ in range(4):
+            optimizer.zero_grad()
+            model(torch.randn(8, 64, generator=generator)).square().mean().backward()
+            optimizer.step()
+
+    def layers() -> nn.Module:
+        torch.manual_seed(1)
+        return nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64))
+
+    def agreed(model: Any) -> bool:
+        flat = torch.cat([p.detach().view(-1) for p in model.parameters()])
+        everywhere = [torch.empty_like(flat) for _ in range(ranks)]
+        dist.all_gather(everywhere, flat)
+        return bool(flat.isfinite().all()) and all(flat.equal(each) for each in everywhere)
+
+    registering: dict[str, Any] = {
+        "fp16": lambda model: model.register_comm_hook(None, default_hooks.fp16_compress_hook),
+        "power": lambda model: model.register_comm_hook(
+            powerSGD_hook.PowerSGDState(None, start_powerSGD_iter=2), powerSGD_hook.powerSGD_hook
+        ),
+    }
+    for name, register in registering.items():
+        model = DistributedDataParallel(layers())
+        register(model)
+        steps(model, torch.optim.SGD(model.parameters(), lr=0.1))
+        found[name] = agreed(model)
+    model = DistributedDataParallel(layers())
+    steps(model, ZeroRedundancyOptimizer(model.parameters(), torch.optim.Adam, lr=0.1))
+    found["zero"] = agreed(model)
+    before = group.carried["fabric reduce_scatter"]
+    sharded = layers()
+    shard: Any = fully_shard
+    shard(sharded)
+    steps(sharded, torch.optim.SGD(sharded.parameters(), lr=0.1))
+    found["fsdp2"] = group.carried["fabric reduce_scatter"] - before == 4
+    return found
+
+
+# --- failures ---
+
+
+def outcome(call: Any) -> Any:
+    """How a call ends: what it returns, or the type and the text of its error, and within how many seconds."""
+    began = time.monotonic()
+    try:
+        result: Any = call()
+    except Exception as error:  # noqa: BLE001 (it is the outcome)
+        result = [type(error).__name__, str(error)]
+    return {"result": result, "seconds": time.monotonic() - began}
+
+
+def mismatch(rank: int, ranks: int, store: Any) -> Any:
+    """One rank's tensor has another size."""
+    begin(rank, ranks, store)
+    dist.all_reduce(torch.ones(3000))
+    size = 2001 if rank == 1 else 2000
+    return [outcome(lambda: dist.all_reduce(torch.ones(size))), outcome(lambda: dist.all_reduce(torch.ones(2000)))]
+
+
+def killed(rank: int, ranks: int, store: Any) -> Any:
+    """The last rank is killed, without a word, while the others sum."""
+    begin(rank, ranks, store)
+    mine = torch.full((3000,), float(rank + 1))
+    dist.all_reduce(mine)
+    if rank == ranks - 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    mine = torch.full((3000,), float(rank + 1))
+    ended = outcome(lambda: dist.all_reduce(mine))
+    later = torch.full((3000,), float(rank + 1))
+    after = outcome(lambda: dist.all_reduce(later, dist.ReduceOp.AVG))
+    return ended, mine.unique().tolist(), after, later.unique().tolist()
+
+
+def silent(rank: int, ranks: int, store: Any) -> Any:
+    """The last rank makes no call, and lives: the others' call ends by its time-out, which says so."""
+    begin(rank, ranks, store)
+    dist.all_reduce(torch.ones(3000))
+    if rank == ranks - 1:
+        time.sleep(4)
+        return None
+    options = dist.AllreduceOptions()
+    options.timeout = timedelta(seconds=2)
+    group: Any = dist.group.WORLD
+    return outcome(lambda: group.allreduce([torch.ones(3000)], options).wait())
+
+
+def aborted(rank: int, ranks: int, store: Any) -> Any:
+    """Rank 0 aborts from another thread while it waits for a sum that the others have not come to."""
+    group = begin(rank, ranks, store)
+    dist.all_reduce(torch.ones(3000))
+    if rank == 0:
+        threading.Timer(0.5, group.abort).start()
+        return outcome(lambda: dist.all_reduce(torch.ones(3000)) or "summed"), str(group.errored())
+    time.sleep(1)
+    return outcome(lambda: dist.all_reduce(torch.ones(3000))), str(group.errored())
+
+
+def interrupted(rank: int, ranks: int, store: Any) -> Any:
+    """SIGINT reaches a rank that waits."""
+    begin(rank, ranks, store)
+    dist.all_reduce(torch.ones(3000))
+    if rank == 0:
+        threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+        try:
+            dist.all_reduce(torch.ones(3000))
+        except KeyboardInterrupt:
+            dist.all_reduce(torch.ones(4000))  # the group goes on
+            return "interrupted"
+    time.sleep(1)
+    dist.all_reduce(torch.ones(3000))
+    dist.all_reduce(torch.ones(4000))
+    return "summed"
+
+
+def configured_anew(rank: int, ranks: int, store: Any) -> Any:
+    """As torchft recovers: one rank is gone, the others configure the same group without it, then with it again."""
+    from weir.hosts.torch.process_group import WeirProcessGroup
+
+    torch_entry.register()
+    port = int(os.environ["STORE_PORT"])
+    server = dist.TCPStore("127.0.0.1", port, is_master=rank == 0, wait_for_workers=False)
+    found: list[Any] = []
+    group = WeirProcessGroup(dist.PrefixStore("q0", server), rank, ranks, timedelta(seconds=60))
+
+    def total(size: int) -> list[float]:
+        options = dist.AllreduceOptions()
+        mine = torch.full((3000,), 10.0**rank)
+        group.allreduce([mine], options).wait()
+        result: list[float] = mine.unique().tolist()
+        return [*result, size]
+
+    found.append(total(ranks))
+    if rank == ranks - 1:
+        group.abort()  # as a crash does
+    else:
+        found.append(outcome(lambda: total(ranks))["result"][0])
+        found.append(group.errored() is not None)
+        group.configure(f"127.0.0.1:{port}/q1", "replica", rank, ranks - 1, quorum_id=1)
+        found.append(group.errored() is None)
+        found.append(total(ranks - 1))
+    group.configure(f"127.0.0.1:{port}/q2", "replica", rank, ranks, quorum_id=2)
+    found.append(total(ranks))
+    group.shutdown()
+    dist.PrefixStore("end", server).add("done", 1)
+    while dist.PrefixStore("end", server).add("done", 0) < ranks and rank == 0:
+        time.sleep(0.05)
+    return found

@@ -1,0 +1,137 @@
+"""The back end of torch.distributed over an emulated fabric: three ranks, each a process with a relay of its own."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from importlib.util import find_spec
+
+import pytest
+
+from weir.tests.hosts.torch.rig import LEASE_NS, Ranks, running_fabric
+
+pytestmark = pytest.mark.skipif(
+    find_spec("torch") is None, reason="PyTorch is not installed (pip install 'weir[torch]')"
+)
+
+RANKS = 3
+BOUND_S = 20.0
+"""In which a lost rank is told to the others, on any machine: ten leases."""
+
+
+@pytest.fixture(scope="module")
+def ranks() -> Iterator[Ranks]:
+    with running_fabric() as told:
+        forker = Ranks(told)
+        try:
+            yield forker
+        finally:
+            forker.close()
+
+
+def test_sums_have_the_bits_of_the_reference_in_every_form(ranks: Ranks) -> None:
+    for wrong, carried, backend in ranks.play("sums"):
+        assert wrong == []
+        assert backend == "weir"
+        assert carried == {
+            "fabric all_reduce": 8 + 1 + 1 + 1 + 1,
+            "fabric reduce": 1,
+            "fabric reduce_scatter": 2,
+            "gloo allreduce": 1,
+            "gloo allgather": 2,
+        }
+
+
+def test_groups_are_jobs_of_their_own(ranks: Ranks) -> None:
+    assert ranks.play("groups") == [[True] * 3] * RANKS
+
+
+def test_training_has_the_bits_of_the_same_script_with_local_sums(ranks: Ranks) -> None:
+    """Buckets with layers of many scales, one or several to a step, unused parameters, no_sync, uneven inputs."""
+    played = ranks.play("training")
+    first, _ = played[0]
+    assert first["weir"][0] == first["weir"][1]  # layers are summed as alone, whatever bucket they are in
+    assert len(set(first["weir"])) == len(first["weir"]) - 1
+    for digests, sums in played:
+        assert digests == {"weir": first["gloo"], "gloo": first["gloo"]}
+        assert sums >= 4 * 5
+
+
+def test_hooks_and_sharded_training(ranks: Ranks) -> None:
+    assert ranks.play("hooks") == [{"fp16": True, "power": True, "zero": True, "fsdp2": True}] * RANKS
+
+
+def test_calls_that_differ_fail_at_every_rank(ranks: Ranks) -> None:
+    for outcomes in ranks.play("mismatch"):
+        for each in outcomes:
+            kind, text = each["result"]
+            assert kind == "CallMismatch"
+            assert "the workers do not make the same call here" in text
+
+
+def test_a_killed_rank_is_told_to_the_others_under_abort(ranks: Ranks) -> None:
+    *others, dead = ranks.play("killed", WEIR_POLICY="abort")
+    assert dead == {"exit": -9}
+    for ended, _, after, _ in others:
+        for each in (ended, after):
+            kind, text = each["result"]
+            assert kind == "AllreduceAborted"
+            assert "h3 failed" in text
+            assert "its training process" in text
+        assert ended["seconds"] < BOUND_S
+
+
+def test_the_others_go_on_without_a_killed_rank_under_continue(ranks: Ranks) -> None:
+    *others, dead = ranks.play("killed", WEIR_POLICY="continue")
+    assert dead == {"exit": -9}
+    for ended, values, after, means in others:
+        assert ended["result"] is None
+        assert values == [3.0]  # the sum of those who are left
+        assert after["result"] is None
+        assert means == [1.5]
+        assert ended["seconds"] < BOUND_S
+
+
+def test_the_wait_for_a_rank_that_cannot_come_back_ends(ranks: Ranks) -> None:
+    *others, _ = ranks.play("killed", WEIR_POLICY="wait")
+    for ended, *_ in others:
+        kind, text = ended["result"]
+        assert kind == "AllreduceAborted"
+        assert "it cannot come back" in text
+
+
+def test_a_call_that_another_rank_does_not_make_ends_by_its_time_out(ranks: Ranks) -> None:
+    *others, _ = ranks.play("silent")
+    for each in others:
+        kind, text = each["result"]
+        assert kind == "AllreduceTimeout"
+        assert "no sum after 2 s" in text
+
+
+def test_an_abort_ends_what_waits_and_is_told_to_the_others(ranks: Ranks) -> None:
+    (own, errored), *others = ranks.play("aborted")
+    assert own["result"] == ["AllreduceAborted", "the process group was aborted"]
+    assert errored == "the process group was aborted"
+    for ended, reason in others:
+        kind, text = ended["result"]
+        assert kind == "AllreduceAborted"
+        assert text == reason
+        assert "its process group was aborted" in text
+
+
+def test_a_rank_that_waits_can_be_interrupted(ranks: Ranks) -> None:
+    assert ranks.play("interrupted") == ["interrupted", "summed", "summed"]
+
+
+def test_a_group_is_configured_anew_without_a_lost_rank_and_with_it_again(ranks: Ranks) -> None:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = found.getsockname()[1]
+    *others, lost = ranks.play("configured_anew", STORE_PORT=str(port))
+    assert lost == [[111.0, 3], [111.0, 3]]
+    for each in others:
+        assert each == [[111.0, 3], "AllreduceAborted", True, True, [11.0, 2], [111.0, 3]]
+
+
+def test_leases_are_short_here() -> None:
+    assert LEASE_NS < BOUND_S * 1e9

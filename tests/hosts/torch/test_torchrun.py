@@ -1,0 +1,109 @@
+"""The example's script by `weir torchrun`: in the emulated fabric, in Mininet, and beside its sums done locally."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from weir.tests.paths import ROOT
+from weir.topologies.mininet.fabric import obstacle
+
+pytestmark = pytest.mark.skipif(
+    find_spec("torch") is None, reason="PyTorch is not installed (pip install 'weir[torch]')"
+)
+
+WEIR = Path(sys.executable).with_name("weir")
+SCRIPT = ROOT / "examples" / "ddp.py"
+LOCAL = ROOT / "tests" / "hosts" / "torch" / "local_sums.py"
+RANKS = 4
+_SAID = re.compile(r"rank (\d) of 4: accuracy (0\.\d+), weights ([0-9a-f]{16})")
+
+
+def run(*words: object, **options: Any) -> subprocess.CompletedProcess[str]:
+    command = [str(word) for word in words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=280, check=False, **options)
+
+
+def trained(*words: object) -> tuple[float, str]:
+    """Accuracy and weights, which are all ranks'."""
+    done = run(*words, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = _SAID.findall(done.stdout)
+    assert sorted(rank for rank, _, _ in said) == [str(rank) for rank in range(RANKS)], done.stdout
+    (accuracy, weights), *others = {(accuracy, weights) for _, accuracy, weights in said}
+    assert others == []
+    return float(accuracy), weights
+
+
+@pytest.fixture(scope="module")
+def local() -> tuple[float, str]:
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", RANKS, "--standalone"]
+    return trained(*command, LOCAL, "fixed", SCRIPT)
+
+
+def test_the_example_has_the_bits_of_its_sums_done_locally(local: tuple[float, str]) -> None:
+    assert trained(WEIR, "torchrun", "-n", RANKS, SCRIPT) == local
+    assert local[0] > 0.9
+
+
+@pytest.mark.long
+@pytest.mark.skipif(obstacle() is not None, reason=f"Mininet: {obstacle()}")
+def test_the_example_has_the_same_bits_in_mininet(local: tuple[float, str]) -> None:
+    assert trained(WEIR, "torchrun", "-n", RANKS, "--fabric", "mininet", SCRIPT) == local
+
+
+CRASHES = """
+import os, sys, torch, torch.distributed as dist
+dist.init_process_group("weir")
+total = torch.ones(5000)
+dist.all_reduce(total)
+if sys.argv[1] == "crash" and dist.get_rank() == 1:
+    raise ValueError("out of luck")
+if sys.argv[1] == "crash":
+    dist.all_reduce(total)
+print("done", flush=True)
+"""
+
+
+def test_a_script_that_destroys_nothing_ends_cleanly(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(CRASHES)
+    done = run(WEIR, "torchrun", "-n", 2, script, "end")
+    assert (done.returncode, done.stdout.split()) == (0, ["done", "done"]), done.stderr
+    assert "terminate" not in done.stderr
+
+
+def test_a_rank_that_crashes_ends_the_job_with_its_reason(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(CRASHES)
+    done = run(WEIR, "torchrun", "-n", 2, script, "crash")
+    assert done.returncode == 1
+    assert "ValueError: out of luck" in done.stderr
+    assert "done" not in done.stdout
+
+
+def test_the_command_says_what_cannot_be() -> None:
+    for words, said in {
+        ("--policy", "hope"): 'weir: --policy "hope" is none; there are continue, wait, abort',
+        ("--lease", "soon"): "weir: --lease: ",
+        ("-n", "5", "--topology", str(ROOT / "examples" / "two_hosts.yaml")): "two_hosts.yaml",
+    }.items():
+        done = run(WEIR, "torchrun", *words, SCRIPT)
+        assert done.returncode == 2
+        assert said in done.stderr
+
+
+def test_importing_torch_is_never_harmed_and_loads_nothing_of_weir() -> None:
+    look = "import sys, torch; print(sorted(name for name in sys.modules if name.startswith('weir')))"
+    loaded = run(sys.executable, "-c", look).stdout
+    assert loaded in ("['weir', 'weir.extras', 'weir.torch_entry']\n", "[]\n")  # where it is not installed
+    broken = "import sys, torch; import weir.torch_entry as entry; torch.distributed.Backend = None; entry.register()"
+    done = run(sys.executable, "-c", broken)
+    assert done.returncode == 0, done.stderr

@@ -19,6 +19,7 @@ from typing import Final
 import finsy as fy
 
 from weir.bench.driver import OUT_PORT
+from weir.topologies.mininet.fabric import thrift_words
 from weir.topologies.mininet.processes import ends_with_us, stop
 
 WEIR: Final = (sys.executable, "-m", "weir.emulator.command")
@@ -91,8 +92,9 @@ def running_switch(command: Sequence[str], folder: Path, interfaces: Sequence[st
     address = folder / f"{Path(command[0]).name}.sock"
     address.unlink(missing_ok=True)
     target = ["--grpc-server-addr", f"unix:{address}", "--cpu-port", "510", "--priority-queues", "8"]
+    thrift = thrift_words(BMV2) if command[0] == BMV2 else []
     process = subprocess.Popen(
-        [*ends_with_us("TERM"), *command, *ports, "--no-p4", "--device-id", str(DEVICE_ID), "--", *target],
+        [*ends_with_us("TERM"), *command, *ports, *thrift, "--no-p4", "--device-id", str(DEVICE_ID), "--", *target],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import faulthandler
 import os
+import signal
 from typing import Final
 
 import pytest
@@ -11,6 +12,9 @@ from hypothesis import HealthCheck, settings
 
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
 settings.load_profile("any machine")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as for what a shell starts in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # else what tests start would ignore Ctrl-C, too
 
 _LAST_S: Final = 60.0
 """How long threads and processes that tests left may take to end."""

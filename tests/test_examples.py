@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from scapy.layers.inet import IP
+from scapy.utils import rdpcap
 
 from weir.tests.own_network import IN_ITS_OWN_NETWORK
 from weir.tests.paths import ROOT
@@ -76,6 +78,40 @@ def test_processes_that_join_over_real_switches(kind: SwitchKind, tmp_path: Path
     assert [line.split(": ")[0] for line in workers] == [f"rank {rank} of 3" for rank in range(3)]
     (bits,) = {line.split("weights ")[1] for line in workers}
     assert re.search(r"\[ ?(3\.|2\.99999\d*) +(-1\.5|-1\.49999\d*) *]$", bits)
+
+
+@pytest.mark.skipif(obstacle() is not None, reason=f"Mininet: {obstacle()}")
+@pytest.mark.parametrize("kind", SwitchKind)
+def test_an_exercise_as_tutorials_write_it_runs_as_it_is(kind: SwitchKind, tmp_path: Path) -> None:
+    """Topology JSON, P4 program and runtime JSON of every switch, named as from the folder where it is run."""
+    if (reason := obstacle(kind)) is not None:
+        pytest.skip(reason)
+    words = [*IN_ITS_OWN_NETWORK[:-1], WEIR, "mininet", "pod/topology.json", "--switch", kind]
+    told = ["--captures", tmp_path / "captures", "--logs", tmp_path / "logs"]
+    asked = ["--exec", "h1 ping -c1 -W5 h2", "--exec", "h2 ip address show eth0"]
+    shown = output_of(*words, *told, *asked, cwd=EXAMPLES / "exercise")
+    assert "1 received" in shown
+    assert "ttl=62" in shown, "two routers on the way"
+    assert "inet 10.0.2.2/24" in shown
+    captures = {path.name for path in (tmp_path / "captures").iterdir()}
+    assert captures == {
+        f"s{switch}-p{port}_{way}.pcap" for switch in (1, 2) for port in (1, 2) for way in ("in", "out")
+    }
+    pings = rdpcap(str(tmp_path / "captures" / "s1-p2_out.pcap"))
+    assert [(packet[IP].src, packet[IP].dst, packet[IP].ttl) for packet in pings] == [("10.0.1.1", "10.0.2.2", 63)]
+    logs = sorted((tmp_path / "logs").iterdir())
+    assert [path.name.partition(".")[0] for path in logs] == ["s1", "s2"]
+    assert all("RouterIngress.routes" in path.read_text() for path in logs)
+
+
+@pytest.mark.p4c
+@pytest.mark.skipif(shutil.which("p4c-bm2-ss") is None, reason="p4c-bm2-ss is not on PATH")
+def test_the_exercises_program_is_what_p4c_makes_of_its_source(tmp_path: Path) -> None:
+    folder, info, json = EXAMPLES / "exercise", "router.p4info.txtpb", "router.json"
+    words = ["p4c-bm2-ss", "--arch", "v1model", "--Werror", "--p4runtime-files", tmp_path / info, "-o", tmp_path / json]
+    output_of(*words, "router.p4", cwd=folder)
+    for name in (info, json):
+        assert (tmp_path / name).read_text() == (folder / "build" / name).read_text()
 
 
 def test_who_cannot_build_a_fabric_is_told_why(tmp_path: Path) -> None:

@@ -77,11 +77,16 @@ class FinsySwitch(fy.Switch):  # type: ignore[misc]  # final, but nothing else t
 
 def new_switch(name: str, address: str, options: fy.SwitchOptions, loading: Loading) -> FinsySwitch:
     """One that is not open yet. All share the schemas of their programs."""
-    logging.getLogger("finsy").addFilter(_SPOKEN_FOR)
+    quiet_finsy()
     with nullcontext() if P4SchemaCache.current() else _SCHEMAS:
         switch = FinsySwitch(name, address, options)
     switch.loading = loading
     return switch
+
+
+def quiet_finsy() -> None:
+    """Its log does not repeat what errors say anyway."""
+    logging.getLogger("finsy").addFilter(_SPOKEN_FOR)
 
 
 def switch_error(error: BaseException | None, switch: str, address: str, asked: str) -> SwitchError:

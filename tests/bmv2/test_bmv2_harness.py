@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -70,3 +71,10 @@ def _namespaces() -> set[str]:
         with contextlib.suppress(OSError):  # the process has ended meanwhile
             found.add(os.readlink(path))
     return found
+
+
+def test_a_build_that_dies_is_said_and_the_test_is_skipped(fabric: Compiled) -> None:
+    with Bmv2(fabric, PORTS) as switch:
+        os.kill(switch.pid, signal.SIGSEGV)
+        with pytest.raises(pytest.skip.Exception, match="this build of bmv2 dies on the test's packets, by SIGSEGV"):
+            switch.inject([(1, bytes(60))])

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..errors import TopologyError
+from ..exercise import ExerciseHost
 from ..model import Endpoint, Host, Link, Switch, Topology
 from ..units import format_rate
 from .processes import (
@@ -35,6 +36,7 @@ from .processes import (
     answers,
     check_free,
     ends_with_us,
+    free_ports,
     ignore_end_signals,
     orderly_end,
     own,
@@ -45,6 +47,8 @@ from .processes import (
 from .scratch import scratch_folder
 
 FIRST_GRPC_PORT: Final = 50_051
+FIRST_THRIFT_PORT: Final = 9_090
+"""simple_switch_CLI's, where bmv2 was built with Thrift."""
 HOST_ROUTE: Final = "10.0.0.0/8"
 """The network that holds every host's address and every switch's loopback."""
 
@@ -52,6 +56,7 @@ _DEBIAN_PACKAGES: Final = "/usr/lib/python3/dist-packages"
 _COMMANDS: Final = {"mnexec": "mininet", "ip": "iproute2", "ethtool": "ethtool", "ifconfig": "net-tools"}
 _OFFLOADS: Final = "tx off rx off tso off gso off gro off"
 _NETEM_LIMIT_PACKETS: Final = 100_000
+_TAIL_LINES: Final = 6
 _START_S: Final = 120.0
 """The very first weir-switch on a machine compiles its packet loop."""
 
@@ -107,15 +112,47 @@ def obstacle(kind: SwitchKind = SwitchKind.WEIR) -> str | None:
     return None
 
 
-def switch_command(topology: Topology, switch: Switch, kind: SwitchKind, grpc_address: str) -> list[str]:
-    """The command line of one switch, by its program's name. Only weir's takes the links' rates and queues."""
+def takes_thrift_port(executable: str) -> bool:
+    """Whether a simple_switch_grpc was built with Thrift, as bmv2's default build is: each then listens at a port for
+    that, and one without refuses to be told which.
+    """
+    said = subprocess.run([executable, "--help"], capture_output=True, text=True, check=False)
+    return "--thrift-port" in said.stdout + said.stderr
+
+
+def thrift_words(executable: str, first: int = FIRST_THRIFT_PORT) -> list[str]:
+    """What gives one bmv2 a Thrift port that is free, from `first` on; nothing for one without Thrift."""
+    return ["--thrift-port", str(next(free_ports(first)))] if takes_thrift_port(executable) else []
+
+
+def switch_command(
+    topology: Topology,
+    switch: Switch,
+    kind: SwitchKind,
+    grpc_address: str,
+    *,
+    device_id: int | None = None,
+    thrift_port: int | None = None,
+    captures: Path | None = None,
+    log: Path | None = None,
+) -> list[str]:
+    """The command line of one switch, by its program's name. Only weir's takes the links' rates and queues.
+
+    `captures` is the folder for what its interfaces receive and send; `log` a file for what it does to each packet.
+    """
     ports = topology.neighbours(switch.name)
-    command = [EXECUTABLE[kind], "--no-p4", "--device-id", str(switch.device_id)]
+    command = [EXECUTABLE[kind], "--no-p4", "--device-id", str(switch.device_id if device_id is None else device_id)]
     for port in ports:
         command += ["-i", f"{port}@{interface(Endpoint(switch.name, port))}"]
+    if captures is not None:
+        command += ["--pcap", str(captures)]
+    if log is not None:
+        command += ["--log-file", str(log), "--log-level", "debug"]
     target = ["--", "--grpc-server-addr", grpc_address, "--cpu-port", str(switch.target.cpu_port)]
     if kind == SwitchKind.BMV2:
-        return [*command, "--log-level", "off", *target, "--priority-queues", "8"]
+        quiet = ["--log-level", "off"] if log is None else ["--log-flush"]
+        thrift = [] if thrift_port is None else ["--thrift-port", str(thrift_port)]
+        return [*command, *quiet, *thrift, *target, "--priority-queues", "8"]
     for port in ports:
         link = topology.link_at(Endpoint(switch.name, port))
         command += ["--port-rate", f"{port}={format_rate(link.rate_bps)}"]
@@ -141,9 +178,22 @@ class MininetFabric:
     """
 
     def __init__(
-        self, topology: Topology, kind: SwitchKind = SwitchKind.WEIR, *, first_grpc_port: int = FIRST_GRPC_PORT
+        self,
+        topology: Topology,
+        kind: SwitchKind = SwitchKind.WEIR,
+        *,
+        first_grpc_port: int = FIRST_GRPC_PORT,
+        captures: Path | None = None,
+        logs: Path | None = None,
+        hosts: Mapping[str, ExerciseHost] | None = None,
+        device_ids: Mapping[str, int] | None = None,
     ) -> None:
-        """The switches' P4Runtime servers listen on 127.0.0.1, on as many ports from `first_grpc_port` on."""
+        """The switches' P4Runtime servers listen on 127.0.0.1, on as many ports from `first_grpc_port` on.
+
+        `captures` and `logs` are folders that are there, for every switch's packets, and for what it does to each.
+        `hosts` are those that are set up in another way than all others, `device_ids` the switches with other ids for
+        P4Runtime than the topology has.
+        """
         last_port = first_grpc_port + len(topology.switches) - 1
         if not 1 <= first_grpc_port <= last_port <= 65_535:
             raise TopologyError(
@@ -155,6 +205,13 @@ class MininetFabric:
             switch.name: f"127.0.0.1:{first_grpc_port + i}" for i, switch in enumerate(topology.switches)
         }
         """Where each switch serves P4Runtime."""
+        self.thrift_ports: Mapping[str, int] = {}
+        """Where each bmv2 that was built with Thrift serves simple_switch_CLI."""
+        self._captures = captures
+        self._packet_logs = logs
+        self._hosts = hosts or {}
+        self.device_ids = {switch.name: switch.device_id for switch in topology.switches} | dict(device_ids or {})
+        """P4Runtime's, by the switches' names."""
         self.notes: list[str] = []
         """What this machine or these switches cannot do of what the fabric asks for."""
         self.net: Any = None
@@ -234,12 +291,15 @@ class MininetFabric:
             self._add_link(link)
         self.net.build()
         for host in self.topology.hosts:
-            self._configure_host(host)
+            if host.name not in self._hosts:
+                self._configure_host(host)
         for end in self.topology.directed_links:
             if self.topology.is_switch(end.node):
                 name = interface(end)
                 self._run(end.node, f"ethtool -K {name} {_OFFLOADS}; {_without_ipv6(name)}")
         self._shape_links()
+        for name, setup in self._hosts.items():
+            self._set_up(name, setup)
 
     def _add_link(self, link: Link) -> None:
         ends: dict[str, int | str] = {}
@@ -268,6 +328,17 @@ class MininetFabric:
             f"ip route add {gateway.address} dev {name} scope link; "
             f"ip route add {HOST_ROUTE} via {gateway.address} dev {name} src {host.address}",
         )
+
+    def _set_up(self, name: str, setup: ExerciseHost) -> None:
+        """The host's one interface is eth0, as p4lang/tutorials' commands for hosts have it."""
+        host = self.topology.host(name)
+        old = interface(Endpoint(name, 0))
+        self._run(name, f"ethtool -K {old} {_OFFLOADS}; {_without_ipv6('all')}; ip address flush dev {old}")
+        self.net[name].defaultIntf().rename("eth0")
+        self._run(name, f"ip address add {host.address}/{setup.prefix_length} dev eth0; ip link set dev eth0 up")
+        for command in setup.commands:
+            if complaint := self._try(name, command):
+                self.notes.append(f'{name}: its command "{command}" failed: {complaint}')
 
     def _shape_links(self) -> None:
         """Delay and loss by netem, both ways; where the kernel has none, that is noted once."""
@@ -299,8 +370,20 @@ class MininetFabric:
         self._stack.callback(self._stop_switches)
         executable = _executable(self.kind)
         assert executable is not None  # obstacle() has looked
+        if self.kind == SwitchKind.BMV2 and takes_thrift_port(executable):
+            names = [switch.name for switch in self.topology.switches]
+            self.thrift_ports = dict(zip(names, free_ports(FIRST_THRIFT_PORT), strict=False))
         for switch in self.topology.switches:
-            command = switch_command(self.topology, switch, self.kind, self.addresses[switch.name])
+            command = switch_command(
+                self.topology,
+                switch,
+                self.kind,
+                self.addresses[switch.name],
+                device_id=self.device_ids[switch.name],
+                thrift_port=self.thrift_ports.get(switch.name),
+                captures=self._captures,
+                log=None if self._packet_logs is None else self._packet_logs / f"{switch.name}.log",
+            )
             with self._log(switch.name).open("wb") as log:
                 # its own session: Ctrl-C is for Mininet's command line
                 self._processes[switch.name] = subprocess.Popen(
@@ -338,9 +421,9 @@ class MininetFabric:
         return self._logs / f"{name}.log"
 
     def _said(self, name: str) -> str:
-        """The last line that a switch has printed."""
+        """The last lines that a switch has printed, in one."""
         lines = self._log(name).read_text("utf-8", "replace").strip().splitlines()
-        return lines[-1] if lines else "it said nothing"
+        return " | ".join(line.strip() for line in lines[-_TAIL_LINES:]) or "it said nothing"
 
 
 def _executable(kind: SwitchKind) -> str | None:

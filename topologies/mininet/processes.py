@@ -37,6 +37,16 @@ def check_free(name: str, address: str) -> None:
             ) from None
 
 
+def free_ports(first: int) -> Iterator[int]:
+    """TCP ports from `first` on at which nobody on this machine listens just now."""
+    for port in range(first, 65_536):
+        with socket.socket() as listener:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            with suppress(OSError):
+                listener.bind(("", port))
+                yield port
+
+
 def answers(address: str) -> bool:
     """Whether somebody accepts connections at HOST:PORT."""
     host, _, port = address.rpartition(":")

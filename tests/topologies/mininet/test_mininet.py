@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import re
@@ -16,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from weir.emulator.ports.options import parse
 from weir.tests.own_network import IN_ITS_OWN_NETWORK, play
 from weir.tests.paths import ROOT
 from weir.tests.topologies.mininet.mininet_exchange import fabric_of, traffic
@@ -137,6 +139,78 @@ def test_command_lines_of_the_switches() -> None:
         " -- --grpc-server-addr 127.0.0.1:50052 --cpu-port 510 --priority-queues 8"
     )
     assert parse_rate("2500Mbit") == 2_500_000_000
+
+
+def test_command_lines_with_what_a_user_asks_for(tmp_path: Path) -> None:
+    topology = leaf_spine(1, 1, 1)
+    leaf = topology.switch("s1")
+    asked: dict[str, Any] = {"device_id": 0, "captures": tmp_path, "log": tmp_path / "s1.log"}
+    weir = " ".join(switch_command(topology, leaf, SwitchKind.WEIR, "127.0.0.1:50051", **asked))
+    assert weir.startswith(f"weir-switch --no-p4 --device-id 0 -i 1@s1-p1 -i 2@s1-p2 --pcap {tmp_path} --log-file ")
+    parse(weir.split()[1:])  # weir-switch takes it
+    assert " ".join(switch_command(topology, leaf, SwitchKind.BMV2, "127.0.0.1:50052", thrift_port=9091, **asked)) == (
+        f"simple_switch_grpc --no-p4 --device-id 0 -i 1@s1-p1 -i 2@s1-p2 --pcap {tmp_path} --log-file {tmp_path}/s1.log"
+        " --log-level debug --log-flush --thrift-port 9091"
+        " -- --grpc-server-addr 127.0.0.1:50052 --cpu-port 510 --priority-queues 8"
+    )
+
+
+STOCK = """#!{python}
+# Of bmv2's default build what a fabric sees at its start: a Thrift server, at 9090 unless it is told another port, and
+# P4Runtime's. It ends, as that does, where it cannot have the port.
+import os, socket, sys, time
+words = sys.argv[1:]
+if "--help" in words:
+    print("  --thrift-port arg   TCP port on which to run the Thrift runtime server")
+    sys.exit(0)
+def listen(host, port):
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind((host, port))
+    listener.listen()
+    return listener
+thrift = int(words[words.index("--thrift-port") + 1]) if "--thrift-port" in words else 9090
+try:
+    kept = [listen("", thrift)]
+except OSError:
+    print("Calling target program-options parser")
+    print("Thrift: TServerSocket::listen() BIND", thrift)
+    sys.exit(1)
+if "{fails}":
+    print("Calling target program-options parser")
+    print("terminate called after throwing an instance of 'std::bad_alloc'")
+    sys.exit(3)
+host, port = words[words.index("--grpc-server-addr") + 1].split(":")
+kept.append(listen(host, int(port)))
+time.sleep(1000)
+"""
+
+
+@pytest.mark.skipif(obstacle() is not None, reason=f"Mininet: {obstacle()}")
+@pytest.mark.parametrize("fails", ["", "yes"])
+def test_bmv2_with_thrift_has_a_port_for_each_switch_and_its_last_words_are_told(fails: str, tmp_path: Path) -> None:
+    stock = tmp_path / "simple_switch_grpc"
+    stock.write_text(STOCK.format(python=sys.executable, fails=fails))
+    stock.chmod(0o755)
+    code = (
+        "import json, sys\n"
+        "from weir.topologies import TopologyError, leaf_spine\n"
+        "from weir.topologies.mininet.fabric import MininetFabric, SwitchKind\n"
+        "try:\n"
+        "    with MininetFabric(leaf_spine(2, 1, 1), SwitchKind.BMV2) as fabric:\n"
+        "        print(json.dumps(fabric.thrift_ports))\n"
+        "except TopologyError as error:\n"
+        "    print(json.dumps(str(error)))\n"
+    )
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    words = [*IN_ITS_OWN_NETWORK, "-c", code]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout.splitlines()[-1])
+    if not fails:
+        assert told == {"s1": 9090, "s2": 9091, "s3": 9092}
+    else:
+        assert re.fullmatch(r"s\d: ended with status 3 at its start: Calling .* \| terminate called after .*", told)
 
 
 def test_delay_and_loss_of_a_link() -> None:

@@ -1,0 +1,152 @@
+"""A P4 program of one's own in the switches of a fabric, and the entries that their runtime JSON has (P4Runtime)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import finsy as fy
+from finsy.p4schema import P4MatchType, P4Schema
+
+from ...controller.p4runtime.finsy_switch import FinsySwitch, quiet_finsy, switch_error
+from ...topologies.runtime_json import RuntimeFile, RuntimeReplica, RuntimeRow, value_number
+from ..errors import ExperimentError
+from .sessions import CONNECT_S
+
+
+@dataclass(frozen=True, slots=True)
+class OwnProgram:
+    """What one switch runs, and holds at first."""
+
+    json: Path
+    p4info: Path
+    entries: Sequence[RuntimeFile] = ()
+
+
+async def load_program(name: str, address: str, device_id: int, own: OwnProgram) -> int:
+    """Load a switch's program and write its entries; how many. Raises ExperimentError, which names the switch, the file
+    and what it says of that.
+    """
+    for path in (own.json, own.p4info):
+        if not path.is_file():
+            raise ExperimentError(f"{name}: {path}: there is no such file; p4c writes both: BMv2 JSON and P4Info")
+    quiet_finsy()
+    options = fy.SwitchOptions(p4info=own.p4info, p4blob=own.json, device_id=device_id)
+    switch = _OwnSwitch(name, address, options)
+    written = 0
+    try:
+        async with asyncio.timeout(CONNECT_S), switch:
+            for file in own.entries:
+                entities = _entities(file, switch.p4info)
+                try:
+                    await switch.write(entities)
+                except fy.P4ClientError as error:
+                    raise ExperimentError(f"{name}: {file.path}: {error.message}{_details(error, file)}") from None
+                written += len(entities)
+    except TimeoutError:
+        raise ExperimentError(f"{name} at {address}: no answer within {CONNECT_S:g} s") from None
+    except asyncio.CancelledError:
+        if (task := asyncio.current_task()) is None or task.cancelling():
+            raise
+        raise switch_error(switch.failure, name, address, f"run {own.json} with {own.p4info}") from None
+    except fy.P4ClientError as error:
+        raise switch_error(error, name, address, f"run {own.json}") from None
+    return written
+
+
+class _OwnSwitch(FinsySwitch):  # type: ignore[misc]  # as that one is, and for its failure
+    """Which loads what it is given as it is: no owner of its registers is to be known by."""
+
+    async def _set_pipeline(self) -> None:
+        await fy.Switch._set_pipeline(self)  # type: ignore[no-untyped-call]
+
+
+def _details(error: fy.P4ClientError, file: RuntimeFile) -> str:
+    """What a switch said of single entries."""
+    told = [
+        f"table_entries[{at}]: {detail.message}" if at < len(file.rows) else detail.message
+        for at, detail in sorted(error.details.items())
+    ]
+    return "".join(f"; {each}" for each in told)
+
+
+def _entities(file: RuntimeFile, schema: P4Schema) -> list[Any]:
+    """Updates in the order of the file. Raises ExperimentError for what the P4Info has not."""
+    entities: list[Any] = []
+    for index, row in enumerate(file.rows):
+        try:
+            entities.append(_update(row, schema))
+        except (ValueError, LookupError) as error:
+            raise ExperimentError(f"{file.path}: table_entries[{index}]: {' '.join(str(error).split())}") from None
+    entities += [+fy.P4MulticastGroupEntry(number, replicas=_pairs(each)) for number, each in file.groups.items()]
+    entities += [
+        +fy.P4CloneSessionEntry(
+            number, replicas=_pairs(session.replicas), packet_length_bytes=session.packet_length_bytes
+        )
+        for number, session in file.sessions.items()
+    ]
+    return entities
+
+
+def _update(row: RuntimeRow, schema: P4Schema) -> Any:
+    table = schema.tables[row.table]
+    action = fy.P4TableAction(row.action, **{name: value_number(value) for name, value in row.params.items()})
+    if row.default:
+        return ~fy.P4TableEntry(row.table, action=action, is_default_action=True)
+    match = {}
+    for name, value in row.match.items():
+        field = table.match_fields[name]
+        if (given := _match(field.match_type, value, name)) is not None:
+            match[field.alias] = given
+    return +fy.P4TableEntry(row.table, match=fy.P4TableMatch(match), action=action, priority=row.priority)
+
+
+def _match(kind: P4MatchType | str, value: object, name: str) -> object:
+    """A field's value as finsy takes it; None for one that matches anything."""
+    if isinstance(value, list):
+        numbers = [value_number(each) for each in value]
+        if len(numbers) == 1:
+            return numbers[0]
+        if len(numbers) == 2:
+            anything = kind in (P4MatchType.LPM, P4MatchType.TERNARY) and numbers[1] == 0
+            return None if anything else tuple(numbers)
+        raise ValueError(f"key field {name}: {value} are not one or two numbers")
+    if kind == P4MatchType.LPM and isinstance(value, str):
+        return value
+    return value_number(value)
+
+
+def _pairs(replicas: Sequence[RuntimeReplica]) -> list[tuple[int, int]]:
+    return [(replica.port, replica.instance) for replica in replicas]
+
+
+def own_programs(
+    names: Sequence[str],
+    program: Path | None,
+    p4info: Path | None,
+    entries: Mapping[str, Sequence[RuntimeFile]],
+    programs: Mapping[str, Path],
+) -> dict[str, OwnProgram]:
+    """What each switch is to run: what the command line says, else what its own files name. Raises ExperimentError for
+    a switch that nobody names a program for.
+    """
+    found = {}
+    for name in names:
+        files = entries.get(name, ())
+        json = program or programs.get(name) or next((file.program for file in files if file.program), None)
+        if json is None:
+            raise ExperimentError(
+                f"{name}: no program; give --program FILE.json, or a runtime JSON that names bmv2_json"
+            )
+        named = next((file.p4info for file in files if file.p4info and file.program in (None, json)), None)
+        found[name] = OwnProgram(json, p4info or named or _beside(json), files)
+    return found
+
+
+def _beside(json: Path) -> Path:
+    """p4c's P4Info of a program, by the names that people give it."""
+    names = [f"{json.stem}{end}" for end in (".p4info.txtpb", ".p4.p4info.txtpb", ".p4info.txt", ".p4.p4info.txt")]
+    return next((json.with_name(name) for name in names if json.with_name(name).exists()), json.with_name(names[0]))

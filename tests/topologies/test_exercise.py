@@ -1,0 +1,142 @@
+"""Fabrics and switches as p4lang/tutorials write them are read whole, and what is wrong is said."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from weir.topologies.errors import TopologyError
+from weir.topologies.exercise import ExerciseHost, read_exercise
+from weir.topologies.model import Endpoint, Link
+from weir.topologies.runtime_json import RuntimeFile, RuntimeReplica, RuntimeRow, RuntimeSession, value_number
+
+ROW: dict[str, Any] = {"table": "MyIngress.acl", "action_name": "MyIngress.drop", "action_params": {}}
+TOPOLOGY: dict[str, Any] = {
+    "hosts": {
+        "h1": {"ip": "10.0.1.1/24", "mac": "08:00:00:00:01:1A", "commands": ["route add x"]},
+        "h2": {"ip": "10.0.2.2/31"},
+    },
+    "switches": {"s1": {"runtime_json": "pod/s1.json"}, "s2": {"cli_input": "s2-commands.txt", "program": "b.json"}},
+    "links": [["h1", "s1-p1"], ["s1-p2", "s2-p2", "5ms", 0.5], ["h2", "s2-p1", 0]],
+}
+
+
+def written(path: Path, data: object) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(data))
+    return path
+
+
+def test_an_exercise_is_read_whole(tmp_path: Path) -> None:
+    runtime = written(tmp_path / "pod" / "s1.json", {"target": "bmv2", "table_entries": [ROW]})
+    found = read_exercise(written(tmp_path / "pod" / "topology.json", TOPOLOGY))
+    assert [(host.name, str(host.address), host.mac) for host in found.topology.hosts] == [
+        ("h1", "10.0.1.1", "08:00:00:00:01:1a"),
+        ("h2", "10.0.2.2", "02:00:0a:00:02:02"),
+    ]
+    assert found.hosts == {"h1": ExerciseHost(24, ("route add x",)), "h2": ExerciseHost(31)}
+    assert found.topology.links == (
+        Link(Endpoint("h1", 0), Endpoint("s1", 1), 10**9, 0),
+        Link(Endpoint("s1", 2), Endpoint("s2", 2), 500_000, 5_000_000),
+        Link(Endpoint("h2", 0), Endpoint("s2", 1), 10**9, 0),
+    )
+    assert found.device_ids == {"s1": 0, "s2": 1}
+    assert [file.path for file in found.runtime.values()] == [runtime]
+    assert found.programs == {"s2": Path("b.json")}
+    assert found.notes == ["s2: s2-commands.txt is left out, for it speaks to a Thrift server (simple_switch_CLI)"]
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"hosts": {"h1": {"mac": "08:00:00:00:01:11"}}}, 'h1: key "ip" is missing; write it like 10.0.1.1/24'),
+        ({"hosts": {"h1": {"ip": "10.0.1/24"}}}, "h1: ip: .*write it like 10.0.1.1/24"),
+        ({"hosts": {"h1": {"ipp": "10.0.1.1/24"}}}, 'h1: unknown key "ipp", did you mean "ip"'),
+        ({"switches": {"s1": {"runtime": "x"}}}, 's1: unknown key "runtime", did you mean "runtime_json"'),
+        ({"links": [["h1"]]}, r"links\[0\]: \['h1'\] is not two ports"),
+        ({"links": [["h1-p1", "s1-p1"]]}, r"links\[0\]: h1-p1: a host has one port; write h1"),
+        ({"links": [["h1", "s1-p1", "fast"]]}, "fast"),
+        ({"links": 7}, "is not the topology of an exercise"),
+    ],
+)
+def test_what_is_wrong_with_a_topology_is_said(tmp_path: Path, change: dict[str, Any], complaint: str) -> None:
+    written(tmp_path / "pod" / "s1.json", {})
+    path = written(tmp_path / "topology.json", {**TOPOLOGY, **change})
+    with pytest.raises(TopologyError, match=f"{path}: .*{complaint}"):
+        read_exercise(path)
+
+
+def test_a_switchs_runtime_is_read_whole(tmp_path: Path) -> None:
+    written(tmp_path / "build" / "basic.json", {})
+    path = written(
+        tmp_path / "pod" / "s1-runtime.json",
+        {
+            "target": "bmv2",
+            "p4info": "build/basic.p4info.txt",
+            "bmv2_json": "build/basic.json",
+            "table_entries": [
+                {**ROW, "default_action": True},
+                {**ROW, "match": {"hdr.ipv4.dstAddr": ["10.0.1.1", 32]}, "priority": 7, "action_params": {"port": 1}},
+            ],
+            "multicast_group_entries": [
+                {"multicast_group_id": 1, "replicas": [{"egress_port": 1, "instance": 2}, {"egress_port": 3}]}
+            ],
+            "clone_session_entries": [
+                {"clone_session_id": 5, "packet_length_bytes": 64, "replicas": [{"egress_port": 2, "instance": 1}]}
+            ],
+        },
+    )
+    read = RuntimeFile.read(path)
+    assert read.program == tmp_path / "build" / "basic.json"  # as named from the exercise's folder
+    assert read.rows == (
+        RuntimeRow("MyIngress.acl", {}, "MyIngress.drop", {}, 0, True),
+        RuntimeRow("MyIngress.acl", {"hdr.ipv4.dstAddr": ["10.0.1.1", 32]}, "MyIngress.drop", {"port": 1}, 7, False),
+    )
+    assert read.groups == {1: (RuntimeReplica(1, 2), RuntimeReplica(3, 0))}
+    assert read.sessions == {5: RuntimeSession((RuntimeReplica(2, 1),), 64)}
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ('{"table_entries": [{"table": "t", "table": "u"}]}', 'key "table" is there twice'),
+        ('{"table_entrys": []}', 'unknown key "table_entrys", did you mean "table_entries"'),
+        ('{"table_entries": [{"table": "t", "action": "a"}]}', 'unknown key "action", did you mean "action_'),
+        ('{"table_entries": [{"table": "t"}]}', r'table_entries\[0\]: "action_name" is missing'),
+        ('{"table_entries": [{"table": "t", "action_name": "a", "match": [1]}]}', "are objects, by the names"),
+        ('{"multicast_group_entries": [{"replicas": []}]}', 'no "multicast_group_id"'),
+        ('{"table_entries": 3}', "is not the runtime JSON of a switch"),
+        ("[]", "is a JSON list, not an object"),
+        ("{", "is not JSON"),
+    ],
+)
+def test_what_is_wrong_with_a_runtime_is_said(tmp_path: Path, text: str, complaint: str) -> None:
+    path = tmp_path / "s1.json"
+    path.write_text(text)
+    with pytest.raises(TopologyError, match=f"{path}: .*{complaint}"):
+        RuntimeFile.read(path)
+
+
+@pytest.mark.parametrize(
+    ("value", "number"),
+    [
+        (7, 7),
+        ("7", 7),
+        ("0x1f", 31),
+        (True, 1),
+        ("10.0.1.1", 0x0A000101),
+        ("fe80::1", 0xFE80 << 112 | 1),
+        ("08:00:00:00:01:11", 0x080000000111),
+    ],
+)
+def test_values_as_people_write_them(value: object, number: int) -> None:
+    assert value_number(value) == number
+
+
+@pytest.mark.parametrize("value", ["", "10.0.1", "08:00:00:00:01", None, 1.5, [1]])
+def test_what_is_no_value(value: object) -> None:
+    with pytest.raises(ValueError, match="is neither a number nor an address"):
+        value_number(value)

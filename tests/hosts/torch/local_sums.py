@@ -11,6 +11,7 @@ from typing import Any
 
 import torch.distributed as dist
 from torch.nn import parallel
+
 from weir.tests.hosts.torch.scenarios import fixed_point_hook
 
 

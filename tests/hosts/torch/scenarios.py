@@ -12,12 +12,12 @@ from datetime import timedelta
 from typing import Any
 
 import numpy as np
-
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel
+
 from weir import torch_entry
 from weir.hosts import reference_sum
 from weir.hosts.torch.relay_client import end_relay

@@ -12,7 +12,7 @@ CONFIG ?= p4src/build/fabric.p4info.txtpb,p4src/build/fabric.json
 SHELL_RUN = $(SHELL_VENV)/bin/python -m p4runtime_sh --device-id $(DEVICE) --election-id 0,1 $(if $(CONFIG),--config $(CONFIG))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-bmv2 test-long lint format doctor mininet p4 proto shell bench clean
+.PHONY: help demo test test-bmv2 test-long lint format doctor mininet p4 tofino proto shell bench clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,6 +54,11 @@ mininet: $(READY)  ## TOPO=FILE.yaml in Mininet, SWITCH=weir or bmv2 (root)
 
 p4: $(READY)  ## recompile the P4 programs (needs p4c)
 	@$(BIN)/python -m weir.p4src.build
+
+tofino:  ## check the P4 program for Tofino by p4c's front and mid end (needs p4test)
+	@command -v p4test >/dev/null || { echo "weir: p4test (of p4c) is not on PATH; build p4c with its p4test back end" >&2; exit 2; }
+	@cd p4src && p4test -D__TARGET_TOFINO__=1 --Werror --Wdisable=unused tofino/fabric.p4
+	@echo "weir: p4src/tofino is sound TNA; whether it fits the chip only bf-p4c can say, which is not run here (docs/tofino.md)"
 
 proto: $(READY)  ## generate the control service's messages anew
 	@$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. wire/control.proto

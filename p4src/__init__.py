@@ -2,7 +2,7 @@
 
 `common/` holds ids, sizes and headers, `bmv2/` the program for v1model with `fabric.p4` on top and `target.p4` for what
 is v1model's alone, `build/` what p4c makes of it. The compiled form is checked in, so that only who edits P4 needs p4c:
-`make p4` recompiles.
+`make p4` recompiles. `tofino/` is the program for Tofino 1 under the same names, of which no compiled form is here.
 """
 
 from __future__ import annotations

@@ -1,0 +1,53 @@
+/*
+ * Egress: what happens on the way out of one port.
+ *
+ *   to the CPU ──▶ packet_in header, and nothing else
+ *   to a link ───▶ replicas (address of one child)
+ *
+ * Reads bridged and intrinsic metadata; writes addresses and the packet_in header.
+ */
+
+control FabricEgress(
+    inout headers_t hdr,
+    inout egress_metadata_t meta,
+    in egress_intrinsic_metadata_t eg_intr_md,
+    in egress_intrinsic_metadata_from_parser_t eg_prsr_md,
+    inout egress_intrinsic_metadata_for_deparser_t eg_dprsr_md,
+    inout egress_intrinsic_metadata_for_output_port_t eg_oport_md)
+{
+    @id(END_ACTION_ID)
+    action end() {
+        eg_dprsr_md.drop_ctl = 1;
+    }
+
+    @id(DELIVER_ACTION_ID)
+    action deliver(ipv4_address_t dst_addr, mac_address_t src_mac, mac_address_t dst_mac) {
+        hdr.ipv4.dst_addr = dst_addr;
+        hdr.ethernet.src_addr = src_mac;
+        hdr.ethernet.dst_addr = dst_mac;
+    }
+
+    /* One entry per child of each job here; a replica without one has no address to go to, and ends. */
+    @id(REPLICAS_TABLE_ID)
+    table replicas {
+        key = { eg_intr_md.egress_rid: exact @name("standard_metadata.egress_rid"); }
+        actions = { deliver; @defaultonly end; }
+        const default_action = end;
+        size = REPLICAS;
+    }
+
+    @id(TO_CPU_ACTION_ID)
+    action to_cpu() {
+        hdr.packet_in.setValid();
+        hdr.packet_in.ingress_port = meta.bridged.ingress_port;
+        hdr.packet_in._pad = 0;
+    }
+
+    apply {
+        if (eg_intr_md.egress_port == CPU_PORT) {
+            to_cpu();
+        } else if (eg_intr_md.egress_rid != 0) {
+            replicas.apply();
+        }
+    }
+}

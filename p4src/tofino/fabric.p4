@@ -1,0 +1,34 @@
+/*
+ * The fabric switch for Tofino 1 (TNA).
+ *
+ *   parser ─▶ FabricIngress ─▶ deparser ─▶ queues, replication ─▶ parser ─▶ FabricEgress ─▶ deparser
+ *      ▲                           └─▶ recirculation port ─┐
+ *      └───────────────────────────────────────────────────┘
+ *
+ * It routes IP and sums gradients addressed to it. docs/design.md §2 to §4 is the contract; the names and ids of tables, actions,
+ * parameters and counters are those of p4src/bmv2, and docs/tofino.md says what differs and what is not here.
+ */
+
+#include <core.p4>
+#include <tna.p4>
+
+#include "target.p4"
+#include "../common/headers.p4"
+#include "metadata.p4"
+#include "checksum.p4"
+#include "parser.p4"
+#include "aggregation.p4"
+#include "routing.p4"
+#include "ingress.p4"
+#include "egress.p4"
+
+Pipeline(
+    FabricIngressParser(),
+    FabricIngress(),
+    FabricIngressDeparser(),
+    FabricEgressParser(),
+    FabricEgress(),
+    FabricEgressDeparser()
+) pipe;
+
+Switch(pipe) main;

@@ -32,6 +32,7 @@ EXTRAS: Final[Mapping[str, Sequence[str]]] = {
     "controller": _CONTROLLER,
     "runs": (*_EMULATOR, *_CONTROLLER, "matplotlib", "sklearn"),
     "debug": ("numba", "scapy"),
+    "live": ("aiohttp", "duckdb", "plotly"),
     "torch": ("torch",),
 }
 """The packages of each extra of pyproject.toml, as they are imported; smaller extras first."""
@@ -41,6 +42,7 @@ PURPOSES: Final[Mapping[str, str]] = {
     "controller": "the control plane: weir controller, jobs, topology",
     "runs": "experiments, with all of both: weir demo, run, replay, mininet",
     "debug": "Weir's formats as scapy layers",
+    "live": "the live page (--web) and the history of telemetry (--history)",
     "torch": "the PyTorch back end, and its tensors in collectives",
 }
 

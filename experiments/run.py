@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
@@ -22,13 +24,21 @@ from .records import report
 from .records.record import MoveRecord, QueueTrace, RunRecord, StrategyResult, keep_folder, run_folder
 from .workloads.digits import TrainingJob, digest, train_without_network
 
+if TYPE_CHECKING:
+    from ..controller.live.watch import Watch
+
 
 def execute(
-    config: RunConfig, out: Path, console: Console, mininet: SwitchKind | None = None
+    config: RunConfig,
+    out: Path,
+    console: Console,
+    mininet: SwitchKind | None = None,
+    watch: Watch | None = None,
 ) -> tuple[RunRecord, Path]:
     """Run every strategy of `config`, showing progress on `console`; the record and the folder it was written to.
 
     With `mininet`, every strategy runs in Mininet as well, over such switches, to be compared with the virtual fabric.
+    `watch` looks on.
 
     Raises: ExperimentError and the other rooms' errors, for what a user can mend; Interrupted for SIGINT, SIGTERM and
     SIGHUP, after what is complete was kept.
@@ -38,7 +48,7 @@ def execute(
     began: list[RunRecord] = []
     with orderly_end(), run_folder(out) as folder:
         try:
-            record = _run_strategies(config, console, mininet, began)
+            record = _run_strategies(config, console, mininet, began, watch)
         except (KeyboardInterrupt, SystemExit):
             if not began or not began[0].results:
                 raise Interrupted("interrupted; no strategy was complete, so nothing is kept") from None
@@ -66,7 +76,11 @@ def _keep(record: RunRecord, folder: Path, out: Path) -> Path:
 
 
 def _run_strategies(
-    config: RunConfig, console: Console, mininet: SwitchKind | None, began: list[RunRecord]
+    config: RunConfig,
+    console: Console,
+    mininet: SwitchKind | None,
+    began: list[RunRecord],
+    watch: Watch | None,
 ) -> RunRecord:
     """The record, which is put into `began` before it has any result."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -80,14 +94,16 @@ def _run_strategies(
         began.append(record)
         for strategy in config.strategies:
             task = progress.add_task(report.LABELS.get(strategy, strategy), total=config.training.steps)
-            result = asyncio.run(run_strategy(config, strategy, lambda task=task: progress.advance(task)))  # type: ignore[misc]
+            result = asyncio.run(run_strategy(config, strategy, partial(progress.advance, task), watch))
             record.results.append(result)
         if mininet is not None:
-            _run_in_mininet(config, record, mininet, progress)
+            _run_in_mininet(config, record, mininet, progress, watch)
     return record
 
 
-def _run_in_mininet(config: RunConfig, record: RunRecord, kind: SwitchKind, progress: Progress) -> None:
+def _run_in_mininet(
+    config: RunConfig, record: RunRecord, kind: SwitchKind, progress: Progress, watch: Watch | None
+) -> None:
     """The same strategies with real processes and packets, in one fabric, one after the other."""
     task = progress.add_task(f"building the fabric in Mininet, {kind} switches", total=1)
     with MininetFabric(config.topology, kind) as fabric:
@@ -100,18 +116,23 @@ def _run_in_mininet(config: RunConfig, record: RunRecord, kind: SwitchKind, prog
                 progress.update(task, completed=steps)
 
             first_job = 1 + index * len(config.job.roots)
-            record.mininet.append(asyncio.run(run_in_mininet(config, result, fabric, first_job, advance)))
+            record.mininet.append(asyncio.run(run_in_mininet(config, result, fabric, first_job, advance, watch)))
             advance(config.training.steps)
 
 
-async def run_strategy(config: RunConfig, strategy: str, advance: Callable[[], object] | None = None) -> StrategyResult:
-    """Train the job under one strategy; `advance` is called after every step."""
+async def run_strategy(
+    config: RunConfig,
+    strategy: str,
+    advance: Callable[[], object] | None = None,
+    watch: Watch | None = None,
+) -> StrategyResult:
+    """Train the job under one strategy; `advance` is called after every step, `watch` looks on."""
     started = time.perf_counter()
     job = _new_job(config)
     times_ns: list[int] = []
     sums: list[str] = []
     moves: list[MoveRecord] = []
-    async with Cluster(config, strategy) as cluster:
+    async with Cluster(config, strategy, watch) as cluster:
         for step in range(config.training.steps):
             await cluster.compute(config.training.compute)
             totals, duration_ns = await cluster.allreduce(job.gradients(step), config.training.batch)
@@ -151,6 +172,7 @@ async def run_strategy(config: RunConfig, strategy: str, advance: Callable[[], o
             link_load={str(link.end): round(link.load, 6) for link in links},
             queues=[QueueTrace(port=str(longest.end), time_ns=times, depth_packets=depths)],
             solver_ms=cluster.decisions_ms,
+            telemetry=cluster.telemetry_cost,
             wall_s=time.perf_counter() - started,
         )
 

@@ -8,9 +8,11 @@ import numpy as np
 from numba import carray, cfunc, njit, types
 from numpy.typing import NDArray
 
-from ...wire.int_md import DOMAIN, HOP, INT_PORT, PROBE
+from ...wire.frames import FRAME_HEADER_BYTES
+from ...wire.int_md import DOMAIN, HOP, INT_HEADER_BYTES, INT_PORT, PROBE, hop_words
 from ...wire.int_native import number_at, take_apart
 from .link_native import CLASSES, LINK, QUEUE, REPORT, take
+from .probes import DOMAIN_INSTRUCTIONS, INSTRUCTIONS, PAYLOAD_BYTES
 
 native = njit(cache=True, nogil=True, error_model="numpy")
 
@@ -21,6 +23,10 @@ NOT_SENT, OUTSTANDING, RECEIVED, LOST = range(4)
 
 SENT: Final = np.dtype([("sequence", "i8"), ("sent_ns", "i8"), ("fate", "i1")])
 """What became of one probe; −1: nothing was sent."""
+
+_BARE_BYTES: Final = FRAME_HEADER_BYTES + INT_HEADER_BYTES + PAYLOAD_BYTES
+_HOP_BYTES: Final = 4 * hop_words(INSTRUCTIONS, DOMAIN_INSTRUCTIONS)
+"""A probe's frame has so many bytes, and so many more for each hop behind it."""
 
 TALLY: Final = np.dtype([("used", "i8"), ("rejected", "i8"), ("unknown_hops", "i8")])
 """Reports that were used, frames that were no probe of ours, and hops of a node or port that nobody knows."""
@@ -37,10 +43,12 @@ def _accept(
     link_of_key: NDArray[np.int64],
     reports: NDArray[np.void],
     tally: NDArray[np.void],
+    cost: NDArray[np.int64],
 ) -> bool:
     """Probes that are awaited count as received, and their hops that tell of a link become reports.
 
-    SENT (probes of the plan, REMEMBERED). Whether the reports are in order already: the oldest first.
+    SENT (probes of the plan, REMEMBERED); `cost` (links, 2) has the packets and bytes that probes were on each link.
+    Whether the reports are in order already: the oldest first.
     """
     filled, ordered = 0, True
     for probe in probes:
@@ -65,6 +73,8 @@ def _accept(
             if place == len(keys) or keys[place] != key:
                 tally[0].unknown_hops += 1
                 continue
+            cost[link_of_key[place], 0] += 1
+            cost[link_of_key[place], 1] += _BARE_BYTES + _HOP_BYTES * (at - probe.first_hop + 1)
             if hop.bytes_sent == -1 or hop.egress_ns == -1:
                 continue
             report = reports[filled]
@@ -111,6 +121,7 @@ def _expire(sent: NDArray[np.void], before_ns: int) -> None:
         types.int64,
         types.voidptr,
         types.voidptr,
+        types.voidptr,
         types.int64,
         types.int64,
         types.int64,
@@ -122,7 +133,7 @@ def _expire(sent: NDArray[np.void], before_ns: int) -> None:
 )
 def _collect(  # type: ignore[no-untyped-def]
     bytes_at, ends_at, frames, now_ns, before_ns, sent_at, sent_count, keys_at, link_of_key_at, key_count, tally_at,
-    capacity, time_constant_ns, shortest_ns, horizon_ns, links, queues, link_count
+    cost_at, capacity, time_constant_ns, shortest_ns, horizon_ns, links, queues, link_count
 ):  # fmt: skip
     ends = carray(ends_at, (frames,), np.int64)
     size = ends[-1] if frames else 0
@@ -143,6 +154,7 @@ def _collect(  # type: ignore[no-untyped-def]
         carray(link_of_key_at, (key_count,), np.int64),
         reports,
         tally,
+        carray(cost_at, (link_count, 2), np.int64),
     )
     _expire(sent, before_ns)
     reports = reports[: tally[0].used]
@@ -163,5 +175,5 @@ def _collect(  # type: ignore[no-untyped-def]
 
 collect: Final = _collect.ctypes
 """By addresses: (the frames' bytes, their ends, how many, now, sent before this is lost, SENT, how many probes, keys,
-links of keys, how many, TALLY, and what `LinkState.into` says).
+links of keys, how many, TALLY, packets and bytes on links, and what `LinkState.into` says).
 """

@@ -19,6 +19,7 @@ class ProbeReports:
         self._links = state
         self._next_sequence = 0
         self._tally = np.zeros(1, TALLY)
+        self._cost = np.zeros((len(state.links), 2), np.int64)
         self.follow(probes)
         state.attach(self)
 
@@ -31,6 +32,13 @@ class ProbeReports:
     def unknown_hops(self) -> int:
         """Reports of a node or port that the topology does not have."""
         return int(self._tally["unknown_hops"][0])
+
+    @property
+    def cost(self) -> NDArray[np.int64]:
+        """(links, 2): packets and bytes, Ethernet header included, of the probes that came back, by the ports that sent
+        them on (a copy).
+        """
+        return self._cost.copy()
 
     def follow(self, probes: Sequence[Probe]) -> None:
         """Expect these probes from now on. A link that none of them crosses is watched no longer: it is down."""
@@ -47,6 +55,7 @@ class ProbeReports:
             self._links.link_of_key.ctypes.data,
             len(self._links.keys),
             self._tally.ctypes.data,
+            self._cost.ctypes.data,
             *self._links.into,
         )
 
@@ -90,7 +99,7 @@ def _load_native_code() -> None:
     """Have it made, or loaded, now: it takes seconds where it is made, and no lease is to run out meanwhile."""
     nothing = np.zeros(1, np.int64)
     at = nothing.ctypes.data
-    collect(b"", at, 0, 0, 0, at, 0, at, at, 0, np.zeros(1, TALLY).ctypes.data, at, 1, 1, 1, at, at, 0)
+    collect(b"", at, 0, 0, 0, at, 0, at, at, 0, np.zeros(1, TALLY).ctypes.data, at, at, 1, 1, 1, at, at, 0)
 
 
 _load_native_code()

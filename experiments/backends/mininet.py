@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from pathlib import Path
 from subprocess import PIPE, Popen
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -43,6 +43,9 @@ from .sessions import open_sessions
 from .virtual_time import gradient_bytes, gradient_rounds
 from .worker_process import WorkerReport, WorkerTask
 
+if TYPE_CHECKING:
+    from ...controller.live.watch import Watch
+
 SLOWER: Final = 100
 """The control loop's times, which a run file gives for virtual time, are taken so many times longer."""
 
@@ -62,13 +65,14 @@ async def run_in_mininet(
     fabric: MininetFabric,
     first_job: int,
     advance: Callable[[int], object] = lambda _: None,
+    watch: Watch | None = None,
 ) -> MininetResult:
     """Train the job once in a running fabric, under the strategy of `virtual`, the same run in virtual time.
 
     `first_job` is its number, or its first shard's, which the others' follow. No job has had them in this fabric: the
     switches' slots still hold the rounds of those.
-    `advance` is called now and then with the number of steps that all workers have completed. Raises ExperimentError,
-    and the other rooms' errors, where the job does not finish.
+    `advance` is called now and then with the number of steps that all workers have completed; `watch` looks on. Raises
+    ExperimentError, and the other rooms' errors, where the job does not finish.
     """
     started = time.perf_counter()
     async with AsyncExitStack() as stack:
@@ -78,6 +82,9 @@ async def run_in_mininet(
         controller = _controller(config, virtual.strategy, fabric, sessions)
         await controller.start()
         drops_before = await _switch_drops(sessions)
+        if watch is not None:
+            title = f"{config.name}, {STRATEGIES[virtual.strategy].label}, Mininet"
+            watch.begin(fabric.topology, title, time.monotonic_ns())
         service = await stack.enter_async_context(ControlService(controller, address=f"unix:{folder}/control"))
         await asyncio.sleep(config.control.warm_up * SLOWER / 1e9)
         client = stack.enter_context(ControlClient(service.address))
@@ -102,6 +109,8 @@ async def run_in_mininet(
         generation = 0
         while not reports.done():
             await asyncio.wait([reports], timeout=_LOOK_S)
+            if watch is not None:
+                watch.look(controller, service.now_ns(), f"Mininet, {fabric.kind} switches")
             states = await asyncio.to_thread(client.jobs)
             if states:
                 steps = min(

@@ -19,13 +19,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ...controller.controller import Controller, Message, Options
 from ...controller.p4runtime.tables import DROP_REASONS, DROPS
 from ...controller.placement import Placement, Problem
 from ...controller.placement.strategies import STRATEGIES, strategy
 from ...controller.planning.plan import JobSpec, Marking, lanes_of
+from ...controller.telemetry.cost import TelemetryCost, probes_cost
 from ...hosts.collectives.communicator import Communicator
 from ...hosts.collectives.sharding import ShardedDriver
 from ...hosts.numerics.quantization import chunk_count
@@ -41,6 +42,9 @@ from ..errors import ExperimentError
 from ..workloads.digits import Floats
 from .agents import HostAgent, VirtualHost, VirtualWorker
 from .emulated import EmulatedFabric, LinkFigures
+
+if TYPE_CHECKING:
+    from ...controller.live.watch import Watch
 
 FIRST_JOB: Final = 1
 """Number of the first shard's job; the others' follow."""
@@ -95,7 +99,9 @@ class TimedStrategy:
 class Cluster:
     """Everything that one strategy's run consists of; an async context manager."""
 
-    def __init__(self, config: RunConfig, strategy_name: str) -> None:
+    def __init__(self, config: RunConfig, strategy_name: str, watch: Watch | None = None) -> None:
+        """`watch` looks on."""
+        self._watch = watch
         self.config = config
         self.strategy_name = strategy_name
         self.topology = config.topology
@@ -163,6 +169,8 @@ class Cluster:
         )
         self._sessions = sessions
         await self._controller.start()
+        if self._watch is not None:
+            self._watch.begin(self.topology, f"{self.config.name}, {STRATEGIES[self.strategy_name].label}")
         await self._warm_up()
         job = self.config.job
         for shard, (number, server) in enumerate(zip(self._jobs, job.roots, strict=True)):
@@ -282,6 +290,9 @@ class Cluster:
         self._report_progress(now_ns)
         messages = await self._controller.tick(now_ns)
         await self._packet_outs_arrived()
+        if self._watch is not None and self._watch.is_due:
+            self._watch.take_drops(await self.drops(), now_ns)
+            self._watch.look(self._controller, now_ns, "virtual time")
         for message in messages:
             self._after_latency(lambda message=message: self._tell(message))  # type: ignore[misc]
         self._note_placements()
@@ -356,6 +367,12 @@ class Cluster:
     @property
     def resends(self) -> int:
         return sum(worker.core.counters.retransmitted for worker in self._workers)
+
+    @property
+    def telemetry_cost(self) -> TelemetryCost:
+        """What the probes were on the links so far."""
+        controller = self._controller
+        return probes_cost(self.topology, controller.links, controller.prober.reports, self._fabric.now_ns)
 
     def digest(self) -> str:
         """Of every frame that the fabric carried."""

@@ -17,6 +17,8 @@ from .mininet import mininet
 from .place import place
 from .runs import demo, replay, run
 from .stf import stf
+from .telemetry import app as telemetry_app
+from .top import top
 from .topology import app as topology_app
 from .torchrun import torchrun
 
@@ -57,6 +59,8 @@ app.add_typer(topology_app, name="topology")
 app.command()(place)
 app.command()(controller)
 app.add_typer(jobs_app, name="jobs")
+app.command()(top)
+app.add_typer(telemetry_app, name="telemetry")
 app.command()(mininet)
 app.command()(stf)
 app.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})(torchrun)

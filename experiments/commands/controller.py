@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,10 +20,12 @@ from ...topologies.mininet.fabric import FIRST_GRPC_PORT
 from ...topologies.units import parse_delay
 from ...wire.control_channel import DEFAULT_ADDRESS, Tls
 from ..errors import ExperimentError
+from .live import HistoryOption, WebOption, watching
 
 if TYPE_CHECKING:
     from ...controller.controller import Controller
     from ...controller.jobs.journal_file import JournalFile
+    from ...controller.live.watch import Watch
     from ...controller.p4runtime.session import SwitchSession
 
 _ANSWER_S = 5.0
@@ -55,6 +58,8 @@ class _Settings:
     take_over: bool
     metrics_port: int | None
     reports_port: int | None
+    web: str | None
+    history: Path | None
 
 
 def controller(
@@ -98,6 +103,8 @@ def controller(
             help="Take switches' telemetry reports at this UDP port.",
         ),
     ] = None,
+    web: WebOption = None,
+    history: HistoryOption = None,
     take_over: Annotated[
         bool,
         typer.Option("--take-over", help="End the controller that has the journal, even one that hangs, and go on."),
@@ -127,6 +134,8 @@ def controller(
         take_over=take_over,
         metrics_port=metrics_port,
         reports_port=reports_port,
+        web=web,
+        history=history,
     )
     if take_over and journal is None:
         raise ExperimentError("--take-over ends the controller that has the journal; say which, by --journal FILE")
@@ -200,12 +209,35 @@ async def _serve(settings: _Settings) -> None:
         if settings.metrics_port is not None:
             port = await stack.enter_async_context(serve_metrics(keeper, service.now_ns, settings.metrics_port))
             _say(f"metrics: http://127.0.0.1:{port}/metrics")
+        watch = stack.enter_context(watching(settings.web, settings.history))
+        if watch is not None:
+            watch.begin(topology, topology.name, service.now_ns())
+            doing = f"placed by {settings.strategy}"
+            looking = asyncio.create_task(_look_on(watch, keeper, service.now_ns, doing), name="watch")
+            stack.callback(looking.cancel)
         running = f"; {len(keeper.jobs)} jobs go on" if keeper.jobs else ""
         _say(
             f"{topology.name}: {len(sessions)} switches, {len(topology.hosts)} hosts; "
             f"jobs are served at {service.address}{running}"
         )
         await service.wait()
+
+
+async def _look_on(watch: Watch, keeper: Controller, clock: Callable[[], int], doing: str) -> None:
+    """Until it is cancelled. Drops are read from a switch at a time, so that many switches are no load."""
+    from ...controller.errors import ControllerError
+    from ...controller.live.watch import LOOK_S
+    from ...controller.p4runtime.tables import DROP_REASONS, DROPS
+
+    drops: dict[str, list[int]] = {}
+    for name in itertools.cycle(keeper.switches.sessions):
+        watch.look(keeper, clock(), doing)
+        with suppress(ControllerError):  # a switch that is lost keeps its last counts
+            drops[name] = list(await keeper.switches.sessions[name].read_counter(DROPS))
+        if len(drops) == len(keeper.switches.sessions):
+            sums = (sum(column) for column in zip(*drops.values(), strict=True))
+            watch.take_drops(dict(zip(DROP_REASONS, sums, strict=True)), clock())
+        await asyncio.sleep(LOOK_S)
 
 
 def _take_reports(stack: AsyncExitStack, keeper: Controller, port: int, clock: Callable[[], int]) -> None:

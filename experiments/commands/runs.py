@@ -16,6 +16,7 @@ from rich.table import Table
 
 from ...topologies.mininet.fabric import SwitchKind
 from ..errors import ExperimentError
+from .live import HistoryOption, WebOption, watching
 
 if TYPE_CHECKING:
     from ..config import RunConfig
@@ -41,6 +42,8 @@ def demo(
     loss: Annotated[
         float, typer.Option(help="Probability that a link loses a packet, every link, both directions.")
     ] = 0.0,
+    web: WebOption = None,
+    history: HistoryOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Train the demo's model over the demo's fabric, once per strategy, and compare."""
@@ -50,7 +53,7 @@ def demo(
 
     with resources.as_file(resources.files("weir.experiments") / "demo.yaml") as path:
         config = RunConfig.load(path)
-    _run(config.replaced("--loss", loss=loss), out, as_json)
+    _run(config.replaced("--loss", loss=loss), out, as_json, web=web, history=history)
 
 
 def run(
@@ -68,6 +71,8 @@ def run(
     switch: Annotated[
         SwitchKind | None, typer.Option(help="What every switch runs in Mininet; weir if nothing is said.")
     ] = None,
+    web: WebOption = None,
+    history: HistoryOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run FILE once per strategy, print the comparison and write a run record."""
@@ -80,7 +85,8 @@ def run(
         config = config.replaced("--strategy", strategies=strategy)
     if seed is not None:
         config = config.replaced("--seed", seed=seed)
-    _run(config, out, as_json, (switch or SwitchKind.WEIR) if fabric is FabricKind.MININET else None)
+    mininet = (switch or SwitchKind.WEIR) if fabric is FabricKind.MININET else None
+    _run(config, out, as_json, mininet, web, history)
 
 
 def replay(
@@ -100,12 +106,20 @@ def replay(
     _console.print("✓ the replay reproduced every figure of the record")
 
 
-def _run(config: RunConfig, out: Path, as_json: bool, mininet: SwitchKind | None = None) -> RunRecord:
+def _run(
+    config: RunConfig,
+    out: Path,
+    as_json: bool,
+    mininet: SwitchKind | None = None,
+    web: str | None = None,
+    history: Path | None = None,
+) -> RunRecord:
     """Run all strategies with progress on stderr; print tables and claims (or JSON); return the record."""
     from ..records import report
     from ..run import execute
 
-    record, folder = execute(config, out, Console(stderr=True, highlight=False), mininet)
+    with watching(web, history) as watch:
+        record, folder = execute(config, out, Console(stderr=True, highlight=False), mininet, watch)
     if as_json:
         sys.stdout.write(json.dumps({"folder": str(folder), **record.model_dump(mode="json")}) + "\n")
         return record
@@ -116,6 +130,8 @@ def _run(config: RunConfig, out: Path, as_json: bool, mininet: SwitchKind | None
         _console.print(_table(title, report.MININET_COLUMNS, report.mininet_rows(record.mininet)))
         for note in report.mininet_notes(record):
             _console.print(f"note: {note}", soft_wrap=True)
+    for line in report.telemetry_lines(record):
+        _console.print(line, soft_wrap=True)
     for holds, text in report.claims(record):
         _console.print(f"{'✓' if holds else '✗'} {text}", soft_wrap=True)
     _console.print(f"run record: {folder}/index.html")

@@ -25,6 +25,7 @@ from typing import Final
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from ...controller.telemetry.cost import TelemetryCost
 from ...topologies.mininet.fabric import SwitchKind
 from ...topologies.mininet.scratch import keep_as, scratch_folder
 from ..config import RunConfig
@@ -101,13 +102,16 @@ class StrategyResult(_Timed):
     link_load: dict[str, float]
     """Load of each directed link (named by its sending endpoint) over the run, 0…1."""
     queues: list[QueueTrace]
+    telemetry: TelemetryCost | None = None
+    """What the probes were on the links; None in records from before it was measured."""
     solver_ms: list[float]
     """Wall-clock time of each placement decision."""
     wall_s: float
 
     def reproducible(self) -> dict[str, object]:
         """The figures that a replay must reproduce."""
-        return self.model_dump(exclude={"solver_ms", "wall_s"})
+        unmeasured = {"telemetry"} if self.telemetry is None else set()
+        return self.model_dump(exclude={"solver_ms", "wall_s", *unmeasured})
 
 
 class MininetResult(_Timed):

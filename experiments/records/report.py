@@ -93,6 +93,15 @@ def claims(record: RunRecord) -> list[tuple[bool, str]]:
     return lines + mininet_claims(record)
 
 
+def telemetry_lines(record: RunRecord) -> list[str]:
+    """What telemetry cost the fabric, a line for each strategy."""
+    return [
+        f"telemetry, {LABELS.get(result.strategy, result.strategy)}: {result.telemetry}"
+        for result in record.results
+        if result.telemetry is not None
+    ]
+
+
 def mininet_claims(record: RunRecord) -> list[tuple[bool, str]]:
     """That real processes and packets change no bit, where the run was in Mininet too."""
     if not record.mininet:
@@ -148,6 +157,7 @@ def write(record: RunRecord, folder: Path, draw_fabric: Callable[[StrategyResult
             for strategy, svg in fabrics.items()
         ),
         moves=_html_moves(record),
+        telemetry=_html_list([html.escape(line) for line in telemetry_lines(record)]),
         configuration=html.escape(yaml.safe_dump(record.config.model_dump(mode="json"), sort_keys=False)),
         versions=html.escape(yaml.safe_dump(record.versions, sort_keys=False)),
     )

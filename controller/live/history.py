@@ -1,0 +1,139 @@
+"""What telemetry has seen, kept in a DuckDB file of bounded size, with one schema for whoever asks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+import duckdb
+
+from ..errors import ControllerError
+
+SCHEMA: Final = """
+CREATE SEQUENCE IF NOT EXISTS run_numbers;
+CREATE TABLE IF NOT EXISTS runs (      -- one for each controller that was looked at
+    run INTEGER PRIMARY KEY,
+    title VARCHAR,
+    fabric VARCHAR,
+    began TIMESTAMP DEFAULT current_localtimestamp()
+);
+CREATE TABLE IF NOT EXISTS links (     -- one row for each look at each watched link
+    run INTEGER,
+    time_ns BIGINT,                    -- on the controller's clock
+    link VARCHAR,                      -- by its sending end
+    load DOUBLE,                       -- share of the link's rate
+    queue_packets DOUBLE,              -- the most since the look before
+    latency_us DOUBLE,                 -- average, ingress to egress
+    loss DOUBLE,                       -- upper bound of the link's share
+    age_ms DOUBLE,                     -- of the newest report; NULL: never measured
+    confidence DOUBLE,
+    stale BOOLEAN
+);
+CREATE TABLE IF NOT EXISTS events (
+    run INTEGER,
+    number INTEGER,
+    time_ns BIGINT,
+    kind VARCHAR,                      -- job, move, host, switch, link, telemetry or drop
+    text VARCHAR
+);
+"""
+
+MOST_ROWS: Final = 2_000_000
+"""Of looks at links; then the oldest tenth is forgotten."""
+_ROWS_AT_ONCE: Final = 2_000
+_LINK_COLUMNS: Final = 10
+
+
+class History:
+    """One file, open for writing; a context manager."""
+
+    def __init__(self, path: Path, *, most_rows: int = MOST_ROWS) -> None:
+        """Raises ControllerError for a file that is none of these, or that another process writes to."""
+        self._path = path
+        self._most_rows = most_rows
+        try:
+            self._database = duckdb.connect(str(path))
+            self._database.execute(SCHEMA)
+            self._kept = self._one("SELECT count(*) FROM links")
+        except duckdb.Error as error:
+            raise ControllerError(f"{path}: cannot keep telemetry there: {str(error).splitlines()[0]}") from None
+        self._run = 0
+        self._links: list[str] = []
+        self._rows: list[tuple[Any, ...]] = []
+        self._last_event = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._write()
+        self._database.close()
+
+    def begin(self, fabric: Mapping[str, Any]) -> None:
+        """Another controller is looked at, over this fabric (`picture.fabric_picture`)."""
+        self._write()
+        self._run = self._one("SELECT nextval('run_numbers')")
+        self._links = [link["end"] for link in fabric["links"]]
+        self._last_event = 0
+        self._database.execute(
+            "INSERT INTO runs (run, title, fabric) VALUES (?, ?, ?)", [self._run, fabric["title"], fabric["name"]]
+        )
+
+    def add(self, state: Mapping[str, Any]) -> None:
+        """One look (`picture.LiveView.look`)."""
+        now_ns = state["time_ns"]
+        self._rows += [
+            (self._run, now_ns, link, *view)
+            for link, view in zip(self._links, state["links"], strict=True)
+            if view is not None
+        ]
+        if events := [event for event in state["events"] if event["number"] > self._last_event]:
+            self._last_event = events[0]["number"]
+            self._database.executemany(
+                "INSERT INTO events VALUES (?, ?, ?, ?, ?)",
+                [
+                    [self._run, *(event[name] for name in ("number", "time_ns", "kind", "text"))]
+                    for event in events[::-1]
+                ],
+            )
+        if len(self._rows) >= _ROWS_AT_ONCE:
+            self._write()
+
+    def _write(self) -> None:
+        if not self._rows:
+            return
+        columns = ", ".join(["unnest(?)"] * _LINK_COLUMNS)
+        self._database.execute(
+            f"INSERT INTO links SELECT {columns}", [list(column) for column in zip(*self._rows, strict=True)]
+        )
+        self._kept += len(self._rows)
+        self._rows = []
+        if self._kept > self._most_rows:
+            doomed = self._kept - self._most_rows * 9 // 10
+            self._database.execute(
+                "DELETE FROM links WHERE rowid IN (SELECT rowid FROM links ORDER BY run, time_ns LIMIT ?)", [doomed]
+            )
+            self._database.execute("CHECKPOINT")
+            self._kept -= doomed
+
+    def _one(self, query: str) -> int:
+        row = self._database.execute(query).fetchone()
+        assert row is not None
+        return int(row[0])
+
+
+def ask(path: Path, query: str, values: Sequence[Any] = ()) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """The names of the columns and the rows that a query gives. Nothing is written to the file.
+
+    Raises ControllerError for a file that cannot be read, and for a query that DuckDB refuses.
+    """
+    if not path.exists():
+        raise ControllerError(f"{path}: there is no such file; --history FILE of weir run or weir controller makes one")
+    try:
+        with duckdb.connect(str(path), read_only=True) as database:
+            answer = database.execute(query, list(values))
+            return [column[0] for column in answer.description], answer.fetchall()
+    except duckdb.Error as error:
+        raise ControllerError(f"{path}: {str(error).splitlines()[0]}") from None

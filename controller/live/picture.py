@@ -1,0 +1,120 @@
+"""What is to be seen of a controller: its fabric, once, and its state, again and again; both as JSON has them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from ...topologies.drawing import LOADS, Drawing
+from ...topologies.model import Topology
+from ..controller import Controller
+from ..jobs.job import RunningJob
+from ..telemetry.cost import probes_cost
+from .events import EventLog
+
+EVENTS_SHOWN = 50
+
+
+def fabric_picture(topology: Topology, title: str) -> dict[str, Any]:
+    """What does not change: places of the nodes, and the directed links that telemetry can see, in the order of
+    `LinkState.links`.
+    """
+    places = Drawing(topology).places
+    return {
+        "title": title,
+        "name": topology.name,
+        "colours": LOADS,
+        "nodes": [
+            {
+                "name": node.name,
+                "switch": topology.is_switch(node.name),
+                "x": places[node.name][0],
+                "y": places[node.name][1],
+            }
+            for node in topology.nodes
+        ],
+        "links": [
+            {
+                "end": str(link),
+                "from": link.node,
+                "to": topology.peer(link).node,
+                "rate_bps": topology.link_at(link).rate_bps,
+            }
+            for link in topology.directed_links
+            if topology.is_switch(link.node)
+        ],
+    }
+
+
+class LiveView:
+    """Looks at a controller, time after time."""
+
+    def __init__(self, now_ns: int = 0) -> None:
+        """The controller begins now."""
+        self._began_ns = now_ns
+        self.events = EventLog()
+        self._drops: dict[str, int] = {}
+
+    def begin_anew(self, now_ns: int = 0) -> None:
+        """Another controller is looked at, which began now."""
+        self._began_ns = now_ns
+        self.events.begin_anew()
+        self._drops = {}
+
+    def take_drops(self, drops: Mapping[str, int], now_ns: int) -> None:
+        """Packets dropped so far, by reason."""
+        self._drops = dict(drops)
+        self.events.look_at_drops(drops, now_ns)
+
+    def look(self, controller: Controller, now_ns: int, doing: str = "") -> dict[str, Any]:
+        """The state now; what has changed becomes events. `doing`: what the fabric is used for, for people."""
+        snapshot = controller.links.snapshot(now_ns)
+        self.events.look(controller, snapshot, now_ns)
+        views = [snapshot.links.get(link) for link in controller.links.links]
+        rates = [controller.topology.link_at(link).rate_bps for link in controller.links.links]
+        peaks = controller.links.take_peaks().max(axis=1).tolist()
+        cost = probes_cost(controller.topology, controller.links, controller.prober.reports, now_ns - self._began_ns)
+        free = controller.planner.memory.free_slots
+        return {
+            "time_ns": now_ns,
+            "doing": doing,
+            "telemetry": str(snapshot),
+            "links": [
+                None
+                if view is None
+                else [
+                    round(view.rate_bps / rate, 4),
+                    round(max(peak, view.queue_packets), 2),
+                    round(view.latency_us, 1),
+                    round(view.loss, 3),
+                    None if view.age_ns is None else round(view.age_ns / 1e6, 1),
+                    round(view.confidence, 2),
+                    link in snapshot.stale,
+                ]
+                for view, rate, peak, link in zip(views, rates, peaks, controller.links.links, strict=True)
+            ],
+            "jobs": [_job(controller, number, job, now_ns) for number, job in controller.jobs.items()],
+            "switches": [
+                {"name": name, "lost": name in controller.switches.lost, "free_slots": free.get(name, 0)}
+                for name in controller.switches.sessions
+            ],
+            "drops": self._drops,
+            "overhead": asdict(cost) | {"says": str(cost)},
+            "events": self.events.newest(EVENTS_SHOWN),
+        }
+
+
+def _job(controller: Controller, number: int, job: RunningJob, now_ns: int) -> dict[str, Any]:
+    placement = job.plan.placement
+    return {
+        "number": number,
+        "generation": job.plan.generation,
+        "moving": job.move is not None,
+        "workers": list(job.active),
+        "server": job.spec.server,
+        "tree": {**placement.aggregators, **placement.parents},
+        "sums": sorted({*placement.switches, *({placement.root} - {job.spec.server})}),
+        "rounds_per_s": round(job.rounds_per_second, 1),
+        "says": controller.jobs.waiting_for(number, now_ns),
+    }

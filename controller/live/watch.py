@@ -1,0 +1,56 @@
+"""Looks at controllers while they work, and gives what is seen to the page and to the history."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Final
+
+from ...topologies.model import Topology
+from ..controller import Controller
+from .history import History
+from .picture import LiveView, fabric_picture
+from .server import LiveServer
+
+LOOK_S: Final = 0.2
+"""Wall-clock time between two looks."""
+
+
+class Watch:
+    """For the page, the history, or both. Whoever drives a controller calls `look` as often as it likes."""
+
+    def __init__(self, server: LiveServer | None = None, history: History | None = None) -> None:
+        self._server = server
+        self._history = history
+        self._view = LiveView()
+        self._due_s = 0.0
+
+    def begin(self, topology: Topology, title: str, now_ns: int = 0) -> None:
+        """Another controller is looked at, which begins now; its fabric is shown under this title."""
+        self._view.begin_anew(now_ns)
+        self._due_s = 0.0
+        fabric = fabric_picture(topology, title)
+        if self._server is not None:
+            self._server.show_fabric(fabric)
+        if self._history is not None:
+            self._history.begin(fabric)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether `look` would look."""
+        return time.monotonic() >= self._due_s
+
+    def take_drops(self, drops: Mapping[str, int], now_ns: int) -> None:
+        """Packets dropped so far, by reason."""
+        self._view.take_drops(drops, now_ns)
+
+    def look(self, controller: Controller, now_ns: int, doing: str = "") -> None:
+        """Show and keep what there is to see, if it is time. `doing`: what the fabric is used for, for people."""
+        if not self.is_due:
+            return
+        self._due_s = time.monotonic() + LOOK_S
+        state = self._view.look(controller, now_ns, doing)
+        if self._server is not None:
+            self._server.show_state(state)
+        if self._history is not None:
+            self._history.add(state)

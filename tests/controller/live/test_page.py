@@ -1,0 +1,154 @@
+"""The live page: what is published reaches every watcher, over broken connections too, and a browser shows it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import pytest
+
+pytest.importorskip("aiohttp")
+pytest.importorskip("plotly")
+
+from weir.controller.errors import ControllerError
+from weir.controller.live.picture import fabric_picture
+from weir.controller.live.server import LiveServer
+from weir.topologies.generators import leaf_spine
+
+TOPOLOGY = leaf_spine(2, 2, 2)
+FABRIC = fabric_picture(TOPOLOGY, "a test")
+
+
+def state(generation: int, *, sums: str = "s1", stale: bool = False, event: str = "nothing") -> dict[str, Any]:
+    return {
+        "time_ns": 10**8 * generation,
+        "doing": "testing",
+        "telemetry": "1 stale" if stale else "all fresh",
+        "links": [
+            [0.1 * at % 1, 3.0 * at, 7.5, 0.0, 4.0, 1.0, stale and at == 2] for at in range(len(FABRIC["links"]))
+        ],
+        "jobs": [
+            {
+                "number": 7,
+                "generation": generation,
+                "moving": False,
+                "workers": ["h1", "h2"],
+                "server": "h4",
+                "tree": {"h1": sums, "h2": sums, sums: "h4"},
+                "sums": [sums],
+                "rounds_per_s": 5.0,
+                "says": "waits for nothing",
+            }
+        ],
+        "switches": [{"name": s.name, "lost": False, "free_slots": 9} for s in TOPOLOGY.switches],
+        "drops": {"no_route": 3, "late": 0},
+        "overhead": {"says": "12 probe packets"},
+        "events": [{"number": generation, "time_ns": 5, "kind": "move", "text": event}],
+    }
+
+
+def heard(stream: Any) -> tuple[str, Any]:
+    """The next event of a stream."""
+    kind = ""
+    for line in stream:
+        if line.startswith(b"event: "):
+            kind = line[7:].strip().decode()
+        elif line.startswith(b"data: "):
+            return kind, json.loads(line[6:])
+    raise AssertionError("the stream has ended")
+
+
+def test_every_watcher_gets_the_fabric_the_newest_state_and_all_that_follow() -> None:
+    with LiveServer(port=0) as server:
+        server.show_fabric(FABRIC)
+        server.show_state(state(1))
+        server.show_state(state(2))
+        streams = [urlopen(f"{server.url}live", timeout=20) for _ in range(3)]
+        for stream in streams:
+            kind, fabric = heard(stream)
+            assert (kind, fabric["title"], len(fabric["links"])) == ("fabric", "a test", len(FABRIC["links"]))
+            assert heard(stream) == ("state", state(2))
+        server.show_state(state(3))
+        assert [heard(stream) for stream in streams] == [("state", state(3))] * 3
+        streams[0].close()
+        server.show_fabric({**FABRIC, "title": "another"})
+        server.show_state(state(1))
+        for stream in streams[1:]:
+            assert heard(stream)[1]["title"] == "another"
+            assert heard(stream) == ("state", state(1))
+        with pytest.raises(ControllerError, match=f"live page: cannot listen on 127.0.0.1:{server.port}"):
+            LiveServer(port=server.port).__enter__()
+    with (
+        LiveServer(port=server.port) as again,  # the port is free at once
+        urlopen(again.url, timeout=20) as page,
+    ):
+        text = page.read().decode()
+        assert page.headers["Content-Security-Policy"].startswith("default-src 'self'")
+    assert "http://" not in text
+    assert "https://" not in text
+
+
+@pytest.fixture
+def browser() -> Iterator[Any]:
+    webdriver = pytest.importorskip("selenium.webdriver")
+    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    if chromium is None or driver is None:
+        pytest.skip("Chromium and its driver are not installed: apt-get install chromium chromium-driver")
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    for word in (
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-dev-shm-usage",
+        "--disable-gpu",
+        "--window-size=1400,900",
+    ):
+        options.add_argument(word)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+    browser.set_page_load_timeout(60)
+    yield browser
+    browser.quit()
+
+
+def test_a_browser_shows_a_move_and_comes_back_after_the_controller_was_away(browser: Any, tmp_path: Path) -> None:
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    wait = WebDriverWait(browser, 60)
+
+    def shown(script: str, value: object) -> None:
+        wait.until(lambda browser: browser.execute_script(f"return {script}") == value)
+
+    job = 'document.querySelector("#jobs tr")?.dataset'
+    summing = (
+        'document.getElementById("fabric").data?.find(t => t.marker?.symbol === "square")?.marker.color'
+        '.map((colour, at) => colour === "#7fd1c7" ? fabric.nodes.filter(n => n.switch)[at].name : "").join("")'
+    )
+    with LiveServer(port=0) as server:
+        server.show_fabric(FABRIC)
+        server.show_state(state(1))
+        browser.get(server.url)
+        shown(f"{job}?.generation", "1")
+        shown(summing, "s1")
+        server.show_state(state(2, sums="s3", stale=True, event="<b>moved</b> & gone"))
+        shown(f"{job}.sums", "s3")
+        shown(summing, "s3")
+        shown('document.querySelector("#events li").textContent', "0.000 s move <b>moved</b> & gone")
+        shown('document.getElementById("telemetry").className', "stale")
+        shown('document.getElementById("drops").textContent', "no_route: 3")
+        shown('document.getElementById("link").textContent', "live")
+        browser.execute_script("chosen = 5; drawSparks()")
+        shown('document.getElementById("queue").data[0].y.join()', "15,15")
+        assert browser.save_screenshot(str(tmp_path / "page.png"))
+    shown('document.getElementById("link").textContent', "connection lost; trying again")
+    with LiveServer(port=server.port) as again:
+        again.show_fabric(FABRIC)
+        again.show_state(state(3, sums="s2"))
+        shown(f"{job}.generation", "3")
+        shown('document.getElementById("link").textContent', "live")
+    complaints = [entry["message"] for entry in browser.get_log("browser") if "favicon" not in entry["message"]]
+    assert all("/live" in message for message in complaints), complaints

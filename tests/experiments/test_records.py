@@ -91,7 +91,7 @@ def test_a_record_without_a_digest_is_refused(short: RunConfig, tmp_path: Path) 
 
 
 def test_a_full_disk_leaves_no_torn_record(short: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def at_once(config: RunConfig, strategy: str, advance: Any = None) -> StrategyResult:
+    async def at_once(config: RunConfig, strategy: str, advance: Any = None, watch: Any = None) -> StrategyResult:
         return RESULT.model_copy(update={"strategy": strategy})
 
     def full(file: int) -> None:
@@ -110,7 +110,7 @@ def test_an_interrupted_run_keeps_what_is_complete(
 ) -> None:
     done: list[str] = []
 
-    async def once(config: RunConfig, strategy: str, advance: Any = None) -> StrategyResult:
+    async def once(config: RunConfig, strategy: str, advance: Any = None, watch: Any = None) -> StrategyResult:
         if done:
             raise how
         done.append(strategy)

@@ -49,6 +49,8 @@ class Links:
     """A pair's place in `pairs`, by its switches' numbers in either order."""
     pair_of: Ints
     """(links,): the pair that a directed link is of; −1 for a host's, and where it is down."""
+    downward: Bools
+    """(links,): whether a pair's directed link leaves its higher number."""
     _members: Ints
     _starts: Ints
 
@@ -65,6 +67,14 @@ class Links:
             return np.zeros(0)
         slowest: Floats = np.maximum.reduceat(seconds[self._members], self._starts)
         return slowest
+
+    def parallel(self, seconds: Floats) -> tuple[Floats, Ints]:
+        """(2, pairs), by direction: Σ 1 / `seconds` (by directed link) over parallel links, and how many they are."""
+        places = (self.downward[self._members].astype(np.int64), self.pair_of[self._members])
+        rates, counts = np.zeros((2, len(self.pairs))), np.zeros((2, len(self.pairs)), np.int64)
+        np.add.at(rates, places, 1 / seconds[self._members])
+        np.add.at(counts, places, 1)
+        return rates, counts
 
     def slowest_of_pair(self, pair: int, seconds: Floats) -> float:
         """The same of one pair."""
@@ -112,6 +122,7 @@ def _compile(routes: Routes) -> Links:
         pairs=np.array(list(members), np.int64).reshape(-1, 2),
         pair={ends: at for at, (a, b) in enumerate(members) for ends in ((a, b), (b, a))},
         pair_of=pair_of,
+        downward=np.array([switch.get(link.node, -1) > switch.get(topology.peer(link).node, -1) for link in number]),
         _members=np.array([at for mine in members.values() for at in mine], np.int64),
         _starts=np.concatenate(([0], np.cumsum(sizes)))[:-1].astype(np.int64),
     )

@@ -1,11 +1,13 @@
 """How fast a tree can be at all: the totally unimodular relaxation, and the widest tree as if all switches had room.
 
-Forget where routing sends a stream, and that every switch that sums sends one stream on. What is left is one commodity:
-every worker's stream leaves its rack and ends in any switch with room, or at the server, at most fan-in in each. A time
-T allows ⌊T / seconds⌋ streams on a pair of switches, a figure of its own for each. The rows are the node-arc incidence
-of a graph, so the program is totally unimodular, its vertices are integral, and a maximum flow decides it. What it
-allows grows with T, so the least T that it and the connection of racks and root both allow is found by halving; no tree
-is faster.
+Forget where routing sends a stream, and that every switch that sums sends one stream on. What is left is one
+commodity: every worker's stream leaves its rack and ends in any switch with room, or at the server, at most fan-in in
+each. A time T allows ⌊T / seconds⌋ streams on a pair of switches, a figure of its own for each. On m parallel links
+hashing may put a stream anywhere, and each then takes Σ p_i + 1 − min p_i of the time of one stream (`cost`): over
+all of them, that is at most ⌊Σ T / seconds − m + 1⌋ streams, once T suffices for the slowest. The rows are the
+node-arc incidence of a graph, so the program is totally unimodular, its vertices are integral, and a maximum flow
+decides it. What it allows grows with T, so the least T that it and the connection of racks and root both allow is
+found by halving; no tree is faster.
 """
 
 from __future__ import annotations
@@ -44,6 +46,7 @@ class _Relaxation:
     def __init__(self, problem: Problem, costs: Costs) -> None:
         links = costs.links
         self._links, self._pairs = links, costs.seconds_of_pairs()
+        self._rates, self._parallel = links.parallel(costs.seconds)
         self._racks = {links.switch[rack]: len(workers) for rack, workers in problem.racks.items()}
         self._room = np.array([problem.fan_in if problem.takes(name) else 0 for name in links.switches])
         self._nodes = set(self._racks)
@@ -56,8 +59,11 @@ class _Relaxation:
 
     def next_above(self, seconds: float) -> float:
         """The least time above this one at which some link allows one stream more."""
-        each = self._pairs if self._access is None else np.append(self._pairs, self._access)
-        return float((each * (np.floor(seconds / each * (1 + 1e-12)) + 1)).min())
+        one_more = (np.floor(seconds * self._rates * (1 + 1e-12) - self._parallel + 1) + self._parallel) / self._rates
+        times = np.where(seconds * (1 + 1e-12) < self._pairs, self._pairs, one_more.min(axis=0))
+        if self._access is not None:
+            times = np.append(times, self._access * (np.floor(seconds / self._access * (1 + 1e-12)) + 1))
+        return float(times.min())
 
     def allows(self, seconds: float) -> bool:
         """Whether racks and root hang together, and every stream can end somewhere."""
@@ -71,7 +77,8 @@ class _Relaxation:
         room = self._room.copy()
         if self._server is not None and self._access is not None:
             room[self._server] += min(self._fan_in, int(seconds / self._access))
-        most = np.minimum(np.floor(seconds / self._pairs), total)
+        streams = np.floor(seconds * self._rates - self._parallel + 1).min(axis=0)
+        most = np.where(seconds < self._pairs, 0, np.minimum(streams, total))
         a, b = self._links.pairs.T
         capacity: Floats = np.concatenate((most, most, np.minimum(room, total), list(self._racks.values())))
         tails = np.concatenate((a, b, np.arange(count), np.full(len(self._racks), source)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from ipaddress import IPv4Address
 
@@ -122,7 +122,7 @@ def test_the_widest_tree_is_the_oracles_equal_on_large_fat_trees() -> None:
         assert slowest(problem, WidestTree().place(problem, rng)) == pytest.approx(best, rel=1e-6), f"seed {seed}"
 
 
-def compare_scarce(seeds: range) -> tuple[int, float]:
+def compare_scarce(seeds: Iterable[int]) -> tuple[int, float]:
     """How many problems with little room had a tree, and the fast method's largest gap."""
     placed, largest = 0, 1.0
     for seed in seeds:
@@ -146,6 +146,13 @@ def compare_scarce(seeds: range) -> tuple[int, float]:
 def test_scarce_memory_is_placed_as_the_oracle_does() -> None:
     placed, _ = compare_scarce(range(80))
     assert placed >= 50
+
+
+def test_parallel_links_carry_more_streams_than_one() -> None:
+    """Hashing puts two streams on two links in one and a half times what one takes, not in twice."""
+    placed, largest = compare_scarce((1425, 1583))
+    assert placed == 2
+    assert largest == pytest.approx(1.0)
 
 
 @pytest.mark.long

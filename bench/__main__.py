@@ -32,6 +32,7 @@ BENCHMARKS: Final = (
     "tensors",
     "control",
     "reports",
+    "live",
     "placement",
     "flows",
     "recovery",

@@ -27,7 +27,7 @@ class Event:
     time_ns: int
     """On the controller's clock."""
     kind: str
-    """job, move, host, switch, link, telemetry or drop."""
+    """run, job, move, host, switch, link, telemetry or drop."""
     text: str
 
 
@@ -39,8 +39,10 @@ class EventLog:
         self._number = 0
         self.begin_anew()
 
-    def begin_anew(self) -> None:
-        """Another controller is looked at from now on; what happened stays."""
+    def begin_anew(self, title: str = "", now_ns: int = 0) -> None:
+        """Another controller is looked at from now on, for what the title says; what happened stays."""
+        if title:
+            self._add(now_ns, "run", title)
         self._generations: dict[int, int] = {}
         self._moving: frozenset[int] = frozenset()
         self._gone: dict[int, frozenset[str]] = {}

@@ -35,7 +35,7 @@ CREATE TABLE IF NOT EXISTS events (
     run INTEGER,
     number INTEGER,
     time_ns BIGINT,
-    kind VARCHAR,                      -- job, move, host, switch, link, telemetry or drop
+    kind VARCHAR,                      -- run, job, move, host, switch, link, telemetry or drop
     text VARCHAR
 );
 """

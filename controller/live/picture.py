@@ -56,10 +56,10 @@ class LiveView:
         self.events = EventLog()
         self._drops: dict[str, int] = {}
 
-    def begin_anew(self, now_ns: int = 0) -> None:
+    def begin_anew(self, now_ns: int = 0, title: str = "") -> None:
         """Another controller is looked at, which began now."""
         self._began_ns = now_ns
-        self.events.begin_anew()
+        self.events.begin_anew(title, now_ns)
         self._drops = {}
 
     def take_drops(self, drops: Mapping[str, int], now_ns: int) -> None:

@@ -27,7 +27,7 @@ class Watch:
 
     def begin(self, topology: Topology, title: str, now_ns: int = 0) -> None:
         """Another controller is looked at, which begins now; its fabric is shown under this title."""
-        self._view.begin_anew(now_ns)
+        self._view.begin_anew(now_ns, title)
         self._due_s = 0.0
         fabric = fabric_picture(topology, title)
         if self._server is not None:

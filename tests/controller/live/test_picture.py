@@ -117,6 +117,6 @@ async def test_a_stale_link_is_shown_within_three_periods_with_what_placement_do
 def test_another_controller_begins_with_no_memory_of_the_last_one() -> None:
     view = LiveView()
     view.take_drops({"late": 3}, 1)
-    view.begin_anew(5)
+    view.begin_anew(5, "the next")
     view.take_drops({"late": 1}, 6)
-    assert view.events.newest() == []
+    assert [(e["time_ns"], e["kind"], e["text"]) for e in view.events.newest()] == [(5, "run", "the next")]

@@ -12,7 +12,7 @@ CONFIG ?= p4src/build/fabric.p4info.txtpb,p4src/build/fabric.json
 SHELL_RUN = $(SHELL_VENV)/bin/python -m p4runtime_sh --device-id $(DEVICE) --election-id 0,1 $(if $(CONFIG),--config $(CONFIG))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-bmv2 test-long lint format doctor mininet p4 tofino proto shell bench clean
+.PHONY: help demo test test-bmv2 test-torch test-long lint format doctor mininet p4 tofino proto shell bench clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,6 +32,9 @@ test-bmv2: $(READY)  ## the same packets through bmv2 and the emulated switch (n
 		echo "weir: simple_switch_grpc (bmv2) is not on PATH, so there is nothing to compare with; build behavioral-model and" \
 			"its targets/simple_switch_grpc, or install the package p4lang-bmv2" >&2; exit 2; fi
 	@$(BIN)/python -m pytest tests/bmv2
+
+test-torch: $(READY)  ## PyTorch's own distributed tests over the fabric (needs PyTorch)
+	@$(BIN)/python -m weir.tests.hosts.torch.public_suite
 
 test-long: $(READY)  ## the long randomised runs
 	@$(BIN)/python -m pytest -m long --timeout 3600

@@ -37,6 +37,7 @@ BENCHMARKS: Final = (
     "flows",
     "recovery",
     "mininet",
+    "pytorch",
 )
 """Modules of this package, in the order in which they run."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import os
 import sys
 import weakref
 from collections import Counter
@@ -39,6 +40,7 @@ _REORDERING: Final = torch.int32
 """What DistributedDataParallel broadcasts a new order of its parameters in."""
 
 _groups: Final[weakref.WeakSet[Any]] = weakref.WeakSet()
+os.register_at_fork(after_in_child=_groups.clear)  # threads and seats are the parent's
 
 
 def create(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
@@ -114,13 +116,9 @@ class WeirProcessGroup(dist.ProcessGroup):
         _groups.discard(self)
 
     def _failed(self, error: Exception) -> None:
-        """No more sums will come: whoever waits for a lost rank over Gloo is told, too."""
+        """No more sums will come. Whoever waits over Gloo is told by Gloo alone: nothing interrupts its waiting."""
         if self._error is None:
             self._error = error
-            try:
-                self._inner.abort()
-            except RuntimeError as wrong:  # not all versions of Gloo can
-                _log.debug("Gloo cannot be aborted: %s", wrong)
 
     def configure(
         self,

@@ -64,6 +64,7 @@ class FabricSums:
         self._relay: Relay | None = None
         self._seat: int | None = None
         self._count = 0
+        self._closing = False
 
     @property
     def error(self) -> Exception | None:
@@ -97,7 +98,11 @@ class FabricSums:
         self._failed(error)
 
     def close(self) -> None:
-        """Leave in good order: what was started is summed still. The thread is gone afterwards. May be repeated."""
+        """Leave in good order: what was started in a seat is summed still; no seat is waited for any more.
+
+        The thread is gone afterwards. May be repeated.
+        """
+        self._closing = True
         self._queue.put(None)
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
@@ -187,6 +192,8 @@ class FabricSums:
     def _check(self) -> None:
         if self._error is not None:
             raise self._error
+        if self._closing:
+            raise AllreduceAborted("the process group was destroyed before all ranks had come to its first sum")
 
     def _over(self, error: HostError | None) -> None:
         error = error or AllreduceAborted("the job is over")

@@ -7,6 +7,7 @@ that is at work.
 from __future__ import annotations
 
 import atexit
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -52,6 +53,7 @@ class Completers:
 
 completers: Final = Completers()
 atexit.register(completers.close)
+os.register_at_fork(after_in_child=completers.forget)
 
 
 class FabricWork(dist._Work):

@@ -373,3 +373,14 @@ def configured_anew(rank: int, ranks: int, store: Any) -> Any:
     while dist.PrefixStore("end", server).add("done", 0) < ranks and rank == 0:
         time.sleep(0.05)
     return found
+
+
+def destroyed_early(rank: int, ranks: int, store: Any) -> Any:
+    """Rank 0 starts a sum that nobody else comes to, and destroys its group."""
+    begin(rank, ranks, store)
+    dist.barrier()
+    if rank:
+        time.sleep(2)  # Gloo's peers are there until all are through its barrier
+        return None
+    dist.all_reduce(torch.ones(3000), async_op=True)
+    return outcome(dist.destroy_process_group)

@@ -119,6 +119,13 @@ def test_an_abort_ends_what_waits_and_is_told_to_the_others(ranks: Ranks) -> Non
         assert "its process group was aborted" in text
 
 
+def test_a_group_is_destroyed_while_its_first_sum_waits_for_others(ranks: Ranks) -> None:
+    own, *others = ranks.play("destroyed_early")
+    assert own["result"] is None
+    assert own["seconds"] < BOUND_S
+    assert others == [None, None]
+
+
 def test_a_rank_that_waits_can_be_interrupted(ranks: Ranks) -> None:
     assert ranks.play("interrupted") == ["interrupted", "summed", "summed"]
 

@@ -1,0 +1,97 @@
+"""`torch.distributed.all_reduce` through a switch, beside Gloo over the same links, from 1 KB to 64 MB; and overlap.
+
+::
+
+    eight host namespaces, a rank and its relay in each ══ one weir-switch, whose ports have a rate
+
+Both back ends are in the same processes and take turns. A training step has eight buckets that are ready one after the
+other; its compute waits and takes as long as its communication alone, since the processes share few cores.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from subprocess import PIPE
+from typing import Any, Final
+
+from weir.bench.measure import Aim, Figure
+from weir.bench.mininet import GLOO_AIM, RATE_BPS, WORKERS, fabric
+from weir.experiments.backends.live import live_fabric
+from weir.topologies import Endpoint
+from weir.topologies.mininet import fabric as mininet_fabric
+from weir.topologies.mininet.fabric import MininetFabric, SwitchKind, interface
+
+SIZES: Final = (1 << 10, 16 << 10, 256 << 10, 4 << 20, 64 << 20)
+OVERLAP_AIM: Final = 1.1
+"""Of the larger of compute and communication: what a step may take."""
+_SLOTS: Final = 1024
+_STORE_PORT: Final = 29_501
+_LEASE_NS: Final = 60_000_000_000
+
+
+def obstacle() -> str | None:
+    """Why this cannot run here; None: it can."""
+    if importlib.util.find_spec("torch") is None:
+        return "PyTorch is not installed: pip install 'weir[torch]'"
+    return mininet_fabric.obstacle()
+
+
+async def _measured() -> dict[str, Any]:
+    """What rank 0 says. Raises RuntimeError where a rank fails."""
+    topology = fabric()
+    async with live_fabric(topology, SwitchKind.WEIR, lease_ns=_LEASE_NS) as live:
+        assert isinstance(live.fabric, MininetFabric)
+        processes = []
+        for rank, host in enumerate(topology.hosts):
+            environment = {
+                **os.environ,
+                "OMP_NUM_THREADS": "1",
+                "GLOO_SOCKET_IFNAME": interface(Endpoint(host.name, 0)),
+                "MASTER_ADDR": str(topology.hosts[0].address),
+                "MASTER_PORT": str(_STORE_PORT),
+                "RANK": str(rank),
+                "WORLD_SIZE": str(WORKERS),
+                "WEIR_CONTROL": live.service.address,
+                "WEIR_HOST": host.name,
+                "WEIR_SLOTS": str(_SLOTS),
+            }
+            command = [sys.executable, "-m", "weir.bench.torch_rank", json.dumps(SIZES)]
+            root = Path(__file__).parent.parent
+            processes.append(live.fabric.popen(host.name, command, cwd=root, env=environment, stdout=PIPE, text=True))
+        said = await asyncio.gather(*(asyncio.to_thread(process.communicate) for process in processes))
+        failed = [process.returncode for process in processes if process.returncode]
+        if failed:
+            raise RuntimeError(f"ranks ended with status {failed}")
+        measured: dict[str, Any] = json.loads(said[0][0])
+        return measured
+
+
+def figures() -> Iterator[Figure]:
+    """Run the benchmarks of this module. Raises TopologyError where Mininet cannot be had."""
+    measured = asyncio.run(_measured())
+    for size in SIZES:
+        mine, theirs = (tuple(measured["taken"][name][str(size)]) for name in ("weir", "gloo"))
+        text = f"{size >> 20} MB" if size >= 1 << 20 else f"{size >> 10} KB"
+        yield Figure(
+            f"torch all_reduce of {text}, {WORKERS} ranks, links of {RATE_BPS // 1_000_000} Mbit/s",
+            "s",
+            mine,
+            "Gloo",
+            theirs,
+            less_is_better=True,
+            aim=Aim(GLOO_AIM, of_ratio=True) if size == SIZES[-1] else None,
+        )
+    longest = max(measured["compute"], *measured["communication"])
+    yield Figure(
+        "step of 8 buckets, as a share of the larger of compute and communication",
+        "",
+        tuple(step / longest for step in measured["steps"]),
+        less_is_better=True,
+        aim=Aim(OVERLAP_AIM),
+    )

@@ -1,0 +1,87 @@
+"""One rank of the back end's benchmark, a process in its host: `python -m weir.bench.torch_rank SIZES STEP_MS`.
+
+torchrun's variables and the back end's stand in the environment. Both back ends are in the same process and take turns;
+rank 0 prints one JSON line: seconds by size and back end, and what a training step takes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+import torch
+import torch.distributed as dist
+
+RUNS: Final = 3
+SMALL_RUNS: Final = 20
+_SMALL: Final = 1 << 20
+_OVERLAP_BYTES: Final = 4 << 20
+_BUCKETS: Final = 8
+
+
+def _timed(call: Callable[[], object], group: Any) -> float:
+    """Seconds of the slowest rank."""
+    dist.barrier(group=group)
+    started = time.perf_counter()
+    call()
+    taken = torch.tensor([time.perf_counter() - started])
+    dist.all_reduce(taken, dist.ReduceOp.MAX, group=group)
+    return float(taken)
+
+
+def _compute(seconds: float) -> None:
+    """What a layer's backward pass takes of a processor that is the rank's own: it waits, since cores are shared."""
+    time.sleep(seconds)
+
+
+def _step(buckets: list[torch.Tensor], seconds: float, group: Any) -> None:
+    """A backward pass that has its buckets ready one after the other, and sums each when it is."""
+    works = []
+    for bucket in buckets:
+        _compute(seconds / len(buckets))
+        works.append(dist.all_reduce(bucket, group=group, async_op=True))
+    for work in works:
+        work.wait()
+
+
+def main() -> None:
+    sizes = json.loads(sys.argv[1])
+    torch.set_num_threads(1)
+    dist.init_process_group("weir")
+    gloo = dist.new_group(backend="gloo")
+    groups: dict[str, Any] = {"weir": dist.group.WORLD, "gloo": gloo}
+    taken: dict[str, dict[str, list[float]]] = {name: {} for name in groups}
+    expected = sum(range(1, dist.get_world_size() + 1))
+    for size in [sizes[0], *sizes]:  # the first one twice: it takes the seats
+        tensor = torch.empty(size // 4)
+        for name in groups:
+            taken[name][str(size)] = []
+        for _ in range(SMALL_RUNS if size < _SMALL else RUNS):
+            for name, group in groups.items():
+                tensor.fill_(dist.get_rank() + 1)
+                seconds = _timed(partial(dist.all_reduce, tensor, group=group), gloo)
+                if not tensor.eq(expected).all():
+                    raise RuntimeError(f"rank {dist.get_rank()}: the sum of {size} bytes by {name} is wrong")
+                taken[name][str(size)].append(seconds)
+    buckets = [torch.ones(_OVERLAP_BYTES // 4 // _BUCKETS) for _ in range(_BUCKETS)]
+    world = groups["weir"]
+    communication, steps = [], []
+    for _ in range(RUNS):
+        communication.append(_timed(partial(_step, buckets, 0.0, world), gloo))
+        steps.append(_timed(partial(_step, buckets, communication[0], world), gloo))
+    if dist.get_rank() == 0:
+        said = {"taken": taken, "communication": communication, "compute": communication[0], "steps": steps}
+        sys.stdout.write(json.dumps(said) + "\n")
+        sys.stdout.flush()
+    dist.barrier(group=gloo)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("WEIR_LEAST_BYTES", "0")
+    main()

@@ -25,15 +25,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 
 from ..topologies.model import Topology
 from ..topologies.routing import Routes
+from .decisions import Decisions
 from .errors import ControllerError, PlanError
+from .jobs.improver import Improver
 from .jobs.job import RunningJob
 from .jobs.journal import Journal
 from .jobs.journal_file import JournalFile
 from .jobs.membership import Membership
 from .jobs.mover import Mover
+from .jobs.outlook import Outlook
 from .jobs.registry import JobRegistry
 from .jobs.restore import restore_jobs
 from .options import Message, Options
@@ -76,7 +80,7 @@ class Controller:
         if missing := {s.name for s in topology.switches} - sessions.keys():
             raise ControllerError(f"no session with {', '.join(sorted(missing))} of {topology.name}")
         self.topology = topology
-        self.planner = Planner(topology, routes, strategy, seed)
+        self.planner = Planner(topology, routes, strategy, seed, options.improvement)
         """The place that jobs have in the fabric: memory, strategy, routes without what is down."""
         self.switches = Switches(sessions, options.lease_ns, options.retry_ns, now_ns)
         """The sessions with all switches, and which of these are lost."""
@@ -90,8 +94,13 @@ class Controller:
         """
         self.jobs = JobRegistry(topology, self.planner, options.lease_ns, Journal(journal, topology, self.planner))
         """The running jobs by number, and why others were aborted."""
-        self.moves = Mover(self.jobs, self.planner, self.links, options, now_ns)
+        self._decisions = Decisions(aside=options.decide_aside)
+        self.moves = Mover(
+            self.jobs, self.planner, Outlook(self.jobs, self.planner, self.links), self._decisions, options
+        )
         """How jobs get from one generation to the next; takes the hosts' answers to Pause and Resume."""
+        self.improver = Improver(self.jobs, self.moves, self.planner, self._decisions, now_ns)
+        """Whether jobs would be better off elsewhere."""
         self.members = Membership(self.jobs, self.moves)
         """Who takes part in the jobs; takes what hosts say of themselves."""
         self._marking = options.marking
@@ -108,7 +117,12 @@ class Controller:
     @property
     def deadline_ns(self) -> int:
         """When `tick` has something to do again, if nothing else happens; 0 while something waits for a tick."""
-        parts = (self.jobs.deadline_ns, self.moves.deadline_ns, self.switches.deadline_ns)
+        parts = (
+            self.jobs.deadline_ns,
+            self.moves.deadline_ns,
+            self.improver.deadline_ns,
+            self.switches.deadline_ns,
+        )
         return min([self.prober.deadline_ns, *(deadline for deadline in parts if deadline is not None)])
 
     async def start(self, now_ns: int = 0) -> Mapping[str, Diff]:
@@ -139,7 +153,7 @@ class Controller:
         self.moves.repair(now_ns)
         await self._write_switches(now_ns)
         self.moves.renew(self.switches.take_restarted())
-        self.moves.consider(now_ns)
+        self.improver.consider(now_ns)
         await self.moves.advance(now_ns, lambda names: self._write_plan(names, now_ns))
         await self.prober.send(now_ns, self.switches.lost)
         self._write_journal()
@@ -156,7 +170,8 @@ class Controller:
             raise PlanError(f"job {spec.job} runs already; give every job its own number")
         self._look_around(now_ns)
         try:
-            grant = self.planner.grant(spec, self.links.snapshot(now_ns))
+            around = self.moves.outlook.around(spec.job, now_ns)
+            grant = await self._decisions.make(partial(self.planner.grant, spec, around))
             history = self.planner.history(spec.job)
             plan = self.planner.plan(grant.spec, grant.placement, history.next())
             history.go(plan.generation, plan.switches)

@@ -14,10 +14,16 @@ class Options:
     probe_period_ns: int = 10_000_000
     solve_period_ns: int = 100_000_000
     """Between two looks at whether a job should move; 0: jobs stay where they are."""
+    together: bool = False
+    """Whether jobs are also looked at together then, by one program over the trees of all."""
+    decide_aside: bool = False
+    """Whether placements are thought out in a thread beside the event loop; else time is to stand still meanwhile."""
     improvement: float = 0.15
     """Hysteresis: a job moves only to a placement that is predicted to be faster by more than this share."""
     dwell_ns: int = 500_000_000
     """A job that has moved stays for so long."""
+    payback_ns: int = 10_000_000_000
+    """A job moves only where it wins back within so long, by its present pace, what moves have been seen to take."""
     lease_ns: int | None = None
     """A host whose heartbeats are missing for so long is lost, and so is a switch whose session is broken for so long
     or a link that lets no probe through; None: nothing is ever lost by silence.

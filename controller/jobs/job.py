@@ -21,11 +21,24 @@ class Progress:
     grown_ns: int
     """When `rounds` grew last, or when the worker began to wait for more of them."""
     waiting: bool
-    rounds_per_second: float = 0.0
+    average: float = 0.0
+    """Rounds in a second, as telemetry averages."""
+    last: tuple[float, float] = (0.0, 0.0)
+    """The same between the last three reports."""
 
-    def report(self, rounds: int, now_ns: int, waiting: bool) -> None:
-        if now_ns > self.reported_ns:
-            self.rounds_per_second = 1e9 * (rounds - self.rounds) / (now_ns - self.reported_ns)
+    @property
+    def rounds_per_second(self) -> float:
+        """What it may have been of late, at most: a job works in bursts, and reports and telemetry see them at other
+        times. So what may be its own traffic is not taken for others'.
+        """
+        return max(self.average, *self.last)
+
+    def report(self, rounds: int, now_ns: int, waiting: bool, average_ns: int) -> None:
+        """`average_ns`: T of telemetry's averages."""
+        if (elapsed_ns := now_ns - self.reported_ns) > 0:
+            rate = 1e9 * (rounds - self.rounds) / elapsed_ns
+            self.average += (rate - self.average) * min(elapsed_ns, average_ns) / average_ns
+            self.last = self.last[1], rate
         if rounds > self.rounds or not (self.waiting and waiting):
             self.grown_ns = now_ns
         self.rounds, self.reported_ns, self.waiting = rounds, now_ns, waiting
@@ -45,6 +58,8 @@ class RunningJob:
     """What each worker has reported last; who has not reported yet is missing."""
     move: Move | None = None
     """The move under way; None: there is none."""
+    paused_ns: int = 0
+    """When its last move began."""
     target: Placement | None = None
     """The placement that the move leads to; None: the present one, or what the strategy finds where that cannot be."""
     why: str = ""

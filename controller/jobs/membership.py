@@ -46,7 +46,7 @@ class Membership:
         if seen is None:
             running.progress[host] = Progress(rounds, now_ns, now_ns, waiting)
         else:
-            seen.report(rounds, now_ns, waiting)
+            seen.report(rounds, now_ns, waiting, self._moves.outlook.average_ns)
 
     def leave(self, job: int, host: str) -> None:
         """A host is done with the job. Nobody fails by that: the others go on without it, and the job is finished when

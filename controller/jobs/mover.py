@@ -2,7 +2,7 @@
 
 ::
 
-    begin, repair, consider,             PAUSING              SETTLING                        RESUMING
+    begin, repair,                       PAUSING              SETTLING                        RESUMING
     follow, renew, lose ──▶ a move ──▶ Pause, Held ──▶ place anew, plan, write ──▶ Resume, Resumed ──▶ DONE
                               ▲            │                  ▲      │                   │
                               │            │ no worker left   └──────┘ no place, or      │ a host is lost: PAUSING
@@ -11,7 +11,8 @@
                               └── what makes another generation due meanwhile (`RunningJob.renew`) ◀──┘
 
 `moves.Move` is what one job's hosts are told and answer; a `Mover` begins it, finds the job its place, and takes hosts
-out of the job. It writes to no switch: `advance` is given the means, and calls them where it is their turn.
+out of the job. Whether a job would be better off elsewhere is `improver`'s matter. It writes to no switch: `advance` is
+given the means, and calls them where it is their turn.
 """
 
 from __future__ import annotations
@@ -20,24 +21,26 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import Final
 
-from ...topologies.model import Endpoint
 from ...wire.aggregation import next_generation
 from ...wire.control import FinalRound, Held
+from ..decisions import Decisions
 from ..errors import ControllerError, PlanError
 from ..options import Message, Options
 from ..placement import Placement
 from ..planning.generations import previous_generation
-from ..planning.plan import FailurePolicy, round_bytes
+from ..planning.plan import FailurePolicy
 from ..planning.planner import Planner
-from ..telemetry.link_state import LinkState, own_traffic
-from ..telemetry.snapshot import Snapshot
 from .job import RunningJob
 from .moves import Move, MoveError, Phase
+from .outlook import Outlook
 from .registry import JobRegistry
 
 _log = logging.getLogger(__name__)
 
+_REMEMBERED: Final = 16
 WriteSwitches = Callable[[Collection[str]], Awaitable[Sequence[ControllerError]]]
 """Brings all switches to what they should hold, those named even if they have just refused; why some of those named do
 not hold it then.
@@ -47,24 +50,25 @@ not hold it then.
 class Mover:
     """The moves of all running jobs."""
 
-    def __init__(self, jobs: JobRegistry, planner: Planner, links: LinkState, options: Options, now_ns: int) -> None:
+    def __init__(
+        self, jobs: JobRegistry, planner: Planner, outlook: Outlook, decisions: Decisions, options: Options
+    ) -> None:
         self.options = options
         """May be replaced by others at any time; of these, moves heed what says when and how jobs move."""
         self._jobs = jobs
         self._planner = planner
-        self._links = links
-        self._next_solve_ns = now_ns + options.solve_period_ns
-        self._to_consider: deque[int] = deque()
-        """The numbers of jobs whose turn has come to be placed better."""
+        self._decisions = decisions
+        self.pauses_ns: deque[int] = deque(maxlen=_REMEMBERED)
+        """How long jobs stood still in the last moves."""
+        self.outlook = outlook
+        """What jobs find on the links."""
 
     @property
     def deadline_ns(self) -> int | None:
-        """When a move has something to do, or jobs are to be placed better; 0 while something waits for that."""
+        """When a move has something to do; 0 while one waits to begin."""
         if any(job.move is None and job.renew for job in self._jobs.values()):
             return 0
         deadlines = []
-        if self.options.solve_period_ns:
-            deadlines.append(0 if self._to_consider else self._next_solve_ns)
         for job in self._jobs.values():
             if job.move is not None:
                 deadline = job.move.deadline_ns
@@ -98,29 +102,6 @@ class Mover:
                 _log.warning("job %d starts a new generation: no progress at %s", number, ", ".join(stuck))
                 self._begin(job, f"no progress at {', '.join(stuck)}", now_ns)
 
-    def consider(self, now_ns: int) -> None:
-        """Begin to move the next job whose turn it is, if it would be clearly better off elsewhere, by fresh telemetry.
-
-        One at a time: a placement may take long, and what all hosts say waits for the end of a tick.
-        """
-        if self.options.solve_period_ns and now_ns >= self._next_solve_ns and not self._to_consider:
-            self._next_solve_ns = now_ns + self.options.solve_period_ns
-            self._to_consider.extend(self._jobs)
-        while self._to_consider:
-            number = self._to_consider.popleft()
-            job = self._jobs.get(number)
-            if job is None or job.move is not None or now_ns - job.moved_ns < self.options.dwell_ns:
-                continue
-            links = self.snapshot_without(job, now_ns)
-            if not links.is_fresh:
-                continue
-            try:
-                if (better := self._planner.better(job.plan, job.active, links, self.options.improvement)) is not None:
-                    self.begin(number, now_ns, better, "a faster placement")
-            except ControllerError as error:
-                _log.warning("job %d stays where it is: %s", number, error)
-            return
-
     def follow(self, lost: Collection[str], now_ns: int) -> None:
         """The fabric has changed, and these switches are lost: jobs stay where they are if they can, else they move."""
         for job in self._jobs.values():
@@ -148,6 +129,7 @@ class Mover:
         _log.info("job %d leaves generation %d: %s", job.number, job.plan.generation, why)
         job.target, job.why, job.renew, job.retry_at_ns = target, why, "", 0
         self._jobs.counts.moves += 1
+        job.paused_ns = now_ns
         job.move = self._new_move(job, job.plan.generation, now_ns)
         self._jobs.journal.change(job.number)
 
@@ -260,7 +242,7 @@ class Mover:
         for job in list(self._jobs.values()):
             if job.move is None and job.renew:
                 self._begin(job, job.renew, now_ns)
-            if self._exchange(job, now_ns) and self._plan_next(job, now_ns):
+            if self._exchange(job, now_ns) and await self._plan_next(job, now_ns):
                 if troubles := await write(job.plan.switches):
                     self._try_later(job, troubles, now_ns)
                 else:
@@ -282,16 +264,19 @@ class Mover:
         self._jobs.outbox += [Message(self._jobs.host_at(address), content) for address, content in out]
         if move.phase is Phase.DONE:
             job.move, job.target, job.newcomer, job.moved_ns = None, None, None, now_ns
+            self.pauses_ns.append(now_ns - job.paused_ns)
             self._jobs.journal.change(job.number)
         return move.phase is Phase.SETTLING and now_ns >= job.retry_at_ns
 
-    def _plan_next(self, job: RunningJob, now_ns: int) -> bool:
+    async def _plan_next(self, job: RunningJob, now_ns: int) -> bool:
         """Plan the next generation for those who are left; False where they find no place now."""
         assert job.move is not None
         try:
             target = job.target or job.plan.placement
             if not self._planner.stands(target, job.spec, job.active):
-                target, job.note = self._planner.place_anew(job.spec, job.active, self.snapshot_without(job, now_ns))
+                around = self.outlook.around(job.number, now_ns)
+                place = partial(self._planner.place_anew, job.spec, job.active, around)
+                target, job.note = await self._decisions.make(place)
             job.plan = self._planner.plan(job.spec, target, next_generation(job.move.generation))
         except ControllerError as error:
             self._has_no_place(job, error, now_ns)
@@ -326,10 +311,3 @@ class Mover:
         move.settled(plans, now_ns, {self._jobs.address(job.newcomer)} if joins and job.newcomer else ())
         self._jobs.journal.change(job.number)
         self._exchange(job, now_ns)
-
-    def snapshot_without(self, job: RunningJob, now_ns: int) -> Snapshot:
-        """What is known of the links, without the job's own traffic."""
-        own: Mapping[Endpoint, float] = own_traffic(
-            job.plan.streams, job.rounds_per_second, round_bytes(self._planner.topology)
-        )
-        return self._links.snapshot(now_ns, own)

@@ -4,8 +4,8 @@
 stand the models: `trees` of adjacent hops, the whole tree as a mixed-integer program (`tree_program`) and its totally
 unimodular `relaxation`, streams' choices as a flow `network` with its exact `lp`, and `fan_in`, the tree nearest to a
 wanted one in which no node has too many children. `striped` places many jobs together, by a linear program of
-`sharing`. `strategies` has the ways to place a job, by name, and `wishes` what the baselines among them share. Pure,
-but for the clocks that end searches.
+`sharing`, and `together` says which running jobs should move for it. `strategies` has the ways to place a job, by name,
+and `wishes` what the baselines among them share. Pure, but for the clocks that end searches.
 """
 
 from .cost import Costs, predicted_completion_time, should_move

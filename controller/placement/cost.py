@@ -2,9 +2,11 @@
 
 Chunks are pipelined, so a job of D bytes takes as long as its slowest link, and then the latency of its longest path:
 
-    T  =  max over directed links e of L_e · 8 D / (c_e − b_e)  +  max over workers of Σ (queue + propagation)
+    T  =  max over links e with L_e > 0 of (L_e · D + O_e) · 8 / (c_e − b_e)
+          +  max over workers of Σ (queue + propagation)
 
-with L_e the job's streams on e, contributions up and results down. Background b_e does not yield, so what is left of
+with L_e the job's streams on the directed link e, contributions up and results down, and O_e the bytes of the fabric's
+other jobs there, which are counted as if all jobs summed at once. Background b_e does not yield, so what is left of
 the rate c_e counts, but never less than `LEAST_SHARE` of it: telemetry is an average. Where equal-cost hashing decides,
 with shares p_i < 1, a stream finds on its link itself and the others' means: L_e = Σ p_i + 1 − min p_i, which is the
 plain count where every share is 1.
@@ -25,6 +27,7 @@ from .loads import LinkLoad
 from .problem import Placement, PlacementError, Problem
 
 LEAST_SHARE: Final = 0.05
+_ROUNDING: Final = 1e-12
 QUEUED_PACKET_BITS: Final = 8 * 1500
 """Queue depths are in packets; each is taken for a full frame."""
 
@@ -52,6 +55,11 @@ class Streams:
             if share < least[link]:
                 least[link] = share
 
+    def loads(self) -> Floats:
+        """(links,): L_e."""
+        total = np.array(self.total)
+        return np.where(total > 0, total + 1.0 - np.array(self.least), 0.0)
+
     def load(self, link: int, more: int = 0, share: float = 1.0) -> float:
         """L_e, with `more` streams added that each take the link with probability `share`."""
         total = self.total[link] + more * share
@@ -69,6 +77,9 @@ class Costs:
             8 * problem.gradient_bytes / np.maximum(links.rate_bps - background, LEAST_SHARE * links.rate_bps)
         )
         """(links,): 8 D / (c_e − b_e), what one stream takes on each directed link."""
+        self._others_bytes = _others(problem, links)
+        self.others: Floats = self._others_bytes * self.seconds / problem.gradient_bytes
+        """(links,): 8 O_e / (c_e − b_e), what the other jobs' streams take."""
         self.wait: Floats = queue * QUEUED_PACKET_BITS / links.rate_bps
         """(links,): what a packet waits in each egress queue."""
         self._latency: dict[tuple[str, str], float] = {}
@@ -78,24 +89,39 @@ class Costs:
         """Take a link's new load in."""
         rate = float(self.links.rate_bps[link])
         self.seconds[link] = 8 * self.problem.gradient_bytes / max(rate - load.background_bps, LEAST_SHARE * rate)
+        self.others[link] = self._others_bytes[link] * self.seconds[link] / self.problem.gradient_bytes
         self.wait[link] = load.queue_packets * QUEUED_PACKET_BITS / rate
 
-    def seconds_per_stream(self, link: Endpoint) -> float:
-        """8 D / (c_e − b_e)."""
-        return float(self.seconds[self.links.number[link]])
+    @property
+    def with_one(self) -> Floats:
+        """(links,): what a link takes with one stream of this job, and all of the others."""
+        return self.seconds + self.others
+
+    @property
+    def slowest_link_there_is(self) -> float:
+        """No tree is slower, however many of its streams meet."""
+        return float(self.seconds.max()) * len(self.problem.workers) + float(self.others.max())
 
     def seconds_of_pairs(self) -> Floats:
         """(pairs,): what one stream up and one result down take between two linked switches."""
-        return self.links.slowest_of_pairs(self.seconds)
+        return self.links.slowest_of_pairs(self.with_one)
+
+    def seconds_of_pair(self, pair: int) -> float:
+        """The same of one pair."""
+        return self.links.slowest_of_pair(pair, self.with_one)
 
     def access_seconds(self, hosts: Iterable[str]) -> float:
         """The same between hosts and their switches, the slowest of them; 0 without any."""
-        places = [self.links.host[host] for host in hosts]
-        return float(self.seconds[self.links.access[places]].max(initial=0.0))
+        places = self.links.access[[self.links.host[host] for host in hosts]]
+        return float((self.seconds[places] + self.others[places]).max(initial=0.0))
+
+    def streams_within(self, seconds: float) -> Floats:
+        """(links,): how many streams each link takes in this time; the same for a share 1e-12 less."""
+        return np.floor(np.maximum(seconds * (1 + _ROUNDING) - self.others, 0.0) / self.seconds)
 
     def link_seconds(self, link: int, load: float) -> float:
         """T_e, what a packet waits in the egress queue included: strictly increasing in the load."""
-        return float(self.wait[link] + load * self.seconds[link])
+        return float(self.wait[link] + self.others[link] + load * self.seconds[link])
 
     def latency_seconds(self, source: str, destination: str) -> float:
         """Queues and propagation of the slowest of the equal-cost paths."""
@@ -132,8 +158,8 @@ class Costs:
 
     def slowest_link(self, placement: Placement) -> tuple[Endpoint, float]:
         """The link that the first part of T is about, and the time that its streams take."""
-        streams = self.streams(placement.edges)
-        seconds = np.array([streams.load(link) for link in range(len(self.seconds))]) * self.seconds
+        load = self.streams(placement.edges).loads()
+        seconds = np.where(load > 0, load * self.seconds + self.others, 0.0)
         slowest = int(seconds.argmax())
         return self.problem.topology.directed_links[slowest], float(seconds[slowest])
 
@@ -174,6 +200,19 @@ def _readings(problem: Problem, links: Links) -> tuple[Floats, Floats]:
             f"{queue[first]}; both are figures of 0 and above, and a link that nothing is known of is left out"
         )
     return background, queue
+
+
+def _others(problem: Problem, links: Links) -> Floats:
+    """Other jobs' bytes, by directed link."""
+    bytes_ = np.zeros(len(links.number))
+    for link, count in problem.others.items():
+        if link not in links.number or not (np.isfinite(count) and count >= 0):
+            raise PlacementError(
+                f"other jobs' traffic on {link} of {problem.topology.name} is {count} bytes; it is 0 or more, and on a "
+                "port with a link"
+            )
+        bytes_[links.number[link]] = count
+    return bytes_
 
 
 def predicted_completion_time(placement: Placement, problem: Problem) -> float:

@@ -36,6 +36,12 @@ class Problem:
     """
     fan_in: int = FAN_IN
     """The most children that a node takes."""
+    slack: float = 0.0
+    """How much slower than the best a tree may be, as a share of that, where it has fewer hops or switches."""
+    others: Mapping[Endpoint, float] = field(default_factory=dict)
+    """Bytes that the fabric's other jobs bring onto each directed link in a step of theirs. They are known, so `loads`
+    is without them.
+    """
 
     def __post_init__(self) -> None:
         hosts = self.hosts
@@ -49,6 +55,8 @@ class Problem:
             self.topology.host(host)
         if self.gradient_bytes < 1:
             raise PlacementError(f"gradient_bytes {self.gradient_bytes} must be positive")
+        if not 0 <= self.slack < 1:
+            raise PlacementError(f"slack {self.slack} is not a share in [0, 1)")
         if not 1 <= self.fan_in <= FAN_IN:
             raise PlacementError(
                 f"fan_in {self.fan_in} is not in 1…{FAN_IN}, what the program's contributor bits allow"

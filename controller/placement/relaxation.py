@@ -31,7 +31,7 @@ def bound_seconds(problem: Problem, costs: Costs) -> float:
     low = costs.access_seconds(problem.hosts)
     if relaxation.allows(low):
         return low
-    high = float(costs.seconds.max()) * len(problem.workers)
+    high = costs.slowest_link_there_is
     if not relaxation.allows(high):
         return float("inf")
     for _ in range(_HALVINGS):
@@ -45,15 +45,19 @@ def bound_seconds(problem: Problem, costs: Costs) -> float:
 class _Relaxation:
     def __init__(self, problem: Problem, costs: Costs) -> None:
         links = costs.links
-        self._links, self._pairs = links, costs.seconds_of_pairs()
-        self._rates, self._parallel = links.parallel(costs.seconds)
+        self._costs, self._links, self._pairs = costs, links, costs.seconds_of_pairs()
+        self._rates, parallel = links.parallel(costs.seconds)
+        with np.errstate(divide="ignore"):
+            taken, _ = links.parallel(costs.seconds / costs.others)
+        self._parallel = parallel + taken
+        """(directions, pairs): what is missing from T times the rates: links in parallel, and others' streams."""
         self._racks = {links.switch[rack]: len(workers) for rack, workers in problem.racks.items()}
         self._room = np.array([problem.fan_in if problem.takes(name) else 0 for name in links.switches])
         self._nodes = set(self._racks)
-        self._server = self._access = None
+        self._server: int | None = None
         if problem.server is not None:
             self._server = links.switch[problem.topology.attached_switch(problem.server).name]
-            self._access = costs.access_seconds([problem.server])
+            self._access = links.access[links.host[problem.server]]
             self._nodes.add(self._server)
         self._fan_in = problem.fan_in
 
@@ -61,9 +65,10 @@ class _Relaxation:
         """The least time above this one at which some link allows one stream more."""
         one_more = (np.floor(seconds * self._rates * (1 + 1e-12) - self._parallel + 1) + self._parallel) / self._rates
         times = np.where(seconds * (1 + 1e-12) < self._pairs, self._pairs, one_more.min(axis=0))
-        if self._access is not None:
-            times = np.append(times, self._access * (np.floor(seconds / self._access * (1 + 1e-12)) + 1))
-        return float(times.min())
+        if self._server is not None:
+            more = self._costs.streams_within(seconds) + 1
+            times = np.append(times, (self._costs.others + self._costs.seconds * more)[self._access])
+        return float(times.min(initial=np.inf))
 
     def allows(self, seconds: float) -> bool:
         """Whether racks and root hang together, and every stream can end somewhere."""
@@ -75,8 +80,8 @@ class _Relaxation:
         count, total = len(self._links.switches), sum(self._racks.values())
         source, sink = count, count + 1
         room = self._room.copy()
-        if self._server is not None and self._access is not None:
-            room[self._server] += min(self._fan_in, int(seconds / self._access))
+        if self._server is not None:
+            room[self._server] += min(self._fan_in, int(self._costs.streams_within(seconds)[self._access].min()))
         streams = np.floor(seconds * self._rates - self._parallel + 1).min(axis=0)
         most = np.where(seconds < self._pairs, 0, np.minimum(streams, total))
         a, b = self._links.pairs.T

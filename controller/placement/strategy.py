@@ -43,3 +43,5 @@ class Description:
     needs: frozenset[Need] = frozenset({Need.ROOM})
     resolves: bool = False
     """Whether it is asked again while the job runs: its answer changes with the links."""
+    jointly: bool = False
+    """Whether jobs that run are also looked at together then (`together`): its answer is the best beside others'."""

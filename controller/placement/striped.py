@@ -96,11 +96,13 @@ class Jobs:
         self.links = Links.of(problems[0].routes)
         self.nodes: list[list[int]] = []
         self.usable: list[Bools] = []
-        seconds, access = [], []
+        seconds = []
+        access = np.zeros(len(self.links.number))
         for problem, weight in zip(problems, weights, strict=True):
             costs = Costs(problem)
-            seconds.append(weight * costs.seconds_of_pairs())
-            access.append(weight * costs.access_seconds(problem.hosts))
+            seconds.append(weight * self.links.slowest_of_pairs(costs.seconds))
+            places = self.links.access[[self.links.host[host] for host in problem.hosts]]
+            access[places] += weight * costs.seconds[places]
             room = np.array([problem.takes(name) for name in self.links.switches])
             ends = [*problem.racks]
             if problem.server is not None:
@@ -112,8 +114,8 @@ class Jobs:
             self.usable.append(room[a] & room[b])
         self.seconds: Floats = np.array(seconds)
         """(jobs, pairs): what a job's whole stream takes."""
-        self.least = max(access)
-        """What the hosts' own links take, whatever the trees: no host is in two jobs."""
+        self.least = float(access.max())
+        """What the hosts' own links take, whatever the trees, with the streams of all jobs that a host is in."""
 
     def load(self, trees: Sequence[Sequence[tuple[Tree, float]]]) -> Floats:
         """(pairs,): seconds of every pair, from each job's trees and their shares."""

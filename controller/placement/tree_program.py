@@ -10,10 +10,11 @@ routing gives it. Variables and rows, with F the fan-in and n_r the workers of r
 
     f_{s,p} ≤ |S| · y_{s,p}      out of s: Σ f − into s: Σ f = Σ_p y_{s,p}      (no circles: all units reach the root)
 
-    link e:   Σ share · streams + m_e  ≤  T / seconds_e        m_e ≥ (1 − share) of every hashed stream on e
+    link e:   Σ share · streams + m_e + u_e · others_e / seconds_e  ≤  T / seconds_e
+              m_e ≥ (1 − share) of every hashed stream on e      u_e = 1 where a stream takes e that others use
 
-which is the load L_e of `cost`. T is either given, so that any tree that keeps to it will do and a link allows a whole
-number of streams (or of the parts that hashing makes of them), or the objective.
+which is the load L_e of `cost`, and other jobs' streams. T is either given, so that any tree that keeps to it will do
+and a link allows a whole number of streams (or of the parts that hashing makes of them), or the objective.
 """
 
 from __future__ import annotations
@@ -97,8 +98,12 @@ class TreeProgram:
         self._integral = [1] * len(hops) + [0] * (len(self._sums) + 1)
         self._rows = _Rows(0)
         self._add_tree(flow_of)
-        self._links: list[tuple[int, float]] = []
-        """Of every link that hops go over: its row, and the seconds of the part of a stream that the row counts in."""
+        self._links: list[tuple[int, float, float]] = []
+        """Of every link that hops go over: its row, the seconds of the part of a stream that the row counts in, and
+        those of other jobs' streams.
+        """
+        self._shared: list[tuple[int, int, float]] = []
+        """Cells of the rows of links that others use: whether this job does, times what theirs take."""
         self._add_links()
         self._rows.columns = len(self._uppers)
 
@@ -170,7 +175,13 @@ class TreeProgram:
                     rows.add([(used[at], parts - share), (more, -1.0)], -np.inf, 0)
             part_seconds = float(costs.seconds[link]) / parts
             row.append((self._time, -1 / part_seconds))
-            self._links.append((rows.add(row, -np.inf, 0), part_seconds))
+            others = float(costs.others[link])
+            self._links.append((rows.add(row, -np.inf, 0), part_seconds, others))
+            if others:
+                taken = self._column(1.0, 1)
+                for at, _ in terms:
+                    rows.add([(at, 1.0), (taken, -self._uppers[at])], -np.inf, 0)
+                self._shared.append((self._links[-1][0], taken, others / part_seconds))
 
     def _column(self, upper: float, integral: int) -> int:
         self._uppers.append(upper)
@@ -189,12 +200,16 @@ class TreeProgram:
         if seconds is None:
             columns = np.ones(len(uppers))
             columns[self._time] = scale
+            if self._shared:
+                at, places, factors = zip(*self._shared, strict=True)
+                matrix = matrix + scipy.sparse.csr_array((factors, (at, places)), shape=matrix.shape)
             matrix = matrix @ scipy.sparse.diags_array(columns)
             lowers[self._time] = self._floor / scale
         else:
             uppers[self._time] = 0
-            for row, each in self._links:
-                most[row] = min(np.floor(seconds / each * (1 + _ROUNDING)), 1e6)
+            for row, each, others in self._links:
+                left = max(seconds * (1 + _ROUNDING) - others, 0.0)
+                most[row] = min(np.floor(left / each), 1e6)
         solved = scipy.optimize.milp(
             objective,
             integrality=np.array(self._integral),

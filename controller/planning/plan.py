@@ -101,6 +101,8 @@ class JobSpec:
     """With fewer left, the job is aborted."""
     spares: tuple[str, ...] = ()
     """Hosts that can be the server in its stead, in this order."""
+    weight: float = 1.0
+    """How much more its time counts than another's where jobs are placed together."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.job <= 0xFFFF:
@@ -116,6 +118,8 @@ class JobSpec:
             raise PlanError(
                 f"job {self.job}: least_workers {self.least_workers} is not in 1…{len(self.workers)}, its workers"
             )
+        if not (0 < self.weight < math.inf):
+            raise PlanError(f"job {self.job}: weight {self.weight} is not above 0 and finite")
         if self.spares and self.server is None:
             raise PlanError(f"job {self.job}: spares {', '.join(self.spares)} for a server that it has not; name one")
 

@@ -9,7 +9,7 @@ the strategy finds no place.
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -18,17 +18,52 @@ from ...topologies.model import Endpoint, Topology
 from ...topologies.routing import Routes
 from ...wire.aggregation import FAN_IN
 from ..errors import ControllerError, OutOfMemory, PlanError
-from ..placement import Placement, PlacementError, Problem, fitted, should_move
+from ..placement import Costs, Placement, PlacementError, Problem, fitted, should_move
 from ..placement.loads import LinkLoad
 from ..placement.strategies import Strategy
 from ..placement.strategies.widest import WidestTree
-from ..telemetry.snapshot import Snapshot
+from ..placement.together import Running, better_together, seconds_of, still_pays
+from ..telemetry.snapshot import LinkView, Snapshot
 from .generations import History
 from .memory import Allotment, FabricMemory
 from .plan import JobPlan, JobSpec, job_plan
 
+FULL: Final = LinkLoad(background_bps=1e15)
+"""More than any link carries: no more is left of it than the model always leaves."""
 LEAST_SHARE: Final = 8
 """A job may be given this fraction of the slots that it asked for, and no less."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What else is on the links that a job may use."""
+
+    loads: Mapping[Endpoint, LinkLoad]
+    """Of each: what is neither this job's nor another's, as measured."""
+    others: Mapping[Endpoint, float]
+    """Bytes that other jobs bring onto each in a step, as planned."""
+
+    @classmethod
+    def of(cls, links: Snapshot, others: Mapping[Endpoint, float]) -> Surroundings:
+        """As measured, or as measured last; the mean load of the others where a link was never measured."""
+        return cls({link: _load(view) for link, view in links.links.items()}, others)
+
+    def doubted(self, links: Iterable[Endpoint], own: Collection[Endpoint]) -> Surroundings:
+        """With readings of these links that speak for no move: those of a job's `own` are idle, and others full."""
+        loads = dict(self.loads)
+        for link in links:
+            loads[link] = LinkLoad() if link in own else FULL
+        return Surroundings(loads, self.others)
+
+
+@dataclass(frozen=True, slots=True)
+class Better:
+    """A placement that a job should move to."""
+
+    placement: Placement
+    now_seconds: float
+    """Of a step where the job is."""
+    then_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +80,15 @@ class Grant:
 class Planner:
     """The fabric as jobs may use it now."""
 
-    def __init__(self, topology: Topology, routes: Routes, strategy: Strategy, seed: int) -> None:
-        """`seed` is for strategies that draw."""
+    def __init__(self, topology: Topology, routes: Routes, strategy: Strategy, seed: int, slack: float = 0.0) -> None:
+        """`seed` is for strategies that draw. A tree in which a job begins may be slower than the best by the share
+        `slack` where it is simpler, for readings differ by chance.
+        """
         self.topology = topology
         self.memory = FabricMemory(topology)
         self.routes = routes
         self.strategy = strategy
+        self.slack = slack
         self.histories: dict[int, History] = {}
         """The generations of every number that a job has or had, by that number."""
         self.out_of_reach: frozenset[str] = frozenset()
@@ -66,7 +104,7 @@ class Planner:
 
     # --- placing ---
 
-    def grant(self, spec: JobSpec, links: Snapshot) -> Grant:
+    def grant(self, spec: JobSpec, links: Surroundings) -> Grant:
         """Place a new job: as asked for if possible, else with fewer slots in the switches, else without them.
 
         Raises PlanError or PlacementError when no way is left.
@@ -93,7 +131,7 @@ class Planner:
         placement, note = self._fall_back(spec, spec.workers, links, tight)
         return Grant(spec, placement, note)
 
-    def place_anew(self, spec: JobSpec, workers: tuple[str, ...], links: Snapshot) -> tuple[Placement, str]:
+    def place_anew(self, spec: JobSpec, workers: tuple[str, ...], links: Surroundings) -> tuple[Placement, str]:
         """Where a running job can go on with these workers, and what is worse there than it should be.
 
         Raises PlacementError when it can go nowhere.
@@ -103,16 +141,59 @@ class Planner:
             return placement, placement.note
         return self._fall_back(spec, workers, links, str(placement))
 
-    def better(self, plan: JobPlan, workers: tuple[str, ...], links: Snapshot, gain: float) -> Placement | None:
-        """The strategy's placement, if it is predicted to be faster than the plan's by more than the share `gain`.
-
-        Raises PlacementError where the strategy finds none.
+    def better(
+        self, plan: JobPlan, workers: tuple[str, ...], readings: Sequence[Surroundings], gain: float
+    ) -> Callable[[], Better | None]:
+        """What decides, perhaps in another thread, whether the strategy's placement by the last of these readings is
+        predicted to be faster than the plan's by more than the share `gain`, by each of them. It raises PlacementError
+        where the strategy finds no placement.
         """
-        problem = self.problem(plan.spec, workers, links)
-        proposed = self.strategy.place(problem, self._rng)
-        return proposed if should_move(plan.placement, proposed, problem, gain) else None
+        problems = [self.problem(plan.spec, workers, reading) for reading in readings]
+        strategy, current = self.strategy, plan.placement
 
-    def problem(self, spec: JobSpec, workers: tuple[str, ...], links: Snapshot, everywhere: bool = False) -> Problem:
+        def decide() -> Better | None:
+            proposed = strategy.place(problems[-1], self._rng)
+            if proposed == current or not all(should_move(current, proposed, each, gain) for each in problems):
+                return None
+            costs = Costs(problems[-1])
+            return Better(proposed, costs.completion_seconds(current), costs.completion_seconds(proposed))
+
+        return decide
+
+    def better_together(
+        self,
+        plans: Sequence[tuple[JobPlan, tuple[str, ...]]],
+        movable: Sequence[bool],
+        readings: Sequence[Surroundings],
+        gain: float,
+    ) -> Callable[[], dict[int, Better]]:
+        """As `better`, for all running jobs and their workers together: which of them should move, by their places in
+        `plans`. It raises PlacementError where some cannot be looked at together.
+        """
+        scenes = [
+            [
+                Running(self.problem(plan.spec, workers, reading), plan.placement, plan.spec.weight, each)
+                for (plan, workers), each in zip(plans, movable, strict=True)
+            ]
+            for reading in readings
+        ]
+        strategy = self.strategy
+
+        def decide() -> dict[int, Better]:
+            def place(problem: Problem) -> Placement:
+                return strategy.place(problem, self._rng)
+
+            found = better_together(scenes[-1], place, gain)
+            if not all(still_pays(scene, found, gain) for scene in scenes[:-1]):
+                return {}
+            before, after = seconds_of(scenes[-1], {}), seconds_of(scenes[-1], found)
+            return {at: Better(placement, before[at], after[at]) for at, placement in found.items()}
+
+        return decide
+
+    def problem(
+        self, spec: JobSpec, workers: tuple[str, ...], links: Surroundings, everywhere: bool = False
+    ) -> Problem:
         """`everywhere`: as if all switches were empty."""
         room = self.memory.jobs_that_fit(spec.slots, own=spec.job)
         barred = self._lost | self.out_of_reach | {name for name in room if not self.history(spec.job).may_use(name)}
@@ -121,7 +202,8 @@ class Planner:
             workers=workers,
             server=spec.server,
             gradient_bytes=spec.gradient_bytes,
-            loads={link: LinkLoad(view.background_bps, view.queue_packets) for link, view in links.links.items()},
+            loads=links.loads,
+            others=links.others,
             room={name: 0 if name in barred else 1 if everywhere else count for name, count in room.items()},
         )
 
@@ -169,13 +251,13 @@ class Planner:
             raise PlanError(f"job {spec.job}: {error}") from None
 
     def _attempt(
-        self, spec: JobSpec, workers: tuple[str, ...], links: Snapshot, everywhere: bool = False
+        self, spec: JobSpec, workers: tuple[str, ...], links: Surroundings, everywhere: bool = False
     ) -> Placement | ControllerError:
         if cut_off := self.cut_off(spec, workers):
             return PlacementError(
                 f"job {spec.job}: no way to {', '.join(cut_off)} without the links and switches that are down"
             )
-        problem = self.problem(spec, workers, links, everywhere)
+        problem = replace(self.problem(spec, workers, links, everywhere), slack=self.slack)
         try:
             placement = self.strategy.place(problem, self._rng)
         except ControllerError as error:
@@ -193,7 +275,9 @@ class Planner:
         room = self.memory.jobs_that_fit(slots)
         return any(not room[s.name] for s in self.topology.switches if s.slots and s.name not in self._lost)
 
-    def _fall_back(self, spec: JobSpec, workers: tuple[str, ...], links: Snapshot, tight: str) -> tuple[Placement, str]:
+    def _fall_back(
+        self, spec: JobSpec, workers: tuple[str, ...], links: Surroundings, tight: str
+    ) -> tuple[Placement, str]:
         try:
             if self.cut_off(spec, workers):
                 raise PlacementError(tight)
@@ -212,6 +296,10 @@ class Planner:
         else:
             where = f"at its server {spec.server} alone"
         return placement, _also(f"summed {where}: {tight}", placement)
+
+
+def _load(view: LinkView) -> LinkLoad:
+    return LinkLoad(view.background_bps, view.queue_packets)
 
 
 def _switches(placement: Placement, spec: JobSpec) -> bool:

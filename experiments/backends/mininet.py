@@ -133,6 +133,8 @@ def _controller(
     options = Options(
         probe_period_ns=control.interval * SLOWER,
         solve_period_ns=control.solve_interval * SLOWER if STRATEGIES[strategy].resolves else 0,
+        together=STRATEGIES[strategy].jointly,
+        decide_aside=True,
         improvement=control.gain,
         dwell_ns=control.dwell * SLOWER,
         lease_ns=_LEASE_NS,

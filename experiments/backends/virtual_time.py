@@ -159,6 +159,7 @@ class Cluster:
             Options(
                 probe_period_ns=control.interval,
                 solve_period_ns=control.solve_interval if STRATEGIES[self.strategy_name].resolves else 0,
+                together=STRATEGIES[self.strategy_name].jointly,
                 improvement=control.gain,
                 dwell_ns=control.dwell,
                 retry_ns=50 * control.latency + 1_000_000,

@@ -170,6 +170,7 @@ def _nanoseconds(option: str, text: str) -> int:
 
 async def _serve(settings: _Settings) -> None:
     from ...controller.controller import Controller, Options
+    from ...controller.placement.strategies import STRATEGIES
     from ...controller.placement.strategies import strategy as strategy_named
     from ...controller.service.metrics import serve as serve_metrics
     from ...controller.service.service import ControlService
@@ -179,6 +180,8 @@ async def _serve(settings: _Settings) -> None:
     options = Options(
         probe_period_ns=settings.probe_ns,
         solve_period_ns=settings.solve_ns,
+        together=STRATEGIES[settings.strategy].jointly,
+        decide_aside=True,
         dwell_ns=5 * settings.solve_ns,
         lease_ns=settings.lease_ns,
         stuck_ns=_STUCK_LEASES * settings.lease_ns,

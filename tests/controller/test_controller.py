@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, suppress
+from dataclasses import replace
 
 import pytest
 from finsy.proto import p4r
@@ -62,7 +64,8 @@ OPTIONS = Options(probe_period_ns=10 * MS, solve_period_ns=100 * MS, dwell_ns=20
 
 
 @pytest.fixture
-async def rig(pipeline: Pipeline) -> AsyncIterator[Rig]:
+async def rig(pipeline: Pipeline, request: pytest.FixtureRequest) -> AsyncIterator[Rig]:
+    """Options other than OPTIONS are the parameter."""
     strategy = Fixed()
     fakes: dict[str, FakeSwitch] = {}
     sessions: dict[str, SwitchSession] = {}
@@ -75,7 +78,7 @@ async def rig(pipeline: Pipeline) -> AsyncIterator[Rig]:
                 switch.name, fake.address, device_id=switch.device_id, pipeline=pipeline, timeout_s=60
             )
             sessions[switch.name] = await stack.enter_async_context(session)
-        controller = Controller(FABRIC, Routes(FABRIC), sessions, strategy, OPTIONS)
+        controller = Controller(FABRIC, Routes(FABRIC), sessions, strategy, getattr(request, "param", OPTIONS))
         await controller.start()
         yield Rig(controller, fakes, strategy)
 
@@ -200,9 +203,7 @@ async def test_a_strategy_that_finds_no_place_leaves_the_job_and_says_so(
 ) -> None:
     controller = rig.controller
     await controller.admit(JobSpec(4, ("h1", "h3")), 0)
-    monkeypatch.setattr(
-        controller.moves, "snapshot_without", lambda job, now_ns: Snapshot({}, frozenset(), frozenset())
-    )
+    monkeypatch.setattr(controller.moves.outlook, "background", lambda now_ns: Snapshot({}, frozenset(), frozenset()))
 
     def nowhere(problem: Problem, rng: random.Random) -> Placement:
         raise PlacementError("no switch has room")
@@ -242,6 +243,13 @@ async def test_a_lost_worker_is_placed_out_of_the_job(rig: Rig) -> None:
     assert len(await rig.lines("s3", "members")) == 2
 
 
+def _busy(share: float, stale: bool = False) -> Snapshot:
+    """Others take this share of the link from s1 to s3."""
+    link = Endpoint("s1", 3)
+    view = LinkView(share * 1e9, share * 1e9, queue_packets=0, latency_us=0, loss=0, age_ns=0, confidence=1)
+    return Snapshot({link: view}, frozenset({link} if stale else ()), frozenset())
+
+
 async def test_jobs_move_by_themselves_only_on_fresh_telemetry_for_a_clear_gain_and_not_too_often(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -250,13 +258,7 @@ async def test_jobs_move_by_themselves_only_on_fresh_telemetry_for_a_clear_gain_
     strategy.switch = "s4"
 
     def busy(share: float, stale: bool = False) -> None:
-        """Others take this share of the link from s1 to s3."""
-        link = Endpoint("s1", 3)
-        links = {
-            link: LinkView(share * 1e9, share * 1e9, queue_packets=0, latency_us=0, loss=0, age_ns=0, confidence=1)
-        }
-        snapshot = Snapshot(links, frozenset({link} if stale else ()), frozenset())
-        monkeypatch.setattr(controller.moves, "snapshot_without", lambda job, now_ns: snapshot)
+        monkeypatch.setattr(controller.moves.outlook, "background", lambda now_ns: _busy(share, stale))
 
     busy(0.5)
     assert await controller.tick(100 * MS) == []  # too soon after it began
@@ -278,9 +280,7 @@ async def test_jobs_are_looked_at_one_after_another_so_that_hosts_are_heard_betw
     controller, asked = rig.controller, rig.strategy.asked
     for number in (4, 5):
         await controller.admit(JobSpec(number, ("h1", "h3")), 0)
-    monkeypatch.setattr(
-        controller.moves, "snapshot_without", lambda job, now_ns: Snapshot({}, frozenset(), frozenset())
-    )
+    monkeypatch.setattr(controller.moves.outlook, "background", lambda now_ns: Snapshot({}, frozenset(), frozenset()))
     asked.clear()
     assert await controller.tick(200 * MS) == []
     assert (len(asked), controller.deadline_ns) == (1, 0)
@@ -292,6 +292,37 @@ async def test_jobs_are_looked_at_one_after_another_so_that_hosts_are_heard_betw
     assert len(asked) == 3
 
 
+@pytest.mark.parametrize("rig", [replace(OPTIONS, decide_aside=True)], indirect=True)
+async def test_a_placement_is_thought_out_beside_the_event_loop(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ticks go on, other jobs are not kept waiting, and what is decided for a job that has ended is nobody's."""
+    controller, place, may_answer = rig.controller, rig.strategy.place, threading.Event()
+    monkeypatch.setattr(controller.moves.outlook, "background", lambda now_ns: _busy(0.5))
+    for number in (4, 5):
+        await controller.admit(JobSpec(number, ("h1", "h3")), 0)
+
+    def slow(problem: Problem, rng: random.Random) -> Placement:
+        assert may_answer.wait(60)
+        return place(problem, rng)
+
+    monkeypatch.setattr(rig.strategy, "place", slow)
+    rig.strategy.switch = "s4"
+    for now_ns in (200 * MS, 210 * MS, 220 * MS):
+        assert await controller.tick(now_ns) == []
+        assert controller.improver.deadline_ns is None  # nothing to do until it has answered
+    await controller.finish(4)
+    may_answer.set()
+    async with asyncio.timeout(60):
+        while controller.improver.deadline_ns is None:
+            await asyncio.sleep(0.001)
+    assert await controller.tick(230 * MS) == []
+    said: list[Message] = []
+    async with asyncio.timeout(60):
+        while not said:
+            said = await controller.tick(240 * MS)
+            await asyncio.sleep(0.001)
+    assert [message.content for message in said] == [Pause(5, 1)] * 2
+
+
 async def test_reports_of_progress_tell_the_jobs_own_traffic(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     controller = rig.controller
     await controller.admit(JobSpec(4, ("h1", "h3")), 0)
@@ -299,7 +330,7 @@ async def test_reports_of_progress_tell_the_jobs_own_traffic(rig: Rig, monkeypat
     monkeypatch.setattr(controller.links, "snapshot", lambda now_ns, own: seen.append(own))
     for host, rounds in (("h1", 0), ("h3", 0), ("h1", 60), ("h3", 50)):
         controller.members.heartbeat(4, host, rounds, 100 * MS * bool(rounds))
-    controller.moves.snapshot_without(controller.jobs[4], 100 * MS)
+    controller.moves.outlook.background(100 * MS)
     frame_bits = 8 * (FRAME_HEADER_BYTES + MESSAGE_BYTES)
     assert seen[-1][Endpoint("h1", 0)] == 500 * frame_bits  # the slower worker's 50 rounds in 100 ms
     with pytest.raises(ControllerError, match="job 4: h2 is none of its workers h1, h3"):

@@ -18,6 +18,7 @@ class CongestionAware:
 
     def place(self, problem: Problem, rng: random.Random) -> Placement:
         topology, routes, costs = problem.topology, problem.routes, Costs(problem)
+        seconds, number = costs.with_one, costs.links.number
         last = topology.attached_switch(problem.server).name if problem.server else next(hubs(problem), "")
         parents: dict[str, str] = {}
         waiting = [name for name in problem.racks if last and routes.reaches(name, last)]
@@ -25,7 +26,7 @@ class CongestionAware:
             node = waiting.pop()
             if node != last and node not in parents:
                 ways = [Endpoint(node, port) for port in routes.next_hops(node, last)]
-                parents[node] = topology.peer(min(ways, key=lambda way: (costs.seconds_per_stream(way), way))).node
+                parents[node] = topology.peer(min(ways, key=lambda way: (seconds[number[way]], way))).node
                 waiting.append(parents[node])
         if problem.server is not None:
             parents[last] = problem.server

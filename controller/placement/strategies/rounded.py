@@ -41,6 +41,7 @@ class Rounded:
 def _shares(problem: Problem, server: str, switches: list[str], pairs: list[tuple[str, str]]) -> list[float]:
     """The linear program's, for each rack and node that its workers may send to."""
     costs = Costs(problem)
+    seconds = costs.with_one  # others' traffic makes each stream slower: rows of the program have no constants
     row_of: dict[int, int] = {}
     program = Sharing(0)
     columns = [program.column() for _ in pairs]
@@ -50,7 +51,7 @@ def _shares(problem: Problem, server: str, switches: list[str], pairs: list[tupl
     for column, source, sink, count in streams:
         for link, share in costs.steps(source, sink) if source != sink else ():
             row = row_of.setdefault(link, len(row_of))
-            program.timed.append((row, column, count * share * float(costs.seconds[link])))
+            program.timed.append((row, column, count * share * float(seconds[link])))
     program.rows = len(row_of)
     summed = [(column, sink) for column, (_, sink) in zip(columns, pairs, strict=True) if sink != server]
     for row, (column, sink) in enumerate(summed):

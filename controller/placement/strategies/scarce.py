@@ -56,7 +56,7 @@ class ScarceMemory:
         costs = Costs(problem)
         program = TreeProgram(problem, costs, hops(problem))
         low = bound_seconds(problem, costs) if self.relaxed else costs.access_seconds(problem.workers)
-        worst = float(costs.seconds.max()) * len(problem.workers)
+        worst = costs.slowest_link_there_is
         best, high = known, inf if known is None else costs.slowest_link_seconds(known)
         aim = low
         while high > low * (1 + self.gap + _SAME) and low < worst:

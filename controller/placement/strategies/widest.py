@@ -54,6 +54,7 @@ class Terminals:
     room: Bools
     """(switches,)"""
     fan_in: int
+    slack: float
 
     @classmethod
     def of(cls, problem: Problem, links: Links) -> Terminals:
@@ -63,6 +64,7 @@ class Terminals:
             None if problem.server is None else links.switch[problem.topology.attached_switch(problem.server).name],
             _room(problem, links),
             problem.fan_in,
+            problem.slack,
         )
 
     @cached_property
@@ -109,7 +111,7 @@ class Terminals:
         """
         if not self.room[self.nodes].all() or (most := self.bottleneck(weights, access)) is None:
             return None
-        allowed = self.usable & (weights <= most)
+        allowed = self.usable & (weights <= most * (1 + self.slack))
         root = central(self.links, allowed, self.nodes) if self.root is None else self.root
         children = {root: 0, **self.racks}
         if max(children.values()) > self.fan_in:
@@ -138,8 +140,9 @@ class _Kept:
         self.slowest = float(self.weights[self.pairs].max(initial=0.0))
 
     def stands(self) -> bool:
-        """Whether no tree is wider, even if all switches had room."""
-        return self.slowest <= self.access or not self.terminals.connected(self.weights < self.slowest * (1 - _SAME))
+        """Whether no tree is wider by more than its slack, even if all switches had room."""
+        wider = self.slowest * (1 - _SAME) / (1 + self.terminals.slack)
+        return wider <= self.access or not self.terminals.connected(self.weights < wider)
 
     def change(self, link: Endpoint, load: LinkLoad) -> bool:
         """Take a link's new load in; whether the tree surely stands as it stood, without a look at the fabric."""
@@ -149,8 +152,8 @@ class _Kept:
         pair = int(links.pair_of[number])
         if pair < 0:
             self.access = self.costs.access_seconds(self.costs.problem.hosts)
-            return self.slowest <= self.access
-        before, now = float(self.weights[pair]), links.slowest_of_pair(pair, self.costs.seconds)
+            return self.slowest * (1 - _SAME) <= self.access
+        before, now = float(self.weights[pair]), self.costs.seconds_of_pair(pair)
         self.weights[pair] = now
         was = self.slowest
         if pair in self.pairs:
@@ -225,7 +228,7 @@ def _room(problem: Problem, links: Links) -> Bools:
 
 
 def _key(problem: Problem, room: Bools) -> tuple[object, ...]:
-    return problem.workers, problem.server, problem.gradient_bytes, problem.fan_in, room.tobytes()
+    return problem.workers, problem.server, problem.gradient_bytes, problem.fan_in, problem.slack, room.tobytes()
 
 
 DESCRIPTION: Final = Description(
@@ -235,4 +238,5 @@ DESCRIPTION: Final = Description(
     WidestTree,
     frozenset({Need.ROOM, Need.TELEMETRY}),
     resolves=True,
+    jointly=True,
 )

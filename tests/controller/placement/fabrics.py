@@ -11,6 +11,7 @@ import networkx
 from weir.controller.placement import Problem
 from weir.controller.placement.loads import LinkLoad
 from weir.topologies import Endpoint, Host, Link, Routes, Switch, Topology, fat_tree, leaf_spine
+from weir.wire.aggregation import FAN_IN
 
 GBIT = 1_000_000_000
 
@@ -76,6 +77,11 @@ def random_loads(topology: Topology, rng: random.Random, share: float = 0.6) -> 
     }
 
 
+def random_others(topology: Topology, rng: random.Random) -> dict[Endpoint, float]:
+    """Bytes of other jobs, on about a third of all links; 0 to 3 streams of a job like the tests'."""
+    return {link: 1e6 * rng.choice((0.5, 1, 1, 2, 3)) for link in topology.directed_links if rng.random() < 0.35}
+
+
 def any_problem(seed: int, *, room: float = 1.0, fan_in: int | None = None, most_workers: int = 9) -> Problem:
     """A job on any fabric under any load; each switch has room with the probability `room`."""
     rng = random.Random(seed)
@@ -89,5 +95,5 @@ def any_problem(seed: int, *, room: float = 1.0, fan_in: int | None = None, most
         1_000_000,
         random_loads(topology, rng, rng.choice((0.0, 0.3, 0.6, 1.0))),
         {switch.name: int(rng.random() < room) for switch in topology.switches},
-        **({} if fan_in is None else {"fan_in": fan_in}),
+        fan_in=FAN_IN if fan_in is None else fan_in,
     )

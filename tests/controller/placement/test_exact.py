@@ -16,7 +16,7 @@ from weir.controller.placement.relaxation import bound_seconds
 from weir.controller.placement.strategies.oracle import Oracle
 from weir.controller.placement.strategies.scarce import ScarceMemory
 from weir.controller.placement.strategies.widest import WidestTree
-from weir.tests.controller.placement.fabrics import any_problem, random_fabric, random_loads
+from weir.tests.controller.placement.fabrics import any_problem, random_fabric, random_loads, random_others
 from weir.topologies import Endpoint, Host, Link, Routes, Switch, Topology, fat_tree, leaf_spine
 
 SAME = 1 + 1e-6
@@ -80,19 +80,23 @@ def test_the_oracle_is_the_best_of_all_trees(seed: int) -> None:
         1_000_000,
         random_loads(topology, rng),
         {switch.name: int(rng.random() < 0.7) for switch in topology.switches},
-        rng.choice((2, 3, 32)),
+        fan_in=rng.choice((2, 3, 32)),
     )
+    if seed % 3 == 0:
+        problem = replace(problem, others=random_others(topology, rng))
     best = min((slowest(problem, placement) for placement in all_placements(problem)), default=None)
     found = oracle(problem)
     assert (found is None) == (best is None)
     assert found is None or best is None or found == pytest.approx(best, rel=1e-6)
 
 
-def compare_ample(seeds: range) -> int:
-    """How many problems with room everywhere were compared."""
+def compare_ample(seeds: range, *, shared: bool = False) -> int:
+    """How many problems with room everywhere were compared; `shared`: other jobs have streams there, too."""
     widest = WidestTree()
     for seed in seeds:
         problem = any_problem(seed)
+        if shared:
+            problem = replace(problem, others=random_others(problem.topology, random.Random(seed)))
         best = oracle(problem)
         assert best is not None, f"seed {seed}"
         found = slowest(problem, widest.place(problem, random.Random(seed)))
@@ -105,9 +109,14 @@ def test_the_widest_tree_is_the_oracles_equal() -> None:
     assert compare_ample(range(200)) == 200
 
 
+def test_the_widest_tree_beside_other_jobs_is_the_oracles_equal() -> None:
+    assert compare_ample(range(200, 240), shared=True) == 40
+
+
 @pytest.mark.long
 def test_the_widest_tree_is_the_oracles_equal_over_thousands() -> None:
     assert compare_ample(range(1_000, 3_000)) == 2_000
+    assert compare_ample(range(3_000, 3_500), shared=True) == 500
 
 
 @pytest.mark.long
@@ -122,12 +131,14 @@ def test_the_widest_tree_is_the_oracles_equal_on_large_fat_trees() -> None:
         assert slowest(problem, WidestTree().place(problem, rng)) == pytest.approx(best, rel=1e-6), f"seed {seed}"
 
 
-def compare_scarce(seeds: Iterable[int]) -> tuple[int, float]:
+def compare_scarce(seeds: Iterable[int], *, shared: bool = False) -> tuple[int, float]:
     """How many problems with little room had a tree, and the fast method's largest gap."""
     placed, largest = 0, 1.0
     for seed in seeds:
         fan_in = random.Random(seed).choice((None, None, 4))
         problem = any_problem(seed, room=0.5, fan_in=fan_in, most_workers=7)
+        if shared:
+            problem = replace(problem, others=random_others(problem.topology, random.Random(seed)))
         best = oracle(problem)
         for method in (ScarceMemory(gap=0.0, seconds=60.0), ScarceMemory(), WidestTree()):
             if best is None:
@@ -155,10 +166,17 @@ def test_parallel_links_carry_more_streams_than_one() -> None:
     assert largest == pytest.approx(1.0)
 
 
+def test_scarce_memory_beside_other_jobs_is_placed_as_the_oracle_does() -> None:
+    placed, _ = compare_scarce(range(100, 125), shared=True)
+    assert placed >= 15
+
+
 @pytest.mark.long
 def test_scarce_memory_is_placed_as_the_oracle_does_over_many() -> None:
     placed, _ = compare_scarce(range(1_000, 1_600))
     assert placed >= 400
+    placed, _ = compare_scarce(range(1_600, 1_900), shared=True)
+    assert placed >= 200
 
 
 def test_without_the_relaxation_the_same_effort_finds_worse_trees() -> None:

@@ -21,8 +21,7 @@ from weir.controller.placement import (
 from weir.controller.placement.loads import LinkLoad
 from weir.controller.placement.strategies import STRATEGIES, Need, strategy
 from weir.controller.planning.plan import JobSpec
-from weir.controller.planning.planner import Planner
-from weir.controller.telemetry.snapshot import Snapshot
+from weir.controller.planning.planner import Planner, Surroundings
 from weir.tests.controller.placement.fabrics import any_problem
 from weir.topologies import Endpoint, Routes, Topology, fat_tree, leaf_spine
 from weir.wire.aggregation import FAN_IN
@@ -279,7 +278,7 @@ def test_why_nothing_fits_is_said() -> None:
 def test_the_controller_falls_back_on_the_server_with_no_more_switches_than_its_fan_in_needs() -> None:
     topology = leaf_spine(2, 1, 40)
     planner = Planner(topology, Routes(topology), strategy("ps"), 0)
-    links = Snapshot({}, frozenset(), frozenset())
+    links = Surroundings({}, {})
     spec = JobSpec(1, tuple(f"h{i}" for i in range(1, 71)), "h80")
     grant = planner.grant(spec, links)
     fits(planner.problem(spec, spec.workers, links), grant.placement)
@@ -300,7 +299,7 @@ def test_the_controller_falls_back_on_the_server_with_no_more_switches_than_its_
 def test_a_job_is_told_that_time_was_up_before_its_tree_was_the_nearest(monkeypatch: pytest.MonkeyPatch) -> None:
     topology = leaf_spine(2, 1, 40)
     planner = Planner(topology, Routes(topology), strategy("rack"), 0)
-    links = Snapshot({}, frozenset(), frozenset())
+    links = Surroundings({}, {})
     spec = JobSpec(1, tuple(f"h{i}" for i in range(1, 71)), "h80")
     assert planner.grant(spec, links).note == ""
     stopped = scipy.optimize.OptimizeResult(status=1, x=None, message="time limit reached")

@@ -1,0 +1,95 @@
+"""What a job finds on the links: others' traffic as measured, without what the fabric's own jobs are known to send.
+
+A job's traffic is its streams by its plan times its rounds per second, which its hosts report. That of all jobs is
+taken off what telemetry says, so the rest is traffic that nobody here placed; what the other jobs bring is told apart.
+Where a job has come, gone or moved a moment ago, averages still hold what it sent before: those links are unsettled.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from ...topologies.model import Endpoint
+from ..planning.plan import JobPlan, round_bytes
+from ..planning.planner import Planner, Surroundings
+from ..telemetry.link_state import LinkState, own_traffic
+from ..telemetry.snapshot import Snapshot
+from .job import RunningJob
+from .registry import JobRegistry
+
+_AVERAGE_PERIODS: Final = 2
+"""T of telemetry's averages."""
+_SETTLING_PERIODS: Final = 5
+"""Until less than a sixteenth of what was before is in an average, and a report has come."""
+
+
+class Outlook:
+    """Of all jobs."""
+
+    def __init__(self, jobs: JobRegistry, planner: Planner, links: LinkState) -> None:
+        self._jobs = jobs
+        self._planner = planner
+        self._round_bytes = round_bytes(planner.topology)
+        self._links = links
+        self._plans: dict[int, JobPlan] = {}
+        """Of each job, as `look` saw it last."""
+        self._settled_ns: dict[Endpoint, int] = {}
+        """When the readings of links will be settled."""
+
+    @property
+    def period_ns(self) -> int:
+        """In which the links are measured anew."""
+        return self._links.period_ns
+
+    @property
+    def average_ns(self) -> int:
+        """T of telemetry's averages."""
+        return _AVERAGE_PERIODS * self.period_ns
+
+    def look(self, now_ns: int) -> None:
+        """See which plans have changed."""
+        plans = {number: job.plan for number, job in self._jobs.items()}
+        for number in plans.keys() | self._plans.keys():
+            before, after = self._plans.get(number), plans.get(number)
+            if before is not after and (before is None or after is None or before.streams != after.streams):
+                until_ns = now_ns + _SETTLING_PERIODS * self.period_ns
+                for plan in (before, after):
+                    self._settled_ns.update(dict.fromkeys(plan.streams if plan is not None else (), until_ns))
+        self._plans = plans
+
+    def unsettled(self, now_ns: int) -> Collection[Endpoint]:
+        """Links whose readings still hold what jobs sent elsewhere a moment ago."""
+        self._settled_ns = {link: until_ns for link, until_ns in self._settled_ns.items() if until_ns > now_ns}
+        return self._settled_ns.keys()
+
+    def background(self, now_ns: int) -> Snapshot:
+        """What is known of the links, without the traffic of the fabric's own jobs."""
+        known: Counter[Endpoint] = Counter()
+        for job in self._jobs.values():
+            known.update(own_traffic(job.plan.streams, job.rounds_per_second, self._round_bytes))
+        return self._links.snapshot(now_ns, known)
+
+    def others(self, number: int) -> Mapping[Endpoint, float]:
+        """Bytes that all jobs but this one bring onto each link in a step, where they are or are moving to."""
+        others: Counter[Endpoint] = Counter()
+        for job in self._jobs.values():
+            if job.number != number:
+                for link, streams in self._streams(job).items():
+                    others[link] += streams * job.spec.gradient_bytes  # type: ignore[assignment]
+        return others
+
+    def around(self, number: int, now_ns: int) -> Surroundings:
+        """What a job of this number, new or running, is placed by."""
+        return Surroundings.of(self.background(now_ns), self.others(number))
+
+    def _streams(self, job: RunningJob) -> Mapping[Endpoint, float]:
+        if job.target is None or job.target == job.plan.placement:
+            return job.plan.streams
+        streams: Counter[Endpoint] = Counter()
+        for child, parent in job.target.edges:
+            for edge in ((child, parent), (parent, child)):
+                if self._planner.routes.reaches(*edge):
+                    streams.update(self._planner.routes.shares(*edge))
+        return streams

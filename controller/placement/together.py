@@ -1,0 +1,196 @@
+"""Running jobs looked at together, a tree for each: whether some should move, and where to.
+
+All jobs' streams are known, so a link takes as long as all of them need there, and a job as long as the slowest link
+that it uses:
+
+    T_j  =  weight_j · max over links e with L_{j,e} > 0 of  Σ_i L_{i,e} · D_i · 8 / (c_e − b_e)
+
+Trees come from the linear program of `striped`, which shares each job out among several; rounding takes one of them for
+each job, the largest jobs first, by what its links would then take beside the shares that are not rounded yet. Then
+each job in turn takes the best tree beside all others', the slowest also as if another gave way, as long as that gains
+anything; and those that move for nothing are left where they are.
+
+A change *pays* where the slowest of those that move gets faster by the share `gain`, and nobody is slowed down to more
+than that. Of all times in descending order the first that changes falls, so jobs cannot go round in circles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from time import perf_counter
+from typing import Final
+
+import numpy as np
+
+from ...topologies.model import Endpoint
+from .cost import Costs
+from .links import Floats
+from .problem import Placement, PlacementError, Problem
+from .striped import PARTS, stripe
+
+_TURNS: Final = 3
+"""How often another job is made to give way to the slowest."""
+_GAINS: Final = 1e-6
+"""Times that differ by this share or less are the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A job as it is summed now."""
+
+    problem: Problem
+    """Its loads are what is on the links besides all of these jobs; it names no others'."""
+    placement: Placement
+    weight: float = 1.0
+    """How much more its time counts than another's."""
+    movable: bool = True
+
+
+class Times:
+    """What all jobs take while all run. Raises PlacementError where there are none, or where they share no fabric."""
+
+    def __init__(self, jobs: Sequence[Running]) -> None:
+        if not jobs or any(job.problem.routes is not jobs[0].problem.routes for job in jobs):
+            raise PlacementError("jobs that are looked at together share one fabric and its routes; one at least")
+        self._costs = [Costs(job.problem) for job in jobs]
+        self._weights = np.array([job.weight for job in jobs])
+        self._of_byte = self._costs[0].seconds / jobs[0].problem.gradient_bytes
+
+    def bytes_of(self, job: int, placement: Placement) -> Floats:
+        """(links,): what a job brings onto each in a step."""
+        costs = self._costs[job]
+        loads: Floats = costs.streams(placement.edges).loads()
+        loads *= costs.problem.gradient_bytes
+        return loads
+
+    def weighted(self, bytes_of: Sequence[Floats]) -> Floats:
+        """(jobs,): T."""
+        links = np.sum(bytes_of, axis=0) * self._of_byte
+        longest: Floats = np.array([links[each > 0].max(initial=0.0) for each in bytes_of])
+        longest *= self._weights
+        return longest
+
+    def slowest_link(self, bytes_of: Floats) -> float:
+        """Seconds, with so many bytes on each."""
+        return float((bytes_of * self._of_byte).max())
+
+    def others(self, bytes_of: Sequence[Floats], job: int) -> Mapping[Endpoint, float]:
+        """What all but one job bring onto the links."""
+        rest = np.sum(bytes_of, axis=0) - bytes_of[job]
+        links = self._costs[job].problem.topology.directed_links
+        return {links[at]: float(rest[at]) for at in np.flatnonzero(rest > _GAINS)}
+
+
+def pays(before: Floats, after: Floats, moved: Sequence[int], gain: float) -> bool:
+    """Whether jobs should move, given all jobs' times (jobs,) with and without that."""
+    slower = np.flatnonzero(after > before * (1 + _GAINS))
+    affected = [*moved, *slower.tolist()]
+    return bool(moved) and float(after[affected].max()) < (1 - gain) * float(before[list(moved)].max())
+
+
+def seconds_of(jobs: Sequence[Running], moved: Mapping[int, Placement]) -> list[float]:
+    """Every job's time, with these of them elsewhere; unweighted."""
+    times = Times(jobs)
+    bytes_of = [times.bytes_of(at, moved.get(at, job.placement)) for at, job in enumerate(jobs)]
+    weights = np.array([job.weight for job in jobs])
+    return [float(each) for each in times.weighted(bytes_of) / weights]
+
+
+def still_pays(jobs: Sequence[Running], moved: Mapping[int, Placement], gain: float) -> bool:
+    """Whether it pays to move these, by this reading, too."""
+    weights = np.array([job.weight for job in jobs])
+    before, after = (weights * np.array(seconds_of(jobs, each)) for each in ({}, moved))
+    return pays(before, after, list(moved), gain)
+
+
+def better_together(
+    jobs: Sequence[Running], place: Callable[[Problem], Placement], gain: float, seconds: float = 1.0
+) -> dict[int, Placement]:
+    """Which jobs should move, by their places in `jobs`, and where to; empty where that does not pay.
+
+    `place` finds the best tree of one job beside others. After so many seconds the best so far is judged. Raises
+    PlacementError where a job cannot be striped: a switch that must sum has no room, or too many children.
+    """
+    until = perf_counter() + seconds
+    times = Times(jobs)
+    now = [job.placement for job in jobs]
+    now_bytes = [times.bytes_of(at, placement) for at, placement in enumerate(now)]
+    before = times.weighted(now_bytes)
+    search = _Search(jobs, times, *_rounded(jobs, times, now, now_bytes), place, until)
+    if any(job.movable for job in jobs):
+        search.run()
+    found, found_bytes = search.found, search.bytes_of
+    for at in sorted(range(len(jobs)), key=lambda job: before[job]):  # who moves for nothing, stays
+        if found[at] != now[at]:
+            back = [*found_bytes[:at], now_bytes[at], *found_bytes[at + 1 :]]
+            if times.weighted(back).max() <= times.weighted(found_bytes).max() * (1 + _GAINS):
+                found[at], found_bytes = now[at], back
+    moved = [at for at in range(len(jobs)) if found[at] != now[at]]
+    if not pays(before, times.weighted(found_bytes), moved, gain):
+        return {}
+    return {at: found[at] for at in moved}
+
+
+def _rounded(
+    jobs: Sequence[Running], times: Times, now: Sequence[Placement], now_bytes: Sequence[Floats]
+) -> tuple[list[Placement], list[Floats]]:
+    """One tree for each job that may move, of those that the linear program shares it out among."""
+    striping = stripe([job.problem for job in jobs], [job.weight for job in jobs])
+    found, bytes_of = list(now), list(now_bytes)
+    shared = {
+        at: [(one.placement, times.bytes_of(at, one.placement), one.parts) for one in striping.stripes[at]]
+        for at, job in enumerate(jobs)
+        if job.movable
+    }
+    for at, trees in shared.items():
+        bytes_of[at] = sum((each * parts / PARTS for _, each, parts in trees), start=np.zeros_like(bytes_of[at]))
+    for at in sorted(shared, key=lambda job: -jobs[job].weight * jobs[job].problem.gradient_bytes):
+        rest = np.sum(bytes_of, axis=0) - bytes_of[at]
+        found[at], bytes_of[at], _ = min(shared[at], key=lambda tree: (times.slowest_link(rest + tree[1]), -tree[2]))
+    return found, bytes_of
+
+
+@dataclass
+class _Search:
+    """From any trees to better ones, job by job."""
+
+    jobs: Sequence[Running]
+    times: Times
+    found: list[Placement]
+    bytes_of: list[Floats]
+    place: Callable[[Problem], Placement]
+    until: float
+
+    def run(self) -> None:
+        """Each job takes the best tree beside the others', the heaviest first, while that gains anything; then the
+        slowest takes the best one as if another were not there, and that one gives way, if that gains anything.
+        """
+        order = sorted((at for at, job in enumerate(self.jobs) if job.movable), key=lambda at: -self.jobs[at].weight)
+        for _ in range(_TURNS):
+            while sum(self._gain(at) for at in order):
+                pass
+            weighted = self.times.weighted(self.bytes_of)
+            slowest = max(order, key=lambda at: float(weighted[at]))
+            if not any(self._gain(slowest, other) for other in order if other != slowest):
+                return
+
+    def _gain(self, *in_turn: int) -> bool:
+        """Let these be placed anew, one after another, as if those after them were not there; whether all jobs' times,
+        in descending order, are less by that.
+        """
+        found, bytes_of = list(self.found), list(self.bytes_of)
+        for at in in_turn:
+            bytes_of[at] = np.zeros_like(bytes_of[at])
+        for at in in_turn:
+            if perf_counter() > self.until:
+                return False
+            around = replace(self.jobs[at].problem, others=self.times.others(bytes_of, at))
+            found[at] = self.place(around)
+            bytes_of[at] = self.times.bytes_of(at, found[at])
+        was, now = (np.sort(self.times.weighted(each))[::-1] for each in (self.bytes_of, bytes_of))
+        differ = np.flatnonzero(np.abs(now - was) > _GAINS * was)
+        if not len(differ) or now[differ[0]] > was[differ[0]]:
+            return False
+        self.found, self.bytes_of = found, bytes_of
+        return True

@@ -1,0 +1,170 @@
+"""Jobs that move for their own good, through the whole controller: no herding, no flapping, no waiting, exact sums."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from weir.controller.controller import Options
+from weir.controller.p4runtime.pipeline import Pipeline
+from weir.controller.placement import Placement
+from weir.controller.placement.strategies import strategy
+from weir.controller.planning.plan import JobSpec
+from weir.controller.telemetry.snapshot import Snapshot
+from weir.tests.controller.job_rig import MS, Fixed, Job, Rig, make_rig
+from weir.topologies.generators import leaf_spine
+from weir.wire.control import Pause
+
+TOPOLOGY = leaf_spine(3, 2, 2, rate_bps=1_000_000_000)
+PERIOD = 2 * MS
+OPTIONS = Options(probe_period_ns=PERIOD, solve_period_ns=5 * PERIOD, dwell_ns=10 * PERIOD, retry_ns=MS, together=True)
+SPINES = {"s4", "s5"}
+CHUNKS = 80
+
+
+@pytest.fixture
+async def rig(pipeline: Pipeline) -> AsyncIterator[Rig]:
+    async with make_rig(TOPOLOGY, pipeline, strategy("widest"), OPTIONS) as rig:
+        await rig.run(5 * PERIOD)
+        yield rig
+
+
+def spines(rig: Rig, number: int) -> set[str]:
+    placement = rig.controller.jobs[number].plan.placement
+    return SPINES & {placement.root, *placement.parents, *placement.aggregators.values()}
+
+
+def moves(rig: Rig) -> list[int]:
+    """When jobs were told to pause, once for each move."""
+    first: dict[Pause, int] = {}
+    for at_ns, message in rig.told:
+        if isinstance(message.content, Pause):
+            first.setdefault(message.content, at_ns)
+    return sorted(first.values())
+
+
+async def train(
+    rig: Rig, jobs: list[Job], until_ns: int, think_ns: int = 0, handles: dict[int, int] | None = None
+) -> dict[int, int]:
+    """Sums without end, each compared with what it must be. How many there were, by job; `handles`: before."""
+    handles = {} if handles is None else handles
+    while rig.fabric.now_ns < until_ns:
+        for job in jobs:
+            rig.submit(job, 1000 * job.number + rig.fabric.now_ns, CHUNKS)
+        await rig.run(rig.fabric.now_ns + 1000 * MS, *jobs)
+        for job in jobs:
+            handle = handles.setdefault(job.number, 0)
+            assert job.take(handle) == dict.fromkeys(job.workers, job.sum_of()), job.number
+            handles[job.number] += 1
+        if think_ns:
+            await rig.run(rig.fabric.now_ns + think_ns)
+    return handles
+
+
+def spec(number: int, *workers: str, server: str) -> JobSpec:
+    return JobSpec(number, workers, server, slots=64, window=32, gradient_bytes=1100 * CHUNKS)
+
+
+FIRST = spec(1, "h1", "h3", server="h5")
+SECOND = spec(2, "h2", "h4", server="h6")
+
+
+def noisy(rig: Rig, monkeypatch: pytest.MonkeyPatch, share: float, seed: int = 7) -> None:
+    """Telemetry that is off by up to this share of each link's rate, in every reading anew."""
+    rng, true = np.random.default_rng(seed), rig.controller.links.snapshot
+
+    def snapshot(now_ns: int, exclude: Mapping[object, float] | None = None) -> Snapshot:
+        seen = true(now_ns, exclude)  # type: ignore[arg-type]
+        links = {
+            link: replace(view, background_bps=max(0.0, view.background_bps + 1e9 * share * rng.uniform(-1, 1)))
+            for link, view in seen.links.items()
+        }
+        return replace(seen, links=links)
+
+    monkeypatch.setattr(rig.controller.links, "snapshot", snapshot)
+
+
+@pytest.mark.parametrize(("noise", "think_ns"), [(0.0, MS), (0.1, 0)])
+async def test_two_equal_jobs_settle_at_once_and_never_move(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, noise: float, think_ns: int
+) -> None:
+    """The second knows the first's streams, not its measured traffic: each has a spine of its own from the start."""
+    if noise:
+        noisy(rig, monkeypatch, noise)
+    jobs = [await rig.admit(FIRST), await rig.admit(SECOND)]
+    assert spines(rig, 1) != spines(rig, 2)
+    assert len(spines(rig, 1)) == len(spines(rig, 2)) == 1
+    await train(rig, jobs, rig.fabric.now_ns + 25 * PERIOD, think_ns)
+    assert moves(rig) == []
+
+
+async def test_of_two_jobs_that_were_put_on_one_spine_one_moves_once(rig: Rig) -> None:
+    for each in (FIRST, SECOND):
+        assert each.server is not None
+        rig.controller.planner.strategy = Fixed(
+            Placement(dict.fromkeys(each.workers, "s4"), {"s4": each.server}, each.server)
+        )
+        await rig.admit(each)
+    rig.controller.planner.strategy = strategy("widest")
+    jobs = list(rig.jobs.values())
+    await train(rig, jobs, rig.fabric.now_ns + 25 * PERIOD)
+    assert spines(rig, 1) != spines(rig, 2)
+    assert len(moves(rig)) == 1
+
+
+async def test_a_job_that_others_leave_room_for_moves_only_if_it_pays(rig: Rig) -> None:
+    """When one of two ends, the other is alone where it is, too."""
+    jobs = [await rig.admit(FIRST), await rig.admit(SECOND)]
+    sums = await train(rig, jobs, rig.fabric.now_ns + 10 * PERIOD)
+    await rig.controller.finish(2)
+    del rig.jobs[2]
+    await train(rig, jobs[:1], rig.fabric.now_ns + 25 * PERIOD, handles=sums)
+    assert moves(rig) == []
+
+
+async def test_a_job_moves_around_others_traffic_within_two_periods_and_stays(rig: Rig) -> None:
+    rig.controller.moves.options = replace(OPTIONS, solve_period_ns=PERIOD, dwell_ns=10 * PERIOD)
+    job = await rig.admit(FIRST)
+    sums = await train(rig, [job], rig.fabric.now_ns + 10 * PERIOD)
+    (before,) = spines(rig, 1)
+    # a queue of others' frames in front of the job's on its spine
+    rig.emulated.add_flow("h2", before, payload_bytes=958, rate_bps=7e8, start_ns=rig.fabric.now_ns)
+    allowed: list[int] = []
+    better = rig.controller.planner.better
+
+    def watched(plan, workers, readings, gain):  # type: ignore[no-untyped-def]
+        """Note when the last reading alone would have the job move."""
+        if better(plan, workers, readings[-1:], gain)() is not None:
+            allowed.append(rig.fabric.now_ns)
+        return better(plan, workers, readings, gain)
+
+    rig.controller.planner.better = watched  # type: ignore[method-assign]
+    await train(rig, [job], rig.fabric.now_ns + 25 * PERIOD, handles=sums)
+    assert spines(rig, 1) == SPINES - {before}
+    (moved_ns,) = moves(rig)
+    assert allowed
+    assert moved_ns - allowed[0] <= 2 * PERIOD
+
+
+async def test_traffic_that_comes_and_goes_faster_than_a_job_may_move_makes_it_move_seldom(rig: Rig) -> None:
+    rng = random.Random(3)
+    start_ns = rig.fabric.now_ns
+    for turn in range(10):
+        at_ns = start_ns + turn * 4 * PERIOD
+        rig.emulated.add_flow(
+            "h2",
+            rng.choice(sorted(SPINES)),
+            payload_bytes=958,
+            rate_bps=8e8,
+            start_ns=at_ns,
+            stop_ns=at_ns + 3 * PERIOD,
+        )
+    job = await rig.admit(FIRST)
+    await train(rig, [job], start_ns + 40 * PERIOD)
+    when = moves(rig)
+    assert all(later - sooner >= OPTIONS.dwell_ns for sooner, later in itertools.pairwise(when))

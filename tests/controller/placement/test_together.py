@@ -1,0 +1,161 @@
+"""Running jobs looked at together: against every choice of trees there is, and what pays and what does not."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from weir.controller.placement import Placement, PlacementError, Problem
+from weir.controller.placement.loads import LinkLoad
+from weir.controller.placement.strategies.widest import WidestTree
+from weir.controller.placement.together import Running, better_together, pays, seconds_of
+from weir.tests.controller.placement.fabrics import any_fabric, random_loads
+from weir.topologies import Endpoint, Routes, Topology, leaf_spine
+
+GAIN = 0.15
+
+
+def place(problem: Problem) -> Placement:
+    return WidestTree().place(problem, random.Random(0))
+
+
+def spines(placement: Placement, topology: Topology) -> set[str]:
+    nodes = {placement.root, *placement.parents, *placement.aggregators.values()}
+    return {switch.name for switch in topology.switches if switch.tier == "spine"} & nodes
+
+
+def side_by_side(topology: Topology, count: int) -> list[Problem]:
+    """Equal jobs: of every leaf a host each, the last leaf's is the server."""
+    leaves = [switch.name for switch in topology.switches if switch.tier == "leaf"]
+    hosts = {leaf: [h.name for h in topology.hosts if topology.attached_switch(h.name).name == leaf] for leaf in leaves}
+    routes = Routes(topology)
+    return [
+        Problem(routes, tuple(hosts[leaf][at] for leaf in leaves[:-1]), hosts[leaves[-1]][at], 1_000_000)
+        for at in range(count)
+    ]
+
+
+def test_of_two_jobs_on_one_spine_one_moves_and_then_none() -> None:
+    topology = leaf_spine(3, 2, 2)
+    jobs = [Running(problem, place(problem)) for problem in side_by_side(topology, 2)]
+    assert spines(jobs[0].placement, topology) == spines(jobs[1].placement, topology)
+    moved = better_together(jobs, place, GAIN)
+    assert len(moved) == 1
+    after = [replace(job, placement=moved.get(at, job.placement)) for at, job in enumerate(jobs)]
+    assert not spines(after[0].placement, topology) & spines(after[1].placement, topology)
+    assert seconds_of(jobs, {}) == pytest.approx([0.016, 0.016])
+    assert seconds_of(after, {}) == pytest.approx([0.008, 0.008])
+    assert better_together(after, place, GAIN) == {}
+
+
+def test_the_job_that_may_not_move_stays_and_the_other_goes() -> None:
+    topology = leaf_spine(3, 2, 2)
+    problems = side_by_side(topology, 2)
+    jobs = [Running(problem, place(problem), movable=at == 1) for at, problem in enumerate(problems)]
+    assert list(better_together(jobs, place, GAIN)) == [1]
+
+
+def test_the_heavier_job_gets_a_spine_of_its_own() -> None:
+    topology = leaf_spine(3, 2, 3)
+    problems = side_by_side(topology, 3)
+    jobs = [Running(problem, place(problem), weight) for problem, weight in zip(problems, (1, 1, 5), strict=True)]
+    moved = better_together(jobs, place, GAIN)
+    after = [replace(job, placement=moved.get(at, job.placement)) for at, job in enumerate(jobs)]
+    taken = [spines(job.placement, topology) for job in after]
+    assert taken[0] == taken[1] != taken[2]
+    assert seconds_of(after, {}) == pytest.approx([0.016, 0.016, 0.008])
+
+
+def test_what_pays() -> None:
+    before = np.array([4.0, 2.0, 1.0])
+    assert pays(before, np.array([2.0, 2.0, 2.0]), [0], GAIN)  # another gets slower, but not as slow
+    assert not pays(before, np.array([2.0, 2.0, 3.9]), [0], GAIN)
+    assert not pays(before, np.array([3.5, 2.0, 1.0]), [0], GAIN)  # 12.5 %
+    assert not pays(before, np.array([3.0, 1.0, 1.0]), [1], 0.6)
+    assert not pays(before, before, [], GAIN)
+
+
+def drawn(seed: int) -> list[Running]:
+    """Two or three jobs anywhere on any fabric, with loads."""
+    rng = random.Random(seed)
+    topology = leaf_spine(3, 3, 4) if rng.random() < 0.5 else any_fabric(rng)
+    hosts = [host.name for host in topology.hosts]
+    rng.shuffle(hosts)
+    count = min(rng.randint(2, 4), len(hosts) // 2)
+    routes, loads = Routes(topology), random_loads(topology, rng, rng.choice((0.0, 0.5)))
+    each = len(hosts) // count
+    problems = [
+        Problem(routes, tuple(rest), server, rng.choice((1_000_000, 3_000_000)), loads)
+        for server, *rest in (hosts[at * each : (at + 1) * each] for at in range(count))
+    ]
+    blind = [place(replace(problem, loads={})) for problem in problems]
+    return [Running(problem, placement) for problem, placement in zip(problems, blind, strict=True)]
+
+
+def settle(jobs: list[Running]) -> tuple[list[Running], int]:
+    """Moves that pay until there are none; in how many turns. Times in descending order only fall."""
+    for turn in itertools.count():
+        moved = better_together(jobs, place, GAIN)
+        if not moved:
+            return jobs, turn
+        after = [replace(job, placement=moved.get(at, job.placement)) for at, job in enumerate(jobs)]
+        assert sorted(seconds_of(after, {}), reverse=True) < sorted(seconds_of(jobs, {}), reverse=True)
+        assert turn < 20
+        jobs = after
+    raise AssertionError
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_jobs_come_to_rest_and_none_would_be_better_off_alone(seed: int) -> None:
+    jobs, turns = settle(drawn(seed))
+    assert turns <= 3
+    slowest = max(range(len(jobs)), key=lambda at: seconds_of(jobs, {})[at])
+    alone = place(replace(jobs[slowest].problem, others={}))
+    assert seconds_of(jobs, {})[slowest] >= seconds_of([jobs[slowest]], {0: alone})[0] * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_slowest_job_is_near_that_of_the_best_of_all_choices(seed: int) -> None:
+    """Of every spine for every job, under loads: no further off than what hysteresis leaves."""
+    rng = random.Random(seed)
+    topology = leaf_spine(3, 3, 3)
+    loads = {
+        link: LinkLoad(1e9 * rng.choice((0, 0.2, 0.5)))
+        for link in topology.directed_links
+        if topology.is_switch(link.node) and topology.is_switch(topology.peer(link).node)
+    }
+    problems = [replace(problem, loads=loads) for problem in side_by_side(topology, 3)]
+    choices = []
+    for problem in problems:
+        others = []
+        for spine in ("s4", "s5", "s6"):
+            full = {
+                link: LinkLoad(1e9)
+                for link in topology.directed_links
+                if topology.is_switch(link.node)
+                and {link.node, topology.peer(link).node} & {"s4", "s5", "s6"} - {spine}
+            }
+            others.append(place(replace(problem, loads=full)))
+        choices.append(others)
+    start = [Running(problem, each[0]) for problem, each in zip(problems, choices, strict=True)]
+    best = min(max(seconds_of(start, dict(enumerate(chosen)))) for chosen in itertools.product(*choices))
+    found, _ = settle(start)
+    assert best * (1 - 1e-9) <= max(seconds_of(found, {})) <= best / (1 - GAIN) * (1 + 1e-9)
+
+
+def test_jobs_of_different_routes_are_refused() -> None:
+    (first,), (second,) = side_by_side(leaf_spine(2, 1, 1), 1), side_by_side(leaf_spine(2, 1, 1), 1)
+    jobs = [Running(problem, place(problem)) for problem in (first, second)]
+    with pytest.raises(PlacementError, match="share one fabric and its routes"):
+        better_together(jobs, place, GAIN)
+
+
+def test_other_jobs_traffic_that_is_no_figure_is_refused() -> None:
+    (problem,) = side_by_side(leaf_spine(2, 1, 1), 1)
+    for link, count in ((Endpoint("s1", 9), 1.0), (Endpoint("s1", 1), float("nan")), (Endpoint("s1", 1), -1.0)):
+        with pytest.raises(PlacementError, match=rf"other jobs' traffic on {link} of leaf-spine is"):
+            place(replace(problem, others={link: count}))

@@ -5,8 +5,9 @@
     every solve period:  job, job, …, all together ──one decision at a time──▶ moves begin
 
 A job moves where that makes its step faster by more than the share `Options.improvement`, by every reading of
-telemetry of the last two periods, where it wins back in good time what moves have been seen to take, and not again
-before it has dwelt there. Readings that are not fresh speak for no move.
+telemetry of the last two periods (by the last alone, it is looked at again a period later), where it wins back in good
+time what moves have been seen to take, and not again before it has dwelt there. Readings that are not fresh speak for
+no move.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any, Final
 
 from ..decisions import Decisions
 from ..errors import ControllerError
-from ..planning.plan import round_bytes
+from ..planning.plan import rounds_of_step
 from ..planning.planner import Better, Planner, Surroundings
 from ..telemetry.snapshot import Snapshot
 from .job import RunningJob
@@ -51,6 +52,8 @@ class Improver:
         """The numbers of jobs whose turn has come."""
         self._readings: deque[tuple[int, Snapshot]] = deque(maxlen=_STEADY_PERIODS + 1)
         """The last ones, oldest first, each with its time."""
+        self._again: dict[int, int] = {}
+        """When to look again at jobs that should move by the last reading alone."""
         self._deciding: tuple[Future[Any], Callable[[Any, int], None], str] | None = None
 
     @property
@@ -60,7 +63,7 @@ class Improver:
             return None
         if self._deciding is not None:
             return 0 if self._deciding[0].done() else None
-        return 0 if self._to_consider else self._next_solve_ns
+        return 0 if self._to_consider else min([self._next_solve_ns, *self._again.values()])
 
     def consider(self, now_ns: int) -> None:
         """Take what was decided, and have the next thing decided that is due.
@@ -76,6 +79,10 @@ class Improver:
         if not options.solve_period_ns:
             return
         self._read_ahead(now_ns)
+        for number in [number for number, at_ns in self._again.items() if now_ns >= at_ns]:
+            del self._again[number]
+            if number not in self._to_consider:
+                self._to_consider.appendleft(number)
         if now_ns >= self._next_solve_ns and not self._to_consider:
             self._next_solve_ns = now_ns + options.solve_period_ns
             self._to_consider.extend(self._jobs)
@@ -104,21 +111,18 @@ class Improver:
     def _read_ahead(self, now_ns: int) -> None:
         """Keep the readings of the last periods before jobs are looked at."""
         period_ns = self._moves.outlook.period_ns
-        soon = now_ns >= self._next_solve_ns - _STEADY_PERIODS * period_ns
-        if (
-            soon
-            and now_ns < self._next_solve_ns
-            and (not self._readings or now_ns >= self._readings[-1][0] + period_ns)
-        ):
+        next_ns = min([self._next_solve_ns, *self._again.values()])
+        soon = next_ns - _STEADY_PERIODS * period_ns <= now_ns < next_ns
+        if soon and (not self._readings or now_ns >= self._readings[-1][0] + period_ns):
             self._readings.append((now_ns, self._moves.outlook.background(now_ns)))
 
     def _steady(self, now_ns: int) -> list[Snapshot]:
-        """The readings of the last periods, and what is known now."""
+        """The readings of the last periods, that of now the last."""
+        if self._readings and self._readings[-1][0] == now_ns:
+            self._readings.pop()
+        self._readings.append((now_ns, self._moves.outlook.background(now_ns)))
         since_ns = now_ns - _STEADY_PERIODS * self._moves.outlook.period_ns
-        return [
-            *(seen for at_ns, seen in self._readings if since_ns < at_ns < now_ns),
-            self._moves.outlook.background(now_ns),
-        ]
+        return [seen for at_ns, seen in self._readings if at_ns > since_ns]
 
     def _rests(self, job: RunningJob, now_ns: int) -> bool:
         """Whether a job may be moved for its own good."""
@@ -145,8 +149,12 @@ class Improver:
 
     def _move(self, job: RunningJob, generation: int, better: Better | None, now_ns: int) -> None:
         """Unless the job has ended or moved meanwhile."""
-        if self._is_there(job, generation) and better is not None and self._wins_back([(job, better)]):
+        if better is None or not self._is_there(job, generation) or not self._wins_back([(job, better)]):
+            return
+        if better.is_steady:
             self._moves.begin(job.number, now_ns, better.placement, "a faster placement")
+        else:
+            self._again[job.number] = now_ns + self._moves.outlook.period_ns
 
     def _wins_back(self, moves: list[tuple[RunningJob, Better]]) -> bool:
         """Whether the time that steps save makes up for the pauses. A job that does not say how fast it is may move."""
@@ -155,7 +163,7 @@ class Improver:
         pause_ns = sum(self._moves.pauses_ns) / len(self._moves.pauses_ns) * len(moves)
         saved = 0.0
         for job, better in moves:
-            steps_per_second = job.rounds_per_second * round_bytes(self._planner.topology) / job.spec.gradient_bytes
+            steps_per_second = job.rounds_per_second / sum(rounds_of_step(job.spec, self._planner.topology))
             saved += steps_per_second * (better.now_seconds - better.then_seconds)
         return saved * self._moves.options.payback_ns > pause_ns
 
@@ -181,7 +189,7 @@ class Improver:
         as_it_was = len(jobs) == len(self._jobs) and all(self._is_there(*each) for each in jobs)
         if not as_it_was:
             return
-        moves = [(jobs[at][0], each) for at, each in better.items()]
+        moves = [(jobs[at][0], each) for at, each in better.items() if each.is_steady]
         if self._wins_back(moves):
             for job, each in moves:
                 self._moves.begin(job.number, now_ns, each.placement, "a faster placement of all jobs")

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 from ...topologies.model import Endpoint
-from ..planning.plan import JobPlan, round_bytes
+from ..planning.plan import JobPlan, mean_round_bytes
 from ..planning.planner import Planner, Surroundings
 from ..telemetry.link_state import LinkState, own_traffic
 from ..telemetry.snapshot import Snapshot
@@ -31,7 +31,6 @@ class Outlook:
     def __init__(self, jobs: JobRegistry, planner: Planner, links: LinkState) -> None:
         self._jobs = jobs
         self._planner = planner
-        self._round_bytes = round_bytes(planner.topology)
         self._links = links
         self._plans: dict[int, JobPlan] = {}
         """Of each job, as `look` saw it last."""
@@ -68,7 +67,8 @@ class Outlook:
         """What is known of the links, without the traffic of the fabric's own jobs."""
         known: Counter[Endpoint] = Counter()
         for job in self._jobs.values():
-            known.update(own_traffic(job.plan.streams, job.rounds_per_second, self._round_bytes))
+            each = mean_round_bytes(job.spec, self._planner.topology)
+            known.update(own_traffic(job.plan.streams, job.rounds_per_second, each))
         return self._links.snapshot(now_ns, known)
 
     def others(self, number: int) -> Mapping[Endpoint, float]:

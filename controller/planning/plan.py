@@ -17,7 +17,7 @@ from typing import Final
 
 from ...topologies.model import Endpoint, Node, Topology, mac_number
 from ...topologies.routing import Routes
-from ...wire.aggregation import GENERATIONS, LANES, MESSAGE_BYTES, NO_WINDOW_LIMIT, message_bytes
+from ...wire.aggregation import GENERATIONS, HEADER_BYTES, LANES, MESSAGE_BYTES, NO_WINDOW_LIMIT, message_bytes
 from ...wire.control import Child, ServerPlan, WorkerPlan
 from ...wire.frames import DSCP_CONTROL, FRAME_HEADER_BYTES
 from ..errors import PlanError
@@ -40,6 +40,8 @@ from .memory import Allotment
 
 CONTROL_PRIORITY: Final = 7
 PROBE_SESSION: Final = 1
+SCALE_ROUND_BYTES: Final = FRAME_HEADER_BYTES + HEADER_BYTES
+"""What a round without lanes brings onto a link."""
 LARGEST_ROUND_BYTES: Final = FRAME_HEADER_BYTES + MESSAGE_BYTES
 
 
@@ -232,6 +234,21 @@ def lanes_of(topology: Topology) -> int:
 def round_bytes(topology: Topology) -> int:
     """What a round with lanes brings onto a link, headers included."""
     return FRAME_HEADER_BYTES + message_bytes(lanes_of(topology))
+
+
+def rounds_of_step(spec: JobSpec, topology: Topology) -> tuple[int, int]:
+    """(P, C): the scale rounds and the rounds with lanes of a step of one tensor with the job's bytes."""
+    each = round_bytes(topology)
+    chunks = spec.gradient_bytes / (each + SCALE_ROUND_BYTES)
+    if chunks > spec.window:
+        chunks = (spec.gradient_bytes - spec.window * SCALE_ROUND_BYTES) / each
+    whole = max(round(chunks), 1)
+    return min(spec.window, whole), whole
+
+
+def mean_round_bytes(spec: JobSpec, topology: Topology) -> float:
+    """What one of these rounds brings onto a link, on average."""
+    return spec.gradient_bytes / sum(rounds_of_step(spec, topology))
 
 
 def base_state(topology: Topology, routes: Routes, switch: str) -> SwitchState:

@@ -64,6 +64,8 @@ class Better:
     now_seconds: float
     """Of a step where the job is."""
     then_seconds: float
+    is_steady: bool
+    """Whether it is better by every reading, and not by the last alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,18 +147,19 @@ class Planner:
         self, plan: JobPlan, workers: tuple[str, ...], readings: Sequence[Surroundings], gain: float
     ) -> Callable[[], Better | None]:
         """What decides, perhaps in another thread, whether the strategy's placement by the last of these readings is
-        predicted to be faster than the plan's by more than the share `gain`, by each of them. It raises PlacementError
-        where the strategy finds no placement.
+        predicted to be faster than the plan's by more than the share `gain`, and whether by each of them. It raises
+        PlacementError where the strategy finds no placement.
         """
         problems = [self.problem(plan.spec, workers, reading) for reading in readings]
         strategy, current = self.strategy, plan.placement
 
         def decide() -> Better | None:
             proposed = strategy.place(problems[-1], self._rng)
-            if proposed == current or not all(should_move(current, proposed, each, gain) for each in problems):
+            if proposed == current or not should_move(current, proposed, problems[-1], gain):
                 return None
             costs = Costs(problems[-1])
-            return Better(proposed, costs.completion_seconds(current), costs.completion_seconds(proposed))
+            now, then = costs.completion_seconds(current), costs.completion_seconds(proposed)
+            return Better(proposed, now, then, all(should_move(current, proposed, each, gain) for each in problems))
 
         return decide
 
@@ -184,10 +187,9 @@ class Planner:
                 return strategy.place(problem, self._rng)
 
             found = better_together(scenes[-1], place, gain)
-            if not all(still_pays(scene, found, gain) for scene in scenes[:-1]):
-                return {}
+            steady = all(still_pays(scene, found, gain) for scene in scenes[:-1])
             before, after = seconds_of(scenes[-1], {}), seconds_of(scenes[-1], found)
-            return {at: Better(placement, before[at], after[at]) for at, placement in found.items()}
+            return {at: Better(placement, before[at], after[at], steady) for at, placement in found.items()}
 
         return decide
 

@@ -152,7 +152,9 @@ class LinkState:
         return least
 
 
-def own_traffic(streams: Mapping[Endpoint, float], rounds_per_second: float, round_bytes: int) -> dict[Endpoint, float]:
+def own_traffic(
+    streams: Mapping[Endpoint, float], rounds_per_second: float, round_bytes: float
+) -> dict[Endpoint, float]:
     """bit/s that a job itself puts on each link: its streams there times its goodput in rounds.
 
     `streams` is a plan's (`JobPlan.streams`): where equal-cost routes leave open which link a stream takes, it is

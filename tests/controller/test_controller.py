@@ -26,7 +26,7 @@ from weir.tests.controller.fake_switch import FakeSwitch
 from weir.topologies.generators import leaf_spine
 from weir.topologies.model import Endpoint
 from weir.topologies.routing import Routes
-from weir.wire.aggregation import MESSAGE_BYTES
+from weir.wire.aggregation import HEADER_BYTES, MESSAGE_BYTES
 from weir.wire.control import Held, Pause, Resume, WorkerPlan
 from weir.wire.frames import FRAME_HEADER_BYTES
 
@@ -331,8 +331,10 @@ async def test_reports_of_progress_tell_the_jobs_own_traffic(rig: Rig, monkeypat
     for host, rounds in (("h1", 0), ("h3", 0), ("h1", 60), ("h3", 50)):
         controller.members.heartbeat(4, host, rounds, 100 * MS * bool(rounds))
     controller.moves.outlook.background(100 * MS)
-    frame_bits = 8 * (FRAME_HEADER_BYTES + MESSAGE_BYTES)
-    assert seen[-1][Endpoint("h1", 0)] == 500 * frame_bits  # the slower worker's 50 rounds in 100 ms
+    # the slower worker's 50 rounds in 100 ms; of the 956 chunks and 32 scales of a step
+    frames = 956 * (FRAME_HEADER_BYTES + MESSAGE_BYTES) + 32 * (FRAME_HEADER_BYTES + HEADER_BYTES)
+    assert frames == pytest.approx(1 << 20, abs=FRAME_HEADER_BYTES + MESSAGE_BYTES)
+    assert seen[-1][Endpoint("h1", 0)] == pytest.approx(500 * 8 * (1 << 20) / (956 + 32))
     with pytest.raises(ControllerError, match="job 4: h2 is none of its workers h1, h3"):
         controller.members.heartbeat(4, "h2", 1, 0)
     with pytest.raises(ControllerError, match="no job 5"):

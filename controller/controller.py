@@ -80,7 +80,7 @@ class Controller:
         if missing := {s.name for s in topology.switches} - sessions.keys():
             raise ControllerError(f"no session with {', '.join(sorted(missing))} of {topology.name}")
         self.topology = topology
-        self.planner = Planner(topology, routes, strategy, seed, options.improvement)
+        self.planner = Planner(topology, routes, strategy, seed, options.improvement, options.marking)
         """The place that jobs have in the fabric: memory, strategy, routes without what is down."""
         self.switches = Switches(sessions, options.lease_ns, options.retry_ns, now_ns)
         """The sessions with all switches, and which of these are lost."""

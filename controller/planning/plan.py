@@ -182,14 +182,12 @@ def job_plan(
         raise PlanError(f"job {spec.job}: generation {generation} is not in 1…{GENERATIONS - 1}")
     tree = _tree(topology, spec, placement)
     streams: dict[Endpoint, float] = {}
-    most_streams: dict[Endpoint, int] = {}
     switches: dict[str, SwitchState] = {}
     for node, children in tree.children.items():
         for child in children:
             for source, destination in ((child, node), (node, child)):
                 for link, share in routes.shares(source, destination).items():
                     streams[link] = streams.get(link, 0.0) + share
-                    most_streams[link] = most_streams.get(link, 0) + 1
         if topology.is_switch(node):
             if node not in allotments or allotments[node].slots != spec.slots:
                 raise PlanError(f"job {spec.job}: {node} is used but has not been allotted {spec.slots} slots")
@@ -222,8 +220,23 @@ def job_plan(
             workers=len(spec.workers),
             lanes=lanes,
         )
-    round_trip_ns = max(_round_trip_ns(topology, routes, tree, worker) for worker in workers)
+    round_trip_ns = round_trip_of(topology, routes, tree.parent, workers)
+    most_streams = most_streams_of(routes, placement.edges)
     return JobPlan(spec, generation, placement, switches, workers, server, streams, most_streams, round_trip_ns)
+
+
+def most_streams_of(routes: Routes, edges: Iterable[tuple[str, str]]) -> Mapping[Endpoint, int]:
+    """How many streams of these hops, and results on their ways back, may take each directed link."""
+    most: dict[Endpoint, int] = {}
+    for child, parent in edges:
+        for link in (*routes.shares(child, parent), *routes.shares(parent, child)):
+            most[link] = most.get(link, 0) + 1
+    return most
+
+
+def round_trip_of(topology: Topology, routes: Routes, parents: Mapping[str, str], workers: Iterable[str]) -> int:
+    """ns from the slowest of these workers to the root and back, in empty queues."""
+    return max(_round_trip_ns(topology, routes, parents, worker) for worker in workers)
 
 
 def lanes_of(topology: Topology) -> int:
@@ -384,13 +397,13 @@ def _marking_items(topology: Topology, switch: str, jobs: Sequence[JobPlan], mar
     return items
 
 
-def _round_trip_ns(topology: Topology, routes: Routes, tree: _Tree, worker: str) -> int:
+def _round_trip_ns(topology: Topology, routes: Routes, parents: Mapping[str, str], worker: str) -> int:
     """Propagation and store-and-forward of one round from a worker to the root and back, along the first of
     equals.
     """
     total, node = 0, worker
     round_bits = 8 * round_bytes(topology)
-    while (above := tree.parent.get(node)) is not None:
+    while (above := parents.get(node)) is not None:
         for start, end in ((node, above), (above, node)):
             while start != end:
                 link = Endpoint(start, 0 if topology.is_host(start) else routes.next_hops(start, end)[0])

@@ -18,15 +18,16 @@ from ...topologies.model import Endpoint, Topology
 from ...topologies.routing import Routes
 from ...wire.aggregation import FAN_IN
 from ..errors import ControllerError, OutOfMemory, PlanError
-from ..placement import Costs, Placement, PlacementError, Problem, fitted, should_move
+from ..placement import Placement, PlacementError, Problem, fitted
 from ..placement.loads import LinkLoad
 from ..placement.strategies import Strategy
 from ..placement.strategies.widest import WidestTree
 from ..placement.together import Running, better_together, seconds_of, still_pays
 from ..telemetry.snapshot import LinkView, Snapshot
+from .completion import Step, expected_step
 from .generations import History
 from .memory import Allotment, FabricMemory
-from .plan import JobPlan, JobSpec, job_plan
+from .plan import JobPlan, JobSpec, Marking, job_plan
 
 FULL: Final = LinkLoad(background_bps=1e15)
 """More than any link carries: no more is left of it than the model always leaves."""
@@ -82,15 +83,24 @@ class Grant:
 class Planner:
     """The fabric as jobs may use it now."""
 
-    def __init__(self, topology: Topology, routes: Routes, strategy: Strategy, seed: int, slack: float = 0.0) -> None:
+    def __init__(
+        self,
+        topology: Topology,
+        routes: Routes,
+        strategy: Strategy,
+        seed: int,
+        slack: float = 0.0,
+        marking: Marking | None = None,
+    ) -> None:
         """`seed` is for strategies that draw. A tree in which a job begins may be slower than the best by the share
-        `slack` where it is simpler, for readings differ by chance.
+        `slack` where it is simpler, for readings differ by chance. `marking`: what bounds the rounds in the network.
         """
         self.topology = topology
         self.memory = FabricMemory(topology)
         self.routes = routes
         self.strategy = strategy
         self.slack = slack
+        self._marking = marking
         self.histories: dict[int, History] = {}
         """The generations of every number that a job has or had, by that number."""
         self.out_of_reach: frozenset[str] = frozenset()
@@ -151,15 +161,18 @@ class Planner:
         PlacementError where the strategy finds no placement.
         """
         problems = [self.problem(plan.spec, workers, reading) for reading in readings]
-        strategy, current = self.strategy, plan.placement
+        strategy, current, step = self.strategy, plan.placement, Step.of(plan.spec, self.topology)
+
+        def seconds(problem: Problem, placement: Placement) -> float:
+            return expected_step(problem, placement, step, self._marking).seconds
 
         def decide() -> Better | None:
             proposed = strategy.place(problems[-1], self._rng)
-            if proposed == current or not should_move(current, proposed, problems[-1], gain):
+            if proposed == current:
                 return None
-            costs = Costs(problems[-1])
-            now, then = costs.completion_seconds(current), costs.completion_seconds(proposed)
-            return Better(proposed, now, then, all(should_move(current, proposed, each, gain) for each in problems))
+            times = [(seconds(each, current), seconds(each, proposed)) for each in problems]
+            pays = [then < (1 - gain) * now for now, then in times]
+            return Better(proposed, *times[-1], all(pays)) if pays[-1] else None
 
         return decide
 

@@ -72,25 +72,23 @@ class Costs:
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         self.links = links = Links.of(problem.routes)
-        background, queue = _readings(problem, links)
-        self.seconds: Floats = (
-            8 * problem.gradient_bytes / np.maximum(links.rate_bps - background, LEAST_SHARE * links.rate_bps)
-        )
-        """(links,): 8 D / (c_e − b_e), what one stream takes on each directed link."""
+        background, loss, self.wait = _readings(problem, links)
+        left = np.maximum((links.rate_bps - background) * (1 - loss), LEAST_SHARE * links.rate_bps)
+        self.seconds: Floats = 8 * problem.gradient_bytes / left
+        """(links,): 8 D / ((c_e − b_e) (1 − p_e)), what one stream takes on each directed link."""
         self._others_bytes = _others(problem, links)
         self.others: Floats = self._others_bytes * self.seconds / problem.gradient_bytes
-        """(links,): 8 O_e / (c_e − b_e), what the other jobs' streams take."""
-        self.wait: Floats = queue * QUEUED_PACKET_BITS / links.rate_bps
-        """(links,): what a packet waits in each egress queue."""
+        """(links,): what the other jobs' streams take, likewise."""
         self._latency: dict[tuple[str, str], float] = {}
         self._steps: dict[tuple[str, str], tuple[Step, ...]] = {}
 
     def reload(self, link: int, load: LinkLoad) -> None:
         """Take a link's new load in."""
         rate = float(self.links.rate_bps[link])
-        self.seconds[link] = 8 * self.problem.gradient_bytes / max(rate - load.background_bps, LEAST_SHARE * rate)
+        left = max((rate - load.background_bps) * (1 - load.loss), LEAST_SHARE * rate)
+        self.seconds[link] = 8 * self.problem.gradient_bytes / left
         self.others[link] = self._others_bytes[link] * self.seconds[link] / self.problem.gradient_bytes
-        self.wait[link] = load.queue_packets * QUEUED_PACKET_BITS / rate
+        self.wait[link] = _wait(load, rate)
 
     @property
     def with_one(self) -> Floats:
@@ -109,6 +107,10 @@ class Costs:
     def seconds_of_pair(self, pair: int) -> float:
         """The same of one pair."""
         return self.links.slowest_of_pair(pair, self.with_one)
+
+    def latency_of_pairs(self) -> Floats:
+        """(pairs,): what a packet waits and travels, the slower direction."""
+        return self.links.slowest_of_pairs(self.wait + self.links.delay_seconds)
 
     def access_seconds(self, hosts: Iterable[str]) -> float:
         """The same between hosts and their switches, the slowest of them; 0 without any."""
@@ -181,25 +183,30 @@ class Costs:
         return self.slowest_link_seconds(placement) + self.longest_path_seconds(placement)
 
 
-def _readings(problem: Problem, links: Links) -> tuple[Floats, Floats]:
-    """Background in bit/s and queues in packets, by directed link."""
-    background, queue = np.zeros(len(links.number)), np.zeros(len(links.number))
-    try:
-        at = [links.number[link] for link in problem.loads]
-    except KeyError as unknown:
-        raise PlacementError(
-            f"loads name {unknown.args[0]}, which is no port with a link in {problem.topology.name}"
-        ) from None
-    background[at] = [load.background_bps for load in problem.loads.values()]
-    queue[at] = [load.queue_packets for load in problem.loads.values()]
-    wrong = ~(np.isfinite(background) & (background >= 0) & np.isfinite(queue) & (queue >= 0))
+def _readings(problem: Problem, links: Links) -> tuple[Floats, Floats, Floats]:
+    """Background in bit/s, loss, and seconds that a packet waits, by directed link."""
+    background, loss, wait = np.zeros((3, len(links.number)))
+    for link, load in problem.loads.items():
+        if (at := links.number.get(link)) is None:
+            raise PlacementError(f"loads name {link}, which is no port with a link in {problem.topology.name}")
+        background[at], loss[at], wait[at] = load.background_bps, load.loss, _wait(load, float(links.rate_bps[at]))
+    wrong = ~(np.isfinite(background) & (background >= 0) & np.isfinite(wait) & (wait >= 0) & (loss >= 0) & (loss <= 1))
     if wrong.any():
-        first = int(wrong.argmax())
+        link = problem.topology.directed_links[int(wrong.argmax())]
+        load = problem.loads[link]
         raise PlacementError(
-            f"loads of {problem.topology.directed_links[first]}: background_bps {background[first]}, queue_packets "
-            f"{queue[first]}; both are figures of 0 and above, and a link that nothing is known of is left out"
+            f"loads of {link}: background_bps {load.background_bps}, queue_packets {load.queue_packets}; both are "
+            f"figures of 0 and above, as is latency_seconds ({load.latency_seconds}); loss ({load.loss}) is 0…1; and a "
+            "link that nothing is known of is left out"
         )
-    return background, queue
+    return background, loss, wait
+
+
+def _wait(load: LinkLoad, rate_bps: float) -> float:
+    """What a packet waits in the egress queue, as measured, or else by its depth."""
+    if load.latency_seconds is not None:
+        return load.latency_seconds
+    return load.queue_packets * QUEUED_PACKET_BITS / rate_bps
 
 
 def _others(problem: Problem, links: Links) -> Floats:

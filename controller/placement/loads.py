@@ -14,6 +14,10 @@ class LinkLoad:
     """Others' traffic, in bit/s."""
     queue_packets: float = 0.0
     """Depth of the egress queue."""
+    loss: float = 0.0
+    """Share of packets that the link loses, 0…1."""
+    latency_seconds: float | None = None
+    """What a packet takes in the sending switch, its queue included; None: as long as the queue's depth tells."""
 
 
 IDLE: Final = LinkLoad()

@@ -8,6 +8,7 @@ the strategy finds no place.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -46,13 +47,15 @@ class Surroundings:
 
     @classmethod
     def of(cls, links: Snapshot, others: Mapping[Endpoint, float]) -> Surroundings:
-        """As measured, or as measured last; the mean load of the others where a link was never measured."""
+        """As measured, or as measured last; the mean load of the others where a link was never measured. A link whose
+        reading is no figure is taken to be full.
+        """
         return cls({link: _load(view) for link, view in links.links.items()}, others)
 
     def doubted(self, links: Iterable[Endpoint], own: Collection[Endpoint]) -> Surroundings:
         """With readings of these links that speak for no move: those of a job's `own` are idle, and others full."""
         loads = dict(self.loads)
-        for link in links:
+        for link in (*links, *(link for link, load in self.loads.items() if load is FULL)):
             loads[link] = LinkLoad() if link in own else FULL
         return Surroundings(loads, self.others)
 
@@ -314,7 +317,13 @@ class Planner:
 
 
 def _load(view: LinkView) -> LinkLoad:
-    return LinkLoad(view.background_bps, view.queue_packets)
+    """A queue is others' as far as the traffic is: a job does not flee from its own."""
+    figures = (view.background_bps, view.rate_bps, view.queue_packets, view.latency_us, view.loss)
+    if not all(math.isfinite(figure) and figure >= 0 for figure in figures) or view.loss > 1:
+        return FULL
+    others = view.background_bps / view.rate_bps if view.rate_bps > 0 else 1.0
+    latency = None if view.age_ns is None else min(others, 1.0) * view.latency_us * 1e-6
+    return LinkLoad(view.background_bps, others * view.queue_packets, view.loss, latency)
 
 
 def _switches(placement: Placement, spec: JobSpec) -> bool:

@@ -21,6 +21,7 @@ from importlib import import_module
 from typing import Final
 
 from ....topologies.routing import Routes
+from ....wire.aggregation import FAN_IN
 from ..cost import Costs
 from ..lp import Effort, FlowProgram
 from ..network import build
@@ -33,8 +34,8 @@ from ..wishes import nearest
 class Agg:
     """Keeps the compiled programs of the fabrics and racks that it has seen."""
 
-    aggregations: int = 8
-    """The most switches that aggregate."""
+    aggregations: int = FAN_IN
+    """The most switches that aggregate; no more than the server takes children can."""
     effort: Effort = field(default_factory=Effort)
     _programs: dict[object, FlowProgram] = field(default_factory=dict)
     _routes: Routes | None = None

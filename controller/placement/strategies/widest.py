@@ -105,7 +105,7 @@ class Terminals:
                 low = middle + 1
         return float(levels[low])
 
-    def tree(self, weights: Floats, access: float) -> tuple[int, dict[int, int]] | None:
+    def tree(self, weights: Floats, access: float, latency: Floats) -> tuple[int, dict[int, int]] | None:
         """Root and parents of a tree over usable pairs as fast as there can be; None where there is none, or fan-in
         leaves none.
         """
@@ -116,7 +116,7 @@ class Terminals:
         children = {root: 0, **self.racks}
         if max(children.values()) > self.fan_in:
             return None
-        parents = rooted_tree(self.links, allowed, weights, children, root, self.fan_in)
+        parents = rooted_tree(self.links, allowed, weights + latency, children, root, self.fan_in)
         return None if parents is None else (root, parents)
 
 
@@ -198,7 +198,7 @@ class WidestTree:
 
     def _solve(self, problem: Problem, terminals: Terminals, costs: Costs, access: float, weights: Floats) -> Placement:
         self._kept.pop(_key(problem, terminals.room), None)
-        if (tree := terminals.tree(weights, access)) is None:
+        if (tree := terminals.tree(weights, access, costs.latency_of_pairs())) is None:
             return self._scarce.improved(problem)
         root, parents = tree
         placement = placed(problem, costs.links, parents, root)

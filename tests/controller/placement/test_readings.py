@@ -1,0 +1,140 @@
+"""What placement makes of readings and fabrics that are not as they should be: a stated rule, or a clear error."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import replace
+from ipaddress import IPv4Address
+
+import pytest
+
+from weir.controller.errors import ControllerError
+from weir.controller.placement import Costs, PlacementError, Problem
+from weir.controller.placement.loads import LinkLoad
+from weir.controller.placement.strategies import STRATEGIES, strategy
+from weir.controller.planning.planner import FULL, Surroundings
+from weir.controller.telemetry.snapshot import LinkView, Snapshot
+from weir.topologies import Endpoint, Host, Link, Routes, Switch, Topology, TopologyError, leaf_spine
+
+MBIT = 1_000_000
+UP = Endpoint("s1", 3)
+"""From the first leaf to the first spine, s3."""
+
+
+def problem(loads: Mapping[Endpoint, LinkLoad] | None = None, room: Mapping[str, int] | None = None) -> Problem:
+    topology = leaf_spine(2, 2, 2)
+    return Problem(Routes(topology), ("h1", "h2"), "h3", 1_000_000, loads or {}, room)
+
+
+def spine(placed: Problem) -> str:
+    """The one that the widest tree goes by."""
+    placement = strategy("widest").place(placed, random.Random(0))
+    ways = [way for edge in placement.edges for way in placed.routes.unique_path(*edge) or ()]
+    nodes = {placement.root, *placement.parents, *(placed.topology.peer(way).node for way in ways)}
+    (found,) = nodes & {"s3", "s4"}
+    return found
+
+
+def test_a_lossy_link_is_slower_by_what_it_repeats() -> None:
+    idle, lossy = (Costs(problem(loads={UP: LinkLoad(loss=loss)})) for loss in (0.0, 0.2))
+    number = idle.links.number[UP]
+    assert lossy.seconds[number] == pytest.approx(idle.seconds[number] / 0.8)
+    dead = Costs(problem(loads={UP: LinkLoad(loss=1.0)}))
+    assert dead.seconds[number] == pytest.approx(idle.seconds[number] / 0.05)
+
+
+@pytest.mark.parametrize("load", [LinkLoad(loss=0.3), LinkLoad(background_bps=3e8), LinkLoad(latency_seconds=1e-3)])
+def test_a_job_goes_round_a_link_that_loses_or_carries_or_delays(load: LinkLoad) -> None:
+    usual = spine(problem())
+    links = [end for end in leaf_spine(2, 2, 2).directed_links if end.node == usual]
+    assert spine(problem(loads=dict.fromkeys(links, load))) != usual
+
+
+def test_measured_latency_counts_before_a_queue_s_depth() -> None:
+    number = Costs(problem()).links.number[UP]
+    by_depth = Costs(problem(loads={UP: LinkLoad(queue_packets=10)})).wait[number]
+    assert by_depth == pytest.approx(10 * 1500 * 8 / 1e9)
+    assert Costs(problem(loads={UP: LinkLoad(queue_packets=10, latency_seconds=7e-6)})).wait[number] == 7e-6
+
+
+@pytest.mark.parametrize(
+    "load", [LinkLoad(loss=1.5), LinkLoad(loss=float("nan")), LinkLoad(loss=-0.1), LinkLoad(latency_seconds=-1.0)]
+)
+def test_loss_and_latency_that_are_no_figures_are_refused_with_their_link(load: LinkLoad) -> None:
+    with pytest.raises(PlacementError, match=r"loads of s1-p3: .*loss \(.*\) is 0…1"):
+        Costs(problem(loads={UP: load}))
+
+
+def view(**changes: float | None) -> LinkView:
+    fields = {"rate_bps": 8e8, "background_bps": 4e8, "queue_packets": 8.0, "latency_us": 100.0, "loss": 0.1}
+    return LinkView(**{**fields, "age_ns": 0, "confidence": 1.0, **changes})  # type: ignore[arg-type]
+
+
+def surroundings(seen: LinkView) -> Surroundings:
+    return Surroundings.of(Snapshot({UP: seen}, frozenset(), frozenset()), {})
+
+
+def test_a_queue_counts_as_far_as_the_traffic_is_others() -> None:
+    assert surroundings(view()).loads[UP] == LinkLoad(4e8, 4.0, 0.1, 0.5 * 100.0 * 1e-6)
+    own = surroundings(view(background_bps=0.0)).loads[UP]
+    assert (own.queue_packets, own.latency_seconds) == (0.0, 0.0)
+    assert surroundings(view(age_ns=None)).loads[UP].latency_seconds is None
+
+
+@pytest.mark.parametrize("name", ["rate_bps", "background_bps", "queue_packets", "latency_us", "loss"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0])
+def test_a_reading_that_is_no_figure_makes_the_controller_take_the_link_for_full(name: str, value: float) -> None:
+    around = surroundings(view(**{name: value}))
+    assert around.loads[UP] is FULL
+    assert spine(problem(loads=around.loads)) == "s4"
+    assert around.doubted([], own=[UP]).loads[UP] == LinkLoad()  # who is there has no reason to leave
+    assert around.doubted([], own=[]).loads[UP] is FULL
+
+
+def test_readings_in_doubt_speak_for_no_move() -> None:
+    around = Surroundings({UP: LinkLoad(3e8), Endpoint("s1", 4): LinkLoad(2e8)}, {})
+    doubted = around.doubted([UP, Endpoint("s1", 4)], own={UP: 1.0})
+    assert doubted.loads == {UP: LinkLoad(), Endpoint("s1", 4): FULL}
+
+
+# --- fabrics ---
+
+
+@pytest.mark.parametrize("name", sorted(STRATEGIES))
+def test_a_fabric_in_two_pieces_is_refused_by_every_strategy(name: str) -> None:
+    topology = leaf_spine(2, 2, 2)
+    apart = Routes(topology, down=[Endpoint("s1", 3), Endpoint("s1", 4)])
+    with pytest.raises((ControllerError, TopologyError)) as refused:
+        strategy(name).place(Problem(apart, ("h1", "h4"), "h3", 1_000_000), random.Random(0))
+    assert len(str(refused.value)) > 20
+
+
+@pytest.mark.parametrize("name", sorted(STRATEGIES))
+def test_without_memory_anywhere_the_server_sums_alone_and_without_a_server_nobody(name: str) -> None:
+    full = problem(room={})
+    placement = strategy(name).place(full, random.Random(0))
+    assert (placement.aggregators, placement.parents) == ({"h1": "h3", "h2": "h3"}, {})
+    with pytest.raises(PlacementError, match=r"no switch|no tree|needs a parameter server"):
+        strategy(name).place(replace(full, server=None), random.Random(0))
+
+
+def test_a_link_without_a_rate_is_no_link() -> None:
+    with pytest.raises(TopologyError, match="rate_bps 0 is not a rate"):
+        Link(Endpoint("h1", 0), Endpoint("s1", 1), rate_bps=0)
+
+
+@pytest.mark.parametrize("name", sorted(STRATEGIES))
+def test_a_link_of_one_bit_a_second_is_avoided_or_waited_for_and_nothing_is_infinite(name: str) -> None:
+    hosts = tuple(Host(f"h{at}", IPv4Address("10.0.0.0") + at) for at in (1, 2, 3))
+    switches = tuple(Switch(f"s{at}", at) for at in (1, 2))
+    links = (
+        Link(Endpoint("h1", 0), Endpoint("s1", 1)),
+        Link(Endpoint("h2", 0), Endpoint("s1", 2)),
+        Link(Endpoint("h3", 0), Endpoint("s2", 1)),
+        Link(Endpoint("s1", 3), Endpoint("s2", 3), rate_bps=1),
+    )
+    slow = Problem(Routes(Topology("slow", hosts, switches, links)), ("h1", "h2"), "h3", 1_000)
+    placement = strategy(name).place(slow, random.Random(0))
+    placement.check(slow)
+    assert 8_000 <= Costs(slow).slowest_link_seconds(placement) <= 16_000

@@ -18,8 +18,7 @@ from weir.controller.p4runtime.session import SwitchSession
 from weir.controller.p4runtime.tables import NODE_ADDRESS, ROUTES
 from weir.controller.placement.strategies import strategy
 from weir.controller.planning.plan import JobPlan, JobSpec, Marking, base_state, fabric_state
-from weir.controller.planning.planner import Planner
-from weir.controller.telemetry.snapshot import Snapshot
+from weir.controller.planning.planner import Planner, Surroundings
 from weir.experiments.config import RunConfig
 from weir.p4src import json_of, p4info_of
 from weir.tests.controller.p4runtime.stratum_switch import StratumSwitch
@@ -51,7 +50,7 @@ def demo_plan(name: str) -> JobPlan:
     planner = Planner(FABRIC, Routes(FABRIC), strategy(name), seed=DEMO.seed)
     job = DEMO.job
     spec = JobSpec(1, tuple(job.workers), server=job.server, slots=job.slots, window=job.window)
-    grant = planner.grant(spec, Snapshot({}, frozenset(), frozenset()))
+    grant = planner.grant(spec, Surroundings({}, {}))
     return planner.plan(grant.spec, grant.placement, 1)
 
 

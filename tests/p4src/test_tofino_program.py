@@ -40,12 +40,23 @@ from weir.topologies.targets import BMV2_64
 from weir.wire.aggregation import MessageType
 from weir.wire.fields import REDUCED
 
-NOT_YET = {
-    "FabricEgress.marking",
-    "FabricEgress.probe_sinks",
-    "FabricEgress.telemetry.node",
+WRITTEN = {
+    "FabricIngress.node_address",
+    "FabricIngress.traffic_class",
+    "FabricIngress.aggregation.jobs",
+    "FabricIngress.aggregation.members",
+    "FabricIngress.aggregation.parents",
+    "FabricIngress.routing.routes",
+    "FabricEgress.replicas",
 }
-"""Tables of a control plane that the program for Tofino does not have: it neither marks nor answers probes."""
+"""Tables that a control plane writes in both programs: those of forwarding, aggregation and replication. The one for
+bmv2 has more."""
+
+REASONS = 13
+"""So many drop reasons, the first, are forwarding's and aggregation's."""
+
+DSCP_BYTE = 15
+"""Of a frame. It may say that there is INT, which only the program for bmv2 looks for."""
 
 NEAR_THE_WRAP = 2**24 - 4
 
@@ -90,7 +101,7 @@ def test_one_controller_drives_both(text: str) -> None:
         key = ", ".join(f"{name} {kind}/{width}" for name, kind, width in table.key)
         mine[table.name] = f"#{table.id} {key} -> {sorted(calls)} {table.size}"
     theirs = described(info)
-    assert theirs.keys() - mine.keys() == NOT_YET
+    assert mine.keys() == WRITTEN
     # intrinsic metadata has its width in TNA's own headers, which the text names and does not repeat
     for name, line in mine.items():
         widths = {"standard_metadata.ingress_port exact/0": 9, "standard_metadata.egress_rid exact/0": 16}
@@ -114,7 +125,7 @@ class Traffic:
         if rng.random() < 0.03:
             frame = frame[: int(rng.integers(14, len(frame)))]
         elif rng.random() < 0.02:
-            at = int(rng.integers(0, min(len(frame), 70)))
+            at = int(rng.choice([at for at in range(min(len(frame), 70)) if at != DSCP_BYTE]))
             frame = frame[:at] + rng.bytes(1) + frame[at + 1 :]
         if kind == "packet-out":
             return (int(rng.integers(0, PORTS)) << 7).to_bytes(2) + frame, CPU_PORT
@@ -184,8 +195,8 @@ def test_it_does_as_the_program_for_bmv2(text: str, seed: int) -> None:
 
 
 def test_the_traffic_meets_every_reason_to_drop(text: str) -> None:
-    drops = compared(99, text, 1200).drops
-    assert {reason for reason, count in drops.items() if not count} == set()
+    drops = list(compared(99, text, 1200).drops.items())[:REASONS]
+    assert {reason for reason, count in drops if not count} == set()
 
 
 LANES = "aggregation_lane_sums_lane"

@@ -21,7 +21,7 @@ from .backends.virtual_time import Cluster
 from .config import RunConfig
 from .errors import ExperimentError, Interrupted
 from .records import report
-from .records.record import MoveRecord, QueueTrace, RunRecord, StrategyResult, keep_folder, run_folder
+from .records.record import MoveRecord, Phase, QueueTrace, RunRecord, StrategyResult, keep_folder, run_folder
 from .workloads.digits import TrainingJob, digest, train_without_network
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def _keep(record: RunRecord, folder: Path, out: Path) -> Path:
     except OSError as error:
         raise ExperimentError(f"{out}: the run record cannot be written ({error.strerror})") from None
     try:
-        report.write(record, folder, lambda result: draw_fabric(record.config, result))
+        report.write(record, folder, lambda result, phase: draw_fabric(record.config, result, phase))
     except OSError as error:
         kept = keep_folder(folder, out, record.config.name)
         raise ExperimentError(f"{kept}: has the record, but its page cannot be written ({error.strerror})") from None
@@ -133,18 +133,23 @@ async def run_strategy(
     sums: list[str] = []
     moves: list[MoveRecord] = []
     async with Cluster(config, strategy, watch) as cluster:
+        phases = _Phases(cluster)
         for step in range(config.training.steps):
             await cluster.compute(config.training.compute)
             totals, duration_ns = await cluster.allreduce(job.gradients(step), config.training.batch)
             times_ns.append(duration_ns)
             sums.append(_digest_of_all(strategy, step, totals))
             job.apply([total.mean() for total in totals])
+            moved_now = cluster.take_moves()
             moves += [
                 MoveRecord(step=step, time_ns=moved.time_ns, switches=list(moved.switches), shard=moved.shard)
-                for moved in cluster.take_moves()
+                for moved in moved_now
             ]
+            if moved_now:
+                phases.close()
             if advance is not None:
                 advance()
+        phases.close()
         links = list(cluster.links())
         busiest = max(links, key=lambda link: link.job_bytes)
         longest = max(links, key=lambda link: link.largest_queue_packets)
@@ -170,11 +175,34 @@ async def run_strategy(
             trees=cluster.trees,
             moves=moves,
             link_load={str(link.end): round(link.load, 6) for link in links},
+            phases=phases.closed,
             queues=[QueueTrace(port=str(longest.end), time_ns=times, depth_packets=depths)],
             solver_ms=cluster.decisions_ms,
             telemetry=cluster.telemetry_cost,
             wall_s=time.perf_counter() - started,
         )
+
+
+class _Phases:
+    """Cuts a run where its job moves, and measures the links' loads in each piece."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.closed: list[Phase] = []
+        self._cluster = cluster
+        self._start_ns = 0
+        self._busy_ns: dict[str, float] = {}
+        """How long each link has been sending until the phase began."""
+        self._trees = cluster.trees
+
+    def close(self) -> None:
+        """A phase ends now, and the next one begins."""
+        now_ns = self._cluster.now_ns
+        busy_ns = {str(link.end): link.load * now_ns for link in self._cluster.links()}
+        lasted_ns = max(now_ns - self._start_ns, 1)
+        loads = {end: round((busy - self._busy_ns.get(end, 0.0)) / lasted_ns, 6) for end, busy in busy_ns.items()}
+        phase = Phase(start_ns=self._start_ns, end_ns=now_ns, trees=self._trees, link_load=loads)
+        self.closed.append(phase)
+        self._start_ns, self._busy_ns, self._trees = now_ns, busy_ns, self._cluster.trees
 
 
 def _digest_of_all(strategy: str, step: int, totals: Sequence[Reduced]) -> str:

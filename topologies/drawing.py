@@ -33,6 +33,10 @@ _RACK_GAP: Final = 0.7
 _SWITCH: Final = (0.62, 0.36)
 _STRAND: Final = 0.035
 """Half of the way between the two strands of a link."""
+_LEAST_FONT: Final = 11.3
+"""Points; the smallest text is four fifths of it, and still to be read."""
+_WIDEST_INCHES: Final = 400.0
+"""A PNG has room for no more."""
 _LANE: Final = 0.3
 """How far apart background flows are drawn."""
 
@@ -131,7 +135,7 @@ class Drawing:
         xs, ys = zip(*self.places.values(), strict=True)
         low = -1.4 - _LANE * len(self.flows)
         wide, high = max(xs) - min(xs) + 2.0, max(ys) + 1.5 - low
-        scale = min(0.8, 18.0 / wide)
+        scale = max(min(0.8, 18.0 / wide), min(0.6, _WIDEST_INCHES / wide))
         settings = {"svg.fonttype": "none", "svg.hashsalt": "weir", "font.family": ["DejaVu Sans", "sans-serif"]}
         with matplotlib.rc_context(settings):
             figure = Figure(figsize=(max(wide * scale, 6.5), max(high * scale, 3.0)), facecolor=PAPER)
@@ -141,7 +145,7 @@ class Drawing:
             axes.set_aspect("equal")
             axes.set_xlim(min(xs) - 1.0, max(xs) + 1.0)
             axes.set_ylim(low, max(ys) + 1.5)
-            font = 9.5 * max(scale / 0.8, 0.45)
+            font = max(12.5 * scale / 0.8, _LEAST_FONT)
             self._draw_links(axes, scale)
             self._draw_flows(axes, font)
             self._draw_switches(axes, font)

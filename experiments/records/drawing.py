@@ -8,19 +8,23 @@ from ...topologies import Endpoint
 from ...topologies.drawing import Drawing, Flow
 from ...topologies.units import format_rate
 from ..config import RunConfig
-from .record import StrategyResult
+from .record import Phase, StrategyResult
 
 
-def draw_fabric(config: RunConfig, result: StrategyResult) -> str:
-    """SVG text."""
+def draw_fabric(config: RunConfig, result: StrategyResult, phase: Phase) -> str:
+    """SVG text of the fabric during one phase of a run."""
     topology = config.topology
-    streams = Counter(node for tree in result.trees for node in tree.values() if topology.is_switch(node))
+    streams = Counter(node for tree in phase.trees for node in tree.values() if topology.is_switch(node))
     servers = [host for host in config.job.roots if host is not None]
     return Drawing(
         topology=topology,
-        loads={Endpoint.parse(name): min(load, 1.0) for name, load in result.link_load.items()},
+        loads={Endpoint.parse(name): min(load, 1.0) for name, load in phase.link_load.items()},
         summing={switch: f"sums {count}" for switch, count in streams.items()},
         roles={**dict.fromkeys(config.job.workers, "worker"), **dict.fromkeys(servers, "server")},
-        flows=[Flow(flow.source, flow.destination, format_rate(flow.rate)) for flow in config.background],
+        flows=[
+            Flow(flow.source, flow.destination, format_rate(flow.rate))
+            for flow in config.background
+            if flow.start < phase.end_ns and (flow.stop is None or flow.stop > phase.start_ns)
+        ],
         title=f"{config.name}: {result.strategy}",
     ).svg()

@@ -61,6 +61,19 @@ class MoveRecord(_Record):
     """Which of the job's servers it is about, by its place among them."""
 
 
+class Phase(_Record):
+    """The fabric while a job was summed along the same trees: between two moves, or before the first and after the
+    last.
+    """
+
+    start_ns: int
+    end_ns: int
+    trees: list[dict[str, str]]
+    """As `StrategyResult.trees` has them."""
+    link_load: dict[str, float]
+    """Load of each directed link (named by its sending endpoint) meanwhile, 0…1."""
+
+
 class _Timed(_Record):
     """What one strategy did with the job, somewhere."""
 
@@ -101,6 +114,8 @@ class StrategyResult(_Timed):
     moves: list[MoveRecord]
     link_load: dict[str, float]
     """Load of each directed link (named by its sending endpoint) over the run, 0…1."""
+    phases: list[Phase] = []
+    """Of the whole run, in order; a move begins a new one with the step after it. Records of old have none."""
     queues: list[QueueTrace]
     telemetry: TelemetryCost | None = None
     """What the probes were on the links; None in records from before it was measured."""

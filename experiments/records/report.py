@@ -14,7 +14,7 @@ import numpy as np
 import yaml
 
 from ...controller.placement.strategies import STRATEGIES
-from .record import MininetResult, RunRecord, StrategyResult
+from .record import MininetResult, Phase, RunRecord, StrategyResult
 
 COLOURS: Final[Mapping[str, str]] = {
     "ps": "#b3433b",
@@ -26,6 +26,11 @@ COLOURS: Final[Mapping[str, str]] = {
     "widest": "#1f7a5c",
 }
 LABELS: Final[Mapping[str, str]] = {name: known.label for name, known in STRATEGIES.items()}
+
+_PLOT_INCHES: Final = (11.0, 3.8)
+_SMALL_INCHES: Final = 1.15
+"""How high each of several plots is that share an axis."""
+_SHOWN_PHASES: Final = 4
 
 COLUMNS: Final = (
     "strategy",
@@ -137,11 +142,16 @@ def mininet_rows(results: list[MininetResult]) -> list[tuple[str, ...]]:
     ]
 
 
-def write(record: RunRecord, folder: Path, draw_fabric: Callable[[StrategyResult], str]) -> Path:
-    """Write plots and index.html into `folder`; `draw_fabric` gives the SVG of the fabric under a strategy."""
+def write(record: RunRecord, folder: Path, draw_fabric: Callable[[StrategyResult, Phase], str]) -> Path:
+    """Write plots and index.html into `folder`; `draw_fabric` gives the SVG of the fabric in a phase of a strategy."""
     plots = {"iterations": _plot_iterations(record), "queues": _plot_queues(record)}
-    fabrics = {result.strategy: draw_fabric(result) for result in record.results}
-    for name, svg in {**plots, **{f"fabric-{strategy}": svg for strategy, svg in fabrics.items()}}.items():
+    fabrics = [
+        (result, index, phase, draw_fabric(result, phase))
+        for result in record.results
+        for index, phase in enumerate(_shown_phases(result))
+    ]
+    drawn = {f"fabric-{result.strategy}{f'-{index + 1}' if index else ''}": svg for result, index, _, svg in fabrics}
+    for name, svg in {**plots, **drawn}.items():
         (folder / f"{name}.svg").write_text(svg)
     page = Template((resources.files(__package__) / "report.html").read_text()).substitute(
         name=html.escape(record.config.name),
@@ -153,8 +163,8 @@ def write(record: RunRecord, folder: Path, draw_fabric: Callable[[StrategyResult
         iterations=plots["iterations"],
         queues=plots["queues"],
         fabrics="".join(
-            f"<figure>{svg}<figcaption>{html.escape(LABELS.get(strategy, strategy))}</figcaption></figure>"
-            for strategy, svg in fabrics.items()
+            f"<figure class=wide>{svg}<figcaption>{html.escape(_phase_caption(result, phase))}</figcaption></figure>"
+            for result, _, phase, svg in fabrics
         ),
         moves=_html_moves(record),
         telemetry=_html_list([html.escape(line) for line in telemetry_lines(record)]),
@@ -164,6 +174,21 @@ def write(record: RunRecord, folder: Path, draw_fabric: Callable[[StrategyResult
     path = folder / "index.html"
     path.write_text(page)
     return path
+
+
+def _shown_phases(result: StrategyResult) -> list[Phase]:
+    """The run before its first move and after each of them, so that one sees why; of many moves the first and last."""
+    phases = result.phases or [
+        Phase(start_ns=0, end_ns=sum(result.iteration_ns), trees=result.trees, link_load=result.link_load)
+    ]
+    return phases if len(phases) <= _SHOWN_PHASES else [*phases[: _SHOWN_PHASES - 1], phases[-1]]
+
+
+def _phase_caption(result: StrategyResult, phase: Phase) -> str:
+    label = LABELS.get(result.strategy, result.strategy)
+    if not result.moves:
+        return label
+    return f"{label}, {phase.start_ns / 1e6:.0f} to {phase.end_ns / 1e6:.0f} ms"
 
 
 def _html_table(record: RunRecord) -> str:
@@ -212,7 +237,8 @@ def _html_moves(record: RunRecord) -> str:
 
 
 def _plot_iterations(record: RunRecord) -> str:
-    def draw(axes: Any) -> None:
+    def draw(figure: Any) -> None:
+        axes = figure.subplots()
         for result in record.results:
             axes.plot(
                 np.arange(len(result.iteration_ns)),
@@ -224,40 +250,52 @@ def _plot_iterations(record: RunRecord) -> str:
             for move in result.moves:
                 axes.axvline(move.step, color=COLOURS.get(result.strategy), linestyle=":", linewidth=1)
         axes.set(xlabel="training step", ylabel="aggregation phase [ms]", ylim=(0, None))
-        axes.legend(frameon=False)
+        _legend_above(figure)
 
-    return _svg(draw)
+    return _svg(draw, _PLOT_INCHES)
 
 
 def _plot_queues(record: RunRecord) -> str:
-    def draw(axes: Any) -> None:
-        for result in record.results:
-            if not result.queues:
-                continue
+    """One small plot for each strategy, all on the same axes."""
+    traced = [result for result in record.results if result.queues]
+    height = max(_PLOT_INCHES[1], 0.6 + _SMALL_INCHES * len(traced))
+
+    def draw(figure: Any) -> None:
+        if not traced:
+            return
+        plots = figure.subplots(len(traced), sharex=True, sharey=True, squeeze=False)[:, 0]
+        for axes, result in zip(plots, traced, strict=True):
             trace = max(result.queues, key=lambda queue: max(queue.depth_packets, default=0))
-            axes.plot(
-                np.array(trace.time_ns) / 1e6,
-                trace.depth_packets,
-                label=f"{LABELS.get(result.strategy, result.strategy)}: {trace.port}",
-                color=COLOURS.get(result.strategy),
-                linewidth=0.8,
+            axes.fill_between(
+                np.array(trace.time_ns) / 1e6, trace.depth_packets, color=COLOURS.get(result.strategy), linewidth=0
             )
-        axes.set(xlabel="virtual time [ms]", ylabel="queue depth [packets]", ylim=(0, None))
-        axes.legend(frameon=False)
+            bound = record.config.marking.threshold
+            axes.axhline(bound, color="#7d93a4", linestyle=":", linewidth=1)
+            axes.set_title(
+                f"{LABELS.get(result.strategy, result.strategy)}: {trace.port}", loc="left", fontsize=10, pad=3
+            )
+            axes.set_ylim(0, None)
+        plots[-1].set_xlabel("virtual time [ms]")
+        figure.supylabel("queue depth [packets]", fontsize=10)
 
-    return _svg(draw)
+    return _svg(draw, (_PLOT_INCHES[0], height))
 
 
-def _svg(draw: Callable[[Any], None]) -> str:
+def _legend_above(figure: Any) -> None:
+    """Beside the data, not over them."""
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=4, frameon=False)
+
+
+def _svg(draw: Callable[[Any], None], inches: tuple[float, float]) -> str:
     """One plot as an SVG element, the same text for the same data."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    with mpl.rc_context(
-        {"svg.hashsalt": "weir", "font.size": 10, "axes.spines.top": False, "axes.spines.right": False}
-    ):
-        figure = Figure(figsize=(9, 3.4), layout="constrained")
-        draw(figure.subplots())
+    style = {"svg.hashsalt": "weir", "font.size": 11, "axes.spines.top": False, "axes.spines.right": False}
+    with mpl.rc_context(style):
+        figure = Figure(figsize=inches, layout="constrained")
+        draw(figure)
         text = io.StringIO()
         figure.savefig(text, format="svg", metadata={"Date": None})
     svg = text.getvalue()

@@ -107,10 +107,37 @@ def test_the_record_says_what_the_run_was(short: RunConfig, executed: tuple[RunR
 
 def test_the_page_shows_table_plots_and_fabrics(executed: tuple[RunRecord, Path]) -> None:
     record, folder = executed
-    fabrics = {f"fabric-{result.strategy}.svg" for result in record.results}
+    fabrics = {
+        f"fabric-{result.strategy}{f'-{number}' if number > 1 else ''}.svg"
+        for result in record.results
+        for number in range(1, len(result.phases) + 1)
+    }
+    assert "fabric-widest-2.svg" in fabrics, "before and after its move"
     names = {"record.json", "index.html", "iterations.svg", "queues.svg"} | fabrics
     assert {path.name for path in folder.iterdir()} == names
     page = (folder / "index.html").read_text()
-    assert page.count("<svg") == 2 + len(record.results)
+    assert page.count("<svg") == 2 + len(fabrics)
     for row in report.rows(record.results):
         assert all(cell in page for cell in row)
+
+
+def test_a_fabric_is_drawn_before_and_after_a_move(results: dict[str, StrategyResult]) -> None:
+    result = results["widest"]
+    assert [phase.end_ns for phase in result.phases[:-1]] == [phase.start_ns for phase in result.phases[1:]]
+    assert result.phases[0].start_ns == 0
+    assert result.phases[0].trees != result.phases[-1].trees == result.trees
+    assert all(phase.end_ns >= move.time_ns for phase, move in zip(result.phases, result.moves, strict=False))
+    whole_ns = result.phases[-1].end_ns
+    for end, load in result.link_load.items():
+        parts = sum((phase.end_ns - phase.start_ns) * phase.link_load[end] for phase in result.phases)
+        assert parts / whole_ns == pytest.approx(load, abs=3e-6), end
+    assert [len(result.phases) for name, result in results.items() if not result.moves] == [1] * sum(
+        not result.moves for result in results.values()
+    )
+
+
+def test_the_page_is_for_phones_and_for_the_dark_too(executed: tuple[RunRecord, Path]) -> None:
+    page = (executed[1] / "index.html").read_text()
+    assert '<meta name="viewport" content="width=device-width, initial-scale=1">' in page
+    assert "@media (prefers-color-scheme: dark)" in page
+    assert "figure.wide svg { max-width: none; }" in page, "a wide drawing is scrolled, and its text keeps its size"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from weir.topologies import Endpoint, TopologyError, fat_tree, leaf_spine
+from weir.topologies import Endpoint, Topology, TopologyError, fat_tree, leaf_spine
 from weir.topologies.drawing import Drawing, Flow
 
 FABRIC = leaf_spine(3, 2, 2)
@@ -40,6 +40,21 @@ def test_each_direction_has_the_colour_and_width_of_its_load() -> None:
     (half, half_width), (full, full_width) = busy[-2:]
     assert (half, full) == ("#f2c04e", "#c0232c")
     assert idle[0][1] < half_width < full_width
+
+
+@pytest.mark.parametrize("topology", [leaf_spine(2, 1, 2), leaf_spine(4, 2, 3), fat_tree(4), fat_tree(8)], ids=str)
+def test_no_text_is_smaller_than_nine_points(topology: Topology) -> None:
+    drawing = Drawing(
+        topology,
+        loads={topology.directed_links[0]: 0.5},
+        summing={topology.switches[0].name: "sums 3"},
+        roles={"h1": "worker", "h2": "server"},
+        flows=[Flow("h1", "h2", "700Mbit")],
+        title="all kinds of text",
+    )
+    sizes = [float(size) for size in re.findall(r"font(?:-size)?: *(?:bold )?([\d.]+)px", drawing.svg())]
+    assert len(sizes) > len(topology.nodes)
+    assert min(sizes) >= 9  # matplotlib's pixels are points: 72 to an inch
 
 
 def test_the_same_drawing_gives_the_same_text() -> None:

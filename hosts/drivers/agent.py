@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -44,7 +43,6 @@ def main(words: Sequence[str] | None = None) -> int:
             options.job,
             token,
             timeout_s=options.timeout,
-            nic=os.environ.get("WEIR_NIC", ""),
             tls=Tls(*options.tls) if options.tls is not None else None,
         )
     except KeyboardInterrupt:

@@ -45,7 +45,7 @@ class Membership:
         linger_s: float = _LINGER_S,
         port: int = AGGREGATION_PORT,
         host: UdpHost | Callable[[int], UdpHost] | None = None,
-        nic: str = "",
+        nic: str | None = None,
         options: WorkerOptions | None = None,
         tls: Tls | None = None,
     ) -> None:
@@ -54,12 +54,13 @@ class Membership:
         `timeout_s` is how long the beginning may take, which waits for all of the job, and each call after it. A worker
         that is done stays `linger_s` for the others at most, for it may hold what they lack. It listens at the host's
         address in the fabric, or where another job of this host does: `host`, or what returns it; or the fabric is
-        emulated by a process that listens for this host at the path `nic`.
+        emulated by a process that listens for this host at the path `nic`, which is the environment\'s WEIR_NIC where
+        nothing is said.
         """
         self._port = port
-        self._nic = nic
+        self._nic = os.environ.get("WEIR_NIC", "") if nic is None else nic
         self._host = host
-        self._options = options or (PATIENT if nic else WorkerOptions())
+        self._options = options or (PATIENT if self._nic else WorkerOptions())
         self._timeout_s = timeout_s
         self._linger_s = linger_s
         self._control = control
@@ -122,12 +123,10 @@ def join(
 ) -> Iterator[Communicator]:
     """Take the token's rank in a job, wait until all of the job are there, and sum with them.
 
-    What is left out stands in the environment, where `weir launch` puts it: WEIR_CONTROL, WEIR_JOB and WEIR_TOKEN, and
-    WEIR_NIC for `nic`. Options and errors are those of `Membership`; JoinRefused where something is in neither.
+    What is left out stands in the environment, where `weir launch` puts it: WEIR_CONTROL, WEIR_JOB and WEIR_TOKEN.
+    Options and errors are those of `Membership`; JoinRefused where something is in neither.
     """
-    seat = seat_of_environment(control, job, token)
-    options = {"nic": os.environ.get("WEIR_NIC", ""), **options}
-    with Membership(*seat, **options) as membership:
+    with Membership(*seat_of_environment(control, job, token), **options) as membership:
         yield membership.communicator
 
 
@@ -157,7 +156,7 @@ def serve(
     timeout_s: float = 60.0,
     port: int = AGGREGATION_PORT,
     host: UdpHost | None = None,
-    nic: str = "",
+    nic: str | None = None,
     tls: Tls | None = None,
 ) -> None:
     """Be a job's parameter server until the job ends. Arguments and errors are those of `Membership`."""
@@ -165,7 +164,8 @@ def serve(
     def begin(plan: Plan, address: int) -> UdpEndpoint:
         if not isinstance(plan, ServerPlan):
             raise JoinRefused(f"job {job}: the token is a worker's, not the parameter server's")
-        return UdpEndpoint(ParameterServerCore(plan), host or address, port, nic=nic)
+        path = os.environ.get("WEIR_NIC", "") if nic is None else nic
+        return UdpEndpoint(ParameterServerCore(plan), host or address, port, nic=path)
 
     stream = MembershipStream(control, job, token, begin, _server_beat, tls)
     try:

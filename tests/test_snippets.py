@@ -1,0 +1,271 @@
+"""Every snippet and command of README and docs runs as it is written, or another test runs it that is named here.
+
+Python that joins a job runs as the processes of one fabric in real time; what needs a network of its own is played in
+one. All command lines are read by the commands' own parsers: what they name exists.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from typer.main import get_command
+
+from weir.emulator.ports.options import parse, parse_control
+from weir.emulator.stf.reader import parse as parse_stf
+from weir.experiments.commands.app import app
+from weir.experiments.config import RunConfig
+from weir.experiments.launch import LaunchOptions, launched_job
+from weir.extras import EXTRAS
+from weir.hosts import ControlClient
+from weir.tests.own_network import IN_ITS_OWN_NETWORK
+from weir.tests.paths import ROOT
+from weir.topologies import load_topology
+from weir.topologies.mininet.fabric import obstacle
+
+PAGES: Final = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@dataclass(frozen=True)
+class Snippet:
+    page: str
+    language: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.page}: {self.text.splitlines()[0][:40]}"
+
+
+def snippets() -> Iterator[Snippet]:
+    for page in PAGES:
+        for language, text in re.findall(r"^```(\w*)\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
+            yield Snippet(str(page.relative_to(ROOT)), language, text)
+
+
+SNIPPETS: Final = list(snippets())
+
+
+def python_of(page: str, beginning: str = "") -> str:
+    """The one snippet of a page that has these words."""
+    (found,) = [
+        each.text for each in SNIPPETS if (each.page, each.language) == (page, "python") and beginning in each.text
+    ]
+    return found
+
+
+# --- command lines ----------------------------------------------------------------------------------------------------
+
+COMMANDS: Final = ("weir", "weir-switch", "make", "pytest", "python", "pip", "sudo", "cd", "ip", "p4c-bm2-ss")
+PLACEHOLDERS: Final = {
+    "my.yaml": "experiments/demo.yaml",
+    "PROGRAM": "p",
+    "TEST.stf...": "t.stf",
+    "FOLDER": ".",
+    "P4C_SOURCE_TREE": ".",
+}
+"""What a reader puts own files for."""
+
+
+def command_lines() -> list[tuple[str, str]]:
+    found = []
+    for each in SNIPPETS:
+        lines = [
+            line
+            for line in each.text.splitlines()
+            if re.sub(r"^(\w+=\S+ |\. )", "", line).split(" ")[0].removeprefix(".venv/bin/") in COMMANDS
+        ]
+        found += [(each.page, line) for line in lines if each.language in ("", "sh")]
+    return found
+
+
+LINES: Final = command_lines()
+
+
+def test_pages_have_commands() -> None:
+    assert {page for page, _ in LINES} >= {"README.md", "docs/launch.md", "docs/mininet.md", "docs/runs.md"}
+    assert len(LINES) > 50
+
+
+@pytest.mark.parametrize(("page", "line"), LINES, ids=[f"{page} {line[:40]}" for page, line in LINES])
+def test_a_command_line_is_what_its_command_takes(page: str, line: str) -> None:
+    folder = ROOT / "examples" / "exercise" if "../../" in line else ROOT
+    for part in re.split(r"; |&& ", re.sub(r"\s#.*", "", line)):
+        words = [PLACEHOLDERS.get(word, word) for word in shlex.split(part, comments=True)]
+        while words and (words[0] == "sudo" or re.fullmatch(r"\w+=\S+", words[0])):
+            words.pop(0)
+        if not words:
+            continue
+        words[0] = words[0].removeprefix("../../").removeprefix(".venv/bin/")
+        check_command(words, folder)
+
+
+def check_command(words: Sequence[str], folder: Path) -> None:
+    """Raises what the command's own parser raises, or AssertionError for what is not there."""
+    match words:
+        case ["weir", *rest]:
+            command: Any = get_command(app)
+            while rest and rest[0] in getattr(command, "commands", {}):
+                command, rest = command.commands[rest[0]], rest[1:]
+            command.make_context("weir", list(rest))  # parses, and runs nothing
+            for word in rest:
+                if re.fullmatch(r"(topologies|examples|experiments|p4src|tests|pod)/\S+", word):
+                    assert (folder / word).exists(), word
+        case ["weir-switch", "ctl", *rest]:
+            parse_control(rest)
+        case ["weir-switch", *rest]:
+            assert parse(rest).program is None or (ROOT / str(parse(rest).program)).exists()
+        case ["make", *targets]:
+            known = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+            assert {word for word in targets if "=" not in word} <= known
+        case ["pytest" | "python", *rest]:
+            for word in rest:
+                if "/" in word:
+                    assert (ROOT / word.split("::")[0]).exists(), word
+        case ["pip", *rest]:
+            for extra in re.findall(r"\[(\w+)\]", " ".join(rest)):
+                assert extra in {*EXTRAS, "dev"}
+        case ["cd", path]:
+            assert (ROOT / path).is_dir()
+
+
+# --- Python -----------------------------------------------------------------------------------------------------------
+
+RUN_BY_OTHERS: Final = {
+    "README.md": "tests/test_examples.py and tests/experiments/test_launch.py run examples/train.py, which it is",
+}
+
+SEAT: Final = """
+import os
+import numpy as np
+address, job, token = os.environ["WEIR_CONTROL"], int(os.environ["WEIR_JOB"]), os.environ["WEIR_TOKEN"]
+"""
+IN_A_JOB: Final = [
+    (SEAT, "docs/launch.md", "", "assert total[0] == 6"),
+    (SEAT + "gradient = np.ones(8, np.float32)\n", "docs/control-service.md", "", "assert total.tolist() == [4] * 8"),
+    (
+        SEAT + "gradient, samples = np.ones(8, np.float32), 3\nlayers = [('a', np.ones(2)), ('b', np.ones((3, 2)))]\n",
+        "docs/collectives.md",
+        "wait_all",
+        "assert total.tolist() == [4] * 8 and mean.tolist() == [1] * 8\n"
+        "assert [each.sum() for each in gradients] == [24, 8]",
+    ),
+    (
+        SEAT + "control, x = address, np.ones(3)\n",
+        "docs/collectives.md",
+        "new_groups",
+        "assert (row is None) == (job_rank not in (0, 1))\nassert row is None or parts.shape == (2, 3)",
+    ),
+]
+"""What is there before, page and words of the snippet, and what holds after: at each of four ranks."""
+
+
+async def run_in_jobs(folder: Path) -> None:
+    topology = load_topology("leaf_spine.yaml")
+    hosts = ["h1", "h2", "h3", "h4"]
+    async with launched_job(LaunchOptions(topology, hosts)) as first:
+        control = first.ranks[0].environment["WEIR_CONTROL"]
+        for number, (before, page, words, after) in enumerate(IN_A_JOB):
+            with ControlClient(control) as client:
+                job = await asyncio.to_thread(client.register, hosts, policy="abort")
+            program = folder / f"snippet_{number}.py"
+            after = after.replace("job_rank", "int(os.environ['RANK'])")
+            program.write_text(before + python_of(page, words) + after + "\n")
+            processes = []
+            for seat in job.seats:
+                told = {"WEIR_JOB": str(job.job), "WEIR_TOKEN": seat.token, "RANK": str(seat.rank)}
+                environment = {**os.environ, **first.ranks[seat.rank].environment, **told}
+                processes.append(
+                    await asyncio.create_subprocess_exec(
+                        sys.executable, program, env=environment, stderr=asyncio.subprocess.PIPE
+                    )
+                )
+            for process in processes:
+                _, complaint = await process.communicate()
+                assert process.returncode == 0, f"{page} {words}: {complaint.decode()}"
+
+
+def test_python_that_joins_a_job_runs(tmp_path: Path) -> None:
+    asyncio.run(run_in_jobs(tmp_path))
+
+
+def test_several_roots_are_one_communicator() -> None:
+    from weir.hosts import Communicator
+    from weir.tests.hosts.collectives.memory_driver import MemoryJob
+
+    fabrics = [MemoryJob(1), MemoryJob(1)]
+    space: dict[str, Any] = {
+        "Communicator": Communicator,
+        "driver_of_job_7": fabrics[0].drivers[0],
+        "driver_of_job_8": fabrics[1].drivers[0],
+    }
+    exec(python_of("docs/collectives.md", "ShardedDriver"), space)
+    assert space["comm"].size == 1
+
+
+def test_the_emulators_page_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    ethernet, ipv4 = (
+        bytes.fromhex("020000000001 020000000009 0800"),
+        bytes.fromhex("4500001c00000000401166cf0a0000010a000002"),
+    )
+    space: dict[str, Any] = {"frame": ethernet + ipv4 + bytes(8)}
+    exec(python_of("docs/emulator.md", "ActionCall"), space)
+    [(port, _)] = space["switch"].forward(space["frame"], port=1)
+    assert port == 2
+    exec(python_of("docs/emulator.md", "P4RuntimeServer").replace("127.0.0.1:50051", "127.0.0.1:0"), space)
+    space["server"].stop()
+    exec(python_of("docs/emulator.md", "Fabric(seed=1)"), space)
+    [wake] = space["wakes"]
+    assert (wake.host, len(wake.frames[0])) == ("h2", 1)
+
+
+@pytest.mark.skipif(obstacle() is not None, reason=f"Mininet: {obstacle()}")
+def test_the_python_of_the_mininet_page_runs() -> None:
+    words = [*IN_ITS_OWN_NETWORK, "-c", python_of("docs/mininet.md")]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, timeout=200)
+    assert done.returncode == 0, done.stderr
+    assert "default" in done.stdout or "10.0.0.0/8" in done.stdout
+
+
+def test_the_pytest_page_runs(tmp_path: Path) -> None:
+    for name in ("two_firewalls.yaml", "firewall.json"):
+        (tmp_path / name).symlink_to(ROOT / "examples" / "p4_program" / name)
+    (tmp_path / "test_page.py").write_text(python_of("docs/pytest.md"))
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "weir.testing.plugin"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=200)
+    assert "1 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_no_python_is_left_out() -> None:
+    run = {python_of(page, words) for _, page, words, _ in IN_A_JOB}
+    run |= {python_of("docs/emulator.md", words) for words in ("ActionCall", "P4RuntimeServer", "Fabric(seed=1)")}
+    run |= {
+        python_of("docs/collectives.md", "ShardedDriver"),
+        python_of("docs/mininet.md"),
+        python_of("docs/pytest.md"),
+    }
+    left = {each for each in SNIPPETS if each.language == "python" and each.text not in run}
+    assert {each.page for each in left} == set(RUN_BY_OTHERS), [str(each) for each in left]
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_run_file_of_the_runs_page_is_one(tmp_path: Path) -> None:
+    (text,) = [each.text for each in SNIPPETS if (each.page, each.language) == ("docs/runs.md", "yaml")]
+    (tmp_path / "run.yaml").write_text(text)
+    assert RunConfig.load(tmp_path / "run.yaml").topology.name == "leaf-spine"
+
+
+def test_the_packet_test_of_the_stf_page_is_one() -> None:
+    (text,) = [each.text for each in SNIPPETS if each.page == "docs/stf.md" and "expect 2" in each.text]
+    assert len(parse_stf(text, "docs/stf.md")) == 3

@@ -94,6 +94,37 @@ def test_the_command_line_of_mininet_harnesses() -> None:
     assert parse(["--pcap", "program.json"]).program == Path("program.json")
 
 
+@pytest.mark.parametrize("way", ["--pcap={}", "--pcap {}"])
+def test_folders_for_captures_and_files_for_logs(way: str, tmp_path: Path) -> None:
+    line = (
+        f"-i 1@s1-eth1 {way.format(tmp_path)} program.json --log-file {tmp_path}/s1.log --log-level trace --log-flush"
+    )
+    options = parse(line.split())
+    assert (options.capture, options.program) == (tmp_path, Path("program.json"))
+    assert (options.log_file, options.log_level) == (tmp_path / "s1.log", 10)
+    assert options.notes == ("--log-flush: ignored: its log is always flushed",)
+
+
+def test_packages_of_a_foreign_pythonpath_are_not_taken(tmp_path: Path) -> None:
+    for package in ("numpy", "grpc", "google", "llvmlite"):
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "__init__.py").write_text(f"raise ImportError('a foreign {package}')")
+    foreign = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+    # a console script has no folder of its own on the module path, and its environment has
+    code = "import sys; sys.path.remove(''); from weir.switch_entry import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "--no-p4", "-i", "1@no-such-interface"],
+        env=foreign,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert "foreign" not in done.stderr
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "no-such-interface" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [

@@ -5,11 +5,11 @@ Every error names the file, the key and the value, and says what would be right.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Any, Final, Self, get_args
 
 import yaml
 from pydantic import (
@@ -26,6 +26,8 @@ from pydantic import (
 from ..controller.placement.strategies import STRATEGIES, Need
 from ..hosts.numerics.quantization import chunk_count
 from ..topologies import Topology, TopologyError
+from ..topologies.schema import UniqueKeys
+from ..topologies.spelling import nearest
 from ..topologies.units import parse_delay, parse_rate
 from .errors import ExperimentError
 from .workloads.digits import TrainingOptions
@@ -217,7 +219,7 @@ class RunConfig(_Section):
         Raises: ExperimentError: it cannot be read, or says something that no run can be.
         """
         try:
-            data = yaml.safe_load(path.read_text())
+            data = yaml.load(path.read_text(), Loader=UniqueKeys)
         except OSError as error:
             raise ExperimentError(f"{path}: cannot be read ({error.strerror})") from None
         except UnicodeDecodeError:
@@ -270,13 +272,30 @@ class RunConfig(_Section):
         try:
             return cls.model_validate(data)
         except ValidationError as error:
-            first = error.errors()[0]
-            key = ".".join(str(part) for part in first["loc"]) or "run"
-            message = first["msg"].removeprefix("Value error, ")
-            if first["type"] == "extra_forbidden":
-                message = "is not a key of a run"
-            given = f" (given: {first['input']!r})" if isinstance(first["input"], str | int | float) else ""
-            raise ExperimentError(f"{where}: {key}: {message}{given}") from None
+            problems = "; ".join(_explain(cls, detail) for detail in error.errors())
+            raise ExperimentError(f"{where}: {problems}") from None
+
+
+def _explain(model: type[BaseModel], detail: Any) -> str:
+    """One of pydantic's errors: the key, what is wrong, and what was given."""
+    key = ".".join(str(part) for part in detail["loc"]) or "run"
+    message = detail["msg"].removeprefix("Value error, ")
+    if detail["type"] == "extra_forbidden":
+        message = f"is not a key of a run{nearest(str(detail['loc'][-1]), _keys_at(model, detail['loc'][:-1]))}"
+    given = f" (given: {detail['input']!r})" if isinstance(detail["input"], str | int | float) else ""
+    return f"{key}: {message}{given}"
+
+
+def _keys_at(model: type[BaseModel], place: Sequence[str | int]) -> list[str]:
+    """The keys that a section of a run may have."""
+    for part in place:
+        if isinstance(part, str) and part in model.model_fields:
+            hint = model.model_fields[part].annotation
+            inner = [each for each in (hint, *get_args(hint)) if isinstance(each, type) and issubclass(each, BaseModel)]
+            if not inner:
+                return []
+            model = inner[0]
+    return list(model.model_fields)
 
 
 def _read_fabric(run_file: Path, name: str) -> dict[str, Any]:

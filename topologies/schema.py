@@ -34,11 +34,14 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from . import generators
 from .errors import TopologyError
 from .model import Endpoint, Host, Link, Switch, Topology
+from .spelling import nearest
 from .targets import BMV2, Target, target_named
 from .units import format_delay, format_rate, parse_delay, parse_rate
 
 LARGEST_FILE_BYTES: Final = 16 * 2**20
 _SHIPPED: Final = Path(__file__).parent
+_TOLD: Final = 20
+"""Most errors of one file that are told at once."""
 
 
 def _rate(value: object) -> int:
@@ -184,7 +187,7 @@ def load_topology(path: str | Path) -> Topology:
     except (OSError, UnicodeDecodeError) as error:
         raise TopologyError(f"{path}: cannot be read as a fabric: {error}") from error
     try:
-        data = yaml.load(text, Loader=_UniqueKeys)
+        data = yaml.load(text, Loader=UniqueKeys)
     except yaml.YAMLError as error:
         raise TopologyError(f"{path}: is not YAML: {' '.join(str(error).split())}") from error
     return parse_topology(data, str(path))
@@ -199,8 +202,9 @@ def parse_topology(data: object, where: str) -> Topology:
             return _generate(_Generated.model_validate(data))
         return _build(_Fabric.model_validate(data))
     except ValidationError as error:
-        problems = "; ".join(_explain(detail, data) for detail in error.errors()[:3])
-        raise TopologyError(f"{where}: {problems}") from error
+        problems = list(dict.fromkeys(_explain(detail, data) for detail in error.errors()))
+        rest = f"; and {len(problems) - _TOLD} more" if len(problems) > _TOLD else ""
+        raise TopologyError(f"{where}: {'; '.join(problems[:_TOLD])}{rest}") from error
     except TopologyError as error:
         raise error.within(where) from error
 
@@ -337,7 +341,7 @@ def _explain(detail: Any, data: dict[Any, Any]) -> str:
         if not problem.startswith(key.split("_")[-1]):
             problem = f"{key}: {problem}"
     elif detail["type"] == "extra_forbidden":
-        problem = f'unknown key "{key}"; the keys here are {", ".join(_keys(section))}'
+        problem = f'unknown key "{key}"; the keys here are {", ".join(_keys(section))}{nearest(key, _keys(section))}'
     elif detail["type"] == "missing":
         problem = f'key "{key}" is missing; the keys here are {", ".join(_keys(section))}'
     elif section == "generate":
@@ -377,7 +381,7 @@ def _keys(section: str) -> list[str]:
     return list(_MODELS[section].model_fields)
 
 
-class _UniqueKeys(yaml.SafeLoader):
+class UniqueKeys(yaml.SafeLoader):
     """YAML in which a key given twice is an error, where the plain loader lets the last one win silently."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:

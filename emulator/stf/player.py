@@ -55,6 +55,9 @@ PACKET_NS: Final = 1_000_000
 WAIT_NS: Final = 1_000_000_000
 """How long a `wait` lasts, in virtual time."""
 
+_SHOWN_BYTES: Final = 8
+"""Of a long frame that differs, on either side of the first difference."""
+
 _MICROSECONDS: Final = 1e6
 """Microseconds in a second, for rates are written per microsecond."""
 
@@ -379,6 +382,16 @@ def _cell(counter: Counter, index: int) -> tuple[int, int]:
     return int(counter.packets[index]), int(counter.bytes[index])
 
 
+def _around(digits: str, at: int) -> str:
+    """The bytes on both sides of a digit, its own in brackets; a short frame whole."""
+    if len(digits) <= 4 * _SHOWN_BYTES:
+        return digits
+    byte = at - at % 2
+    start, end = max(0, byte - 2 * _SHOWN_BYTES), min(len(digits), byte + 2 + 2 * _SHOWN_BYTES)
+    before, after = "…" if start else "", "…" if end < len(digits) else ""
+    return f"{before}{digits[start:byte]}[{digits[byte : byte + 2]}]{digits[byte + 2 : end]}{after}"
+
+
 def difference(expect: Expect, frame: bytes) -> str | None:
     """How a frame differs from what was expected; None if it does not."""
     if expect.pattern is None:
@@ -388,7 +401,7 @@ def difference(expect: Expect, frame: bytes) -> str | None:
         return f"is {len(frame)} bytes, shorter than expected: {digits}, expected {expect.pattern}"
     for at, (wanted, found) in enumerate(zip(expect.pattern, digits, strict=False)):
         if wanted not in ("*", found):
-            return f"differs at byte {at // 2}: {digits}, expected {expect.pattern}"
+            return f"differs at byte {at // 2}: {_around(digits, at)}, expected {_around(expect.pattern, at)}"
     if expect.whole and len(digits) > len(expect.pattern):
         return f"is {len(frame)} bytes, longer than expected: {digits}, expected {expect.pattern}$"
     return None

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from ... import __version__
+from .console import NOTES
 from .controller import controller
 from .jobs import app as jobs_app
 from .launch import launch
@@ -22,7 +23,7 @@ from .top import top
 from .topology import app as topology_app
 from .torchrun import torchrun
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 
 
 def _show_version(wanted: bool) -> None:
@@ -36,8 +37,15 @@ def weir(
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
     ] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log what goes on, too.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Results and errors alone.")] = False,
 ) -> None:
     """Train over programmable switches: gradients summed in the fabric, along the best trees that telemetry shows."""
+    import logging
+
+    if verbose or quiet:  # the first to set the log up; each command says what it logs otherwise
+        logging.basicConfig(level=logging.INFO if verbose else logging.ERROR, format="%(asctime)s %(message)s")
+    NOTES.quiet = quiet
 
 
 def doctor(

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from ...topologies import Routes, Topology, TopologyError
 from ...topologies.mininet.fabric import FIRST_GRPC_PORT
 from ...topologies.units import parse_delay
 from ...wire.control_channel import DEFAULT_ADDRESS, Tls
 from ..errors import ExperimentError
+from .console import NOTES
 from .live import HistoryOption, WebOption, watching
 
 if TYPE_CHECKING:
@@ -36,8 +36,6 @@ _LOCK_S = 0.2
 
 _STUCK_LEASES = 3
 """A worker that lives and has waited without a round for so many leases gets its job a new generation."""
-
-_console = Console(stderr=True, highlight=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,4 +286,4 @@ async def _until_primary(sessions: Mapping[str, SwitchSession]) -> None:
 
 
 def _say(text: str) -> None:
-    _console.print(text, markup=False, soft_wrap=True)
+    NOTES.print(text, markup=False, soft_wrap=True)

@@ -53,9 +53,13 @@ def list_jobs(
     if not jobs:
         _console.print("no jobs")
         return
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), collapse_padding=True, pad_edge=False)
-    for column in ("job", "generation", "rounds", "workers", "server", "summed at", "slots", "policy", "waiting"):
-        table.add_column(column, justify="right" if column in {"job", "generation", "rounds", "slots"} else "left")
+    table = Table(box=box.SIMPLE_HEAD, padding=0, pad_edge=False)  # 80 columns have room for it
+    for column in ("job", "gen.", "rounds", "workers", "server", "summed at", "slots", "policy", "waiting"):
+        table.add_column(
+            column,
+            justify="right" if column in {"job", "gen.", "rounds", "slots"} else "left",
+            no_wrap=column in {"job", "gen.", "rounds", "slots", "policy"},
+        )
     for job in jobs:
         values = _as_dict(job)
         table.add_row(

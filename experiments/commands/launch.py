@@ -9,14 +9,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from ..errors import ExperimentError
+from .console import NOTES
 
 if TYPE_CHECKING:
     from ..launch import LaunchOptions
-
-_console = Console(stderr=True, highlight=False)
 
 
 def launch(
@@ -71,4 +69,4 @@ async def _launch(options: LaunchOptions, words: Sequence[str]) -> int:
 
 
 def _say(text: str) -> None:
-    _console.print(f"weir: {text}", markup=False, soft_wrap=True)
+    NOTES.print(f"weir: {text}", markup=False, soft_wrap=True)

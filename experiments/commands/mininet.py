@@ -9,18 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from ...topologies import Routes, Topology
 from ...topologies.exercise import Exercise, is_exercise, read_exercise
 from ...topologies.mininet.fabric import FIRST_GRPC_PORT, MininetFabric, SwitchKind
 from ..errors import ExperimentError
+from .console import NOTES
 
 if TYPE_CHECKING:
     from ...controller.p4runtime.entries import SwitchState
     from ..backends.own_program import OwnProgram
-
-_console = Console(stderr=True, highlight=False)
 
 
 def mininet(
@@ -160,4 +158,4 @@ async def install_base_plan(topology: Topology, addresses: Mapping[str, str]) ->
 
 
 def _say(text: str) -> None:
-    _console.print(text, markup=False, soft_wrap=True)
+    NOTES.print(text, markup=False, soft_wrap=True)

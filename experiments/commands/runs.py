@@ -16,6 +16,7 @@ from rich.table import Table
 
 from ...topologies.mininet.fabric import SwitchKind
 from ..errors import ExperimentError
+from .console import NOTES
 from .live import HistoryOption, WebOption, watching
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ def _run(
     from ..run import execute
 
     with watching(web, history) as watch:
-        record, folder = execute(config, out, Console(stderr=True, highlight=False), mininet, watch)
+        record, folder = execute(config, out, NOTES, mininet, watch)
     if as_json:
         sys.stdout.write(json.dumps({"folder": str(folder), **record.model_dump(mode="json")}) + "\n")
         return record
@@ -140,9 +141,7 @@ def _run(
 
 def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     """Names at the left, figures at the right."""
-    table = Table(
-        title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1), collapse_padding=True, pad_edge=False
-    )
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=0, pad_edge=False)
     for index, column in enumerate(columns):
         table.add_column(column, justify="left" if index == 0 else "right", no_wrap=True)
     for row in rows:

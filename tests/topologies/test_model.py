@@ -135,6 +135,11 @@ def test_fat_tree_has_the_right_measures(k: int) -> None:
         ("loss: 0.25", "loss: 1.5", "link s1-p2: loss 1.5 is not right: input should be less than 1"),
         ("queue: 9", "queue: 0", "link s1-p2: queue 0 is not right: input should be greater than or equal to 1"),
         ("queue: 9", "queue: 9999999", "link s1-p2: queue 9999999 is not in 1…524287 packets"),
+        (
+            "queue: 9",
+            "quee: 9",
+            'unknown key "quee"; the keys here are ends, rate, delay, loss, queue, did you mean "queue"?',
+        ),
         ("queue: 9", "speed: 9", 'link s1-p2: unknown key "speed"; the keys here are ends, rate, delay, loss, queue'),
         ("{address: 10.0.7.9}", "{ip: 10.0.7.9}", 'host h2: unknown key "ip"; the keys here are address, mac'),
         ("10.0.7.9", "10.0.0.300", 'host h2: address "10.0.0.300" is not an IPv4 address; write it like 10.0.1.1'),

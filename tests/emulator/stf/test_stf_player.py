@@ -30,6 +30,13 @@ def run(program: str, text: str) -> Outcome:
         ("0102", True, "0102", None),
         ("0102", False, "01", "is 1 bytes, shorter than expected: 01, expected 0102"),
         ("*1*2", True, "f1e2", None),
+        (
+            "00" * 20 + "AA" + "11" * 20,
+            False,
+            "00" * 20 + "ab" + "11" * 20,
+            f"differs at byte 20: …{'00' * 8}[AB]{'11' * 8}…, expected …{'00' * 8}[AA]{'11' * 8}…",
+        ),
+        ("AA" * 20, False, "ab" + "aa" * 19, f"differs at byte 0: [AB]{'AA' * 8}…, expected [AA]{'AA' * 8}…"),
         ("*1*3", True, "f1e2", "differs at byte 1: F1E2, expected *1*3"),
         ("AB*", False, "abcd", None),
         (None, False, "abcd", None),

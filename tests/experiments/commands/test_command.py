@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -12,11 +13,14 @@ from typing import Any
 
 import pytest
 import yaml
+from rich.console import Console
 
 from weir import __version__
 from weir.experiments.commands.main import main
+from weir.experiments.commands.runs import _table
 from weir.experiments.config import RunConfig
 from weir.experiments.errors import ExperimentError
+from weir.experiments.records import report
 from weir.extras import EXTRAS
 from weir.tests.paths import ROOT
 from weir.topologies import TopologyError, dump_topology, leaf_spine
@@ -79,7 +83,9 @@ def test_errors_reach_the_user_as_one_line(
     [
         ({"strategies": ["fastest"]}, 'strategies: strategy "fastest" is unknown; there are agg, atp, blind, '),
         ({"fabric": "absent.yaml"}, 'fabric: no file "absent.yaml" beside it, nor one shipped in topologies/'),
-        ({"los": 0.1}, "los: is not a key of a run"),
+        ({"los": 0.1}, 'los: is not a key of a run, did you mean "loss"? (given: 0.1)'),
+        ({"training": {"bach": 4}}, 'training.bach: is not a key of a run, did you mean "batch"? (given: 4)'),
+        ({"los": 0.1, "seed": -1}, "seed: Input should be greater than or equal to 0 (given: -1); los: is not a key"),
         ({"loss": 1.5}, "loss: Input should be less than 1 (given: 1.5)"),
         ({"background": [{"source": "h3", "destination": "h6", "rate": "fast"}]}, 'rate "fast" is not a rate'),
         ({"background": [{"source": "h3", "destination": "h3", "rate": "1Mbit"}]}, "h3 sends to itself"),
@@ -218,3 +224,17 @@ def test_without_a_server_the_strategies_are_those_that_need_none(
     assert "ps" not in config.strategies
     with pytest.raises(ExperimentError, match="--strategy: strategies: ps needs a parameter server"):
         config.replaced("--strategy", strategies=["ps"])
+
+
+def test_the_table_of_a_run_fits_eighty_columns() -> None:
+    row = ("fixed hierarchy", "123.456", "234.567", "-100 %", "1234.5", "12345", "123456", "1234.5", "100.0 %")
+    with (console := Console(width=80, file=io.StringIO())).capture() as capture:
+        console.print(_table("a title", report.COLUMNS, [row]))
+    assert all(cell in capture.get() for cell in row)
+
+
+def test_a_key_that_is_there_twice_is_refused(content: dict[str, Any], tmp_path: Path) -> None:
+    path = write(tmp_path, content)
+    path.write_text(path.read_text() + "seed: 7\nseed: 8\n")
+    with pytest.raises(ExperimentError, match=f'{path}: is not YAML: .*"seed" is given twice'):
+        RunConfig.load(path)

@@ -47,7 +47,10 @@ async def test_a_job_is_registered_listed_and_ended() -> None:
             "switches": [],
             "waiting_for": "waits for h2 (rank 1), h3 (server) to join",
         }
-        assert "(h2)" in await weir(service)
+        shown = await weir(service)  # in a pipe, where tables have 80 columns
+        assert "(h2)" in shown
+        assert "…" not in shown.replace("(…): not attending", ""), "nothing is cut off"
+        assert all(word in shown for word in ("(h3)", "wait ", "64", "the server"))
         await weir(service, "end", str(job["job"]), "--reason", "enough")
         assert (await host.hear("ended")).reason == "enough"
         assert await weir(service) == "no jobs\n"

@@ -1,0 +1,10 @@
+"""Where the commands say what goes on beside their results."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rich.console import Console
+
+NOTES: Final = Console(stderr=True, highlight=False)
+"""Standard error; `weir -q` silences it, and errors do not go this way."""

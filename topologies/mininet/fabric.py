@@ -414,8 +414,7 @@ class MininetFabric:
         """End whatever still runs in the hosts' namespaces, by its own will or not; but their shells are Mininet's."""
         if self.net is not None:
             stop_beside({int(host.pid) for host in self.net.hosts})
-        for process in self._commands:
-            process.wait()
+        stop(self._commands)  # one that has only just been started may not be in its namespace yet
 
     def _log(self, name: str) -> Path:
         return self._logs / f"{name}.log"

@@ -126,6 +126,8 @@ class StrategyResult(_Timed):
     def reproducible(self) -> dict[str, object]:
         """The figures that a replay must reproduce."""
         unmeasured = {"telemetry"} if self.telemetry is None else set()
+        if not self.phases:  # as in records of old
+            unmeasured.add("phases")
         return self.model_dump(exclude={"solver_ms", "wall_s", *unmeasured})
 
 

@@ -141,6 +141,7 @@ def check_command(words: Sequence[str], folder: Path) -> None:
 
 RUN_BY_OTHERS: Final = {
     "README.md": "tests/test_examples.py and tests/experiments/test_launch.py run examples/train.py, which it is",
+    "docs/pytorch.md": "the programs of tests/hosts/torch begin with it",
 }
 
 SEAT: Final = """

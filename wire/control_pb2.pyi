@@ -17,7 +17,7 @@ WAIT: Policy
 ABORT: Policy
 
 class RegisterRequest(_message.Message):
-    __slots__ = ("job", "workers", "server", "spares", "slots", "window", "gradient_bytes", "policy", "least_workers")
+    __slots__ = ("job", "workers", "server", "spares", "slots", "window", "gradient_bytes", "policy", "least_workers", "weight")
     JOB_FIELD_NUMBER: _ClassVar[int]
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     SERVER_FIELD_NUMBER: _ClassVar[int]
@@ -27,6 +27,7 @@ class RegisterRequest(_message.Message):
     GRADIENT_BYTES_FIELD_NUMBER: _ClassVar[int]
     POLICY_FIELD_NUMBER: _ClassVar[int]
     LEAST_WORKERS_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_FIELD_NUMBER: _ClassVar[int]
     job: int
     workers: _containers.RepeatedScalarFieldContainer[str]
     server: str
@@ -36,7 +37,8 @@ class RegisterRequest(_message.Message):
     gradient_bytes: int
     policy: Policy
     least_workers: int
-    def __init__(self, job: _Optional[int] = ..., workers: _Optional[_Iterable[str]] = ..., server: _Optional[str] = ..., spares: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ..., window: _Optional[int] = ..., gradient_bytes: _Optional[int] = ..., policy: _Optional[_Union[Policy, str]] = ..., least_workers: _Optional[int] = ...) -> None: ...
+    weight: float
+    def __init__(self, job: _Optional[int] = ..., workers: _Optional[_Iterable[str]] = ..., server: _Optional[str] = ..., spares: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ..., window: _Optional[int] = ..., gradient_bytes: _Optional[int] = ..., policy: _Optional[_Union[Policy, str]] = ..., least_workers: _Optional[int] = ..., weight: _Optional[float] = ...) -> None: ...
 
 class Seat(_message.Message):
     __slots__ = ("host", "rank", "token")

@@ -39,6 +39,7 @@ def job_spec(request: pb.RegisterRequest, number: int, topology: Topology) -> Jo
         policy=_POLICIES[request.policy],
         least_workers=request.least_workers or 1,
         spares=tuple(request.spares),
+        weight=request.weight or 1.0,
     )
 
 

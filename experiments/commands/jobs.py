@@ -90,6 +90,10 @@ def register(
     window: Annotated[int, typer.Option(help="Most rounds in flight; 0: half the slots.")] = 0,
     policy: Annotated[str, typer.Option(help="When a worker is lost: continue, wait or abort.")] = "continue",
     least_workers: Annotated[int, typer.Option(help="Fewer than these do not go on.")] = 1,
+    gradient_bytes: Annotated[int, typer.Option(help="Of a worker's stream in a step, for placement; 0: 1 MiB.")] = 0,
+    weight: Annotated[
+        float, typer.Option(help="How much more its time counts than another job's on the same links.")
+    ] = 1.0,
     control: ControlOption = None,
     tls: TlsOption = None,
     as_json: JsonOption = False,
@@ -104,6 +108,8 @@ def register(
             window=window,
             policy=policy,
             least_workers=least_workers,
+            gradient_bytes=gradient_bytes,
+            weight=weight,
         )
     seats = [
         {"host": seat.host, "rank": seat.rank if seat.HasField("rank") else None, "token": seat.token}

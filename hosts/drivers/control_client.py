@@ -72,11 +72,13 @@ class ControlClient:
         gradient_bytes: int = 0,
         policy: str = "continue",
         least_workers: int = 0,
+        weight: float = 0.0,
     ) -> pb.Registration:
         """Have a job placed: its number, and a token for each seat. 0 leaves a number to the controller.
 
         `spares` are hosts that can be the server in its stead. `policy` is what is done when a worker is lost:
-        `continue`, `wait` or `abort`.
+        `continue`, `wait` or `abort`. `weight` is how much more the job's time counts than another's that it shares
+        links with.
         """
         if policy not in POLICIES:
             raise ControlRefused(f'policy "{policy}" is none; there are {", ".join(POLICIES)}')
@@ -90,6 +92,7 @@ class ControlClient:
             gradient_bytes=gradient_bytes,
             policy=POLICIES[policy],
             least_workers=least_workers,
+            weight=weight,
         )
         return self._call(REGISTER, request, pb.Registration.FromString)
 

@@ -165,7 +165,21 @@ def test_a_fabric_is_written_checked_and_drawn(tmp_path: Path) -> None:
     assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
 
 
-COMMANDS = ["controller", "demo", "doctor", "jobs", "launch", "mininet", "place", "replay", "run", "stf", "topology"]
+COMMANDS = [
+    "controller",
+    "demo",
+    "doctor",
+    "jobs",
+    "launch",
+    "mininet",
+    "place",
+    "replay",
+    "run",
+    "stf",
+    "telemetry",
+    "top",
+    "topology",
+]
 
 
 @pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS)])

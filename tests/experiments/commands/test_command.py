@@ -179,6 +179,7 @@ COMMANDS = [
     "telemetry",
     "top",
     "topology",
+    "torchrun",
 ]
 
 

@@ -38,6 +38,9 @@ NPT_UDP_PORT: Final = 1
 """Next protocol type: the shim carries the original UDP destination port."""
 
 INT_VERSION: Final = 2
+DISCARD: Final = 0x08
+"""D, in the header's first byte: the sink takes the packet out of the fabric, as it does each probe."""
+
 DOMAIN: Final = 0x5745
 """Domain-specific id under which `DomainInstruction` is understood."""
 
@@ -77,6 +80,8 @@ SUPPORTED: Final = (
     | Instruction.QUEUE
     | Instruction.INGRESS_TIMESTAMP
     | Instruction.EGRESS_TIMESTAMP
+    | Instruction.LEVEL2_PORTS
+    | Instruction.UTILISATION
 )
 """What this project's switch program fills; it answers every other bit with all ones."""
 
@@ -221,7 +226,7 @@ def probe_frame(
     header["shim_type"] = TYPE_MD << 4 | NPT_UDP_PORT << 2
     header["shim_length"] = MD_WORDS
     header["original_port"] = PROBE_PORT
-    header["version_flags"] = INT_VERSION << 4
+    header["version_flags"] = INT_VERSION << 4 | DISCARD
     header["hop_words"] = words
     header["remaining_hops"] = remaining_hops
     header["instructions"] = instructions

@@ -2,17 +2,23 @@
  * Egress: what happens on the way out of one port.
  *
  *   to the CPU ──▶ packet_in header, and nothing else
- *   to a link ───▶ replicas (address of one child) ─▶ marking ─▶ probe_sinks ─▶ telemetry
+ *   to a link ───▶ replicas (address of one child) ─▶ marking ─▶ probe_sinks ─▶ int_source ─▶ int_events ─▶ telemetry
+ *                                                                     │              what is to be reported: clone
  *                                                                     └─ a finished probe: clone to the CPU, the original ends
+ *   a clone ─────▶ int_reports, or a finished probe as it is
  *
  * Reads standard_metadata; writes addresses, aggregation.flags and window, ECN, the packet_in header.
  */
 
 control FabricEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
+    IntSource() int_source;
+    IntEvents() int_events;
+    IntReports() int_reports;
     Telemetry() telemetry;
 
     bit<19> queue_left = 0;      // until the queue is at its threshold
     bit<16> window_limit = 0;
+    bit<1>  measured = 0;        // it counts among what leaves the port, or is a probe that ends there
 
     @id(END_ACTION_ID)
     action end() {
@@ -100,13 +106,44 @@ control FabricEgress(inout headers_t hdr, inout metadata_t meta, inout standard_
         size = PORTS;
     }
 
+    /* What ingress reported is said; from here on meta holds what this pass has to say. */
+    @id(BEGIN_REPORT_ACTION_ID)
+    action begin_report() {
+        meta.report = Report.NONE;
+        meta.report_flags = 0;
+        meta.report_bits = 0;
+        meta.report_domain_bits = 0;
+        meta.steps_set = 0;
+        meta.flow_event = 0;
+        meta.queue_event = 0;
+    }
+
+    @id(EXPORT_OWN_ACTION_ID)
+    action export_own() {
+        meta.report = Report.OWN;
+        clone_preserving_field_list(CloneType.E2E, REPORT_SESSION, REPORT_FIELDS);
+    }
+
     apply {
-        if (standard_metadata.instance_type == EGRESS_CLONE) {
-            // a finished probe, as report() left it
+        if (standard_metadata.instance_type == INGRESS_CLONE || standard_metadata.instance_type == EGRESS_CLONE) {
+            // of the clones, finished probes are as report() left them
+            if (meta.report != Report.NONE) {
+                int_reports.apply(hdr, meta, standard_metadata);
+                begin_report();
+                meta.has_int = 0;
+                meta.wanted = Mode.NONE;
+                if (standard_metadata.egress_port == CPU_PORT) {
+                    to_cpu();
+                } else if (hdr.report.isValid()) {
+                    meta.leaves = true;
+                    measured = 1;
+                }
+            }
         } else if (standard_metadata.egress_port == CPU_PORT) {
             to_cpu();
         } else {
             meta.leaves = true;
+            measured = 1;
             if (standard_metadata.egress_rid != 0) {
                 replicas.apply();
             }
@@ -124,10 +161,18 @@ control FabricEgress(inout headers_t hdr, inout metadata_t meta, inout standard_
                     }
                 }
             }
-            if (hdr.int_md.isValid()) {
+            if (meta.discards == 1 && hdr.int_md.isValid()) {
                 probe_sinks.apply();
             }
+            begin_report();
+            int_source.apply(hdr, meta, standard_metadata);
+            int_events.apply(hdr, meta, standard_metadata);
+        }
+        if (measured == 1) {
             telemetry.apply(hdr, meta, standard_metadata);
+            if (meta.leaves && meta.report_flags != 0) {
+                export_own();
+            }
         }
     }
 }

@@ -3,9 +3,9 @@
  *
  *   parser ─▶ verify checksums ─▶ FabricIngress ─▶ queues, replication ─▶ FabricEgress ─▶ compute checksums ─▶ deparser
  *
- * It routes IP, sums gradients addressed to it, bounds queues by marking, and answers INT probes. docs/design.md §2 to §4 is the
- * contract; the names and ids of tables, actions,
- * parameters, registers and counters are the control plane's interface.
+ * It routes IP, sums gradients addressed to it, bounds queues by marking, and is source, transit and sink of in-band telemetry.
+ * docs/design.md §2 to §4 is the contract; the names and ids of tables, actions, parameters, registers and counters are the
+ * control plane's interface.
  */
 
 #include <core.p4>
@@ -18,8 +18,12 @@
 #include "sums.p4"
 #include "aggregation.p4"
 #include "routing.p4"
+#include "int_events.p4"
+#include "int_source.p4"
+#include "int_transit.p4"
+#include "int_sink.p4"
+#include "int_reports.p4"
 #include "ingress.p4"
-#include "telemetry.p4"
 #include "egress.p4"
 
 V1Switch(

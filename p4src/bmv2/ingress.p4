@@ -2,16 +2,18 @@
  * Ingress: is it sound, is it for this switch, and where does it go.
  *
  *   sound? ─▶ packet-out ───────────────────────────────────────────────▶ its port
- *        └──▶ node_address ─mine─▶ aggregation ─▶ a slot, children, or routing
- *                   │        └───▶ probe ───────▶ CPU
- *                   └─not mine───────────────────▶ routing ─▶ traffic_class
+ *        └──▶ int_sink ─▶ node_address ─mine─▶ aggregation ─▶ a slot, children, or routing
+ *                              │        └───▶ probe ───────▶ CPU
+ *                              └─not mine───────────────────▶ routing ─▶ traffic_class
  *
- * The first reason to drop counts, once, in `drops`. Summing a packet into a slot is no drop.
+ * The first reason to drop counts, once, in `drops`, and is reported if `drop_watch` wants it. Summing a packet into a slot is
+ * no drop.
  */
 
 control FabricIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
     Aggregation() aggregation;
     Routing() routing;
+    IntSink() int_sink;
 
     @id(DROPS_COUNTER_ID)
     counter(DROP_REASONS, CounterType.packets) drops;
@@ -46,7 +48,95 @@ control FabricIngress(inout headers_t hdr, inout metadata_t meta, inout standard
         size = TRAFFIC_CLASSES;
     }
 
+    /* ---- INT ---- */
+
+    @id(RECOGNISE_ACTION_ID)
+    action recognise() {}
+
+    @id(REFUSE_MARK_ACTION_ID)
+    action refuse_mark() {
+        meta.mark = Mark.NONE;
+        meta.has_int = 0;
+        meta.stacks = 0;
+    }
+
+    /* The fabric's way to mark INT, beside port 5000: what the parser took for INT of another way is not. */
+    @id(MARKS_TABLE_ID)
+    table marks {
+        key = { meta.mark: exact @name("presence"); }
+        actions = { recognise; @defaultonly refuse_mark; }
+        const default_action = refuse_mark;
+        size = 4;
+    }
+
+    @id(CLEAR_MARK_ACTION_ID)
+    action clear_mark() {
+        hdr.ipv4.dscp = hdr.ipv4.dscp & ~DSCP_MARK;
+        refuse_mark();
+    }
+
+    /* Ports of hosts in a fabric that marks by DSCP: what comes in there has no INT, and must not look as if it had. */
+    @id(EDGES_TABLE_ID)
+    table edges {
+        key = { standard_metadata.ingress_port: exact @name("ingress_port"); }
+        actions = { clear_mark; @defaultonly NoAction; }
+        const default_action = NoAction;
+        size = PORTS;
+    }
+
+    /* What leaves of a sum is another packet than the one that came. */
+    @id(BEGIN_ANEW_ACTION_ID)
+    action begin_anew() {
+        meta.at_sink = 0;
+        meta.due = 0;
+        meta.resum = 0;
+        meta.wanted = Mode.NONE;
+    }
+
+    @id(REPORT_DROP_ACTION_ID)
+    action report_drop() {
+        meta.report = Report.DROP;
+        meta.report_flags = meta.has_int == 1 ? REPORT_DROPPED | REPORT_FLOW : REPORT_DROPPED;
+        meta.report_bits = REPORT_BITS_OF_DROP;
+        meta.report_domain_bits = 0;
+        meta.report_inner_bytes = REPORT_STACK_BYTES + meta.int_bytes;
+        meta.report_ingress_port = (bit<16>)standard_metadata.ingress_port;
+        meta.report_egress_port = UNAVAILABLE_PORT;
+        meta.report_ingress_time = standard_metadata.ingress_global_timestamp;
+        meta.report_reason = meta.drop_reason;
+        clone_preserving_field_list(CloneType.I2E, REPORT_SESSION, REPORT_FIELDS);
+    }
+
+    @id(IGNORE_DROP_ACTION_ID)
+    action ignore_drop() {}
+
+    @id(DROP_WATCH_TABLE_ID)
+    table drop_watch {
+        key = {
+            meta.drop_reason:  ternary @name("reason");
+            hdr.ipv4.src_addr: ternary @name("src_addr");
+            hdr.ipv4.dst_addr: ternary @name("dst_addr");
+            meta.protocol:     ternary @name("protocol");
+            meta.src_port:     ternary @name("src_port");
+            meta.dst_port:     ternary @name("dst_port");
+        }
+        actions = { report_drop; ignore_drop; @defaultonly NoAction; }
+        const default_action = NoAction;
+        size = DROP_WATCHLIST;
+    }
+
     apply {
+        if (meta.dscp_marked == 1) {
+            edges.apply();
+        }
+        if (meta.mark == Mark.DSCP || meta.mark == Mark.PROBE_MARKER) {
+            marks.apply();
+        }
+        if (meta.has_int == 1 && meta.discards == 0 && standard_metadata.parser_error == error.NoError
+            && standard_metadata.checksum_error == 0) {
+            int_sink.apply(hdr, meta, standard_metadata);
+        }
+
         if (standard_metadata.parser_error != error.NoError) {
             refuse(DROP_TRUNCATED);
         } else if (standard_metadata.checksum_error == 1) {
@@ -58,9 +148,10 @@ control FabricIngress(inout headers_t hdr, inout metadata_t meta, inout standard
         } else if (!hdr.ipv4.isValid()) {
             refuse(DROP_NOT_IPV4);
         } else if (node_address.apply().hit) {
-            if (hdr.aggregation.isValid()) {
+            if (hdr.aggregation.isValid() && hdr.udp.isValid()) {
                 aggregation.apply(hdr, meta, standard_metadata);
-            } else if (hdr.int_md.isValid()) {
+                begin_anew();
+            } else if (meta.stacks == 1) {
                 standard_metadata.egress_spec = CPU_PORT;
                 meta.fate = Fate.SEND;
             } else {
@@ -72,6 +163,9 @@ control FabricIngress(inout headers_t hdr, inout metadata_t meta, inout standard
             routing.apply(hdr, meta, standard_metadata);
         }
         if (meta.fate == Fate.DROP) {
+            if (hdr.ipv4.isValid()) {
+                drop_watch.apply();
+            }
             drops.count((bit<32>)meta.drop_reason);
             mark_to_drop(standard_metadata);
         } else if (meta.fate == Fate.KEEP) {

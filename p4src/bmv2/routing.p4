@@ -3,7 +3,7 @@
  *
  *   destination address ─routes (longest prefix)─▶ group ─hash of the flow─▶ port and MAC addresses
  *
- * Reads ipv4, meta.src_port, meta.dst_port. Writes the MAC addresses, TTL, egress_spec, meta.fate, meta.drop_reason.
+ * Reads ipv4 and meta's flow. Writes the MAC addresses, TTL, egress_spec, meta.fate, meta.drop_reason.
  */
 
 control Routing(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
@@ -38,7 +38,7 @@ control Routing(inout headers_t hdr, inout metadata_t meta, inout standard_metad
             hdr.ipv4.dst_addr: lpm;
             hdr.ipv4.src_addr: selector;
             hdr.ipv4.dst_addr: selector;
-            hdr.ipv4.protocol: selector;
+            meta.protocol: selector;
             meta.src_port: selector;
             meta.dst_port: selector;
         }

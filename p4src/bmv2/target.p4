@@ -11,6 +11,7 @@
 #endif
 
 const bit<9>  CPU_PORT     = 510;
-const bit<32> EGRESS_CLONE = 2;     // standard_metadata.instance_type
+const bit<32> INGRESS_CLONE = 1;    // standard_metadata.instance_type
+const bit<32> EGRESS_CLONE  = 2;
 
 #endif

@@ -10,6 +10,7 @@ typedef bit<48> mac_address_t;
 /* Ethernet, IPv4, UDP */
 const bit<16> ETHERTYPE_IPV4     = 0x0800;
 const bit<8>  IPV4_NO_OPTIONS    = 0x45;   // version 4, header length 5
+const bit<8>  PROTOCOL_TCP       = 6;
 const bit<8>  PROTOCOL_UDP       = 17;
 const bit<8>  DEFAULT_TTL        = 64;     // of what this node emits
 const bit<2>  ECN_NOT_ECT        = 0;
@@ -55,11 +56,69 @@ enum bit<2> Fate {
     DROP  = 3    // counted under meta.drop_reason
 }
 
-/* INT-MD 2.1 */
+/* INT 2.1 */
 const bit<4>  INT_TYPE_MD      = 1;
+const bit<4>  INT_TYPE_MX      = 3;
 const bit<4>  INT_VERSION      = 2;
+const bit<2>  NPT_UNCHANGED    = 0;
+const bit<2>  NPT_UDP_PORT     = 1;
+const bit<2>  NPT_PROTOCOL     = 2;
 const bit<16> INT_DOMAIN       = 0x5745;
+const bit<16> DS_FLAG_EVENT    = 0x8000;   // of DS flags: a node saw depth or latency cross its threshold, or move by its step
+const bit<64> PROBE_MARKER     = 0x576569722D494E54;
+const bit<6>  DSCP_MARK        = 0x01;     // the DSCP's bit that means "INT follows"
 const bit<32> UNAVAILABLE      = 0xFFFFFFFF;
+const bit<16> UNAVAILABLE_PORT = 0xFFFF;
 const bit<64> NS_PER_US        = 1000;
+
+/* What says that a packet has INT */
+enum bit<2> Mark {
+    NONE         = 0,
+    UDP_PORT     = 1,
+    DSCP         = 2,
+    PROBE_MARKER = 3
+}
+
+/* What a watchlist wants of a packet */
+enum bit<2> Mode {
+    NONE = 0,
+    MD   = 1,
+    MX   = 2,
+    XD   = 3
+}
+
+/* Whose checksum covers what INT changes */
+enum bit<2> L4 {
+    NONE = 0,
+    UDP  = 1,
+    TCP  = 2
+}
+
+/* Telemetry reports 2.0 */
+const bit<4>  REPORT_VERSION    = 2;
+const bit<4>  REPORT_TYPE_INT   = 1;
+const bit<4>  REPORT_INNER_IPV4 = 4;
+const bit<8>  REPORT_TO_THE_END = 0xFF;
+const bit<8>  REPORT_DROPPED    = 0x80;    // D
+const bit<8>  REPORT_QUEUE      = 0x40;    // Q
+const bit<8>  REPORT_FLOW       = 0x20;    // F
+const bit<32> REPORT_SESSION    = 500;     // the clone session of all reports
+
+/* Bits of RepMdBits and DSMdBits */
+const bit<16> REPORT_BITS_KNOWN    = 0x7D00;   // ports … timestamps, utilisation
+const bit<16> REPORT_BIT_LEVEL2    = 0x0200;   // where both ports have names
+const bit<16> REPORT_BITS_OF_QUEUE = 0x7C00;   // ports … timestamps
+const bit<16> REPORT_BITS_OF_STACK = 0x0800;   // ingress timestamp
+const bit<16> REPORT_BITS_OF_DROP  = 0x4801;   // ports, ingress timestamp, drop reason
+const bit<16> DOMAIN_BIT_BYTES     = 0x8000;
+const bit<16> DOMAIN_BIT_SLOTS     = 0x4000;
+const bit<16> DOMAIN_BIT_NUMBER    = 0x2000;
+
+enum bit<2> Report {
+    NONE  = 0,
+    STACK = 1,   // what came with the packet, at the sink
+    DROP  = 2,
+    OWN   = 3    // this node's metadata
+}
 
 #endif

@@ -18,6 +18,18 @@
 #define PROBE_SINKS_TABLE_ID     9
 #define NODE_TABLE_ID            10
 
+#define WATCHLIST_TABLE_ID       16
+#define LINKS_TABLE_ID           17
+#define INGRESS_NAMES_TABLE_ID   18
+#define SINKS_TABLE_ID           19
+#define QUEUE_WATCH_TABLE_ID     20
+#define FLOW_STEPS_TABLE_ID      21
+#define DROP_WATCH_TABLE_ID      22
+#define DESTINATION_TABLE_ID     23
+#define EDGES_TABLE_ID           24
+#define MARKS_TABLE_ID           25
+#define FREE_SLOTS_TABLE_ID      26
+
 /* Tables with constant entries */
 #define FORMATS_TABLE_ID         32
 #define STEPS_TABLE_ID           33
@@ -30,6 +42,9 @@
 #define DOMAIN_LOW_TABLE_ID      40
 #define ROOM_TABLE_ID            41
 #define WIDE_LANE_SUMS_TABLE_ID  42
+#define ENCAPSULATIONS_TABLE_ID  64
+#define REPORT_WORDS_TABLE_ID    66
+#define LAST_WORDS_TABLE_ID      67
 
 /* Actions that the controller calls */
 #define TO_NODE_ACTION_ID        1
@@ -43,6 +58,21 @@
 #define BOUND_QUEUE_ACTION_ID    9
 #define REPORT_ACTION_ID         10
 #define IDENTIFY_ACTION_ID       11
+#define EMBED_MD_ACTION_ID       16
+#define EMBED_MX_ACTION_ID       17
+#define EXPORT_ACTION_ID         18
+#define IGNORE_ACTION_ID         19
+#define NAME_LINK_ACTION_ID      20
+#define NAME_INGRESS_ACTION_ID   21
+#define STRIP_ACTION_ID          22
+#define WATCH_QUEUE_ACTION_ID    23
+#define SET_STEPS_ACTION_ID      24
+#define REPORT_DROP_ACTION_ID    25
+#define IGNORE_DROP_ACTION_ID    26
+#define ADDRESS_ACTION_ID        27
+#define CLEAR_MARK_ACTION_ID     28
+#define RECOGNISE_ACTION_ID      29
+#define TELL_FREE_SLOTS_ACTION_ID 30
 
 /* Actions of the program itself */
 #define INGRESS_REFUSE_ACTION_ID     32
@@ -89,6 +119,52 @@
 #define RESTART_WIDE_LANES_ACTION_ID 73
 #define ADD_WIDE_LANES_ACTION_ID     74
 #define REPLAY_WIDE_LANES_ACTION_ID  75
+#define SAMPLE_ACTION_ID             96
+#define MEASURE_ACTION_ID            97
+#define REWRITE_PORT_ACTION_ID       98
+#define WRAP_ACTION_ID               99
+#define SET_DSCP_ACTION_ID           100
+#define INSERT_MARKER_ACTION_ID      101
+#define PUSH_MD_ACTION_ID            102
+#define PUSH_MX_ACTION_ID            103
+#define EXPORT_INSTEAD_ACTION_ID     104
+#define UNWRAP_ACTION_ID             105
+#define RESTORE_DSCP_ACTION_ID       106
+#define FORGET_INT_ACTION_ID         107
+#define JUDGE_PERIOD_ACTION_ID       108
+#define NUMBER_ACTION_ID             109
+#define REPORT_STACK_ACTION_ID       110
+#define COUNT_WINDOW_ACTION_ID       111
+#define SHOW_WINDOW_ACTION_ID        112
+#define PUSH_INTERFACES_ACTION_ID    113
+#define PUSH_UTILISATION_ACTION_ID   114
+#define PUSH_FREE_SLOTS_ACTION_ID    115
+#define CAPTURE_ACTION_ID            116
+#define COMPARE_DEPTH_ACTION_ID      117
+#define COMPARE_LATENCY_ACTION_ID    118
+#define COMPARE_QUEUE_TIME_ACTION_ID 119
+#define CLAIM_FLOW_ACTION_ID         120
+#define COMPARE_FLOW_DEPTH_ACTION_ID 121
+#define COMPARE_FLOW_LATENCY_ACTION_ID 122
+#define COUNT_WORDS_ACTION_ID        123
+#define COUNT_LAST_WORDS_ACTION_ID   124
+#define COUNT_REPORT_ACTION_ID       125
+#define SIZE_ACTION_ID               126
+#define BUILD_ACTION_ID              127
+#define ASK_HEADER_ACTION_ID         132
+#define FLAG_EVENT_ACTION_ID         133
+#define FORGO_ACTION_ID              134
+#define RESTORE_UDP_ACTION_ID        135
+#define SAY_FLOW_ACTION_ID           142
+#define SAY_SINK_ACTION_ID           143
+#define SAY_QUEUE_ACTION_ID          144
+#define REFUSE_MARK_ACTION_ID        145
+#define FIND_QUEUE_ACTION_ID         146
+#define FIND_FLOW_ACTION_ID          147
+#define EXPORT_OWN_ACTION_ID         148
+#define BEGIN_ANEW_ACTION_ID         149
+#define BEGIN_REPORT_ACTION_ID       150
+#define SAVE_STACK_ACTION_ID         155
 
 /* Action profiles, counters */
 #define ECMP_PROFILE_ID          1
@@ -103,6 +179,17 @@
 #define WEIGHT_REGISTER_ID             2005
 #define CHECK_REGISTER_ID              2006
 #define BYTES_SENT_REGISTER_ID         2007
+#define PORT_WINDOW_REGISTER_ID        2016
+#define SAMPLES_REGISTER_ID            2017
+#define QUEUE_DEPTH_REGISTER_ID        2018
+#define QUEUE_LATENCY_REGISTER_ID      2019
+#define QUEUE_TIME_REGISTER_ID         2020
+#define FLOW_REGISTER_ID               2021
+#define FLOW_DEPTH_REGISTER_ID         2022
+#define FLOW_LATENCY_REGISTER_ID       2023
+#define SINK_FLOW_REGISTER_ID          2024
+#define PACKET_NUMBER_REGISTER_ID      2025
+#define REPORT_SEQUENCE_REGISTER_ID    2026
 #define LANE_REGISTER_ID(i)            1##i
 
 /* Headers of packets from and to the control plane */

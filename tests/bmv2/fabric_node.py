@@ -131,7 +131,7 @@ def frame(payload: bytes, source: int, destination: int, **fields: int) -> bytes
 
 
 def without_times(output: Output) -> Output:
-    """A frame with this node's latency, queue depth and times blanked, if it is a probe that has them."""
+    """A frame with this node's latency, queue depth, times and utilisation blanked, if it is a probe that has them."""
     header = 2 if output.port == CPU_PORT else 0
     data = bytearray(output.frame)
     ip = header + frames.ETHERNET_BYTES
@@ -146,13 +146,14 @@ def without_times(output: Output) -> Output:
         return output
     instructions = int.from_bytes(data[shim + 8 : shim + 10], "big")
     at = shim + int_md.INT_HEADER_BYTES
-    for bit in (1 << position for position in range(15, 9, -1)):
+    for bit in (1 << position for position in range(15, 7, -1)):
         if instructions & bit:
             size = 4 * int_md.item_words(bit)
             if bit in (
                 int_md.Instruction.HOP_LATENCY,
                 int_md.Instruction.INGRESS_TIMESTAMP,
                 int_md.Instruction.EGRESS_TIMESTAMP,
+                int_md.Instruction.UTILISATION,
             ):
                 data[at : at + size] = bytes(len(data[at : at + size]))
             elif bit == int_md.Instruction.QUEUE:

@@ -131,6 +131,7 @@ class Packet:
         self.lanes: list[int] | None = None
         self.shim: list[int] | None = None
         self.md: list[int] | None = None
+        self.stack = b""
         self.priority = 0
         self.group = 0
         self.rid = 0
@@ -156,19 +157,55 @@ class Packet:
             return
         # version, tos, length, id, fragment, ttl, protocol, checksum, source, destination
         self.ip = list(struct.unpack("!BBHHHBBHII", self._take(20)))
+        if self.ip[6] == 6 and not self.ip[4] & 0x3FFF and self.ip[2] >= 40:
+            self._look(20)  # the header is taken and left as it is
+            self._look_for_marks(20, self.ip[2], 56)
         if self.ip[6] != 17 or self.ip[4] & 0x1FFF:
             return
         self.udp = list(struct.unpack("!HHHH", self._take(8)))
-        if self.udp[1] == 22341:
-            self.aggregation = parse_header(self._take(HEADER_BYTES))
-            for lanes in LANES:
-                if self.aggregation["type"] == 1 and self.udp[2] == 8 + HEADER_BYTES + 4 * lanes:
-                    self.lanes = list(struct.unpack(f"!{lanes}I", self._take(4 * lanes)))
-        elif self.udp[1] == 5000:
-            self.shim = list(struct.unpack("!BBH", self._take(4)))
-            if self.shim[0] >> 4 == 1:
-                # flags, reserved, hop words, remaining, instructions, domain, domain instructions, domain flags
-                self.md = list(struct.unpack("!BBBBHHHH", self._take(12)))
+        if self.udp[1] == 5000:
+            self._parse_int()
+        else:
+            self._look_for_marks(0, self.udp[2], 24)
+            if self.udp[1] == 22341:
+                self._parse_aggregation(self.udp[2])
+
+    def _look(self, count: int) -> bytes:
+        if len(self._data) < count:
+            raise Dropped("truncated")
+        return self._data[:count]
+
+    def _look_for_marks(self, at: int, length: int, least: int) -> None:
+        """INT by DSCP or by a marker, which no test of this model's has: a switch looks where there is room for it."""
+        assert self.ip
+        by_dscp = self.ip[1] >> 2 & 1
+        if by_dscp and length >= least:
+            self._look(at + 5)
+        elif length >= least + 8:
+            self._look(at + 8)
+
+    def _parse_int(self) -> None:
+        self.shim = list(struct.unpack("!BBH", self._take(4)))
+        kind, words = self.shim[0] >> 4, self.shim[1]
+        if kind not in (1, 3) or words < 3:
+            return
+        # flags, reserved, hop words, remaining, instructions, domain, domain instructions, domain flags
+        self.md = list(struct.unpack("!BBBBHHHH", self._take(12)))
+        if self.md[0] >> 4 != 2:
+            return
+        self.stack = self._take(4 * (words - 3))
+        assert self.udp
+        next_protocol = self.shim[0] >> 2 & 3
+        if next_protocol == 1 and self.shim[2] == 22341:
+            self._parse_aggregation(self.udp[2] - 4 * (words + 1))
+        elif next_protocol == 2 and self.shim[2] & 0xFF == 6:
+            self._look(4)
+
+    def _parse_aggregation(self, udp_length: int) -> None:
+        self.aggregation = parse_header(self._take(HEADER_BYTES))
+        for lanes in LANES:
+            if self.aggregation["type"] == 1 and udp_length % 2**16 == 8 + HEADER_BYTES + 4 * lanes:
+                self.lanes = list(struct.unpack(f"!{lanes}I", self._take(4 * lanes)))
 
     def checksums_hold(self) -> bool:
         ip_holds = self.ip is None or internet_checksum(self._ip_bytes(0)) == self.ip[7]
@@ -186,14 +223,14 @@ class Packet:
             parts.append(self._ip_bytes(internet_checksum(self._ip_bytes(0))))
         if self.udp:
             parts.append(struct.pack("!HHHH", *self.udp))
+        if self.shim:
+            parts.append(struct.pack("!BBH", *self.shim))
+        if self.md:
+            parts.append(struct.pack("!BBBBHHHH", *self.md) + stack + self.stack)
         if self.aggregation:
             parts.append(pack_header(self.aggregation, internet_checksum(pack_header(self.aggregation, 0))))
         if self.lanes is not None:
             parts.append(struct.pack(f"!{len(self.lanes)}I", *self.lanes))
-        if self.shim:
-            parts.append(struct.pack("!BBH", *self.shim))
-        if self.md:
-            parts.append(struct.pack("!BBBBHHHH", *self.md) + stack)
         return b"".join([*parts, self.rest])
 
 
@@ -203,6 +240,8 @@ class NodeModel:
         self.drops = dict.fromkeys(DROP_REASONS, 0)
         self.slots: dict[int, Slot] = {}
         self.bytes_sent: dict[int, int] = {}
+        self.sent: list[tuple[int, int, int]] = []
+        """(port, window of 4096 µs, bytes) of each frame that has left"""
 
     def forward(self, frame: bytes, port: int, now_us: int = 0) -> list[tuple[int, bytes]]:
         """What leaves for one frame, as (port, frame)."""
@@ -238,7 +277,7 @@ class NodeModel:
             port = self._route(packet)
         elif packet.aggregation:
             port = self._aggregate(packet, packet.aggregation, packet.ip)
-        elif packet.md:
+        elif packet.md and packet.shim and packet.shim[0] >> 4 == 1:
             port = CPU_PORT
         else:
             raise Dropped("no_service")
@@ -364,10 +403,11 @@ class NodeModel:
             self._mark(packet, *self.tables.marking[port])
         stack = self._telemetry(packet, port, now_us)
         frame = packet.frame(stack)
-        if packet.md and port in self.tables.sinks:
+        if packet.md and packet.md[0] & 0x08 and port in self.tables.sinks:
             return [(CPU_PORT, packet_in + frame)]
         length = 14 + packet.ip[2] if packet.ip else packet.frame_bytes - 2
         self.bytes_sent[port] = self.bytes_sent.get(port, 0) + length
+        self.sent.append((port, now_us >> 12, length))
         return [(port, frame)]
 
     @staticmethod
@@ -383,11 +423,32 @@ class NodeModel:
 
     def _telemetry(self, packet: Packet, port: int, now_us: int) -> bytes:
         """Push this hop onto a probe, if it may; the bytes that it pushes."""
-        if not packet.md or packet.md[0] >> 4 != 2:
+        if not packet.md or packet.md[0] >> 4 != 2 or packet.shim is None or packet.shim[0] >> 4 != 1:
             return b""
-        assert packet.shim
         assert packet.udp
         assert packet.ip
+        before = self._covered(packet)
+        stack = self._push(packet, port, now_us)
+        if packet.udp[3]:
+            removed, added = internet_checksum(before), internet_checksum(self._covered(packet) + stack) ^ 0xFFFF
+            words = struct.pack("!HHH", packet.udp[3] ^ 0xFFFF, removed, added)
+            packet.udp[3] = internet_checksum(words) or 0xFFFF  # RFC 1624, equation 3
+        return stack
+
+    @staticmethod
+    def _covered(packet: Packet) -> bytes:
+        """What the UDP checksum covers and a hop may change."""
+        assert packet.udp
+        assert packet.shim
+        assert packet.md
+        lengths = struct.pack("!HH", packet.udp[2], packet.udp[2])  # the header's, and the pseudo header's
+        return lengths + struct.pack("!BBH", *packet.shim) + struct.pack("!BBBBHHHH", *packet.md)
+
+    def _push(self, packet: Packet, port: int, now_us: int) -> bytes:
+        assert packet.udp
+        assert packet.ip
+        assert packet.shim
+        assert packet.md
         if packet.md[3] == 0:
             packet.md[0] |= 0x04
             return b""
@@ -401,6 +462,7 @@ class NodeModel:
             4: nanoseconds,
             5: nanoseconds,
             6: b"\xff" * 8,
+            7: struct.pack("!I", self._in_last_window(port, now_us)),
         }
         items = [known.get(bit, b"\xff" * 4) for bit in range(15) if instructions << bit & 0x8000]
         if domain == 0x5745:
@@ -418,6 +480,9 @@ class NodeModel:
         packet.md[3] -= 1
         packet.shim[1] += words
         packet.udp[2] = (packet.udp[2] + len(stack)) % 2**16
-        packet.udp[3] = 0
         packet.ip[2] += len(stack)
         return stack
+
+    def _in_last_window(self, port: int, now_us: int) -> int:
+        """Bytes that the port has sent in the whole window of 4096 µs before this one, as far as 24 bits go."""
+        return min(sum(size for at, window, size in self.sent if (at, window) == (port, (now_us >> 12) - 1)), 2**24 - 1)

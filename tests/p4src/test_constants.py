@@ -55,7 +55,7 @@ def test_sizes() -> None:
 
 def test_the_compiled_headers_are_the_wires_records() -> None:
     program = json.loads(p4src.FABRIC_JSON.read_text())
-    types = {kind["name"]: [(name, bits) for name, bits, _ in kind["fields"]] for kind in program["header_types"]}
+    types = {kind["name"]: [(field[0], field[1]) for field in kind["fields"]] for kind in program["header_types"]}
     assert types["aggregation_t"] == [(_p4_name(name), bits) for name, bits in PARTS]
     lanes = [(f"lane_{lane}", 32) for lane in range(aggregation.LANES)]
     assert types["lanes_t"] + types["wide_lanes_t"] == lanes

@@ -40,6 +40,17 @@ def tables() -> dict[str, str]:
 def test_tables_keys_actions_and_parameters() -> None:
     job = "hdr.aggregation.job exact/16, hdr.aggregation.generation exact/8"
     where = "standard_metadata.ingress_port exact/9, hdr.ipv4.src_addr exact/32"
+    flow = ", ".join(
+        (
+            "src_addr ternary/32",
+            "dst_addr ternary/32",
+            "protocol ternary/8",
+            "src_port ternary/16",
+            "dst_port ternary/16",
+        )
+    )
+    chosen = "entry/10, every/32, instructions/16, domain_instructions/16"
+    steps = "depth_threshold/32, depth_step/32, latency_threshold/32, latency_step/32, period/32"
     assert tables() == {
         "FabricIngress.node_address": "hdr.ipv4.dst_addr exact/32 → to_node()",
         "FabricIngress.aggregation.jobs": (
@@ -56,6 +67,22 @@ def test_tables_keys_actions_and_parameters() -> None:
         "FabricEgress.marking": "standard_metadata.egress_port exact/9 → bound_queue(threshold/19, window/16)",
         "FabricEgress.probe_sinks": "standard_metadata.egress_port exact/9 → report(session/32)",
         "FabricEgress.telemetry.node": " → identify(node_id/32)",
+        "FabricEgress.telemetry.slots": " → tell_free_slots(slots/32)",
+        "FabricEgress.telemetry.ingress_names": "ingress_port exact/9 → name_ingress(interface/32)",
+        "FabricIngress.marks": "presence exact/2 → recognise()",
+        "FabricIngress.edges": "ingress_port exact/9 → clear_mark()",
+        "FabricIngress.int_sink.sinks": "dst_addr exact/32 → strip(period/32)",
+        "FabricIngress.drop_watch": f"reason ternary/8, {flow} → report_drop() | ignore_drop()",
+        "FabricEgress.int_source.watchlist": (
+            f"{flow} → embed_md({chosen}, words/5, hops/8, presence/2)"
+            f" | embed_mx({chosen}, presence/2) | export_xd({chosen}) | ignore()"
+        ),
+        "FabricEgress.int_source.links": "egress_port exact/9 → name_link(mtu/16, interface/32, host/1)",
+        "FabricEgress.int_events.queue_watch": f"egress_port exact/9, priority exact/3 → watch_queue({steps})",
+        "FabricEgress.int_events.flow_steps": f" → set_steps({steps})",
+        "FabricEgress.int_reports.destination": (
+            " → address(node_id/32, src_mac/48, dst_mac/48, source/32, collector/32, src_port/16, dst_port/16, dscp/6)"
+        ),
     }
 
 
@@ -80,6 +107,13 @@ def test_everything_else_a_controller_names() -> None:
     assert registers == {
         **dict.fromkeys(lanes | sums | slots, 1024),
         "FabricEgress.telemetry.bytes_sent": 512,
+        "FabricEgress.telemetry.port_window": 512,
+        "FabricEgress.int_source.samples": 1024,
+        "FabricIngress.int_sink.packet_number": 1,
+        "FabricEgress.int_reports.report_sequence": 1,
+        **dict.fromkeys((f"FabricEgress.int_events.queue_{name}" for name in ("depth", "latency", "time")), 4096),
+        **dict.fromkeys((f"FabricEgress.int_events.flow{name}" for name in ("s", "_depth", "_latency")), 4096),
+        "FabricIngress.int_sink.sink_flows": 4096,
     }
 
 

@@ -142,7 +142,14 @@ class Traffic:
         payload = int(rng.choice([0, 2, room - 1, room, room + 1, room + 4 * words]))
         body = struct.pack(
             "!BBHBBBBHHHH",
-            *(self._maybe(0.03, 0x34, 0x14), 3 + stack, 22342, self._maybe(0.03, 0x10, 0x20), 0, words),
+            *(
+                self._maybe(0.03, 0x34, 0x14),
+                3 + stack,
+                22342,
+                int(rng.choice([0x10, 0x20, 0x28], p=[0.03, 0.3, 0.67])),
+                0,
+                words,
+            ),
             *(int(rng.choice([0, 1, 5, 255])), bitmap, domain, domain_bitmap, 0),
         )
         body += rng.bytes(4 * stack) + rng.bytes(min(max(payload, 0), room + 4 * words))

@@ -90,6 +90,7 @@ def test_each_instruction_alone(bit: int) -> None:
         3: bytes(4),
         4: struct.pack("!Q", 5000),
         5: struct.pack("!Q", 5000),
+        7: bytes(4),  # nothing was sent in the window before
     }
     assert pushed(raw_probe(words, 0x8000 >> bit)) == expected.get(bit, b"\xff" * 4 * words)
 
@@ -97,7 +98,7 @@ def test_each_instruction_alone(bit: int) -> None:
 def test_the_domains_items_come_before_the_checksum_complement() -> None:
     everything = pushed(raw_probe(12 + 6 + 2 + 11, 0xFFFF, domain_bitmap=0xFFE0))
     known = struct.pack("!IHHIIQQ", 1, PARENT_PORT, STRANGER_PORT, 0, 0, 5000, 5000)
-    assert everything == known + b"\xff" * 4 * 10 + bytes(8) + b"\xff" * 4 * 11
+    assert everything == known + b"\xff" * 8 + bytes(4) + b"\xff" * 4 * 7 + bytes(8) + b"\xff" * 4 * 11
     assert pushed(raw_probe(4, 0x8001, domain_bitmap=0x8000)) == struct.pack("!IQ", 1, 0) + b"\xff" * 4
 
 

@@ -52,7 +52,7 @@ def test_a_fresh_probe_field_by_field() -> None:
     packet = Ether(probe(remaining_hops=5, payload=b"\xca\xfe"))
     shim, header = packet[IntShim], packet[IntMd]
     assert (shim.type, shim.npt, shim.length, shim.original_port) == (1, 1, 3, 22342)
-    assert (header.version, header.discard, header.hop_limit_exceeded, header.mtu_exceeded) == (2, 0, 0, 0)
+    assert (header.version, header.discard, header.hop_limit_exceeded, header.mtu_exceeded) == (2, 1, 0, 0)
     assert (header.hop_words, header.remaining_hops, header.instructions) == (6, 5, 0xF000)
     assert (header.domain, header.domain_instructions, header.domain_flags) == (0x5745, 0x8000, 0)
     assert (header.stack, bytes(header.payload)) == ([], b"\xca\xfe")

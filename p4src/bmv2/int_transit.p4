@@ -1,36 +1,41 @@
 /*
- * INT-MD 2.1 transit: each probe that leaves gets this hop's items pushed in front of the earlier hops'.
+ * INT transit: each INT-MD packet that leaves gets this hop's items pushed in front of the earlier hops'. INT-MX and watched
+ * packets have the same items captured for a report of this node's own (int_reports.p4).
  *
  *   instructions ─▶ asked, by slices of eight bits ─▶ add up ─▶ room ─yes─▶ items in the order of the bits, lengths, hop count
  *                                                                └─no─▶ E (hop limit), M (MTU), or untouched (a layout that
  *                                                                       cannot be had)
- *   any packet that leaves onto a link ─▶ bytes_sent[egress port] += its length
+ *   any packet that leaves onto a link ─▶ bytes_sent[egress port] += its length; so for the port's window
  *
  * A hop pushes exactly hop_words words or nothing. What this program cannot fill is all ones, in runs: a run is made of
- * headers of 16, 8, 4, 2 and 1 words, one per bit of its length. Reads standard_metadata and meta.leaves; writes ipv4's and
- * udp's lengths and the INT headers.
+ * headers of 16, 8, 4, 2 and 1 words, one per bit of its length. Reads standard_metadata and meta; writes ipv4's and udp's
+ * lengths, the INT headers, and what meta's report is to say.
  */
 
 #define BIT(byte, i) ((byte >> (7 - i)) & 1)
 #define ONES_1_TO_7(byte) \
     (BIT(byte, 1) + BIT(byte, 2) + BIT(byte, 3) + BIT(byte, 4) + BIT(byte, 5) + BIT(byte, 6) + BIT(byte, 7))
 
-control Telemetry(inout headers_t hdr, in metadata_t meta, in standard_metadata_t standard_metadata) {
+control Telemetry(inout headers_t hdr, inout metadata_t meta, in standard_metadata_t standard_metadata) {
     /* Bytes of the Ethernet frames that have left each port, without padding. */
     @id(BYTES_SENT_REGISTER_ID)
     register<bit<64>>(PORTS) bytes_sent;
+    /* The number of a window of 2^12 µs (16 bits), bytes sent in it (24), bytes sent in the window before it (24) */
+    @id(PORT_WINDOW_REGISTER_ID)
+    register<bit<64>>(PORTS) port_window;
 
     bit<32> this_node = UNAVAILABLE;
+    bit<32> ingress_name = UNAVAILABLE;
+    bit<32> free_slots = UNAVAILABLE;
 
     /* what the instructions ask for, by their bytes: words of items that this program fills, and words of ones */
-    bit<6>  items = 0;           // bits 0 to 5
+    bit<8>  items = 0;           // bits 0 to 7
     bit<6>  item_words = 0;
-    bit<1>  domain_item = 0;     // the domain's bit 0
+    bit<2>  domain_items = 0;    // the domain's bits 0 and 1
     bit<6>  domain_item_words = 0;
-    bit<5>  ones_6_7 = 0;
     bit<5>  ones_8_14 = 0;
     bit<5>  ones_15 = 0;         // the last word of a hop, behind the domain's
-    bit<5>  domain_ones_1_7 = 0;
+    bit<5>  domain_ones_2_7 = 0;
     bit<5>  domain_ones_8_15 = 0;
 
     /* their sums, and how they stand to the packet */
@@ -44,7 +49,10 @@ control Telemetry(inout headers_t hdr, in metadata_t meta, in standard_metadata_
 
     bool    pushes = false;
     bit<64> sent_before = 0;
+    bit<24> sent_in_window = 0;  // the last whole one
     bit<16> frame_bytes = 0;
+    bit<16> report_bits = 0;
+    bit<16> report_domain_bits = 0;
 
     @id(IDENTIFY_ACTION_ID)
     action identify(bit<32> node_id) {
@@ -57,18 +65,41 @@ control Telemetry(inout headers_t hdr, in metadata_t meta, in standard_metadata_
         default_action = identify(UNAVAILABLE);
     }
 
+    @id(TELL_FREE_SLOTS_ACTION_ID)
+    action tell_free_slots(bit<32> slots) {
+        free_slots = slots;
+    }
+
+    /* Aggregation slots that no job has: the controller's to say, for it gives them out. */
+    @id(FREE_SLOTS_TABLE_ID)
+    table slots {
+        actions = { tell_free_slots; }
+        default_action = tell_free_slots(UNAVAILABLE);
+    }
+
+    @id(NAME_INGRESS_ACTION_ID)
+    action name_ingress(bit<32> interface) {
+        ingress_name = interface;
+    }
+
+    @id(INGRESS_NAMES_TABLE_ID)
+    table ingress_names {
+        key = { standard_metadata.ingress_port: exact @name("ingress_port"); }
+        actions = { name_ingress; @defaultonly NoAction; }
+        const default_action = NoAction;
+        size = PORTS;
+    }
+
     /* ---- what is asked for ---- */
 
     @id(ASK_BASELINE_HIGH_ACTION_ID)
-    action ask_baseline_high(bit<6> asked, bit<6> asked_words, bit<5> ones) {
+    action ask_baseline_high(bit<8> asked, bit<6> asked_words) {
         items = asked;
         item_words = asked_words;
-        ones_6_7 = ones;
     }
 
 #define BASELINE_HIGH(byte) byte: ask_baseline_high( \
-        byte >> 2, BIT(byte, 0) + BIT(byte, 1) + BIT(byte, 2) + BIT(byte, 3) + 2 * BIT(byte, 4) + 2 * BIT(byte, 5), \
-        2 * BIT(byte, 6) + BIT(byte, 7));
+        byte, BIT(byte, 0) + ONES_1_TO_7(byte) + BIT(byte, 4) + BIT(byte, 5) + BIT(byte, 6));
     @id(BASELINE_HIGH_TABLE_ID)
     table baseline_high {
         key = { hdr.int_md.instructions[15:8]: exact @name("instructions_0_7"); }
@@ -94,14 +125,15 @@ control Telemetry(inout headers_t hdr, in metadata_t meta, in standard_metadata_
 
     /* Items of another domain have unknown lengths: they are not counted, so that hop_words does not fit them. */
     @id(ASK_DOMAIN_HIGH_ACTION_ID)
-    action ask_domain_high(bit<1> asked, bit<6> asked_words, bit<5> ones) {
-        domain_item = asked;
+    action ask_domain_high(bit<2> asked, bit<6> asked_words, bit<5> ones) {
+        domain_items = asked;
         domain_item_words = asked_words;
-        domain_ones_1_7 = ones;
+        domain_ones_2_7 = ones;
     }
 
 #define DOMAIN_HIGH(byte) \
-        (INT_DOMAIN, byte): ask_domain_high(BIT(byte, 0), 2 * BIT(byte, 0), ONES_1_TO_7(byte));
+        (INT_DOMAIN, byte): ask_domain_high( \
+            byte >> 6, 2 * BIT(byte, 0) + BIT(byte, 1), ONES_1_TO_7(byte) - BIT(byte, 1));
     @id(DOMAIN_HIGH_TABLE_ID)
     table domain_high {
         key = {
@@ -132,9 +164,10 @@ control Telemetry(inout headers_t hdr, in metadata_t meta, in standard_metadata_
 
     @id(ADD_UP_ACTION_ID)
     action add_up() {
-        baseline_ones = ones_6_7 + ones_8_14;
-        domain_ones = domain_ones_1_7 + domain_ones_8_15 + ones_15;
-        words = item_words + domain_item_words + (bit<6>)baseline_ones + (bit<6>)domain_ones;
+        baseline_ones = ones_8_14;
+        domain_ones = domain_ones_2_7 + domain_ones_8_15 + ones_15;
+        words = item_words + domain_item_words + (bit<6>)ones_8_14 + (bit<6>)domain_ones_2_7 + (bit<6>)domain_ones_8_15
+            + (bit<6>)ones_15;
     }
 
     /* ---- whether there is room for it ---- */
@@ -144,7 +177,7 @@ control Telemetry(inout headers_t hdr, in metadata_t meta, in standard_metadata_
         mismatch = words ^ (bit<6>)hdr.int_md.hop_words;
         stack_words = (bit<9>)hdr.int_shim.length + (bit<9>)words;
         growth = (bit<16>)words << 2;
-        beyond_mtu = hdr.ipv4.total_length + growth |-| MTU;
+        beyond_mtu = hdr.ipv4.total_length + growth |-| meta.mtu;
     }
 
     @id(EXCEED_HOPS_ACTION_ID)
@@ -162,8 +195,7 @@ control Telemetry(inout headers_t hdr, in metadata_t meta, in standard_metadata_
         pushes = true;
         hdr.int_md.remaining_hops = hdr.int_md.remaining_hops - 1;
         hdr.int_shim.length = stack_words[7:0];
-        hdr.udp.length = hdr.udp.length + growth;
-        hdr.udp.checksum = 0;
+        hdr.udp.length = hdr.udp.length + growth;   // where there is no UDP header, nothing is written
         hdr.ipv4.total_length = hdr.ipv4.total_length + growth;
     }
 
@@ -198,6 +230,26 @@ control Telemetry(inout headers_t hdr, in metadata_t meta, in standard_metadata_
     @id(SHOW_BYTES_ACTION_ID)
     action show_bytes() {
         bytes_sent.read(sent_before, (bit<32>)standard_metadata.egress_port);
+    }
+
+    @id(COUNT_WINDOW_ACTION_ID)
+    action count_window() {
+        bit<64> held;
+        bit<16> window = standard_metadata.egress_global_timestamp[27:12];
+        port_window.read(held, (bit<32>)standard_metadata.egress_port);
+        bit<16> ago = window - held[63:48];
+        bit<24> bytes = (bit<24>)frame_bytes;
+        sent_in_window = ago == 0 ? held[23:0] : (ago == 1 ? held[47:24] : 24w0);
+        port_window.write((bit<32>)standard_metadata.egress_port,
+                          window ++ (ago == 0 ? held[47:24] |+| bytes : bytes) ++ sent_in_window);
+    }
+
+    @id(SHOW_WINDOW_ACTION_ID)
+    action show_window() {
+        bit<64> held;
+        port_window.read(held, (bit<32>)standard_metadata.egress_port);
+        bit<16> ago = standard_metadata.egress_global_timestamp[27:12] - held[63:48];
+        sent_in_window = ago == 0 ? held[23:0] : (ago == 1 ? held[47:24] : 24w0);
     }
 
     /* ---- items ---- */
@@ -241,10 +293,87 @@ control Telemetry(inout headers_t hdr, in metadata_t meta, in standard_metadata_
         hdr.int_egress_time.nanoseconds = (bit<64>)standard_metadata.egress_global_timestamp * NS_PER_US;
     }
 
+    @id(PUSH_INTERFACES_ACTION_ID)
+    action push_interfaces() {
+        hdr.int_interfaces.setValid();
+        hdr.int_interfaces.ingress_interface = ingress_name;
+        hdr.int_interfaces.egress_interface = meta.egress_name;
+    }
+
+    @id(PUSH_UTILISATION_ACTION_ID)
+    action push_utilisation() {
+        hdr.int_utilisation.setValid();
+        hdr.int_utilisation.bytes_in_window = (bit<32>)sent_in_window;
+    }
+
     @id(PUSH_BYTES_ACTION_ID)
     action push_bytes() {
         hdr.int_bytes.setValid();
         hdr.int_bytes.bytes_sent = sent_before;
+    }
+
+    @id(PUSH_FREE_SLOTS_ACTION_ID)
+    action push_free_slots() {
+        hdr.int_slots.setValid();
+        hdr.int_slots.free_slots = free_slots;
+    }
+
+    @id(FLAG_EVENT_ACTION_ID)
+    action flag_event() {
+        hdr.int_md.domain_flags = hdr.int_md.domain == INT_DOMAIN
+            ? hdr.int_md.domain_flags | DS_FLAG_EVENT : hdr.int_md.domain_flags;
+    }
+
+    /* ---- a report of this node's own ---- */
+
+    @id(ASK_HEADER_ACTION_ID)
+    action ask_header() {
+        meta.wanted = Mode.XD;
+        meta.instructions = hdr.int_md.instructions;
+        meta.domain_instructions = hdr.int_md.domain == INT_DOMAIN ? hdr.int_md.domain_instructions : 0;
+    }
+
+    /* Bits of what is unavailable are not set (telemetry report 2.0). */
+    @id(CAPTURE_ACTION_ID)
+    action capture() {
+        bit<16> names = ingress_name != UNAVAILABLE && meta.egress_name != UNAVAILABLE ? REPORT_BIT_LEVEL2 : 0;
+        bit<16> has_slots = free_slots != UNAVAILABLE ? DOMAIN_BIT_SLOTS : 0;
+        report_bits = meta.instructions & (REPORT_BITS_KNOWN | names);
+        report_domain_bits = meta.domain_instructions & (DOMAIN_BIT_BYTES | has_slots);
+        meta.report_ingress_port = (bit<16>)standard_metadata.ingress_port;
+        meta.report_egress_port = (bit<16>)standard_metadata.egress_port;
+        meta.report_latency =
+            (bit<32>)(standard_metadata.egress_global_timestamp - standard_metadata.ingress_global_timestamp);
+        meta.report_queue_id = (bit<8>)standard_metadata.priority;
+        meta.report_depth = (bit<24>)standard_metadata.deq_qdepth;
+        meta.report_ingress_time = standard_metadata.ingress_global_timestamp;
+        meta.report_egress_time = standard_metadata.egress_global_timestamp;
+        meta.report_ingress_name = ingress_name;
+        meta.report_egress_name = meta.egress_name;
+        meta.report_utilisation = (bit<32>)sent_in_window;
+        meta.report_bytes_sent = sent_before;
+        meta.report_free_slots = free_slots;
+        meta.report_inner_bytes = REPORT_INNER_BYTES;
+    }
+
+    @id(SAY_FLOW_ACTION_ID)
+    action say_flow() {
+        meta.report_flags = meta.report_flags | REPORT_FLOW;
+        meta.report_bits = meta.report_bits | report_bits;
+        meta.report_domain_bits = meta.report_domain_bits | report_domain_bits;
+    }
+
+    /* The stack's report of this packet has the same ingress timestamp and number. */
+    @id(SAY_SINK_ACTION_ID)
+    action say_sink() {
+        meta.report_bits = meta.report_bits | REPORT_BITS_OF_STACK;
+        meta.report_domain_bits = meta.report_domain_bits | DOMAIN_BIT_NUMBER;
+    }
+
+    @id(SAY_QUEUE_ACTION_ID)
+    action say_queue() {
+        meta.report_flags = meta.report_flags | REPORT_QUEUE;
+        meta.report_bits = meta.report_bits | REPORT_BITS_OF_QUEUE;
     }
 
 #define PUSH_ONES(run, bit_, words_, bits_) \
@@ -254,7 +383,7 @@ control Telemetry(inout headers_t hdr, in metadata_t meta, in standard_metadata_
     }
 
     apply {
-        if (hdr.int_md.isValid()) {
+        if (meta.has_int == 1 && meta.stacks == 1) {
             baseline_high.apply();
             baseline_low.apply();
             domain_high.apply();
@@ -262,37 +391,64 @@ control Telemetry(inout headers_t hdr, in metadata_t meta, in standard_metadata_
             add_up();
             compare();
             room.apply();
+            if (meta.flow_event == 1 && meta.steps_set == 1) {
+                flag_event();
+            }
+        } else if (meta.has_int == 1) {
+            ask_header();
         }
 
+        if (hdr.report.isValid()) {
+            frame_bytes = ETHERNET_BYTES + hdr.report_ipv4.total_length;
+        } else if (hdr.ipv4.isValid()) {
+            frame_bytes = ETHERNET_BYTES + hdr.ipv4.total_length;
+        } else {
+            frame_bytes = (bit<16>)standard_metadata.packet_length;   // the packet_out header is gone from it
+        }
         if (meta.leaves) {
-            if (hdr.ipv4.isValid()) {
-                frame_bytes = ETHERNET_BYTES + hdr.ipv4.total_length;
-            } else {
-                frame_bytes = (bit<16>)standard_metadata.packet_length;   // the packet_out header is gone from it
-            }
             count_bytes();
+            count_window();
         } else {
             show_bytes();
+            show_window();
         }
 
-        if (pushes) {
+        if (pushes || meta.wanted == Mode.XD || meta.queue_event == 1) {
             node.apply();
-            if (items[5:5] == 1) { push_node_id(); }
-            if (items[4:4] == 1) { push_ports(); }
-            if (items[3:3] == 1) { push_latency(); }
-            if (items[2:2] == 1) { push_queue(); }
-            if (items[1:1] == 1) { push_ingress_time(); }
-            if (items[0:0] == 1) { push_egress_time(); }
-            PUSH_ONES(baseline_ones, 3, 8, 256)
+            slots.apply();
+            ingress_names.apply();
+        }
+        if (pushes) {
+            if (items[7:7] == 1) { push_node_id(); }
+            if (items[6:6] == 1) { push_ports(); }
+            if (items[5:5] == 1) { push_latency(); }
+            if (items[4:4] == 1) { push_queue(); }
+            if (items[3:3] == 1) { push_ingress_time(); }
+            if (items[2:2] == 1) { push_egress_time(); }
+            if (items[1:1] == 1) { push_interfaces(); }
+            if (items[0:0] == 1) { push_utilisation(); }
             PUSH_ONES(baseline_ones, 2, 4, 128)
             PUSH_ONES(baseline_ones, 1, 2, 64)
             PUSH_ONES(baseline_ones, 0, 1, 32)
-            if (domain_item == 1) { push_bytes(); }
+            if (domain_items[1:1] == 1) { push_bytes(); }
+            if (domain_items[0:0] == 1) { push_free_slots(); }
             PUSH_ONES(domain_ones, 4, 16, 512)
             PUSH_ONES(domain_ones, 3, 8, 256)
             PUSH_ONES(domain_ones, 2, 4, 128)
             PUSH_ONES(domain_ones, 1, 2, 64)
             PUSH_ONES(domain_ones, 0, 1, 32)
+        }
+        if (meta.wanted == Mode.XD || meta.queue_event == 1) {
+            capture();
+            if (meta.wanted == Mode.XD && meta.flow_event == 1) {
+                say_flow();
+                if (meta.at_sink == 1 && meta.due == 1) {
+                    say_sink();
+                }
+            }
+            if (meta.queue_event == 1) {
+                say_queue();
+            }
         }
     }
 }

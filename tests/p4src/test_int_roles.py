@@ -1,0 +1,237 @@
+"""INT's roles in one switch and in small trees: sampling, events, drops, aggregation traffic, what hosts send."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from weir.emulator.entries import ActionCall, CloneSession, Exact, Replica, TableEntry, Ternary
+from weir.tests.p4src.emulated_node import EmulatedNode
+from weir.tests.p4src.int_fabric import ANY, REPORT_SESSION, Tree, Watch, as_delivered, tcp_frame, udp_frame
+from weir.tests.p4src.node_model import DROP_REASONS
+from weir.tests.p4src.small_fabric import INNER, PARENT_PORT, STRANGER, SWITCH, WORKERS, contribution, packet, tables
+from weir.wire import frames, int_report
+from weir.wire.int_report import Report, ReportFlag
+
+COLLECTOR_PORT = 12
+
+
+def reports(tree: Tree) -> list[tuple[int, Report]]:
+    """(node id, report) as the collector got them."""
+    found = []
+    for frame in tree.received["collector"]:
+        group = int_report.decode(frame[42:])
+        assert group is not None
+        found += [(group.node_id, report) for report in group.reports]
+    return found
+
+
+def two_switches(presence: str = "udp-port") -> Tree:
+    return Tree(np.random.default_rng(1), 2, presence)
+
+
+NEAR, FAR = 0x0A000000, 0x0A000100
+"""Hosts at the first switch and at the second."""
+
+
+def send(tree: Tree, count: int, gap_ns: int = 1_000_000) -> None:
+    for number in range(1, count + 1):
+        frame = udp_frame(NEAR, FAR, bytes(50), number)
+        tree.fabric.send(tree.host(NEAR), frame)
+        tree.run(tree.fabric.now_ns + gap_ns)
+    tree.run(tree.fabric.now_ns + 1_000_000_000)
+
+
+def test_one_in_three_is_chosen_from_the_first_on() -> None:
+    tree = two_switches()
+    tree.watch(0, Watch("xd", every=3))
+    send(tree, 10)
+    assert [int.from_bytes(report.inner[4:6], "big") for _, report in reports(tree)] == [1, 4, 7, 10]
+
+
+def test_reports_are_not_watched() -> None:
+    """Every flow is, at both switches; reports of the second cross the first."""
+    tree = two_switches()
+    for switch in (0, 1):
+        tree.watch(switch, Watch("xd"))
+    send(tree, 4)
+    assert sorted(node for node, _ in reports(tree)) == [1, 1, 1, 1, 2, 2, 2, 2]
+
+
+def test_a_flow_between_hosts_of_one_switch_is_reported_and_not_touched() -> None:
+    tree = two_switches()
+    tree.watch(0, Watch("md"))
+    frame = udp_frame(NEAR, NEAR + 1, bytes(20), 1)
+    tree.fabric.send(tree.host(NEAR), frame)
+    tree.run(1_000_000_000)
+    assert [got[14:] for got in tree.received[tree.host(NEAR + 1)]] == [as_delivered(frame, 1)]
+    assert [node for node, _ in reports(tree)] == [1]
+
+
+def test_what_a_host_sends_does_not_look_as_if_it_had_int() -> None:
+    """A fabric that marks by DSCP takes the bit from packets that come in without INT (INT 2.1, DSCP option)."""
+    tree = two_switches("dscp")
+    frame = udp_frame(NEAR, FAR, bytes([0x10, 3, 0, 0, 0x20]) + bytes(50), 1, dscp=0x2F)
+    segment = tcp_frame(NEAR, FAR, bytes(50), 2, source_port=1, destination_port=2, dscp=0x2F)
+    for each in (frame, segment):
+        tree.fabric.send(tree.host(NEAR), each)
+    tree.run(1_000_000_000)
+    assert [got[15] >> 2 for got in tree.received[tree.host(FAR)]] == [0x2E, 0x2E]
+    assert [got[34:] for got in tree.received[tree.host(FAR)]] == [frame[34:], segment[34:]]
+
+
+@pytest.mark.parametrize("presence", ["dscp", "probe-marker"])
+def test_another_way_to_mark_is_no_int(presence: str) -> None:
+    """What looks like INT marked by DSCP or a marker passes as it is where the fabric marks by port."""
+    other = two_switches(presence)
+    other.watch(0, Watch("md"))
+    send(other, 1)
+    inner = next(each.frame for each in other.log if each.packet == 1 and each.switch == "s0")
+    tree = two_switches()
+    tree.fabric.send(tree.host(NEAR), inner)
+    tree.run(1_000_000_000)
+    assert [got[34:] for got in tree.received[tree.host(FAR)]] == [inner[34:]]
+    assert reports(tree) == []
+
+
+def test_fragments_are_left_alone() -> None:
+    tree = two_switches()
+    tree.watch(0, Watch("md"))
+    for flags in (0x20, 0x01):
+        frame = bytearray(udp_frame(NEAR, FAR, bytes(50), 1))
+        frame[20] = flags
+        whole = bytes(frame[:24]) + b"\0\0" + bytes(frame[26:])
+        total = int(frames.ipv4_checksum(frames.frame_headers(np.frombuffer(whole, np.uint8)[None])["ipv4"])[0])
+        whole = whole[:24] + total.to_bytes(2, "big") + whole[26:]
+        tree.fabric.send(tree.host(NEAR), whole)
+        tree.run(tree.fabric.now_ns + 1_000_000_000)
+        assert tree.received[tree.host(FAR)].pop()[14:] == as_delivered(whole, 2)
+    assert reports(tree) == []
+
+
+@pytest.mark.parametrize("mode", ["xd", "md"])
+def test_a_steady_flow_is_reported_once_a_period(mode: str) -> None:
+    """100 packets in 100 ms and a period of 40 ms: the first, and one each 40 ms; no event above the step is missed."""
+    tree = two_switches()
+    tree.watch(0, Watch(mode))
+    for switch in (0, 1):
+        # threshold and step for depth, then for latency; then the period
+        tree.set_default(switch, "FabricEgress.int_events.flow_steps", "set_steps", 1000, 2, 10**9, 10**9, 40_000)
+        rows = tree.nodes[switch].state
+        assert rows is not None
+        for slot in (0, 1):
+            key = (Exact(NEAR + 256 * switch + slot),)
+            rows.tables["FabricIngress.int_sink.sinks"].modify(
+                TableEntry(key, ActionCall("FabricIngress.int_sink.strip", (40_000,)))
+            )
+    send(tree, 100)
+    steady = len(reports(tree))
+    per_event = 1 if mode == "xd" else 2  # the stack's, and the sink's own
+    assert 3 * per_event <= steady <= 4 * per_event
+    before = len(tree.log)
+    for number in range(200, 210):  # a burst: the queue moves by two packets again and again
+        tree.fabric.send(tree.host(NEAR), udp_frame(NEAR, FAR, bytes(1200), number, source_port=7, destination_port=9))
+    tree.run(tree.fabric.now_ns + 1_000_000_000)
+    at = {"xd": "s0"}.get(mode)
+    last, moved = 0, 0
+    for departure in tree.log[before:]:
+        watched = departure.instance_type == 0 and departure.packet >= 200 and departure.switch == at
+        if watched and abs(departure.depth - last) >= 2:
+            last, moved = departure.depth, moved + 1
+    if at:
+        assert len(reports(tree)) - steady >= moved
+
+
+def test_a_queue_is_reported_when_it_crosses_or_moves() -> None:
+    """Bursts through one queue: exactly the packets that the rule names, by the depths that the emulator saw."""
+    tree = two_switches()
+    port = tree.links[0, 1]
+    limits = (6, 3, 2**32 - 1, 2**32 - 1, 2**32 - 1)
+    tree.insert(0, "FabricEgress.int_events.queue_watch", (Exact(port), Exact(0)), "watch_queue", *limits)
+    number = 0
+    for burst in (2, 12, 1, 25):
+        for _ in range(burst):
+            number += 1
+            tree.fabric.send(tree.host(NEAR), udp_frame(NEAR, FAR, bytes(1000), number))
+            tree.fabric.send(tree.host(NEAR + 1), udp_frame(NEAR + 1, FAR, bytes(1000), number + 100))
+        tree.run(tree.fabric.now_ns + 500_000_000)
+    expected, last = [], 0
+    for each in tree.log:
+        here = (each.switch, each.port, each.priority, each.instance_type) == ("s0", port, 0, 0)
+        if here and (abs(each.depth - last) >= 3 or (each.depth >= 6) != (last >= 6)):
+            last = each.depth
+            expected.append((each.packet, each.depth))
+    got = [(int.from_bytes(report.inner[4:6], "big"), report.metadata["queue_packets"]) for _, report in reports(tree)]
+    assert got == expected
+    assert len(expected) > 3
+    assert {report.flags for _, report in reports(tree)} == {ReportFlag.CONGESTED_QUEUE}
+
+
+def watched_node(*drops: tuple[int, int]) -> EmulatedNode:
+    """The small fabric's switch with reports to a port of their own, and entries (value, mask) for reasons to drop."""
+    node = EmulatedNode(tables())
+    node.switch.replication.set_session(REPORT_SESSION, CloneSession((Replica(COLLECTOR_PORT),)))
+    address = ActionCall(
+        "FabricEgress.int_reports.address", (1, 2, 3, SWITCH, STRANGER, 5555, int_report.REPORT_PORT, 0)
+    )
+    node.state.tables["FabricEgress.int_reports.destination"].set_default(address)
+    for reason, mask in drops:
+        entry = TableEntry((Ternary(reason, mask), *[ANY] * 5), ActionCall("FabricIngress.report_drop"), priority=1)
+        node.state.tables["FabricIngress.drop_watch"].insert(entry)
+    return node
+
+
+@pytest.mark.parametrize(
+    ("reason", "frame"),
+    [
+        ("no_route", packet(b"x" * 40, WORKERS[0], 0x01020304, destination_port=9)),
+        ("ttl_expired", packet(b"x" * 40, WORKERS[0], STRANGER, destination_port=9, ttl=1)),
+        ("not_member", contribution(1)[0]),
+    ],
+)
+def test_a_drop_is_reported_with_its_reason(reason: str, frame: bytes) -> None:
+    node = watched_node((DROP_REASONS.index(reason), 0xFF))
+    ((port, sent),) = node.forward(frame, 0, 77)
+    assert port == COLLECTOR_PORT
+    group = int_report.decode(sent[42:])
+    assert group is not None
+    (report,) = group.reports
+    assert report.flags == ReportFlag.DROPPED
+    assert report.metadata == {
+        "ingress_port": 0,
+        "egress_port": int_report.UNAVAILABLE_PORT,
+        "ingress_ns": 77_000,
+        "drop_queue_id": 0xFF,
+        "drop_reason": DROP_REASONS.index(reason),
+        "drop_padding": 0,
+    }
+    assert frame[14:].startswith(report.inner)
+    assert node.drops[reason] == 1
+
+
+def test_other_drops_are_not_reported() -> None:
+    node = watched_node((DROP_REASONS.index("no_route"), 0xFF))
+    assert node.forward(packet(b"x", WORKERS[0], STRANGER, ttl=1, destination_port=9), 0) == []
+
+
+@pytest.mark.parametrize("mode", ["md", "mx"])
+def test_watched_aggregation_traffic_is_summed_as_if_it_were_not(mode: str) -> None:
+    """A contribution with INT in it comes to the switch that sums it: the sum is what it is without."""
+    plain, node = EmulatedNode(tables()), watched_node()
+    sinks = node.state.tables["FabricIngress.int_sink.sinks"]
+    sinks.insert(TableEntry((Exact(SWITCH),), ActionCall("FabricIngress.int_sink.strip", (0,))))
+    sent: list[tuple[int, bytes]] = []
+    expected: list[tuple[int, bytes]] = []
+    for worker in range(3):
+        frame, port = contribution(worker, job=INNER, lanes=worker + 1)
+        expected += plain.forward(frame, port)
+        # one switch in front of it has embedded INT: shim, header, and one hop of one word
+        stack = b"\0\0\0\7" if mode == "md" else b""
+        shim = bytes([0x14 if mode == "md" else 0x34, 3 + len(stack) // 4]) + frame[36:38]
+        header = bytes([0x20, 0, 1 if mode == "md" else 0, 5 if mode == "md" else 0]) + b"\x80\0\x57\x45\0\0\0\0"
+        body = shim + header + stack + frame[42:]
+        embedded = packet(body, WORKERS[worker], SWITCH, destination_port=5000)
+        for out in node.forward(embedded, port):
+            (sent if out[0] != COLLECTOR_PORT else []).append(out)
+    assert sent == expected
+    assert [port for port, _ in sent] == [PARENT_PORT]

@@ -31,6 +31,7 @@ from weir.tests.own_network import IN_ITS_OWN_NETWORK
 from weir.tests.paths import ROOT
 from weir.topologies import load_topology
 from weir.topologies.mininet.fabric import obstacle
+from weir.topologies.schema import MODELS as KEYS_OF_A_FABRIC
 
 PAGES: Final = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
@@ -265,6 +266,20 @@ def test_the_run_file_of_the_runs_page_is_one(tmp_path: Path) -> None:
     (text,) = [each.text for each in SNIPPETS if (each.page, each.language) == ("docs/runs.md", "yaml")]
     (tmp_path / "run.yaml").write_text(text)
     assert RunConfig.load(tmp_path / "run.yaml").topology.name == "leaf-spine"
+
+
+def test_the_fabrics_of_the_fabrics_page_are_some(tmp_path: Path) -> None:
+    texts = [each.text for each in SNIPPETS if (each.page, each.language) == ("docs/fabrics.md", "yaml")]
+    for number, text in enumerate(texts):
+        (tmp_path / f"{number}.yaml").write_text(text)
+    fabrics = [load_topology(tmp_path / f"{number}.yaml") for number in range(len(texts))]
+    assert [(len(each.hosts), len(each.switches)) for each in fabrics] == [(3, 2), (12, 6)]
+
+
+def test_the_fabrics_page_has_every_key() -> None:
+    page = (ROOT / "docs" / "fabrics.md").read_text()
+    keys = {key for model in KEYS_OF_A_FABRIC.values() for key in model.model_fields}
+    assert keys == {key for key in keys if re.search(rf"`[\w.\[\]]*\b{key}\b[\w.\[\]]*`|{key}:", page)}
 
 
 def test_the_packet_test_of_the_stf_page_is_one() -> None:

@@ -316,7 +316,7 @@ def _link(given: _Link, defaults: _Defaults) -> Link:
 
 # --- errors -----------------------------------------------------------------------------------------------------------
 
-_MODELS: Final[dict[str, type[BaseModel]]] = {
+MODELS: Final[dict[str, type[BaseModel]]] = {
     "": _Fabric,
     "defaults": _Defaults,
     "hosts": _Host,
@@ -378,7 +378,7 @@ def _link_name(link: Any, index: int) -> str:
 
 
 def _keys(section: str) -> list[str]:
-    return list(_MODELS[section].model_fields)
+    return list(MODELS[section].model_fields)
 
 
 class UniqueKeys(yaml.SafeLoader):

@@ -30,7 +30,7 @@ _CONTROLLER: Final = (
 EXTRAS: Final[Mapping[str, Sequence[str]]] = {
     "emulator": _EMULATOR,
     "controller": _CONTROLLER,
-    "runs": (*_EMULATOR, *_CONTROLLER, "matplotlib", "sklearn"),
+    "runs": (*_EMULATOR, *_CONTROLLER, "dask", "distributed", "matplotlib", "sklearn"),
     "debug": ("numba", "scapy"),
     "live": ("aiohttp", "duckdb", "plotly"),
     "torch": ("torch",),
@@ -40,7 +40,7 @@ EXTRAS: Final[Mapping[str, Sequence[str]]] = {
 PURPOSES: Final[Mapping[str, str]] = {
     "emulator": "the switch: weir-switch, weir stf, weir.Fabric",
     "controller": "the control plane: weir controller, jobs, topology",
-    "runs": "experiments, with all of both: weir demo, run, replay, mininet",
+    "runs": "experiments, with all of both: weir demo, run, replay, evaluate, mininet",
     "debug": "Weir's formats as scapy layers",
     "live": "the live page (--web) and the history of telemetry (--history)",
     "torch": "the PyTorch back end, and its tensors in collectives",

@@ -12,6 +12,7 @@ import typer
 from ... import __version__
 from .console import NOTES
 from .controller import controller
+from .evaluate import evaluate
 from .jobs import app as jobs_app
 from .launch import launch
 from .mininet import mininet
@@ -61,6 +62,7 @@ def doctor(
 app.command()(demo)
 app.command()(run)
 app.command()(replay)
+app.command()(evaluate)
 # what follows the program is the program's own
 app.command(context_settings={"allow_extra_args": True, "allow_interspersed_args": False})(launch)
 app.add_typer(topology_app, name="topology")

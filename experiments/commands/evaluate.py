@@ -1,0 +1,88 @@
+"""`weir evaluate`: a whole grid of conditions, every strategy under each, and what came of it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from ..errors import ExperimentError, Interrupted
+
+
+def evaluate(
+    file: Annotated[
+        Path, typer.Argument(metavar="SUITE", help="Grids, seeds and strategies (YAML); experiments/evaluation.yaml.")
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the points' records. Default: evaluations/ and the suite's name.")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Local processes. Default: one for each processor.")
+    ] = None,
+    cluster: Annotated[
+        str | None, typer.Option(help="Run on this Dask cluster instead: its scheduler, such as tcp://host:8786.")
+    ] = None,
+    write: Annotated[
+        Path | None,
+        typer.Option(metavar="PAGE.md", help="Write the page, and its plots and data into a folder beside it."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print every condition's figures as JSON.")] = False,
+) -> None:
+    """Run every point of SUITE that has no record yet, and compare the strategies.
+
+    A suite has grids; a grid crosses lists of conditions: fabrics, workers (of each job), spread (packed, spread,
+    random), rates (equal, mixed), load (of the links between switches, 0 to 0.8), background (static, shifting,
+    websearch, datamining), jobs, memory (ample, scarce) and telemetry (fresh, old, lossy, absent). Each condition is
+    drawn for the seeds 1 to `seeds`: hosts, others' traffic, hashing. `engine: packets` runs the compiled P4 in the
+    packet fabric, `engine: flows` the flow-level simulator, which is much faster and takes far larger fabrics.
+    Strategies are those of `weir place`, and ring and striped (all jobs together).
+
+    An evaluation that was ended goes on where it was: each point's record is a file in the folder.
+    """
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    from ..evaluation.grid import evaluate as run_grid
+    from ..evaluation.page import printed, written
+    from ..evaluation.suite import Suite
+
+    if workers is not None and cluster is not None:
+        raise ExperimentError(
+            f"--workers {workers} is for local processes, and --cluster {cluster} has its own; keep one"
+        )
+    suite = Suite.load(file)
+    folder = out if out is not None else Path("evaluations") / suite.name
+    notes = Console(stderr=True, highlight=False)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=notes) as progress:
+        task = progress.add_task(f"{suite.name}: points")
+        try:
+            records = run_grid(
+                suite,
+                folder,
+                workers or os.cpu_count() or 1,
+                cluster,
+                lambda done, total: progress.update(task, completed=done, total=total),
+            )
+        except KeyboardInterrupt:
+            raise Interrupted(f"interrupted; the points that are done are kept in {folder}") from None
+    if write is not None:
+        written(suite, records, file, write)
+        notes.print(f"page: {write}")
+    sys.stdout.write(printed(suite, records, as_json))

@@ -1,0 +1,118 @@
+"""What the strategies came to under each condition, over all its seeds, and how `widest` stands against the others."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ...controller.placement.strategies import STRATEGIES
+from . import statistics
+from .records import PointRecord
+from .statistics import Interval
+from .suite import RING, STRIPED
+
+LABELS: Final = {**{name: known.label for name, known in STRATEGIES.items()}, RING: "ring", STRIPED: "striped"}
+OURS: Final = "widest"
+PUBLISHED: Final[tuple[str, ...]] = ("rack", "atp", "hierarchy", "grid", "canary")
+"""What others have published, or do by hand."""
+NOT_OTHERS: Final = (OURS, STRIPED, "oracle", "scarce")
+"""Weir's own methods, and the judge of all: the mean of the others is without them."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One strategy under one condition, over all seeds."""
+
+    strategy: str
+    mean_ms: Interval
+    p95_ms: Interval
+    max_link_load: float
+    decision_ms: float
+    moves: float
+    failed: int
+    """Seeds at which it could not place the job."""
+    saved: Interval | None
+    """Share of its time that `widest` saves, where both ran."""
+    gap: Interval | None
+    """How much longer it takes than the oracle, where that ran."""
+
+
+@dataclass(frozen=True)
+class Condition:
+    """One set of conditions, over all seeds."""
+
+    told: dict[str, Any]
+    seeds: int
+    background: float
+    rows: tuple[Row, ...]
+    against_others: Interval | None
+    """What `widest` saves against the mean of the others."""
+    against_published: tuple[str, Interval] | None
+    """The same against the best published one, and which that is."""
+    against_blind: Interval | None
+    depth: Interval | None
+    """`statistics.depth_share`."""
+
+
+def conditions_of(records: Sequence[PointRecord]) -> Iterator[Condition]:
+    """In the order of the suite."""
+    groups: dict[str, list[PointRecord]] = {}
+    for record in records:
+        groups.setdefault(json.dumps(record.point.conditions), []).append(record)
+    for mine in groups.values():
+        yield _condition(mine)
+
+
+def _condition(records: Sequence[PointRecord]) -> Condition:
+    names = records[0].point.strategies
+    means = {name: [record.figures[at].mean_s for record in records] for at, name in enumerate(names)}
+    whole = {name: [v for v in values if v is not None] for name, values in means.items()}
+    ran = {name: values for name, values in whole.items() if len(values) == len(records)}
+    rows = tuple(_row(name, at, records, ran) for at, name in enumerate(names))
+    others = [values for name, values in ran.items() if name not in NOT_OTHERS]
+    ours = ran.get(OURS)
+    published = {name: ran[name] for name in PUBLISHED if name in ran}
+    best = min(published, key=lambda name: sum(published[name])) if published else None
+    saved = statistics.saved
+    return Condition(
+        told=records[0].point.conditions,
+        seeds=len(records),
+        background=sum(record.figures[0].background for record in records) / len(records),
+        rows=rows,
+        against_others=None
+        if ours is None or not others
+        else statistics.paired(lambda own, *rest: saved(own, sum(rest) / len(rest)), ours, *others),
+        against_published=None
+        if ours is None or best is None
+        else (best, statistics.paired(saved, ours, published[best])),
+        against_blind=None if ours is None or "blind" not in ran else statistics.paired(saved, ours, ran["blind"]),
+        depth=None
+        if ours is None or not {"ps", "blind"} <= ran.keys()
+        else statistics.paired(statistics.depth_share, ran["ps"], ran["blind"], ours),
+    )
+
+
+def _row(name: str, at: int, records: Sequence[PointRecord], ran: dict[str, list[float]]) -> Row:
+    own = [record.figures[at] for record in records if record.figures[at].mean_s is not None]
+    nothing = float("nan")
+
+    def average(key: str, factor: float = 1.0) -> Interval:
+        values = [factor * value for figures in own if (value := getattr(figures, key)) is not None]
+        return statistics.mean(values) if values else Interval(nothing, nothing, nothing)
+
+    longer = None
+    if "oracle" in ran and name in ran:
+        longer = statistics.paired(lambda mine, best: mine / best - 1, ran[name], ran["oracle"])
+    return Row(
+        strategy=name,
+        mean_ms=average("mean_s", 1e3),
+        p95_ms=average("p95_s", 1e3),
+        max_link_load=average("max_link_load").value,
+        decision_ms=average("decision_ms").value,
+        moves=average("moves").value,
+        failed=len(records) - len(own),
+        saved=statistics.paired(statistics.saved, ran[OURS], ran[name]) if {OURS, name} <= ran.keys() else None,
+        gap=longer,
+    )

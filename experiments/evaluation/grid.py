@@ -1,0 +1,104 @@
+"""All points of a suite on Dask: local processes, or a cluster by its address. A point is kept once it is done.
+
+Whatever ends an evaluation, the next one of the same suite into the same folder goes on: points that have a record are
+not run again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from ..errors import ExperimentError
+from .points import run_point
+from .records import PointRecord
+from .suite import Point, Suite
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+_AHEAD: Final = 4
+"""Points that are given out, for each process: so that none waits, and those of one fabric stay together."""
+_CONNECT_SECONDS: Final = 10
+
+
+def evaluate(
+    suite: Suite, folder: Path, processes: int, cluster: str | None, done: Callable[[int, int], object]
+) -> list[PointRecord]:
+    """Run what has no record yet; the records of all points, in the suite's order. `done` hears how many of how many.
+
+    Raises ExperimentError where the cluster cannot be reached, or a point fails.
+    """
+    points = list(suite.points())
+    missing = [point for point in points if PointRecord.load(folder, point) is None]
+    done(len(points) - len(missing), len(points))
+    if missing:
+        with _client(processes, cluster) as client:
+            for count, record in enumerate(_results(client, missing), len(points) - len(missing) + 1):
+                record.save(folder)
+                done(count, len(points))
+    return records_of(suite, folder)
+
+
+def records_of(suite: Suite, folder: Path) -> list[PointRecord]:
+    """All points' records. Raises ExperimentError where one is missing."""
+    records = []
+    for point in suite.points():
+        if (record := PointRecord.load(folder, point)) is None:
+            raise ExperimentError(f"{folder}: has no whole record of {point.conditions}, seed {point.seed}")
+        records.append(record)
+    return records
+
+
+@contextmanager
+def _client(processes: int, cluster: str | None) -> Iterator[Client]:
+    from distributed import Client, LocalCluster
+
+    if cluster is not None:
+        try:
+            client = Client(cluster, timeout=_CONNECT_SECONDS)
+        except (OSError, ValueError) as error:
+            raise ExperimentError(
+                f"--cluster {cluster}: no Dask scheduler answers there ({error}); it is an address such as tcp://host:8786"
+            ) from None
+        with client:
+            yield client
+        return
+    with (
+        LocalCluster(n_workers=processes, threads_per_worker=1, dashboard_address=None, host="127.0.0.1") as local,
+        Client(local) as client,
+    ):
+        yield client
+
+
+def _results(client: Client, points: Sequence[Point]) -> Iterator[PointRecord]:
+    """As they are done; a few are given out at a time."""
+    from distributed import as_completed
+
+    waiting = iter(points)
+    workers = max(len(client.scheduler_info()["workers"]), 1)
+    of: dict[Any, Point] = {}
+
+    def give() -> Any:
+        point = next(waiting, None)
+        if point is None:
+            return None
+        future = client.submit(run_point, point, pure=False)
+        of[future.key] = point
+        return future
+
+    first = [future for _ in range(_AHEAD * workers) if (future := give()) is not None]
+    running = as_completed(first)
+    for future in running:
+        point = of.pop(future.key)
+        try:
+            record: PointRecord = future.result()
+        except Exception as error:
+            raise ExperimentError(
+                f"grid {point.grid}, {point.conditions}, seed {point.seed}: {type(error).__name__}: {error}"
+            ) from error
+        yield record
+        if (another := give()) is not None:
+            running.add(another)

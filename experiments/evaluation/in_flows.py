@@ -1,0 +1,306 @@
+"""One strategy at one point, in the flow-level simulator, with a controller that looks, decides and moves jobs.
+
+A look has the mean traffic of every link since the look before, without the job's own, as probes have it; what becomes
+of it on its way is the point's `telemetry`. Jobs come one after another within the first steps. A strategy that
+re-solves is asked at every look, and a job moves where the predicted gain is worth it, as in the real controller.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from ...controller.placement import Placement, PlacementError, Problem, should_move
+from ...controller.placement.links import Links
+from ...controller.placement.loads import LinkLoad
+from ...controller.placement.strategies import STRATEGIES, strategy
+from ...controller.placement.striped import PARTS, stripe
+from ...topologies import Endpoint
+from ...wire.aggregation import FAN_IN
+from ..flows import background
+from ..flows.coflows import Coflow, Pace, ring_coflow, tree_coflow
+from ..flows.fair_shares import Floats
+from ..flows.simulator import LEAST_SHARE, Arrivals, FlowJob, Simulator
+from .records import Figures
+from .scenario import JobHosts, Scenario, rng_of
+from .suite import RING, STRIPED
+
+OLD_LOOKS: Final = 10
+"""Old telemetry is that of so many looks ago."""
+LOST_SHARE: Final = 0.3
+"""Lossy telemetry lacks each reading with this probability; the last one stands."""
+_HORIZON: Final = 5.0
+"""Others' flows come for so many times as long as the jobs would take on idle links."""
+_PATIENCE: Final = 200.0
+"""A run is given up after so many times as long."""
+
+Parts = list[tuple[Coflow, float]]
+
+
+@dataclass
+class _Job:
+    """A job in the run."""
+
+    hosts: JobHosts
+    flow: FlowJob | None = None
+    placement: Placement | None = None
+    parts: Parts = field(default_factory=list)
+    moved_at: float = -np.inf
+
+
+def run(scenario: Scenario, name: str) -> Figures:
+    """Every job's steps under one strategy."""
+    try:
+        return _Run(scenario, name).figures()
+    except PlacementError as error:
+        return Figures(
+            strategy=name,
+            mean_s=None,
+            p95_s=None,
+            max_link_load=None,
+            decision_ms=None,
+            moves=0,
+            background=scenario.point.load,
+            failed=str(error),
+        )
+
+
+class _Run:
+    def __init__(self, scenario: Scenario, name: str) -> None:
+        self.scenario, self.name = scenario, name
+        self.point, self.timing = scenario.point, scenario.point.timing
+        self.links = Links.of(scenario.routes)
+        self.ends = scenario.routes.topology.directed_links
+        self.strategy = None if name in (RING, STRIPED) else strategy(name)
+        self.resolves = name == STRIPED or (name in STRATEGIES and STRATEGIES[name].resolves)
+        self.lots = rng_of(self.point, "strategy")
+        self.ways = rng_of(self.point, "hashing")
+        self.lost = rng_of(self.point, "lost readings")
+        self.jobs = [_Job(hosts) for hosts in scenario.jobs]
+        self.decisions: list[float] = []
+        self.moves = 0
+        self.looks: list[Floats] = []
+        """(1 + jobs, links) bit/s, by look: others', then each started job's."""
+        self.seen: Floats | None = None
+        self.idle_step = 8 * self.point.gradient_bytes / scenario.rate_bps + self.timing.compute * 1e-9
+        self.simulator = self._with_background()
+
+    # --- the run ---
+
+    def figures(self) -> Figures:
+        interval = self.timing.interval * 1e-9
+        self.last, self.last_at = self.simulator.carried_bytes(), 0.0
+        self.simulator.run(interval)
+        self._look()
+        comings = rng_of(self.point, "comings")
+        spread = self.idle_step * self.timing.steps / 2
+        starts = [interval, *sorted(interval + comings.random() * spread for _ in self.jobs[1:])]
+        waiting = list(zip(starts, self.jobs, strict=True))
+        limit = interval + _PATIENCE * self.idle_step * self.timing.steps * self.point.workers
+        next_look = 2 * interval
+        while waiting or not all(job.flow is None or job.flow.ended for job in self.jobs):
+            coming = waiting[0][0] if waiting else np.inf
+            if not waiting and not self.resolves:
+                next_look = limit + interval  # nobody asks any more
+            self.simulator.run(min(coming, next_look, self.simulator.now + self.idle_step))
+            if coming <= self.simulator.now:
+                self._come(waiting.pop(0)[1])
+            if next_look <= self.simulator.now:
+                self._look()
+                self._reconsider()
+                next_look += interval
+            if self.simulator.now > limit:
+                raise PlacementError(f"{self.name}: jobs have not ended after {limit:g} s of simulated time")
+        return self._told()
+
+    def _told(self) -> Figures:
+        durations = [seconds for job in self.jobs if job.flow is not None for seconds in job.flow.durations]
+        carried = self.simulator.carried_bytes()
+        load = 8 * carried.sum(axis=0) / (self.links.rate_bps * self.simulator.now)
+        inside = background.between_switches(self.scenario.routes) > 0
+        others = 8 * carried[0][inside].sum() / (self.links.rate_bps[inside].sum() * self.simulator.now)
+        return Figures(
+            strategy=self.name,
+            mean_s=float(np.mean(durations)),
+            p95_s=float(np.percentile(durations, 95)),
+            max_link_load=float(load.max()),
+            decision_ms=1e3 * float(np.median(self.decisions)) if self.decisions else None,
+            moves=self.moves,
+            background=float(others),
+        )
+
+    def _with_background(self) -> Simulator:
+        point, routes = self.point, self.scenario.routes
+        lots = rng_of(point, "background")
+        if point.background in background.FLOW_SIZES:
+            seconds = _HORIZON * self.idle_step * self.timing.steps
+            arrivals = background.flows(routes, point.background, point.load, seconds, lots)
+            return Simulator(self.links.rate_bps, arrivals)
+        simulator = Simulator(self.links.rate_bps, Arrivals.none())
+        simulator.pace(background.paced(routes, point.load, lots))
+        if point.background == "shifting":
+            every = self.timing.shift * 1e-9
+
+            def shift() -> None:
+                simulator.pace(background.paced(routes, point.load, lots))
+                simulator.at(simulator.now + every, shift)
+
+            simulator.at(every * (0.5 + lots.random()), shift)
+        return simulator
+
+    # --- telemetry ---
+
+    def _look(self) -> None:
+        """Mean traffic since the last look, and what of it is known."""
+        carried = self.simulator.carried_bytes()
+        before = np.zeros_like(carried)
+        before[: len(self.last)] = self.last
+        passed = self.simulator.now - self.last_at
+        self.looks.append(8 * (carried - before) / max(passed, 1e-12))
+        self.looks = self.looks[-OLD_LOOKS - 1 :]
+        self.last, self.last_at = carried, self.simulator.now
+        if self.point.telemetry == "lossy":
+            known = np.array([self.lost.random() >= LOST_SHARE for _ in self.ends])
+            if self.seen is None:
+                self.seen = np.full(len(self.ends), np.nan)
+            self.seen = np.where(known, 1.0, self.seen)  # 1: read once at least
+            stale = self.looks[-2] if len(self.looks) > 1 else np.zeros_like(carried)
+            padded = np.zeros_like(carried)
+            padded[: len(stale)] = stale
+            self.looks[-1] = np.where(known, self.looks[-1], padded)
+
+    def _loads(self, own: int | None, others_alone: bool = False) -> Mapping[Endpoint, LinkLoad]:
+        """What a job is told of all links; `own` is its number, None before it comes."""
+        if self.point.telemetry == "absent":
+            return {}
+        look = self.looks[0] if self.point.telemetry == "old" else self.looks[-1]
+        bps = look[0].copy() if others_alone else look.sum(axis=0)
+        if own is not None and not others_alone and own < len(look):
+            bps -= look[own]
+        bps = np.maximum(bps, 0.0)
+        if self.seen is not None and np.isnan(self.seen).any():
+            never = np.isnan(self.seen)
+            share = float(np.mean(bps[~never] / self.links.rate_bps[~never])) if not never.all() else 0.0
+            bps = np.where(never, share * self.links.rate_bps, bps)
+        return {self.ends[at]: LinkLoad(float(bps[at])) for at in np.flatnonzero(bps > 1.0)}
+
+    # --- decisions ---
+
+    def _problem(self, job: _Job, loads: Mapping[Endpoint, LinkLoad]) -> Problem:
+        return Problem(
+            self.scenario.routes,
+            job.hosts.workers,
+            job.hosts.server,
+            self.point.gradient_bytes,
+            loads,
+            self.scenario.room,
+        )
+
+    def _come(self, job: _Job) -> None:
+        if self.name == STRIPED:
+            running = [other for other in self.jobs if other.flow is not None and not other.flow.ended]
+            self._stripe([*running, job], coming=job)
+            return
+        if self.name == RING:
+            parts: Parts = [(ring_coflow(self.scenario.routes, job.hosts.workers, Pace(), self.ways), 1.0)]
+        else:
+            job.placement = self._decided(self._problem(job, self._loads(None)))
+            parts = self._tree(job.placement)
+        self._begin(job, parts)
+
+    def _begin(self, job: _Job, parts: Parts) -> None:
+        job.parts = parts
+        number = self.jobs.index(job)
+        compute = self.timing.compute * 1e-9
+        job.flow = self.simulator.add(f"job {number}", self.point.gradient_bytes, parts, self.timing.steps, compute)
+
+    def _decided(self, problem: Problem) -> Placement:
+        if self.name == "ps" and len(problem.workers) > FAN_IN:
+            # a server of another system takes as many streams as there are; ours takes as many as a header has bits
+            return Placement(dict.fromkeys(problem.workers, str(problem.server)), {}, str(problem.server))
+        assert self.strategy is not None
+        return self._timed(lambda: self.strategy.place(problem, self.lots))  # type: ignore[union-attr]
+
+    def _timed(self, decide: Callable[[], Placement]) -> Placement:
+        started = time.thread_time()
+        placement = decide()
+        self.decisions.append(time.thread_time() - started)
+        return placement
+
+    def _tree(self, placement: Placement) -> Parts:
+        return [(tree_coflow(self.scenario.routes, placement, Pace(), self.ways), 1.0)]
+
+    def _reconsider(self) -> None:
+        """Running jobs move where that is worth it, and have not just moved."""
+        if not self.resolves or self.point.telemetry == "absent":
+            return
+        running = [job for job in self.jobs if job.flow is not None and not job.flow.ended]
+        if self.name == STRIPED:
+            if running:
+                self._stripe(running)
+            return
+        for job in running:
+            assert job.flow is not None
+            assert job.placement is not None
+            if self.simulator.now - job.moved_at < 2 * self.timing.interval * 1e-9:
+                continue
+            problem = self._problem(job, self._loads(job.flow.number))
+            proposed = self._decided(problem)
+            if proposed != job.placement and should_move(job.placement, proposed, problem, self.timing.gain):
+                job.placement = proposed
+                self._move(job, self._tree(proposed))
+
+    def _move(self, job: _Job, parts: Parts) -> None:
+        assert job.flow is not None
+        self.simulator.move(job.flow, parts, self.timing.pause * 1e-9)
+        job.parts, job.moved_at = parts, self.simulator.now
+        self.moves += 1
+
+    def _stripe(self, jobs: Sequence[_Job], coming: _Job | None = None) -> None:
+        """All of them together, others' traffic as telemetry has it; who runs moves with the others or not at all."""
+        loads = self._loads(None, others_alone=True)
+        problems = [self._problem(job, loads) for job in jobs]
+        started = time.thread_time()
+        striping = stripe(problems)
+        self.decisions.append(time.thread_time() - started)
+        wanted: list[Parts] = [
+            [
+                (tree_coflow(self.scenario.routes, part.placement, Pace(), self.ways), part.parts / PARTS)
+                for part in mine
+            ]
+            for mine in striping.stripes
+        ]
+        free = self._free(loads)
+        staying = [job.parts if job is not coming else parts for job, parts in zip(jobs, wanted, strict=True)]
+        better = _slowest(wanted, free) < (1 - self.timing.gain) * _slowest(staying, free)
+        for job, parts in zip(jobs, wanted, strict=True):
+            if job is coming:
+                self._begin(job, parts)
+            elif better and not _same(parts, job.parts):
+                self._move(job, parts)
+
+    def _free(self, loads: Mapping[Endpoint, LinkLoad]) -> Floats:
+        free = self.links.rate_bps.copy()
+        for end, load in loads.items():
+            free[self.links.number[end]] -= load.background_bps
+        least: Floats = np.maximum(free, LEAST_SHARE * self.links.rate_bps)
+        return least
+
+
+def _slowest(jobs: Sequence[Parts], free: Floats) -> float:
+    """Seconds that a byte of each job takes on the slowest link, all together."""
+    load = np.zeros(len(free))
+    for parts in jobs:
+        for coflow, share in parts:
+            np.add.at(load, coflow.links, share * coflow.streams)
+    return float((8 * load / free).max())
+
+
+def _same(parts: Parts, others: Parts) -> bool:
+    """Whether the trees are the same, and their shares, whatever was hashed."""
+    told = [sorted((share, sorted(coflow.links.tolist())) for coflow, share in mine) for mine in (parts, others)]
+    return told[0] == told[1]

@@ -1,0 +1,223 @@
+"""An evaluation for readers: tables in a terminal, and a page with tables, plots and the data."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Final
+
+from .comparison import LABELS, OURS, Condition, conditions_of
+from .plots import bars
+from .records import PointRecord, write_csv
+from .statistics import Interval
+from .suite import Grid, Suite
+
+DATA: Final = "results.csv.gz"
+
+
+def printed(suite: Suite, records: Sequence[PointRecord], as_json: bool) -> str:
+    """What the command prints."""
+    conditions = list(conditions_of(records))
+    if as_json:
+        return json.dumps({"suite": suite.name, "conditions": [asdict(one) for one in conditions]}, indent=1) + "\n"
+    return "\n".join(_text(condition) for condition in conditions)
+
+
+def _text(condition: Condition) -> str:
+    told = ", ".join(f"{key} {value}" for key, value in condition.told.items())
+    lines = [f"{told} ({condition.seeds} seeds)"]
+    for row in condition.rows:
+        lines.append(f"  {LABELS[row.strategy]:<18} {_ms(row.mean_ms):>24} ms, p95 {row.p95_ms.value:9.2f} ms")
+    return "\n".join([*lines, ""])
+
+
+def written(suite: Suite, records: Sequence[PointRecord], source: Path, page: Path) -> None:
+    """Write the page, and plots and data into the folder beside it that is called as it is. Raises OSError."""
+    folder = page.with_suffix("")
+    folder.mkdir(parents=True, exist_ok=True)
+    write_csv(records, folder / DATA)
+    conditions = list(conditions_of(records))
+    parts = [_head(suite, records, conditions, source, folder)]
+    for grid in suite.grids:
+        mine = [condition for condition in conditions if condition.told["grid"] == grid.name]
+        plot = folder / f"{grid.name.replace(' ', '-')}.svg"
+        bars(grid.name, [(_named(one, mine), one) for one in mine], LABELS, plot)
+        parts.append(_section(grid, mine, f"{folder.name}/{plot.name}"))
+    page.write_text("\n".join(parts))
+
+
+def _head(
+    suite: Suite, records: Sequence[PointRecord], conditions: Sequence[Condition], source: Path, folder: Path
+) -> str:
+    minutes = sum(record.seconds for record in records) / 60
+    packets = sum(record.point.engine == "packets" for record in records)
+    runs = sum(len(record.figures) for record in records)
+    loaded = [one for one in conditions if one.told["load"] > 0 and one.told["telemetry"] == "fresh"]
+    return "\n".join(
+        [
+            "# Evaluation\n",
+            f"Strategies of placement under the same conditions, drawn for {suite.seeds} seeds each: hosts of the",
+            "jobs, others' traffic, hashing. This page, its plots and its data are what `make results` writes. The",
+            f"suite is `{source}`; every figure is in [{DATA}]({folder.name}/{DATA}), a row for each point and",
+            f"strategy. Here are {len(records):,} points ({runs:,} runs of a strategy),",
+            f"{len(records) - packets:,} in the flow-level",
+            f"simulator and {packets:,} in the packet fabric with the compiled P4; they took {minutes:.1f} minutes of",
+            f"processor ({_processor()}, Python {platform.python_version()}).\n",
+            _READING,
+            f"A step of a job has {_sizes(suite)}.\n",
+            "## Summary\n",
+            _summary_table(conditions),
+            "",
+            "*Depth* is the part of what `widest` saves against the server alone that `blind` saves too, by sums at",
+            "every level; the rest is telemetry's.\n",
+            _verdict(loaded),
+            "",
+            suite.findings,
+        ]
+    )
+
+
+_READING: Final = """\
+**How to read it.** A *completion time* is that of a step's aggregation phase, over all steps of all jobs of a run.
+*Mean* is over seeds, with the 95 % interval by Student's t; *p95* the mean over seeds of each run's 95th
+percentile. *Saved* is the share of a strategy's time that `widest` saves, with the 95 % interval by bootstrap over
+seeds, in pairs. *Load* is that of the links between switches by others' traffic, on mean; *fullest link* the share of
+its rate that the fullest link carried over a run, everybody's traffic. *Decision* is processor time.
+
+In the simulator, traffic at fixed rates (`static`, `shifting`) yields to nobody, and leaves a tenth of every link at
+least; flows of published sizes share links fairly with the job's streams. `ps` with more than 32 workers stands for a
+server that takes all their streams directly, as no server of Weir's can. *Others* are all strategies of a table but
+`widest`, `striped`, `scarce` and `oracle`; *published* are rack-only, two-level ATP, the fixed hierarchy, GRID-like
+rounding and congestion-aware trees.
+"""
+
+
+def _processor() -> str:
+    """As the kernel calls it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.machine()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return f"{names[0]}, {len(names)} cores" if names else platform.machine()
+
+
+def _sizes(suite: Suite) -> str:
+    flows = {grid.gradient_bytes for grid in suite.grids if grid.engine == "flows"}
+    packets = {grid.gradient_bytes for grid in suite.grids if grid.engine == "packets"}
+    told = [f"{' or '.join(f'{size / 1e6:g} MB' for size in sorted(flows))} in the simulator"] if flows else []
+    told += [f"{' or '.join(f'{size / 1e6:g} MB' for size in sorted(packets))} in the packet fabric"] if packets else []
+    return " and ".join(told)
+
+
+def _summary_table(conditions: Sequence[Condition]) -> str:
+    lines = [
+        "| conditions | load | widest, ms | saved against the others' mean | against the best published "
+        "| against blind | depth |",
+        "|---|---:|---:|---:|---|---:|---:|",
+    ]
+    for one in conditions:
+        own = next((row for row in one.rows if row.strategy == OURS), None)
+        if own is None:
+            continue
+        best = (
+            ""
+            if one.against_published is None
+            else f"{_share(one.against_published[1])} ({LABELS[one.against_published[0]]})"
+        )
+        lines.append(
+            f"| {_named(one, conditions)} | {one.background:.2f} | {_ms(own.mean_ms)} | {_share(one.against_others)} "
+            f"| {best} | {_share(one.against_blind)} | {_percent(one.depth)} |"
+        )
+    return "\n".join(lines)
+
+
+def _verdict(loaded: Sequence[Condition]) -> str:
+    """Which aims are reached, from the figures."""
+    others = [one for one in loaded if one.against_others is not None]
+    published = [one for one in loaded if one.against_published is not None]
+    fewer = [one for one in others if one.against_others is not None and one.against_others.value < 0.40]
+    short = [one for one in published if one.against_published is not None and one.against_published[1].value < 0.30]
+    lines = [
+        "**Aims.** With others' traffic and fresh telemetry, `widest` is to take at least 40 % less time than the",
+        f"others' mean: so it does in {len(others) - len(fewer)} of {len(others)} conditions. It is to take at least",
+        f"30 % less than the best published strategy of each condition: so it does in {len(published) - len(short)} of",
+        f"{len(published)}.",
+    ]
+    if fewer:
+        lines.append(f"\nBelow 40 %: {'; '.join(_named(one, loaded) for one in fewer)}.")
+    if short:
+        lines.append(f"\nBelow 30 %: {'; '.join(_named(one, loaded) for one in short)}.")
+    return "\n".join(lines)
+
+
+def _section(grid: Grid, conditions: Sequence[Condition], plot: str) -> str:
+    parts = [f"## {grid.name[0].upper()}{grid.name[1:]}\n", f"{grid.about}\n", f"![{grid.name}]({plot})\n"]
+    for one in conditions:
+        parts += [f"**{_named(one, conditions)}** ({one.seeds} seeds)\n", _table(one), ""]
+    return "\n".join(parts)
+
+
+def _table(condition: Condition) -> str:
+    judged = any(row.gap is not None for row in condition.rows)
+    lines = [
+        "| strategy | mean, ms | p95, ms | saved by widest | fullest link | decision, ms | moves |"
+        + (" longer than the oracle |" if judged else ""),
+        "|---|---:|---:|---:|---:|---:|---:|" + ("---:|" if judged else ""),
+    ]
+    for row in condition.rows:
+        if row.mean_ms.value != row.mean_ms.value:
+            cells = ["–"] * 6
+        else:
+            cells = [
+                _ms(row.mean_ms),
+                f"{row.p95_ms.value:.3g}",
+                "" if row.strategy == OURS else _share(row.saved),
+                f"{row.max_link_load:.2f}",
+                "–" if row.decision_ms != row.decision_ms else f"{row.decision_ms:.2g}",
+                f"{row.moves:.1f}",
+            ]
+        label = LABELS[row.strategy] + (f" (failed at {row.failed} seeds)" if row.failed else "")
+        lines.append(f"| {label} | {' | '.join(cells)} |" + (f" {_share(row.gap)} |" if judged else ""))
+    return "\n".join(lines)
+
+
+_UNTOLD: Final[dict[str, tuple[object, str]]] = {
+    "spread": ("random", "places"),
+    "rates": ("equal", "rates"),
+    "memory": ("ample", "memory"),
+    "telemetry": ("fresh", "telemetry"),
+    "jobs": (1, "jobs"),
+}
+"""Values that go without saying, and what the others are called."""
+
+
+def _named(condition: Condition, among: Sequence[Condition]) -> str:
+    """A condition by what it has of its own."""
+    told = condition.told
+    grids = len({one.told["grid"] for one in among}) > 1
+    words = [f"{told['grid']}:"] if grids else []
+    if grids or len({one.told["fabric"] for one in among}) > 1:
+        words.append(f"{told['fabric']},")
+    words.append(f"{told['workers']} workers,")
+    words.append("idle" if not told["load"] else f"load {told['load']:g} {told['background']}")
+    words += [f", {value} {word}" for key, (usual, word) in _UNTOLD.items() if (value := told[key]) != usual]
+    return " ".join(words).replace(" ,", ",")
+
+
+def _ms(value: Interval) -> str:
+    half = (value.high - value.low) / 2
+    return f"{value.value:.3g} ± {half:.2g}" if half else f"{value.value:.3g}"
+
+
+def _share(value: Interval | None) -> str:
+    if value is None:
+        return ""
+    return f"{100 * value.value:.0f} % ({100 * value.low:.0f} to {100 * value.high:.0f})"
+
+
+def _percent(value: Interval | None) -> str:
+    return "" if value is None or value.value != value.value else f"{100 * value.value:.0f} %"

@@ -1,0 +1,103 @@
+"""What a point of the grid comes to under its seed: fabric, hosts of the jobs, others' traffic. The same for all of the
+strategies that are compared there.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Final
+
+from ...topologies import Routes, Topology
+from ...topologies.schema import parse_topology
+from .suite import Point, fabric_name
+
+MIXED_SHARES: Final = (0.4, 1.0)
+"""With mixed rates, a link between switches has one of these shares of the fabric's rate."""
+ROOM_SHARE: Final = 0.5
+"""With scarce memory, a switch has room with this probability."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobHosts:
+    """Who takes part in one job."""
+
+    workers: tuple[str, ...]
+    server: str
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One point, drawn."""
+
+    point: Point
+    routes: Routes
+    jobs: tuple[JobHosts, ...]
+    room: dict[str, int] | None
+    """As `Problem` has it; None: every switch has."""
+
+    @classmethod
+    def drawn(cls, point: Point) -> Scenario:
+        rng = rng_of(point, "hosts")
+        routes = fabric_of(json.dumps(point.fabric, sort_keys=True), point.seed if point.rates == "mixed" else None)
+        order = ordered_hosts(routes.topology, point.spread, rng)
+        size = point.workers + 1
+        jobs = []
+        for number in range(point.jobs):
+            mine = order[number * size : (number + 1) * size]
+            server = rng.choice(mine)
+            jobs.append(JobHosts(tuple(host for host in mine if host != server), server))
+        room = None
+        if point.memory == "scarce":
+            room = {switch.name: int(rng.random() < ROOM_SHARE) for switch in routes.topology.switches}
+        return cls(point, routes, tuple(jobs), room)
+
+    @property
+    def rate_bps(self) -> int:
+        """Of the hosts' links."""
+        topology = self.routes.topology
+        return max(link.rate_bps for link in topology.links)
+
+
+def rng_of(point: Point, what: str) -> random.Random:
+    """The lot for one purpose: by the conditions and the seed, whatever strategies are compared."""
+    told = point.model_dump(mode="json", exclude={"strategies", "telemetry", "memory"})
+    return random.Random(json.dumps([what, told], sort_keys=True))
+
+
+@lru_cache(maxsize=4)
+def fabric_of(fabric: str, mixed_seed: int | None) -> Routes:
+    """Routes of a fabric given as JSON; with a seed, its links between switches have rates by lot."""
+    generate = json.loads(fabric)
+    topology = parse_topology({"name": fabric_name(generate).replace(" ", "-"), "generate": generate}, "fabric")
+    if mixed_seed is not None:
+        rng = random.Random(f"rates {mixed_seed}")
+        links = tuple(
+            replace(link, rate_bps=round(link.rate_bps * rng.choice(MIXED_SHARES)))
+            if all(topology.is_switch(end.node) for end in link.ends)
+            else link
+            for link in topology.links
+        )
+        topology = replace(topology, links=links)
+    return Routes(topology)
+
+
+def ordered_hosts(topology: Topology, spread: str, rng: random.Random) -> Sequence[str]:
+    """As jobs take them: rack by rack from one by lot (packed), one of each rack in turn (spread), or by lot."""
+    racks: dict[str, list[str]] = {}
+    for host in topology.hosts:
+        racks.setdefault(topology.attached_switch(host.name).name, []).append(host.name)
+    if spread == "random":
+        hosts = [host.name for host in topology.hosts]
+        rng.shuffle(hosts)
+        return hosts
+    order = list(racks.values())
+    first = rng.randrange(len(order))
+    order = order[first:] + order[:first]
+    if spread == "packed":
+        return [host for rack in order for host in rack]
+    deepest = max(len(rack) for rack in order)
+    return [rack[place] for place in range(deepest) for rack in order if place < len(rack)]

@@ -1,0 +1,259 @@
+"""What an evaluation is: grids of conditions, from a YAML file. Every error names file, key and value."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, Self
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from ...controller.placement.strategies import STRATEGIES
+from ...topologies import TopologyError
+from ...topologies.schema import parse_topology
+from ...wire.aggregation import FAN_IN
+from ..config import Duration
+from ..errors import ExperimentError
+
+RING: Final = "ring"
+STRIPED: Final = "striped"
+BESIDE: Final = (RING, STRIPED)
+"""What is compared and is no placement of one job on one tree: ring allreduce, and all jobs striped together."""
+
+FORMAT: Final = 1
+"""Counted up where a point's record would say something else; those of an older format are run again."""
+
+Spread = Literal["packed", "spread", "random"]
+Rates = Literal["equal", "mixed"]
+Background = Literal["static", "shifting", "websearch", "datamining"]
+Memory = Literal["ample", "scarce"]
+Telemetry = Literal["fresh", "old", "lossy", "absent"]
+Engine = Literal["flows", "packets"]
+Strategies = Annotated[tuple[str, ...], Field(min_length=1)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Timing(_Section):
+    """How long things take; the same for all points of a grid."""
+
+    steps: int = Field(20, ge=1)
+    """Of each job."""
+    compute: Duration = 10_000_000
+    """Between two aggregation phases."""
+    interval: Duration = Field(20_000_000, gt=0)
+    """Between two looks at telemetry."""
+    shift: Duration = Field(400_000_000, gt=0)
+    """Background `shifting` is drawn anew so often."""
+    pause: Duration = 2_000_000
+    """What a move costs a job."""
+    gain: float = Field(0.15, ge=0, lt=1)
+    """A running job is moved when the predicted completion time falls by more than this share."""
+
+
+class Point(_Section):
+    """One set of conditions under one seed."""
+
+    grid: str
+    engine: Engine
+    fabric: dict[str, Any]
+    """`generate:` of a fabric's file."""
+    workers: int
+    """Of each job; one host more is its parameter server."""
+    spread: Spread
+    rates: Rates
+    load: float
+    """Of the links between switches by others' traffic, on mean."""
+    background: Background
+    jobs: int
+    memory: Memory
+    telemetry: Telemetry
+    gradient_bytes: int
+    timing: Timing
+    strategies: Strategies
+    seed: int
+
+    @property
+    def key(self) -> str:
+        """What its record is called: the same for the same conditions, seed and strategies."""
+        told = json.dumps([FORMAT, self.model_dump(mode="json")], sort_keys=True)
+        return hashlib.sha256(told.encode()).hexdigest()[:20]
+
+    @property
+    def conditions(self) -> dict[str, Any]:
+        """All but the seed and what is the same in the whole grid."""
+        kept = ("grid", "workers", "spread", "rates", "load", "background", "jobs", "memory", "telemetry")
+        return {"fabric": fabric_name(self.fabric), **{name: getattr(self, name) for name in kept}}
+
+
+class Grid(_Section):
+    """Conditions that are crossed with each other: each list's values with all of the others'."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._-]{0,63}$")
+    about: str = ""
+    """For the page: what the grid is to show."""
+    engine: Engine = "flows"
+    fabrics: list[dict[str, Any]] = Field(min_length=1)
+    workers: list[Annotated[int, Field(ge=1, le=4096)]] = Field([8], min_length=1)
+    spread: list[Spread] = Field(["random"], min_length=1)
+    rates: list[Rates] = Field(["equal"], min_length=1)
+    load: list[Annotated[float, Field(ge=0, le=0.8)]] = Field([0.3], min_length=1)
+    background: list[Background] = Field(["static"], min_length=1)
+    jobs: list[Annotated[int, Field(ge=1, le=64)]] = Field([1], min_length=1)
+    memory: list[Memory] = Field(["ample"], min_length=1)
+    telemetry: list[Telemetry] = Field(["fresh"], min_length=1)
+    gradient_bytes: int = Field(25_000_000, ge=1_000)
+    timing: Timing = Timing()
+    strategies: list[str] | None = None
+    """Instead of the suite's."""
+
+    @field_validator("fabrics")
+    @classmethod
+    def _fabrics(cls, fabrics: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        for fabric in fabrics:
+            try:
+                parse_topology({"name": "fabric", "generate": fabric}, "fabric")
+            except TopologyError as error:
+                raise ValueError(str(error)) from None
+        return fabrics
+
+    @field_validator("strategies")
+    @classmethod
+    def _strategies(cls, names: list[str] | None) -> list[str] | None:
+        return None if names is None else known_strategies(names)
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        for fabric in self.fabrics:
+            hosts = len(parse_topology({"name": "fabric", "generate": fabric}, "fabric").hosts)
+            most = max(self.jobs) * (max(self.workers) + 1)
+            if most > hosts:
+                raise ValueError(
+                    f"{max(self.jobs)} jobs of {max(self.workers)} workers and a server want {most} hosts; "
+                    f"{fabric_name(fabric)} has {hosts}"
+                )
+        if self.engine == "packets":
+            self._check_packets()
+        return self
+
+    def _check_packets(self) -> None:
+        """What packets cannot have, or would take too long for."""
+        for key, allowed in (("jobs", [1]), ("telemetry", ["fresh"]), ("background", ["static", "shifting"])):
+            if wrong := [value for value in getattr(self, key) if value not in allowed]:
+                right = " or ".join(map(str, allowed))
+                raise ValueError(f"{key} {wrong[0]} is not for packets; write {right}, or use engine flows")
+        if max(self.workers) > FAN_IN:
+            raise ValueError(f"workers {max(self.workers)} is not for packets, which take {FAN_IN} at most")
+        for name in self.strategies or ():
+            if name in BESIDE:
+                raise ValueError(f"strategy {name} is not for packets; use engine flows")
+
+
+class Suite(_Section):
+    """One evaluation."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
+    seeds: int = Field(20, ge=1, le=1000)
+    """Every condition is drawn with the seeds 1 to this."""
+    strategies: list[str] = Field(min_length=1)
+    grids: list[Grid] = Field(min_length=1)
+    findings: str = ""
+    """For the page: what its author makes of the figures."""
+
+    @field_validator("strategies")
+    @classmethod
+    def _strategies(cls, names: list[str]) -> list[str]:
+        return known_strategies(names)
+
+    @model_validator(mode="after")
+    def _distinct(self) -> Self:
+        names = [grid.name for grid in self.grids]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise ValueError(f'two grids are called "{twice[0]}"; give each its own name')
+        return self
+
+    @classmethod
+    def load(cls, path: Path) -> Suite:
+        """Read a suite's YAML file. Raises: ExperimentError, which names file, key and value."""
+        try:
+            data = yaml.safe_load(path.read_text())
+        except OSError as error:
+            raise ExperimentError(f"{path}: cannot be read ({error.strerror})") from None
+        except (UnicodeDecodeError, yaml.YAMLError) as error:
+            raise ExperimentError(f"{path}: is not YAML: {' '.join(str(error).split())}") from None
+        if not isinstance(data, dict):
+            raise ExperimentError(f"{path}: a suite is a YAML mapping with name, strategies and grids")
+        try:
+            return cls.model_validate(data)
+        except ValidationError as error:
+            first = error.errors()[0]
+            key = ".".join(str(part) for part in first["loc"]) or "suite"
+            message = first["msg"].removeprefix("Value error, ")
+            if first["type"] == "extra_forbidden":
+                message = "is not a key of a suite"
+            given = f" (given: {first['input']!r})" if isinstance(first["input"], str | int | float) else ""
+            raise ExperimentError(f"{path}: {key}: {message}{given}") from None
+
+    def points(self) -> Iterator[Point]:
+        """All of them, grid by grid, those of one fabric together."""
+        for grid in self.grids:
+            names = grid.strategies or [n for n in self.strategies if grid.engine == "flows" or n not in BESIDE]
+            crossed = itertools.product(
+                grid.fabrics,
+                grid.workers,
+                grid.spread,
+                grid.rates,
+                grid.load,
+                grid.background,
+                grid.jobs,
+                grid.memory,
+                grid.telemetry,
+            )
+            for fabric, workers, spread, rates, load, background, jobs, memory, telemetry in crossed:
+                for seed in range(1, self.seeds + 1):
+                    yield Point(
+                        grid=grid.name,
+                        engine=grid.engine,
+                        fabric=fabric,
+                        workers=workers,
+                        spread=spread,
+                        rates=rates,
+                        load=load,
+                        background=background,
+                        jobs=jobs,
+                        memory=memory,
+                        telemetry=telemetry,
+                        gradient_bytes=grid.gradient_bytes,
+                        timing=grid.timing,
+                        strategies=tuple(names),
+                        seed=seed,
+                    )
+
+
+def known_strategies(names: list[str]) -> list[str]:
+    """The same. Raises ValueError for one that is not there, or is there twice."""
+    for name in names:
+        if name not in STRATEGIES and name not in BESIDE:
+            raise ValueError(f'strategy "{name}" is unknown; there are {", ".join(sorted([*STRATEGIES, *BESIDE]))}')
+    if len(set(names)) < len(names):
+        raise ValueError("a strategy is named twice; name each once")
+    return names
+
+
+def fabric_name(fabric: dict[str, Any]) -> str:
+    """Short, for tables: leaf-spine 4×2×6."""
+    kind = str(fabric["kind"])
+    if kind == "fat-tree":
+        return f"fat-tree {fabric['k']}"
+    keys = {
+        "leaf-spine": ("leaves", "spines", "hosts_per_leaf"),
+        "jellyfish": ("switches", "degree", "hosts_per_switch"),
+        "random": ("switches", "links", "hosts_per_switch"),
+    }[kind]
+    return f"{kind} {'×'.join(str(fabric[key]) for key in keys)}"

@@ -1,0 +1,235 @@
+"""Points, drawn and run: the same draws for all strategies, figures to check by hand, whole records, resumption."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from weir.experiments.errors import ExperimentError
+from weir.experiments.evaluation import page
+from weir.experiments.evaluation.points import run_point
+from weir.experiments.evaluation.records import COLUMNS, FOLDER, PointRecord, write_csv
+from weir.experiments.evaluation.scenario import Scenario, rng_of
+from weir.experiments.evaluation.suite import Point, Suite, Timing
+
+LEAF_SPINE = {"kind": "leaf-spine", "leaves": 3, "spines": 2, "hosts_per_leaf": 4, "rate": "10Gbit"}
+
+
+def point(**changed: Any) -> Point:
+    told: dict[str, Any] = {
+        "grid": "one",
+        "engine": "flows",
+        "fabric": LEAF_SPINE,
+        "workers": 6,
+        "spread": "random",
+        "rates": "equal",
+        "load": 0.4,
+        "background": "static",
+        "jobs": 1,
+        "memory": "ample",
+        "telemetry": "fresh",
+        "gradient_bytes": 1_250_000,
+        "timing": Timing(steps=4),
+        "strategies": ("ps", "blind", "widest"),
+        "seed": 1,
+    }
+    return Point(**{**told, **changed})
+
+
+def means(record: PointRecord) -> dict[str, float]:
+    assert all(own.mean_s is not None for own in record.figures)
+    return {own.strategy: own.mean_s or 0.0 for own in record.figures}
+
+
+def test_an_idle_fabric_by_hand() -> None:
+    """A gradient of 12.5 MB takes 10 ms at 10 Gbit/s: once with sums at every level, six times at the server alone,
+    and 10/6 of it around a ring of six whose neighbours share no link.
+    """
+    names = ("ps", "ring", "hierarchy", "blind", "widest")
+    record = run_point(point(load=0.0, spread="packed", strategies=names, gradient_bytes=12_500_000))
+    found = means(record)
+    assert found["ps"] == pytest.approx(60e-3, rel=0.01)
+    assert found["ring"] == pytest.approx(10 / 6 * 10e-3, rel=0.01)
+    for name in ("hierarchy", "blind", "widest"):
+        assert found[name] == pytest.approx(10e-3, rel=0.01)
+    assert all(own.moves == 0 and own.background == 0 for own in record.figures)
+
+
+def test_a_point_is_the_same_whatever_is_compared_there() -> None:
+    many = run_point(point(strategies=("ps", "random", "blind", "widest")))
+    alone = run_point(point(strategies=("widest",)))
+    assert means(many)["widest"] == means(alone)["widest"]
+    assert means(run_point(point(strategies=("random",))))["random"] == means(many)["random"]
+
+
+def test_seeds_draw_hosts_traffic_and_rates() -> None:
+    drawn = [Scenario.drawn(point(seed=seed, rates="mixed", memory="scarce")) for seed in range(1, 7)]
+    assert len({one.jobs for one in drawn}) > 1
+    assert len({tuple(link.rate_bps for link in one.routes.topology.links) for one in drawn}) > 1
+    assert len({json.dumps(one.room) for one in drawn}) > 1
+    assert len({rng_of(one.point, "background").random() for one in drawn}) == 6
+
+
+def test_jobs_have_hosts_of_their_own_where_they_are_to_be() -> None:
+    packed = Scenario.drawn(point(jobs=2, workers=3, spread="packed"))
+    spread = Scenario.drawn(point(jobs=1, workers=2, spread="spread"))
+    topology = packed.routes.topology
+    racks = [{topology.attached_switch(host).name for host in (*job.workers, job.server)} for job in packed.jobs]
+    assert all(len(rack) == 1 for rack in racks)
+    assert racks[0] != racks[1]
+    job = spread.jobs[0]
+    assert len({topology.attached_switch(host).name for host in (*job.workers, job.server)}) == 3
+
+
+@pytest.mark.parametrize("seed", range(1, 6))
+def test_telemetry_that_is_absent_is_blind_and_fresh_is_no_worse_than_the_oracle_says(seed: int) -> None:
+    absent = means(run_point(point(telemetry="absent", seed=seed)))
+    assert absent["widest"] == absent["blind"]
+    fresh = means(run_point(point(strategies=("widest", "oracle"), seed=seed, load=0.3)))
+    assert fresh["widest"] == pytest.approx(fresh["oracle"], rel=0.02)
+
+
+@pytest.mark.parametrize("telemetry", ["old", "lossy"])
+@pytest.mark.parametrize("background", ["shifting", "websearch"])
+def test_every_strategy_ends_under_every_condition(telemetry: str, background: str) -> None:
+    names = ("ps", "ring", "rack", "atp", "hierarchy", "root", "grid", "canary", "blind", "widest", "striped")
+    told = point(
+        telemetry=telemetry,
+        background=background,
+        jobs=2,
+        workers=4,
+        timing=Timing(steps=3, interval=2_000_000, shift=6_000_000),
+        strategies=names,
+    )
+    found = means(run_point(told))
+    assert set(found) == set(names)
+    assert all(seconds >= 1e-3 for seconds in found.values())
+
+
+def test_what_a_strategy_cannot_place_is_told() -> None:
+    record = run_point(point(memory="scarce", strategies=("striped",), seed=2))
+    (own,) = record.figures
+    if own.mean_s is None:
+        assert "has no room" in own.failed
+    else:
+        assert own.failed == ""
+
+
+def test_a_record_is_read_as_it_was_written_and_a_damaged_one_is_none(tmp_path: Path) -> None:
+    record = run_point(point(timing=Timing(steps=1), strategies=("ps",)))
+    assert PointRecord.load(tmp_path, record.point) is None
+    record.save(tmp_path)
+    assert PointRecord.load(tmp_path, record.point) == record
+    (path,) = (tmp_path / FOLDER).iterdir()
+    assert path.name == f"{record.point.key}.json"
+    path.write_text(path.read_text()[:-20])
+    assert PointRecord.load(tmp_path, record.point) is None
+    assert PointRecord.load(tmp_path, point(seed=2)) is None
+
+
+def test_data_are_a_row_for_each_point_and_strategy_and_the_same_bytes_again(tmp_path: Path) -> None:
+    records = [run_point(point(seed=seed, timing=Timing(steps=1), strategies=("ps", "widest"))) for seed in (1, 2)]
+    write_csv(records, tmp_path / "a.csv.gz")
+    write_csv(records, tmp_path / "b.csv.gz")
+    assert (tmp_path / "a.csv.gz").read_bytes() == (tmp_path / "b.csv.gz").read_bytes()
+    rows = list(csv.DictReader(gzip.decompress((tmp_path / "a.csv.gz").read_bytes()).decode().splitlines()))
+    assert [(row["seed"], row["strategy"]) for row in rows] == [
+        ("1", "ps"),
+        ("1", "widest"),
+        ("2", "ps"),
+        ("2", "widest"),
+    ]
+    assert tuple(rows[0]) == COLUMNS
+    first = records[0].figures[0]
+    assert float(rows[0]["mean_ms"]) == pytest.approx(1e3 * (first.mean_s or 0), rel=1e-3)
+
+
+SUITE = {
+    "name": "small",
+    "seeds": 3,
+    "strategies": ["ps", "blind", "widest"],
+    "grids": [
+        {
+            "name": "one",
+            "about": "Small.",
+            "fabrics": [LEAF_SPINE],
+            "workers": [6],
+            "load": [0.0, 0.3],
+            "background": ["shifting"],
+            "gradient_bytes": 1_250_000,
+            "timing": {"steps": 3},
+        }
+    ],
+}
+
+
+def test_an_evaluation_that_was_killed_goes_on_and_writes_its_page(tmp_path: Path) -> None:
+    """The command is killed once some points are there; the next run does the others alone, and all have the figures
+    that they have without processes.
+    """
+    file, out, written = tmp_path / "suite.yaml", tmp_path / "out", tmp_path / "page.md"
+    file.write_text(yaml.safe_dump(SUITE))
+    command = "from weir.experiments.commands.main import main; main()"
+    words = [sys.executable, "-c", command, "evaluate", str(file), "--out", str(out), "--workers", "1"]
+    first = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True)
+    until = time.monotonic() + 120
+    while not (done := list(out.glob(f"{FOLDER}/*.json"))) and time.monotonic() < until and first.poll() is None:
+        time.sleep(0.01)
+    os.killpg(first.pid, signal.SIGKILL)
+    told = first.communicate()[1]
+    assert done, told
+    before = {path: path.stat().st_mtime_ns for path in out.glob(f"{FOLDER}/*.json")}
+    again = subprocess.run([*words, "--write", str(written), "--json"], capture_output=True, text=True, check=True)
+    suite = Suite.load(file)
+    points = list(suite.points())
+    assert len(points) == 6
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    for each in points:
+        record = PointRecord.load(out, each)
+        assert record is not None
+        assert means(record) == means(run_point(each))
+    conditions = json.loads(again.stdout)["conditions"]
+    assert [one["told"]["load"] for one in conditions] == [0.0, 0.3]
+    assert [row["strategy"] for row in conditions[0]["rows"]] == ["ps", "blind", "widest"]
+    text = written.read_text()
+    assert "| server only |" in text
+    assert (tmp_path / "page" / "one.svg").read_text().startswith("<?xml")
+    assert (tmp_path / "page" / page.DATA).exists()
+
+
+def test_a_cluster_that_is_not_there_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from weir.experiments.evaluation import grid
+
+    monkeypatch.setattr(grid, "_CONNECT_SECONDS", 1)
+    file = tmp_path / "suite.yaml"
+    file.write_text(yaml.safe_dump(SUITE))
+    with pytest.raises(ExperimentError, match=r"--cluster tcp://127\.0\.0\.1:1: no Dask scheduler answers there"):
+        grid.evaluate(Suite.load(file), tmp_path / "out", 1, "tcp://127.0.0.1:1", lambda done, total: None)
+
+
+def test_a_point_in_packets() -> None:
+    """The compiled P4 on an idle fabric: at the server alone, six streams where sums at every level leave one."""
+    told = point(
+        engine="packets",
+        fabric={**LEAF_SPINE, "rate": "1Gbit"},
+        load=0.0,
+        spread="packed",
+        gradient_bytes=200_000,
+        timing=Timing(steps=2, compute=500_000, interval=4_000_000, shift=12_000_000),
+        strategies=("ps", "blind"),
+    )
+    found = means(run_point(told))
+    sent = 8 * 200_000 * 1094 / 1024 / 1e9
+    assert found["ps"] == pytest.approx(6 * sent, rel=0.1)
+    assert sent < found["blind"] < 1.3 * sent

@@ -1,0 +1,87 @@
+"""A suite's file: what it crosses, and what it says of what is wrong."""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from weir.experiments.errors import ExperimentError
+from weir.experiments.evaluation.suite import Suite
+
+LEAF_SPINE = {"kind": "leaf-spine", "leaves": 2, "spines": 2, "hosts_per_leaf": 3}
+
+
+def told(**grid: Any) -> dict[str, Any]:
+    return {
+        "name": "small",
+        "seeds": 2,
+        "strategies": ["ps", "blind", "widest", "ring"],
+        "grids": [{"name": "one", "fabrics": [LEAF_SPINE], "workers": [3], **grid}],
+    }
+
+
+def read(path: Path, data: object) -> Suite:
+    path.write_text(yaml.safe_dump(data))
+    return Suite.load(path)
+
+
+def test_lists_are_crossed_and_drawn_for_every_seed(tmp_path: Path) -> None:
+    suite = read(
+        tmp_path / "suite.yaml", told(load=[0.0, 0.4], spread=["packed", "random"], telemetry=["fresh", "old"])
+    )
+    points = list(suite.points())
+    assert len(points) == 2 * 2 * 2 * 2
+    assert len({point.key for point in points}) == len(points)
+    assert {(p.load, p.spread, p.telemetry, p.seed) for p in points} == {
+        (load, spread, age, seed)
+        for load in (0.0, 0.4)
+        for spread in ("packed", "random")
+        for age in ("fresh", "old")
+        for seed in (1, 2)
+    }
+    assert all(point.strategies == ("ps", "blind", "widest", "ring") for point in points)
+
+
+def test_what_is_no_tree_is_left_out_of_packets(tmp_path: Path) -> None:
+    suite = read(tmp_path / "suite.yaml", told(engine="packets"))
+    assert {point.strategies for point in suite.points()} == {("ps", "blind", "widest")}
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (told(load=[0.9]), "grids.0.load.0: Input should be less than or equal to 0.8 (given: 0.9)"),
+        (told(spread=["heap"]), "grids.0.spread.0: Input should be 'packed', 'spread' or 'random' (given: 'heap')"),
+        (told(colour=[1]), "grids.0.colour: is not a key of a suite"),
+        (told(strategies=["fastest"]), 'grids.0.strategies: strategy "fastest" is unknown; there are agg, atp, blind'),
+        (
+            told(fabrics=[{"kind": "torus"}]),
+            'grids.0.fabrics: fabric: generate: kind "torus" is not a fabric; write leaf-spine',
+        ),
+        (told(workers=[6]), "grids.0: 1 jobs of 6 workers and a server want 7 hosts; leaf-spine 2×2×3 has 6"),
+        (
+            told(engine="packets", jobs=[2], workers=[2]),
+            "grids.0: jobs 2 is not for packets; write 1, or use engine flows",
+        ),
+        (told(engine="packets", strategies=["ring"]), "grids.0: strategy ring is not for packets; use engine flows"),
+        ({**told(), "strategies": ["ps", "ps"]}, "strategies: a strategy is named twice; name each once"),
+        ({**told(), "grids": told()["grids"] * 2}, 'suite: two grids are called "one"; give each its own name'),
+        ([1], "a suite is a YAML mapping with name, strategies and grids"),
+    ],
+)
+def test_errors_name_key_and_value(tmp_path: Path, data: Any, message: str) -> None:
+    path = tmp_path / "suite.yaml"
+    with pytest.raises(ExperimentError) as raised:
+        read(path, data)
+    assert str(raised.value).startswith(f"{path}: {message}")
+
+
+def test_the_suite_that_ships_is_one() -> None:
+    with resources.as_file(resources.files("weir.experiments") / "evaluation.yaml") as path:
+        suite = Suite.load(Path(path))
+    assert suite.seeds >= 20
+    assert {grid.engine for grid in suite.grids} == {"flows", "packets"}

@@ -169,6 +169,7 @@ COMMANDS = [
     "controller",
     "demo",
     "doctor",
+    "evaluate",
     "jobs",
     "launch",
     "mininet",

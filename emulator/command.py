@@ -60,7 +60,7 @@ def control(arguments: Sequence[str]) -> None:
 
 
 def run(options: Options) -> None:
-    """Start a switch and serve until SIGTERM or SIGINT, then print its counters.
+    """Start a switch and serve until SIGTERM, SIGINT or SIGHUP, then print its counters.
 
     Raises UsageError, EmulatorError or OSError for what does not serve.
     """
@@ -105,18 +105,21 @@ def run(options: Options) -> None:
 
 
 def _watch_signals(ended: threading.Event) -> None:
-    """Set `ended` at SIGTERM or SIGINT, and let the process end soon after, whatever it is doing.
+    """Set `ended` at SIGTERM, SIGINT or SIGHUP, and let the process end soon after, whatever it is doing.
 
-    A signal is noticed here also while the main thread compiles, and what a client has asked for may take long.
+    SIGHUP stays ignored where it was (nohup). A signal is noticed here also while the main thread compiles, and what a client has asked for may take long.
     """
-    for number in (signal.SIGTERM, signal.SIGINT):
+    ending = {signal.SIGTERM, signal.SIGINT}
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        ending.add(signal.SIGHUP)
+    for number in ending:
         signal.signal(number, lambda *_: ended.set())
     reader, writer = os.pipe2(os.O_CLOEXEC)
     os.set_blocking(writer, False)
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
 
     def watch() -> None:
-        while not set(os.read(reader, 1)) & {signal.SIGTERM, signal.SIGINT}:
+        while not set(os.read(reader, 1)) & ending:
             pass
         ended.set()
         time.sleep(_END_SECONDS)

@@ -35,7 +35,7 @@ example: a switch between two hosts, each in a network namespace of its own, wit
   weir-switch -i 1@s1-eth1 -i 2@s1-eth2 --port-rate 2=100Mbit --device-id 1 fabric.json
 
 It then waits for a P4Runtime controller on 127.0.0.1:9559. Meanwhile `weir-switch ctl set_queue_rate 200Mbit 2` changes
-the rate of port 2; `weir-switch ctl help` lists what else. SIGTERM or Ctrl-C ends it, with its counters.
+the rate of port 2; `weir-switch ctl help` lists what else. SIGTERM, SIGHUP or Ctrl-C ends it, with its counters.
 Exit status: 0, or 2 for a command line, program, interface or address that does not serve.
 """
 _RATE_BPS: Final = {"bit": 1, "kbit": 10**3, "Kbit": 10**3, "Mbit": 10**6, "Gbit": 10**9, "Tbit": 10**12}

@@ -250,7 +250,7 @@ FRAME = bytes.fromhex("0200000000020200000000010900") + bytes(range(86))
 
 
 @needs_namespaces
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_ends_it_with_its_counters(net: Network, number: signal.Signals) -> None:
     with running(*attached(net), "--grpc-server-addr", "127.0.0.1:0", str(PAIRS)) as process:
         net.send(1, FRAME)

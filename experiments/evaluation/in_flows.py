@@ -2,7 +2,9 @@
 
 A look has the mean traffic of every link since the look before, without the job's own, as probes have it; what becomes
 of it on its way is the point's `telemetry`. Jobs come one after another within the first steps. A strategy that
-re-solves is asked at every look, and a job moves where the predicted gain is worth it, as in the real controller.
+re-solves is asked at every look, and a job moves where the fluid formula of `controller.placement` predicts enough gain
+by that look alone. The controller is slower to move: it asks for gain by all readings of two periods, by its model of a
+step, and for what a move costs (`controller.jobs.improver`).
 """
 
 from __future__ import annotations
@@ -57,16 +59,7 @@ def run(scenario: Scenario, name: str) -> Figures:
     try:
         return _Run(scenario, name).figures()
     except PlacementError as error:
-        return Figures(
-            strategy=name,
-            mean_s=None,
-            p95_s=None,
-            max_link_load=None,
-            decision_ms=None,
-            moves=0,
-            background=scenario.point.load,
-            failed=str(error),
-        )
+        return Figures.of_failure(name, scenario.point.load, error)
 
 
 class _Run:

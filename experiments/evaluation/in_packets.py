@@ -35,16 +35,7 @@ def run(scenario: Scenario, name: str) -> Figures:
         config = run_config(scenario, name)
         return asyncio.run(_run(scenario, config, name))
     except (PlacementError, ExperimentError) as error:
-        return Figures(
-            strategy=name,
-            mean_s=None,
-            p95_s=None,
-            max_link_load=None,
-            decision_ms=None,
-            moves=0,
-            background=scenario.point.load,
-            failed=str(error),
-        )
+        return Figures.of_failure(name, scenario.point.load, error)
 
 
 async def _run(scenario: Scenario, config: RunConfig, name: str) -> Figures:

@@ -39,6 +39,20 @@ class Figures(_Record):
     failed: str = ""
     """Why the strategy could not."""
 
+    @classmethod
+    def of_failure(cls, strategy: str, background: float, why: Exception) -> Figures:
+        """Of a strategy that could not place the jobs of a point with so much background."""
+        return cls(
+            strategy=strategy,
+            mean_s=None,
+            p95_s=None,
+            max_link_load=None,
+            decision_ms=None,
+            moves=0,
+            background=background,
+            failed=str(why),
+        )
+
 
 class PointRecord(_Record):
     """One point, whole."""

@@ -10,14 +10,11 @@ from enum import IntEnum
 from typing import Any, Final
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from .int_md import DOMAIN
-from .int_native import number_at, plain_at
+from .int_native import native, number_at, plain_at
 from .int_report import GROUP_BYTES, INDIVIDUAL_BYTES, INT_MAIN_BYTES, ITEMS, REPORT_VERSION, TO_THE_END
-
-native = njit(cache=True, nogil=True, error_model="numpy")
 
 
 class Fault(IntEnum):

@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
-from numba import carray, cfunc, njit, types
+from numba import carray, cfunc, types
 from numpy.typing import NDArray
 
-native = njit(cache=True, nogil=True, error_model="numpy")
+from ...wire.int_native import native
 
 CLASSES: Final = 8
 """Queues of a port, by priority; the reports' queue id."""
@@ -138,6 +138,22 @@ def take(
             link.probed_ns = report.at_ns
 
 
+@native
+def take_into(  # type: ignore[no-untyped-def]
+    reports, capacity, time_constant_ns, shortest_ns, horizon_ns, links, queues, link_count
+):
+    """`take` into the arrays at the addresses that `LinkState.into` has: capacity, links and queues."""
+    take(
+        reports,
+        carray(capacity, (link_count,), np.float64),
+        time_constant_ns,
+        shortest_ns,
+        horizon_ns,
+        carray(links, (link_count,), LINK),
+        carray(queues, (link_count, CLASSES), QUEUE),
+    )
+
+
 @cfunc(
     types.void(
         types.voidptr,
@@ -155,14 +171,15 @@ def take(
 def _take(  # type: ignore[no-untyped-def]
     reports, count, capacity, time_constant_ns, shortest_ns, horizon_ns, links, queues, link_count
 ):
-    take(
+    take_into(
         carray(reports, (count,), REPORT),
-        carray(capacity, (link_count,), np.float64),
+        capacity,
         time_constant_ns,
         shortest_ns,
         horizon_ns,
-        carray(links, (link_count,), LINK),
-        carray(queues, (link_count, CLASSES), QUEUE),
+        links,
+        queues,
+        link_count,
     )
 
 

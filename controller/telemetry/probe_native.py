@@ -5,16 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numba import carray, cfunc, njit, types
+from numba import carray, cfunc, types
 from numpy.typing import NDArray
 
 from ...wire.frames import FRAME_HEADER_BYTES
 from ...wire.int_md import DOMAIN, HOP, INT_HEADER_BYTES, INT_PORT, PROBE, hop_words
-from ...wire.int_native import number_at, take_apart
-from .link_native import CLASSES, LINK, QUEUE, REPORT, take
+from ...wire.int_native import native, number_at, take_apart
+from .link_native import REPORT, take_into
 from .probes import DOMAIN_INSTRUCTIONS, INSTRUCTIONS, PAYLOAD_BYTES
-
-native = njit(cache=True, nogil=True, error_model="numpy")
 
 REMEMBERED: Final = 16
 """Of each probe, the last so many are remembered: for loss, and to refuse what comes twice."""
@@ -162,15 +160,7 @@ def _collect(  # type: ignore[no-untyped-def]
         # of one link the oldest first, whatever order they came in; between links the order means nothing
         reports = reports[np.argsort(reports["egress_ns"], kind="mergesort")]
         reports = reports[np.argsort(reports["at_ns"], kind="mergesort")]
-    take(
-        reports,
-        carray(capacity, (link_count,), np.float64),
-        time_constant_ns,
-        shortest_ns,
-        horizon_ns,
-        carray(links, (link_count,), LINK),
-        carray(queues, (link_count, CLASSES), QUEUE),
-    )
+    take_into(reports, capacity, time_constant_ns, shortest_ns, horizon_ns, links, queues, link_count)
 
 
 collect: Final = _collect.ctypes

@@ -5,17 +5,15 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
-from numba import carray, cfunc, njit, types
+from numba import carray, cfunc, types
 from numpy.typing import NDArray
 
 from ...wire.int_md import DOMAIN, HOP, INT_PORT
-from ...wire.int_native import KEPT_ITEMS, number_at, plain_at, read_hop, stack_layout, word_at
+from ...wire.int_native import KEPT_ITEMS, native, number_at, plain_at, read_hop, stack_layout, word_at
 from ...wire.int_report import GROUP_BYTES, SEQUENCE_BITS, InnerType, ReportFlag
 from ...wire.int_shim import DSCP_BIT, PROBE_MARKER
 from ...wire.report_native import INDIVIDUAL_ROW, LAYOUT, fault_of, read_individual
-from .link_native import CLASSES, LINK, QUEUE, REPORT, take
-
-native = njit(cache=True, nogil=True, error_model="numpy")
+from .link_native import REPORT, take_into
 
 HARDWARE_IDS: Final = 64
 """Of a node; each counts its reports."""
@@ -517,15 +515,7 @@ def _take_reports(  # type: ignore[no-untyped-def]
         time_constant_ns,
         horizon_ns,
     )
-    take(
-        reports[:filled],
-        carray(capacity, (link_count,), np.float64),
-        time_constant_ns,
-        shortest_ns,
-        horizon_ns,
-        carray(links, (link_count,), LINK),
-        carray(queues, (link_count, CLASSES), QUEUE),
-    )
+    take_into(reports[:filled], capacity, time_constant_ns, shortest_ns, horizon_ns, links, queues, link_count)
 
 
 take_reports: Final = _take_reports.ctypes

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from weir import p4src
 from weir.emulator.entries import ActionCall, ActionSet, CloneSession, Exact, Lpm, Replica, TableEntry, WeightedAction
 from weir.emulator.switch import Switch
@@ -11,6 +13,26 @@ from weir.wire.fields import REDUCED
 
 PORTS = 16
 AGGREGATION = "FabricIngress.aggregation"
+
+
+def exact_entries(tables: Tables) -> Iterator[tuple[str, tuple[int, ...], str, tuple[int, ...]]]:
+    """(table, key, action, parameters) of the tables with exact keys that the programs for all targets have."""
+    for address in tables.addresses:
+        yield "FabricIngress.node_address", (address,), "FabricIngress.to_node", ()
+    for who, job in tables.jobs.items():
+        common = (job.slot_base, job.slots, job.children)
+        if job.group:
+            yield f"{AGGREGATION}.jobs", who, f"{AGGREGATION}.switch_root", (*common, job.group)
+        else:
+            yield f"{AGGREGATION}.jobs", who, f"{AGGREGATION}.inner_node", (*common, job.parent, job.parent_bit)
+    for member in tables.members:
+        yield f"{AGGREGATION}.members", member, f"{AGGREGATION}.accept", ()
+    for parent, group in tables.parents.items():
+        yield f"{AGGREGATION}.parents", parent, f"{AGGREGATION}.replicate", (group,)
+    for dscp, priority in tables.classes.items():
+        yield "FabricIngress.traffic_class", (dscp,), "FabricIngress.set_class", (priority,)
+    for rid, delivery in tables.replicas.items():
+        yield "FabricEgress.replicas", (rid,), "FabricEgress.deliver", delivery
 
 
 class EmulatedNode:
@@ -23,28 +45,13 @@ class EmulatedNode:
         state = self.switch.state
         assert state is not None
         self.state = state
-        for address in tables.addresses:
-            self._insert("FabricIngress.node_address", (address,), "FabricIngress.to_node")
-        for who, job in tables.jobs.items():
-            common = (job.slot_base, job.slots, job.children)
-            if job.group:
-                self._insert(f"{AGGREGATION}.jobs", who, f"{AGGREGATION}.switch_root", *common, job.group)
-            else:
-                call = (*common, job.parent, job.parent_bit)
-                self._insert(f"{AGGREGATION}.jobs", who, f"{AGGREGATION}.inner_node", *call)
-        for member in tables.members:
-            self._insert(f"{AGGREGATION}.members", member, f"{AGGREGATION}.accept")
-        for parent, group in tables.parents.items():
-            self._insert(f"{AGGREGATION}.parents", parent, f"{AGGREGATION}.replicate", group)
+        for table, key, action, params in exact_entries(tables):
+            self._insert(table, key, action, *params)
         for route in tables.routes:
             forward = ActionCall("FabricIngress.routing.forward", (route.port, route.src_mac, route.dst_mac))
             self.route(route.prefix, route.length, forward)
-        for dscp, priority in tables.classes.items():
-            self._insert("FabricIngress.traffic_class", (dscp,), "FabricIngress.set_class", priority)
         for group, replicas in tables.groups.items():
             self.switch.replication.set_group(group, tuple(Replica(port, rid) for port, rid in replicas))
-        for rid, delivery in tables.replicas.items():
-            self._insert("FabricEgress.replicas", (rid,), "FabricEgress.deliver", *delivery)
         for port, bound in tables.marking.items():
             self._insert("FabricEgress.marking", (port,), "FabricEgress.bound_queue", *bound)
         for port, session in tables.sinks.items():

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from weir.tests.p4src.emulated_node import exact_entries
 from weir.tests.p4src.node_model import CPU_PORT, DROP_REASONS, Tables
 from weir.tests.p4src.tna_program import Frame, Program
 
 CHIP_CPU_PORT = 320
 RECIRCULATION = 68
 MOST_PASSES = 2
-AGGREGATION = "FabricIngress.aggregation"
 EXACT = -1
 
 
@@ -23,27 +23,12 @@ class TnaNode:
         self.second_passes = 0
         self.between: Callable[[], object] = lambda: None
         """Called when a packet is on its way from its first pass to its second."""
-        for address in tables.addresses:
-            self._insert("FabricIngress.node_address", (address,), "FabricIngress.to_node")
-        for who, job in tables.jobs.items():
-            common = (job.slot_base, job.slots, job.children)
-            if job.group:
-                self._insert(f"{AGGREGATION}.jobs", who, f"{AGGREGATION}.switch_root", *common, job.group)
-            else:
-                call = (*common, job.parent, job.parent_bit)
-                self._insert(f"{AGGREGATION}.jobs", who, f"{AGGREGATION}.inner_node", *call)
-        for member in tables.members:
-            self._insert(f"{AGGREGATION}.members", member, f"{AGGREGATION}.accept")
-        for parent, group in tables.parents.items():
-            self._insert(f"{AGGREGATION}.parents", parent, f"{AGGREGATION}.replicate", group)
+        for table, key, action, params in exact_entries(tables):
+            self._insert(table, key, action, *params)
         for route in sorted(tables.routes, key=lambda route: -route.length):
             prefix = (route.prefix, (1 << 32) - (1 << 32 - route.length))
             forward = (route.port, route.src_mac, route.dst_mac)
             program.insert("FabricIngress.routing.routes", (prefix,), "FabricIngress.routing.forward", *forward)
-        for dscp, priority in tables.classes.items():
-            self._insert("FabricIngress.traffic_class", (dscp,), "FabricIngress.set_class", priority)
-        for rid, delivery in tables.replicas.items():
-            self._insert("FabricEgress.replicas", (rid,), "FabricEgress.deliver", *delivery)
 
     def _insert(self, table: str, key: tuple[int, ...], action: str, *params: int) -> None:
         self.program.insert(table, tuple((value, EXACT) for value in key), action, *params)

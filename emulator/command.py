@@ -107,7 +107,8 @@ def run(options: Options) -> None:
 def _watch_signals(ended: threading.Event) -> None:
     """Set `ended` at SIGTERM, SIGINT or SIGHUP, and let the process end soon after, whatever it is doing.
 
-    SIGHUP stays ignored where it was (nohup). A signal is noticed here also while the main thread compiles, and what a client has asked for may take long.
+    A signal is noticed here also while the main thread compiles, and what a client has asked for may take long. SIGHUP
+    stays ignored where it was (nohup).
     """
     ending = {signal.SIGTERM, signal.SIGINT}
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:

@@ -151,6 +151,42 @@ async def test_a_job_moves_around_others_traffic_within_two_periods_and_stays(ri
     assert moved_ns - allowed[0] <= 2 * PERIOD
 
 
+def congested(rig: Rig, monkeypatch: pytest.MonkeyPatch, spine: str, start_ns: int, stop_ns: int) -> list[int]:
+    """Telemetry that has others' traffic on all of a spine's links in between; when readings had it."""
+    true, seen_ns = rig.controller.links.snapshot, []
+
+    def snapshot(now_ns: int, exclude: Mapping[object, float] | None = None) -> Snapshot:
+        seen = true(now_ns, exclude)  # type: ignore[arg-type]
+        if not start_ns <= now_ns < stop_ns:
+            return seen
+        seen_ns.append(now_ns)
+        busy = {link: view for link, view in seen.links.items() if spine in (link.node, TOPOLOGY.peer(link).node)}
+        return replace(
+            seen, links={**seen.links, **{link: replace(view, background_bps=8e8) for link, view in busy.items()}}
+        )
+
+    monkeypatch.setattr(rig.controller.links, "snapshot", snapshot)
+    return seen_ns
+
+
+@pytest.mark.parametrize(("periods", "pause_ns", "moved"), [(1, 0, 0), (12, 0, 1), (12, 10**15, 0)])
+async def test_a_job_moves_only_if_it_pays_by_two_readings_and_wins_back_its_pause(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, periods: int, pause_ns: int, moved: int
+) -> None:
+    """One reading alone moves nothing, nor does lasting traffic where moves have been seen to take 11 days."""
+    rig.controller.moves.options = replace(OPTIONS, solve_period_ns=PERIOD, dwell_ns=0)
+    job = await rig.admit(FIRST)
+    sums = await train(rig, [job], rig.fabric.now_ns + 6 * PERIOD)
+    (before,) = spines(rig, 1)
+    if pause_ns:
+        rig.controller.moves.pauses_ns.append(pause_ns)
+    start_ns = rig.fabric.now_ns
+    seen_ns = congested(rig, monkeypatch, before, start_ns, start_ns + periods * PERIOD)
+    await train(rig, [job], start_ns + 12 * PERIOD, handles=sums)
+    assert seen_ns
+    assert len(moves(rig)) == moved
+
+
 async def test_traffic_that_comes_and_goes_faster_than_a_job_may_move_makes_it_move_seldom(rig: Rig) -> None:
     rng = random.Random(3)
     start_ns = rig.fabric.now_ns

@@ -32,8 +32,18 @@ COMMAND = [sys.executable, "-m", "weir.emulator.command"]
 
 @contextmanager
 def running(*arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """A switch that says it is ready; ended by SIGTERM if the test has not done it."""
-    process = subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    """A switch that says it is ready; ended by SIGTERM if the test has not done it.
+
+    SIGHUP does to it what it does by default, also where the tests themselves were started to survive it: it would
+    rightly go on ignoring what it was told to ignore.
+    """
+    process = subprocess.Popen(
+        [*COMMAND, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
+    )
     assert process.stdout is not None
     try:
         for line in process.stdout:

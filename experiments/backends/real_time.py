@@ -40,13 +40,13 @@ _LATE_NS: Final = 20_000_000
 
 
 class _HostLink:
-    """One host's end of its link, and the process at the other end, if there is one."""
+    """One host's end of its link, and the processes at the other end: several, where it takes part in several jobs."""
 
     def __init__(self, topology: Topology, name: str, path: str) -> None:
         host = topology.host(name)
         self.name = name
         self.address = int(host.address)
-        self.connected: FabricSocket | None = None
+        self.connected: list[FabricSocket] = []
         self.writer = FrameWriter(
             source=self.address,
             source_mac=mac_number(host.mac),
@@ -54,16 +54,12 @@ class _HostLink:
         )
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.listener.bind(path)
-        self.listener.listen(1)
+        self.listener.listen(16)
         self.listener.setblocking(False)
 
-    def disconnect(self) -> None:
-        if self.connected is not None:
-            self.connected.close()
-            self.connected = None
-
     def close(self) -> None:
-        self.disconnect()
+        for process in self.connected:
+            process.close()
         self.listener.close()
 
 
@@ -128,21 +124,23 @@ class RealTimeFabric:
                 if fabric.packets_in_flight:
                     time.sleep(_BUSY_S)
                 for key, _ in selector.select(0 if fabric.packets_in_flight else _IDLE_S):
-                    self._hear(key.data, key.fileobj is key.data.listener, selector)
+                    if isinstance(key.fileobj, FabricSocket):
+                        self._hear(key.data, key.fileobj, selector)
+                    else:
+                        self._let_in(key.data, selector)
 
-    def _hear(self, link: _HostLink, knocks: bool, selector: selectors.BaseSelector) -> None:
-        """A process links to the fabric as this host, or the one that did has sent something or ended."""
-        if knocks:
-            connected, _ = link.listener.accept()
-            self._forget(link, selector)
-            link.connected = FabricSocket(connected)
-            selector.register(link.connected, selectors.EVENT_READ, link)
-            return
-        assert link.connected is not None
+    def _let_in(self, link: _HostLink, selector: selectors.BaseSelector) -> None:
+        """A process links to the fabric as this host, perhaps beside others."""
+        accepted, _ = link.listener.accept()
+        link.connected.append(FabricSocket(accepted))
+        selector.register(link.connected[-1], selectors.EVENT_READ, link)
+
+    def _hear(self, link: _HostLink, process: FabricSocket, selector: selectors.BaseSelector) -> None:
+        """A process has sent something, or ended."""
         try:
-            batches = link.connected.receive()
+            batches = process.receive()
         except OSError:
-            self._forget(link, selector)
+            self._forget(link, process, selector)
             return
         for datagrams in batches:
             if datagrams.payload.shape[1] > MESSAGE_BYTES:  # of no job
@@ -150,18 +148,19 @@ class RealTimeFabric:
             self._emulated.fabric.send(link.name, link.writer.encapsulate(datagrams))
 
     def _deliver(self, wake: Wake, selector: selectors.BaseSelector) -> None:
-        """Frames have arrived at a host; what is not for its process is dropped."""
+        """Frames have arrived at a host: for each of its processes, which take what is of their jobs."""
         link = self._links[wake.host]
         for frames in wake.frames:
             datagrams, _ = decapsulate(frames, link.address, AGGREGATION_PORT)
-            if link.connected is None or not len(datagrams):
+            if not len(datagrams):
                 continue
-            try:
-                link.connected.send(datagrams)
-            except OSError:
-                self._forget(link, selector)
+            for process in list(link.connected):
+                try:
+                    process.send(datagrams)
+                except OSError:
+                    self._forget(link, process, selector)
 
-    def _forget(self, link: _HostLink, selector: selectors.BaseSelector) -> None:
-        if link.connected is not None:
-            selector.unregister(link.connected)
-            link.disconnect()
+    def _forget(self, link: _HostLink, process: FabricSocket, selector: selectors.BaseSelector) -> None:
+        selector.unregister(process)
+        link.connected.remove(process)
+        process.close()

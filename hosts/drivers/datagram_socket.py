@@ -52,24 +52,15 @@ _MMSGHDR: Final = np.dtype(
 class DatagramSocket:
     """Bound to one address; it sends to the same port everywhere, and never blocks."""
 
-    def __init__(self, address: int, port: int) -> None:
-        """Bind `address` (IPv4, as an integer). Raises OSError when it cannot be bound, or on another system."""
+    def __init__(self, address: int, port: int, bound: socket.socket | None = None) -> None:
+        """Bind `address` (IPv4, as an integer), or take over a socket that is `bound` there by another process. Raises
+        OSError when it cannot be bound, or on another system.
+        """
         if not sys.platform.startswith("linux") or sys.maxsize < 1 << 32:
             raise OSError(errno.ENOSYS, f"batches of datagrams need 64-bit Linux; this is {sys.platform}")
         self.send_failures = 0
         self.last_send_failure: OSError | None = None
-        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        try:
-            self._socket.setblocking(False)
-            for option, forced in _FORCED.items():
-                self._socket.setsockopt(socket.SOL_SOCKET, option, _BUFFER_BYTES)
-                with contextlib.suppress(PermissionError):
-                    self._socket.setsockopt(socket.SOL_SOCKET, forced, _BUFFER_BYTES)
-            self._socket.setsockopt(socket.SOL_SOCKET, _SO_NO_CHECK, 1)
-            self._socket.bind((str(IPv4Address(address)), port))
-        except OSError as error:
-            self._socket.close()
-            raise OSError(error.errno, f"cannot bind {IPv4Address(address)}:{port}: {error.strerror}") from error
+        self._socket = _bound(address, port) if bound is None else bound
         libc = ctypes.CDLL(None, use_errno=True)
         self._recvmmsg, self._sendmmsg = libc.recvmmsg, libc.sendmmsg
         pointer, integer, count = ctypes.c_void_p, ctypes.c_int, ctypes.c_uint
@@ -140,6 +131,22 @@ class DatagramSocket:
             self.send_failures += 1
             self.last_send_failure = error
             done += 1
+
+
+def _bound(address: int, port: int) -> socket.socket:
+    new = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    try:
+        new.setblocking(False)
+        for option, forced in _FORCED.items():
+            new.setsockopt(socket.SOL_SOCKET, option, _BUFFER_BYTES)
+            with contextlib.suppress(PermissionError):
+                new.setsockopt(socket.SOL_SOCKET, forced, _BUFFER_BYTES)
+        new.setsockopt(socket.SOL_SOCKET, _SO_NO_CHECK, 1)
+        new.bind((str(IPv4Address(address)), port))
+    except OSError as error:
+        new.close()
+        raise OSError(error.errno, f"cannot bind {IPv4Address(address)}:{port}: {error.strerror}") from error
+    return new
 
 
 def _messages(port: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:

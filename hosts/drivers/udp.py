@@ -2,8 +2,8 @@
 
 A host is its IPv4 address, and every message goes to one port (docs/design.md §2.1), so on one machine each endpoint
 binds its own address of 127/8. A host that takes part in several jobs, such as groups and shards, has one socket for
-all of them, and datagrams go to their job's core. Sockets are never relied on: what cannot be sent now is lost, and the
-workers' timers repair it.
+all of them, also where they are in several processes (`shared_port.py`), and datagrams go to their job's core. Sockets
+are never relied on: what cannot be sent now is lost, and the workers' timers repair it.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from ..protocol.server import ParameterServerCore
 from ..protocol.worker import WorkerCore
 from .datagram_socket import DatagramSocket
 from .fabric_socket import FabricSocket
+from .shared_port import SharedPort
 
 _LONGEST_BATCHING_DELAY_NS: Final = 5_000_000
 """What has arrived waits no longer than this for more."""
@@ -37,14 +38,16 @@ class UdpHost:
     """One address's socket and thread, for any number of jobs' cores. Use it as a context manager."""
 
     def __init__(self, address: int, port: int = AGGREGATION_PORT, *, nic: str = "") -> None:
-        """Bind `address` (IPv4, as an integer) and start the thread; or, with `nic`, be that address in the emulated
-        fabric that listens for this host at that path. Raises OSError when it cannot be bound, or no fabric listens.
+        """Bind `address` (IPv4, as an integer), or share it with this user's process that has it, and start the thread;
+        or, with `nic`, be that address in the emulated fabric that listens for this host at that path. Raises OSError
+        when it cannot be had, or no fabric listens.
         """
         self.address = address
         self.port = port
         self.changed = threading.Condition()
         """Guards the cores; notified whenever one of them may have moved on."""
-        self.socket = FabricSocket.connect(nic) if nic else DatagramSocket(address, port)
+        self._shared = None if nic else SharedPort(address, port)
+        self.socket = FabricSocket.connect(nic) if self._shared is None else self._shared.socket
         self._endpoints: dict[int, UdpEndpoint] = {}
         self._failure: BaseException | None = None
         self._closing = False
@@ -62,12 +65,14 @@ class UdpHost:
             self._wake_writer.send(b"!")
 
     def attach(self, endpoint: UdpEndpoint) -> None:
-        """Run a core as well. Raises HostError if its job has one here already."""
+        """Run a core as well. Raises HostError if its job has one at this host already."""
         job = endpoint.core.plan.job
         with self.changed:
             self.check()
             if job in self._endpoints:
                 raise HostError(f"{self._thread.name}: job {job} has a core here already; a host takes part in it once")
+            if self._shared is not None:
+                self._shared.take_job(job)
             self._endpoints[job] = endpoint
         self.wake()
 
@@ -77,6 +82,8 @@ class UdpHost:
         with self.changed:
             if self._endpoints.get(job) is endpoint:
                 del self._endpoints[job]
+                if self._shared is not None and not self._closing:
+                    self._shared.drop_job(job)
             self.changed.notify_all()
 
     def check(self) -> None:
@@ -100,7 +107,7 @@ class UdpHost:
             self.changed.notify_all()
         self.wake()
         self._thread.join()
-        for end in (self.socket, self._wake_reader, self._wake_writer):
+        for end in (self._shared or self.socket, self._wake_reader, self._wake_writer):
             end.close()
 
     def __enter__(self) -> Self:
@@ -117,6 +124,8 @@ class UdpHost:
         try:
             with selectors.DefaultSelector() as selector, selectors.DefaultSelector() as delay:
                 selector.register(self.socket, selectors.EVENT_READ)
+                if self._shared is not None:
+                    selector.register(self._shared, selectors.EVENT_READ)
                 for each in (selector, delay):
                     each.register(self._wake_reader, selectors.EVENT_READ)
                 while not self._closing:
@@ -141,8 +150,13 @@ class UdpHost:
         received = self.socket.receive() if self.socket in ready else []
         now = time.monotonic_ns()
         out = []
-        batching_delay_ns = _LONGEST_BATCHING_DELAY_NS if received else 0
         with self.changed:
+            if self._shared is not None:
+                here = [self._shared.pass_on(datagrams, self._endpoints) for datagrams in received]
+                received = [datagrams for datagrams in here if len(datagrams)]
+                if self._shared in ready:
+                    received += self._shared.receive()
+            batching_delay_ns = _LONGEST_BATCHING_DELAY_NS if received else 0
             due = {
                 job: each.core
                 for job, each in self._endpoints.items()
@@ -175,7 +189,8 @@ class UdpEndpoint:
         """`where`: an address (IPv4, as an integer) to be had for this core alone, as `UdpHost` has it, or the host
         that runs it.
 
-        Raises OSError when the address cannot be had, and HostError when the host has a core of this job.
+        Raises OSError when the address cannot be had, and HostError when the host, in whichever process, has a core of
+        this job.
         """
         self.core = core
         self._owns_host = not isinstance(where, UdpHost)
@@ -184,7 +199,12 @@ class UdpEndpoint:
         """Guards the core; notified whenever the core may have moved on."""
         self._ended_by: HostError | None = None
         self._closing = False
-        self.host.attach(self)
+        try:
+            self.host.attach(self)
+        except BaseException:
+            if self._owns_host:
+                self.host.close()
+            raise
 
     @property
     def port(self) -> int:

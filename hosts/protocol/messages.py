@@ -260,12 +260,20 @@ def by_job(datagrams: Datagrams, jobs: Sequence[int]) -> list[tuple[int, Datagra
     """Datagrams of one size, by the job of this host that they are for; what is for none goes to the first, whose core
     counts it. Nowhere, where the host has no job.
     """
-    if len(jobs) < 2 or datagrams.payload.shape[1] < _JOB_BYTES.stop:
+    if len(jobs) < 2:
         return [(job, datagrams) for job in jobs[:1]]
-    numbers = datagrams.payload[:, _JOB_BYTES].astype(np.int64) @ _JOB_PLACES
+    numbers = job_numbers(datagrams)
     numbers[~np.isin(numbers, jobs)] = jobs[0]
     found = np.unique(numbers).tolist()
     if len(found) == 1:
         return [(found[0], datagrams)]
     rows = [(job, numbers == job) for job in found]
     return [(job, Datagrams(datagrams.addresses[row], datagrams.payload[row])) for job, row in rows]
+
+
+def job_numbers(datagrams: Datagrams) -> IntArray:
+    """Of each datagram the job that it names; 0, which is none, where they are too short for that."""
+    if datagrams.payload.shape[1] < _JOB_BYTES.stop:
+        return np.zeros(len(datagrams), np.int64)
+    numbers: IntArray = datagrams.payload[:, _JOB_BYTES].astype(np.int64) @ _JOB_PLACES
+    return numbers

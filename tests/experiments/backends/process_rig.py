@@ -6,6 +6,7 @@ their datagrams; jobs are summed by their server. Run as a module, with the SCEN
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import signal
@@ -82,13 +83,24 @@ class Job:
         self._stack = stack
         self._switches = switches
         self._folder = folder
+        self._timeout_s = timeout_s
         self.control = f"unix:{folder}/control"
-        self._stop = folder / "stop"
         self.start_controller()
         self.client = stack.enter_context(ControlClient(self.control))
+        self._register(**fields)
+
+    def beside(self) -> Job:
+        """Another job of the same hosts, each of which has a process of its own for it."""
+        another = copy.copy(self)
+        another._register()
+        return another
+
+    def _register(self, **fields: Any) -> None:
+        """Register a job and start all its processes."""
         spares = fields.pop("spares", ())
         registration = self.client.register(WORKERS, SERVER, spares=spares, **fields)
         self.number = registration.job
+        self._stop = self._folder / f"stop-{self.number}"
         self.workers: list[Worker] = []
         self.servers: list[subprocess.Popen[str]] = []
         for seat in registration.seats:
@@ -98,7 +110,7 @@ class Job:
                     self.control,
                     str(self.number),
                     str(self._stop),
-                    str(timeout_s),
+                    str(self._timeout_s),
                 ]
                 self.workers.append(Worker(self._start(words), seat.token))
             else:
@@ -224,6 +236,23 @@ def killed_server() -> dict[str, Any]:
         return {"statuses": statuses, "workers": [worker.lines for worker in running.workers]}
 
 
+def jobs_beside_each_other() -> dict[str, Any]:
+    """The process that was the first at its host hangs, and is killed; a job that comes later needs that port, too."""
+    with job() as first:
+        second = first.beside()
+        for each in (first, second):
+            each.workers[0].until(10)
+        first.workers[1].process.send_signal(signal.SIGSTOP)
+        second.workers[0].until(len(second.workers[0].steps) + 20)
+        first.until_generation(0, 2)
+        first.workers[1].process.kill()
+        third = first.beside()
+        third.workers[0].until(10)
+        jobs = (first, second, third)
+        statuses = [first.stop(0, 2), second.stop(0, 1, 2), third.stop(0, 1, 2)]
+        return {"statuses": statuses, "jobs": [[worker.lines for worker in each.workers] for each in jobs]}
+
+
 def restarted_controller() -> dict[str, Any]:
     with job() as running:
         running.workers[0].until(10)
@@ -247,7 +276,14 @@ def restarted_controller() -> dict[str, Any]:
 
 SCENARIOS: Final = {
     each.__name__: each
-    for each in (killed_worker_continue, stopped_worker_abort, stopped_worker_wait, killed_server, restarted_controller)
+    for each in (
+        killed_worker_continue,
+        stopped_worker_abort,
+        stopped_worker_wait,
+        killed_server,
+        restarted_controller,
+        jobs_beside_each_other,
+    )
 }
 
 if __name__ == "__main__":

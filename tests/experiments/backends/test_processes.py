@@ -94,3 +94,13 @@ def test_a_controller_that_was_killed_goes_on_from_its_journal(scenarios: dict[s
     generations = check_steps(seen["workers"], lost=2)
     assert set(generations[: seen["after_restart"]]) == {1}
     assert generations[-1] == 2
+
+
+def test_hosts_take_part_in_several_jobs_by_a_process_each(scenarios: dict[str, Future[dict[str, Any]]]) -> None:
+    """In all jobs hosts have the same addresses and port. One job loses a process, which had the port first."""
+    seen = scenarios["jobs_beside_each_other"].result()
+    assert seen["statuses"] == [[0, 0], [0, 0, 0], [0, 0, 0]]
+    first, second, third = seen["jobs"]
+    assert check_steps(first, lost=1)[-1] == 2
+    for workers in (second, third):
+        check_steps(workers)  # nobody was lost

@@ -5,16 +5,26 @@ from __future__ import annotations
 import itertools
 import multiprocessing
 import os
+import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
+from ipaddress import IPv4Address
 
 import numpy as np
 import pytest
 
-from weir.hosts import AllreduceTimeout, EndpointClosed, ParameterServerCore, WorkerCore, WorkerOptions, reference_sum
+from weir.hosts import (
+    AllreduceTimeout,
+    EndpointClosed,
+    HostError,
+    ParameterServerCore,
+    WorkerCore,
+    WorkerOptions,
+    reference_sum,
+)
 from weir.hosts.collectives.communicator import Communicator
 from weir.hosts.drivers.udp import UdpEndpoint, UdpHost, UdpWorker
 from weir.tests.hosts.drivers.udp_job import (
@@ -158,7 +168,14 @@ def test_waiting_on_a_closed_endpoint_is_an_error(job: tuple[UdpEndpoint, list[U
         workers[0].wait(handle, 10)
 
 
-def test_an_address_in_use_is_named(job: tuple[UdpEndpoint, list[UdpWorker]]) -> None:
+def test_an_address_in_use_is_named(port: int) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
+        other.bind((str(IPv4Address(SERVER)), port))
+        with pytest.raises(OSError, match=r"cannot bind 127\.0\.10\.101"):
+            UdpEndpoint(ParameterServerCore(server_plan(2)), SERVER, port)
+
+
+def test_a_job_has_one_core_at_an_address(job: tuple[UdpEndpoint, list[UdpWorker]]) -> None:
     server, _ = job
-    with pytest.raises(OSError, match=r"cannot bind 127\.0\.10\.101"):
+    with pytest.raises(HostError, match="job 3 has a core in another process of this host"):
         UdpEndpoint(ParameterServerCore(server_plan(2)), SERVER, server.port)

@@ -1,0 +1,262 @@
+"""A host's UDP port, which several processes of one user have together, so that each can take part in jobs of its own.
+
+The first process binds the port. Whoever finds it bound knocks at the door that the first left beside it (a unix socket
+with an abstract name, which a network namespace has for itself) and is handed port and door: the same sockets, not
+copies of them, so it matters to nobody who of them hangs or ends. Any of them may read what has arrived, and passes on
+what is for a job of another one::
+
+    port ──▶ this process ─── its own jobs ──▶ cores
+             │        ▲
+             │        └─inbox of each job here◀── others that share the port
+             └─────────────────────────────────▶ inboxes of their jobs
+
+Both ends of every connection check that the other one runs as the same user: nobody else gets the port, is passed
+datagrams, or may pass some on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import select
+import socket
+import struct
+import time
+from collections.abc import Collection
+from ipaddress import IPv4Address
+from typing import Final
+
+import numpy as np
+
+from ...wire.frames import Datagrams
+from ..errors import HostError
+from ..protocol.messages import job_numbers
+from .datagram_socket import DatagramSocket
+from .fabric_socket import FabricSocket
+
+_KNOCK_S: Final = 5.0
+"""How long to knock until somebody hands the port over: several processes may share it, and one of them must run."""
+_REFUSED_S: Final = 0.3
+"""How long to knock where there is no door."""
+_ANSWER_S: Final = 0.5
+"""How long to wait for one answer: who took it may have been stopped just then."""
+_PAUSE_S: Final = 0.02
+_BACKLOG: Final = 16
+_CREDENTIALS: Final = struct.Struct("3i")
+_RETRY_S: Final = 0.05
+"""A job that nobody here has is not looked for again before that."""
+_LOOKED_FOR: Final = 16
+"""Jobs looked for because of one batch, at most: a stranger chooses the numbers."""
+
+
+class SharedPort:
+    """One process's part of a port. Its caller keeps calls apart from each other."""
+
+    def __init__(self, address: int, port: int) -> None:
+        """Bind the port of `address` (IPv4, as an integer), or have it handed over by who has.
+
+        Raises OSError where that is somebody else, or where they all hang.
+        """
+        self.together = False
+        """Whether another process has had the port, too."""
+        self._name = f"\0weir/{IPv4Address(address)}:{port}"
+        self._poll = select.epoll()
+        self._inboxes: dict[int, socket.socket] = {}  # by job
+        self._links: dict[int, FabricSocket] = {}  # to others' inboxes, by job
+        self._absent: dict[int, float] = {}  # when to look again for jobs that nobody has
+        self._waiting: dict[int, tuple[socket.socket, int]] = {}  # inboxes with their jobs, by file number
+        self._senders: dict[int, tuple[FabricSocket, int]] = {}  # who passes on to an inbox, with its job
+        self._door: socket.socket | None = None
+        try:
+            self.socket = DatagramSocket(address, port)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                self._poll.close()
+                raise
+            try:
+                self.socket, self._door = self._knock(address, port)
+            except OSError:
+                self._poll.close()
+                raise
+            self.together = True
+        else:
+            self._door = self._open_door()
+        if self._door is not None:
+            self._poll.register(self._door, select.EPOLLIN)
+
+    def fileno(self) -> int:
+        """For selectors: readable when there is something for `receive`. The port itself is apart."""
+        return self._poll.fileno()
+
+    def take_job(self, job: int) -> None:
+        """From now on, what others read for this job is passed on to here. Raises HostError where another has it."""
+        inbox = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            inbox.bind(self._inbox_name(job))
+        except OSError:
+            inbox.close()
+            raise HostError(
+                f"job {job} has a core in another process of this host; a host takes part in it once"
+            ) from None
+        inbox.listen(_BACKLOG)
+        inbox.setblocking(False)
+        self._inboxes[job] = inbox
+        self._waiting[inbox.fileno()] = inbox, job
+        self._poll.register(inbox, select.EPOLLIN)
+
+    def drop_job(self, job: int) -> None:
+        """Nothing is passed on for this job any more."""
+        inbox = self._inboxes.pop(job)
+        del self._waiting[inbox.fileno()]
+        inbox.close()
+        for number, (sender, of_job) in list(self._senders.items()):
+            if of_job == job:
+                del self._senders[number]
+                sender.close()
+
+    def receive(self) -> list[Datagrams]:
+        """What others passed on: views, which hold until the next call. Lets in who knocks, too."""
+        received: list[Datagrams] = []
+        for number, _ in self._poll.poll(0):
+            if self._door is not None and number == self._door.fileno():
+                self._hand_over(self._door)
+            elif number in self._waiting:
+                self._let_in(*self._waiting[number])
+            elif number in self._senders:
+                received += self._hear(number)
+        return received
+
+    def pass_on(self, datagrams: Datagrams, jobs: Collection[int]) -> Datagrams:
+        """Give what the port received for jobs of others to them; what is left: for these jobs here, or for none."""
+        if not self.together:
+            return datagrams
+        numbers = job_numbers(datagrams)
+        left = np.isin(numbers, list(jobs))
+        for job in np.unique(numbers[~left]).tolist()[:_LOOKED_FOR]:
+            rows = numbers == job
+            if (link := self._link(job)) is None:
+                left |= rows
+                continue
+            try:
+                link.send(Datagrams(datagrams.addresses[rows], datagrams.payload[rows]))
+            except OSError:  # it has ended, or given the job up
+                self._links.pop(job).close()
+        if np.count_nonzero(left) == len(left):
+            return datagrams
+        return Datagrams(datagrams.addresses[left], datagrams.payload[left])
+
+    def close(self) -> None:
+        """May be repeated."""
+        for end in (self.socket, self._door, *self._inboxes.values(), *self._links.values()):
+            if end is not None:
+                end.close()
+        for sender, _ in self._senders.values():
+            sender.close()
+        self._poll.close()
+
+    def _open_door(self) -> socket.socket | None:
+        """Where others can knock; None where somebody has taken the name, and nobody can share the port."""
+        door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            door.bind(self._name)
+        except OSError:
+            door.close()
+            return None
+        door.listen(_BACKLOG)
+        door.setblocking(False)
+        return door
+
+    def _knock(self, address: int, port: int) -> tuple[DatagramSocket, socket.socket]:
+        why = ""
+        begun = time.monotonic()
+        limit_s = _KNOCK_S
+        while time.monotonic() < begun + limit_s:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as knocking:
+                knocking.settimeout(_ANSWER_S)
+                try:
+                    knocking.connect(self._name)
+                    if not _same_user(knocking):
+                        why = ", by another user's process"
+                        break
+                    _, handed, _, _ = socket.recv_fds(knocking, 1, 2)
+                except ConnectionRefusedError:  # it has just bound the port, or it knows nothing of doors
+                    limit_s = _REFUSED_S
+                except (ConnectionError, BlockingIOError):
+                    pass  # it is about to end, or many knock
+                except TimeoutError:
+                    why = ", by a process that does not answer"
+                else:
+                    sockets = [socket.socket(fileno=number) for number in handed]
+                    if len(sockets) == 2:  # port and door
+                        return DatagramSocket(address, port, sockets[0]), sockets[1]
+                    for each in sockets:
+                        each.close()
+            time.sleep(_PAUSE_S)
+        raise OSError(
+            errno.EADDRINUSE, f"cannot bind {IPv4Address(address)}:{port}: {os.strerror(errno.EADDRINUSE)}{why}"
+        )
+
+    def _hand_over(self, door: socket.socket) -> None:
+        try:
+            knocking, _ = door.accept()
+        except OSError:  # another one who shares the port was first
+            return
+        with knocking:
+            if _same_user(knocking):
+                self.together = True
+                with contextlib.suppress(OSError):  # it has given up
+                    socket.send_fds(knocking, [b"!"], [self.socket.fileno(), door.fileno()])
+
+    def _let_in(self, inbox: socket.socket, job: int) -> None:
+        try:
+            connected, _ = inbox.accept()
+        except OSError:
+            return
+        if not _same_user(connected):
+            connected.close()
+            return
+        sender = FabricSocket(connected)
+        self._senders[sender.fileno()] = sender, job
+        self._poll.register(sender, select.EPOLLIN)
+
+    def _hear(self, number: int) -> list[Datagrams]:
+        sender, _ = self._senders[number]
+        try:
+            return sender.receive()
+        except OSError:  # it has ended
+            del self._senders[number]
+            sender.close()
+            return []
+
+    def _link(self, job: int) -> FabricSocket | None:
+        """To the inbox of who has the job; None where nobody has."""
+        if (link := self._links.get(job)) is not None:
+            return link
+        now = time.monotonic()
+        if self._absent.get(job, 0.0) > now:
+            return None
+        connecting = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        connecting.setblocking(False)
+        try:
+            connecting.connect(self._inbox_name(job))
+        except OSError:
+            connecting.close()
+        else:
+            if _same_user(connecting):
+                link = self._links[job] = FabricSocket(connecting)
+                return link
+            connecting.close()
+        self._absent = {number: until for number, until in self._absent.items() if until > now}
+        self._absent[job] = now + _RETRY_S
+        return None
+
+    def _inbox_name(self, job: int) -> str:
+        return f"{self._name}/{job}"
+
+
+def _same_user(connected: socket.socket) -> bool:
+    """Whether the other end of a unix socket runs as this process's user."""
+    credentials = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    _, user, _ = _CREDENTIALS.unpack(credentials)
+    return bool(user == os.geteuid())

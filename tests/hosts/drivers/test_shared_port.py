@@ -1,0 +1,146 @@
+"""Several processes of a host, each with jobs of its own, at the host's one address and port."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from ipaddress import IPv4Address
+from typing import Final
+
+import pytest
+
+from weir.hosts import HostError, ParameterServerCore, WorkerCore, WorkerOptions, reference_sum
+from weir.hosts.drivers.udp import UdpEndpoint, UdpHost, UdpWorker
+from weir.tests.hosts.drivers.udp_job import SERVER, address, gradient, server_plan, worker_plan
+from weir.tests.paths import ROOT
+
+PORTS = itertools.count(31_000 + os.getpid() % 10_000)
+HOST: Final = address(0)
+NOBODY: Final = 65534
+"""Another user than root."""
+OPTIONS: Final = WorkerOptions(initial_timeout_ns=5_000_000)
+
+HOLDER: Final = """
+import sys
+from weir.hosts.drivers.udp import UdpHost
+with UdpHost(int(sys.argv[1]), int(sys.argv[2])):
+    print("has it", flush=True)
+    sys.stdin.read()
+"""
+KNOCKER: Final = """
+import os, socket, struct, sys
+os.setuid(int(sys.argv[3]))
+knocking = socket.socket(socket.AF_UNIX)
+knocking.connect(chr(0) + sys.argv[1])
+print(len(socket.recv_fds(knocking, 1, 2)[1]))
+passing = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+passing.connect(chr(0) + sys.argv[2])
+try:
+    passing.send(struct.pack("=III4s", 1, 4, 0x7F000A65, bytes(4)))
+    print(len(passing.recv(1)))
+except OSError:
+    print(0)
+"""
+"""Another user asks for the port, and passes on to a job's inbox what it never received; 0 where it was turned away."""
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can start another user's process")
+
+
+@pytest.fixture
+def port() -> int:
+    return next(PORTS)
+
+
+@pytest.fixture
+def holder(port: int) -> Iterator[subprocess.Popen[str]]:
+    """A process that was the first to bind the host's port; it has no job."""
+    words = [sys.executable, "-c", HOLDER, str(HOST), str(port)]
+    with subprocess.Popen(words, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "has it\n"
+        yield process
+        process.kill()
+
+
+@pytest.fixture
+def far(port: int) -> Iterator[UdpHost]:
+    """Where the jobs' servers run."""
+    with UdpHost(SERVER, port) as host:
+        yield host
+
+
+def job(stack: ExitStack, number: int, where: UdpHost | int, far: UdpHost) -> UdpWorker:
+    """The only worker of a job of its own, whose server runs."""
+    stack.enter_context(UdpEndpoint(ParameterServerCore(replace(server_plan(1), job=number)), far))
+    core = WorkerCore(replace(worker_plan(0, 1), job=number), OPTIONS)
+    return stack.enter_context(UdpWorker(core, where, far.port))
+
+
+def check_sums(workers: list[UdpWorker], steps: int = 3) -> None:
+    """All at once, and each gets its own job's sum."""
+    for step in range(steps):
+        arrays = [gradient(each.core.plan.job, step) for each in workers]
+        handles = [each.submit(array) for each, array in zip(workers, arrays, strict=True)]
+        for each, array, handle in zip(workers, arrays, handles, strict=True):
+            assert each.wait(handle, 60).array.tobytes() == reference_sum([array]).tobytes()
+
+
+def test_each_of_several_sockets_gets_what_is_for_its_jobs(far: UdpHost, port: int) -> None:
+    with ExitStack() as stack:
+        hosts = [stack.enter_context(UdpHost(HOST, port)) for _ in range(3)]
+        workers = [job(stack, 1 + number, hosts[number % 3], far) for number in range(5)]
+        check_sums(workers)
+        assert [each.core.counters.unknown_job for each in workers] == [0] * 5
+
+
+def test_the_first_process_may_hang_or_end_and_others_come_later(
+    far: UdpHost, port: int, holder: subprocess.Popen[str]
+) -> None:
+    with ExitStack() as stack:
+        first = job(stack, 1, HOST, far)
+        holder.send_signal(signal.SIGSTOP)
+        second = job(stack, 2, HOST, far)  # the port is handed over by whoever runs
+        check_sums([first, second])
+        holder.kill()
+        third = job(stack, 3, HOST, far)
+        check_sums([first, second, third])
+        first.close()
+        check_sums([second, job(stack, 4, HOST, far)])
+
+
+def test_a_job_of_another_process_is_not_taken_twice(far: UdpHost, port: int) -> None:
+    with ExitStack() as stack:
+        mine = job(stack, 1, HOST, far)
+        twice = WorkerCore(replace(worker_plan(0, 1), job=1), OPTIONS)
+        with pytest.raises(HostError, match="job 1 has a core in another process of this host"):
+            UdpWorker(twice, HOST, port)
+        mine.close()
+        again = stack.enter_context(UdpWorker(WorkerCore(replace(worker_plan(0, 1), job=1), OPTIONS), HOST, port))
+        assert again.core.plan.job == 1
+
+
+def test_a_port_that_somebody_else_has_is_named(port: int) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
+        where = str(IPv4Address(HOST))
+        other.bind((where, port))
+        with pytest.raises(OSError, match=rf"cannot bind {where}:{port}: Address already in use$"):
+            UdpHost(HOST, port)
+
+
+@as_root
+def test_another_user_is_neither_handed_the_port_nor_heard(far: UdpHost, port: int) -> None:
+    with ExitStack() as stack:
+        worker = job(stack, 1, HOST, far)
+        door = f"weir/{IPv4Address(HOST)}:{port}"
+        words = [sys.executable, "-c", KNOCKER, door, f"{door}/1", str(NOBODY)]
+        stranger = subprocess.run(words, capture_output=True, text=True, check=True)
+        assert stranger.stdout.split() == ["0", "0"]
+        check_sums([worker])
+        assert worker.core.counters.malformed == 0

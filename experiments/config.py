@@ -19,16 +19,17 @@ from pydantic import (
     Field,
     ValidationError,
     ValidationInfo,
+    WithJsonSchema,
     field_validator,
     model_validator,
 )
 
 from ..controller.placement.strategies import STRATEGIES, Need
 from ..hosts.numerics.quantization import chunk_count
-from ..topologies import Topology, TopologyError
-from ..topologies.schema import UniqueKeys
+from ..topologies import Topology, TopologyError, file_keys
+from ..topologies.schema import UniqueKeys, parse_topology
 from ..topologies.spelling import nearest
-from ..topologies.units import parse_delay, parse_rate
+from ..topologies.units import DELAY_PATTERN, RATE_PATTERN, parse_delay, parse_rate
 from .errors import ExperimentError
 from .workloads.digits import TrainingOptions
 
@@ -52,14 +53,21 @@ def _quantity(parse: Callable[[object], int]) -> BeforeValidator:
     return BeforeValidator(read)
 
 
-Rate = Annotated[int, _quantity(parse_rate), Field(gt=0)]
+def _either(number: dict[str, Any], pattern: str) -> WithJsonSchema:
+    return WithJsonSchema({"anyOf": [{"type": "string", "pattern": pattern}, {"type": "integer", **number}]})
+
+
+Rate = Annotated[int, _quantity(parse_rate), Field(gt=0), _either({"exclusiveMinimum": 0}, RATE_PATTERN)]
 """Bits per second."""
-Duration = Annotated[int, _quantity(parse_delay), Field(ge=0)]
+Duration = Annotated[int, _quantity(parse_delay), Field(ge=0), _either({"minimum": 0}, DELAY_PATTERN)]
 """Nanoseconds."""
+LongDuration = Annotated[int, _quantity(parse_delay), Field(gt=0), _either({"exclusiveMinimum": 0}, DELAY_PATTERN)]
+"""Nanoseconds, not 0."""
+StrategyName = Annotated[str, WithJsonSchema({"enum": sorted(STRATEGIES)})]
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
 class JobConfig(_Section):
@@ -136,11 +144,11 @@ class FlowConfig(_Section):
 class ControlConfig(_Section):
     """How often the controller looks, and how quickly it can act."""
 
-    interval: Duration = Field(2_000_000, gt=0)
+    interval: LongDuration = 2_000_000
     """Time between two rounds of probes."""
     warm_up: Duration = 20_000_000
     """Probes alone, before the job is placed."""
-    solve_interval: Duration = Field(20_000_000, gt=0)
+    solve_interval: LongDuration = 20_000_000
     """Time between two looks at whether the job should move."""
     dwell: Duration = 50_000_000
     """A job that has moved stays for so long."""
@@ -173,7 +181,7 @@ class RunConfig(_Section):
     """Probability that a link loses a frame, on every link, in both directions, over what the fabric itself says."""
     control: ControlConfig = ControlConfig()
     marking: MarkingConfig = MarkingConfig()
-    strategies: list[str] = Field(["ps", "rack", "hierarchy", "blind", "widest"], min_length=1)
+    strategies: list[StrategyName] = Field(["ps", "rack", "hierarchy", "blind", "widest"], min_length=1)
 
     @model_validator(mode="after")
     def _share_out(self) -> Self:
@@ -243,9 +251,7 @@ class RunConfig(_Section):
     @property
     def topology(self) -> Topology:
         """The fabric; its links lose frames as it says and, besides, as `loss` does."""
-        from ..topologies import schema
-
-        topology = schema.parse_topology(self.fabric, f"run {self.name}: fabric")
+        topology = parse_topology(self.fabric, f"run {self.name}: fabric")
         links = tuple(replace(link, loss=1 - (1 - link.loss) * (1 - self.loss)) for link in topology.links)
         return replace(topology, links=links)
 
@@ -266,6 +272,16 @@ class RunConfig(_Section):
             if not topology.is_host(name):
                 hosts = ", ".join(host.name for host in topology.hosts)
                 raise ExperimentError(f'{where}: {key}: fabric {topology.name} has no host "{name}"; there are {hosts}')
+
+    @classmethod
+    def json_schema(cls) -> dict[str, Any]:
+        """The JSON schema of a run's file, made of the models that read it: what it refuses, `load` refuses."""
+        run, fabric = cls.model_json_schema(), file_keys.json_schema()
+        spelled_out = {"anyOf": [{"type": "string"}, *fabric.pop("anyOf")]}
+        run["properties"]["fabric"] |= spelled_out
+        for key in ("type", "additionalProperties"):
+            run["properties"]["fabric"].pop(key)
+        return {**run, "$defs": {**fabric["$defs"], **run["$defs"]}}
 
     @classmethod
     def _validated(cls, where: str, data: dict[str, Any]) -> RunConfig:
@@ -303,7 +319,7 @@ def _read_fabric(run_file: Path, name: str) -> dict[str, Any]:
     beside = run_file.parent / name
     path = beside if beside.exists() else Path(str(resources.files("weir.topologies") / name))
     try:
-        data = yaml.safe_load(path.read_text())
+        data = yaml.load(path.read_text(), Loader=UniqueKeys)
     except OSError:
         raise ExperimentError(
             f'{run_file}: fabric: no file "{name}" beside it, nor one shipped in topologies/'

@@ -30,8 +30,8 @@ from weir.hosts import ControlClient
 from weir.tests.own_network import IN_ITS_OWN_NETWORK
 from weir.tests.paths import ROOT
 from weir.topologies import load_topology
+from weir.topologies.file_keys import MODELS as KEYS_OF_A_FABRIC
 from weir.topologies.mininet.fabric import obstacle
-from weir.topologies.schema import MODELS as KEYS_OF_A_FABRIC
 
 PAGES: Final = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
@@ -99,7 +99,7 @@ def test_pages_have_commands() -> None:
 @pytest.mark.parametrize(("page", "line"), LINES, ids=[f"{page} {line[:40]}" for page, line in LINES])
 def test_a_command_line_is_what_its_command_takes(page: str, line: str) -> None:
     folder = ROOT / "examples" / "exercise" if "../../" in line else ROOT
-    for part in re.split(r"; |&& ", re.sub(r"\s#.*", "", line)):
+    for part in re.split(r"; |&& ", re.sub(r"\s(#.*|> \S+)", "", line)):
         words = [PLACEHOLDERS.get(word, word) for word in shlex.split(part, comments=True)]
         while words and (words[0] == "sudo" or re.fullmatch(r"\w+=\S+", words[0])):
             words.pop(0)

@@ -30,6 +30,11 @@ LARGEST_QUEUE_PACKETS: Final = 2**19 - 1
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,9}")
 _ENDPOINT: Final = re.compile(r"([A-Za-z][A-Za-z0-9_]{0,9})-p(\d{1,3})")
 
+NAME_PATTERN: Final = f"^{_NAME.pattern}$"
+"""Of hosts and switches."""
+ENDPOINT_PATTERN: Final = f"^({_ENDPOINT.pattern}|{_NAME.pattern})$"
+"""What `Endpoint.parse` takes."""
+
 
 def mac_of(address: IPv4Address) -> str:
     """The locally administered MAC that the fabric gives to an address: 02:00, then the address."""

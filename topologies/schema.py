@@ -26,144 +26,32 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from ipaddress import IPv4Address
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import Any, Final, TypeVar
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import ValidationError
 
 from . import generators
 from .errors import TopologyError
-from .model import Endpoint, Host, Link, Switch, Topology
+from .file_keys import (
+    MODELS,
+    DefaultsKeys,
+    FabricKeys,
+    FatTreeKeys,
+    GeneratedKeys,
+    HostKeys,
+    JellyfishKeys,
+    LinkKeys,
+    RandomKeys,
+)
+from .model import Host, Link, Switch, Topology
 from .spelling import nearest
-from .targets import BMV2, Target, target_named
-from .units import format_delay, format_rate, parse_delay, parse_rate
+from .units import format_delay, format_rate
 
 LARGEST_FILE_BYTES: Final = 16 * 2**20
 _SHIPPED: Final = Path(__file__).parent
 _TOLD: Final = 20
 """Most errors of one file that are told at once."""
-
-
-def _rate(value: object) -> int:
-    return _as_value_error(parse_rate, value)
-
-
-def _delay(value: object) -> int:
-    return _as_value_error(parse_delay, value)
-
-
-def _as_value_error(parse: Any, value: object) -> int:
-    try:
-        parsed: int = parse(value)
-    except TopologyError as error:
-        raise ValueError(str(error)) from error
-    return parsed
-
-
-def _ends(value: object) -> tuple[Endpoint, Endpoint]:
-    if not isinstance(value, list) or len(value) != 2 or not all(isinstance(end, str) for end in value):
-        raise ValueError(f"ends {value} is not two ports; write them like [h1, s1-p1]")
-    try:
-        return Endpoint.parse(value[0]), Endpoint.parse(value[1])
-    except TopologyError as error:
-        raise ValueError(f"ends: {error}") from error
-
-
-def _address(value: object) -> IPv4Address:
-    try:
-        return IPv4Address(str(value))
-    except ValueError:
-        raise ValueError(f'address "{value}" is not an IPv4 address; write it like 10.0.1.1') from None
-
-
-def _target(value: object) -> Target:
-    try:
-        return target_named(str(value))
-    except TopologyError as error:
-        raise ValueError(str(error)) from None
-
-
-Rate = Annotated[int, BeforeValidator(_rate)]
-Delay = Annotated[int, BeforeValidator(_delay)]
-Loss = Annotated[float, Field(ge=0, lt=1)]
-Queue = Annotated[int, Field(ge=1)]
-Slots = Annotated[int, Field(ge=0)]
-Kind = Annotated[Target, BeforeValidator(_target)]
-
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class _Defaults(_Strict):
-    rate: Rate = 1_000_000_000
-    delay: Delay = 2_000
-    loss: Loss = 0.0
-    queue: Queue = 128
-    slots: Slots = BMV2.slots
-    target: Kind = BMV2
-
-
-class _Host(_Strict):
-    address: Annotated[IPv4Address, BeforeValidator(_address)] | None = None
-    mac: str = ""
-
-
-class _Switch(_Strict):
-    device_id: int | None = None
-    slots: Slots | None = None
-    tier: str | None = None
-    target: Kind | None = None
-
-
-class _Link(_Strict):
-    ends: Annotated[tuple[Endpoint, Endpoint], BeforeValidator(_ends)]
-    rate: Rate | None = None
-    delay: Delay | None = None
-    loss: Loss | None = None
-    queue: Queue | None = None
-
-
-class _Fabric(_Strict):
-    name: str
-    defaults: _Defaults = _Defaults()
-    hosts: dict[str, _Host | None]
-    switches: dict[str, _Switch | None]
-    links: list[_Link]
-
-
-class _LeafSpine(_Defaults):
-    kind: Literal["leaf-spine"]
-    leaves: int
-    spines: int
-    hosts_per_leaf: int
-    uplink_rate: Rate | None = None
-
-
-class _FatTree(_Defaults):
-    kind: Literal["fat-tree"]
-    k: int
-
-
-class _Jellyfish(_Defaults):
-    kind: Literal["jellyfish"]
-    switches: int
-    degree: int
-    hosts_per_switch: int
-    seed: int = 1
-
-
-class _Random(_Defaults):
-    kind: Literal["random"]
-    switches: int
-    links: int
-    hosts_per_switch: int
-    seed: int = 1
-
-
-class _Generated(_Strict):
-    name: str
-    generate: Annotated[_LeafSpine | _FatTree | _Jellyfish | _Random, Field(discriminator="kind")]
 
 
 def shipped() -> list[str]:
@@ -199,8 +87,8 @@ def parse_topology(data: object, where: str) -> Topology:
         raise TopologyError(f"{where}: is not a fabric; write name and either generate or hosts, switches and links")
     try:
         if "generate" in data:
-            return _generate(_Generated.model_validate(data))
-        return _build(_Fabric.model_validate(data))
+            return _generate(GeneratedKeys.model_validate(data))
+        return _build(FabricKeys.model_validate(data))
     except ValidationError as error:
         problems = list(dict.fromkeys(_explain(detail, data) for detail in error.errors()))
         rest = f"; and {len(problems) - _TOLD} more" if len(problems) > _TOLD else ""
@@ -242,7 +130,7 @@ def _dumped_link(link: Link) -> dict[str, Any]:
     }
 
 
-def _generate(data: _Generated) -> Topology:
+def _generate(data: GeneratedKeys) -> Topology:
     g = data.generate
     common = {
         "rate_bps": g.rate,
@@ -254,11 +142,11 @@ def _generate(data: _Generated) -> Topology:
         "name": data.name,
     }
     try:
-        if isinstance(g, _FatTree):
+        if isinstance(g, FatTreeKeys):
             return generators.fat_tree(g.k, **common)  # type: ignore[arg-type]
-        if isinstance(g, _Jellyfish):
+        if isinstance(g, JellyfishKeys):
             return generators.jellyfish(g.switches, g.degree, g.hosts_per_switch, seed=g.seed, **common)  # type: ignore[arg-type]
-        if isinstance(g, _Random):
+        if isinstance(g, RandomKeys):
             return generators.random_fabric(g.switches, g.links, g.hosts_per_switch, seed=g.seed, **common)  # type: ignore[arg-type]
         return generators.leaf_spine(
             g.leaves,
@@ -271,7 +159,7 @@ def _generate(data: _Generated) -> Topology:
         raise error.within("generate") from error
 
 
-def _build(data: _Fabric) -> Topology:
+def _build(data: FabricKeys) -> Topology:
     hosts = tuple(_hosts(data.hosts))
     switches = tuple(
         Switch(
@@ -287,7 +175,7 @@ def _build(data: _Fabric) -> Topology:
     return Topology(data.name, hosts, switches, links)
 
 
-def _hosts(given: dict[str, _Host | None]) -> Iterator[Host]:
+def _hosts(given: dict[str, HostKeys | None]) -> Iterator[Host]:
     taken = {host.address for host in given.values() if host and host.address}
     free = (IPv4Address(f"10.0.{x}.{y}") for x in range(256) for y in range(1, 255))
     for name, host in given.items():
@@ -304,7 +192,7 @@ def _chosen(value: T | None, default: T) -> T:
     return default if value is None else value
 
 
-def _link(given: _Link, defaults: _Defaults) -> Link:
+def _link(given: LinkKeys, defaults: DefaultsKeys) -> Link:
     return Link(
         *given.ends,
         _chosen(given.rate, defaults.rate),
@@ -315,18 +203,6 @@ def _link(given: _Link, defaults: _Defaults) -> Link:
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------
-
-MODELS: Final[dict[str, type[BaseModel]]] = {
-    "": _Fabric,
-    "defaults": _Defaults,
-    "hosts": _Host,
-    "switches": _Switch,
-    "links": _Link,
-    "leaf-spine": _LeafSpine,
-    "fat-tree": _FatTree,
-    "jellyfish": _Jellyfish,
-    "random": _Random,
-}
 
 
 def _explain(detail: Any, data: dict[Any, Any]) -> str:

@@ -12,6 +12,13 @@ _RATE_BPS: Final = {"bit": 1, "kbit": 10**3, "Kbit": 10**3, "Mbit": 10**6, "Gbit
 _DELAY_NS: Final = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
 _QUANTITY: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)")
 
+RATE_PATTERN: Final = rf"^\s*\d+(\.\d+)?\s*({'|'.join(_RATE_BPS)})\s*$"
+"""Every text that `parse_rate` takes matches it, and of the others only those that are less than a bit per second or
+are not a whole number of them.
+"""
+DELAY_PATTERN: Final = rf"^\s*\d+(\.\d+)?\s*({'|'.join(_DELAY_NS)})\s*$"
+"""The same of `parse_delay`, in nanoseconds."""
+
 
 def parse_rate(text: object) -> int:
     """Bits per second of a rate such as `200Mbit` or `2.5Gbit`. Raises `TopologyError`."""

@@ -18,6 +18,7 @@ from .launch import launch
 from .mininet import mininet
 from .place import place
 from .runs import demo, replay, run
+from .schema import schema
 from .stf import stf
 from .telemetry import app as telemetry_app
 from .top import top
@@ -66,6 +67,7 @@ app.command()(evaluate)
 # what follows the program is the program's own
 app.command(context_settings={"allow_extra_args": True, "allow_interspersed_args": False})(launch)
 app.add_typer(topology_app, name="topology")
+app.command()(schema)
 app.command()(place)
 app.command()(controller)
 app.add_typer(jobs_app, name="jobs")

@@ -18,6 +18,7 @@ _EXTRAS: Final = {
     "topology": "controller",
     "stf": "emulator",
     "place": "controller",
+    "schema": "controller",
     "telemetry": "live",
 }
 """What to install for a command alone; the others need all that `runs` has."""

@@ -176,6 +176,7 @@ COMMANDS = [
     "place",
     "replay",
     "run",
+    "schema",
     "stf",
     "telemetry",
     "top",

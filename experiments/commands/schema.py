@@ -1,0 +1,31 @@
+"""`weir schema`: JSON schemas of the files that people write, for their editors."""
+
+from __future__ import annotations
+
+import json
+import sys
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+
+class FileKind(StrEnum):
+    """A file of Weir's."""
+
+    FABRIC = "fabric"
+    RUN = "run"
+
+
+def schema(kind: Annotated[FileKind, typer.Argument(help="Of which file.")]) -> None:
+    """Print the JSON schema of a fabric's or a run's file, which editors complete and check by."""
+    if kind is FileKind.FABRIC:
+        from ...topologies.file_keys import json_schema
+
+        printed = json_schema()
+    else:
+        from ..config import RunConfig
+
+        printed = RunConfig.json_schema()
+    named = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": f"a {kind} of Weir", **printed}
+    sys.stdout.write(json.dumps(named, indent=2) + "\n")

@@ -1,0 +1,208 @@
+"""The keys of a fabric's file, as pydantic models, and the JSON schema that is made of them."""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Address
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, WithJsonSchema
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core.core_schema import WithDefaultSchema
+
+from .errors import TopologyError
+from .model import ENDPOINT_PATTERN, NAME_PATTERN, Endpoint
+from .targets import BMV2, TARGETS, Target, target_named
+from .units import DELAY_PATTERN, RATE_PATTERN, format_delay, format_rate, parse_delay, parse_rate
+
+
+def _rate(value: object) -> int:
+    return _as_value_error(parse_rate, value)
+
+
+def _delay(value: object) -> int:
+    return _as_value_error(parse_delay, value)
+
+
+def _as_value_error(parse: Any, value: object) -> int:
+    try:
+        parsed: int = parse(value)
+    except TopologyError as error:
+        raise ValueError(str(error)) from error
+    return parsed
+
+
+def _ends(value: object) -> tuple[Endpoint, Endpoint]:
+    if not isinstance(value, list) or len(value) != 2 or not all(isinstance(end, str) for end in value):
+        raise ValueError(f"ends {value} is not two ports; write them like [h1, s1-p1]")
+    try:
+        return Endpoint.parse(value[0]), Endpoint.parse(value[1])
+    except TopologyError as error:
+        raise ValueError(f"ends: {error}") from error
+
+
+def _address(value: object) -> IPv4Address:
+    try:
+        return IPv4Address(str(value))
+    except ValueError:
+        raise ValueError(f'address "{value}" is not an IPv4 address; write it like 10.0.1.1') from None
+
+
+def _target(value: object) -> Target:
+    try:
+        return target_named(str(value))
+    except TopologyError as error:
+        raise ValueError(str(error)) from None
+
+
+Rate = Annotated[int, BeforeValidator(_rate), WithJsonSchema({"type": "string", "pattern": RATE_PATTERN})]
+Delay = Annotated[int, BeforeValidator(_delay), WithJsonSchema({"type": "string", "pattern": DELAY_PATTERN})]
+Loss = Annotated[float, Field(ge=0, lt=1)]
+Queue = Annotated[int, Field(ge=1)]
+Slots = Annotated[int, Field(ge=0)]
+Address = Annotated[
+    IPv4Address, BeforeValidator(_address), WithJsonSchema({"type": "string", "format": "ipv4"}, mode="validation")
+]
+Kind = Annotated[Target, BeforeValidator(_target), WithJsonSchema({"enum": list(TARGETS)})]
+_NAMES: Final[dict[str, Any]] = {"propertyNames": {"pattern": NAME_PATTERN}}
+"""Of hosts and switches: `Topology` checks them."""
+Ends = Annotated[
+    tuple[Endpoint, Endpoint],
+    BeforeValidator(_ends),
+    WithJsonSchema(
+        {"type": "array", "items": {"type": "string", "pattern": ENDPOINT_PATTERN}, "minItems": 2, "maxItems": 2}
+    ),
+]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+
+class DefaultsKeys(_Strict):
+    """What links and switches have that say nothing."""
+
+    rate: Rate = 1_000_000_000
+    """Of links, each direction, such as 200Mbit."""
+    delay: Delay = 2_000
+    """Of links, each direction, such as 10us."""
+    loss: Loss = 0.0
+    """Probability that a link loses a frame, each direction."""
+    queue: Queue = 128
+    """Packets that the egress queue at either end of a link holds."""
+    slots: Slots = BMV2.slots
+    """Aggregation slots of a switch for all jobs; 0: it never sums."""
+    target: Kind = BMV2
+    """The kind of switch."""
+
+
+class HostKeys(_Strict):
+    address: Address | None = None
+    """In 10.0.0.0/16; without, the next free one."""
+    mac: str = ""
+    """A unicast MAC; without, 02:00 and the address."""
+
+
+class SwitchKeys(_Strict):
+    device_id: int | None = None
+    """P4Runtime's, 1 … 65534; without, its place in the file."""
+    slots: Slots | None = None
+    """Aggregation slots for all jobs; 0: it never sums."""
+    tier: str | None = None
+    """What the level is called, such as leaf or core."""
+    target: Kind | None = None
+    """The kind of switch."""
+
+
+class LinkKeys(_Strict):
+    ends: Ends
+    """Two ports: s1-p3; a host has one, and is named alone."""
+    rate: Rate | None = None
+    """Each direction, such as 200Mbit."""
+    delay: Delay | None = None
+    """Each direction, such as 10us."""
+    loss: Loss | None = None
+    """Probability that a frame is lost, each direction."""
+    queue: Queue | None = None
+    """Packets that the egress queue at either end holds."""
+
+
+class FabricKeys(_Strict):
+    """A fabric, spelled out."""
+
+    name: str
+    defaults: DefaultsKeys = DefaultsKeys()
+    hosts: dict[str, HostKeys | None] = Field(json_schema_extra=_NAMES)
+    switches: dict[str, SwitchKeys | None] = Field(json_schema_extra=_NAMES)
+    links: list[LinkKeys]
+
+
+class LeafSpineKeys(DefaultsKeys):
+    kind: Literal["leaf-spine"]
+    leaves: int
+    spines: int
+    hosts_per_leaf: int
+    uplink_rate: Rate | None = None
+
+
+class FatTreeKeys(DefaultsKeys):
+    kind: Literal["fat-tree"]
+    k: int
+
+
+class JellyfishKeys(DefaultsKeys):
+    kind: Literal["jellyfish"]
+    switches: int
+    degree: int
+    hosts_per_switch: int
+    seed: int = 1
+
+
+class RandomKeys(DefaultsKeys):
+    kind: Literal["random"]
+    switches: int
+    links: int
+    hosts_per_switch: int
+    seed: int = 1
+
+
+class GeneratedKeys(_Strict):
+    """A fabric of one of the usual shapes."""
+
+    name: str
+    generate: Annotated[LeafSpineKeys | FatTreeKeys | JellyfishKeys | RandomKeys, Field(discriminator="kind")]
+
+
+MODELS: Final[dict[str, type[BaseModel]]] = {
+    "": FabricKeys,
+    "defaults": DefaultsKeys,
+    "hosts": HostKeys,
+    "switches": SwitchKeys,
+    "links": LinkKeys,
+    "leaf-spine": LeafSpineKeys,
+    "fat-tree": FatTreeKeys,
+    "jellyfish": JellyfishKeys,
+    "random": RandomKeys,
+}
+"""The keys of each section, by what it is called in errors."""
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON schema of a fabric's file, made of the models that read it: what it refuses, `load_topology` refuses."""
+    return TypeAdapter(FabricKeys | GeneratedKeys).json_schema(schema_generator=_AsWritten)
+
+
+class _AsWritten(GenerateJsonSchema):
+    """Says of what may be left out what it is then, as the file would have it."""
+
+    def default_schema(self, schema: WithDefaultSchema) -> JsonSchemaValue:
+        made = super().default_schema(schema)
+        default = schema.get("default")
+        if isinstance(default, Target):
+            made["default"] = default.name
+        elif made.get("pattern") == RATE_PATTERN and isinstance(default, int):
+            made["default"] = format_rate(default)
+        elif made.get("pattern") == DELAY_PATTERN and isinstance(default, int):
+            made["default"] = format_delay(default)
+        elif isinstance(default, BaseModel):
+            del made["default"]
+        return made

@@ -48,8 +48,10 @@ from .p4runtime.switches import Switches
 from .placement.strategies import Strategy
 from .planning.plan import JobSpec, base_state, fabric_state
 from .planning.planner import Planner
+from .telemetry.collector import ReportCollector
 from .telemetry.link_state import LinkState
 from .telemetry.prober import Prober
+from .watching.items import check_watching, telling_slots, watch_state
 
 __all__ = ["Controller", "Message", "Options"]
 
@@ -75,8 +77,10 @@ class Controller:
         """`seed` is for strategies that draw. With a `journal`, the jobs in it go on: `start` then writes to the
         switches no more than what differs.
 
-        Raises ControllerError for a journal of another fabric.
+        Raises ControllerError for a journal of another fabric, PlanError for what cannot be watched in this one.
         """
+        if options.watching is not None:
+            check_watching(topology, options.watching)
         if missing := {s.name for s in topology.switches} - sessions.keys():
             raise ControllerError(f"no session with {', '.join(sorted(missing))} of {topology.name}")
         self.topology = topology
@@ -92,6 +96,10 @@ class Controller:
         """Sources of reports besides the probes: each is told the time before anything is decided, and brings what has
         come into the links' state.
         """
+        self.reports = None if options.watching is None else ReportCollector(topology, self.links)
+        """What switches report by themselves, where they are told to: from their CPU ports, and whatever else whoever
+        receives it gives to it.
+        """
         self.jobs = JobRegistry(topology, self.planner, options.lease_ns, Journal(journal, topology, self.planner))
         """The running jobs by number, and why others were aborted."""
         self._decisions = Decisions(aside=options.decide_aside)
@@ -104,8 +112,9 @@ class Controller:
         self.members = Membership(self.jobs, self.moves)
         """Who takes part in the jobs; takes what hosts say of themselves."""
         self._marking = options.marking
+        self._watching = options.watching
         self._down = routes.down
-        self._bases = {s.name: base_state(topology, routes, s.name) for s in topology.switches}
+        self._bases = self._base_states(routes)
         self._made_of: list[object] = []
         self._made: Mapping[str, SwitchState] = {}
         self.prober.link_watch.take_for_down(self.jobs.journal.down, now_ns)
@@ -225,7 +234,10 @@ class Controller:
     def _look_around(self, now_ns: int) -> None:
         """What is known before anything is decided. Raises NotPrimary."""
         self.switches.check_primary()
-        self.prober.collect(now_ns)
+        frames = self.switches.take_packets()
+        if self.reports is not None and self._watching is not None:
+            frames = self.reports.take_frames(frames, now_ns, self._watching.port)
+        self.prober.receive(frames, now_ns)
         for bring_in in self.sources:
             bring_in(now_ns)
         self.planner.out_of_reach = self.switches.out_of_reach
@@ -237,16 +249,27 @@ class Controller:
         """The fabric has changed: new routes for switches and probes; jobs stay if they can, else they move."""
         self.planner.follow(self._down | self.prober.link_watch.down, self.switches.lost)
         routes = self.planner.routes
-        self._bases = {s.name: base_state(self.topology, routes, s.name) for s in self.topology.switches}
+        self._bases = self._base_states(routes)
         self.prober.follow(routes)
         self.moves.follow(self.switches.lost, now_ns)
+
+    def _base_states(self, routes: Routes) -> Mapping[str, SwitchState]:
+        """What switches hold without any job."""
+        bases = {s.name: base_state(self.topology, routes, s.name) for s in self.topology.switches}
+        if self._watching is None:
+            return bases
+        watched = {name: watch_state(self.topology, routes, name, self._watching) for name in bases}
+        return {
+            name: SwitchState.of([*base.items.values(), *watched[name].items.values()]) for name, base in bases.items()
+        }
 
     def _desired(self) -> Mapping[str, SwitchState]:
         """What every switch should hold; made anew only when some plan has changed."""
         plans = [job.plan for job in self.jobs.values()]
         made_of = [self._bases, *plans]
         if len(made_of) != len(self._made_of) or any(a is not b for a, b in zip(made_of, self._made_of, strict=True)):
-            self._made = fabric_state(self.topology, self._bases, plans, self._marking)
+            bases = self._bases if self._watching is None else telling_slots(self.topology, self._bases, plans)
+            self._made = fabric_state(self.topology, bases, plans, self._marking)
             self._made_of = made_of
         return self._made
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from ..wire.control import Abort, Pause, Resume, ServerPlan, WorkerPlan
 from .errors import ControllerError
 from .planning.plan import Marking
+from .watching.settings import Watching
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,8 @@ class Options:
     placement, which sums anew what was damaged in a switch; None: never.
     """
     marking: Marking = field(default_factory=Marking)
+    watching: Watching | None = None
+    """What switches report by themselves; None: nothing, or what somebody else has told them to."""
 
     def __post_init__(self) -> None:
         if self.probe_period_ns < 1 or not 0 <= self.improvement < 1:

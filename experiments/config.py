@@ -5,32 +5,20 @@ Every error names the file, the key and the value, and says what would be right.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Final, Self, get_args
+from typing import Annotated, Any, Final, Self
 
 import yaml
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    ValidationError,
-    ValidationInfo,
-    WithJsonSchema,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, ValidationError, ValidationInfo, WithJsonSchema, field_validator, model_validator
 
 from ..controller.placement.strategies import STRATEGIES, Need
 from ..hosts.numerics.quantization import chunk_count
-from ..topologies import Topology, TopologyError, file_keys
+from ..topologies import Topology, file_keys
 from ..topologies.schema import UniqueKeys, parse_topology
-from ..topologies.spelling import nearest
-from ..topologies.units import DELAY_PATTERN, RATE_PATTERN, parse_delay, parse_rate
 from .errors import ExperimentError
+from .sections import Duration, LongDuration, Rate, Section, explain
 from .workloads.digits import TrainingOptions
 
 LARGEST_WINDOW: Final = 512
@@ -39,38 +27,10 @@ NEED_SERVER: Final = frozenset(name for name, known in STRATEGIES.items() if Nee
 """Strategies that cannot do with a switch as the root."""
 
 
-def _quantity(parse: Callable[[object], int]) -> BeforeValidator:
-    """Accept `200Mbit` as people write it, and the plain integer that a record holds."""
-
-    def read(value: object) -> object:
-        if isinstance(value, int) and not isinstance(value, bool):
-            return value
-        try:
-            return parse(value)
-        except TopologyError as error:
-            raise ValueError(str(error)) from None
-
-    return BeforeValidator(read)
-
-
-def _either(number: dict[str, Any], pattern: str) -> WithJsonSchema:
-    return WithJsonSchema({"anyOf": [{"type": "string", "pattern": pattern}, {"type": "integer", **number}]})
-
-
-Rate = Annotated[int, _quantity(parse_rate), Field(gt=0), _either({"exclusiveMinimum": 0}, RATE_PATTERN)]
-"""Bits per second."""
-Duration = Annotated[int, _quantity(parse_delay), Field(ge=0), _either({"minimum": 0}, DELAY_PATTERN)]
-"""Nanoseconds."""
-LongDuration = Annotated[int, _quantity(parse_delay), Field(gt=0), _either({"exclusiveMinimum": 0}, DELAY_PATTERN)]
-"""Nanoseconds, not 0."""
 StrategyName = Annotated[str, WithJsonSchema({"enum": sorted(STRATEGIES)})]
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
-
-
-class JobConfig(_Section):
+class JobConfig(Section):
     """Who takes part in the job."""
 
     workers: list[str] = Field(min_length=1)
@@ -107,7 +67,7 @@ class JobConfig(_Section):
         return (self.server,) if self.servers is None else tuple(self.servers)
 
 
-class TrainingConfig(_Section):
+class TrainingConfig(Section):
     """What is trained; `compute` is the virtual time that a worker takes for one gradient."""
 
     hidden: int = Field(128, ge=1, le=4096)
@@ -128,7 +88,7 @@ DISCARD_PORT: Final = 9
 """UDP port that background traffic goes to, where nobody listens (RFC 863)."""
 
 
-class FlowConfig(_Section):
+class FlowConfig(Section):
     """Background traffic of one host pair, at a mean rate, between two instants of virtual time."""
 
     source: str
@@ -141,7 +101,7 @@ class FlowConfig(_Section):
     """UDP source port: another port may take another of the equal-cost paths."""
 
 
-class ControlConfig(_Section):
+class ControlConfig(Section):
     """How often the controller looks, and how quickly it can act."""
 
     interval: LongDuration = 2_000_000
@@ -158,14 +118,14 @@ class ControlConfig(_Section):
     """A running job is moved when the predicted completion time falls by more than this share."""
 
 
-class MarkingConfig(_Section):
+class MarkingConfig(Section):
     """Queue bound of every egress queue of the fabric."""
 
     threshold: int = Field(24, ge=1)
     """Packets in the queue from which on congestion is marked."""
 
 
-class RunConfig(_Section):
+class RunConfig(Section):
     """One run."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
@@ -174,7 +134,7 @@ class RunConfig(_Section):
     """The fabric, spelled out as in topologies/*.yaml (a file may name another one: `fabric: leaf_spine.yaml`)."""
     job: JobConfig
     training: TrainingConfig = TrainingConfig()
-    background: list[FlowConfig] = []
+    background: list[FlowConfig] = Field([])
     host_poll: Duration = 30_000
     """Hosts take what has arrived at multiples of this, as NICs with interrupt moderation do; 0: frame by frame."""
     loss: float = Field(0.0, ge=0, lt=1)
@@ -288,30 +248,8 @@ class RunConfig(_Section):
         try:
             return cls.model_validate(data)
         except ValidationError as error:
-            problems = "; ".join(_explain(cls, detail) for detail in error.errors())
+            problems = "; ".join(explain(cls, detail, "run") for detail in error.errors())
             raise ExperimentError(f"{where}: {problems}") from None
-
-
-def _explain(model: type[BaseModel], detail: Any) -> str:
-    """One of pydantic's errors: the key, what is wrong, and what was given."""
-    key = ".".join(str(part) for part in detail["loc"]) or "run"
-    message = detail["msg"].removeprefix("Value error, ")
-    if detail["type"] == "extra_forbidden":
-        message = f"is not a key of a run{nearest(str(detail['loc'][-1]), _keys_at(model, detail['loc'][:-1]))}"
-    given = f" (given: {detail['input']!r})" if isinstance(detail["input"], str | int | float) else ""
-    return f"{key}: {message}{given}"
-
-
-def _keys_at(model: type[BaseModel], place: Sequence[str | int]) -> list[str]:
-    """The keys that a section of a run may have."""
-    for part in place:
-        if isinstance(part, str) and part in model.model_fields:
-            hint = model.model_fields[part].annotation
-            inner = [each for each in (hint, *get_args(hint)) if isinstance(each, type) and issubclass(each, BaseModel)]
-            if not inner:
-                return []
-            model = inner[0]
-    return list(model.model_fields)
 
 
 def _read_fabric(run_file: Path, name: str) -> dict[str, Any]:

@@ -27,6 +27,7 @@ PURE: Final = {
     "controller/options.py": {},
     "controller/jobs": {},
     "controller/planning": {"planner.py": {"random"}},  # a generator from the seed that it is given
+    "controller/watching": {},
     "controller/telemetry": {
         "prober.py": {"asyncio"},  # sends the probes that `probes` plans
         "report_socket.py": {"socket"},  # what the collector takes comes there

@@ -19,7 +19,7 @@ def as_entity(item: Item, schema: P4Schema) -> fy.P4TableEntry | fy.P4MulticastG
             return fy.P4MulticastGroupEntry(group_id, replicas=replicas)
         case CloneSession(session_id, replicas):
             return fy.P4CloneSessionEntry(session_id, replicas=replicas)
-        case Entry(table, fields, calls, default):
+        case Entry(table, fields, calls, default, priority):
             actions = [fy.P4TableAction(call.action, **dict(call.args)) for call in calls]
             selector = schema.tables[table].action_profile is not None
             if not selector and len(actions) != 1:
@@ -29,6 +29,7 @@ def as_entity(item: Item, schema: P4Schema) -> fy.P4TableEntry | fy.P4MulticastG
                 match=None if default else fy.P4TableMatch(dict(fields)),
                 action=fy.P4IndirectAction([(1, action) for action in actions]) if selector else actions[0],
                 is_default_action=default,
+                priority=priority,
             )
 
 
@@ -44,7 +45,7 @@ def as_item(entity: P4Entity, schema: P4Schema) -> Item | None:
             if table.is_const or entity.is_const:
                 return None
             fields = tuple(sorted((name, _plain(value)) for name, value in (entity.match or {}).items()))
-            return Entry(table.name, fields, _calls(entity.action), entity.is_default_action)
+            return Entry(table.name, fields, _calls(entity.action), entity.is_default_action, entity.priority)
         case _:
             return None
 

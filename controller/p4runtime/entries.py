@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Address
 
 FieldValue = int | tuple[int, int]
-"""An exact value, or (value, prefix length)."""
+"""An exact value, (value, prefix length), or (value, mask) in a table that is looked up by masks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,20 +41,25 @@ class Entry:
     match: tuple[tuple[str, FieldValue], ...]
     calls: tuple[Call, ...]
     default: bool = False
+    priority: int = 0
+    """Of entries looked up by masks: the highest that matches counts. Other tables have none, 0."""
 
     @property
     def key(self) -> tuple[str, object]:
         """What an update names it by; two entries of one switch never share it."""
-        return self.table, "default" if self.default else self.match
+        return self.table, "default" if self.default else (self.match, self.priority)
 
     def __str__(self) -> str:
         fields = "default" if self.default else " ".join(f"{name}={_show(name, value)}" for name, value in self.match)
+        if self.priority:
+            fields = f"{fields} [{self.priority}]".lstrip()
         return f"{self.table.rsplit('.', 1)[-1]} {fields} -> {' | '.join(map(str, self.calls))}"
 
 
-def entry(table: str, match: Mapping[str, FieldValue], *calls: Call) -> Entry:
+def entry(table: str, match: Mapping[str, FieldValue], *calls: Call, priority: int = 0) -> Entry:
     """A table entry; fields and calls are put in their canonical order."""
-    return Entry(table, tuple(sorted(match.items())), tuple(sorted(calls, key=lambda c: (c.action, c.args))))
+    ordered = tuple(sorted(calls, key=lambda c: (c.action, c.args)))
+    return Entry(table, tuple(sorted(match.items())), ordered, priority=priority)
 
 
 def default_action(table: str, action: Call) -> Entry:
@@ -116,7 +121,8 @@ class SwitchState:
 
 def _show(name: str, value: FieldValue) -> str:
     if isinstance(value, tuple):
-        return f"{_show(name, value[0])}/{value[1]}"
+        length = value[1] if value[1] < 1 << 7 else f"{value[1]:#x}"  # a prefix's, or a mask
+        return f"{_show(name, value[0])}/{length}"
     if name in ("dst_addr", "src_addr", "parent"):
         return str(IPv4Address(value))
     if name.endswith("_mac"):

@@ -75,6 +75,10 @@ class Switches:
         left = {each for session in self.sessions.values() for each in session.take_left_behind()}
         return {job: frozenset(g for j, g in left if j == job) for job, _ in left}
 
+    def take_packets(self) -> list[bytes]:
+        """The frames that have come to the switches' CPU ports since the last call; those of a switch in order."""
+        return [packet.frame for session in self.sessions.values() for packet in session.take_packets()]
+
     def look(self, now_ns: int) -> Change:
         """Renew the leases of those whose session is up, and see whose have run out."""
         back = set()

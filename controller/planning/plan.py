@@ -291,7 +291,7 @@ def fabric_state(
     jobs: Iterable[JobPlan],
     marking: Marking,
 ) -> Mapping[str, SwitchState]:
-    """Everything that every switch should hold. `bases` are the `base_state`s, which change only with the fabric."""
+    """Everything that every switch should hold. `bases` is what it holds without jobs, such as its `base_state`."""
     jobs = tuple(jobs)
     states: dict[str, SwitchState] = {}
     for switch, base in bases.items():

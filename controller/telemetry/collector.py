@@ -22,6 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...topologies.model import Topology
+from ...wire.frames import FRAME_HEADER_BYTES
+from ...wire.int_report import REPORT_PORT
 from .link_native import REPORT
 from .link_state import STALE_PERIODS, LinkState
 from .report_native import (
@@ -41,6 +43,8 @@ from .report_native import (
     take_reports,
 )
 
+_IPV4_NO_OPTIONS: Final = b"\x08\x00\x45"
+_UDP: Final = b"\x11"
 _REMEMBERED_PERIODS: Final = 16
 """The share of reports lost is that of the last so many periods, as for probes."""
 
@@ -154,6 +158,17 @@ class ReportCollector:
         starts = lengths.cumsum() - lengths
         data = np.frombuffer(b"".join(together), np.uint8)
         self.take_batch(data, starts, lengths, len(together), now_ns)
+
+    def take_frames(self, frames: Iterable[bytes], now_ns: int, port: int = REPORT_PORT) -> list[bytes]:
+        """Whole frames from a switch's CPU port, of which those to this UDP port are reports; the others."""
+        reports: list[bytes] = []
+        others: list[bytes] = []
+        for frame in frames:
+            is_report = frame[12:15] == _IPV4_NO_OPTIONS and frame[23:24] == _UDP and frame[36:38] == port.to_bytes(2)
+            (reports if is_report else others).append(frame)
+        if reports:
+            self.take((frame[FRAME_HEADER_BYTES:] for frame in reports), now_ns)
+        return others
 
     def take_batch(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from ...topologies.model import Topology
 from ...topologies.routing import Routes
@@ -47,17 +47,16 @@ class Prober:
         self._frames = ProbeFrames(self._topology, self.probes)
         self.reports.follow(self.probes)
 
-    def collect(self, now_ns: int) -> None:
+    def receive(self, frames: Iterable[bytes], now_ns: int) -> None:
         """Take what has come to the switches' CPU ports."""
-        frames = []
-        for session in self._sessions.values():
-            for packet in session.take_packets():
-                if self.link_watch.owns(packet.frame):
-                    self.link_watch.receive(packet.frame, now_ns)
-                else:
-                    frames.append(packet.frame)
-        if frames:
-            self.reports.receive(frames, now_ns)
+        finished = []
+        for frame in frames:
+            if self.link_watch.owns(frame):
+                self.link_watch.receive(frame, now_ns)
+            else:
+                finished.append(frame)
+        if finished:
+            self.reports.receive(finished, now_ns)
 
     @property
     def deadline_ns(self) -> int:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ...controller.jobs.journal_file import JournalFile
     from ...controller.live.watch import Watch
     from ...controller.p4runtime.session import SwitchSession
+    from ...controller.watching.settings import Watching
 
 _ANSWER_S = 5.0
 """Whatever needs no program compiled waits so long for a switch that hangs."""
@@ -56,6 +57,7 @@ class _Settings:
     take_over: bool
     metrics_port: int | None
     reports_port: int | None
+    watching: Watching | None
     web: str | None
     history: Path | None
 
@@ -98,7 +100,15 @@ def controller(
             min=1,
             max=65_535,
             metavar="PORT",
-            help="Take switches' telemetry reports at this UDP port.",
+            help="Take switches' telemetry reports at this UDP port; by default the one that --telemetry sends to.",
+        ),
+    ] = None,
+    telemetry: Annotated[
+        Path | None,
+        typer.Option(
+            "--telemetry",
+            metavar="FILE.yaml",
+            help="What switches are to report by themselves: flows, queues, drops, and where to (docs/telemetry.md).",
         ),
     ] = None,
     web: WebOption = None,
@@ -132,6 +142,7 @@ def controller(
         take_over=take_over,
         metrics_port=metrics_port,
         reports_port=reports_port,
+        watching=None if telemetry is None else _watching(telemetry, topology),
         web=web,
         history=history,
     )
@@ -143,6 +154,13 @@ def controller(
         asyncio.run(_serve(settings))
     except KeyboardInterrupt:
         _say("stopped; the switches keep what they hold, and jobs go on")
+
+
+def _watching(file: Path, topology: Topology) -> Watching:
+    """Raises ExperimentError."""
+    from ..telemetry import TelemetryConfig
+
+    return TelemetryConfig.load(file).watching(topology, str(file))
 
 
 def switch_addresses(topology: Topology, named: Sequence[str], first_port: int) -> Mapping[str, str]:
@@ -183,6 +201,7 @@ async def _serve(settings: _Settings) -> None:
         dwell_ns=5 * settings.solve_ns,
         lease_ns=settings.lease_ns,
         stuck_ns=_STUCK_LEASES * settings.lease_ns,
+        watching=settings.watching,
     )
     async with AsyncExitStack() as stack:
         journal = await _own_journal(stack, settings)
@@ -205,11 +224,14 @@ async def _serve(settings: _Settings) -> None:
         service = await stack.enter_async_context(
             ControlService(keeper, address=settings.listen, tls=settings.tls, allow_remote=settings.allow_remote)
         )
-        if settings.reports_port is not None:
-            _take_reports(stack, keeper, settings.reports_port, service.now_ns)
+        port = settings.reports_port
+        if port is None and settings.watching is not None and settings.watching.collector is not None:
+            port = settings.watching.port
+        if port is not None:
+            _take_reports(stack, keeper, port, service.now_ns)
         if settings.metrics_port is not None:
-            port = await stack.enter_async_context(serve_metrics(keeper, service.now_ns, settings.metrics_port))
-            _say(f"metrics: http://127.0.0.1:{port}/metrics")
+            at = await stack.enter_async_context(serve_metrics(keeper, service.now_ns, settings.metrics_port))
+            _say(f"metrics: http://127.0.0.1:{at}/metrics")
         watch = stack.enter_context(watching(settings.web, settings.history))
         if watch is not None:
             watch.begin(topology, topology.name, service.now_ns())
@@ -246,7 +268,8 @@ def _take_reports(stack: AsyncExitStack, keeper: Controller, port: int, clock: C
     from ...controller.telemetry.collector import ReportCollector
     from ...controller.telemetry.report_socket import ReportSocket
 
-    reports = stack.enter_context(ReportSocket(ReportCollector(keeper.topology, keeper.links), port, "0.0.0.0"))
+    collector = keeper.reports or ReportCollector(keeper.topology, keeper.links)
+    reports = stack.enter_context(ReportSocket(collector, port, "0.0.0.0"))
     keeper.sources.append(reports.poll)
     loop = asyncio.get_running_loop()
     loop.add_reader(reports, lambda: reports.poll(clock()))

@@ -16,8 +16,8 @@ from ...controller.placement.strategies import STRATEGIES
 from ...topologies import TopologyError
 from ...topologies.schema import parse_topology
 from ...wire.aggregation import FAN_IN
-from ..config import Duration
 from ..errors import ExperimentError
+from ..sections import Duration
 
 RING: Final = "ring"
 STRIPED: Final = "striped"

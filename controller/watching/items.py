@@ -1,0 +1,238 @@
+"""From what is to be watched to what each switch of a fabric holds for it (docs/design.md §4.4). Pure.
+
+::
+
+    flows ─▶ watchlist: MD, MX where a packet's source hangs (a switch is its own source), XD everywhere
+         └─▶ sinks: where its destination hangs;  marks, edges: how INT is recognised
+    steps ─▶ flow_steps, queue_watch;  drops ─▶ drop_watch
+    collector ─▶ clone session and destination of reports; reports on their way are ignored by all of these
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from ipaddress import IPv4Network
+from typing import Final
+
+from ...topologies.model import Endpoint, Host, Node, Topology, mac_number
+from ...topologies.routing import Routes
+from ...wire.frames import PROTOCOL_UDP
+from ...wire.int_shim import Presence
+from ..errors import PlanError
+from ..p4runtime.entries import Call, CloneSession, FieldValue, Item, SwitchState, call, default_action, entry
+from ..p4runtime.tables import (
+    DROP_REASONS,
+    DROP_WATCH,
+    EDGES,
+    FLOW_STEPS,
+    INGRESS_NAMES,
+    INT_SINKS,
+    LINK_NAMES,
+    MARKS,
+    QUEUE_WATCH,
+    REPORT_DESTINATION,
+    TELEMETRY_SLOTS,
+    WATCHLIST,
+)
+from ..planning.limits import check_items
+from ..planning.plan import JobPlan
+from .settings import NEVER, Flows, Mode, Steps, Watching
+
+REPORT_SESSION: Final = 500
+"""The clone session that the program sends what is to be reported to."""
+WATCHLIST_ENTRIES: Final = 1024
+"""Of a switch, and of its samplers."""
+
+_IGNORED: Final = 60_000
+"""The priority of entries for reports, above all flows'."""
+_PRESENCE: Final = {Presence.UDP_PORT: 1, Presence.DSCP: 2, Presence.PROBE_MARKER: 3}
+_ALL_ONES: Final = {"protocol": 0xFF, "reason": 0xFF, "dst_port": 0xFFFF, "dst_addr": 0xFFFFFFFF}
+
+
+def check_watching(topology: Topology, watching: Watching) -> None:
+    """Raises PlanError where this fabric has not what is to be watched, or reported to."""
+    if watching.collector is not None and not topology.is_host(watching.collector):
+        hosts = ", ".join(host.name for host in topology.hosts)
+        raise PlanError(f'collector "{watching.collector}" is no host of {topology.name}; there are {hosts}')
+    for number, flows in enumerate(watching.flows):
+        for end, network in (("source", flows.source), ("destination", flows.destination)):
+            if network is not None and not any(node.address in network for node in topology.nodes):
+                raise PlanError(
+                    f"watch.{number}.{end}: {network} has no host or switch of {topology.name} in it, "
+                    "so nothing would be watched"
+                )
+    for switch in topology.switches:
+        count = sum(1 for _ in _watched(topology, switch.name, watching))
+        if count >= WATCHLIST_ENTRIES:
+            raise PlanError(
+                f"{switch.name} would have {count} entries in its watchlist, which has room for "
+                f"{WATCHLIST_ENTRIES - 1}; MD and MX take one for each source that hangs there: watch fewer flows"
+            )
+
+
+def watch_state(topology: Topology, routes: Routes, switch: str, watching: Watching) -> SwitchState:
+    """What a switch holds for it, whatever its jobs are. Raises PlanError where its target cannot."""
+    own = topology.switch(switch)
+    items = [
+        *_link_items(topology, switch, watching),
+        *_flow_items(topology, switch, watching),
+        *_event_items(topology, switch, watching),
+        *_report_items(topology, routes, switch, watching),
+    ]
+    check_items(own, items)
+    return SwitchState.of(items)
+
+
+def telling_slots(
+    topology: Topology, bases: Mapping[str, SwitchState], jobs: Collection[JobPlan]
+) -> Mapping[str, SwitchState]:
+    """These states, in which each switch knows how many of its slots none of these jobs has."""
+    free = {switch.name: switch.slots for switch in topology.switches}
+    for job in jobs:
+        for name in job.switches:
+            free[name] -= job.spec.slots
+    told = {name: default_action(TELEMETRY_SLOTS, call("tell_free_slots", slots=count)) for name, count in free.items()}
+    return {name: SwitchState({**base.items, told[name].key: told[name]}) for name, base in bases.items()}
+
+
+def interface_name(topology: Topology, end: Endpoint) -> int:
+    """The level-2 interface id of a switch's port: the device's id, then the port."""
+    return topology.switch(end.node).device_id << 16 | end.port
+
+
+# --- links ---
+
+
+def _link_items(topology: Topology, switch: str, watching: Watching) -> Iterator[Item]:
+    for port, far in topology.neighbours(switch).items():
+        name = interface_name(topology, Endpoint(switch, port))
+        to_host = int(topology.is_host(far.node))
+        yield entry(
+            LINK_NAMES, {"egress_port": port}, call("name_link", mtu=watching.mtu, interface=name, host=to_host)
+        )
+        yield entry(INGRESS_NAMES, {"ingress_port": port}, call("name_ingress", interface=name))
+        if watching.presence is Presence.DSCP and to_host:
+            yield entry(EDGES, {"ingress_port": port}, call("clear_mark"))
+    if watching.presence is not Presence.UDP_PORT:
+        yield entry(MARKS, {"presence": _PRESENCE[watching.presence]}, call("recognise"))
+
+
+# --- flows ---
+
+
+def _flow_items(topology: Topology, switch: str, watching: Watching) -> Iterator[Item]:
+    for sampler, (rank, match, flows) in enumerate(_watched(topology, switch, watching)):
+        action = _action(flows, sampler, watching)
+        yield entry(WATCHLIST, match, action, priority=_IGNORED - 1 - rank)
+    if any(flows.mode is not Mode.XD for flows in watching.flows):
+        for node in _local(topology, switch):
+            strip = call("strip", period=watching.sink_period_us)
+            yield entry(INT_SINKS, {"dst_addr": int(node.address)}, strip)
+
+
+def _watched(topology: Topology, switch: str, watching: Watching) -> Iterator[tuple[int, dict[str, FieldValue], Flows]]:
+    """The switch's watchlist: (rank, match, what is wanted)."""
+    rank = 0
+    for flows in watching.flows:
+        sources: list[IPv4Network | None] = [flows.source]
+        if flows.mode is not Mode.XD:
+            local = (node.address for node in _local(topology, switch))
+            sources = [IPv4Network(each) for each in local if flows.source is None or each in flows.source]
+        for source in sources:
+            match: dict[str, FieldValue] = {}
+            for name, network in (("src_addr", source), ("dst_addr", flows.destination)):
+                if network is not None and network.prefixlen:
+                    match[name] = int(network.network_address), int(network.netmask)
+            if flows.protocol is not None:
+                match["protocol"] = flows.protocol, _ALL_ONES["protocol"]
+            for name, port in (("src_port", flows.source_port), ("dst_port", flows.destination_port)):
+                if port is not None:
+                    match[name] = port
+            yield rank, match, flows
+            rank += 1
+
+
+def _local(topology: Topology, switch: str) -> Iterator[Node]:
+    """Whose packets enter and leave the fabric here: the hosts at this switch, and the switch, where it sums."""
+    yield topology.switch(switch)
+    for far in topology.neighbours(switch).values():
+        node = topology.node(far.node)
+        if isinstance(node, Host):
+            yield node
+
+
+def _action(flows: Flows, sampler: int, watching: Watching) -> Call:
+    asked = {
+        "entry": sampler,
+        "every": flows.every,
+        "instructions": int(flows.instructions),
+        "domain_instructions": int(flows.domain_instructions),
+    }
+    presence = _PRESENCE[watching.presence]
+    match flows.mode:
+        case Mode.MD:
+            return call("embed_md", **asked, words=flows.words, hops=flows.hops, presence=presence)
+        case Mode.MX:
+            return call("embed_mx", **asked, presence=presence)
+        case Mode.XD:
+            return call("export_xd", **asked)
+
+
+# --- events ---
+
+
+def _event_items(topology: Topology, switch: str, watching: Watching) -> Iterator[Item]:
+    steps = watching.flow_steps
+    yield default_action(FLOW_STEPS, call("NoAction") if steps is None else _steps("set_steps", steps))
+    if watching.queue_steps is not None:
+        for port in topology.neighbours(switch):
+            for priority in watching.queue_classes:
+                queue = {"egress_port": port, "priority": priority}
+                yield entry(QUEUE_WATCH, queue, _steps("watch_queue", watching.queue_steps))
+    for reason in watching.drops:
+        match: dict[str, FieldValue] = {"reason": (DROP_REASONS.index(reason), _ALL_ONES["reason"])}
+        yield entry(DROP_WATCH, match, call("report_drop"), priority=1)
+
+
+def _steps(action: str, steps: Steps) -> Call:
+    """A threshold of 0 is never crossed, for no depth is below it."""
+    return call(
+        action,
+        depth_threshold=steps.depth_threshold or 0,
+        depth_step=steps.depth_step or NEVER,
+        latency_threshold=steps.latency_threshold_us or 0,
+        latency_step=steps.latency_step_us or NEVER,
+        period=steps.period_us or NEVER,
+    )
+
+
+# --- reports ---
+
+
+def _report_items(topology: Topology, routes: Routes, switch: str, watching: Watching) -> Iterator[Item]:
+    """Where the switch's reports leave. While no way leads to the collector they go nowhere."""
+    own = topology.switch(switch)
+    source = {"node_id": own.device_id, "source": int(own.address), "src_mac": mac_number(own.mac)}
+    ports = {"src_port": watching.port, "dst_port": watching.port, "dscp": watching.dscp}
+    if watching.collector is None:
+        to = {"collector": int(own.address), "dst_mac": mac_number(own.mac)}
+        yield CloneSession(REPORT_SESSION, ((own.target.cpu_port, 0),))
+        yield default_action(REPORT_DESTINATION, call("address", **source, **ports, **to))
+        return
+    collector = topology.host(watching.collector)
+    if not routes.reaches(switch, collector.name):
+        yield default_action(REPORT_DESTINATION, call("NoAction"))
+    else:
+        nearest = routes.next_hops(switch, collector.name)
+        port = nearest[own.device_id % len(nearest)]  # of equals each is used by some switches
+        next_node = topology.node(topology.peer(Endpoint(switch, port)).node)
+        to = {"collector": int(collector.address), "dst_mac": mac_number(next_node.mac)}
+        yield CloneSession(REPORT_SESSION, ((port, 0),))
+        yield default_action(REPORT_DESTINATION, call("address", **source, **ports, **to))
+    match: dict[str, FieldValue] = {
+        "dst_addr": (int(collector.address), _ALL_ONES["dst_addr"]),
+        "protocol": (PROTOCOL_UDP, _ALL_ONES["protocol"]),
+        "dst_port": (watching.port, _ALL_ONES["dst_port"]),
+    }
+    yield entry(WATCHLIST, match, call("ignore"), priority=_IGNORED)
+    yield entry(DROP_WATCH, match, call("ignore_drop"), priority=_IGNORED)

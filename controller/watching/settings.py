@@ -1,0 +1,153 @@
+"""What is to be watched, as values. Each refuses what the switch program could not do.
+
+Units are the program's: queues in packets, times in µs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from enum import Enum
+from ipaddress import IPv4Network
+from typing import Final
+
+from ...wire.frames import MTU
+from ...wire.int_md import MAX_HOP_WORDS, DomainInstruction, Instruction, hop_words
+from ...wire.int_report import REPORT_PORT
+from ...wire.int_shim import DSCP_BIT, Presence
+from ..errors import PlanError
+from ..p4runtime.tables import DROP_REASONS
+
+NEVER: Final = 2**32 - 1
+"""A step or period that nothing reaches."""
+LARGEST: Final = NEVER - 1
+
+COMMON_INSTRUCTIONS: Final = (
+    Instruction.NODE_ID | Instruction.PORTS | Instruction.HOP_LATENCY | Instruction.QUEUE | Instruction.EGRESS_TIMESTAMP
+)
+"""With the bytes that the port has sent: what a link's state is made of."""
+
+TELLING_DROPS: Final = frozenset(DROP_REASONS) - {"duplicate", "late"}
+"""Those by which something is wrong: the other two belong to how lost rounds are repaired."""
+
+
+class Mode(Enum):
+    """How nodes tell of a watched packet; the value is how files write it."""
+
+    MD = "md"
+    """Nodes put their metadata into the packet, and the sink reports them all."""
+    MX = "mx"
+    """The packet carries what is asked for, and every node reports."""
+    XD = "xd"
+    """The packet is left as it is; every node has the watchlist, and reports."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flows:
+    """The packets of one watchlist entry: a 5-tuple of which any part may be left open, and what is asked of them."""
+
+    mode: Mode = Mode.XD
+    source: IPv4Network | None = None
+    """Hosts' and switches' addresses; None: anybody's."""
+    destination: IPv4Network | None = None
+    protocol: int | None = None
+    source_port: tuple[int, int] | None = None
+    """(value, mask)."""
+    destination_port: tuple[int, int] | None = None
+    every: int = 1
+    """The first packet and then every so many-th, counted by each node for each source."""
+    instructions: Instruction = COMMON_INSTRUCTIONS
+    domain_instructions: DomainInstruction = DomainInstruction.BYTES_SENT
+    hops: int = 8
+    """Mode MD: the most nodes that put something in."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.every <= LARGEST:
+            raise PlanError(f"one packet in {self.every} is no rate; write every: 1 for all, 100 for one in a hundred")
+        if not 0 <= self.hops <= 255:
+            raise PlanError(f"hops {self.hops} is not in 0…255")
+        if not 1 <= self.words <= MAX_HOP_WORDS:
+            raise PlanError(
+                f"what is collected takes {self.words} words of a node, and INT allows 1…{MAX_HOP_WORDS}; "
+                f"{'collect something' if self.words < 1 else 'collect less'}"
+            )
+        if self.protocol is not None and not 0 <= self.protocol <= 255:
+            raise PlanError(f"protocol {self.protocol} is not in 0…255; tcp is 6, udp 17")
+        for name, port in (("source_port", self.source_port), ("destination_port", self.destination_port)):
+            if port is not None and not (0 <= port[0] <= 0xFFFF and 0 < port[1] <= 0xFFFF and port[0] & ~port[1] == 0):
+                raise PlanError(
+                    f"{name} {port[0]:#x}/{port[1]:#x}: a port is 0…65535, with a mask that covers its bits; "
+                    "write it like 9, or 0x1000/0xf000"
+                )
+
+    @property
+    def words(self) -> int:
+        """Of 32 bits, that a node puts in."""
+        return hop_words(self.instructions, self.domain_instructions)
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """What is an event, worth a report; compared is with what was reported last. None: this never is one."""
+
+    depth_threshold: int | None = None
+    """Packets: the queue's depth crosses this, up or down."""
+    depth_step: int | None = None
+    """Packets: the depth has moved by so much."""
+    latency_threshold_us: int | None = None
+    """The same for the time from ingress to egress."""
+    latency_step_us: int | None = None
+    period_us: int | None = None
+    """So long nothing was reported."""
+
+    def __post_init__(self) -> None:
+        values = asdict(self)
+        for name, value in values.items():
+            if value is not None and not 1 <= value <= LARGEST:
+                raise PlanError(f"{name} {value} is not in 1…{LARGEST}; leave it out where it is to be no event")
+        if not any(values.values()):
+            raise PlanError("no threshold, step or period: nothing would ever be reported; name one at least")
+
+
+@dataclass(frozen=True, slots=True)
+class Watching:
+    """Everything that is watched in a fabric."""
+
+    flows: tuple[Flows, ...] = ()
+    """The first one that matches a packet counts."""
+    presence: Presence = Presence.UDP_PORT
+    """How packets that carry INT are marked; one way for a whole fabric. Probes have the UDP port in any case."""
+    collector: str | None = None
+    """The host that reports are sent to; None: the controller, by P4Runtime packet-ins."""
+    port: int = REPORT_PORT
+    """The UDP port there."""
+    dscp: int = 0
+    """Of reports on their way."""
+    mtu: int = MTU
+    """Bytes of an IPv4 packet that links take."""
+    flow_steps: Steps | None = None
+    """Change detection for watched packets; None: each of them is reported."""
+    queue_steps: Steps | None = None
+    """Change detection for all queues, whoever's packets go through; None: they are not watched."""
+    queue_classes: tuple[int, ...] = (0,)
+    """The queues of a port that this is about, by priority."""
+    drops: frozenset[str] = frozenset()
+    """Reasons (docs/design.md §4.3) for which drops of IPv4 packets are reported."""
+
+    def __post_init__(self) -> None:
+        if unknown := sorted(self.drops - set(DROP_REASONS)):
+            raise PlanError(f"drop reason {unknown[0]} is unknown; there are {', '.join(DROP_REASONS)}")
+        if not 1 <= self.port <= 0xFFFF:
+            raise PlanError(f"port {self.port} is not in 1…65535")
+        if not 0 <= self.dscp <= 63 or (self.presence is Presence.DSCP and self.dscp & DSCP_BIT):
+            raise PlanError(f"dscp {self.dscp} is not in 0…63, or has the bit {DSCP_BIT} that marks INT in this fabric")
+        if not 576 <= self.mtu <= 9216:
+            raise PlanError(f"mtu {self.mtu} is not in 576…9216")
+        if not self.queue_classes or not all(0 <= each <= 7 for each in self.queue_classes):
+            raise PlanError(f"queue classes {self.queue_classes}: some of 0…7")
+
+    @property
+    def sink_period_us(self) -> int:
+        """So long a sink says nothing of a flow without an event on its way; 0: it reports each packet."""
+        if self.flow_steps is None:
+            return 0
+        return self.flow_steps.period_us or NEVER

@@ -1,0 +1,262 @@
+"""What switches are to report by themselves, as people write it.
+
+::
+
+    collector: h12                  # the host that reports go to; without it the controller, through P4Runtime
+    mark: udp-port                  # how packets that carry INT are marked: udp-port, dscp or probe-marker
+    watch:                          # the first that matches a packet counts; what is left out matches anything
+      - {mode: md, source: h1, destination: 10.0.2.0/24, protocol: tcp, destination_port: 0x1000/0xf000}
+      - {mode: xd, protocol: udp, destination_port: 22341, every: 10, collect: [node, ports, latency, queue]}
+    changes: {depth_step: 8, latency_step: 100us, period: 100ms}      # off: every watched packet is reported
+    queues: {depth: 20, depth_step: 8, classes: [0]}
+    drops: [no_route, bad_checksum]                                   # or telling, or all
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from ipaddress import IPv4Network
+from operator import or_
+from pathlib import Path
+from typing import Annotated, Final, Self
+
+import yaml
+from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
+
+from ..controller.errors import PlanError
+from ..controller.p4runtime.tables import DROP_REASONS
+from ..controller.watching.items import check_watching
+from ..controller.watching.settings import (
+    LARGEST,
+    TELLING_DROPS,
+    Flows,
+    Mode,
+    Steps,
+    Watching,
+)
+from ..topologies import Topology
+from ..topologies.schema import UniqueKeys
+from ..topologies.spelling import nearest
+from ..wire.frames import MTU
+from ..wire.int_md import DomainInstruction, Instruction
+from ..wire.int_report import REPORT_PORT
+from ..wire.int_shim import Presence
+from .errors import ExperimentError
+from .sections import Duration, Section, explain
+
+COLLECTABLE: Final = {
+    "node": Instruction.NODE_ID,
+    "ports": Instruction.PORTS,
+    "latency": Instruction.HOP_LATENCY,
+    "queue": Instruction.QUEUE,
+    "ingress_time": Instruction.INGRESS_TIMESTAMP,
+    "egress_time": Instruction.EGRESS_TIMESTAMP,
+    "interfaces": Instruction.LEVEL2_PORTS,
+    "utilisation": Instruction.UTILISATION,
+    "buffer": Instruction.BUFFER,
+    "checksum": Instruction.CHECKSUM_COMPLEMENT,
+    "bytes": DomainInstruction.BYTES_SENT,
+    "slots": DomainInstruction.FREE_SLOTS,
+}
+"""What nodes can be asked for, by the names that files use."""
+
+PROTOCOLS: Final = {"icmp": 1, "tcp": 6, "udp": 17}
+
+
+class FlowsConfig(Section):
+    """One entry of the watchlist."""
+
+    mode: Mode = Mode.XD
+    """md: nodes put what is collected into the packet; mx: the packet tells nodes to report; xd: nodes report by their
+    own watchlists, and the packet is left as it is.
+    """
+    source: str | None = None
+    """A host or switch of the fabric, an address, or a network such as 10.0.1.0/24; left out: anybody."""
+    destination: str | None = None
+    protocol: int | None = Field(None, ge=0, le=255)
+    """tcp, udp, icmp or a number."""
+    source_port: str | int | None = None
+    """A number, or bits and the mask of those that count: 0x1000/0xf000."""
+    destination_port: str | int | None = None
+    every: int = Field(1, ge=1, le=LARGEST)
+    """One packet in so many, the first of each source among them."""
+    collect: list[str] = Field(["node", "ports", "latency", "queue", "egress_time", "bytes"], min_length=1)
+    """What nodes are asked for."""
+    hops: int = Field(8, ge=0, le=255)
+    """md: the most nodes that put something in."""
+
+    @field_validator("protocol", mode="before")
+    @classmethod
+    def _by_name(cls, value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        if value not in PROTOCOLS:
+            raise ValueError(f"is no protocol; write {', '.join(PROTOCOLS)} or a number")
+        return PROTOCOLS[value]
+
+    @field_validator("collect")
+    @classmethod
+    def _known(cls, names: list[str]) -> list[str]:
+        for name in names:
+            if name not in COLLECTABLE:
+                raise ValueError(
+                    f'nodes do not collect "{name}"{nearest(name, COLLECTABLE)}; there are {", ".join(COLLECTABLE)}'
+                )
+        return names
+
+    def flows(self, topology: Topology) -> Flows:
+        """Raises PlanError, which begins with the key."""
+        asked = [COLLECTABLE[name] for name in self.collect]
+        return Flows(
+            self.mode,
+            _network("source", self.source, topology),
+            _network("destination", self.destination, topology),
+            self.protocol,
+            _port("source_port", self.source_port),
+            _port("destination_port", self.destination_port),
+            self.every,
+            reduce(or_, (bit for bit in asked if isinstance(bit, Instruction)), Instruction(0)),
+            reduce(or_, (bit for bit in asked if isinstance(bit, DomainInstruction)), DomainInstruction(0)),
+            self.hops,
+        )
+
+
+def _network(key: str, text: str | None, topology: Topology) -> IPv4Network | None:
+    if text is None:
+        return None
+    names = [node.name for node in topology.nodes]
+    if text in names:
+        return IPv4Network(topology.node(text).address)
+    try:
+        return IPv4Network(text)
+    except ValueError:
+        raise PlanError(
+            f'{key}: "{text}" is no node of {topology.name}{nearest(text, names)}, and no network; '
+            "write a host or switch, an address, or a network like 10.0.1.0/24"
+        ) from None
+
+
+def _port(key: str, given: str | int | None) -> tuple[int, int] | None:
+    if given is None:
+        return None
+    value, slash, mask = str(given).partition("/")
+    try:
+        return int(value, 0), int(mask, 0) if slash else 0xFFFF
+    except ValueError:
+        raise PlanError(f"{key}: {given!r} is no port; write it like 9, or 0x1000/0xf000") from None
+
+
+class StepsConfig(Section):
+    """What is worth a report. What is left out is no event."""
+
+    depth: int | None = Field(None, ge=1, le=LARGEST)
+    """Packets: the queue's depth crosses this, up or down."""
+    depth_step: int | None = Field(None, ge=1, le=LARGEST)
+    """Packets: the depth has moved by so much since it was reported."""
+    latency: Duration | None = Field(None, ge=1_000)
+    """The same for the time from ingress to egress."""
+    latency_step: Duration | None = Field(None, ge=1_000)
+    period: Duration | None = Field(None, ge=1_000)
+    """So long nothing was reported."""
+
+    def steps(self) -> Steps:
+        """Raises PlanError."""
+        latency, latency_step, period = (
+            None if each is None else each // 1000 for each in (self.latency, self.latency_step, self.period)
+        )
+        return Steps(self.depth, self.depth_step, latency, latency_step, period)
+
+
+class QueuesConfig(StepsConfig):
+    """The same for all queues, whoever's packets go through them."""
+
+    classes: list[int] = Field([0], min_length=1)
+    """The queues of each port, by priority: 0 is the bulk class, 7 control."""
+
+
+def _off(value: object) -> object:
+    return None if value is False else value
+
+
+class TelemetryConfig(Section):
+    """What is watched, what is worth a report, and where reports go."""
+
+    collector: str | None = None
+    port: int = Field(REPORT_PORT, ge=1, le=65_535)
+    dscp: int = Field(0, ge=0, le=63)
+    """Of reports on their way; 48 is the control class."""
+    mark: Presence = Presence.UDP_PORT
+    mtu: int = Field(MTU, ge=576, le=9216)
+    watch: list[FlowsConfig] = Field([])
+    changes: Annotated[StepsConfig | None, BeforeValidator(_off)] = StepsConfig(
+        depth_step=8, latency_step=100_000, period=100_000_000
+    )
+    queues: Annotated[QueuesConfig | None, BeforeValidator(_off)] = None
+    drops: list[str] = Field([])
+
+    @field_validator("drops", mode="before")
+    @classmethod
+    def _by_name(cls, value: object) -> object:
+        """`telling`: all that tell of something wrong."""
+        match value:
+            case "telling":
+                return sorted(TELLING_DROPS)
+            case "all":
+                return list(DROP_REASONS)
+            case False:
+                return []
+            case str():
+                raise ValueError(f"is no list of reasons; write telling, all, or some of {', '.join(DROP_REASONS)}")
+            case _:
+                return value
+
+    @model_validator(mode="after")
+    def _something(self) -> Self:
+        if not self.watch and self.queues is None and not self.drops:
+            raise ValueError("nothing is watched; name flows under watch, or queues, or drops")
+        return self
+
+    @classmethod
+    def load(cls, path: Path) -> TelemetryConfig:
+        """Read a file of its own. Raises ExperimentError."""
+        try:
+            data = yaml.load(path.read_text(), Loader=UniqueKeys)
+        except (OSError, UnicodeDecodeError) as error:
+            raise ExperimentError(f"{path}: cannot be read ({getattr(error, 'strerror', 'it is not text')})") from None
+        except yaml.YAMLError as error:
+            raise ExperimentError(f"{path}: is not YAML: {' '.join(str(error).split())}") from None
+        try:
+            return cls.model_validate(data)
+        except ValidationError as error:
+            problems = "; ".join(explain(cls, detail, "telemetry section") for detail in error.errors())
+            raise ExperimentError(f"{path}: {problems}") from None
+
+    def watching(self, topology: Topology, where: str) -> Watching:
+        """What it means in this fabric. Raises ExperimentError, with `where` in front."""
+        flows = []
+        place = ""
+        try:
+            for number, each in enumerate(self.watch):
+                place = f"watch.{number}: "
+                flows.append(each.flows(topology))
+            place = "changes: "
+            flow_steps = None if self.changes is None else self.changes.steps()
+            place = "queues: "
+            queue_steps = None if self.queues is None else self.queues.steps()
+            place = ""
+            watching = Watching(
+                tuple(flows),
+                self.mark,
+                self.collector,
+                self.port,
+                self.dscp,
+                self.mtu,
+                flow_steps,
+                queue_steps,
+                (0,) if self.queues is None else tuple(self.queues.classes),
+                frozenset(self.drops),
+            )
+            check_watching(topology, watching)
+        except PlanError as error:
+            raise ExperimentError(f"{where}: {place}{error}") from None
+        return watching

@@ -1,0 +1,183 @@
+"""From a switch's queue to the controller's picture of it: entries by the controller, traffic, reports by UDP, state.
+
+Nothing is put into a switch by hand. What the collector makes of the reports is held against what the emulator's own
+runtime recorded at each switch.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+
+import numpy as np
+import pytest
+
+from weir.controller.telemetry.link_native import REPORT
+from weir.controller.telemetry.link_state import LinkState
+from weir.controller.watching.settings import TELLING_DROPS, Flows, Mode, Watching
+from weir.tests.controller.watching.watched_fabric import MS, WatchedFabric, watched_fabric
+from weir.tests.p4src.int_fabric import Departure, as_delivered, tcp_frame, udp_frame
+from weir.topologies.generators import leaf_spine
+from weir.topologies.model import Endpoint
+from weir.wire.int_shim import Presence
+
+TOPOLOGY = leaf_spine(2, 2, 2, rate_bps=50_000_000, queue_packets=2000)
+COLLECTOR = "h4"
+SENDERS = ("h1", "h2", "h3")
+
+
+def seeded() -> random.Random:
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")  # noqa: T201
+    return random.Random(seed)
+
+
+def address(name: str) -> int:
+    return int(TOPOLOGY.node(name).address)
+
+
+def random_packets(rng: random.Random, count: int) -> list[tuple[str, str, bytes]]:
+    """(source, destination, frame), numbered from 1 on by the IPv4 identification; half of them TCP."""
+    packets = []
+    for number in range(1, count + 1):
+        source, destination = rng.sample(SENDERS, 2)
+        ends, payload = (address(source), address(destination)), rng.randbytes(rng.choice([0, 40, 700, 1300]))
+        if rng.random() < 0.5:
+            frame = tcp_frame(*ends, payload, number, source_port=rng.randint(2000, 2003), destination_port=80)
+        else:
+            frame = udp_frame(*ends, payload, number, checksum=rng.random() < 0.7, source_port=rng.randint(3000, 3003))
+        packets.append((source, destination, frame))
+    return packets
+
+
+def send(fabric: WatchedFabric, packets: list[tuple[str, str, bytes]]) -> None:
+    for source, _, frame in packets:
+        fabric.emulated.fabric.send(source, np.frombuffer(frame, np.uint8)[None])
+
+
+def ways(fabric: WatchedFabric) -> dict[int, list[Departure]]:
+    """Each packet's departures, in order, by its number."""
+    found: dict[int, list[Departure]] = defaultdict(list)
+    for departure in fabric.data:
+        found[departure.packet].append(departure)
+    return found
+
+
+def assert_delivered(fabric: WatchedFabric, packets: list[tuple[str, str, bytes]]) -> None:
+    """Every packet is at its host as it was sent, but for its TTL."""
+    hops = {number: len(way) for number, way in ways(fabric).items()}
+    for host in SENDERS:
+        sent = [as_delivered(each, hops[n]) for n, (_, to, each) in enumerate(packets, 1) if to == host]
+        assert sorted(frame[14:] for frame in fabric.received[host]) == sorted(sent)
+
+
+CASES = [
+    (Mode.MD, Presence.UDP_PORT),
+    (Mode.MD, Presence.PROBE_MARKER),
+    (Mode.MX, Presence.DSCP),
+    (Mode.XD, Presence.UDP_PORT),
+]
+
+
+@pytest.mark.parametrize(("mode", "presence"), CASES, ids=lambda each: str(each.value))
+async def test_what_is_watched_arrives_at_the_collector_and_packets_at_hosts_as_they_were_sent(
+    mode: Mode, presence: Presence
+) -> None:
+    rng = seeded()
+    watching = Watching((Flows(mode),), presence, COLLECTOR, drops=TELLING_DROPS)
+    async with watched_fabric(TOPOLOGY, watching, rng.randrange(1 << 31)) as fabric:
+        assert await fabric.controller.verify() == {}
+        fabric.tap()
+        packets = random_packets(rng, 150)
+        send(fabric, packets)
+        lost = udp_frame(address("h1"), 0x0A09_0909, b"to nobody", len(packets) + 1)
+        send(fabric, [("h1", "", lost)])
+        await fabric.run(300 * MS)
+
+        assert_delivered(fabric, packets)
+        collector, truth = fabric.collector, ways(fabric)
+        assert (collector.datagrams, collector.faults, collector.unknown_links) == (len(fabric.payloads), {}, 0)
+        assert {stream.lost for stream in collector.streams()} == {0}
+        assert collector.drops == {("s1", 5): 1}  # no_route
+        expected = reports_of(mode, truth)
+        assert collector.reports == expected + 1
+        paths = {
+            (int(flow.source), int(flow.destination), flow.protocol, flow.source_port): tuple(
+                (hop.switch, hop.ingress_port, hop.egress_port) for hop in flow.path
+            )
+            for flow in collector.flows(fabric.now_ns)
+            if int(flow.destination) != 0x0A09_0909
+        }
+        assert paths == {key_of(packets[number - 1][2]): path_of(way) for number, way in truth.items()}
+        assert set(collector.free_slots) == set()  # nobody asked
+
+
+def reports_of(mode: Mode, truth: dict[int, list[Departure]]) -> int:
+    """How many the specification asks for: a node's own each (XD, MX); the stack's and the sink's own (MD), and the
+    stack's besides for MX, where it has none in it. A packet that stays at one switch is reported by that alone.
+    """
+    count = 0
+    for way in truth.values():
+        alone = len(way) == 1
+        count += len(way) if mode is Mode.XD or alone else (2 if mode is Mode.MD else len(way) + 1)
+    return count
+
+
+def key_of(frame: bytes) -> tuple[int, int, int, int]:
+    ends = int.from_bytes(frame[26:30], "big"), int.from_bytes(frame[30:34], "big")
+    return *ends, frame[23], int.from_bytes(frame[34:36], "big")
+
+
+def path_of(way: list[Departure]) -> tuple[tuple[str, int, int], ...]:
+    return tuple((each.switch, each.ingress_port, each.port) for each in way)
+
+
+async def test_the_state_of_links_is_what_the_emulator_recorded() -> None:
+    """One state is fed by reports through the socket, another with the runtime's own records: they are the same."""
+    watching = Watching((Flows(Mode.XD),), collector=COLLECTOR)
+    async with watched_fabric(TOPOLOGY, watching, period_ns=500 * MS) as fabric:
+        fabric.tap()
+        await fabric.run(10 * MS)
+        await fabric.run(11 * MS)  # the first probes have been taken, and no others come
+        links = fabric.controller.links
+        mirror = LinkState(TOPOLOGY, period_ns=500 * MS)
+        mirror._state[:], mirror._queues[:] = links.state, links.queues
+        for number, (source, rate) in enumerate((("h1", 30e6), ("h2", 25e6))):
+            fabric.emulated.add_flow(
+                source, "h3", payload_bytes=700, rate_bps=rate, source_port=number, start_ns=11 * MS, stop_ns=300 * MS
+            )
+        await fabric.run(450 * MS)
+        assert fabric.collector.reports == len(fabric.data) > 3000
+    index = {link: at for at, link in enumerate(mirror.links)}
+    records = np.zeros(len(fabric.data), REPORT)
+    for record, departure in zip(records, sorted(fabric.data, key=lambda each: each.egress_us), strict=True):
+        record["link"] = index[Endpoint(departure.switch, departure.port)]
+        record["at_ns"] = record["heard_ns"] = record["egress_ns"] = 1000 * departure.egress_us
+        record["bytes_sent"], record["queue_packets"] = departure.sent_before, departure.depth
+        record["latency_us"] = departure.egress_us - departure.ingress_us
+    mirror.take(records)
+    arrival = ["at_ns", "heard_ns"]  # on the controller's clock, a little later than the truth
+    for told, truth, but in ((links.state, mirror.state, arrival), (links.queues, mirror.queues, [])):
+        for name in told.dtype.names or ():
+            if name not in but:
+                np.testing.assert_array_equal(told[name], truth[name], name)
+    assert links.queues["high"].max() >= 20
+    assert links.state["rate"].max() > 3e6
+
+
+async def test_a_switch_that_has_lost_its_entries_gets_them_again_and_reports() -> None:
+    """Reports come by packet-ins here: no host is named to send them to."""
+    watching = Watching((Flows(Mode.XD, protocol=17),), drops=TELLING_DROPS)
+    async with watched_fabric(TOPOLOGY, watching) as fabric:
+        await fabric.controller.switches.sessions["s1"].claim(99, forgetful=True)  # loads the program: all is empty
+        assert set(await fabric.controller.verify()) == {"s1"}
+        await fabric.controller.start(fabric.now_ns)
+        assert await fabric.controller.verify() == {}
+        send(fabric, [("h1", "h2", udp_frame(address("h1"), address("h2"), b"b", 2))] * 4)
+        await fabric.run(40 * MS)
+        await fabric.run(41 * MS)
+        (stream,) = fabric.collector.streams()
+        assert (stream.switch, stream.received, stream.lost) == ("s1", 4, 0)
+        assert fabric.collector.reports == 4
+        assert fabric.payloads == []
+        assert fabric.controller.prober.reports.rejected == 0

@@ -5,9 +5,13 @@ Addresses are IPv4 as integers in host order. These are values only; who sends t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Final
 
 from .aggregation import LANES
+
+KEY_BYTES: Final = 32
+"""Of the key of a job's hosts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +33,10 @@ class WorkerPlan:
     """W ≤ S/2: most rounds in flight."""
     lanes: int = LANES
     """Lanes of a message: as many as all switches of the fabric sum. It never changes while a job runs."""
+    members: tuple[int, ...] = ()
+    """Addresses of the workers that take part: nobody else is answered when it asks for a final round."""
+    key: str = field(default="", repr=False)
+    """The secret of the job's hosts by which they check sums, hexadecimal; "": there is none. It never changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +45,8 @@ class Child:
 
     bit: int
     address: int
+    workers: int = 1
+    """How many workers' numbers are in what it contributes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +62,10 @@ class ServerPlan:
     first_round: int = 0
     """Where a server that joins with this plan begins: all rounds below are final and with the workers."""
     lanes: int = LANES
+    """As in `WorkerPlan`."""
+    members: tuple[int, ...] = ()
+    """As in `WorkerPlan`."""
+    key: str = field(default="", repr=False)
     """As in `WorkerPlan`."""
 
 

@@ -90,6 +90,8 @@ def _worker_plan(plan: control.WorkerPlan) -> pb.WorkerPlan:
         slots=plan.slots,
         window=plan.window,
         lanes=plan.lanes,
+        members=plan.members,
+        key=plan.key,
     )
 
 
@@ -104,6 +106,8 @@ def _read_worker_plan(plan: pb.WorkerPlan) -> control.WorkerPlan:
         slots=plan.slots,
         window=plan.window,
         lanes=plan.lanes,
+        members=tuple(plan.members),
+        key=plan.key,
     )
 
 
@@ -112,10 +116,12 @@ def _server_plan(plan: control.ServerPlan) -> pb.ServerPlan:
         job=plan.job,
         generation=plan.generation,
         slots=plan.slots,
-        children=[pb.Child(bit=child.bit, address=child.address) for child in plan.children],
+        children=[pb.Child(bit=child.bit, address=child.address, workers=child.workers) for child in plan.children],
         workers=plan.workers,
         first_round=plan.first_round,
         lanes=plan.lanes,
+        members=plan.members,
+        key=plan.key,
     )
 
 
@@ -124,8 +130,10 @@ def _read_server_plan(plan: pb.ServerPlan) -> control.ServerPlan:
         job=plan.job,
         generation=plan.generation,
         slots=plan.slots,
-        children=tuple(control.Child(child.bit, child.address) for child in plan.children),
+        children=tuple(control.Child(child.bit, child.address, child.workers) for child in plan.children),
         workers=plan.workers,
         first_round=plan.first_round,
         lanes=plan.lanes,
+        members=tuple(plan.members),
+        key=plan.key,
     )

@@ -215,7 +215,7 @@ class Waiting(_message.Message):
     def __init__(self, reason: _Optional[str] = ...) -> None: ...
 
 class WorkerPlan(_message.Message):
-    __slots__ = ("job", "generation", "rank", "workers", "aggregator", "child_bit", "slots", "window", "lanes")
+    __slots__ = ("job", "generation", "rank", "workers", "aggregator", "child_bit", "slots", "window", "lanes", "members", "key")
     JOB_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
@@ -225,6 +225,8 @@ class WorkerPlan(_message.Message):
     SLOTS_FIELD_NUMBER: _ClassVar[int]
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     LANES_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
     job: int
     generation: int
     rank: int
@@ -234,18 +236,22 @@ class WorkerPlan(_message.Message):
     slots: int
     window: int
     lanes: int
-    def __init__(self, job: _Optional[int] = ..., generation: _Optional[int] = ..., rank: _Optional[int] = ..., workers: _Optional[int] = ..., aggregator: _Optional[int] = ..., child_bit: _Optional[int] = ..., slots: _Optional[int] = ..., window: _Optional[int] = ..., lanes: _Optional[int] = ...) -> None: ...
+    members: _containers.RepeatedScalarFieldContainer[int]
+    key: str
+    def __init__(self, job: _Optional[int] = ..., generation: _Optional[int] = ..., rank: _Optional[int] = ..., workers: _Optional[int] = ..., aggregator: _Optional[int] = ..., child_bit: _Optional[int] = ..., slots: _Optional[int] = ..., window: _Optional[int] = ..., lanes: _Optional[int] = ..., members: _Optional[_Iterable[int]] = ..., key: _Optional[str] = ...) -> None: ...
 
 class Child(_message.Message):
-    __slots__ = ("bit", "address")
+    __slots__ = ("bit", "address", "workers")
     BIT_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
     bit: int
     address: int
-    def __init__(self, bit: _Optional[int] = ..., address: _Optional[int] = ...) -> None: ...
+    workers: int
+    def __init__(self, bit: _Optional[int] = ..., address: _Optional[int] = ..., workers: _Optional[int] = ...) -> None: ...
 
 class ServerPlan(_message.Message):
-    __slots__ = ("job", "generation", "slots", "children", "workers", "first_round", "lanes")
+    __slots__ = ("job", "generation", "slots", "children", "workers", "first_round", "lanes", "members", "key")
     JOB_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
@@ -253,6 +259,8 @@ class ServerPlan(_message.Message):
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     FIRST_ROUND_FIELD_NUMBER: _ClassVar[int]
     LANES_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
     job: int
     generation: int
     slots: int
@@ -260,7 +268,9 @@ class ServerPlan(_message.Message):
     workers: int
     first_round: int
     lanes: int
-    def __init__(self, job: _Optional[int] = ..., generation: _Optional[int] = ..., slots: _Optional[int] = ..., children: _Optional[_Iterable[_Union[Child, _Mapping]]] = ..., workers: _Optional[int] = ..., first_round: _Optional[int] = ..., lanes: _Optional[int] = ...) -> None: ...
+    members: _containers.RepeatedScalarFieldContainer[int]
+    key: str
+    def __init__(self, job: _Optional[int] = ..., generation: _Optional[int] = ..., slots: _Optional[int] = ..., children: _Optional[_Iterable[_Union[Child, _Mapping]]] = ..., workers: _Optional[int] = ..., first_round: _Optional[int] = ..., lanes: _Optional[int] = ..., members: _Optional[_Iterable[int]] = ..., key: _Optional[str] = ...) -> None: ...
 
 class Pause(_message.Message):
     __slots__ = ("job", "generation")

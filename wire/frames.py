@@ -248,7 +248,8 @@ def decapsulate(
 ) -> tuple[Datagrams, Rejects]:
     """The UDP datagrams in frames of equal length, and how many frames had none. (n, length) uint8.
 
-    With `address`, frames to another IPv4 address are rejected; with `port`, those to another UDP port.
+    With `address`, frames to another IPv4 address are rejected; with `port`, those to or from another UDP port: who has
+    it as a source on its own host is no other process than the one that has bound it.
     """
     rows, length = frames.shape
     if length < FRAME_HEADER_BYTES:
@@ -285,7 +286,7 @@ def _expected(length: int, address: int | None, port: int | None) -> tuple[NDArr
         if address is not None:
             ipv4["destination"] = 0xFFFF_FFFF if bits else address
         if port is not None:
-            header["destination_port"] = 0xFFFF if bits else port
+            header["source_port"] = header["destination_port"] = 0xFFFF if bits else port
     return expected.view(np.uint16), fixed.view(np.uint16)
 
 
@@ -320,6 +321,8 @@ def _sift(
         bad_length=reject(
             (ipv4["total_length"] != packet_length) | (headers["udp_length"] != packet_length - IPV4_BYTES)
         ),
-        other_port=0 if port is None else reject(headers["destination_port"] != port),
+        other_port=0
+        if port is None
+        else reject((headers["destination_port"] != port) | (headers["source_port"] != port)),
     )
     return good, rejects

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final
 
@@ -105,6 +105,8 @@ class JobSpec:
     """Hosts that can be the server in its stead, in this order."""
     weight: float = 1.0
     """How much more its time counts than another's where jobs are placed together."""
+    key: str = field(default="", repr=False)
+    """The secret by which its hosts check sums, hexadecimal (docs/threat-model.md); "": they find damage only."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.job <= 0xFFFF:
@@ -152,7 +154,17 @@ class JobPlan:
         """
         plans: dict[str, WorkerPlan | ServerPlan] = {}
         if (host := self.spec.server) is not None:
-            holder = ServerPlan(self.spec.job, self.generation, self.spec.slots, (), len(self.spec.workers))
+            like = next(iter(self.workers.values()))
+            holder = ServerPlan(
+                self.spec.job,
+                self.generation,
+                self.spec.slots,
+                (),
+                len(self.spec.workers),
+                lanes=like.lanes,
+                members=like.members,
+                key=like.key,
+            )
             plans[host] = replace(self.server or holder, first_round=first_round)
         plans.update(self.workers)
         return plans
@@ -195,6 +207,7 @@ def job_plan(
             check_items(topology.switch(node), items)
             switches[node] = SwitchState.of(items)
     lanes = lanes_of(topology)
+    members = tuple(int(topology.node(name).address) for name in placement.aggregators)
     workers = {
         name: WorkerPlan(
             job=spec.job,
@@ -206,6 +219,8 @@ def job_plan(
             slots=spec.slots,
             window=spec.window,
             lanes=lanes,
+            members=members,
+            key=spec.key,
         )
         for name, node in placement.aggregators.items()
     }
@@ -216,9 +231,13 @@ def job_plan(
             job=spec.job,
             generation=generation,
             slots=spec.slots,
-            children=tuple(Child(1 << bit, int(topology.node(name).address)) for bit, name in ranked),
+            children=tuple(
+                Child(1 << bit, int(topology.node(name).address), _workers_below(tree, name)) for bit, name in ranked
+            ),
             workers=len(spec.workers),
             lanes=lanes,
+            members=members,
+            key=spec.key,
         )
     round_trip_ns = round_trip_of(topology, routes, tree.parent, workers)
     most_streams = most_streams_of(routes, placement.edges)
@@ -317,6 +336,11 @@ def _tree(topology: Topology, spec: JobSpec, placement: Placement) -> _Tree:
     for name in sorted(parent, key=lambda n: (0, rank[n]) if n in rank else (1, topology.switch(n).device_id)):
         children.setdefault(parent[name], []).append(name)
     return _Tree({node: tuple(mine) for node, mine in children.items()}, parent)
+
+
+def _workers_below(tree: _Tree, node: str) -> int:
+    """How many workers' numbers are in what this node contributes."""
+    return sum(_workers_below(tree, child) for child in tree.children[node]) if node in tree.children else 1
 
 
 def _node_items(

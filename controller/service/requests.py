@@ -22,8 +22,10 @@ _POLICIES: Final = {
 _POLICY_NUMBERS: Final = {policy: number for number, policy in _POLICIES.items()}
 
 
-def job_spec(request: pb.RegisterRequest, number: int, topology: Topology) -> JobSpec:
-    """The job that is asked for. Raises PlanError or TopologyError where no such job can be."""
+def job_spec(request: pb.RegisterRequest, number: int, topology: Topology, key: str = "") -> JobSpec:
+    """The job that is asked for, whose hosts check sums by this key. Raises PlanError or TopologyError where none can
+    be.
+    """
     slots = request.slots or _DEFAULT_SLOTS
     if request.policy not in _POLICIES:
         raise PlanError(f"job {number}: policy {request.policy} is none; there are {', '.join(pb.Policy.keys())}")
@@ -40,6 +42,7 @@ def job_spec(request: pb.RegisterRequest, number: int, topology: Topology) -> Jo
         least_workers=request.least_workers or 1,
         spares=tuple(request.spares),
         weight=request.weight or 1.0,
+        key=key,
     )
 
 

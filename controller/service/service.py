@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
@@ -26,6 +27,7 @@ import grpc
 
 from ...topologies.errors import TopologyError
 from ...wire import control_pb2 as pb
+from ...wire.control import KEY_BYTES
 from ...wire.control_channel import DEFAULT_ADDRESS, Tls, check_address, is_local
 from ...wire.control_messages import SERVICE, to_host
 from ...wire.errors import WireError
@@ -185,7 +187,8 @@ class ControlService:
     async def _admit(self, request: pb.RegisterRequest, context: Context, now_ns: int) -> pb.Registration:
         client = client_of(context.peer())
         self._seating.check_room(client)
-        spec = job_spec(request, request.job or self._seating.new_number(), self._controller.topology)
+        number = request.job or self._seating.new_number()
+        spec = job_spec(request, number, self._controller.topology, secrets.token_hex(KEY_BYTES))
         plans = await self._controller.admit(spec, now_ns)
         if context.done():  # whoever asked is gone, and with him the tokens
             await self._controller.finish(spec.job, now_ns)

@@ -60,6 +60,9 @@ class DatagramSocket:
             raise OSError(errno.ENOSYS, f"batches of datagrams need 64-bit Linux; this is {sys.platform}")
         self.send_failures = 0
         self.last_send_failure: OSError | None = None
+        self.foreign_ports = 0
+        """Datagrams from another port than this, which no host of a job sends from: dropped."""
+        self._port = port
         self._socket = _bound(address, port) if bound is None else bound
         libc = ctypes.CDLL(None, use_errno=True)
         self._recvmmsg, self._sendmmsg = libc.recvmmsg, libc.sendmmsg
@@ -82,7 +85,7 @@ class DatagramSocket:
         self._socket.close()
 
     def receive(self) -> list[Datagrams]:
-        """What has arrived, at most `BATCH` datagrams, by size. Views, which hold until the next call."""
+        """What has arrived from this port elsewhere, at most `BATCH` datagrams, by size: views, until the next call."""
         count = self._recvmmsg(self.fileno(), self._in_at, BATCH, socket.MSG_DONTWAIT, None)
         if count < 0:
             number = ctypes.get_errno()
@@ -91,12 +94,14 @@ class DatagramSocket:
             raise OSError(number, f"receiving failed: {os.strerror(number)}")
         sizes = self._in["length"][:count]
         addresses = self._sources["address"][:count].astype(np.uint32)
-        if not count or not np.count_nonzero(sizes != sizes[0]):
-            return [Datagrams(addresses, self._buffer[:count, : sizes[0]])] if count else []
-        distinct, first = np.unique(sizes, return_index=True)
+        foreign = self._sources["port"][:count] != self._port
+        if count and not np.count_nonzero(foreign | (sizes != sizes[0])):
+            return [Datagrams(addresses, self._buffer[:count, : sizes[0]])]
+        self.foreign_ports += int(np.count_nonzero(foreign))
+        distinct, first = np.unique(sizes[~foreign], return_index=True)
         batches = []
         for size in distinct[np.argsort(first)].tolist():
-            rows = np.flatnonzero(sizes == size)
+            rows = np.flatnonzero((sizes == size) & ~foreign)
             batches.append(Datagrams(addresses[rows], self._buffer[rows, :size]))
         return batches
 

@@ -54,6 +54,13 @@ class Encoding:
     def _numbers_per_flag_lane(self) -> int:
         return _LANE_BITS // (2 * self.counter_bits)
 
+    @property
+    def may_wrap(self) -> bool:
+        """Whether a lane's sum over the workers may go beyond 32 bits: it does not where all lanes are parts of finite
+        floating numbers.
+        """
+        return not isinstance(self.kind, FloatType) or self.counter_bits > 0 or self.poison is not None
+
     def chunk_count(self, size: int) -> int:
         """Number of chunks that a tensor of `size` numbers takes; 0 for an empty one."""
         return -(-size // self.values)

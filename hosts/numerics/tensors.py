@@ -192,6 +192,11 @@ class Tensor:
         self._carried[:count] = self._own
 
     @property
+    def may_wrap(self) -> bool:
+        """Whether the sum of a lane over the workers may go beyond 32 bits."""
+        return self._encoding.may_wrap
+
+    @property
     def message_lanes(self) -> int:
         """Lanes of the messages that it was made for."""
         return self._encoding.lanes

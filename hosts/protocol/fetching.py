@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...wire.aggregation import MessageType, round_near
 from ...wire.frames import Datagrams
@@ -16,14 +17,23 @@ _FETCH: Final = int(MessageType.FETCH)  # a plain integer: NumPy compares it fas
 
 
 def answer_fetches(
-    messages: Messages, store: RoundStore, writer: MessageWriter, reference: int, counters: Counters
+    messages: Messages,
+    store: RoundStore,
+    writer: MessageWriter,
+    reference: int,
+    members: NDArray[np.uint32],
+    counters: Counters,
 ) -> tuple[Messages, list[Datagrams]]:
     """The messages that ask for no round, and for those that do FETCHED and SCALE_FETCHED of the rounds that are kept;
-    `reference` is a round near those asked for.
+    `reference` is a round near those asked for, `members` the addresses that are answered.
     """
     if messages.lanes is not None or not np.count_nonzero(asking := messages.kinds == _FETCH):
         return messages, []
     asked = messages.only(asking)
+    known = np.isin(asked.addresses, members)
+    if np.count_nonzero(known) < len(known):
+        counters.foreign += len(known) - int(np.count_nonzero(known))
+        asked = asked.only(known)
     rounds = round_near(asked.chunks, reference)
     kept = store.holds(rounds)
     counters.unknown_round += len(rounds) - int(np.count_nonzero(kept))

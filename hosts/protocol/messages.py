@@ -8,17 +8,15 @@ from itertools import groupby
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from ...wire.aggregation import (
     CHUNK_BITS,
     CHUNKS,
     HEADER_BYTES,
-    LANE_COEFFICIENTS,
     LANES,
     MessageType,
     internet_checksum,
-    linear_check,
     message_bytes,
     version_type,
 )
@@ -137,18 +135,6 @@ class Messages:
             self.addresses[keep],
             self.kinds[keep],
         )
-
-    def pass_check(self) -> BoolArray:
-        """Whether each message's linear check is that of its lanes and weight."""
-        right = weight_check(self.weight) if self.lanes is None else linear_check(self.lanes, self.weight)
-        good: BoolArray = self.check == right
-        return good
-
-
-def weight_check(weight: ArrayLike) -> NDArray[np.uint32]:
-    """The linear check of a message without lanes: r₂₅₆·weight mod 2³²."""
-    check: NDArray[np.uint32] = np.asarray(weight).astype(np.uint32) * LANE_COEFFICIENTS[-1]
-    return check
 
 
 def reduced_columns(count: int, **columns: Column) -> IntArray:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final, TypeVar
 
 from ...wire.aggregation import FAN_IN, GENERATIONS, LANES
-from ...wire.control import Resume, ServerPlan, WorkerPlan
+from ...wire.control import KEY_BYTES, Resume, ServerPlan, WorkerPlan
 from ..errors import InvalidPlan
 
+_KEY: Final = re.compile(rf"(?:[0-9a-f]{{{2 * KEY_BYTES}}})?")
 _MOST_SLOTS: Final = 1 << 16
 JOBS: Final = 1 << 16
 """A job's number is below it, and above 0."""
@@ -71,6 +73,10 @@ def _check_common(who: str, plan: WorkerPlan | ServerPlan, previous: WorkerPlan 
         raise InvalidPlan(f"{who}: slots {plan.slots} is not a power of two in 2…{_MOST_SLOTS}")
     if not LEAST_LANES <= plan.lanes <= LANES:
         raise InvalidPlan(f"{who}: lanes {plan.lanes} is not in {LEAST_LANES}…{LANES}")
+    if not _KEY.fullmatch(plan.key):
+        raise InvalidPlan(
+            f"{who}: its key of {len(plan.key)} characters is not {KEY_BYTES} bytes in hexadecimal digits"
+        )
     if previous is None:
         return
     for field in ("job", "workers", "lanes"):
@@ -78,6 +84,8 @@ def _check_common(who: str, plan: WorkerPlan | ServerPlan, previous: WorkerPlan 
             raise InvalidPlan(
                 f"{who}: {field} {getattr(plan, field)} is not the {getattr(previous, field)} it started with"
             )
+    if plan.key != previous.key:
+        raise InvalidPlan(f"{who}: its key is not the one it started with")
     if plan.generation == previous.generation:
         raise InvalidPlan(f"{who}: generation {plan.generation} is the one that was paused; a new plan has a new one")
 

@@ -17,6 +17,7 @@ from ...wire.aggregation import MessageType, round_near
 from ...wire.control import Held, Resume, ServerPlan
 from ...wire.frames import Datagrams
 from ..array_types import IntArray
+from .authentication import SumCheck
 from .counters import Counters
 from .fetching import answer_fetches
 from .messages import Messages, MessageWriter, open_messages, reduce_into
@@ -44,6 +45,7 @@ class ParameterServerCore:
         self.paused = False
         self._first_round = plan.first_round
         self._newest = plan.first_round - 1  # the newest complete round
+        self._check = SumCheck(plan.key, plan.workers)
         self._store = RoundStore(plan.slots, plan.lanes)
         self._out: list[Datagrams] = []
         self._adopt(plan)
@@ -53,13 +55,16 @@ class ParameterServerCore:
         self.plan = plan
         self._writer = MessageWriter(plan.job, plan.generation, plan.slots)
         self._child_addresses = np.array([child.address for child in plan.children], np.uint32)
+        self._members = np.array(plan.members, np.uint32)
         self._all_bits = sum(child.bit for child in plan.children)
         self._bit_at = np.zeros(_BIT_HASH, np.int64)  # the children, by their bits' hashes
         self._bit_at[0] = 1  # what has no bit at all is nobody's
         self._address_at = np.zeros(_BIT_HASH, np.uint32)
+        self._workers_at = np.zeros(_BIT_HASH, np.int64)
         for child in plan.children:
             self._bit_at[child.bit % _BIT_HASH] = child.bit
             self._address_at[child.bit % _BIT_HASH] = child.address
+            self._workers_at[child.bit % _BIT_HASH] = child.workers
         self._store = self._store.grown(plan.slots)
         self._live = np.full(self._store.size, NO_ROUND, np.int64)  # round that this generation sums at a place
         self._bits = np.zeros(self._store.size, np.int64)  # the children whose contributions are in it
@@ -76,7 +81,9 @@ class ParameterServerCore:
         if messages is None:
             return
         kind = MessageType.SCALE if messages.lanes is None else MessageType.CONTRIBUTION
-        messages, answers = answer_fetches(messages, self._store, self._writer, self._newest, self.counters)
+        messages, answers = answer_fetches(
+            messages, self._store, self._writer, self._newest, self._members, self.counters
+        )
         self._out += answers
         messages, rounds = self._keep_fitting(messages, kind)
         places = rounds & self._store.mask
@@ -103,7 +110,9 @@ class ParameterServerCore:
         placed = messages.slot == rounds & (self.plan.slots - 1)
         # Who sends round r has completed r − W in this generation, or it was final before: r cannot be further ahead.
         near = (rounds <= self._newest + self._store.size) | (not self._completed_any)
-        intact = messages.pass_check()
+        intact = self._check.may_pass(
+            rounds, messages.lanes, messages.weight, messages.check, self._workers_at[entries, None]
+        )
         good = fitting & member & placed & near & intact
         if np.count_nonzero(good) < len(good):
             self.counters.drop_failing(

@@ -122,6 +122,13 @@ class Stream:
             lanes[rows] = rounds[rows] >= tensor.start + tensor.scale_rounds
         return lanes
 
+    def may_wrap(self, rounds: IntArray) -> BoolArray:
+        """Of which of these rounds, which have lanes, a lane's sum may wrap."""
+        wraps = np.empty(len(rounds), np.bool_)
+        for tensor, rows in self.split(rounds):
+            wraps[rows] = tensor.may_wrap
+        return wraps
+
     def contents(
         self, rounds: IntArray, with_lanes: bool
     ) -> tuple[NDArray[np.uint8], NDArray[np.uint32], NDArray[np.int32] | None]:

@@ -16,16 +16,17 @@ from typing import Final
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ...wire.aggregation import MessageFlag, MessageType, linear_check, round_near
+from ...wire.aggregation import MessageFlag, MessageType, round_near
 from ...wire.control import Held, Resume, WorkerPlan
 from ...wire.frames import Datagrams
-from ..array_types import IntArray
+from ..array_types import BoolArray, IntArray
 from ..errors import HostError, InvalidPlan, InvalidTensor
 from ..numerics.tensors import Reduced, Tensor
+from .authentication import SumCheck
 from .counters import Counters
 from .fetching import answer_fetches
 from .in_flight import InFlight
-from .messages import Messages, MessageWriter, open_messages, reduced_columns, weight_check
+from .messages import Messages, MessageWriter, open_messages, reduced_columns
 from .plans import check_worker_plan, next_plan
 from .rounds import NO_ROUND, RoundStore
 from .stream import Stream
@@ -78,6 +79,8 @@ class WorkerCore:
         """Why no sums will come from some tensor on, nor any be taken: the workers' calls differ."""
         self._options = options
         self._lead = plan.window  # of every tensor: the workers must agree on it, so it outlives changes of the window
+        self._check = SumCheck(plan.key, plan.workers)
+        self._most_members = 0
         self._writer = MessageWriter(plan.job, plan.generation, plan.slots)
         self._timeout = RetransmissionTimeout(
             options.initial_timeout_ns, options.least_timeout_ns, options.most_timeout_ns
@@ -105,6 +108,10 @@ class WorkerCore:
         )
         self._window_round = NO_ROUND  # the newest round whose result's window was obeyed
         self._row_at = np.zeros(size, np.int64)  # scratch
+        self._members = np.array(self.plan.members, np.uint32)
+        self._most_members = max(self._most_members, len(self._members))
+        # results are all present workers' sums; fetched ones may be of some that are gone
+        self._sizes = np.arange(len(self._members), self._most_members + 1)
         self._to_aggregator = np.full(size, self.plan.aggregator, np.uint32)
         self._stream.restart()
 
@@ -171,7 +178,9 @@ class WorkerCore:
         messages = open_messages(datagrams, self.plan.job, self.plan.generation, self.counters, self.plan.lanes)
         if messages is None:
             return
-        messages, answers = answer_fetches(messages, self._store, self._writer, self._stream.base, self.counters)
+        messages, answers = answer_fetches(
+            messages, self._store, self._writer, self._stream.base, self._members, self.counters
+        )
         self._answers += answers
         rounds = round_near(messages.chunks, self._stream.base)
         messages, rounds = self._keep_awaited(messages, rounds)
@@ -187,8 +196,9 @@ class WorkerCore:
         asked = in_flight.peer[places] == messages.addresses
         fitting = in_flight.answer[places] == messages.kinds
         placed = messages.slot == rounds & (self.plan.slots - 1)
-        intact = messages.pass_check()
-        good = awaited & asked & fitting & placed & intact
+        expected = awaited & asked & fitting & placed
+        good = self._passing(messages, rounds, expected)
+        intact = good | ~expected
         if np.count_nonzero(good) < len(good):
             complete = (rounds < self._stream.base) | self._store.holds(rounds)
             counters.drop_failing(
@@ -211,6 +221,18 @@ class WorkerCore:
                 messages, rounds = messages.only(distinct), rounds[distinct]
         counters.accepted += len(rounds)
         return messages, rounds
+
+    def _passing(self, messages: Messages, rounds: IntArray, expected: BoolArray) -> BoolArray:
+        """Which of the expected messages pass their check; rounds that are not expected may be of no tensor at all."""
+        if not np.count_nonzero(expected):
+            return expected
+        if np.count_nonzero(expected) < len(expected):
+            passing = expected.copy()
+            chosen = messages.only(expected)
+            passing[expected] = self._passing(chosen, rounds[expected], np.ones(len(chosen), np.bool_))
+            return passing
+        wraps = expected if messages.lanes is None else self._stream.may_wrap(rounds)
+        return self._check.passes(rounds, messages.lanes, messages.weight, messages.check, wraps, self._sizes)
 
     def _complete(self, now_ns: int, messages: Messages, rounds: IntArray) -> None:
         """Keep the results of distinct rounds in flight, note them in their tensors, and move the window on."""
@@ -337,7 +359,7 @@ class WorkerCore:
 
     def _contributions(self, kind: MessageType, rounds: IntArray, flags: int) -> Datagrams:
         exponents, weights, lanes = self._stream.contents(rounds, kind is MessageType.CONTRIBUTION)
-        check = weight_check(weights) if lanes is None else linear_check(lanes, weights)
+        check = self._check.of(rounds, lanes, weights, self._stream.may_wrap(rounds))
         reduced = reduced_columns(len(rounds), flags=flags, exponent=exponents, weight=weights, check=check)
         payload = self._writer.write(kind, rounds, contributors=self.plan.child_bit, reduced=reduced, lanes=lanes)
         return Datagrams(self._to_aggregator[: len(rounds)], payload)

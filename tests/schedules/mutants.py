@@ -18,9 +18,9 @@ import numpy as np
 from weir.controller.jobs import moves
 from weir.emulator.entries import ActionCall
 from weir.emulator.program import Program, ProgramState
-from weir.hosts.array_types import BoolArray
+from weir.hosts.array_types import BoolArray, IntArray
 from weir.hosts.protocol import worker
-from weir.hosts.protocol.messages import Messages
+from weir.hosts.protocol.authentication import SumCheck
 from weir.hosts.protocol.worker import WorkerCore, WorkerOptions
 from weir.tests.hosts.protocol.search_mutants import accept_plan, settle_without_fetches
 from weir.tests.p4src.emulated_node import AGGREGATION
@@ -50,9 +50,9 @@ class Mutant:
     """Modules or classes, the name of what is replaced in them, and by what."""
 
 
-def pass_any_check(messages: Messages) -> BoolArray:
+def pass_any_check(check: SumCheck, rounds: IntArray, *contents: object) -> BoolArray:
     """No linear check."""
-    return np.ones(len(messages), np.bool_)
+    return np.ones(len(rounds), np.bool_)
 
 
 def begin_with_all_slots(core: WorkerCore, plan: WorkerPlan, options: WorkerOptions) -> None:
@@ -73,7 +73,10 @@ MUTANTS: Final = (
         "a window of all slots",
         changes=((worker, "check_worker_plan", accept_plan), (WorkerCore, "__init__", begin_with_all_slots)),
     ),
-    Mutant("no linear check in the hosts", changes=((Messages, "pass_check", pass_any_check),)),
+    Mutant(
+        "no linear check in the hosts",
+        changes=((SumCheck, "passes", pass_any_check), (SumCheck, "may_pass", pass_any_check)),
+    ),
     Mutant("final rounds are not fetched", changes=((moves, "settle", settle_without_fetches),)),
 )
 

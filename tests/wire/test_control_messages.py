@@ -16,8 +16,10 @@ from weir.wire.control_channel import check_address, is_local
 from weir.wire.control_messages import Told, from_host, read_held, to_host, told
 from weir.wire.errors import WireError
 
-WORKER = WorkerPlan(65_535, 255, 31, 32, 0xFFFF_FFFF, 1 << 31, 1 << 15, 1 << 14)
-SERVER = ServerPlan(1, 2, 64, (Child(1, 0x0A000001), Child(1 << 31, 0xFFFF_FFFF)), 3, first_round=1 << 40)
+WORKER = WorkerPlan(65_535, 255, 31, 32, 0xFFFF_FFFF, 1 << 31, 1 << 15, 1 << 14, 64, (1, 0xFFFF_FFFF), "9f" * 32)
+SERVER = ServerPlan(
+    1, 2, 64, (Child(1, 0x0A000001), Child(1 << 31, 0xFFFF_FFFF, 1000)), 3, 1 << 40, 4, (0x0A000001,), "0e" * 32
+)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("grpc_tools") is None, reason="grpcio-tools is not installed")

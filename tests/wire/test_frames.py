@@ -133,7 +133,7 @@ def test_every_reason_to_reject_is_counted_and_the_good_rows_stay() -> None:
         row[24:26] = np.frombuffer(bytes(packet)[10:12], np.uint8)
         return row
 
-    batch = np.repeat(frame(), 11, axis=0)
+    batch = np.repeat(frame(), 12, axis=0)
     batch[1, 12] = 0x86  # ethertype
     batch[2, 14] = 0x46  # IPv4 options
     batch[3, 22] ^= 0xFF  # TTL, but not the checksum
@@ -148,12 +148,13 @@ def test_every_reason_to_reject_is_counted_and_the_good_rows_stay() -> None:
     batch[8, 39] += 1  # UDP length
     batch[9, 60] ^= 1  # payload only: not this layer's business
     batch[10, 37] ^= 1  # UDP destination port
+    batch[11, 35] ^= 1  # UDP source port
     received, rejects = frames.decapsulate(batch, HERE, AGGREGATION_PORT)
     assert rejects == Rejects(
-        not_ipv4=2, bad_checksum=1, fragment=1, other_address=1, not_udp=1, bad_length=2, other_port=1
+        not_ipv4=2, bad_checksum=1, fragment=1, other_address=1, not_udp=1, bad_length=2, other_port=2
     )
     assert np.array_equal(received.payload, batch[[0, 9], 42:])
-    assert (rejects + rejects).total == 18
+    assert (rejects + rejects).total == 20
     received, rejects = frames.decapsulate(batch[[0, 9, 10]], HERE)
     assert (received.destination_ports.tolist(), rejects) == (
         [AGGREGATION_PORT] * 2 + [AGGREGATION_PORT ^ 1],

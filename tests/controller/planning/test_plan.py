@@ -16,7 +16,7 @@ from weir.controller.planning.plan import JobPlan, JobSpec, Marking, base_state,
 from weir.topologies.generators import fat_tree, leaf_spine
 from weir.topologies.model import Endpoint, Host, Link, Switch, Topology
 from weir.topologies.routing import Routes
-from weir.topologies.targets import LIKE_TOFINO
+from weir.topologies.targets import BMV2_64, LIKE_TOFINO
 from weir.wire.aggregation import MESSAGE_BYTES
 from weir.wire.control import Child, ServerPlan, WorkerPlan
 from weir.wire.frames import FRAME_HEADER_BYTES
@@ -72,11 +72,12 @@ def test_a_job_with_a_server_as_root_lets_every_child_in_at_every_port_it_may_co
         }
     }
     s1 = 0x0AFF0001
+    members = (0x0A000101, 0x0A000201)
     assert made.workers == {
-        "h1": WorkerPlan(7, 1, 0, 2, s1, 1, 64, 16),
-        "h3": WorkerPlan(7, 1, 1, 2, s1, 2, 64, 16),
+        "h1": WorkerPlan(7, 1, 0, 2, s1, 1, 64, 16, members=members),
+        "h3": WorkerPlan(7, 1, 1, 2, s1, 2, 64, 16, members=members),
     }
-    assert made.server == ServerPlan(7, 1, 64, (Child(1, s1),), 2)
+    assert made.server == ServerPlan(7, 1, 64, (Child(1, s1, workers=2),), 2, members=members)
     # up: h1→s1 and h3→s1 and s1→h4; down: the same back
     assert made.streams[Endpoint("h1", 0)] == 1
     assert made.streams[Endpoint("s2", 3)] == 0.5 + 0.5  # h3's stream, and results from the server at h4
@@ -85,6 +86,16 @@ def test_a_job_with_a_server_as_root_lets_every_child_in_at_every_port_it_may_co
     # the farthest worker is 3 links from s1, which is 3 links from the server: 12 links there and back
     frame_ns = (FRAME_HEADER_BYTES + MESSAGE_BYTES) * 8
     assert made.round_trip_ns == 12 * (2_000 + frame_ns)
+
+
+def test_a_server_that_is_no_root_has_what_the_workers_have_to_hold_their_rounds() -> None:
+    spec = JobSpec(2, ("h1", "h2"), server="h4", slots=32, window=16, key="9f" * 32)
+    placement = Placement(aggregators={"h1": "s1", "h2": "s1"}, parents={}, root="s1")
+    made = plan(spec, placement, leaf_spine(2, 2, 2, target=BMV2_64))
+    worker, holder = made.workers["h1"], made.host_plans()["h4"]
+    assert worker.lanes == 64
+    assert (holder.lanes, holder.members, holder.key) == (worker.lanes, worker.members, spec.key)
+    assert spec.key not in repr(made)
 
 
 def test_a_tree_of_switches_has_its_root_replicate_and_its_inner_nodes_follow() -> None:

@@ -7,6 +7,7 @@ import os
 import select
 import socket
 from collections.abc import Iterator
+from ipaddress import IPv4Address
 
 import numpy as np
 import pytest
@@ -84,6 +85,23 @@ def test_a_batch_has_a_destination_for_each_row(pair: tuple[DatagramSocket, Data
     here.send(Datagrams(np.array([THERE, HERE, THERE, HERE], np.uint32), payload))
     assert all_received(there, 2) == [(HERE, payload[0].tobytes()), (HERE, payload[2].tobytes())]
     assert all_received(here, 2) == [(HERE, payload[1].tobytes()), (HERE, payload[3].tobytes())]
+
+
+def test_what_comes_from_another_port_is_dropped_and_counted(pair: tuple[DatagramSocket, DatagramSocket]) -> None:
+    """Another process of a member's host has its address, but not its port."""
+    here, there = pair
+    payload = rows(3, MESSAGE_BYTES)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+        stranger.bind((str(IPv4Address(HERE)), 0))
+        for sender, row in ((stranger, 0), (None, 1), (stranger, 2), (stranger, 0)):
+            if sender is None:
+                here.send(to(THERE, payload[row : row + 1]))
+            else:
+                sender.sendto(payload[row].tobytes(), (str(IPv4Address(THERE)), PORT))
+    assert all_received(there, 1) == [(HERE, payload[1].tobytes())]
+    here.send(to(THERE, payload))
+    assert all_received(there, 3) == [(HERE, row.tobytes()) for row in payload]
+    assert there.foreign_ports == 3
 
 
 def test_a_closed_port_costs_only_what_is_sent_there(pair: tuple[DatagramSocket, DatagramSocket]) -> None:

@@ -20,12 +20,16 @@ SERVER = address(100)
 
 
 def worker_plan(rank: int, workers: int, generation: int = 1) -> WorkerPlan:
-    return WorkerPlan(JOB, generation, rank, workers, SERVER, 1 << rank, SLOTS, WINDOW)
+    return WorkerPlan(JOB, generation, rank, workers, SERVER, 1 << rank, SLOTS, WINDOW, members=members(workers))
 
 
 def server_plan(workers: int, generation: int = 1) -> ServerPlan:
     children = tuple(Child(1 << rank, address(rank)) for rank in range(workers))
-    return ServerPlan(JOB, generation, SLOTS, children, workers)
+    return ServerPlan(JOB, generation, SLOTS, children, workers, members=members(workers))
+
+
+def members(workers: int) -> tuple[int, ...]:
+    return tuple(map(address, range(workers)))
 
 
 def gradient(rank: int, step: int) -> np.ndarray:

@@ -161,12 +161,24 @@ class Fabric:
     def _worker_plan(self, tree: Tree, rank: int, slots: int, window: int) -> WorkerPlan:
         address = worker_address(rank)
         return WorkerPlan(
-            JOB, self.generation, rank, self.workers, tree.parents[address], tree.bit(address), slots, window
+            JOB,
+            self.generation,
+            rank,
+            self.workers,
+            tree.parents[address],
+            tree.bit(address),
+            slots,
+            window,
+            members=self._members,
         )
 
     def _server_plan(self, tree: Tree, slots: int) -> ServerPlan:
         children = tuple(Child(bit, address) for bit, address in tree.children(SERVER).items())
-        return ServerPlan(JOB, self.generation, slots, children, self.workers)
+        return ServerPlan(JOB, self.generation, slots, children, self.workers, members=self._members)
+
+    @property
+    def _members(self) -> tuple[int, ...]:
+        return tuple(map(worker_address, self.ranks))
 
     def _write_switches(self, tree: Tree, slots: int) -> None:
         for address, switch in self.switches.items():

@@ -14,14 +14,14 @@ from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from functools import cached_property
 from itertools import combinations
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from weir.hosts import Counters, ParameterServerCore, WorkerCore, WorkerOptions
 from weir.hosts.numerics.datatypes import DataType
 from weir.hosts.numerics.quantization import dequantize, quantize, scale_table
-from weir.hosts.protocol.messages import ROW, weight_check
+from weir.hosts.protocol.messages import ROW
 from weir.tests.hosts.protocol.chunks import block_exponents, to_chunks
 from weir.tests.hosts.protocol.network_model import JOB, SERVER, Tree, make_tree, worker_address
 from weir.tests.hosts.protocol.node_model import JobEntry, SwitchModel
@@ -39,12 +39,15 @@ FAR_NS = 1 << 40
 """Beyond every time-out of `OPTIONS`."""
 OPTIONS = WorkerOptions(initial_timeout_ns=1, least_timeout_ns=1, most_timeout_ns=1)
 
+_NO_LANES: Final = np.zeros((1, 0), np.int32)
+
 _WITHOUT_MEANING = frozenset(
     [
         *("counters", "drops", "_row_at", "_timeout", "_deadline"),
         *("attempts", "first_sent_ns", "_travelling", "_wanted", "_first_order", "_order", "_turn", "_sendings"),
         *("_newest_order", "_sifted", "_progress_ns", "_earliest_ns", "_earliest_is_stale", "_next_send_ns"),
         "_give_up_ns",
+        "_check",  # the same in every state
     ]
 )
 """Counters, scratch memory and timers: timers may fire at any time here, so their readings tell no states apart. What
@@ -129,11 +132,17 @@ class Setup:
     def worker_plan(self, tree: Tree, generation: int, rank: int) -> WorkerPlan:
         address = worker_address(rank)
         parent, bit = tree.parents[address], tree.bit(address)
-        return WorkerPlan(JOB, generation, rank, self.workers, parent, bit, self.slots, self.window)
+        return WorkerPlan(
+            JOB, generation, rank, self.workers, parent, bit, self.slots, self.window, members=self.members
+        )
 
     def server_plan(self, tree: Tree, generation: int) -> ServerPlan:
         children = tuple(Child(bit, address) for bit, address in tree.children(SERVER).items())
-        return ServerPlan(JOB, generation, self.slots, children, self.workers)
+        return ServerPlan(JOB, generation, self.slots, children, self.workers, members=self.members)
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        return tuple(map(worker_address, range(self.workers)))
 
     def job_entries(self, tree: Tree, generation: int, switch: int) -> dict[tuple[int, int], JobEntry]:
         if switch not in tree.inner:
@@ -173,7 +182,7 @@ class Gradients:
             for number in range(self.rounds):
                 exponent = int(agreed[number]) if number < self.count else 0
                 if number < self.lead:
-                    content = (exponent, int(weight[0]), int(weight_check(weight)[0]), None)
+                    content = (exponent, int(weight[0]), int(linear_check(_NO_LANES, weight[:1])[0]), None)
                     result[number, content] = group
                     continue
                 at = [number - self.lead]

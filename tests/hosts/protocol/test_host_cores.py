@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,8 +30,12 @@ from weir.wire.frames import Datagrams
 
 MS = 1_000_000
 SERVER, WORKER, OTHER = 99, 10, 11
-PLAN = WorkerPlan(job=5, generation=1, rank=0, workers=2, aggregator=SERVER, child_bit=1, slots=16, window=8)
-SERVER_PLAN = ServerPlan(job=5, generation=1, slots=16, children=(Child(1, WORKER), Child(2, OTHER)), workers=2)
+PLAN = WorkerPlan(
+    job=5, generation=1, rank=0, workers=2, aggregator=SERVER, child_bit=1, slots=16, window=8, members=(WORKER, OTHER)
+)
+SERVER_PLAN = ServerPlan(
+    job=5, generation=1, slots=16, children=(Child(1, WORKER), Child(2, OTHER)), workers=2, members=(WORKER, OTHER)
+)
 OPTIONS = WorkerOptions(
     initial_timeout_ns=10 * MS, least_timeout_ns=1 * MS, most_timeout_ns=100 * MS, initial_window=1000
 )
@@ -65,7 +70,7 @@ def changed(datagrams: Datagrams, *, lane: int | None = None, **fields: int) -> 
 class Job:
     """Two workers and a server on a perfect network, moved by hand."""
 
-    def __init__(self, **plan: int) -> None:
+    def __init__(self, **plan: Any) -> None:
         worker_plan = replace(PLAN, **plan)
         self.workers = [
             WorkerCore(worker_plan, OPTIONS),
@@ -346,9 +351,10 @@ def test_a_refused_tensor_leaves_nothing_behind() -> None:
         ({"job": 0}, "job 0 is not in 1…65535"),
         ({"rank": 2}, "rank 2 is not in 0…1"),
         ({"aggregator": 0}, "aggregator 0 is not an IPv4 address"),
+        ({"key": "9f"}, "key of 2 characters is not 32 bytes in hexadecimal digits"),
     ],
 )
-def test_a_plan_that_cannot_be_right_is_refused(change: dict[str, int], message: str) -> None:
+def test_a_plan_that_cannot_be_right_is_refused(change: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidPlan, match=message):
         WorkerCore(replace(PLAN, **change))
 
@@ -358,11 +364,13 @@ def test_a_resume_that_does_not_fit_is_refused() -> None:
     with pytest.raises(InvalidPlan, match="not paused"):
         worker.resume(Resume(replace(PLAN, generation=2)))
     worker.pause()
-    for change, message in [
+    changes: list[tuple[dict[str, Any], str]] = [
         ({}, "generation 1 is the one that was paused"),
         ({"generation": 2, "workers": 3}, "workers 3 is not the 2 it started with"),
         ({"generation": 2, "rank": 1}, "this is rank 0"),
-    ]:
+        ({"generation": 2, "key": "9f" * 32}, "key is not the one it started with$"),
+    ]
+    for change, message in changes:
         with pytest.raises(InvalidPlan, match=message):
             worker.resume(Resume(replace(PLAN, **change)))
     with pytest.raises(InvalidPlan, match="was given a ServerPlan"):
@@ -522,6 +530,25 @@ def test_a_server_keeps_the_last_rounds_for_whoever_fetches() -> None:
     assert headers(answer)["version_type"].tolist() == [0x10 | MessageType.FETCHED]
     assert tags([answer]) == [2]
     assert job.server.counters.unknown_round == 1
+
+
+def test_a_stranger_is_not_told_what_a_job_sums() -> None:
+    job = Job()
+    for worker in job.workers:
+        worker.submit(ones(1))
+    while not job.workers[0].idle:
+        job.step()
+    asker = WorkerCore(PLAN, OPTIONS)
+    asker.submit(ones(1))
+    asker.pause()
+    asker.resume(Resume(replace(PLAN, generation=2), (FinalRound(0, SERVER), FinalRound(1, OTHER))))
+    (fetch,) = (changed(each, tag=make_tag(1, 0)) for each in asker.poll(0))
+    for holder in (job.server, job.workers[1]):
+        holder.poll(job.now)
+        for address, answers in ((1234, 0), (WORKER, 1)):
+            holder.receive(job.now, sources(fetch, address))
+            assert sum(map(len, holder.poll(job.now))) == answers
+        assert holder.counters.foreign == 1
 
 
 def test_two_children_with_one_bit_are_refused() -> None:

@@ -1,0 +1,185 @@
+"""A job's check of its sums: what whoever does not know the job's key cannot make (docs/threat-model.md).
+
+Switches add checks as they add lanes, so a sum's check is the sum of the checks, and the receiver compares it with the
+lanes'. With secret coefficients it authenticates the *sum*; each worker also adds its round's secret pad, so that a sum
+of k workers has k of them, and neither zeros nor another round's numbers pass. How depends on what the lanes hold:
+
+* Where a lane's sum cannot wrap (finite floating numbers), checks are Σ rᵢ·vᵢ + pad modulo p over the integers, with a
+  secret prime p below 2^(32 − ⌈log₂ n⌉), so that the sum of n of them does not wrap either, and secret rᵢ, uniform
+  below p. No bit is blind: only p could be, which is one prime in all that it may be.
+* Where it may wrap (integers, counted or poisoned chunks, and the signature in a scale round), Σ rᵢ·vᵢ + pad modulo 2³²
+  with secret uniform rᵢ. Lanes that differ by multiples of 2^b, not all of 2^(b + 1), pass with probability 2^(b − 32).
+
+Without a key the coefficients are those that everybody knows (docs/design.md §2.2), modulo 2³²: that finds damage only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...wire.aggregation import CHUNKS, LANE_COEFFICIENTS, LANES
+from ..array_types import BoolArray, IntArray
+
+Checks = NDArray[np.int64]
+
+_WORD: Final = 1 << 32
+_CHECK_BITS: Final = 32
+_PART_BITS: Final = 11
+"""Coefficients are multiplied in parts: 32 bits of a lane, 11 of a part and 8 for adding up are exact in float64."""
+_PARTS: Final = 3
+_MASK: Final = (1 << _PART_BITS) - 1
+_WITNESSES: Final = (2, 3, 5, 7, 11)
+"""Bases by which Miller's test decides for all numbers below 2·10¹² (Jaeschke, On strong pseudoprimes, 1993)."""
+
+
+class SumCheck:
+    """One job's check; the same in all its hosts and generations."""
+
+    def __init__(self, key: str, workers: int) -> None:
+        """`key`: hexadecimal, or "" for none; `workers`: the job's size at its start."""
+        self._made_of = key, workers
+        self.prime = 0
+        """p; 0 where there is no key."""
+        self._wrapping = LANE_COEFFICIENTS
+        self._word_pad = (0, 0)
+        if not key:
+            return
+        stream = _Stream(bytes.fromhex(key))
+        self._wrapping = stream.below(_WORD, LANES + 1).astype(np.uint32)
+        self._word_pad = _pair(stream.below(_WORD, 2))
+        bits = _CHECK_BITS - (workers - 1).bit_length()
+        while not _is_prime(self.prime):
+            self.prime = (1 << (bits - 1)) + 1 + 2 * int(stream.below(1 << (bits - 2), 1)[0])
+        self._prime_pad = _pair(stream.below(self.prime, 2))
+        coefficients = stream.below(self.prime, LANES + 1).astype(np.int64)
+        self._of_weight = np.uint64(coefficients[LANES])
+        split = coefficients[:LANES, None] >> _PART_BITS * np.arange(_PARTS) & _MASK
+        self._parts = split.astype(np.float64)
+        self._powers = 1 << _PART_BITS * np.arange(_PARTS)
+
+    def __reduce__(self) -> tuple[type[SumCheck], tuple[str, int]]:
+        return SumCheck, self._made_of
+
+    def of(self, rounds: IntArray, lanes: NDArray[np.int32] | None, weights: NDArray[Any], wraps: BoolArray) -> Checks:
+        """The checks (n,) of one worker's messages: lanes (n, lanes) or None, weights (n,), and whether a sum of these
+        lanes may wrap, (n,).
+        """
+        checks, modulus = self._without_pads(lanes, weights, wraps)
+        return (checks + self._pads(rounds, modulus)) % modulus
+
+    def passes(
+        self,
+        rounds: IntArray,
+        lanes: NDArray[np.int32] | None,
+        weights: NDArray[Any],
+        checks: NDArray[Any],
+        wraps: BoolArray,
+        counts: IntArray,
+    ) -> BoolArray:
+        """Whether each message's check (n,) is that of its lanes and weight. `counts` are the numbers of workers whose
+        checks may have been added, (m,) for all messages or (n, m).
+        """
+        right, modulus = self._without_pads(lanes, weights, wraps)
+        pads: Checks = (np.asarray(checks).astype(np.int64) - right) % modulus
+        if not self.prime:
+            good: BoolArray = pads == 0
+            return good
+        expected = self._pads(rounds, modulus)[:, None] * counts % modulus[:, None]
+        good = (expected == pads[:, None]).any(axis=1)
+        return good
+
+    def may_pass(
+        self,
+        rounds: IntArray,
+        lanes: NDArray[np.int32] | None,
+        weights: NDArray[Any],
+        checks: NDArray[Any],
+        counts: IntArray,
+    ) -> BoolArray:
+        """The same where it is not known whether the lanes may wrap: one of the two suffices. `counts`: (n, m)."""
+        wraps = np.zeros(len(rounds), np.bool_)
+        good = self.passes(rounds, lanes, weights, checks, wraps, counts)
+        if lanes is not None and self.prime and not good.all():
+            bad = ~good
+            good[bad] = self.passes(rounds[bad], lanes[bad], weights[bad], checks[bad], ~wraps[bad], counts[bad])
+        return good
+
+    def _without_pads(
+        self, lanes: NDArray[np.int32] | None, weights: NDArray[Any], wraps: BoolArray
+    ) -> tuple[Checks, IntArray]:
+        """Σ rᵢ·vᵢ and what it is taken modulo, (n,) each."""
+        values = np.asarray(weights)
+        modulus = np.full(len(wraps), _WORD, np.int64)
+        if lanes is None or not self.prime or wraps.all():
+            return self._modulo_word(lanes, values), modulus
+        checks = self._modulo_prime(lanes, values)
+        if wraps.any():
+            checks[wraps] = self._modulo_word(lanes[wraps], values[wraps])
+        modulus[~wraps] = self.prime
+        return checks, modulus
+
+    def _pads(self, rounds: IntArray, modulus: IntArray) -> Checks:
+        chunks = rounds & (CHUNKS - 1)
+        slope, start = self._word_pad
+        pads: Checks = (chunks * slope + start) % _WORD
+        if self.prime:
+            slope, start = self._prime_pad
+            pads = np.where(modulus == _WORD, pads, (chunks * slope + start) % self.prime)
+        return pads
+
+    def _modulo_word(self, lanes: NDArray[np.int32] | None, weights: NDArray[Any]) -> Checks:
+        checks = self._wrapping[LANES] * weights.astype(np.uint32)
+        if lanes is not None:
+            checks = checks + np.einsum("ij,j->i", lanes.view(np.uint32), self._wrapping[: lanes.shape[1]])
+        words: Checks = checks.astype(np.int64)
+        return words
+
+    def _modulo_prime(self, lanes: NDArray[np.int32], weights: NDArray[Any]) -> Checks:
+        sums = lanes.astype(np.float64) @ self._parts[: lanes.shape[1]]
+        total: Checks = sums.astype(np.int64) % self.prime @ self._powers  # below 2^(32 + 22 + 2)
+        total += (weights.astype(np.uint64) * self._of_weight % np.uint64(self.prime)).astype(np.int64)
+        total %= self.prime
+        return total
+
+
+class _Stream:
+    """Numbers that whoever has the key can draw, and nobody else."""
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+        self._drawn = 0
+
+    def below(self, bound: int, count: int) -> NDArray[np.uint64]:
+        """Uniform, but for 2⁻³², below a bound of 2³² at most."""
+        self._drawn += 1
+        words = hashlib.shake_256(b"weir sum check" + self._drawn.to_bytes(4, "big") + self._key).digest(8 * count)
+        return np.frombuffer(words, ">u8").astype(np.uint64) % np.uint64(bound)
+
+
+def _pair(drawn: NDArray[np.uint64]) -> tuple[int, int]:
+    first, second = drawn.tolist()
+    return first, second
+
+
+def _is_prime(number: int) -> bool:
+    """Of 0, or an odd number that is none of the witnesses."""
+    if not number:
+        return False
+    odd, twos = number - 1, 0
+    while not odd & 1:
+        odd, twos = odd >> 1, twos + 1
+    for base in _WITNESSES:
+        power = pow(base, odd, number)
+        if power in (1, number - 1):
+            continue
+        for _ in range(twos - 1):
+            power = power * power % number
+            if power == number - 1:
+                break
+        else:
+            return False
+    return True

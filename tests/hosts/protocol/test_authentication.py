@@ -1,0 +1,196 @@
+"""What a job's check lets pass: all true sums, and of altered ones no more than the analysis says."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from weir.hosts import WorkerCore, reference_sum
+from weir.hosts.numerics.tensors import Tensor
+from weir.hosts.protocol.authentication import SumCheck
+from weir.hosts.protocol.server import ParameterServerCore
+from weir.wire.aggregation import LANES, MESSAGE, MESSAGE_BYTES, linear_check, set_checksum
+from weir.wire.control import Child, ServerPlan, WorkerPlan
+from weir.wire.frames import Datagrams
+
+KEY = "3b" * 32
+OTHER_KEY = "3c" * 32
+NEVER, ALWAYS = np.zeros(1, np.bool_), np.ones(1, np.bool_)
+ONE, SIZES = np.ones(1, np.int64), np.arange(1, 9)
+
+
+def contributions(seed: int, workers: int, lanes: int, *, wraps: bool) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """Lanes (workers, lanes) and weights (workers,) at the ends of their ranges."""
+    rng = np.random.default_rng(seed)
+    most = 1 << 31 if wraps else (1 << 30) // workers
+    values = rng.integers(-most, most, (workers, lanes)).astype(np.int32)
+    values[:, ::5] = most - 1 if seed % 2 else -most
+    return values, rng.integers(0, ((1 << 32) - 1) // workers, workers, endpoint=True)
+
+
+def rounds(count: int, number: int = 5) -> NDArray[np.int64]:
+    return np.full(count, number, np.int64)
+
+
+@pytest.mark.parametrize("wraps", [False, True])
+@given(
+    seed=st.integers(0, 1 << 30),
+    workers=st.integers(1, 300),
+    lanes=st.sampled_from([4, 64, LANES]),
+    number=st.integers(0, 1 << 40),
+)
+def test_the_sum_of_checks_is_the_check_of_the_sum(
+    wraps: bool, seed: int, workers: int, lanes: int, number: int
+) -> None:
+    values, weights = contributions(seed, workers, lanes, wraps=wraps)
+    mode, same = np.full(workers, wraps), rounds(workers, number)
+    check = SumCheck(KEY, workers)
+    checks = check.of(same, values, weights, mode)
+    assert check.passes(same, values, weights, checks, mode, ONE).all()
+    assert check.may_pass(same, values, weights, checks, np.ones((workers, 1), np.int64)).all()
+    total = values.sum(axis=0, dtype=np.int32)[None]
+    added = checks.sum(dtype=np.uint32)[None]
+    weight = weights.sum()[None]
+    assert check.passes(same[:1], total, weight, added, mode[:1], np.array([workers])).tolist() == [True]
+    assert not check.passes(same[:1], total, weight, added, mode[:1], np.array([workers + 1])).any()
+    for stranger in (SumCheck(OTHER_KEY, workers), SumCheck("", workers)):
+        assert not stranger.passes(same[:1], total, weight, added, mode[:1], np.array([workers])).any()
+    scale = check.of(same, None, weights, ALWAYS)
+    assert check.passes(
+        same[:1], None, weight, scale.sum(dtype=np.uint32)[None], ALWAYS, np.array([7, workers])
+    ).tolist() == [True]
+
+
+def test_by_definition() -> None:
+    """As sums of whole numbers, for the prime and the coefficients that a check of single lanes shows."""
+    check = SumCheck(KEY, 8)
+    p = check.prime
+    assert 1 << 28 < p < 1 << 29
+    assert all(p % factor for factor in range(2, math.isqrt(p) + 1))
+    zeros = np.zeros((1, LANES), np.int32)
+    (pad,) = check.of(rounds(1), zeros, np.zeros(1), NEVER).tolist()
+    units = np.eye(LANES, dtype=np.int32)
+    coefficients = check.of(rounds(LANES), units, np.zeros(LANES), np.zeros(LANES, np.bool_)).tolist()
+    (of_weight,) = check.of(rounds(1), zeros, np.ones(1), NEVER).tolist()
+    values, weights = contributions(3, 1, LANES, wraps=False)
+    expected = sum((r - pad) * v for r, v in zip(coefficients, values[0].tolist(), strict=True))
+    expected += (of_weight - pad) * int(weights[0]) + pad
+    assert check.of(rounds(1), values, weights, NEVER).tolist() == [expected % p]
+    assert len({*coefficients, pad}) == LANES + 1
+    assert {SumCheck(OTHER_KEY, 8).prime, SumCheck(KEY, 9).prime}.isdisjoint({p})
+
+
+def test_without_a_key_it_is_the_check_that_everybody_can_make() -> None:
+    values, weights = contributions(1, 5, LANES, wraps=True)
+    for mode in (np.zeros(5, np.bool_), np.ones(5, np.bool_)):
+        assert SumCheck("", 5).of(rounds(5), values, weights, mode).tolist() == linear_check(values, weights).tolist()
+
+
+@pytest.mark.parametrize("wraps", [False, True])
+def test_neither_zeros_nor_another_rounds_numbers_pass(wraps: bool) -> None:
+    """Zeros are in every linear relation: an exponent could be forged with them, or a worker's part taken away."""
+    check, mode = SumCheck(KEY, 8), np.full(1000, wraps)
+    numbers = np.arange(1000)
+    zeros = np.zeros((1000, LANES), np.int32)
+    assert not check.passes(numbers, zeros, np.zeros(1000), np.zeros(1000), mode, SIZES).any()
+    assert not check.passes(numbers, None, np.zeros(1000), np.zeros(1000), mode, SIZES).any()
+    values, weights = contributions(6, 1000, LANES, wraps=wraps)
+    checks = check.of(numbers, values, weights, mode)
+    assert check.passes(numbers, values, weights, checks, mode, ONE).all()
+    assert not check.passes(numbers + 1, values, weights, checks, mode, ONE).any()
+
+
+@given(st.integers(0, 31), st.lists(st.integers(0, LANES - 1), min_size=1, max_size=LANES, unique=True))
+def test_no_bit_is_blind_where_sums_cannot_wrap(bit: int, lanes: list[int]) -> None:
+    """One bit turned in any set of lanes: with the public coefficients two lanes' highest bits hide each other."""
+    check = SumCheck(KEY, 8)
+    values, weights = contributions(2, 1, LANES, wraps=False)
+    checks = check.of(rounds(1), values, weights, NEVER)
+    damaged = values.copy()
+    damaged.view(np.uint32)[0, lanes] ^= np.uint32(1 << bit)
+    assert not check.passes(rounds(1), damaged, weights, checks, NEVER, ONE).any()
+
+
+def test_forgeries_pass_as_rarely_as_the_analysis_says() -> None:
+    """10⁵ guesses each. Where sums may wrap, and two lanes differ in bit b alone: with probability 2^(b − 32)."""
+    rng = np.random.default_rng(5)
+    count = 100_000
+    values = rng.integers(-(1 << 31), 1 << 31, (count, 4)).astype(np.int32)
+    weights = np.zeros(count, np.int64)
+    keys = [SumCheck(rng.bytes(32).hex(), 1) for _ in range(count // 100)]
+    for bit in (31, 29, 26):
+        passed = 0
+        for rows, check in zip(np.split(np.arange(count), len(keys)), keys, strict=True):
+            mode = np.ones(len(rows), np.bool_)
+            checks = check.of(rows, values[rows], weights[rows], mode)
+            forged = values[rows].view(np.uint32).copy()
+            forged[:, :2] ^= np.uint32(1 << bit)
+            guess = checks + (rng.integers(0, 1 << (32 - bit), len(rows)) << bit)
+            passed += int(np.count_nonzero(check.passes(rows, forged.view(np.int32), weights[rows], guess, mode, ONE)))
+        assert abs(passed * 2 ** (32 - bit) / count - 1) < 0.2
+    guesses = rng.integers(0, keys[0].prime, count)
+    assert (
+        not keys[0].passes(np.arange(count), values, weights, guesses, np.zeros(count, np.bool_), ONE).any()
+    )  # p > 2³¹
+
+
+@pytest.mark.parametrize(
+    ("dtype", "nonfinite", "wraps"),
+    [("float32", "error", False), ("float64", "error", False), ("float32", "poison", True), ("int64", "error", True)],
+)
+def test_what_wraps_is_known_of_each_tensor(dtype: str, nonfinite: str, wraps: bool) -> None:
+    tensor = Tensor(np.zeros(3, dtype), workers=3, nonfinite=nonfinite)  # type: ignore[arg-type]
+    assert tensor.may_wrap is wraps
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64"])
+def test_a_forged_sum_is_refused_by_server_and_worker(dtype: str) -> None:
+    """All is known to the forger but the key: job, generation, bit, round, and what the lanes hold."""
+    server_address, addresses = 100, (1, 2)
+    plans = [
+        WorkerPlan(5, 1, rank, 2, server_address, 1 << rank, 16, 8, members=addresses, key=KEY) for rank in range(2)
+    ]
+    children = tuple(Child(1 << rank, address) for rank, address in enumerate(addresses))
+    server = ParameterServerCore(ServerPlan(5, 1, 16, children, 2, members=addresses, key=KEY))
+    workers = [WorkerCore(plan) for plan in plans]
+    arrays = [np.arange(40).astype(dtype) * (rank + 1) for rank in range(2)]
+    for worker, array in zip(workers, arrays, strict=True):
+        worker.submit(array)
+    for _ in range(4):
+        for worker, address in zip(workers, addresses, strict=True):
+            for out in worker.poll(0):
+                for each in (forged(out), out):
+                    server.receive(0, Datagrams(np.full(len(each), address, np.uint32), each.payload))
+        for out in server.poll(0):
+            for worker, address in zip(workers, addresses, strict=True):
+                mine = Datagrams(
+                    np.full(int((out.addresses == address).sum()), server_address, np.uint32),
+                    out.payload[out.addresses == address],
+                )
+                for each in (forged(mine), mine):
+                    worker.receive(0, each)
+    total = reference_sum(arrays)
+    for worker in workers:
+        reduced = worker.take(0)
+        assert reduced is not None
+        assert reduced.array.tobytes() == total.tobytes()
+        assert worker.counters.bad_check > 0
+    assert server.counters.bad_check > 0
+
+
+def forged(datagrams: Datagrams) -> Datagrams:
+    """Those with lanes, with others in them and the check that everybody can make; the rest as it is."""
+    if datagrams.payload.shape[1] != MESSAGE_BYTES or not len(datagrams):
+        return Datagrams(datagrams.addresses[:0], datagrams.payload[:0])
+    payload = datagrams.payload.copy()
+    records = payload.view(MESSAGE)[:, 0]
+    lanes = records["lanes"].astype(np.int32) + 7
+    records["lanes"] = lanes
+    records["header"]["check"] = linear_check(lanes, records["header"]["weight"])
+    set_checksum(records["header"])
+    return Datagrams(datagrams.addresses, payload)

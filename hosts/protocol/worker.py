@@ -51,7 +51,7 @@ class WorkerOptions:
     """How a worker paces itself."""
 
     initial_timeout_ns: int = 10_000_000
-    """Retransmission time-out before the first round-trip is measured."""
+    """Retransmission time-out before the first round trip of a round with lanes is measured."""
     least_timeout_ns: int = 400_000
     most_timeout_ns: int = 1_000_000_000
     initial_window: int = 2
@@ -244,7 +244,7 @@ class WorkerCore:
         clean = in_flight.once(places) & (messages.flags & MessageFlag.RETRANSMISSION == 0)
         once = in_flight.first_sent_ns[places][clean]
         if len(once):
-            self._timeout.sample(now_ns - min(once.tolist()))
+            self._timeout.sample(now_ns - min(once.tolist()), has_lanes=lanes is not None)
         numbers = rounds.tolist()
         newest = max(numbers)
         if newest > self._window_round:

@@ -161,3 +161,17 @@ def test_a_timeout_that_has_expired_stays_long_enough_for_the_round_trips_that_c
         timeout.expired()
     assert timeout.first_ns == (6 << MAX_SHARED_DOUBLINGS) * MS
     assert timeout.unscaled_ns == 6 * MS
+
+
+def test_rounds_without_lanes_say_nothing_of_how_long_those_with_lanes_take() -> None:
+    timeout = RetransmissionTimeout(10 * MS, MS, 1000 * MS)
+    timeout.sample(MS // 10, has_lanes=False)
+    assert (timeout.first_ns, timeout.round_trip_ns) == (10 * MS, MS // 10)
+    timeout.expired()
+    timeout.sample(MS // 10, has_lanes=False)
+    assert timeout.first_ns == 10 * MS  # rounds come through again
+    timeout.sample(5 * MS)
+    assert timeout.first_ns == 15 * MS
+    timeout.expired()
+    timeout.sample(MS // 10, has_lanes=False)
+    assert timeout.first_ns == 30 * MS  # those with lanes may be late as before

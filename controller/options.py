@@ -23,8 +23,6 @@ class Options:
     """Hysteresis: a job moves only to a placement that is predicted to be faster by more than this share."""
     dwell_ns: int = 500_000_000
     """A job that has moved stays for so long."""
-    payback_ns: int = 10_000_000_000
-    """A job moves only where it wins back within so long, by its present pace, what moves have been seen to take."""
     lease_ns: int | None = None
     """A host whose heartbeats are missing for so long is lost, and so is a switch whose session is broken for so long
     or a link that lets no probe through; None: nothing is ever lost by silence.

@@ -5,33 +5,39 @@
     every solve period:  job, job, …, all together ──one decision at a time──▶ moves begin
 
 A job moves where that makes its step faster by more than the share `Options.improvement`, by every reading of
-telemetry of the last two periods (by the last alone, it is looked at again a period later), where it wins back in good
-time what moves have been seen to take, and not again before it has dwelt there. Readings that are not fresh speak for
+telemetry of the last two periods (by the last alone, it is looked at again a period later), where it is worth what
+moves have been seen to take (`worth`), and not again before it has dwelt there. Readings that are not fresh speak for
 no move.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
+from itertools import takewhile
 from typing import Any, Final
 
 from ..decisions import Decisions
 from ..errors import ControllerError
+from ..placement import Placement
 from ..planning.plan import rounds_of_step
 from ..planning.planner import Better, Planner, Surroundings
 from ..telemetry.snapshot import Snapshot
 from .job import RunningJob
 from .mover import Mover
 from .registry import JobRegistry
+from .worth import Account, earned_in
 
 _log = logging.getLogger(__name__)
 
 _STEADY_PERIODS: Final = 2
 """Of probes: a move must pay by all readings since so long ago."""
+_KEPT: Final = 12
+"""So many readings; what is older speaks for no move."""
 _ALL: Final = 0
 """In place of a job's number: all of them together."""
 
@@ -50,10 +56,12 @@ class Improver:
         self._next_solve_ns = now_ns + moves.options.solve_period_ns
         self._to_consider: deque[int] = deque()
         """The numbers of jobs whose turn has come."""
-        self._readings: deque[tuple[int, Snapshot]] = deque(maxlen=_STEADY_PERIODS + 1)
+        self._readings: deque[tuple[int, Snapshot]] = deque(maxlen=_KEPT)
         """The last ones, oldest first, each with its time."""
         self._again: dict[int, int] = {}
-        """When to look again at jobs that should move by the last reading alone."""
+        """When to look again at jobs that should move as soon as readings have said so for longer."""
+        self._accounts: dict[int, Account] = {}
+        """By job, of those that were looked at."""
         self._deciding: tuple[Future[Any], Callable[[Any, int], None], str] | None = None
 
     @property
@@ -86,6 +94,7 @@ class Improver:
         if now_ns >= self._next_solve_ns and not self._to_consider:
             self._next_solve_ns = now_ns + options.solve_period_ns
             self._to_consider.extend(self._jobs)
+            self._accounts = {number: each for number, each in self._accounts.items() if number in self._jobs}
             if options.together and len(self._jobs) > 1:
                 self._to_consider.append(_ALL)
         while self._to_consider:
@@ -116,13 +125,21 @@ class Improver:
         if soon and (not self._readings or now_ns >= self._readings[-1][0] + period_ns):
             self._readings.append((now_ns, self._moves.outlook.background(now_ns)))
 
-    def _steady(self, now_ns: int) -> list[Snapshot]:
-        """The readings of the last periods, that of now the last."""
+    def _read(self, now_ns: int) -> list[tuple[int, Snapshot]]:
+        """The last readings with their times, that of now the last."""
         if self._readings and self._readings[-1][0] == now_ns:
             self._readings.pop()
         self._readings.append((now_ns, self._moves.outlook.background(now_ns)))
+        return list(self._readings)
+
+    def _is_steady(self, better: Better, readings: list[tuple[int, Snapshot]], now_ns: int) -> bool:
+        """Whether it is better by every reading of the last periods."""
+        return len(better.saved) >= self._recent(readings, now_ns)
+
+    def _recent(self, readings: list[tuple[int, Snapshot]], now_ns: int) -> int:
+        """How many of them are of the last periods."""
         since_ns = now_ns - _STEADY_PERIODS * self._moves.outlook.period_ns
-        return [seen for at_ns, seen in self._readings if at_ns > since_ns]
+        return sum(at_ns > since_ns for at_ns, _ in readings)
 
     def _rests(self, job: RunningJob, now_ns: int) -> bool:
         """Whether a job may be moved for its own good."""
@@ -136,60 +153,123 @@ class Improver:
             return None
         others = self._moves.outlook.others(number)
         unsettled, own = self._moves.outlook.unsettled(now_ns), job.plan.streams
-        readings = [
+        readings = self._read_since(job.moved_ns, now_ns)
+        around = [
             Surroundings.of(links, others).doubted([*links.stale, *links.unmeasured, *unsettled], own)
-            for links in self._steady(now_ns)
+            for _, links in readings
         ]
-        decide = self._planner.better(job.plan, job.active, readings, self._moves.options.improvement)
-        return decide, partial(self._move, job, job.plan.generation)
+        account = self._account(job, now_ns)
+        better = self._planner.better(job.plan, job.active, around, self._moves.options.improvement)
+        saving = self._planner.saving(job.plan, job.active, around[-1], account.home)
+
+        def decide() -> tuple[float, Better | None]:
+            return 0.0 if account.is_home else saving(), better()
+
+        return decide, partial(self._move, job, job.plan.generation, readings)
+
+    def _read_since(self, since_ns: int, now_ns: int) -> list[tuple[int, Snapshot]]:
+        """The last readings since then; that of now in any case."""
+        return [reading for reading in self._read(now_ns) if reading[0] > since_ns or reading[0] == now_ns]
+
+    def _account(self, job: RunningJob, now_ns: int) -> Account:
+        """The job's; a new one where it is not where it has been moved to."""
+        account = self._accounts.get(job.number)
+        if account is None or account.at != job.plan.placement:
+            account = self._accounts[job.number] = Account.opened(job.plan.placement, now_ns * 1e-9)
+        return account
 
     def _is_there(self, job: RunningJob, generation: int) -> bool:
         """Whether a job runs where it ran."""
         return self._jobs.get(job.number) is job and job.plan.generation == generation and job.move is None
 
-    def _move(self, job: RunningJob, generation: int, better: Better | None, now_ns: int) -> None:
+    def _move(
+        self,
+        job: RunningJob,
+        generation: int,
+        readings: list[tuple[int, Snapshot]],
+        found: tuple[float, Better | None],
+        now_ns: int,
+    ) -> None:
         """Unless the job has ended or moved meanwhile."""
-        if better is None or not self._is_there(job, generation) or not self._wins_back([(job, better)]):
+        if not self._is_there(job, generation):
             return
-        if better.is_steady:
-            self._moves.begin(job.number, now_ns, better.placement, "a faster placement")
+        saving, better = found
+        account, pace = self._account(job, now_ns), self._steps_per_second(job, better)
+        account.look(now_ns * 1e-9, saving * pace)
+        price = self._pause_seconds + (better.refill_seconds if better is not None else 0.0)
+        if better is not None and not account.allows_a_move(now_ns * 1e-9):
+            better = None
+        if better is None:
+            if account.wants_home(now_ns * 1e-9, price):
+                self._begin([(job, account.home)], price, now_ns, "what moves have won is lost again")
+            return
+        saved = [pace * each for each in better.saved]
+        wait_ns = round(1e9 * self._earned_in(price, saved, readings, now_ns))
+        if wait_ns or not self._is_steady(better, readings, now_ns):
+            self._again[job.number] = now_ns + max(wait_ns, self._moves.outlook.period_ns)
         else:
-            self._again[job.number] = now_ns + self._moves.outlook.period_ns
+            self._begin([(job, better.placement)], price, now_ns, "a faster placement")
 
-    def _wins_back(self, moves: list[tuple[RunningJob, Better]]) -> bool:
-        """Whether the time that steps save makes up for the pauses. A job that does not say how fast it is may move."""
-        if not self._moves.pauses_ns or not all(job.rounds_per_second for job, _ in moves):
-            return True
-        pause_ns = sum(self._moves.pauses_ns) / len(self._moves.pauses_ns) * len(moves)
-        saved = 0.0
-        for job, better in moves:
-            steps_per_second = job.rounds_per_second / sum(rounds_of_step(job.spec, self._planner.topology))
-            saved += steps_per_second * (better.now_seconds - better.then_seconds)
-        return saved * self._moves.options.payback_ns > pause_ns
+    def _earned_in(self, price: float, saved: list[float], readings: list[tuple[int, Snapshot]], now_ns: int) -> float:
+        ages = [1e-9 * (now_ns - at_ns) for at_ns, _ in reversed(readings)]
+        return earned_in(price, saved, ages, 1e-9 * self._moves.outlook.period_ns)
+
+    def _steps_per_second(self, job: RunningJob, better: Better | None) -> float:
+        """As its hosts report; where they have not yet, as if it did nothing else."""
+        back_to_back = 1 / better.now_seconds if better is not None else math.inf
+        reported = job.rounds_per_second / sum(rounds_of_step(job.spec, self._planner.topology))
+        return min(reported, back_to_back) if reported or better is None else back_to_back
+
+    @property
+    def _pause_seconds(self) -> float:
+        """How long a job stands still while it moves: by the last moves, or a telemetry period where none was seen."""
+        pauses_ns = self._moves.pauses_ns
+        return 1e-9 * (sum(pauses_ns) / len(pauses_ns) if pauses_ns else self._moves.outlook.period_ns)
+
+    def _begin(self, moves: list[tuple[RunningJob, Placement]], price: float, now_ns: int, why: str) -> None:
+        for job, placement in moves:
+            self._moves.begin(job.number, now_ns, placement, why)
+            self._account(job, now_ns).move(placement, price / len(moves))
 
     # --- all together ---
 
     def _all_together(self, now_ns: int) -> _Question | None:
         jobs = [job for job in self._jobs.values() if job.move is None]
-        readings = self._steady(now_ns)
+        readings = self._read_since(max((job.moved_ns for job in jobs), default=0), now_ns)
         if len(jobs) < 2 or len(jobs) < len(self._jobs) or self._moves.outlook.unsettled(now_ns):
             return None
-        if not all(links.is_fresh for links in readings):
+        fresh = list(takewhile(lambda reading: reading[1].is_fresh, reversed(readings)))[::-1]
+        if len(fresh) < self._recent(readings, now_ns):
             return None
+        readings = fresh
         movable = [self._rests(job, now_ns) for job in jobs]
         if not any(movable):
             return None
         plans = [(job.plan, job.active) for job in jobs]
-        around = [Surroundings.of(links, {}) for links in readings]
+        around = [Surroundings.of(links, {}) for _, links in readings]
         decide = self._planner.better_together(plans, movable, around, self._moves.options.improvement)
-        return decide, partial(self._move_all, [(job, job.plan.generation) for job in jobs])
+        return decide, partial(self._move_all, [(job, job.plan.generation) for job in jobs], readings)
 
-    def _move_all(self, jobs: list[tuple[RunningJob, int]], better: dict[int, Better], now_ns: int) -> None:
+    def _move_all(
+        self,
+        jobs: list[tuple[RunningJob, int]],
+        readings: list[tuple[int, Snapshot]],
+        better: dict[int, Better],
+        now_ns: int,
+    ) -> None:
         """Unless some job has come, ended or moved meanwhile."""
         as_it_was = len(jobs) == len(self._jobs) and all(self._is_there(*each) for each in jobs)
-        if not as_it_was:
+        if not as_it_was or not better:
             return
-        moves = [(jobs[at][0], each) for at, each in better.items() if each.is_steady]
-        if self._wins_back(moves):
-            for job, each in moves:
-                self._moves.begin(job.number, now_ns, each.placement, "a faster placement of all jobs")
+        moves = [(jobs[at][0], each) for at, each in better.items()]
+        allowed = all(self._account(job, now_ns).allows_a_move(now_ns * 1e-9) for job, _ in moves)
+        steady = all(self._is_steady(each, readings, now_ns) for _, each in moves)
+        price = self._pause_seconds * len(moves)
+        paces = [self._steps_per_second(job, each) for job, each in moves]
+        saved = [
+            sum(pace * seconds for pace, seconds in zip(paces, of_reading, strict=True))
+            for of_reading in zip(*(each.saved for _, each in moves), strict=True)
+        ]
+        if allowed and steady and self._earned_in(price, saved, readings, now_ns) == 0:
+            placed = [(job, each.placement) for job, each in moves]
+            self._begin(placed, price, now_ns, "a faster placement of all jobs")

@@ -11,8 +11,7 @@ with u and d the ways up and down in empty queues but for the L_e − 1 frames o
 that look at their frames at multiples of a time see results, and the server contributions, at the next of these. This
 is a recursion in maxima and sums; after the start-up it is periodic, so its last stretch is carried on in a line.
 
-Nothing is lost and nothing repeated: where a first round with lanes takes more than a worker's least time-out (links
-of 200 Mbit/s and less), workers repeat in vain what is only late, and the step takes longer than this.
+Nothing is lost and nothing repeated.
 """
 
 from __future__ import annotations
@@ -66,6 +65,11 @@ class Expected:
     """Rounds in the network: W, or what marking allows."""
     round_trip_seconds: float
     """Of a round with lanes, in queues without other rounds."""
+
+    @property
+    def refill_seconds(self) -> float:
+        """What is in the network takes so long to be summed again."""
+        return max(self.round_trip_seconds, self.window * self.link_seconds)
 
     @property
     def is_bound_by_window(self) -> bool:

@@ -25,7 +25,7 @@ from ..placement.strategies import Strategy
 from ..placement.strategies.widest import WidestTree
 from ..placement.together import Running, better_together, seconds_of, still_pays
 from ..telemetry.snapshot import LinkView, Snapshot
-from .completion import Step, expected_step
+from .completion import Expected, Step, expected_step
 from .generations import History
 from .memory import Allotment, FabricMemory
 from .plan import JobPlan, JobSpec, Marking, job_plan
@@ -66,10 +66,11 @@ class Better:
 
     placement: Placement
     now_seconds: float
-    """Of a step where the job is."""
-    then_seconds: float
-    is_steady: bool
-    """Whether it is better by every reading, and not by the last alone."""
+    """Of a step where the job is, by the last reading."""
+    saved: tuple[float, ...]
+    """By reading, from the last one back, as long as each says that it pays: seconds that a step saves."""
+    refill_seconds: float = 0.0
+    """What was in the network has to be summed again, and that takes so long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,24 +161,43 @@ class Planner:
         self, plan: JobPlan, workers: tuple[str, ...], readings: Sequence[Surroundings], gain: float
     ) -> Callable[[], Better | None]:
         """What decides, perhaps in another thread, whether the strategy's placement by the last of these readings is
-        predicted to be faster than the plan's by more than the share `gain`, and whether by each of them. It raises
-        PlacementError where the strategy finds no placement.
+        predicted to be faster than the plan's by more than the share `gain`, and by how many of those before it. It
+        raises PlacementError where the strategy finds no placement.
         """
         problems = [self.problem(plan.spec, workers, reading) for reading in readings]
-        strategy, current, step = self.strategy, plan.placement, Step.of(plan.spec, self.topology)
-
-        def seconds(problem: Problem, placement: Placement) -> float:
-            return expected_step(problem, placement, step, self._marking).seconds
+        strategy, current = self.strategy, plan.placement
 
         def decide() -> Better | None:
             proposed = strategy.place(problems[-1], self._rng)
             if proposed == current:
                 return None
-            times = [(seconds(each, current), seconds(each, proposed)) for each in problems]
-            pays = [then < (1 - gain) * now for now, then in times]
-            return Better(proposed, *times[-1], all(pays)) if pays[-1] else None
+            pairs = []
+            for problem in reversed(problems):
+                now, then = (self.expected(plan.spec, problem, each) for each in (current, proposed))
+                if not then.seconds < (1 - gain) * now.seconds:
+                    break
+                pairs.append((now, then))
+            if not pairs:
+                return None
+            saved = tuple(now.seconds - then.seconds for now, then in pairs)
+            return Better(proposed, pairs[0][0].seconds, saved, pairs[0][1].refill_seconds)
 
         return decide
+
+    def saving(
+        self, plan: JobPlan, workers: tuple[str, ...], reading: Surroundings, home: Placement
+    ) -> Callable[[], float]:
+        """What tells how many seconds of a step the plan's placement saves against the job's home."""
+        problem, here = self.problem(plan.spec, workers, reading), plan.placement
+
+        def saving() -> float:
+            return self.expected(plan.spec, problem, home).seconds - self.expected(plan.spec, problem, here).seconds
+
+        return saving
+
+    def expected(self, spec: JobSpec, problem: Problem, placement: Placement) -> Expected:
+        """How long a step takes."""
+        return expected_step(problem, placement, Step.of(spec, self.topology), self._marking)
 
     def better_together(
         self,
@@ -203,9 +223,16 @@ class Planner:
                 return strategy.place(problem, self._rng)
 
             found = better_together(scenes[-1], place, gain)
-            steady = all(still_pays(scene, found, gain) for scene in scenes[:-1])
-            before, after = seconds_of(scenes[-1], {}), seconds_of(scenes[-1], found)
-            return {at: Better(placement, before[at], after[at], steady) for at, placement in found.items()}
+            pairs = []
+            for scene in reversed(scenes):
+                if not still_pays(scene, found, gain):
+                    break
+                pairs.append((seconds_of(scene, {}), seconds_of(scene, found)))
+            return {
+                at: Better(placement, pairs[0][0][at], tuple(now[at] - then[at] for now, then in pairs))
+                for at, placement in found.items()
+                if pairs
+            }
 
         return decide
 

@@ -34,6 +34,7 @@ DECOYS: Final = (
     "hosts.py",
     "p4src.py",
     "topologies/__init__.py",
+    "training.py",
     "wire.py",
 )
 OPTIONAL: Final = {"packaging", "torch"}
@@ -211,6 +212,7 @@ def test_extras_have_the_packages_that_the_code_thinks_they_have() -> None:
         ("controller", "controller"),
         ("controller/live/history.py", "live"),
         ("controller/live/server.py", "live"),
+        ("training", None),
         ("experiments", "runs"),
     ],
 )

@@ -367,8 +367,18 @@ def reference_sum(
                 cuts=cuts,
             )
         )
+    sum_locally(tensors, tensors[:1])
+    return tensors[0].reduced().values
+
+
+def sum_locally(tensors: Sequence[Tensor], takers: Sequence[Tensor]) -> None:
+    """Sum the tensors of all workers of a job here, as any fabric does; `takers`, some of them, then have the sum.
+
+    They were made for messages of as many lanes.
+    """
     for tensor in tensors:
         tensor.place(0, 0, lead=tensor.end)
+    lanes = tensors[0].message_lanes
     rounds = np.arange(tensors[0].end)
     for local in np.split(rounds, [tensors[0].scale_rounds]):  # all exponents first, then all lanes
         exponents = np.zeros(len(local), np.int64)
@@ -380,5 +390,5 @@ def reference_sum(
             if sums is not None:
                 sums += tensor.lanes(local)
         for tensor in tensors:
-            tensor.take(local, exponents, totals.astype(np.int64), sums if tensor is tensors[0] else None)
-    return tensors[0].reduced().values
+            taken = None if sums is None or tensor not in takers else sums.copy()
+            tensor.take(local, exponents, totals.astype(np.int64), taken)

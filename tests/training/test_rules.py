@@ -1,0 +1,186 @@
+"""Each mode's clock rule, on every iteration of drawn jobs in virtual time: workers of many speeds, jitter, delays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from weir.tests.training.ideal_run import train
+from weir.training import Course, Machine, Mode, TrainingError
+from weir.training.course import Iteration
+from weir.training.machines import jitter, stepping
+from weir.training.rules import Quorum, RoundRobin, Staleness, Taken
+
+MS = 1_000_000
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> list[Machine]:
+    """Machines of other speeds, other tenants and other jitter."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    return [
+        Machine(
+            draw(st.sampled_from([200.0, 500.0, 1000.0, 4000.0])),
+            launch_ns=draw(st.sampled_from([0, 1 * MS])),
+            span_ns=100 * MS,
+            cpu=stepping(rng, 50),
+            jitter=jitter(rng, 101),
+        )
+        for _ in range(draw(st.integers(2, 4)))
+    ]
+
+
+delays = st.integers(0, 3 * MS)
+
+
+def iterations_of(course: Course, worker: int) -> list[Iteration]:
+    return [each for each in course.iterations if each.worker == worker]
+
+
+def clocks_at(course: Course, workers: int, now_ns: int) -> list[int]:
+    """Updates of each worker that were taken by then."""
+    return [sum(0 <= each.taken_ns <= now_ns for each in iterations_of(course, worker)) for worker in range(workers)]
+
+
+def whole(course: Course) -> list[Iteration]:
+    """Iterations whose worker was let go on."""
+    return [each for each in course.iterations if each.given_ns >= 0]
+
+
+def played(mode: Mode, machines: Sequence[Machine], delay_ns: int, iterations: int = 90) -> Course:
+    course, _ = train(
+        mode, machines, lambda course: len(course.iterations) >= iterations, delay_ns=lambda _: delay_ns, batch=32
+    )
+    return course
+
+
+@settings(max_examples=12, deadline=None)
+@given(clusters(), st.integers(0, 4), delays)
+def test_nobody_is_ahead_of_the_slowest_by_more_than_the_staleness(
+    machines: list[Machine], bound: int, delay_ns: int
+) -> None:
+    course = played(Mode("ssp", staleness=bound), machines, delay_ns)
+    for each in whole(course):
+        clocks = clocks_at(course, len(machines), each.given_ns)
+        assert each.clock + 1 <= min(clocks) + bound
+        earlier = clocks_at(course, len(machines), each.given_ns - 1)
+        if each.given_ns > each.taken_ns:  # it has waited: until the instant that the rule says, and no longer
+            assert each.clock + 1 > min(earlier) + bound
+        if each.clock + 1 == min(clocks_at(course, len(machines), each.taken_ns)):
+            assert each.given_ns == each.taken_ns, "the slowest does not wait"
+
+
+@settings(max_examples=10, deadline=None)
+@given(clusters(), delays)
+def test_asynchronous_and_elastic_workers_never_wait_for_each_other(machines: list[Machine], delay_ns: int) -> None:
+    for mode in (Mode("asp"), Mode("easgd", period=3)):
+        course = played(mode, machines, delay_ns)
+        assert all(each.given_ns == each.taken_ns == each.computed_ns + delay_ns for each in whole(course))
+        assert whole(course)
+
+
+@settings(max_examples=12, deadline=None)
+@given(clusters(), st.integers(0, 3), delays)
+def test_a_step_takes_the_first_of_its_quorum_and_drops_the_rest(
+    machines: list[Machine], spare: int, delay_ns: int
+) -> None:
+    quorum = max(1, len(machines) - spare)
+    course = played(Mode("backup", quorum=quorum), machines, delay_ns)
+    taken = sorted((each for each in course.iterations if each.taken_ns >= 0), key=lambda each: each.taken_ns)
+    released = [each for each in taken if each.given_ns >= 0]
+    assert course.updates >= 1
+    assert course.dropped + quorum * course.updates <= len(taken) < course.dropped + quorum * (course.updates + 1)
+    for each in released:  # whoever waits is released by the update that makes a step whole, or was late
+        assert each.given_ns == each.taken_ns or any(other.taken_ns == each.given_ns for other in taken)
+    if quorum == len(machines):
+        assert course.dropped == 0
+
+
+@settings(max_examples=12, deadline=None)
+@given(clusters(), st.sampled_from([0.0, 0.5, 0.8]), delays)
+def test_round_robin_keeps_order_gap_and_clocks(machines: list[Machine], relaxation: float, delay_ns: int) -> None:
+    course = played(Mode("r2sp", relaxation=relaxation), machines, delay_ns)
+    taken = sorted(
+        (each for each in course.iterations if each.taken_ns >= 0),
+        key=lambda each: (each.taken_ns, each.clock, each.worker),
+    )
+    count = len(machines)
+    assert [(each.clock, each.worker) for each in taken] == [
+        (turn // count, turn % count) for turn in range(len(taken))
+    ]
+    for turn in range(count, len(taken) - 1):
+        round_ns = taken[turn].taken_ns - taken[turn - count].taken_ns
+        assert taken[turn + 1].taken_ns >= taken[turn].taken_ns + int(relaxation * round_ns / count)
+    assert all(each.given_ns == each.taken_ns for each in whole(course))
+
+
+def test_the_slowest_never_waits_for_its_turn() -> None:
+    """Once the gaps have settled on how long a round takes."""
+    machines = [Machine(speed) for speed in (1000.0, 800.0, 100.0, 500.0)]
+    course = played(Mode("r2sp"), machines, delay_ns=1 * MS, iterations=80)
+    slowest = [each for each in iterations_of(course, 2) if each.clock >= 4 and each.taken_ns >= 0]
+    assert len(slowest) > 10
+    assert [each.taken_ns - each.computed_ns for each in slowest] == [1 * MS] * len(slowest)
+
+
+@settings(max_examples=15, deadline=None)
+@given(clusters(), delays, st.sampled_from([Mode("bsp"), Mode("local", period=1), Mode("local", period=4)]))
+def test_summed_modes_begin_every_iteration_together(machines: list[Machine], delay_ns: int, mode: Mode) -> None:
+    course = played(mode, machines, delay_ns)
+    count = len(machines)
+    for clock in range(len(whole(course)) // count):
+        step = [each for each in course.iterations if each.clock == clock]
+        assert len({each.began_ns for each in step}) == 1
+        assert {each.given_ns for each in step} == {max(each.computed_ns for each in step) + delay_ns}
+
+
+def test_a_staleness_of_0_trains_as_a_quorum_of_all_does() -> None:
+    """Every step has each worker's gradient of the same weights, one by one or together."""
+    machines = [Machine(speed) for speed in (1000.0, 300.0, 500.0)]
+    one_by_one, _ = train(Mode("ssp", staleness=0), machines, lambda course: course.updates >= 60, batch=30)
+    together, _ = train(Mode("backup", quorum=3), machines, lambda course: course.updates >= 20, batch=30)
+    by_step = [(point.time_ns, point.loss) for point in one_by_one.losses[2::3]]
+    assert [time_ns for time_ns, _ in by_step] == [point.time_ns for point in together.losses]
+    np.testing.assert_allclose([loss for _, loss in by_step], [point.loss for point in together.losses], rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["bsp", "local", "backup", "ssp", "asp", "r2sp", "easgd"])
+def test_every_mode_learns(name: str) -> None:
+    """Of the loss the measurements' noise is left, and as much again."""
+    machines = [Machine(speed) for speed in (1000.0, 700.0, 500.0, 250.0)]
+    course, _ = train(
+        Mode(name),  # type: ignore[arg-type]
+        machines,
+        lambda course: course.samples >= 20_000 or course.reached_ns(0.02) is not None,
+        batch=64,
+    )
+    assert course.losses[0].loss > 0.1
+    assert course.reached_ns(0.02) == course.losses[-1].time_ns
+
+
+def test_rules_refuse_numbers_that_none_can_have() -> None:
+    with pytest.raises(TrainingError, match="staleness -1: a bound is 0 or more"):
+        Staleness(4, -1)
+    with pytest.raises(TrainingError, match="quorum 5: of 4 workers, a step needs between 1 and 4"):
+        Quorum(4, 5)
+    with pytest.raises(TrainingError, match=r"relaxation 1\.0: from 0 to below 1"):
+        RoundRobin(4, 1.0)
+    with pytest.raises(TrainingError, match='mode "sync" is unknown; there are bsp, lb-bsp, local, backup'):
+        Mode("sync")  # type: ignore[arg-type]
+    with pytest.raises(TrainingError, match=r"push 0\.4 and pull 0\.2"):
+        Mode("easgd", push=0.4, pull=0.2)
+
+
+def test_a_quorum_by_hand() -> None:
+    rule = Quorum(3, 2)
+    assert (rule.take(0, 0), rule.gives(0)) == (Taken.KEPT, False)
+    assert (rule.take(2, 0), rule.gives(2), rule.gives(0)) == (Taken.COMPLETES, True, True)
+    rule.give(0)
+    rule.give(2)
+    assert (rule.take(1, 0), rule.gives(1)) == (Taken.DROPPED, True)
+    rule.give(1)
+    assert (rule.take(1, 0), rule.gives(1)) == (Taken.KEPT, False)

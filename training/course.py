@@ -1,0 +1,83 @@
+"""What a training job did: every worker's iterations, and the loss over time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float32]
+
+
+@dataclass(slots=True)
+class Iteration:
+    """One worker's way from weights to weights. Instants are -1 until they have come."""
+
+    worker: int
+    clock: int
+    """The worker's iterations before this one."""
+    samples: int
+    began_ns: int
+    computed_ns: int = -1
+    """The gradient is there."""
+    taken_ns: int = -1
+    """The server has taken the update, or all workers' sum is there."""
+    given_ns: int = -1
+    """The rule lets the worker go on."""
+    ended_ns: int = -1
+    """It has the weights for the next one."""
+
+
+@dataclass(frozen=True, slots=True)
+class LossPoint:
+    """The loss at an instant."""
+
+    time_ns: int
+    updates: int
+    """Changes of the weights that others see, until then."""
+    samples: int
+    """Samples behind them."""
+    loss: float
+
+
+@dataclass(slots=True)
+class Course:
+    """Filled while a job trains."""
+
+    loss_of: Callable[[Floats], float]
+    """The loss of weights, on data that is not trained with."""
+    every: int = 1
+    """Updates between two looks at the loss."""
+    iterations: list[Iteration] = field(default_factory=list)
+    losses: list[LossPoint] = field(default_factory=list)
+    updates: int = 0
+    samples: int = 0
+    dropped: int = 0
+    """Updates that came too late for their step."""
+    current: dict[int, Iteration] = field(default_factory=dict)
+    """Each worker's last iteration."""
+
+    def begin(self, worker: int, clock: int, samples: int, now_ns: int) -> Iteration:
+        """A worker begins an iteration."""
+        iteration = self.current[worker] = Iteration(worker, clock, samples, now_ns)
+        self.iterations.append(iteration)
+        return iteration
+
+    def updated(self, weights: Floats, samples: int, now_ns: int) -> None:
+        """The weights that others see have changed, by so many samples' gradients."""
+        self.updates += 1
+        self.samples += samples
+        if self.updates % self.every == 0:
+            self.losses.append(LossPoint(now_ns, self.updates, self.samples, self.loss_of(weights)))
+
+    def reached_ns(self, loss: float) -> int | None:
+        """When the loss first was this or less; None: never."""
+        return next((point.time_ns for point in self.losses if point.loss <= loss), None)
+
+    def idle_share(self) -> float:
+        """Share of the workers' time in which they waited for others or for the network, 0…1."""
+        whole = [each for each in self.iterations if each.ended_ns >= 0]
+        spent = sum(each.ended_ns - each.began_ns for each in whole)
+        return sum(each.ended_ns - each.computed_ns for each in whole) / spent if spent else 0.0

@@ -1,0 +1,7 @@
+"""What can be wrong with a training job's configuration or course."""
+
+from __future__ import annotations
+
+
+class TrainingError(Exception):
+    """Root of this room's errors: the message names the value, where it came from, and what would be right."""

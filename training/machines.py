@@ -1,0 +1,98 @@
+"""How long a worker's machine takes to compute: speeds that differ, drift and jitter, so that there are stragglers.
+
+A machine's state changes with time (another tenant comes, the clock is throttled), which whoever looks at it can read
+as the share of the processor and of the memory that are free. What happens to a single iteration (a page fault, a
+garbage collection) nobody can read beforehand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .errors import TrainingError
+
+Floats64 = NDArray[np.float64]
+
+_FOREVER_NS: Final = 1 << 62
+
+
+def _always_free() -> Floats64:
+    return np.ones(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Readings:
+    """What a worker can read of its machine at an instant."""
+
+    cpu: float
+    """Share of the processor that is free for training, 0…1."""
+    memory: float
+    """Share of the memory that is free, 0…1."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Machine:
+    """A worker's machine: `samples` take `launch_ns` and then max(samples, saturation) / speed."""
+
+    samples_per_s: float
+    """Its speed when all of it is free."""
+    launch_ns: int = 0
+    """What every iteration takes besides its samples."""
+    saturation: int = 0
+    """Up to so many samples take no longer than one, as on a GPU that they do not fill."""
+    memory_samples: int | None = None
+    """More samples than this do not fit into its memory; None: no limit."""
+    span_ns: int = _FOREVER_NS
+    """How long each of the shares holds."""
+    cpu: Floats64 = field(default_factory=_always_free)
+    """Share of the processor that is free, span by span; from the last one the first follows again."""
+    memory: Floats64 = field(default_factory=_always_free)
+    """Share of the memory that is free, span by span."""
+    jitter: Floats64 = field(default_factory=_always_free)
+    """By iteration, how many times longer it takes than the machine's state says; it begins anew at the end."""
+
+    def __post_init__(self) -> None:
+        if not self.samples_per_s > 0:
+            raise TrainingError(f"a machine of {self.samples_per_s} samples a second; a speed is above 0")
+        for name, values in (("cpu", self.cpu), ("memory", self.memory), ("jitter", self.jitter)):
+            if not len(values) or not (np.isfinite(values) & (values > 0)).all():
+                raise TrainingError(f"a machine's {name}: {values}; there is at least one value, and all are above 0")
+
+    def readings(self, now_ns: int) -> Readings:
+        """What can be read of it at an instant."""
+        span = now_ns // self.span_ns
+        return Readings(float(self.cpu[span % len(self.cpu)]), float(self.memory[span % len(self.memory)]))
+
+    def speed(self, iteration: int, now_ns: int) -> float:
+        """Samples per second, beyond launch and saturation, of an iteration that begins now."""
+        return self.samples_per_s * self.readings(now_ns).cpu / float(self.jitter[iteration % len(self.jitter)])
+
+    def compute_ns(self, samples: int, iteration: int, now_ns: int) -> int:
+        """How long an iteration over so many samples takes that begins now."""
+        busy = max(samples, self.saturation) / self.speed(iteration, now_ns)
+        return self.launch_ns + round(1e9 * busy)
+
+
+def stepping(rng: np.random.Generator, spans: int, levels: Sequence[float] = (1, 0.75, 0.5, 0.25)) -> Floats64:
+    """Shares that jump from one level to another, each drawn anew: a tenant comes or goes."""
+    return rng.choice(np.asarray(levels, np.float64), spans)
+
+
+def drifting(rng: np.random.Generator, spans: int, step: float = 0.05, least: float = 0.2) -> Floats64:
+    """Shares that wander between `least` and 1, by normal steps, and turn back at both ends."""
+    wide = 1 - least
+    walked = np.cumsum(rng.normal(0, step, spans)) % (2 * wide)
+    return 1 - np.minimum(walked, 2 * wide - walked)
+
+
+def jitter(
+    rng: np.random.Generator, iterations: int, noise: float = 0.03, spikes: float = 0.03, spike: float = 2.0
+) -> Floats64:
+    """Factors of single iterations: normal noise of that deviation, and with probability `spikes` a factor `spike`."""
+    factors = np.maximum(1 + rng.normal(0, noise, iterations), 0.5)
+    return np.where(rng.random(iterations) < spikes, spike * factors, factors)

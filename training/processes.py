@@ -1,0 +1,116 @@
+"""Workers and servers as processes of their own, each a generator that says what it waits for.
+
+A process waits for its computation, for a collective call, or until something is so. Whoever runs it has the clock: in
+virtual time `Processes` runs all of a job's in one thread, beside an emulated fabric or none (`ideal`); on the wall
+clock each has a thread or an operating system's process (`wall_clock`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ..hosts import Handle
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """A worker computes; the process goes on with what `work` returns."""
+
+    worker: int
+    iteration: int
+    samples: int
+    work: Callable[[], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Until:
+    """The process waits."""
+
+    when_ns: Callable[[], int | None]
+    """From when on it may go on; None while that depends on others."""
+
+
+class Resumed(NamedTuple):
+    """What a process is told when it goes on."""
+
+    value: Any
+    """The computation's or the call's result."""
+    now_ns: int
+
+
+Process = Generator[Compute | Until | Handle, Resumed, None]
+
+
+class Processes:
+    """A job's processes in virtual time, which comes in as an argument. They run in their order."""
+
+    def __init__(self, processes: Sequence[Process], cost_ns: Callable[[Compute, int], int]) -> None:
+        """`cost_ns(compute, now_ns)` is how long a computation takes that begins now."""
+        self._cost_ns = cost_ns
+        self._waiting: list[tuple[Process, Compute | Until | Handle, int] | None] = [
+            (process, next(process), 0) for process in processes
+        ]
+        """Each process with what it waits for, and when its computation ends; None when it has ended."""
+        self._started = False
+
+    def advance(self, now_ns: int) -> None:
+        """Let all go on that can, until all wait."""
+        if not self._started:
+            self._started = True
+            self._waiting = [entry and self._entry(*entry[:2], now_ns) for entry in self._waiting]
+        moved = True
+        while moved:
+            moved = False
+            for index, entry in enumerate(self._waiting):
+                if entry is not None and self._is_over(*entry[1:], now_ns):
+                    self._waiting[index] = self._resume(*entry[:2], now_ns)
+                    moved = True
+
+    @property
+    def deadline_ns(self) -> int | None:
+        """The first instant at which one goes on by the clock alone; None: none does."""
+        dues = []
+        for entry in self._waiting:
+            match entry:
+                case (_, Compute(), due_ns):
+                    dues.append(due_ns)
+                case (_, Until(when_ns), _) if (due := when_ns()) is not None:
+                    dues.append(due)
+        return min(dues, default=None)
+
+    @property
+    def ended(self) -> bool:
+        """Whether all have come to their end."""
+        return not any(self._waiting)
+
+    def _entry(
+        self, process: Process, wanted: Compute | Until | Handle, now_ns: int
+    ) -> tuple[Process, Compute | Until | Handle, int]:
+        return process, wanted, now_ns + self._cost_ns(wanted, now_ns) if isinstance(wanted, Compute) else 0
+
+    def _is_over(self, wanted: Compute | Until | Handle, due_ns: int, now_ns: int) -> bool:
+        match wanted:
+            case Compute():
+                return due_ns <= now_ns
+            case Until(when_ns):
+                due = when_ns()
+                return due is not None and due <= now_ns
+            case handle:
+                return handle.done()
+
+    def _resume(
+        self, process: Process, wanted: Compute | Until | Handle, now_ns: int
+    ) -> tuple[Process, Compute | Until | Handle, int] | None:
+        match wanted:
+            case Compute(work=work):
+                value = work()
+            case Until():
+                value = None
+            case handle:
+                value = handle.wait(0)
+        try:
+            return self._entry(process, process.send(Resumed(value, now_ns)), now_ns)
+        except StopIteration:
+            return None

@@ -77,7 +77,11 @@ class Course:
         return next((point.time_ns for point in self.losses if point.loss <= loss), None)
 
     def idle_share(self) -> float:
-        """Share of the workers' time in which they waited for others or for the network, 0…1."""
+        """Share of the workers' time in which they did not compute but waited for others or for the network, 0…1."""
         whole = [each for each in self.iterations if each.ended_ns >= 0]
-        spent = sum(each.ended_ns - each.began_ns for each in whole)
-        return sum(each.ended_ns - each.computed_ns for each in whole) / spent if spent else 0.0
+        spent = busy = 0
+        for worker in {each.worker for each in whole}:
+            own = [each for each in whole if each.worker == worker]
+            spent += own[-1].ended_ns - own[0].began_ns
+            busy += sum(each.computed_ns - each.began_ns for each in own)
+        return 1 - busy / spent if spent else 0.0

@@ -17,8 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..hosts import Communicator
+from .batching.analytic import equal_shares
 from .course import Course
 from .errors import TrainingError
+from .machines import Machine
 from .modes import Mode
 from .optimiser import Optimiser
 from .processes import Compute, Process, Until
@@ -74,18 +76,21 @@ class TrainingPlan:
             )
 
     def equal_sizes(self) -> list[int]:
-        """The batch shared out evenly: the first workers have one more where it does not go up."""
-        each, more = divmod(self.batch, self.workers)
-        return [each + (rank < more) for rank in range(self.workers)]
+        """The batch shared out evenly, as far as that goes."""
+        return equal_shares(self.batch, self.workers)
 
 
 class Training:
     """The processes of one job, and what they do."""
 
-    def __init__(self, plan: TrainingPlan, workload: Workload, course: Course) -> None:
+    def __init__(self, plan: TrainingPlan, workload: Workload, course: Course, machines: Sequence[Machine]) -> None:
+        """`machines` are the workers', by rank."""
+        if len(machines) != plan.workers:
+            raise TrainingError(f"{len(machines)} machines for {plan.workers} workers; each has one")
         self._plan = plan
         self._workload = workload
         self._course = course
+        self._machines = machines
         self.weights: list[Floats] = [workload.initial() for _ in range(plan.workers)]
         """Each worker's, by rank, as it had them last."""
 
@@ -105,6 +110,10 @@ class Training:
             processes += [self._served_worker(rank, worker_end), server.process(rank, server_end)]
         return processes
 
+    def cost_ns(self, compute: Compute, now_ns: int) -> int:
+        """How long a computation takes that begins now, as `Processes` asks."""
+        return self._machines[compute.worker].compute_ns(compute.samples, compute.iteration, now_ns)
+
     # --- workers ---
 
     def _optimiser(self) -> Optimiser:
@@ -113,13 +122,22 @@ class Training:
     def _summing_worker(self, rank: int, communicator: Communicator) -> Process:
         """Every worker's gradient counts by its samples; everyone makes the same step with the mean."""
         samples, optimiser = Samples(self._workload.rows, (self._plan.seed, 0)), self._optimiser()
-        sizes = self._plan.equal_sizes()
+        machine, sizes = self._machines[rank], self._plan.equal_sizes()
+        manager = self._plan.mode.manager(self._plan.batch, self._plan.workers)
         now_ns = (yield Until(lambda: 0)).now_ns
         step = 0
         while True:
+            if manager is not None:
+                report = manager.report(machine.readings(now_ns))
+                reports, now_ns = yield communicator.all_gather_async(report, name="reports")
+                sizes = manager.decide(reports)
             weights, rows = self.weights[rank], samples.share(step, sizes, rank)
             iteration = self._course.begin(rank, step, len(rows), now_ns)
             gradient, iteration.computed_ns = yield self._computing(rank, step, weights, rows)
+            if manager is not None:
+                most = machine.memory_samples
+                lacking = most if most is not None and len(rows) > most else None
+                manager.observe(len(rows), (iteration.computed_ns - now_ns) / 1e9, lacking)
             mean, now_ns = yield communicator.allreduce_async(gradient, op="mean", weight=len(rows), name="gradient")
             self.weights[rank] = optimiser.step(weights, mean)
             iteration.taken_ns = iteration.given_ns = iteration.ended_ns = now_ns

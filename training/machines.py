@@ -46,7 +46,9 @@ class Machine:
     saturation: int = 0
     """Up to so many samples take no longer than one, as on a GPU that they do not fill."""
     memory_samples: int | None = None
-    """More samples than this do not fit into its memory; None: no limit."""
+    """More samples than this do not fit into its memory and are computed in parts, one after the other; None: no
+    limit.
+    """
     span_ns: int = _FOREVER_NS
     """How long each of the shares holds."""
     cpu: Floats64 = field(default_factory=_always_free)
@@ -74,8 +76,10 @@ class Machine:
 
     def compute_ns(self, samples: int, iteration: int, now_ns: int) -> int:
         """How long an iteration over so many samples takes that begins now."""
-        busy = max(samples, self.saturation) / self.speed(iteration, now_ns)
-        return self.launch_ns + round(1e9 * busy)
+        most = self.memory_samples or samples
+        parts = [min(most, samples - first) for first in range(0, samples, most)]
+        busy = sum(max(part, self.saturation) for part in parts) / self.speed(iteration, now_ns)
+        return len(parts) * self.launch_ns + round(1e9 * busy)
 
 
 def stepping(rng: np.random.Generator, spans: int, levels: Sequence[float] = (1, 0.75, 0.5, 0.25)) -> Floats64:

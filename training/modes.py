@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
+from .batching.manager import BatchSizeManager, RuleName
 from .errors import TrainingError
 from .rules import Quorum, RoundRobin, Rule, Staleness
 
@@ -55,6 +56,13 @@ class Mode:
                 f"push {self.push} and pull {self.pull}: elastic averaging is stable for 0 < push ≤ pull ≤ 0.5"
             )
 
+    sizes: RuleName = "analytic"
+    """lb-bsp: what batch sizes go by: "analytic" where time is proportional to samples, as on CPUs; else "numeric"."""
+    predictor: str = "narx"
+    """lb-bsp, analytic: what foretells a worker's speed."""
+    size_step: int = 5
+    """lb-bsp, numeric: samples that the fast approach moves at once."""
+
     @property
     def summed(self) -> bool:
         """Whether its workers call all-reduce together."""
@@ -64,6 +72,12 @@ class Mode:
     def local_steps(self) -> int:
         """A worker's own steps between two synchronisations."""
         return self.period if self.name in ("local", "easgd") else 1
+
+    def manager(self, batch: int, workers: int) -> BatchSizeManager | None:
+        """What one worker asks for batch sizes; None where they stay equal."""
+        if self.name != "lb-bsp":
+            return None
+        return BatchSizeManager(batch, workers, rule=self.sizes, predictor=self.predictor, step=self.size_step)
 
     def rule(self, workers: int) -> Rule:
         """What the parameter server goes by. Raises `TrainingError` for numbers that no rule can have."""

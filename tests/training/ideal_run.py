@@ -25,16 +25,13 @@ def train(
     workload = workload or LeastSquares(8, 256, seed=seed)
     clock, course = Clock(), Course(workload.loss)
     plan = TrainingPlan(mode, len(machines), batch, learning_rate, momentum, seed)
-    training = Training(plan, workload, course)
+    training = Training(plan, workload, course, machines)
     if mode.summed:
         jobs = [IdealJob(clock, len(machines), delay_ns)]
         processes = training.summed(jobs[0].communicators)
     else:
         jobs = [IdealJob(clock, 2, delay_ns) for _ in machines]
         processes = training.served([(job.communicators[0], job.communicators[1]) for job in jobs])
-    running = Processes(
-        processes,
-        lambda compute, now_ns: machines[compute.worker].compute_ns(compute.samples, compute.iteration, now_ns),
-    )
+    running = Processes(processes, training.cost_ns)
     run(running, clock, jobs, lambda: done(course))
     return course, training

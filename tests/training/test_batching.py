@@ -1,0 +1,309 @@
+"""Load-balanced BSP: shares, predictors, rules and whole runs, held to optima that are computed by other ways."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weir.hosts import reference_sum
+from weir.tests.training.ideal_run import train
+from weir.training import Machine, Mode, TrainingError
+from weir.training.batching.analytic import equal_shares, proportional_shares
+from weir.training.batching.manager import PREDICTORS, REPORT_VALUES, BatchSizeManager
+from weir.training.batching.narx import Narx
+from weir.training.batching.numeric import NumericRule, Phase
+from weir.training.batching.predictors import AutoRegressive, Memoryless, MovingAverage, Predictor
+from weir.training.machines import Readings, jitter, stepping
+from weir.training.optimiser import Optimiser
+from weir.training.samples import Samples
+from weir.training.workloads.synthetic import LeastSquares
+
+FREE = Readings(1.0, 1.0)
+MS = 1_000_000
+
+
+# --- the analytic rule ---
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 100), st.integers(1, 40)), min_size=1, max_size=6),
+    st.data(),
+)
+def test_shares_are_the_fastest_that_there_are(workers: list[tuple[int, int]], data: st.DataObject) -> None:
+    speeds, caps = [speed for speed, _ in workers], [cap for _, cap in workers]
+    total = data.draw(st.integers(len(workers), max(len(workers), sum(caps))))
+    shares = proportional_shares(total, speeds, caps)
+    assert sum(shares) == total
+    assert all(1 <= share <= cap for share, cap in zip(shares, caps, strict=True))
+    instants = sorted({Fraction(samples, speed) for speed, cap in workers for samples in range(1, cap + 1)})
+    possible = (
+        instant
+        for instant in instants
+        if all(int(instant * speed) >= 1 for speed in speeds)
+        and sum(min(cap, int(instant * speed)) for speed, cap in workers) >= total
+    )
+    assert max(Fraction(share, speed) for share, speed in zip(shares, speeds, strict=True)) == next(possible)
+
+
+def test_the_shares_of_the_reference() -> None:
+    assert proportional_shares(512, [100, 100, 50, 25]) == [187, 186, 93, 46]
+    assert equal_shares(10, 4) == [3, 3, 2, 2]
+    with pytest.raises(TrainingError, match="9 samples for 2 workers that hold 8 at most"):
+        proportional_shares(9, [1, 1], [4, 4])
+    with pytest.raises(TrainingError, match="each is above 0 and finite"):
+        proportional_shares(9, [1, 0])
+
+
+def test_a_cpu_cluster_is_balanced_within_a_sample() -> None:
+    """At most 1.02 times what the machines' speeds allow, and one sample, once each speed was seen."""
+    speeds, batch = (1000.0, 900.0, 350.0, 120.0), 256
+    course, _ = train(
+        Mode("lb-bsp"), [Machine(speed) for speed in speeds], lambda course: course.updates >= 60, batch=batch
+    )
+    by_step = np.array([(each.clock, each.samples, each.computed_ns - each.began_ns) for each in course.iterations])
+    assert course.updates == 60
+    for step in range(60):
+        sizes, times_ns = by_step[by_step[:, 0] == step, 1:].T
+        assert sizes.sum() == batch
+        if step >= 10:
+            assert times_ns.max() / 1e9 <= 1.02 * batch / sum(speeds) + 1 / min(speeds)
+
+
+# --- exactness ---
+
+
+def test_unequal_batches_train_as_one_process_does() -> None:
+    """On the same samples; a mean that does not weigh by samples would not."""
+    workload = LeastSquares(20, 500, seed=3)
+    machines = [Machine(speed) for speed in (1000.0, 700.0, 300.0, 150.0)]
+    course, training = train(
+        Mode("lb-bsp", predictor="memoryless"),
+        machines,
+        lambda course: course.updates >= 50,
+        workload=workload,
+        batch=120,
+    )
+    assert len({each.samples for each in course.iterations if each.clock == 40}) == 4, "sizes differ"
+    alone, naive = workload.initial(), workload.initial()
+    optimiser, naive_optimiser = Optimiser(20, 0.5), Optimiser(20, 0.5)
+    samples = Samples(workload.rows, (1, 0))
+    for step in range(50):
+        sizes = [each.samples for each in course.iterations if each.clock == step]
+        alone = optimiser.step(alone, workload.gradient(alone, samples.rows(120 * step, 120)))
+        parts = [workload.gradient(naive, samples.share(step, sizes, rank)) for rank in range(4)]
+        naive = naive_optimiser.step(naive, reference_sum(parts, mean=True))
+    scale = np.abs(alone).max()
+    for weights in training.weights:
+        assert weights.tobytes() == training.weights[0].tobytes()
+        assert np.abs(weights - alone).max() < 1e-5 * scale
+    assert np.abs(naive - alone).max() > 1e-3 * scale
+
+
+@given(st.integers(1, 50), st.integers(1, 9), st.lists(st.integers(1, 9), min_size=1, max_size=5))
+def test_every_pass_has_each_row_once_however_it_is_shared(rows: int, seed: int, sizes: list[int]) -> None:
+    samples, again = Samples(rows, (seed,)), Samples(rows, (seed,))
+    total = sum(sizes)
+    steps = -(-3 * rows // total)
+    shared = np.concatenate([samples.share(step, sizes, rank) for step in range(steps) for rank in range(len(sizes))])
+    assert np.array_equal(shared, again.rows(0, steps * total))
+    for epoch in range(3):
+        assert np.array_equal(np.sort(shared[epoch * rows : (epoch + 1) * rows]), np.arange(rows))
+
+
+# --- the numeric rule ---
+
+
+@dataclass
+class Device:
+    """A GPU as `Machine` has them, and the way to it."""
+
+    machine: Machine
+    communication_s: float
+
+    def time_s(self, samples: int) -> float:
+        return self.machine.compute_ns(samples, 0, 0) / 1e9 + self.communication_s
+
+
+def optimum_s(devices: Sequence[Device], total: int, limits: Sequence[int]) -> float:
+    """By halving: a device holds what it has done by then."""
+    low, high = 0.0, 100.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        held = 0
+        for device, limit in zip(devices, limits, strict=True):
+            able = [samples for samples in (1, limit) if device.time_s(samples) <= middle]
+            if not able:
+                held = -total
+                break
+            lowest, highest = 1, limit
+            while lowest < highest:
+                guess = (lowest + highest + 1) // 2
+                lowest, highest = (guess, highest) if device.time_s(guess) <= middle else (lowest, guess - 1)
+            held += lowest
+        low, high = (low, middle) if held >= total else (middle, high)
+    return high
+
+
+def drawn_cluster(rng: np.random.Generator) -> tuple[list[Device], list[int]]:
+    devices = [
+        Device(Machine(rng.uniform(300, 2000), 10 * MS, saturation=int(rng.integers(1, 48))), 0.02) for _ in range(8)
+    ]
+    return devices, [int(limit) for limit in rng.integers(100, 400, 8)]
+
+
+def played(
+    rule: NumericRule, devices: Sequence[Device], rng: np.random.Generator, iterations: int, *, spikes: float = 0.0
+) -> list[list[int]]:
+    """The sizes of each iteration, with 2 % noise and, that often, iterations of twice the time."""
+    sizes = []
+    for _ in range(iterations):
+        sizes.append(rule.sizes)
+        times = np.array([device.time_s(size) for device, size in zip(devices, rule.sizes, strict=True)])
+        rule.observe(
+            (times * rng.normal(1, 0.02, len(times)) * np.where(rng.random(len(times)) < spikes, 2, 1)).tolist()
+        )
+    return sizes
+
+
+def slowest_s(devices: Sequence[Device], sizes: Sequence[int]) -> float:
+    return max(device.time_s(size) for device, size in zip(devices, sizes, strict=True))
+
+
+@pytest.mark.parametrize("spikes", [0.0, 0.03])
+@pytest.mark.parametrize("seed", range(6))
+def test_the_numeric_rule_comes_near_the_optimum_and_stays(seed: int, spikes: float) -> None:
+    """Eight GPUs from equal sizes: within 10 % in 80 iterations, within 3 % in the end, limits always kept."""
+    rng = np.random.default_rng(seed)
+    devices, limits = drawn_cluster(rng)
+    best = optimum_s(devices, 512, limits)
+    sizes = played(NumericRule(512, 8, limits=limits), devices, rng, 300, spikes=spikes)
+    assert all(sum(each) == 512 for each in sizes)
+    assert all(size <= limit for each in sizes for size, limit in zip(each, limits, strict=True))
+    assert min(slowest_s(devices, each) for each in sizes[:80]) <= 1.1 * best
+    assert np.mean([slowest_s(devices, each) for each in sizes[-50:]]) <= 1.03 * best
+    assert np.abs(np.diff(sizes[-100:], axis=0)).sum() < 0.05 * 512
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_link_that_becomes_slow_is_absorbed(seed: int) -> None:
+    """The reference's four devices; the fastest one's way takes 80 ms more from iteration 150 on."""
+    rng = np.random.default_rng(seed)
+    devices = [
+        Device(Machine(speed, 10 * MS, saturation=saturation), 0.02)
+        for speed, saturation in ((2000.0, 64), (1200.0, 48), (700.0, 24), (350.0, 8))
+    ]
+    rule = NumericRule(512, 4)
+    before = slowest_s(devices, rule.sizes)
+    settled = slowest_s(devices, played(rule, devices, rng, 150)[-1])
+    assert (round(before, 3), settled < 0.165) == (0.396, True)
+    devices[0].communication_s += 0.08
+    disturbed = slowest_s(devices, rule.sizes)
+    sizes = played(rule, devices, rng, 41)[-1]
+    times = [device.time_s(size) for device, size in zip(devices, sizes, strict=True)]
+    assert (max(times) - min(times)) / np.mean(times) < 0.08
+    assert max(times) < 0.85 * disturbed
+
+
+def test_a_saturated_device_is_not_drained() -> None:
+    """It is the slowest whatever it has: taking from it stops, and the others are no worse off."""
+    devices = [Device(Machine(1000.0, saturation=400), 0.0)] + [Device(Machine(1000.0), 0.0) for _ in range(3)]
+    rule = NumericRule(512, 4)
+    sizes = played(rule, devices, np.random.default_rng(1), 200)
+    assert sizes[-1][0] >= 40
+    assert slowest_s(devices, sizes[-1]) == 0.4
+
+
+def test_memory_limits_are_learned_and_kept() -> None:
+    """A device that had no memory for its share says what it holds; from then on it has no more than that."""
+    rule = NumericRule(96, 3)
+    rule.learn_limits([None, 20, None])
+    assert (rule.sizes, rule.phase) == ([38, 20, 38], Phase.FAST)
+    for _ in range(100):
+        rule.observe([0.1 * rule.sizes[0], 0.01, 0.1 * rule.sizes[2]])
+        assert rule.sizes[1] <= 20
+    rule.learn_limits([None, 30, None])
+    assert rule.limits == [None, 20, None]
+    with pytest.raises(TrainingError, match=r"hold \[10, 10, 10\] samples at most"):
+        rule.learn_limits([10, 10, 10])
+
+
+# --- predictors ---
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_narx_foresees_what_the_machine_shows(seed: int) -> None:
+    """On speeds that jump with the free processor, its error is at most 0.8 times the best other one's."""
+    rng = np.random.default_rng(seed)
+    count = 1200
+    cpu = np.repeat(stepping(rng, count), rng.integers(10, 60, count))[:count]
+    memory = np.clip(0.3 + 0.6 * cpu + rng.normal(0, 0.02, count), 0.05, 1)
+    machine = Machine(100.0, span_ns=1, cpu=cpu, memory=memory, jitter=jitter(rng, count))
+    others: dict[str, Predictor] = {"memoryless": Memoryless(), "ar": AutoRegressive()}
+    others |= {f"ema {newest}": MovingAverage(newest) for newest in (0.2, 0.5)}
+    errors = {name: root_mean_square(predictor, machine, count) for name, predictor in others.items()}
+    assert root_mean_square(Narx(), machine, count) <= 0.8 * min(errors.values()), errors
+
+
+def root_mean_square(predictor: Predictor, machine: Machine, count: int, first: int = 300) -> float:
+    squares = []
+    for iteration in range(count):
+        predicted, speed = predictor.predict(machine.readings(iteration)), machine.speed(iteration, iteration)
+        predictor.observe(speed)
+        if iteration >= first:
+            assert predicted is not None
+            squares.append((predicted - speed) ** 2)
+    return float(np.sqrt(np.mean(squares)))
+
+
+@pytest.mark.parametrize("name", PREDICTORS)
+def test_predictors_learn_a_steady_speed(name: str) -> None:
+    predictor = PREDICTORS[name]()
+    assert predictor.predict(FREE) is None
+    for _ in range(150):
+        predictor.observe(250.0)
+        assert predictor.predict(FREE) == pytest.approx(250.0)
+
+
+# --- the manager ---
+
+
+@pytest.mark.parametrize("rule", ["analytic", "numeric"])
+def test_jitter_moves_nothing(rule: str) -> None:
+    """Iterations that take twice as long, 3 of 100, and no lasting change: sizes stay once they are found."""
+    rng = np.random.default_rng(0)
+    machines = [Machine(rng.uniform(300, 2000), 10 * MS, jitter=jitter(rng, 997, noise=0.0)) for _ in range(8)]
+    managers = [BatchSizeManager(512, 8, rule=rule) for _ in machines]  # type: ignore[arg-type]
+    sizes = []
+    for iteration in range(350):
+        reports = np.stack([manager.report(FREE) for manager in managers])
+        decided = [manager.decide(reports) for manager in managers]
+        assert decided == [decided[0]] * 8, "all decide alike"
+        sizes.append(decided[0])
+        for manager, machine, size in zip(managers, machines, decided[0], strict=True):
+            manager.observe(size, machine.compute_ns(size, iteration, 0) / 1e9)
+    assert np.abs(np.diff(sizes[50:], axis=0)).sum() < 0.02 * 512
+
+
+def test_the_manager_keeps_memory_limits_under_either_rule() -> None:
+    for rule in ("analytic", "numeric"):
+        manager = BatchSizeManager(100, 2, rule=rule, predictor="memoryless")
+        manager.observe(50, 0.1, limit=30)
+        own = manager.report(FREE)
+        assert own.shape == (REPORT_VALUES,)
+        other = np.array([100.0, 0.5, 0.0])
+        assert manager.decide(np.stack([own, other])) == [30, 70]
+
+
+def test_a_manager_refuses_what_it_does_not_know() -> None:
+    with pytest.raises(TrainingError, match='rule "fast" for batch sizes is unknown; there are analytic, numeric'):
+        BatchSizeManager(8, 2, rule="fast")  # type: ignore[arg-type]
+    with pytest.raises(TrainingError, match='predictor "lstm" is unknown; there are memoryless, ema, ar, narx'):
+        BatchSizeManager(8, 2, predictor="lstm")
+    with pytest.raises(TrainingError, match="a computation takes time"):
+        BatchSizeManager(8, 2).observe(4, 0.0)

@@ -8,7 +8,8 @@ of k workers has k of them, and neither zeros nor another round's numbers pass. 
   secret prime p below 2^(32 − ⌈log₂ n⌉), so that the sum of n of them does not wrap either, and secret rᵢ, uniform
   below p. No bit is blind: only p could be, which is one prime in all that it may be.
 * Where it may wrap (integers, counted or poisoned chunks, and the signature in a scale round), Σ rᵢ·vᵢ + pad modulo 2³²
-  with secret uniform rᵢ. Lanes that differ by multiples of 2^b, not all of 2^(b + 1), pass with probability 2^(b − 32).
+  with secret odd rᵢ, so that damage to one lane is always found. Lanes of which several differ, by multiples of 2^b and
+  not all of 2^(b + 1), pass with probability 2^(b − 31) at most.
 
 Without a key the coefficients are those that everybody knows (docs/design.md §2.2), modulo 2³²: that finds damage only.
 """
@@ -49,7 +50,7 @@ class SumCheck:
         if not key:
             return
         stream = _Stream(bytes.fromhex(key))
-        self._wrapping = stream.below(_WORD, LANES + 1).astype(np.uint32)
+        self._wrapping = stream.below(_WORD, LANES + 1).astype(np.uint32) | np.uint32(1)
         self._word_pad = _pair(stream.below(_WORD, 2))
         bits = _CHECK_BITS - (workers - 1).bit_length()
         while not _is_prime(self.prime):

@@ -53,8 +53,13 @@ def a_record(short: RunConfig) -> RunRecord:
     return record
 
 
-@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(100, 140))])
-def test_a_changed_record_is_refused_or_means_the_same(seed: int, short: RunConfig, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("seed", "changes"),
+    [(1, 1_500), *(pytest.param(seed, 25_000, marks=pytest.mark.long) for seed in range(100, 140))],
+)
+def test_a_changed_record_is_refused_or_means_the_same(
+    seed: int, changes: int, short: RunConfig, tmp_path: Path
+) -> None:
     """One-bit flips, truncations and doubled pieces."""
     rng = random.Random(seed)
     record = a_record(short)
@@ -62,7 +67,7 @@ def test_a_changed_record_is_refused_or_means_the_same(seed: int, short: RunConf
     assert RunRecord.load(tmp_path) == record
     other = tmp_path / "other.json"
     refused = 0
-    for _ in range(1_500):
+    for _ in range(changes):
         at, changed = rng.randrange(len(data)), bytearray(data)
         match rng.randrange(4):
             case 0:
@@ -78,7 +83,7 @@ def test_a_changed_record_is_refused_or_means_the_same(seed: int, short: RunConf
             refused += 1
         else:
             assert read == record
-    assert refused > 1_000
+    assert refused > changes * 2 // 3
 
 
 def test_a_record_without_a_digest_is_refused(short: RunConfig, tmp_path: Path) -> None:

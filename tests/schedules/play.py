@@ -102,6 +102,7 @@ class _Play:
             schedule.slots,
             schedule.window,
             spares=schedule.spares,
+            key=schedule.key,
         )
         self.summing = Summing(rig, self.spec, draw_tensors(schedule.seed, schedule.sizes, schedule.workers))
         self.waiting = sorted(schedule.happenings, key=lambda h: h.rounds)
@@ -136,7 +137,8 @@ class _Play:
             return
         for link in topology.links:
             for end in link.ends:
-                if topology.is_host(topology.peer(end).node):
+                up = damage.way == "everywhere" and topology.is_host(end.node)
+                if up or topology.is_host(topology.peer(end).node):
                     self.rig.fabric.set_link(end, corrupt=damage.rate, both=False)
 
     def _submit(self, name: str, number: int) -> None:

@@ -83,10 +83,11 @@ class LinkDown(Happening):
 
 @dataclass(frozen=True)
 class Damage:
-    """Flipped bits: `way` is "down" (every link into a host) or "up" (out of one host).
+    """Flipped bits: `way` is "down" (every link into a host), "up" (out of one host), "everywhere" (all hosts' links).
 
-    Either way no two contributions of one round are hit, and no packet twice: the linear check finds any damage to one
-    lane, but damage to the same high bit of two lanes can cancel in it (docs/design.md §2.2).
+    Up or down no two contributions of one round are hit, and no packet twice: the public check finds any damage to one
+    lane, but damage to the same high bit of two lanes can cancel in it (docs/design.md §2.2). A job with a key has no
+    such bit, so that contributions of any workers may be hit at once.
     """
 
     way: str
@@ -121,6 +122,8 @@ class Schedule:
     damage: Damage | None
     poll_ns: int
     control_loss: float
+    key: str
+    """Of the job; "" for none."""
     happenings: tuple[Happening, ...] = field(default=())
 
     @classmethod
@@ -140,6 +143,10 @@ class Schedule:
             way = rng.choice(("down", "up"))
             rate = rng.uniform(0.001, 0.1 if way == "down" else 0.01)
             damage = Damage(way, rng.randrange(workers), rate)
+        apart = random.Random(f"key {seed}")
+        key = apart.choice(("", apart.randbytes(32).hex()))
+        if key and damage is not None and damage.way == "up":
+            damage = Damage("everywhere", damage.host, damage.rate / workers)
         schedule = cls(
             seed=seed,
             fabric=fabric,
@@ -162,6 +169,7 @@ class Schedule:
             damage=damage,
             poll_ns=rng.choice((0, 5, 20)) * US,
             control_loss=rng.choice((0.0, 0.2)),
+            key=key,
         )
         happenings = _draw_happenings(rng, schedule, rounds, faults)
         return cls(**{**schedule.__dict__, "happenings": happenings})
@@ -170,7 +178,7 @@ class Schedule:
     def may_stand_still(self) -> bool:
         """Whether a round may need a new generation, and not only the workers' resends."""
         return any(not isinstance(one, MoveTo) for one in self.happenings) or (
-            self.damage is not None and self.damage.way == "up"
+            self.damage is not None and self.damage.way != "down"
         )
 
     @property

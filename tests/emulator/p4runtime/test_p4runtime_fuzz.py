@@ -339,14 +339,18 @@ def test_stream_messages_of_every_kind(rig: Rig) -> None:
         assert answer.error.WhichOneof("details") is not None
 
 
+def resident_bytes() -> int:
+    gc.collect()
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+
 def test_memory_stays_flat() -> None:
     rng, rig = seeded_random(), Rig("every_entity")
 
     def round_of(count: int) -> int:
         fuzz_writes(rig, rng, count, 0)
         rig.clear()
-        gc.collect()
-        return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+        return resident_bytes()
 
     first = round_of(6_000)
     grown = [round_of(4_000) - first for _ in range(3)]
@@ -371,12 +375,16 @@ def wire() -> Iterator[tuple[P4RuntimeServer, Client]]:
     wait_until(lambda: not [t for t in threading.enumerate() if t.ident not in before and "p4runtime" in t.name])
 
 
-def test_broken_bytes_get_codes_and_harm_nothing(wire: tuple[P4RuntimeServer, Client]) -> None:
+@pytest.mark.parametrize("rounds", [700, pytest.param(125_000, marks=[pytest.mark.long, pytest.mark.timeout(3600)])])
+def test_broken_bytes_get_codes_and_harm_nothing(wire: tuple[P4RuntimeServer, Client], rounds: int) -> None:
+    """Four calls a round."""
     _, client = wire
     rng = seeded_random()
     maker, ids = Maker(load_info(), rng), ids_of(load_info())
     codes = Counter[str]()
-    for _ in range(700):
+    for number in range(rounds):
+        if number == rounds // 5:
+            warm = resident_bytes()
         write = client.write_request()
         write.updates.extend(maker.update() for _ in range(rng.randrange(1, 4)))
         read = p4r.ReadRequest(device_id=1, entities=[update.entity for update in write.updates])
@@ -401,6 +409,7 @@ def test_broken_bytes_get_codes_and_harm_nothing(wire: tuple[P4RuntimeServer, Cl
         <= set(codes)
         <= {*("OK", "UNKNOWN", "INTERNAL", "NOT_FOUND", "PERMISSION_DENIED", "INVALID_ARGUMENT", "UNIMPLEMENTED")}
     ), codes
+    assert resident_bytes() - warm < 48 << 20
     assert client.read_outcome(*WHOLE) == ["OK"] * len(WHOLE)
 
 

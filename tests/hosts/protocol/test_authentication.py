@@ -116,6 +116,17 @@ def test_no_bit_is_blind_where_sums_cannot_wrap(bit: int, lanes: list[int]) -> N
     assert not check.passes(rounds(1), damaged, weights, checks, NEVER, ONE).any()
 
 
+@pytest.mark.parametrize("key", [KEY, ""])
+def test_damage_to_one_lane_is_always_found_where_sums_may_wrap(key: str) -> None:
+    check, mode = SumCheck(key, 8), np.ones(32 * LANES, np.bool_)
+    numbers = np.arange(32 * LANES)
+    values, weights = contributions(2, 1, LANES, wraps=True)
+    values, weights = values.repeat(len(mode), axis=0), weights.repeat(len(mode))
+    checks = check.of(numbers, values, weights, mode)
+    values.view(np.uint32)[numbers, numbers // 32] ^= np.uint32(1) << (numbers % 32).astype(np.uint32)
+    assert not check.passes(numbers, values, weights, checks, mode, ONE).any()
+
+
 def test_forgeries_pass_as_rarely_as_the_analysis_says() -> None:
     """10⁵ guesses each. Where sums may wrap, and two lanes differ in bit b alone: with probability 2^(b − 32)."""
     rng = np.random.default_rng(5)

@@ -14,7 +14,7 @@ from ..errors import ExperimentError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ...controller.placement import Costs, Placement, Problem
+    from ...controller.placement import Placement, Problem
     from ...controller.placement.loads import LinkLoad
     from ...topologies import Endpoint, Topology
 
@@ -30,6 +30,9 @@ def place(
         str | None, typer.Option(help="The parameter server's host; without it a switch is the root.")
     ] = None,
     size: Annotated[int, typer.Option(help="Bytes of one worker's stream, headers included.")] = 1 << 20,
+    window: Annotated[
+        int, typer.Option(min=1, max=1 << 14, help="Rounds in the network, where no queue allows fewer.")
+    ] = 32,
     loads: Annotated[
         Path | None, typer.Option(metavar="LOADS", help="Others' traffic by directed link (YAML): s1-p3: 300Mbit.")
     ] = None,
@@ -50,7 +53,7 @@ def place(
     import json
     import random
 
-    from ...controller.placement import Costs, Problem
+    from ...controller.placement import Problem
     from ...controller.placement.strategies import DEFAULT
     from ...controller.placement.strategies import strategy as strategy_named
     from ...controller.placement.strategies.agg import Agg
@@ -68,9 +71,8 @@ def place(
     )
     for name in full or ():
         topology.switch(name)
-    costs = Costs(problem)
     plans = {name: strategy_named(name).place(problem, random.Random(seed)) for name in strategy or [DEFAULT]}
-    described = [describe(problem, costs, name, plan) for name, plan in plans.items()]
+    described = [describe(problem, window, name, plan) for name, plan in plans.items()]
     if draw is not None:
         _draw(problem, next(iter(plans.values())), draw)
     proof = Agg().proof(problem) if check else None
@@ -112,13 +114,22 @@ def read_loads(path: Path, topology: Topology) -> Mapping[Endpoint, LinkLoad]:
     return found
 
 
-def describe(problem: Problem, costs: Costs, name: str, plan: Placement) -> dict[str, Any]:
-    """A plan as `--json` prints it."""
-    link, slowest = costs.slowest_link(plan)
+def describe(problem: Problem, window: int, name: str, plan: Placement) -> dict[str, Any]:
+    """A plan as `--json` prints it; the times are those by which the controller moves jobs."""
+    from ...controller.placement import Costs
+    from ...controller.planning.completion import Step, expected_step
+    from ...controller.planning.plan import JobSpec
+
+    slots = 1 << (2 * window - 1).bit_length()
+    spec = JobSpec(1, problem.workers, problem.server, slots, window, problem.gradient_bytes)
+    expected = expected_step(problem, plan, Step.of(spec, problem.topology))
+    link, slowest = Costs(problem).slowest_link(plan)
     return {
         "strategy": name,
         "root": plan.root,
-        "completion_seconds": costs.completion_seconds(plan),
+        "completion_seconds": expected.seconds,
+        "round_trip_seconds": expected.round_trip_seconds,
+        "bound_by_window": expected.is_bound_by_window,
         "slowest_link": str(link),
         "slowest_link_seconds": slowest,
         "workers": dict(plan.aggregators),
@@ -155,9 +166,11 @@ def _print(plan: dict[str, Any]) -> None:
     for node in plan["nodes"]:
         table.add_row(node["node"], ", ".join(node["sums"]), node["parent"] or "–", node["why"])
     _console.print(table)
+    waits = ", which waits for the window" if plan["bound_by_window"] else ""
     _console.print(
-        f"a step's gradients take {1e3 * plan['completion_seconds']:.3f} ms; "
-        f"the slowest link is {plan['slowest_link']}, {1e3 * plan['slowest_link_seconds']:.3f} ms of it"
+        f"a step takes {1e3 * plan['completion_seconds']:.3f} ms; the slowest link is {plan['slowest_link']}, busy for "
+        f"{1e3 * plan['slowest_link_seconds']:.3f} ms{waits}; a round trip takes "
+        f"{1e3 * plan['round_trip_seconds']:.3f} ms"
     )
     if plan["note"]:
         _console.print(plan["note"])

@@ -40,6 +40,13 @@ def test_a_plan_says_who_sums_how_long_it_takes_and_which_link_is_slowest(fabric
     assert {node["node"]: node["parent"] for node in widest["nodes"]} == {"s1": "s6", "s6": "h12", "h12": None}
     assert widest["slowest_link_seconds"] == pytest.approx(0.008)
     assert (rack["slowest_link"], rack["slowest_link_seconds"]) == ("s1-p4", pytest.approx(8e6 / 3e8))
+    # the slowest link is busy all the time but for a round's first way up and its last one down, and the scale rounds
+    assert 0.008 < widest["completion_seconds"] < 0.0088
+    assert not widest["bound_by_window"]
+    (narrow,) = json.loads(place(fabric, *job, "--window", 1, "--json"))["plans"]
+    assert narrow["bound_by_window"]
+    rounds = round(1_000_000 / 1094)
+    assert narrow["completion_seconds"] == pytest.approx(rounds * narrow["round_trip_seconds"], rel=0.02)
     text = place(fabric, *job)
     assert "2 workers are on it; makes one stream of 2" in text
     assert "the slowest link is" in text

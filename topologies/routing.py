@@ -32,6 +32,8 @@ class Routes:
         """By switch that has been asked for: the links from every switch that reaches it."""
         self._ports: dict[tuple[str, str], tuple[int, ...]] = {}
         """What `_ports_to` has answered before."""
+        self._single: dict[str, frozenset[str]] = {}
+        """By switch that has been asked for: the switches that have one shortest path to it, and no more."""
         self._shares: dict[tuple[str, str], Mapping[Endpoint, float]] = {}
         """What `shares` has answered before."""
 
@@ -50,7 +52,8 @@ class Routes:
 
     def hops(self, node: str, destination: str) -> int:
         """Links on a shortest path. Raises `TopologyError` when there is no way, or no such node."""
-        self.topology.node(node)
+        if node not in self._links:
+            self.topology.node(node)
         if (hops := self._distance(node, destination)) is None:
             raise TopologyError(
                 f"{self.topology.name}: no way from {node} to {destination} without the links that are down"
@@ -75,6 +78,14 @@ class Routes:
             node = self.topology.peer(path[-1]).node
         return tuple(path)
 
+    def is_single(self, source: str, destination: str) -> bool:
+        """Whether there is one shortest path, and no more."""
+        end = destination if destination in self._links else self._switch_of(destination)
+        if (known := self._single.get(end)) is None:
+            known = self._single[end] = self._with_one_path_to(end)
+        start = source if source in self._links else self._switch_of(source)
+        return start in known and self.reaches(source, destination)
+
     def shares(self, source: str, destination: str) -> Mapping[Endpoint, float]:
         """Every directed link that a flow may take, with the share of all flows that equal-cost hashing puts there."""
         if (known := self._shares.get((source, destination))) is not None:
@@ -95,6 +106,8 @@ class Routes:
 
     def _distance(self, node: str, destination: str) -> int | None:
         """Links on a shortest path; None where there is none. Raises `TopologyError` for an unknown destination."""
+        if (known := self._hops.get(destination)) is not None and node in known:
+            return known[node]
         topology, more = self.topology, 0
         topology.node(destination)
         if node == destination:
@@ -127,6 +140,16 @@ class Routes:
     def _switch_of(self, node: str) -> str:
         """A host's switch, or the switch itself."""
         return self.topology.peer(Endpoint(node, 0)).node if self.topology.is_host(node) else node
+
+    def _with_one_path_to(self, switch: str) -> frozenset[str]:
+        """The switches, this one among them."""
+        hops = self._hops_to(switch)
+        single = {switch}
+        for node, distance in hops.items():  # nearest first
+            nearer = [far for _, far in self._links[node] if hops[far] < distance]
+            if len(nearer) == 1 and nearer[0] in single:
+                single.add(node)
+        return frozenset(single)
 
     def _hops_to(self, switch: str) -> Mapping[str, int]:
         """Links from every switch that reaches this one, breadth first from it: links go both ways."""

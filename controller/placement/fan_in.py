@@ -1,7 +1,9 @@
 """Trees in which no node has more children than it can take, as near as may be to what a strategy wants.
 
 A strategy says which switch each worker's stream is to be summed by. Where every such switch can send its sum straight
-to the root, and nobody gets more children than the fan-in, that is the tree. Else a mixed-integer program decides:
+to the root, and nobody gets more children than the fan-in, that is the tree. Else switches nearer to the root gather
+what is too much for it (`gathering`), where that is proven to be the nearest tree, or the fabric is large; and else a
+mixed-integer program decides:
 
     y_s   whether switch s sums                       x_{a,p}   streams of rack or switch a that go to p
 
@@ -27,10 +29,14 @@ import numpy as np
 import scipy.optimize  # type: ignore[import-untyped]
 import scipy.sparse  # type: ignore[import-untyped]
 
+from .gathering import gathered
 from .problem import Placement, PlacementError, Problem
 
 LONGEST_SECONDS: Final = 2.0
-"""For all roots together. 1,000 workers in a fat tree of 320 switches take about one."""
+"""For all roots together."""
+LARGEST: Final = 2_000
+"""Ways from racks to switches. With more, a tree that is found at once is taken as it is; the program takes seconds."""
+_GATHERED: Final = "its tree is near to the strategy's, and was not compared with all others: the fabric is large"
 _STOPPED, _INFEASIBLE = 1, 2
 """`scipy.optimize.milp`'s status."""
 
@@ -44,11 +50,17 @@ def fitted(problem: Problem, wanted: Mapping[str, str], seconds: float = LONGEST
     """
     until = perf_counter() + seconds
     roots = [problem.server] if problem.server is not None else _central_first(problem)
+    if len(problem.racks) * len(problem.topology.switches) > LARGEST:
+        for root in roots:
+            placement, nearest = gathered(problem, root, wanted)
+            if placement is not None:
+                return placement if nearest else replace(placement, note=_GATHERED)
     stopped = False
     for root in roots:
         if stopped and perf_counter() > until + seconds:
             break
-        if (placement := _plain(problem, root, wanted)) is not None:
+        placement, nearest = gathered(problem, root, wanted)
+        if placement is not None and nearest:
             return _noted(placement, "one of another root", seconds) if stopped else placement
         program = _Program(problem, root, problem.fan_in)
         placement, proven = program.solve(wanted, max(until - perf_counter(), 0.0))
@@ -80,16 +92,8 @@ def _central_first(problem: Problem) -> list[str]:
         for switch in problem.topology.switches
         if problem.takes(switch.name) and all(routes.reaches(rack, switch.name) for rack in problem.racks)
     ]
-    return sorted(usable, key=lambda name: sum(routes.hops(worker, name) for worker in problem.workers))
-
-
-def _plain(problem: Problem, root: str, wanted: Mapping[str, str]) -> Placement | None:
-    """Everyone where wanted, and every switch's sum straight to the root; None where that is no tree."""
-    aggregators = {worker: wanted.get(worker, root) for worker in problem.workers}
-    switches = sorted(set(aggregators.values()) - {root})
-    placement = Placement(aggregators, dict.fromkeys(switches, root), root)
-    fits = all(len(mine) <= problem.fan_in for mine in placement.children.values())
-    return placement if fits and all(problem.may_send(*edge) for edge in placement.edges) else None
+    racks = [(rack, len(workers)) for rack, workers in problem.racks.items()]
+    return sorted(usable, key=lambda name: sum(count * routes.hops(rack, name) for rack, count in racks))
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,10 +133,12 @@ class FlowProgram:
         supply: Mapping[str, int],
         capacity: Mapping[str, int],
         times: Sequence[Sequence[Sequence[float]]],
+        until: float = np.inf,
     ) -> list[int] | None:
         """Flow on every arc; None where the supply cannot be placed.
 
         `capacity` is how many streams each sink still takes (one not in it takes none), `times` is `Network.times`.
+        When `perf_counter` is at `until`, the longest times are least, as far down as was got.
         """
         forbidden = self._forbidden(capacity)
         vertex = self._solve(np.zeros(len(self._arc)), forbidden, np.zeros(len(self._arc)), supply)
@@ -151,7 +153,7 @@ class FlowProgram:
         base = sum(len(links) for links in times) + 1
         window = max(1, int(np.log(_LARGEST_WEIGHT) / np.log(base)))
         rank = ranks.highest(~fixed)
-        while rank >= 0 and not fixed.all():
+        while rank >= 0 and not fixed.all() and perf_counter() < until:
             cost = ranks.digits(rank, rank, base) - previous.digits(rank, rank, base)
             if (cost[~fixed] @ solution[~fixed]) <= np.minimum(cost[~fixed], 0).sum():
                 settled = ~fixed & (cost != 0)

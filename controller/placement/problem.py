@@ -79,13 +79,14 @@ class Problem:
         """Whether a stream and its result surely go where they are counted: to the server, whose loads are counted for
         all ways that hashing may choose; to a switch with room by the only shortest path; or to a neighbour.
         """
-        start = self.topology.attached_switch(child).name if self.topology.is_host(child) else child
         if not self.routes.reaches(child, parent):
             return False
         if parent == self.server:
             return True
-        near = self.routes.hops(start, parent) <= 1 or self.routes.unique_path(start, parent) is not None
-        return near and self.takes(parent)
+        if not self.takes(parent):
+            return False
+        start = self.topology.attached_switch(child).name if self.topology.is_host(child) else child
+        return self.routes.is_single(start, parent) or self.routes.hops(start, parent) <= 1
 
     @cached_property
     def racks(self) -> Mapping[str, tuple[str, ...]]:

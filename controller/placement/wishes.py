@@ -40,10 +40,11 @@ def rack_sums(problem: Problem) -> dict[str, str]:
     return {worker: rack for worker, rack in at_racks(problem).items() if rack in worth}
 
 
-def within_reach(problem: Problem, worker: str) -> list[str]:
-    """Switches with room that a worker's stream surely comes to by the way that is counted."""
-    names = [switch.name for switch in problem.topology.switches]
-    return [name for name in names if problem.may_send(worker, name)]
+def within_reach(problem: Problem) -> dict[str, list[str]]:
+    """By worker: the switches with room that its stream surely comes to by the way that is counted."""
+    names = [switch.name for switch in problem.topology.switches if problem.takes(switch.name)]
+    of_rack = {rack: [name for name in names if problem.may_send(rack, name)] for rack in problem.racks}
+    return {worker: of_rack[rack] for worker, rack in at_racks(problem).items()}
 
 
 def hubs(problem: Problem) -> Iterator[str]:

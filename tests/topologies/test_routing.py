@@ -21,7 +21,7 @@ def test_next_hops_are_all_first_steps_of_shortest_paths(fabric: Topology) -> No
             assert set(routes.next_hops(node.name, destination.name)) == {ports[path[1]] for path in paths}
             assert routes.hops(node.name, destination.name) == len(paths[0]) - 1
             unique = routes.unique_path(node.name, destination.name)
-            assert (unique is not None) == (len(paths) == 1)
+            assert (unique is not None) == routes.is_single(node.name, destination.name) == (len(paths) == 1)
             if unique is not None:
                 assert [end.node for end in unique] == paths[0][:-1]
 

@@ -8,7 +8,7 @@ all links lexicographically least.
 
 All switches with room may aggregate at first; those that nobody chooses are dropped, with their streams; and from then
 on the one with the fewest streams, until one is left. The fastest of these placements with no more switches than the
-limit is taken.
+limit is taken; after ten seconds, that of those seen, or the tree nearest to the last one where none was few enough.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
+from time import perf_counter
 from typing import Final
 
 from ....topologies.routing import Routes
@@ -37,6 +38,8 @@ class Agg:
     aggregations: int = FAN_IN
     """The most switches that aggregate; no more than the server takes children can."""
     effort: Effort = field(default_factory=Effort)
+    seconds: float = 10.0
+    """Of wall-clock time; the best that was found by then is taken, and the placement's note says so."""
     _programs: dict[object, FlowProgram] = field(default_factory=dict)
     _routes: Routes | None = None
 
@@ -46,27 +49,36 @@ class Agg:
     def place(self, problem: Problem, rng: random.Random) -> Placement:
         if problem.server is None:
             raise PlacementError("strategy agg needs a parameter server and the job has none; name one, or use widest")
+        until = perf_counter() + self.seconds
         program = self._program(problem, problem.server)
         costs = Costs(problem)
         aggregating = [name for name in {sink for _, sink in program.network.paths} if name != problem.server]
         found: list[Placement] = []
-        while (streams := _assign(problem, costs, program, aggregating)) is not None:
+        wanted: dict[str, str] = {}
+        notes: list[str] = []
+        while (streams := _assign(problem, costs, program, aggregating, until)) is not None:
+            if stopped := perf_counter() > until:
+                notes.append(f"not every set of switches was tried in {self.seconds:g} s")
             taken = _into(streams)
             used = sorted(name for name in taken if name != problem.server)
             if len(used) == len(aggregating) and len(used) <= self.aggregations:
                 found.append(_placement(problem, problem.server, streams))
-            if not aggregating:
+            if stopped:
+                wanted = dict(_placement(problem, problem.server, streams).aggregators)
+            if not aggregating or stopped:
                 break
             fewest = min(used, key=lambda name: (taken[name], name), default="")
             aggregating = [name for name in used if len(used) < len(aggregating) or name != fewest]
         if not found:
-            return nearest(problem, {})
+            near = nearest(problem, wanted)
+            return replace(near, note="; ".join(filter(None, (near.note, *notes))))
         best = min(found, key=lambda placement: (costs.completion_seconds(placement), len(placement.parents)))
         best.check(problem)
         if left_out := program.network.left_out:
-            note = f"{left_out} ways of racks to switches are left out: with them a flow would not say who goes where"
-            return replace(best, note=note)
-        return best
+            notes.append(
+                f"{left_out} ways of racks to switches are left out: with them a flow would not say who goes where"
+            )
+        return replace(best, note="; ".join(notes)) if notes else best
 
     def proof(self, problem: Problem) -> str:
         """That this problem's matrix is totally unimodular, in a sentence. Raises PlacementError where it is not."""
@@ -96,7 +108,7 @@ def _into(streams: Mapping[tuple[str, str], int]) -> Counter[str]:
 
 
 def _assign(
-    problem: Problem, costs: Costs, program: FlowProgram, aggregating: list[str]
+    problem: Problem, costs: Costs, program: FlowProgram, aggregating: list[str], until: float
 ) -> Mapping[tuple[str, str], int] | None:
     """How many streams of each rack go to each of these switches, or the server; None where they cannot."""
     server = problem.server
@@ -105,7 +117,7 @@ def _assign(
     own = [(worker, rack) for rack, workers in problem.racks.items() for worker in workers]
     base = costs.streams([*own, *((name, server) for name in aggregating)])
     capacity = dict.fromkeys(aggregating, problem.fan_in) | {server: max(problem.fan_in - len(aggregating), 0)}
-    flows = program.lexicographic(network.supply, capacity, network.times(costs, base))
+    flows = program.lexicographic(network.supply, capacity, network.times(costs, base), until)
     return None if flows is None else network.decompose(network.supply, flows)
 
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from ..problem import Placement, Problem
 from ..strategy import Description
-from ..wishes import nearest, within_reach
+from ..wishes import at_racks, nearest, within_reach
 
 
 class NearestGreedy:
@@ -16,11 +16,17 @@ class NearestGreedy:
     def place(self, problem: Problem, rng: random.Random) -> Placement:
         places: dict[str, int] = {}
         wanted: dict[str, str] = {}
+        reach = within_reach(problem)
+        near = {
+            rack: sorted(reach[workers[0]], key=lambda name: problem.routes.hops(rack, name))
+            for rack, workers in problem.racks.items()
+        }
+        racks = at_racks(problem)
         for worker in problem.workers:
-            offers = [name for name in within_reach(problem, worker) if places.get(name, 0) < problem.fan_in]
-            if offers:
-                wanted[worker] = min(offers, key=lambda name: problem.routes.hops(worker, name))
-                places[wanted[worker]] = places.get(wanted[worker], 0) + 1
+            free = (name for name in near[racks[worker]] if places.get(name, 0) < problem.fan_in)
+            if offer := next(free, None):
+                wanted[worker] = offer
+                places[offer] = places.get(offer, 0) + 1
         return nearest(problem, wanted)
 
 

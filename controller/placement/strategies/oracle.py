@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import math
 import random
+from dataclasses import dataclass, replace
 from typing import Final
 
 from ..cost import Costs
 from ..problem import Placement, PlacementError, Problem
 from ..strategy import Description, Need
 from ..tree_program import TreeProgram, all_hops
+from .scarce import ScarceMemory
 
 MOST_HOPS: Final = 20_000
+_SAME: Final = 1e-4
+"""Times that differ by this share or less are the same."""
 
 
+@dataclass
 class Oracle:
     """Takes seconds to minutes."""
+
+    seconds: float = 60.0
+    """Of wall-clock time for the program; the best tree by then is taken, and its note says how good it surely is."""
 
     def place(self, problem: Problem, rng: random.Random) -> Placement:
         hops = all_hops(problem)
@@ -22,12 +31,20 @@ class Oracle:
             raise PlacementError(
                 f"the oracle's program would have {len(hops)} hops of {MOST_HOPS} at most; ask widest or scarce"
             )
-        placement, _ = TreeProgram(problem, Costs(problem), hops).fastest()
-        if placement is None:
+        costs = Costs(problem)
+        placement, bound = TreeProgram(problem, costs, hops).fastest(self.seconds)
+        if placement is None and bound == math.inf:
             raise PlacementError(
                 f"no tree sums {', '.join(problem.workers)}: give more switches room, or take fewer workers"
             )
+        if placement is None:
+            fast = ScarceMemory().improved(problem)
+            return replace(fast, note=f"the oracle found no tree in {self.seconds:g} s; this is one by scarce")
         placement.check(problem)
+        if (slowest := costs.slowest_link_seconds(placement)) > bound * (1 + _SAME):
+            most = f"{100 * (slowest / bound - 1):.1f} %" if bound > 0 else "any share"
+            note = f"not proven in {self.seconds:g} s: its slowest link may take up to {most} longer than need be"
+            placement = replace(placement, note=note)
         return placement
 
 

@@ -16,8 +16,9 @@ class RandomSwitches:
     def place(self, problem: Problem, rng: random.Random) -> Placement:
         taken: dict[str, int] = {}
         wanted: dict[str, str] = {}
+        reach = within_reach(problem)
         for worker in problem.workers:
-            eligible = [name for name in within_reach(problem, worker) if taken.get(name, 0) < problem.fan_in]
+            eligible = [name for name in reach[worker] if taken.get(name, 0) < problem.fan_in]
             if eligible:
                 wanted[worker] = rng.choice(eligible)
                 taken[wanted[worker]] = taken.get(wanted[worker], 0) + 1

@@ -30,9 +30,11 @@ class Rounded:
         pairs = [(rack, sink) for rack in problem.racks for sink in (*usable, server) if problem.may_send(rack, sink)]
         shares = _shares(problem, server, usable, pairs)
         wanted: dict[str, str] = {}
+        offers: dict[str, list[tuple[str, float]]] = {}
+        for (rack, sink), share in zip(pairs, shares, strict=True):
+            offers.setdefault(rack, []).append((sink, share))
         for worker, rack in ((w, r) for r, workers in problem.racks.items() for w in workers):
-            offers = [(sink, share) for (start, sink), share in zip(pairs, shares, strict=True) if start == rack]
-            sink = rng.choices([name for name, _ in offers], [share for _, share in offers])[0]
+            sink = rng.choices([name for name, _ in offers[rack]], [share for _, share in offers[rack]])[0]
             if sink != server:
                 wanted[worker] = sink
         return nearest(problem, wanted)

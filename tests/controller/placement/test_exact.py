@@ -7,8 +7,10 @@ import random
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from ipaddress import IPv4Address
+from typing import Any
 
 import pytest
+import scipy.optimize  # type: ignore[import-untyped]
 
 from weir.controller.placement import Costs, Placement, PlacementError, Problem
 from weir.controller.placement.loads import LinkLoad
@@ -88,6 +90,37 @@ def test_the_oracle_is_the_best_of_all_trees(seed: int) -> None:
     found = oracle(problem)
     assert (found is None) == (best is None)
     assert found is None or best is None or found == pytest.approx(best, rel=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_an_oracle_whose_time_is_up_says_how_good_its_tree_is(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the best tree so far and half its time as the bound, and with none."""
+    problem, program = any_problem(seed), scipy.optimize.milp
+    best = oracle(problem)
+    assert best is not None
+
+    def unproven(cost: Any, **more: Any) -> Any:
+        done = program(cost, **more)
+        if more["options"]["time_limit"] != 60.0:
+            return done  # another method's
+        return scipy.optimize.OptimizeResult({**done, "status": 1, "mip_dual_bound": done.mip_dual_bound / 2})
+
+    def nothing(cost: Any, **more: Any) -> Any:
+        if more["options"]["time_limit"] != 60.0:
+            return program(cost, **more)
+        return scipy.optimize.OptimizeResult(status=1, x=None, message="time limit reached")
+
+    monkeypatch.setattr(scipy.optimize, "milp", unproven)
+    half = Oracle().place(problem, random.Random(0))
+    assert slowest(problem, half) == pytest.approx(best)
+    if best > Costs(problem).access_seconds(problem.workers) * SAME:
+        assert "not proven in 60 s" in half.note
+    else:  # its workers' own links are the slowest, which nothing beats
+        assert half.note == ""
+    monkeypatch.setattr(scipy.optimize, "milp", nothing)
+    other = Oracle().place(problem, random.Random(0))
+    assert slowest(problem, other) <= 1.05 * best * SAME
+    assert "one by scarce" in other.note
 
 
 def compare_ample(seeds: range, *, shared: bool = False) -> int:

@@ -14,7 +14,10 @@ import pytest
 import scipy.optimize  # type: ignore[import-untyped]
 
 from weir.controller.placement import Placement, PlacementError, Problem, fitted
+from weir.controller.placement.fan_in import _Program
+from weir.controller.placement.gathering import gathered
 from weir.controller.placement.strategies import strategy
+from weir.controller.placement.wishes import at_racks, rack_sums
 from weir.tests.controller.placement.fabrics import random_fabric
 from weir.topologies import Routes, fat_tree, leaf_spine
 
@@ -126,3 +129,45 @@ def test_where_time_is_up_the_tree_is_any_that_fits_and_says_so(monkeypatch: pyt
                     f"seed {seed}"
                 )
     assert all(count >= 15 for count in found.values()), found
+
+
+def test_what_is_gathered_at_once_is_a_tree_and_where_that_is_proven_the_nearest() -> None:
+    """Against the program: nobody is moved there either, and it takes as many switches."""
+    proven = 0
+    for seed in range(80):
+        rng = random.Random(seed)
+        fan_in = rng.choice((2, 3, 4))
+        topology = rng.choice((leaf_spine(6, 2, 3), leaf_spine(5, 3, 3), fat_tree(4), random_fabric(rng)))
+        hosts = [host.name for host in topology.hosts]
+        server, *workers = rng.sample(hosts, rng.randint(4, len(hosts)))
+        room = {switch.name: int(rng.random() < 0.9) for switch in topology.switches}
+        problem = Problem(Routes(topology), tuple(workers), server, 1_000, {}, room, fan_in)
+        wanted = at_racks(problem) if rng.random() < 0.7 else {w: rng.choice(list(room)) for w in workers}
+        placement, nearest = gathered(problem, server, wanted)
+        if placement is None:
+            continue
+        placement.check(problem)
+        assert all(problem.may_send(*edge) for edge in placement.edges), f"seed {seed}"
+        if nearest:
+            proven += 1
+            best, is_best = _Program(problem, server, fan_in).solve(wanted, 60.0)
+            assert is_best
+            assert best is not None
+            assert placement.aggregators == wanted | {w: server for w in workers if w not in wanted}, f"seed {seed}"
+            assert len(placement.parents) == len(best.parents), f"seed {seed}"
+    assert proven >= 15
+
+
+def test_on_large_fabrics_no_program_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    def program(*_: Any, **__: Any) -> None:
+        raise AssertionError("a mixed-integer program is asked")
+
+    monkeypatch.setattr(scipy.optimize, "milp", program)
+    topology = fat_tree(8)
+    server, *workers = random.Random(1).sample([host.name for host in topology.hosts], 120)
+    for root in (server, None):
+        problem = Problem(Routes(topology), tuple(workers), root, 1_000, fan_in=16)
+        for name in ("rack", "nearest", "random", "root"):
+            placement = strategy(name).place(problem, random.Random(1))
+            placement.check(problem)
+            assert name != "rack" or set(rack_sums(problem).items()) <= set(placement.aggregators.items())

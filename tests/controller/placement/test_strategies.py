@@ -20,6 +20,7 @@ from weir.controller.placement import (
 )
 from weir.controller.placement.loads import LinkLoad
 from weir.controller.placement.strategies import STRATEGIES, Need, strategy
+from weir.controller.placement.strategies.agg import Agg
 from weir.controller.planning.plan import JobSpec
 from weir.controller.planning.planner import Planner, Surroundings
 from weir.tests.controller.placement.fabrics import any_problem
@@ -329,3 +330,19 @@ def test_a_job_moves_for_a_clear_gain_only() -> None:
     share = 1 - predicted_completion_time(widest, problem) / predicted_completion_time(ps, problem)
     assert should_move(ps, widest, problem, gain=share - 0.01)
     assert not should_move(ps, widest, problem, gain=share + 0.01)
+
+
+def test_agg_takes_what_it_has_when_time_is_up_and_says_so() -> None:
+    for seed in range(12):
+        problem = any_problem(seed)
+        if problem.server is None:
+            continue
+        for limit in (FAN_IN, 1):  # few enough switches at once, and too many
+            at_once = Agg(limit, seconds=0.0).place(problem, random.Random(seed))
+            at_once.check(problem)
+            assert "not every set of switches was tried in 0 s" in at_once.note
+            in_time = Agg(limit).place(problem, random.Random(seed))
+            costs = Costs(problem)
+            assert "tried" not in in_time.note
+            if limit == FAN_IN:
+                assert costs.completion_seconds(in_time) <= costs.completion_seconds(at_once) * (1 + 1e-9)

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from weir.controller.congestion import CongestionOptions, Windows
+from weir.controller.congestion.marking import marked_states
 from weir.controller.p4runtime.reconcile import reconcile_all
 from weir.controller.p4runtime.session import SwitchSession
 from weir.controller.placement import Placement
 from weir.controller.planning.memory import FabricMemory
-from weir.controller.planning.plan import JobPlan, JobSpec, Marking, base_state, fabric_state, job_plan
+from weir.controller.planning.plan import JobPlan, JobSpec, base_state, fabric_state, job_plan
 from weir.topologies import Routes, Topology
 
 
 async def write_job(
-    topology: Topology, sessions: Mapping[str, SwitchSession], spec: JobSpec, placement: Placement, marking: Marking
+    topology: Topology,
+    sessions: Mapping[str, SwitchSession],
+    spec: JobSpec,
+    placement: Placement,
+    bounded: CongestionOptions,
 ) -> JobPlan:
     """Write routes, marking and a job into every switch; the plan for the job's hosts. Raises ControllerError."""
     routes = Routes(topology)
@@ -21,5 +27,8 @@ async def write_job(
     allotments = FabricMemory(topology).allot(spec.job, sorted(nodes), spec.slots)
     plan = job_plan(topology, routes, spec, placement, 1, allotments)
     bases = {switch.name: base_state(topology, routes, switch.name) for switch in topology.switches}
-    await reconcile_all(sessions, fabric_state(topology, bases, [plan], marking))
+    windows = Windows(topology, bounded)
+    (plan,) = windows.follow(routes, [plan], (), 0)
+    states = marked_states(topology, fabric_state(bases, [plan]), windows.budgets, [plan], bounded)
+    await reconcile_all(sessions, states)
     return plan

@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 
 from weir.bench.fabric import write_job
 from weir.bench.measure import Aim, Figure
+from weir.controller.congestion import CongestionOptions
 from weir.controller.placement import Placement
-from weir.controller.planning.plan import JobSpec, Marking
+from weir.controller.planning.plan import JobSpec
 from weir.experiments.backends.agents import HostAgent, VirtualHost
 from weir.experiments.backends.emulated import EmulatedFabric
 from weir.hosts.protocol.server import ParameterServerCore
@@ -122,7 +123,7 @@ async def _measure(
     spec = JobSpec(1, tuple(scenario.workers), scenario.server, slots, slots // 2)
     with emulated.serve() as server:
         async with emulated.sessions(server) as sessions:
-            plan = await write_job(topology, sessions, spec, scenario.placement, Marking())
+            plan = await write_job(topology, sessions, spec, scenario.placement, CongestionOptions())
     workers = [HostAgent(VirtualHost(emulated, name), WorkerCore(plan.workers[name])) for name in scenario.workers]
     agents: dict[str, HostAgent[WorkerCore] | HostAgent[ParameterServerCore]] = {w.name: w for w in workers}
     if scenario.server is not None and plan.server is not None:

@@ -24,8 +24,9 @@ from weir.bench.fabric import write_job
 from weir.bench.goodput import NET_SHARE
 from weir.bench.measure import Aim, Figure
 from weir.bench.rank import Rank
+from weir.controller.congestion import CongestionOptions
 from weir.controller.placement import Placement
-from weir.controller.planning.plan import JobPlan, JobSpec, Marking
+from weir.controller.planning.plan import JobPlan, JobSpec
 from weir.experiments.backends.sessions import open_sessions
 from weir.topologies import Endpoint, Host, Link, Switch, Topology
 from weir.topologies.mininet import fabric as mininet_fabric
@@ -39,7 +40,7 @@ VALUES: Final = 16 << 20
 """64 MiB."""
 SLOTS: Final = 1024
 QUEUE_PACKETS: Final = 512
-MARKED_PACKETS: Final = 192
+BOUND_PACKETS: Final = 192
 """Bound of the switch's queues: processes that share cores answer late, so more must be on the way."""
 RUNS: Final = 3
 LINE_AIM: Final = 0.9
@@ -112,7 +113,7 @@ def _running(fabric: MininetFabric, tasks: Mapping[str, Rank]) -> Iterator[Ranks
 
 async def _write_job(fabric: MininetFabric, spec: JobSpec, placement: Placement) -> JobPlan:
     async with open_sessions(fabric.topology, fabric.addresses) as sessions:
-        return await write_job(fabric.topology, sessions, spec, placement, Marking(MARKED_PACKETS))
+        return await write_job(fabric.topology, sessions, spec, placement, CongestionOptions(BOUND_PACKETS))
 
 
 def figures() -> Iterator[Figure]:

@@ -29,6 +29,8 @@ from functools import partial
 
 from ..topologies.model import Topology
 from ..topologies.routing import Routes
+from .congestion import Windows
+from .congestion.marking import marked_states
 from .decisions import Decisions
 from .errors import ControllerError, PlanError
 from .jobs.improver import Improver
@@ -84,7 +86,7 @@ class Controller:
         if missing := {s.name for s in topology.switches} - sessions.keys():
             raise ControllerError(f"no session with {', '.join(sorted(missing))} of {topology.name}")
         self.topology = topology
-        self.planner = Planner(topology, routes, strategy, seed, options.improvement, options.marking)
+        self.planner = Planner(topology, routes, strategy, seed, options.improvement, options.congestion.bound_packets)
         """The place that jobs have in the fabric: memory, strategy, routes without what is down."""
         self.switches = Switches(sessions, options.lease_ns, options.retry_ns, now_ns)
         """The sessions with all switches, and which of these are lost."""
@@ -111,7 +113,8 @@ class Controller:
         """Whether jobs would be better off elsewhere."""
         self.members = Membership(self.jobs, self.moves)
         """Who takes part in the jobs; takes what hosts say of themselves."""
-        self._marking = options.marking
+        self.windows = Windows(topology, options.congestion)
+        """What bounds every queue: windows, thresholds, and the promise."""
         self._watching = options.watching
         self._down = routes.down
         self._bases = self._base_states(routes)
@@ -191,6 +194,7 @@ class Controller:
             self._write_journal()
         except ControllerError as error:
             if self.jobs.withdraw(spec.job):
+                self.windows.withdraw()
                 await self._write_switches(now_ns, again=self.switches.sessions)
                 _log.warning("job %d is not admitted: %s", spec.job, error)
             self.planner.memory.retain(spec.job)
@@ -199,7 +203,7 @@ class Controller:
         self.jobs.aborted.pop(spec.job, None)
         if grant.note:
             _log.warning("job %d: %s", spec.job, grant.note)
-        return [Message(host, part) for host, part in plan.host_plans().items()]
+        return [Message(host, part) for host, part in self.jobs[spec.job].plan.host_plans().items()]
 
     async def finish(self, job: int, now_ns: int = 0) -> None:
         """Take a job from the switches and free what it held. Raises JournalError where that could not be written down;
@@ -266,16 +270,24 @@ class Controller:
     def _desired(self) -> Mapping[str, SwitchState]:
         """What every switch should hold; made anew only when some plan has changed."""
         plans = [job.plan for job in self.jobs.values()]
-        made_of = [self._bases, *plans]
+        made_of = [self._bases, self.windows.budgets, *plans]
         if len(made_of) != len(self._made_of) or any(a is not b for a, b in zip(made_of, self._made_of, strict=True)):
             bases = self._bases if self._watching is None else telling_slots(self.topology, self._bases, plans)
-            self._made = fabric_state(self.topology, bases, plans, self._marking)
+            states = fabric_state(bases, plans)
+            self._made = marked_states(self.topology, states, self.windows.budgets, plans, self.windows.options)
             self._made_of = made_of
         return self._made
+
+    def _bound_queues(self, now_ns: int) -> None:
+        """Windows for the jobs as they are now; who gets a plan next is told its share with it."""
+        plans = (job.plan for job in self.jobs.values())
+        for plan in self.windows.follow(self.planner.routes, plans, self.prober.probes, now_ns):
+            self.jobs[plan.spec.job].plan = plan
 
     async def _write_switches(self, now_ns: int, again: Iterable[str] = ()) -> Mapping[str, Diff]:
         """Bring the switches to what they should hold; those in `again` even if they have just refused."""
         self.jobs.ended = False
+        self._bound_queues(now_ns)
         return await self.switches.write_states(self._desired(), now_ns, frozenset(again))
 
     async def _write_plan(self, names: Collection[str], now_ns: int) -> list[ControllerError]:

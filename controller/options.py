@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ..wire.control import Abort, Pause, Resume, ServerPlan, WorkerPlan
+from .congestion import CongestionOptions
 from .errors import ControllerError
-from .planning.plan import Marking
 from .watching.settings import Watching
 
 
@@ -35,7 +35,7 @@ class Options:
     """A worker that waits and has not completed a round for so long gets its job a new generation of the same
     placement, which sums anew what was damaged in a switch; None: never.
     """
-    marking: Marking = field(default_factory=Marking)
+    congestion: CongestionOptions = field(default_factory=CongestionOptions)
     watching: Watching | None = None
     """What switches report by themselves; None: nothing, or what somebody else has told them to."""
 

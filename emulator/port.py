@@ -47,14 +47,21 @@ class PortCounters(NamedTuple):
     max_depth_packets: int
     """The most packets that all priorities' queues held together."""
     max_depth_bytes: int
+    max_queue_packets: tuple[int, ...]
+    """The most packets that each priority's queue held, noted at every enqueue."""
+
+
+_OF_QUEUES: Final = ("drops", "max_queue_packets")
 
 
 def read_port(engine: Engine, index: int) -> PortCounters:
     """The counters of one port of an engine."""
     port = engine.ports.data[index]
     queues = engine.queues.data[index * PRIORITIES : (index + 1) * PRIORITIES]
-    values: dict[str, Any] = {name: int(port[name]) for name in PortCounters._fields if name != "drops"}
-    return PortCounters(drops=tuple(queues["drops"].tolist()), **values)
+    values: dict[str, Any] = {name: int(port[name]) for name in PortCounters._fields if name not in _OF_QUEUES}
+    return PortCounters(
+        drops=tuple(queues["drops"].tolist()), max_queue_packets=tuple(queues["max_depth_packets"].tolist()), **values
+    )
 
 
 def set_rate(engine: Engine, index: int, rate_bps: float | None) -> None:

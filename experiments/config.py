@@ -13,10 +13,12 @@ from typing import Annotated, Any, Final, Self
 import yaml
 from pydantic import Field, ValidationError, ValidationInfo, WithJsonSchema, field_validator, model_validator
 
+from ..controller.congestion import CongestionOptions, Uncontrolled
 from ..controller.placement.strategies import STRATEGIES, Need
 from ..hosts.numerics.quantization import chunk_count
 from ..topologies import Topology, file_keys
 from ..topologies.schema import UniqueKeys, parse_topology
+from ..wire.frames import FRAME_HEADER_BYTES
 from .errors import ExperimentError
 from .sections import Duration, LongDuration, Rate, Section, explain
 from .workloads.digits import TrainingOptions
@@ -100,6 +102,9 @@ class FlowConfig(Section):
     port: int = Field(9, ge=1, le=65535)
     """UDP source port: another port may take another of the equal-cost paths."""
 
+    def runs_at(self, time_ns: int) -> bool:
+        return self.start <= time_ns and (self.stop is None or time_ns < self.stop)
+
 
 class ControlConfig(Section):
     """How often the controller looks, and how quickly it can act."""
@@ -118,11 +123,13 @@ class ControlConfig(Section):
     """A running job is moved when the predicted completion time falls by more than this share."""
 
 
-class MarkingConfig(Section):
-    """Queue bound of every egress queue of the fabric."""
+class CongestionConfig(Section):
+    """What every egress queue of the fabric is promised."""
 
-    threshold: int = Field(24, ge=1)
-    """Packets in the queue from which on congestion is marked."""
+    bound: int = Field(64, ge=1)
+    """Q*: packets that no queue of the data class is to exceed."""
+    lease: Duration = 20_000_000
+    """After so long without a result a worker's window is one round."""
 
 
 class RunConfig(Section):
@@ -140,7 +147,7 @@ class RunConfig(Section):
     loss: float = Field(0.0, ge=0, lt=1)
     """Probability that a link loses a frame, on every link, in both directions, over what the fabric itself says."""
     control: ControlConfig = ControlConfig()
-    marking: MarkingConfig = MarkingConfig()
+    congestion: CongestionConfig = CongestionConfig()
     strategies: list[StrategyName] = Field(["ps", "rack", "hierarchy", "blind", "widest"], min_length=1)
 
     @model_validator(mode="after")
@@ -207,6 +214,19 @@ class RunConfig(Section):
     def replaced(self, option: str, **values: object) -> RunConfig:
         """The same run but for some keys. Raises `ExperimentError`, in the name of `option`, for what no run can be."""
         return self._validated(option, {**self.model_dump(), **values})
+
+    @property
+    def congestion_options(self) -> CongestionOptions:
+        """As the controller takes them: of each pair of hosts, the most that its background flows send at one time."""
+        pairs: dict[tuple[str, str], list[FlowConfig]] = {}
+        for flow in self.background:
+            pairs.setdefault((flow.source, flow.destination), []).append(flow)
+        declared = []
+        for (source, destination), flows in pairs.items():
+            at_once = [sum(f.rate for f in flows if f.runs_at(flow.start)) for flow in flows]
+            frame_bytes = BACKGROUND_PAYLOAD_BYTES + FRAME_HEADER_BYTES
+            declared.append(Uncontrolled(source, destination, max(at_once), frame_bytes, len(flows)))
+        return CongestionOptions(self.congestion.bound, tuple(declared), self.congestion.lease)
 
     @property
     def topology(self) -> Topology:

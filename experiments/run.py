@@ -167,6 +167,8 @@ async def run_strategy(
             busiest_link_bytes=busiest.job_bytes,
             largest_queue=str(longest.end),
             largest_queue_packets=longest.largest_queue_packets,
+            promised={str(link): bound for link, bound in sorted(cluster.promised.items())},
+            broken=cluster.broken_promises,
             resends=cluster.resends,
             drops=await cluster.drops(),
             accuracy=job.accuracy(),

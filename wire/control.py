@@ -15,6 +15,22 @@ KEY_BYTES: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
+class Pacing:
+    """How much a worker may have in the network before results tell it, in one generation."""
+
+    window: int = 2
+    """Rounds in the network, until the first result says what the queues on the way allow."""
+    hold_ns: int = 0
+    """Nothing is sent for so long after the plan has come: until then others may use what this worker is to have."""
+    lease_ns: int = 0
+    """After so long without a result the window is one round; 0: never."""
+    gap_ns: int = 0
+    """Between two rounds at least."""
+    round_trip_ns: int = 0
+    """The longest that a round is under way while all queues keep their bounds: no round is repeated before."""
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerPlan:
     """What one worker needs to contribute in one generation of a job."""
 
@@ -37,6 +53,7 @@ class WorkerPlan:
     """Addresses of the workers that take part: nobody else is answered when it asks for a final round."""
     key: str = field(default="", repr=False)
     """The secret of the job's hosts by which they check sums, hexadecimal; "": there is none. It never changes."""
+    pacing: Pacing = Pacing()
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,6 +92,13 @@ def _worker_plan(plan: control.WorkerPlan) -> pb.WorkerPlan:
         lanes=plan.lanes,
         members=plan.members,
         key=plan.key,
+        pacing=pb.Pacing(
+            window=plan.pacing.window,
+            hold_ns=plan.pacing.hold_ns,
+            lease_ns=plan.pacing.lease_ns,
+            gap_ns=plan.pacing.gap_ns,
+            round_trip_ns=plan.pacing.round_trip_ns,
+        ),
     )
 
 
@@ -108,6 +115,13 @@ def _read_worker_plan(plan: pb.WorkerPlan) -> control.WorkerPlan:
         lanes=plan.lanes,
         members=tuple(plan.members),
         key=plan.key,
+        pacing=control.Pacing(
+            window=plan.pacing.window,
+            hold_ns=plan.pacing.hold_ns,
+            lease_ns=plan.pacing.lease_ns,
+            gap_ns=plan.pacing.gap_ns,
+            round_trip_ns=plan.pacing.round_trip_ns,
+        ),
     )
 
 

@@ -214,8 +214,22 @@ class Waiting(_message.Message):
     reason: str
     def __init__(self, reason: _Optional[str] = ...) -> None: ...
 
+class Pacing(_message.Message):
+    __slots__ = ("window", "hold_ns", "lease_ns", "gap_ns", "round_trip_ns")
+    WINDOW_FIELD_NUMBER: _ClassVar[int]
+    HOLD_NS_FIELD_NUMBER: _ClassVar[int]
+    LEASE_NS_FIELD_NUMBER: _ClassVar[int]
+    GAP_NS_FIELD_NUMBER: _ClassVar[int]
+    ROUND_TRIP_NS_FIELD_NUMBER: _ClassVar[int]
+    window: int
+    hold_ns: int
+    lease_ns: int
+    gap_ns: int
+    round_trip_ns: int
+    def __init__(self, window: _Optional[int] = ..., hold_ns: _Optional[int] = ..., lease_ns: _Optional[int] = ..., gap_ns: _Optional[int] = ..., round_trip_ns: _Optional[int] = ...) -> None: ...
+
 class WorkerPlan(_message.Message):
-    __slots__ = ("job", "generation", "rank", "workers", "aggregator", "child_bit", "slots", "window", "lanes", "members", "key")
+    __slots__ = ("job", "generation", "rank", "workers", "aggregator", "child_bit", "slots", "window", "lanes", "members", "key", "pacing")
     JOB_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
@@ -227,6 +241,7 @@ class WorkerPlan(_message.Message):
     LANES_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
+    PACING_FIELD_NUMBER: _ClassVar[int]
     job: int
     generation: int
     rank: int
@@ -238,7 +253,8 @@ class WorkerPlan(_message.Message):
     lanes: int
     members: _containers.RepeatedScalarFieldContainer[int]
     key: str
-    def __init__(self, job: _Optional[int] = ..., generation: _Optional[int] = ..., rank: _Optional[int] = ..., workers: _Optional[int] = ..., aggregator: _Optional[int] = ..., child_bit: _Optional[int] = ..., slots: _Optional[int] = ..., window: _Optional[int] = ..., lanes: _Optional[int] = ..., members: _Optional[_Iterable[int]] = ..., key: _Optional[str] = ...) -> None: ...
+    pacing: Pacing
+    def __init__(self, job: _Optional[int] = ..., generation: _Optional[int] = ..., rank: _Optional[int] = ..., workers: _Optional[int] = ..., aggregator: _Optional[int] = ..., child_bit: _Optional[int] = ..., slots: _Optional[int] = ..., window: _Optional[int] = ..., lanes: _Optional[int] = ..., members: _Optional[_Iterable[int]] = ..., key: _Optional[str] = ..., pacing: _Optional[_Union[Pacing, _Mapping]] = ...) -> None: ...
 
 class Child(_message.Message):
     __slots__ = ("bit", "address", "workers")

@@ -11,7 +11,8 @@ PARENTS: Final = "FabricIngress.aggregation.parents"
 ROUTES: Final = "FabricIngress.routing.routes"
 TRAFFIC_CLASS: Final = "FabricIngress.traffic_class"
 REPLICAS: Final = "FabricEgress.replicas"
-MARKING: Final = "FabricEgress.marking"
+MARKING: Final = "FabricEgress.congestion.marking"
+POLICERS: Final = "FabricIngress.policing.policers"
 TELEMETRY_NODE: Final = "FabricEgress.telemetry.node"
 TELEMETRY_SLOTS: Final = "FabricEgress.telemetry.slots"
 INGRESS_NAMES: Final = "FabricEgress.telemetry.ingress_names"
@@ -29,5 +30,6 @@ DROPS: Final = "FabricIngress.drops"
 DROP_REASONS: Final = (
     *("truncated", "malformed", "bad_checksum", "not_ipv4", "ttl_expired", "no_route", "no_service"),
     *("unknown_job", "not_member", "not_parent", "bad_slot", "duplicate", "late"),
+    "policed",
 )
 """Meaning of each index of the counter `DROPS` (docs/design.md §4.3)."""

@@ -24,7 +24,7 @@ import numpy as np
 
 from ...topologies.model import Topology
 from ..placement import Costs, Placement, Problem
-from .plan import SCALE_ROUND_BYTES, JobSpec, Marking, most_streams_of, round_bytes, round_trip_of, rounds_of_step
+from .plan import SCALE_ROUND_BYTES, JobSpec, most_streams_of, round_bytes, rounds_of_step
 
 _INITIAL_WINDOW: Final = 2
 """Rounds in the network until the first result has come."""
@@ -62,7 +62,7 @@ class Expected:
     link_seconds: float
     """What the slowest link needs for the step's bytes."""
     window: int
-    """Rounds in the network: W, or what marking allows."""
+    """Rounds in the network: W, or what the bound of the queues allows."""
     round_trip_seconds: float
     """Of a round with lanes, in queues without other rounds."""
 
@@ -86,10 +86,10 @@ class _Way:
     apart: float
 
 
-def expected_step(problem: Problem, placement: Placement, step: Step, marking: Marking | None = None) -> Expected:
-    """How long a step takes under a placement. `marking`: what bounds the rounds in the network besides W."""
+def expected_step(problem: Problem, placement: Placement, step: Step, bound: int | None = None) -> Expected:
+    """How long a step takes under a placement. `bound`: packets that no queue is to exceed."""
     costs = Costs(problem)
-    window = step.window if marking is None else min(step.window, _allowed(problem, placement, step, marking))
+    window = step.window if bound is None else min(step.window, _allowed(problem, placement, bound))
     with_lanes, without = (_way(costs, placement, size) for size in (step.round_bytes, SCALE_ROUND_BYTES))
     at_host = problem.topology.is_host(placement.root)
     rounds = step.scales + step.chunks
@@ -155,12 +155,10 @@ def _way(costs: Costs, placement: Placement, frame_bytes: int) -> _Way:
     return _Way(longest[0], longest[1], float(apart.max()))
 
 
-def _allowed(problem: Problem, placement: Placement, step: Step, marking: Marking) -> int:
+def _allowed(problem: Problem, placement: Placement, bound: int) -> int:
     """Rounds that the queues on the way let a job have in the network, beside no other job."""
-    topology, routes = problem.topology, problem.routes
-    trip_ns = round_trip_of(topology, routes, dict(placement.edges), placement.aggregators)
     return min(
-        marking.window(topology.link_at(link).rate_bps, trip_ns, count, step.round_bytes)
-        for link, count in most_streams_of(routes, placement.edges).items()
-        if topology.is_switch(link.node)
+        max(bound // count, 1)
+        for link, count in most_streams_of(problem.routes, placement.edges).items()
+        if problem.topology.is_switch(link.node)
     )

@@ -17,14 +17,13 @@ from typing import Final
 
 from ...topologies.model import Endpoint, Node, Topology, mac_number
 from ...topologies.routing import Routes
-from ...wire.aggregation import GENERATIONS, HEADER_BYTES, LANES, MESSAGE_BYTES, NO_WINDOW_LIMIT, message_bytes
-from ...wire.control import Child, ServerPlan, WorkerPlan
+from ...wire.aggregation import GENERATIONS, HEADER_BYTES, LANES, MESSAGE_BYTES, message_bytes
+from ...wire.control import Child, Pacing, ServerPlan, WorkerPlan
 from ...wire.frames import DSCP_CONTROL, FRAME_HEADER_BYTES
 from ..errors import PlanError
 from ..p4runtime.entries import CloneSession, Group, Item, SwitchState, call, default_action, entry
 from ..p4runtime.tables import (
     JOBS,
-    MARKING,
     MEMBERS,
     NODE_ADDRESS,
     PARENTS,
@@ -43,31 +42,6 @@ PROBE_SESSION: Final = 1
 SCALE_ROUND_BYTES: Final = FRAME_HEADER_BYTES + HEADER_BYTES
 """What a round without lanes brings onto a link."""
 LARGEST_ROUND_BYTES: Final = FRAME_HEADER_BYTES + MESSAGE_BYTES
-
-
-@dataclass(frozen=True, slots=True)
-class Marking:
-    """How switches bound their queues: W = ⌊(η·B + Q*)/N⌋, with B the port's rate times the round-trip time, in
-    packets.
-    """
-
-    queue_packets: int = 16
-    """Q*: the bound promised, and the depth at which a packet is marked."""
-    utilisation: float = 1.0
-    """η: the share of the bandwidth-delay product that may be in flight."""
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.queue_packets < 1 << 19 or not 0 < self.utilisation <= 1:
-            raise PlanError(
-                f"marking: queue_packets {self.queue_packets}, utilisation {self.utilisation}: "
-                "a queue bound is 1…524287 packets, a utilisation above 0 and at most 1"
-            )
-
-    def window(self, rate_bps: int, round_trip_ns: int, streams: int, round_bytes: int = LARGEST_ROUND_BYTES) -> int:
-        """W for each of N streams through a port; at least 1, for a stream without window would stand still."""
-        product = rate_bps * round_trip_ns * 1e-9 / (8 * round_bytes)
-        window = math.floor((self.utilisation * product + self.queue_packets) / streams)
-        return min(max(window, 1), NO_WINDOW_LIMIT - 1)
 
 
 class FailurePolicy(Enum):
@@ -147,6 +121,12 @@ class JobPlan:
     """The same, but each stream counted on every link that it may take."""
     round_trip_ns: int
     """From the slowest worker to the root and back, in empty queues."""
+    least_round_trip_ns: int
+    """The same from the nearest worker."""
+    hops: int
+    """The most links that a round crosses on its way to the root and back."""
+    pacing: Pacing = field(default_factory=Pacing)
+    """What the workers are told of windows; `congestion` says what it is to be."""
 
     def host_plans(self, first_round: int = 0) -> dict[str, WorkerPlan | ServerPlan]:
         """What each host is told, the server first: the root's part, or without children a mere holder's of the rounds
@@ -166,7 +146,7 @@ class JobPlan:
                 key=like.key,
             )
             plans[host] = replace(self.server or holder, first_round=first_round)
-        plans.update(self.workers)
+        plans.update({host: replace(plan, pacing=self.pacing) for host, plan in self.workers.items()})
         return plans
 
 
@@ -239,9 +219,12 @@ def job_plan(
             members=members,
             key=spec.key,
         )
-    round_trip_ns = round_trip_of(topology, routes, tree.parent, workers)
+    trips = [_round_trip(topology, routes, tree.parent, worker) for worker in workers]
+    times, hops = [ns for ns, _ in trips], max(hops for _, hops in trips)
     most_streams = most_streams_of(routes, placement.edges)
-    return JobPlan(spec, generation, placement, switches, workers, server, streams, most_streams, round_trip_ns)
+    return JobPlan(
+        spec, generation, placement, switches, workers, server, streams, most_streams, max(times), min(times), hops
+    )
 
 
 def most_streams_of(routes: Routes, edges: Iterable[tuple[str, str]]) -> Mapping[Endpoint, int]:
@@ -251,11 +234,6 @@ def most_streams_of(routes: Routes, edges: Iterable[tuple[str, str]]) -> Mapping
         for link in (*routes.shares(child, parent), *routes.shares(parent, child)):
             most[link] = most.get(link, 0) + 1
     return most
-
-
-def round_trip_of(topology: Topology, routes: Routes, parents: Mapping[str, str], workers: Iterable[str]) -> int:
-    """ns from the slowest of these workers to the root and back, in empty queues."""
-    return max(_round_trip_ns(topology, routes, parents, worker) for worker in workers)
 
 
 def lanes_of(topology: Topology) -> int:
@@ -284,7 +262,7 @@ def mean_round_bytes(spec: JobSpec, topology: Topology) -> float:
 
 
 def base_state(topology: Topology, routes: Routes, switch: str) -> SwitchState:
-    """What a switch holds without any job, but for its marking: routes to all, its own address, classes,
+    """What a switch holds without any job, but for what bounds its queues: routes to all, its own address, classes,
     telemetry.
     """
     own = topology.switch(switch)
@@ -304,19 +282,15 @@ def base_state(topology: Topology, routes: Routes, switch: str) -> SwitchState:
     return SwitchState.of(items)
 
 
-def fabric_state(
-    topology: Topology,
-    bases: Mapping[str, SwitchState],
-    jobs: Iterable[JobPlan],
-    marking: Marking,
-) -> Mapping[str, SwitchState]:
-    """Everything that every switch should hold. `bases` is what it holds without jobs, such as its `base_state`."""
+def fabric_state(bases: Mapping[str, SwitchState], jobs: Iterable[JobPlan]) -> Mapping[str, SwitchState]:
+    """What every switch should hold, but for what bounds its queues. `bases` is what it holds without jobs, such as its
+    `base_state`.
+    """
     jobs = tuple(jobs)
     states: dict[str, SwitchState] = {}
     for switch, base in bases.items():
         parts = [base, *(job.switches[switch] for job in jobs if switch in job.switches)]
-        items = (item for part in parts for item in part.items.values())
-        states[switch] = SwitchState.of((*items, *_marking_items(topology, switch, jobs, marking)))
+        states[switch] = SwitchState.of(item for part in parts for item in part.items.values())
     return states
 
 
@@ -402,30 +376,11 @@ def _route(topology: Topology, switch: str, destination: Node, ports: Sequence[i
     return entry(ROUTES, {"dst_addr": (int(destination.address), 32)}, *hops)
 
 
-def _marking_items(topology: Topology, switch: str, jobs: Sequence[JobPlan], marking: Marking) -> list[Item]:
-    """Marking of every port. N counts each stream that may take the port, for a bound must hold wherever hashing
-    goes.
+def _round_trip(topology: Topology, routes: Routes, parents: Mapping[str, str], worker: str) -> tuple[int, int]:
+    """Propagation and store-and-forward in ns of one round from a worker to the root and back, along the first of
+    equals, and the links that it crosses.
     """
-    items: list[Item] = []
-    for port in topology.neighbours(switch):
-        link = Endpoint(switch, port)
-        crossing = [job for job in jobs if link in job.most_streams]
-        window = NO_WINDOW_LIMIT
-        if crossing:
-            streams = sum(job.most_streams[link] for job in crossing)
-            round_trip_ns = min(job.round_trip_ns for job in crossing)
-            window = marking.window(topology.link_at(link).rate_bps, round_trip_ns, streams, round_bytes(topology))
-        threshold = topology.switch(switch).target.queue_depth(marking.queue_packets, round_bytes(topology))
-        bound = call("bound_queue", threshold=threshold, window=window)
-        items.append(entry(MARKING, {"egress_port": port}, bound))
-    return items
-
-
-def _round_trip_ns(topology: Topology, routes: Routes, parents: Mapping[str, str], worker: str) -> int:
-    """Propagation and store-and-forward of one round from a worker to the root and back, along the first of
-    equals.
-    """
-    total, node = 0, worker
+    total, hops, node = 0, 0, worker
     round_bits = 8 * round_bytes(topology)
     while (above := parents.get(node)) is not None:
         for start, end in ((node, above), (above, node)):
@@ -434,5 +389,6 @@ def _round_trip_ns(topology: Topology, routes: Routes, parents: Mapping[str, str
                 cable = topology.link_at(link)
                 total += cable.delay_ns + round_bits * 1_000_000_000 // cable.rate_bps
                 start = topology.peer(link).node
+                hops += 1
         node = above
-    return total
+    return total, hops

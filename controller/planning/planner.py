@@ -28,7 +28,7 @@ from ..telemetry.snapshot import LinkView, Snapshot
 from .completion import Expected, Step, expected_step
 from .generations import History
 from .memory import Allotment, FabricMemory
-from .plan import JobPlan, JobSpec, Marking, job_plan
+from .plan import JobPlan, JobSpec, job_plan
 
 FULL: Final = LinkLoad(background_bps=1e15)
 """More than any link carries: no more is left of it than the model always leaves."""
@@ -94,17 +94,17 @@ class Planner:
         strategy: Strategy,
         seed: int,
         slack: float = 0.0,
-        marking: Marking | None = None,
+        bound: int | None = None,
     ) -> None:
         """`seed` is for strategies that draw. A tree in which a job begins may be slower than the best by the share
-        `slack` where it is simpler, for readings differ by chance. `marking`: what bounds the rounds in the network.
+        `slack` where it is simpler, for readings differ by chance. `bound`: packets that no queue is to exceed.
         """
         self.topology = topology
         self.memory = FabricMemory(topology)
         self.routes = routes
         self.strategy = strategy
         self.slack = slack
-        self._marking = marking
+        self._bound = bound
         self.histories: dict[int, History] = {}
         """The generations of every number that a job has or had, by that number."""
         self.out_of_reach: frozenset[str] = frozenset()
@@ -197,7 +197,7 @@ class Planner:
 
     def expected(self, spec: JobSpec, problem: Problem, placement: Placement) -> Expected:
         """How long a step takes."""
-        return expected_step(problem, placement, Step.of(spec, self.topology), self._marking)
+        return expected_step(problem, placement, Step.of(spec, self.topology), self._bound)
 
     def better_together(
         self,

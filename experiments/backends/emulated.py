@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -27,6 +27,9 @@ from ...wire.frames import encapsulate
 from ..config import DISCARD_PORT
 from .sessions import open_sessions
 
+DATA_PRIORITY: Final = 0
+"""The class of everything but control messages."""
+
 
 @dataclass(frozen=True, slots=True)
 class LinkFigures:
@@ -38,6 +41,7 @@ class LinkFigures:
     load: float
     """Share of the link's rate that was used over the run, 0…1."""
     largest_queue_packets: int
+    """Of the data class, over every enqueue; 0 for a host's NIC."""
     lost_packets: int
     queue_drops: int
 
@@ -129,7 +133,9 @@ class EmulatedFabric:
                     end=end,
                     job_bytes=counters.tx_bytes - counters.flow_bytes,
                     load=8e9 * counters.tx_bytes / (link.rate_bps * max(self.fabric.now_ns, 1)),
-                    largest_queue_packets=counters.max_depth_packets if self.topology.is_switch(end.node) else 0,
+                    largest_queue_packets=counters.max_queue_packets[DATA_PRIORITY]
+                    if self.topology.is_switch(end.node)
+                    else 0,
                     lost_packets=counters.lost_packets,
                     queue_drops=sum(counters.drops),
                 )

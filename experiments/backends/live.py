@@ -15,9 +15,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
+from ...controller.congestion import CongestionOptions
 from ...controller.controller import Controller, Options
 from ...controller.placement.strategies import strategy as strategy_named
-from ...controller.planning.plan import Marking
 from ...controller.service.service import ControlService
 from ...topologies import Routes, Topology
 from ...topologies.mininet.fabric import MininetFabric, SwitchKind
@@ -75,7 +75,7 @@ async def live_fabric(
                 dwell_ns=5 * _SOLVE_NS,
                 lease_ns=lease_ns,
                 stuck_ns=lease_ns,
-                marking=Marking(_QUEUE_PACKETS),
+                congestion=CongestionOptions(_QUEUE_PACKETS),
             ),
             time.monotonic_ns(),
             seed=seed,

@@ -28,7 +28,7 @@ from ...controller.p4runtime.session import SwitchSession
 from ...controller.p4runtime.tables import DROP_REASONS, DROPS
 from ...controller.placement.strategies import STRATEGIES
 from ...controller.placement.strategies import strategy as strategy_named
-from ...controller.planning.plan import Marking, lanes_of
+from ...controller.planning.plan import lanes_of
 from ...controller.service.service import ControlService
 from ...hosts import ControlClient
 from ...topologies import Routes
@@ -138,7 +138,7 @@ def _controller(
         improvement=control.gain,
         dwell_ns=control.dwell * SLOWER,
         lease_ns=_LEASE_NS,
-        marking=Marking(config.marking.threshold),
+        congestion=config.congestion_options,
     )
     routes = Routes(fabric.topology)
     return Controller(

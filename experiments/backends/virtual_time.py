@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import math
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -21,11 +22,12 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from ...controller.congestion.promise import promises
 from ...controller.controller import Controller, Message, Options
 from ...controller.p4runtime.tables import DROP_REASONS, DROPS
 from ...controller.placement import Placement, Problem
 from ...controller.placement.strategies import STRATEGIES, strategy
-from ...controller.planning.plan import JobSpec, Marking, lanes_of
+from ...controller.planning.plan import JobSpec, lanes_of
 from ...controller.telemetry.cost import TelemetryCost, probes_cost
 from ...hosts.collectives.communicator import Communicator
 from ...hosts.collectives.sharding import ShardedDriver
@@ -130,6 +132,7 @@ class Cluster:
         self._generations: dict[int, int] = {}
         """The generation of each shard's job, as `_note_placements` saw it last."""
         self._progress_ns = 0
+        self._promised: dict[Endpoint, float] = {}
         self._stack = AsyncExitStack()
 
     # --- building ---
@@ -164,7 +167,7 @@ class Cluster:
                 dwell_ns=control.dwell,
                 retry_ns=50 * control.latency + 1_000_000,
                 stuck_ns=STALLED_NS,
-                marking=Marking(self.config.marking.threshold),
+                congestion=self.config.congestion_options,
             ),
             seed=self.config.seed,
         )
@@ -186,6 +189,7 @@ class Cluster:
             for message in await self._controller.admit(spec, self._fabric.now_ns):
                 self._start_host(number, message)
             self._generations[number] = self._controller.jobs[number].plan.generation
+            self._note_promises()
         for name in job.workers:
             shards = [worker for worker in self._workers if worker.name == name]
             self._drivers.append(ShardedDriver(shards))
@@ -291,6 +295,7 @@ class Cluster:
         self._report_progress(now_ns)
         messages = await self._controller.tick(now_ns)
         await self._packet_outs_arrived()
+        self._note_promises()
         if self._watch is not None and self._watch.is_due:
             self._watch.take_drops(await self.drops(), now_ns)
             self._watch.look(self._controller, now_ns, "virtual time")
@@ -332,6 +337,12 @@ class Cluster:
                 self._after_latency(lambda: self._controller.moves.resumed(plan.job, host, plan.generation))
             case other:
                 raise ExperimentError(f"{host}: a running job is not told {type(other).__name__}")
+
+    def _note_promises(self) -> None:
+        """What is promised of every queue, before anything is sent under it: over all of the run, the loosest."""
+        for link, budget in self._controller.windows.budgets.items():
+            bound = math.inf if budget.refusal else budget.bound
+            self._promised[link] = max(bound, self._promised.get(link, 0.0))
 
     def _note_placements(self) -> None:
         """JobRecord where the shards are summed, when that has changed."""
@@ -382,6 +393,30 @@ class Cluster:
     def links(self) -> Iterator[LinkFigures]:
         """As `EmulatedFabric.links`; the job is all that is not background traffic."""
         return self._emulated.links()
+
+    @property
+    def promised(self) -> dict[Endpoint, int | None]:
+        """By egress port: packets that its data queue was never to exceed; None where nothing was promised."""
+        return {link: math.floor(bound) if bound < math.inf else None for link, bound in self._promised.items()}
+
+    @property
+    def broken_promises(self) -> list[str]:
+        """Queues that held more than was promised, over every enqueue of the run."""
+        promised = self.promised
+        return [
+            f"{link.end} held {link.largest_queue_packets} packets, and {bound} were promised"
+            for link in self.links()
+            if (bound := promised.get(link.end)) is not None and link.largest_queue_packets > bound
+        ]
+
+    @property
+    def refusals(self) -> list[str]:
+        """Why nothing is promised of some queues as the jobs are now."""
+        return [
+            promise.text
+            for promise in promises(self._controller.windows.budgets.values())
+            if promise.bound_packets is None
+        ]
 
     def queue(self, end: Endpoint) -> tuple[list[int], list[int]]:
         """Depth of a switch port's queues over time: instants in ns, depths in packets."""

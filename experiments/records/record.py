@@ -100,6 +100,11 @@ class StrategyResult(_Timed):
     """Bytes of the job that crossed its busiest link, in one direction."""
     largest_queue: str
     largest_queue_packets: int
+    """Of the data class, over every enqueue."""
+    promised: dict[str, int | None]
+    """By egress port: packets that its data queue was never to exceed, as it was said beforehand; None: no promise."""
+    broken: list[str]
+    """Queues that held more."""
     resends: int
     drops: dict[str, int]
     """Packets dropped, by reason, over all switches, links and hosts; reasons that never occurred are left out."""
@@ -122,6 +127,12 @@ class StrategyResult(_Timed):
     solver_ms: list[float]
     """Wall-clock time of each placement decision."""
     wall_s: float
+
+    @property
+    def loosest_promise(self) -> int | None:
+        """The largest of all bounds; None where some queue has none."""
+        bounds = list(self.promised.values())
+        return None if None in bounds else max((bound for bound in bounds if bound is not None), default=None)
 
     def reproducible(self) -> dict[str, object]:
         """The figures that a replay must reproduce."""

@@ -39,6 +39,7 @@ COLUMNS: Final = (
     "against\nserver",
     "busiest\nlink MB",
     "largest\nqueue",
+    "bound\npromised",
     "resends",
     "decision\nms",
     "test\naccuracy",
@@ -58,6 +59,7 @@ def rows(results: list[StrategyResult]) -> list[tuple[str, ...]]:
             "–" if baseline is None or result.strategy == "ps" else f"{100 * (result.mean_ms / baseline - 1):+.0f} %",
             f"{result.busiest_link_bytes / 1e6:.1f}",
             str(result.largest_queue_packets),
+            "–" if result.loosest_promise is None else str(result.loosest_promise),
             str(result.resends),
             f"{np.median(result.solver_ms):.1f}" if result.solver_ms else "–",
             f"{100 * result.accuracy:.1f} %",
@@ -95,6 +97,7 @@ def claims(record: RunRecord) -> list[tuple[bool, str]]:
     moves = [move for result in results if result.strategy == "widest" for move in result.moves]
     if moves:
         lines.append((True, f"the widest tree moved in mid-run {len(moves)} time(s); training went on"))
+    lines.append(_promise_claim(results))
     return lines + mininet_claims(record)
 
 
@@ -105,6 +108,18 @@ def telemetry_lines(record: RunRecord) -> list[str]:
         for result in record.results
         if result.telemetry is not None
     ]
+
+
+def _promise_claim(results: list[StrategyResult]) -> tuple[bool, str]:
+    """Whether every queue kept the bound that was promised for it beforehand."""
+    bound = [b for result in results for b in result.promised.values()]
+    none = bound.count(None)
+    if broken := [
+        f"{LABELS.get(result.strategy, result.strategy)}: {line}" for result in results for line in result.broken
+    ]:
+        return False, f"a queue held more than was promised: {broken[0]}"
+    refused = f"; nothing was promised of {none} queues" if none else ""
+    return True, f"no queue ever held more packets than was promised of it beforehand, at any enqueue{refused}"
 
 
 def mininet_claims(record: RunRecord) -> list[tuple[bool, str]]:
@@ -269,8 +284,8 @@ def _plot_queues(record: RunRecord) -> str:
             axes.fill_between(
                 np.array(trace.time_ns) / 1e6, trace.depth_packets, color=COLOURS.get(result.strategy), linewidth=0
             )
-            bound = record.config.marking.threshold
-            axes.axhline(bound, color="#7d93a4", linestyle=":", linewidth=1)
+            if (promised := result.promised.get(trace.port)) is not None:
+                axes.axhline(promised, color="#7d93a4", linestyle=":", linewidth=1)
             axes.set_title(
                 f"{LABELS.get(result.strategy, result.strategy)}: {trace.port}", loc="left", fontsize=10, pad=3
             )

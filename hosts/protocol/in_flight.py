@@ -51,6 +51,8 @@ class InFlight:
         """The message type that answers it."""
         self.attempts = np.zeros(size, np.int64)
         self.first_sent_ns = np.zeros(size, np.int64)
+        self.expirations = 0
+        """How many rounds were taken for lost, by a timer or because later ones overtook them."""
         self._timeout = timeout
         self._span = span
         self._window = window
@@ -105,6 +107,7 @@ class InFlight:
         ahead = self._newest_order - REORDERING - self._order
         lost = ahead > 0
         if np.count_nonzero(lost):
+            self.expirations += int(np.count_nonzero(lost & self._travelling))
             self._travelling[lost] = False
             round_trip = self._sendings - self._newest_order
             patience = min(round_trip, max(0, self._span - self._window) // (2 * TURNS))
@@ -116,6 +119,7 @@ class InFlight:
         self._earliest_is_stale = True
         if np.count_nonzero(due):
             self._timeout.expired()
+            self.expirations += int(np.count_nonzero(due))
             self._travelling[due] = False
             self._wanted[due] = True
             self._deadline[due] = NEVER  # while they wait for room, something is in the network and has a deadline

@@ -9,6 +9,7 @@ Whoever drives it calls `poll` after every `submit`, `receive` and `resume`, and
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 from typing import Final
@@ -20,7 +21,8 @@ from ...wire.aggregation import MessageFlag, MessageType, round_near
 from ...wire.control import Held, Resume, WorkerPlan
 from ...wire.frames import Datagrams
 from ..array_types import BoolArray, IntArray
-from ..errors import HostError, InvalidPlan, InvalidTensor
+from ..congestion import ExplicitWindow, Feedback, Pacer, WindowLaw
+from ..errors import HostError, InvalidTensor
 from ..numerics.tensors import Reduced, Tensor
 from .authentication import SumCheck
 from .counters import Counters
@@ -54,11 +56,8 @@ class WorkerOptions:
     """Retransmission time-out before the first round trip of a round with lanes is measured."""
     least_timeout_ns: int = 400_000
     most_timeout_ns: int = 1_000_000_000
-    initial_window: int = 2
-    """Rounds in the network, in each generation, until its first result tells what the queues on the way allow.
-
-    All workers start at once, so that this many packets of each meet in the root's queue.
-    """
+    law: Callable[[], WindowLaw] = ExplicitWindow
+    """What decides how many rounds are in the network."""
     first_round: int = 0
     """Where the job's rounds start; the same in all of its hosts."""
 
@@ -68,10 +67,6 @@ class WorkerCore:
 
     def __init__(self, plan: WorkerPlan, options: WorkerOptions = WorkerOptions()) -> None:
         check_worker_plan(plan)
-        if options.initial_window < 1:
-            raise InvalidPlan(
-                f"job {plan.job}, worker {plan.rank}: initial_window {options.initial_window} is not 1 or more"
-            )
         self.plan = plan
         self.counters = Counters()
         self.paused = False
@@ -87,9 +82,11 @@ class WorkerCore:
         )
         self._stream = Stream(options.first_round)
         self._store = RoundStore(plan.slots, plan.lanes)
+        self._law = options.law()
         self._new_flights()
         self._final: dict[int, int] = {}  # final rounds that are to be fetched → holder
         self._next_handle = 0
+        self._now_ns = 0  # when it was last asked for something
         self._failed_handle = 1 << 62  # of the first tensor whose sum will not come, beyond all while there is none
         self._results: dict[int, Reduced] = {}
         self._unsent = False  # poll may find rounds to send for the first time
@@ -98,11 +95,13 @@ class WorkerCore:
     def _new_flights(self) -> None:
         """Forget what is in flight, and how much may be. The arrays are indexed by place, as the store's are."""
         size = self._store.size
+        self._pacer = Pacer(self.plan.pacing)
+        self._timeout.least_ns = max(self._options.least_timeout_ns, self.plan.pacing.round_trip_ns)
         self._in_flight = InFlight(
             size,
             self._timeout,
             span=self.plan.window,
-            window=self._options.initial_window,
+            window=self.plan.pacing.window,
             rank=self.plan.rank,
             workers=self.plan.workers,
         )
@@ -243,15 +242,20 @@ class WorkerCore:
         in_flight = self._in_flight
         clean = in_flight.once(places) & (messages.flags & MessageFlag.RETRANSMISSION == 0)
         once = in_flight.first_sent_ns[places][clean]
-        if len(once):
-            self._timeout.sample(now_ns - min(once.tolist()), has_lanes=lanes is not None)
+        round_trip_ns = now_ns - min(once.tolist()) if len(once) else None
+        if round_trip_ns is not None:
+            self._timeout.sample(round_trip_ns, has_lanes=lanes is not None)
         numbers = rounds.tolist()
         newest = max(numbers)
+        window: int | None = None
         if newest > self._window_round:
             row = numbers.index(newest)
             if messages.kinds[row] < _FETCH:  # what a fetched result says of the queues is old
                 self._window_round = newest
-                in_flight.obey(int(messages.window[row]))
+                window = int(messages.window[row])
+        marked = int(np.count_nonzero(messages.flags & MessageFlag.CONGESTION))
+        self._begin(now_ns)
+        self._law.take(Feedback(now_ns, len(numbers), marked, window, round_trip_ns))
         in_flight.land(places, now_ns)
         failed: list[Tensor] = []
         for tensor, rows in self._stream.split(rounds):
@@ -286,16 +290,26 @@ class WorkerCore:
             return []
         out, self._answers = self._answers, []
         in_flight = self._in_flight
-        places = in_flight.to_repair(now_ns)
+        self._begin(now_ns)
+        in_flight.obey(self._law.window(now_ns))
+        most = self._pacer.room(now_ns)
+        lost = in_flight.expirations
+        places = in_flight.to_repair(now_ns)[:most]
+        if in_flight.expirations > lost:
+            self._law.lose(in_flight.expirations - lost, now_ns)
         if len(places):
+            self._pacer.sent(len(places), now_ns)
             rounds, places = self._in_sending_order(in_flight.round[places])
             in_flight.relaunch(places, now_ns)
             self.counters.retransmitted += len(places)
             out += self._messages(rounds, MessageFlag.RETRANSMISSION)
-        if self._unsent:
-            self._unsent = False
-            rounds = self._stream.sendable(in_flight.room, self.plan.window, self._store)
+        most = self._pacer.room(now_ns)
+        if self._unsent and most != 0:
+            room = in_flight.room if most is None else min(most, in_flight.room)
+            rounds = self._stream.sendable(room, self.plan.window, self._store)
+            self._unsent = most is not None and len(rounds) == most
             if len(rounds):
+                self._pacer.sent(len(rounds), now_ns)
                 self._address(rounds)
                 rounds, places = self._in_sending_order(rounds)
                 in_flight.launch(rounds, now_ns)
@@ -307,7 +321,18 @@ class WorkerCore:
         """When `poll` must be called at the latest; None while no timer runs."""
         if self.paused:
             return None
-        return 0 if self._unsent or self._answers else self._in_flight.deadline_ns
+        if self._answers:
+            return 0
+        deadline_ns, paced_ns = self._in_flight.deadline_ns, self._pacer.next_ns(self._now_ns)
+        if self._unsent:
+            return paced_ns or 0
+        return deadline_ns if deadline_ns is None or paced_ns is None else max(deadline_ns, paced_ns)
+
+    def _begin(self, now_ns: int) -> None:
+        """A generation's time begins when this worker is first asked what it sends in it."""
+        self._now_ns = now_ns
+        if self._pacer.begin(now_ns):
+            self._law.begin(self.plan.pacing, now_ns)
 
     @property
     def batching_delay_ns(self) -> int:

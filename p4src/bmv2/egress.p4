@@ -2,22 +2,21 @@
  * Egress: what happens on the way out of one port.
  *
  *   to the CPU ──▶ packet_in header, and nothing else
- *   to a link ───▶ replicas (address of one child) ─▶ marking ─▶ probe_sinks ─▶ int_source ─▶ int_events ─▶ telemetry
+ *   to a link ───▶ replicas (address of one child) ─▶ congestion ─▶ probe_sinks ─▶ int_source ─▶ int_events ─▶ telemetry
  *                                                                     │              what is to be reported: clone
  *                                                                     └─ a finished probe: clone to the CPU, the original ends
  *   a clone ─────▶ int_reports, or a finished probe as it is
  *
- * Reads standard_metadata; writes addresses, aggregation.flags and window, ECN, the packet_in header.
+ * Reads standard_metadata; writes addresses and the packet_in header.
  */
 
 control FabricEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
+    Marking() congestion;
     IntSource() int_source;
     IntEvents() int_events;
     IntReports() int_reports;
     Telemetry() telemetry;
 
-    bit<19> queue_left = 0;      // until the queue is at its threshold
-    bit<16> window_limit = 0;
     bit<1>  measured = 0;        // it counts among what leaves the port, or is a probe that ends there
 
     @id(END_ACTION_ID)
@@ -40,47 +39,6 @@ control FabricEgress(inout headers_t hdr, inout metadata_t meta, inout standard_
         actions = { deliver; @defaultonly end; }
         const default_action = end;
         size = REPLICAS;
-    }
-
-    @id(BOUND_QUEUE_ACTION_ID)
-    action bound_queue(bit<19> threshold, bit<16> window) {
-        queue_left = threshold |-| standard_metadata.enq_qdepth;
-        window_limit = window;
-    }
-
-    @id(MARKING_TABLE_ID)
-    table marking {
-        key = { standard_metadata.egress_port: exact; }
-        actions = { bound_queue; @defaultonly NoAction; }
-        const default_action = NoAction;
-        size = PORTS;
-    }
-
-    @id(LIMIT_WINDOW_ACTION_ID)
-    action limit_window() {
-        hdr.aggregation.window = window_limit < hdr.aggregation.window ? window_limit : hdr.aggregation.window;
-        hdr.udp.checksum = 0;
-    }
-
-    @id(MARK_MESSAGE_ACTION_ID)
-    action mark_message() {
-        hdr.aggregation.flags = hdr.aggregation.flags | FLAG_CONGESTION;
-    }
-
-    @id(MARK_PACKET_ACTION_ID)
-    action mark_packet() {
-        hdr.ipv4.ecn = ECN_CE;
-    }
-
-    /* A transport that knows no ECN is not marked. */
-    @id(ECN_MARKS_TABLE_ID)
-    table ecn_marks {
-        key = { hdr.ipv4.ecn: exact; }
-        actions = { mark_packet; NoAction; }
-        const default_action = mark_packet;
-        const entries = {
-            ECN_NOT_ECT: NoAction();
-        }
     }
 
     @id(TO_CPU_ACTION_ID)
@@ -147,20 +105,7 @@ control FabricEgress(inout headers_t hdr, inout metadata_t meta, inout standard_
             if (standard_metadata.egress_rid != 0) {
                 replicas.apply();
             }
-            // the depth is read at enqueue, as DCTCP's analysis has it; only the bulk class is bounded
-            if (standard_metadata.priority == BULK_PRIORITY && marking.apply().hit) {
-                if (hdr.aggregation.isValid()) {
-                    limit_window();
-                }
-                if (queue_left == 0) {
-                    if (hdr.aggregation.isValid()) {
-                        mark_message();
-                    }
-                    if (hdr.ipv4.isValid()) {
-                        ecn_marks.apply();
-                    }
-                }
-            }
+            congestion.apply(hdr, standard_metadata);
             if (meta.discards == 1 && hdr.int_md.isValid()) {
                 probe_sinks.apply();
             }

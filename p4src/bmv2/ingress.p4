@@ -2,15 +2,16 @@
  * Ingress: is it sound, is it for this switch, and where does it go.
  *
  *   sound? ─▶ packet-out ───────────────────────────────────────────────▶ its port
- *        └──▶ int_sink ─▶ node_address ─mine─▶ aggregation ─▶ a slot, children, or routing
- *                              │        └───▶ probe ───────▶ CPU
- *                              └─not mine───────────────────▶ routing ─▶ traffic_class
+ *        └──▶ int_sink ─▶ policing ─▶ node_address ─mine─▶ aggregation ─▶ a slot, children, or routing
+ *                                         │        └───▶ probe ───────▶ CPU
+ *                                         └─not mine───────────────────▶ routing ─▶ traffic_class
  *
  * The first reason to drop counts, once, in `drops`, and is reported if `drop_watch` wants it. Summing a packet into a slot is
  * no drop.
  */
 
 control FabricIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
+    Policing() policing;
     Aggregation() aggregation;
     Routing() routing;
     IntSink() int_sink;
@@ -147,15 +148,18 @@ control FabricIngress(inout headers_t hdr, inout metadata_t meta, inout standard
             meta.fate = Fate.SEND;
         } else if (!hdr.ipv4.isValid()) {
             refuse(DROP_NOT_IPV4);
-        } else if (node_address.apply().hit) {
-            if (hdr.aggregation.isValid() && hdr.udp.isValid()) {
-                aggregation.apply(hdr, meta, standard_metadata);
-                begin_anew();
-            } else if (meta.stacks == 1) {
-                standard_metadata.egress_spec = CPU_PORT;
-                meta.fate = Fate.SEND;
-            } else {
-                refuse(DROP_NO_SERVICE);
+        } else {
+            policing.apply(hdr, meta, standard_metadata);
+            if (meta.fate == Fate.ROUTE && node_address.apply().hit) {
+                if (hdr.aggregation.isValid() && hdr.udp.isValid()) {
+                    aggregation.apply(hdr, meta, standard_metadata);
+                    begin_anew();
+                } else if (meta.stacks == 1) {
+                    standard_metadata.egress_spec = CPU_PORT;
+                    meta.fate = Fate.SEND;
+                } else {
+                    refuse(DROP_NO_SERVICE);
+                }
             }
         }
 

@@ -47,6 +47,7 @@ const bit<8> DROP_NOT_PARENT   = 9;
 const bit<8> DROP_BAD_SLOT     = 10;
 const bit<8> DROP_DUPLICATE    = 11;
 const bit<8> DROP_LATE         = 12;
+const bit<8> DROP_POLICED      = 13;
 
 /* What ingress has decided for a packet */
 enum bit<2> Fate {

@@ -17,6 +17,7 @@
 #define MARKING_TABLE_ID         8
 #define PROBE_SINKS_TABLE_ID     9
 #define NODE_TABLE_ID            10
+#define POLICERS_TABLE_ID        11
 
 #define WATCHLIST_TABLE_ID       16
 #define LINKS_TABLE_ID           17
@@ -58,6 +59,7 @@
 #define BOUND_QUEUE_ACTION_ID    9
 #define REPORT_ACTION_ID         10
 #define IDENTIFY_ACTION_ID       11
+#define POLICE_ACTION_ID         12
 #define EMBED_MD_ACTION_ID       16
 #define EMBED_MX_ACTION_ID       17
 #define EXPORT_ACTION_ID         18
@@ -119,6 +121,9 @@
 #define RESTART_WIDE_LANES_ACTION_ID 73
 #define ADD_WIDE_LANES_ACTION_ID     74
 #define REPLAY_WIDE_LANES_ACTION_ID  75
+#define FILL_BUCKET_ACTION_ID        76
+#define FILL_VIRTUAL_QUEUE_ACTION_ID 77
+#define POLICING_REFUSE_ACTION_ID    78
 #define SAMPLE_ACTION_ID             96
 #define MEASURE_ACTION_ID            97
 #define REWRITE_PORT_ACTION_ID       98
@@ -179,6 +184,8 @@
 #define WEIGHT_REGISTER_ID             2005
 #define CHECK_REGISTER_ID              2006
 #define BYTES_SENT_REGISTER_ID         2007
+#define BUCKETS_REGISTER_ID            2008
+#define VIRTUAL_QUEUES_REGISTER_ID     2009
 #define PORT_WINDOW_REGISTER_ID        2016
 #define SAMPLES_REGISTER_ID            2017
 #define QUEUE_DEPTH_REGISTER_ID        2018

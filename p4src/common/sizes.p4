@@ -8,7 +8,7 @@
 #define AGGREGATION_SLOTS 1024
 
 #define PORTS 512
-#define DROP_REASONS 13
+#define DROP_REASONS 14
 
 /* Tables */
 #define NODE_ADDRESSES 16
@@ -25,6 +25,7 @@
 #define SINKS 1024
 #define QUEUES 4096              // PORTS, eight priorities each
 #define FLOWS 4096               // whose last reported values a node keeps
+#define BUCKETS 1024   // of policers, at most one for each
 
 /* Bytes */
 const bit<16> ETHERNET_BYTES = 14;

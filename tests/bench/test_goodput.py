@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from weir.bench.goodput import LOSS, SCENARIOS, Scenario, gradients, measure
-from weir.controller.planning.plan import Marking
+from weir.controller.congestion import CongestionOptions
 from weir.hosts import reference_sum
 
 CHUNKS = 4096
@@ -17,7 +17,7 @@ def test_workers_send_at_line_rate(scenario: Scenario) -> None:
     outcome = measure(scenario, tensors, loss=0)
     assert outcome.share >= 0.95
     assert outcome.resends == 0
-    assert outcome.largest_queue_packets <= Marking().queue_packets
+    assert outcome.largest_queue_packets <= CongestionOptions().bound_packets
     assert [total.tobytes() for total in outcome.sums] == [reference_sum(tensors).tobytes()] * len(tensors)
 
 

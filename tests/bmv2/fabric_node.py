@@ -38,6 +38,8 @@ SLOTS: Final = 4
 GROUP, LONE_GROUP = 21, 22
 CHILDREN: Final = 0b111
 NEVER_MARKS, ALWAYS_MARKS = (1 << 19) - 1, 0
+NEVER_WAITS = (1 << 32) - 1
+ALWAYS = (ALWAYS_MARKS, NEVER_WAITS, 0, 1, 9, 3)
 
 
 def mac(address: int) -> int:
@@ -82,9 +84,13 @@ def entities(encoder: Encoder) -> Iterator[Any]:
     for i, worker in enumerate(WORKERS):
         deliver = (worker, mac(SWITCH + i + 1), mac(worker))
         yield entry("FabricEgress.replicas", (Exact(101 + i),), "deliver", *deliver)
-    yield entry("FabricEgress.marking", (Exact(1),), "bound_queue", NEVER_MARKS, 5)
-    yield entry("FabricEgress.marking", (Exact(PARENT_PORT),), "bound_queue", ALWAYS_MARKS, 3)
-    yield entry("FabricEgress.marking", (Exact(PATHS[0]),), "bound_queue", ALWAYS_MARKS, 3)
+    yield entry("FabricEgress.congestion.marking", (Exact(1),), "bound_queue", NEVER_MARKS, NEVER_WAITS, 0, 1, 5, 2)
+    yield entry(
+        "FabricEgress.congestion.marking", (Exact(PARENT_PORT),), "bound_queue", ALWAYS_MARKS, NEVER_WAITS, 0, 1, 9, 3
+    )
+    yield entry(
+        "FabricEgress.congestion.marking", (Exact(PATHS[0]),), "bound_queue", ALWAYS_MARKS, NEVER_WAITS, 0, 1, 9, 3
+    )
     yield entry("FabricEgress.probe_sinks", (Exact(PROBE_PORT),), "report", PROBE_SESSION)
 
 

@@ -165,7 +165,7 @@ async def test_a_move_pauses_writes_the_next_generation_and_resumes(rig: Rig) ->
     assert all(isinstance(r, Resume) for r in resumes.values())
     assert isinstance(resumes["h3"], Resume)
     assert [(f.round, f.holder) for f in resumes["h3"].final] == [(5, 0x0A000101)]
-    assert resumes["h3"].plan == controller.jobs[4].plan.workers["h3"]
+    assert resumes["h3"].plan == controller.jobs[4].plan.host_plans()["h3"]
     assert resumes["h3"].plan.generation == 2
     assert await rig.lines("s3", "jobs") == set()
     assert await rig.lines("s4", "jobs") == {

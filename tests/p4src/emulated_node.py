@@ -53,7 +53,10 @@ class EmulatedNode:
         for group, replicas in tables.groups.items():
             self.switch.replication.set_group(group, tuple(Replica(port, rid) for port, rid in replicas))
         for port, bound in tables.marking.items():
-            self._insert("FabricEgress.marking", (port,), "FabricEgress.bound_queue", *bound)
+            self._insert("FabricEgress.congestion.marking", (port,), "FabricEgress.congestion.bound_queue", *bound)
+        for (port, dscp, is_message), policer in tables.policers.items():
+            key = (port, dscp, is_message)
+            self._insert("FabricIngress.policing.policers", key, "FabricIngress.policing.police", *policer)
         for port, session in tables.sinks.items():
             self._insert("FabricEgress.probe_sinks", (port,), "FabricEgress.report", session)
             self.switch.replication.set_session(session, CloneSession((Replica(CPU_PORT),)))

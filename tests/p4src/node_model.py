@@ -31,6 +31,7 @@ DROP_REASONS = (
     "bad_slot",
     "duplicate",
     "late",
+    "policed",
 )
 
 
@@ -52,6 +53,25 @@ class Route(NamedTuple):
     dst_mac: int
 
 
+class Bound(NamedTuple):
+    """The parameters of `bound_queue`."""
+
+    threshold: int
+    sojourn: int = 0xFFFFFFFF
+    byte_cost: int = 0
+    backlog: int = 1
+    window: int = 0xFFFF
+    congested_window: int = 0xFFFF
+
+
+class Policer(NamedTuple):
+    """The parameters of `police`."""
+
+    bucket: int
+    byte_cost: int
+    burst: int
+
+
 @dataclass
 class Tables:
     """What the control plane wrote."""
@@ -69,8 +89,10 @@ class Tables:
     """group → (port, replica id)"""
     replicas: dict[int, tuple[int, int, int]] = field(default_factory=dict)
     """replica id → (address, source MAC, destination MAC)"""
-    marking: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """egress port → (threshold, window)"""
+    marking: dict[int, Bound] = field(default_factory=dict)
+    """egress port → what bounds its queue"""
+    policers: dict[tuple[int, int, int], Policer] = field(default_factory=dict)
+    """(ingress port, DSCP, whether it is a message) → what may come"""
     sinks: dict[int, int] = field(default_factory=dict)
     """egress port → clone session, whose one replica is the CPU port"""
     node_id: int | None = None
@@ -242,12 +264,14 @@ class NodeModel:
         self.bytes_sent: dict[int, int] = {}
         self.sent: list[tuple[int, int, int]] = []
         """(port, window of 4096 µs, bytes) of each frame that has left"""
+        self.buckets: dict[int, int] = {}
+        self.virtual_queues: dict[int, int] = {}
 
     def forward(self, frame: bytes, port: int, now_us: int = 0) -> list[tuple[int, bytes]]:
         """What leaves for one frame, as (port, frame)."""
         try:
             packet = Packet(frame, port)
-            egress_port = self._ingress(packet)
+            egress_port = self._ingress(packet, len(frame), now_us)
         except Dropped as reason:
             self.drops[str(reason)] += 1
             return []
@@ -259,13 +283,13 @@ class NodeModel:
         for replica_port, rid in self.tables.groups.get(packet.group, []):
             copy = Packet(packet.frame(), port)
             copy.lanes, copy.rest = packet.lanes, packet.rest
-            copy.rid, copy.priority = rid, packet.priority
+            copy.rid, copy.priority, copy.frame_bytes = rid, packet.priority, packet.frame_bytes
             sent += self._egress(copy, replica_port, now_us)
         return sent
 
     # --- ingress ---
 
-    def _ingress(self, packet: Packet) -> int | None:
+    def _ingress(self, packet: Packet, length: int, now_us: int) -> int | None:
         """The port to leave through, or None for packet.group."""
         if not packet.checksums_hold():
             raise Dropped("bad_checksum")
@@ -273,6 +297,8 @@ class NodeModel:
             port: int | None = packet.out_port
         elif packet.ip is None:
             raise Dropped("not_ipv4")
+        elif not self._conforms(packet, length, now_us):
+            raise Dropped("policed")
         elif packet.ip[9] not in self.tables.addresses:
             port = self._route(packet)
         elif packet.aggregation:
@@ -284,6 +310,18 @@ class NodeModel:
         if packet.ip:
             packet.priority = self.tables.classes.get(packet.ip[1] >> 2, 0)
         return port
+
+    def _conforms(self, packet: Packet, length: int, now_us: int) -> bool:
+        assert packet.ip is not None
+        key = (packet.ingress_port, packet.ip[1] >> 2, int(packet.aggregation is not None))
+        if (policer := self.tables.policers.get(key)) is None:
+            return True
+        now = now_us << 16
+        level = max(0, self.buckets.get(policer.bucket, 0) - now) + length * policer.byte_cost
+        if level > policer.burst:
+            return False
+        self.buckets[policer.bucket] = now + level
+        return True
 
     def _route(self, packet: Packet) -> int:
         assert packet.ip is not None
@@ -400,7 +438,7 @@ class NodeModel:
             packet.ip[9] = address
             packet.macs = dst_mac.to_bytes(6, "big") + src_mac.to_bytes(6, "big")
         if port in self.tables.marking and packet.priority == 0:
-            self._mark(packet, *self.tables.marking[port])
+            self._mark(packet, port, self.tables.marking[port], now_us)
         stack = self._telemetry(packet, port, now_us)
         frame = packet.frame(stack)
         if packet.md and packet.md[0] & 0x08 and port in self.tables.sinks:
@@ -410,12 +448,16 @@ class NodeModel:
         self.sent.append((port, now_us >> 12, length))
         return [(port, frame)]
 
-    @staticmethod
-    def _mark(packet: Packet, threshold: int, window: int) -> None:
-        congested = threshold <= 0  # the queue is empty
+    def _mark(self, packet: Packet, port: int, bound: Bound, now_us: int) -> None:
+        now = now_us << 16
+        level = max(0, self.virtual_queues.get(port, 0) - now) + packet.frame_bytes * bound.byte_cost
+        self.virtual_queues[port] = now + level
+        # the queue is empty, and nothing waits
+        congested = bound.threshold == 0 or bound.sojourn == 0 or level >= bound.backlog
         if packet.aggregation:
             assert packet.udp
-            packet.aggregation["window"] = min(packet.aggregation["window"], window)
+            limit = bound.congested_window if congested else bound.window
+            packet.aggregation["window"] = min(packet.aggregation["window"], limit)
             packet.aggregation["flags"] |= congested
             packet.udp[3] = 0
         if congested and packet.ip and packet.ip[1] & 3:

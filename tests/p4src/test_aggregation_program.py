@@ -9,6 +9,7 @@ import pytest
 
 from weir.emulator.entries import ActionCall
 from weir.tests.p4src.emulated_node import EmulatedNode
+from weir.tests.p4src.node_model import Bound
 from weir.tests.p4src.small_fabric import (
     GENERATION,
     LONE,
@@ -386,7 +387,7 @@ def test_a_packet_out_leaves_as_it_is(node: EmulatedNode) -> None:
 def marked(threshold: int, payload: bytes, **options: int) -> bytes:
     """What leaves towards STRANGER through a port whose queue is bounded; the queue is empty."""
     bounded = tables()
-    bounded.marking[STRANGER_PORT] = (threshold, 25)
+    bounded.marking[STRANGER_PORT] = Bound(threshold, window=25, congested_window=25)
     frame = packet(payload, WORKERS[0], STRANGER, **options)
     ((port, sent),) = EmulatedNode(bounded).forward(frame, 0)
     assert port == STRANGER_PORT
@@ -409,7 +410,7 @@ def test_marking_sets_congestion_experienced_where_the_transport_is_capable(
 ) -> None:
     # DSCP and ECN share a byte: a fraction of a DSCP would be ECN, so the byte is set behind the codec's back
     bounded = tables()
-    bounded.marking[STRANGER_PORT] = (threshold, 25)
+    bounded.marking[STRANGER_PORT] = Bound(threshold, window=25, congested_window=25)
     frame = bytearray(packet(b"x", WORKERS[0], STRANGER, destination_port=9))
     frame[15] |= ecn
     frame[24:26] = bytes(2)
@@ -426,7 +427,7 @@ def test_the_control_class_is_not_marked() -> None:
 
 def test_replicas_are_marked_each_by_its_own_port() -> None:
     bounded = tables()
-    bounded.marking = {1: (0, 20), 2: (1, 30)}
+    bounded.marking = {1: Bound(0, window=40, congested_window=20), 2: Bound(1, window=30, congested_window=3)}
     sent = EmulatedNode(bounded).forward(packet(message(RESULT, lanes=1), PARENT), PARENT_PORT)
     seen = {port: (int(read(frame)[0]["flags"]), int(read(frame)[0]["window"])) for port, frame in sent}
     assert seen == {0: (0, 0xFFFF), 1: (1, 20), 2: (0, 30)}

@@ -64,7 +64,14 @@ def test_tables_keys_actions_and_parameters() -> None:
         "FabricEgress.replicas": (
             "standard_metadata.egress_rid exact/16 → deliver(dst_addr/32, src_mac/48, dst_mac/48)"
         ),
-        "FabricEgress.marking": "standard_metadata.egress_port exact/9 → bound_queue(threshold/19, window/16)",
+        "FabricIngress.policing.policers": (
+            "standard_metadata.ingress_port exact/9, hdr.ipv4.dscp exact/6, is_message exact/1"
+            " → police(bucket_index/32, byte_cost/32, burst/64)"
+        ),
+        "FabricEgress.congestion.marking": (
+            "standard_metadata.egress_port exact/9 → bound_queue(threshold/19, sojourn/32, byte_cost/32, backlog/64,"
+            " window/16, congested_window/16)"
+        ),
         "FabricEgress.probe_sinks": "standard_metadata.egress_port exact/9 → report(session/32)",
         "FabricEgress.telemetry.node": " → identify(node_id/32)",
         "FabricEgress.telemetry.slots": " → tell_free_slots(slots/32)",
@@ -96,7 +103,7 @@ def test_everything_else_a_controller_names() -> None:
         "packet_in": [("ingress_port", 9), ("_pad", 7)],
         "packet_out": [("egress_port", 9), ("_pad", 7)],
     }
-    assert [(counter.preamble.name, counter.size) for counter in info.counters] == [("FabricIngress.drops", 13)]
+    assert [(counter.preamble.name, counter.size) for counter in info.counters] == [("FabricIngress.drops", 14)]
     assert [(profile.preamble.name, profile.with_selector) for profile in info.action_profiles] == [
         ("FabricIngress.routing.ecmp", True)
     ]
@@ -106,6 +113,8 @@ def test_everything_else_a_controller_names() -> None:
     slots = {f"FabricIngress.aggregation.slot_{name}" for name in ("round", "contributors")}
     assert registers == {
         **dict.fromkeys(lanes | sums | slots, 1024),
+        "FabricIngress.policing.buckets": 1024,
+        "FabricEgress.congestion.virtual_queues": 512,
         "FabricEgress.telemetry.bytes_sent": 512,
         "FabricEgress.telemetry.port_window": 512,
         "FabricEgress.int_source.samples": 1024,

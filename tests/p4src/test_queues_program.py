@@ -6,6 +6,7 @@ import numpy as np
 
 from weir.emulator.fabric import Fabric
 from weir.tests.p4src.emulated_node import EmulatedNode
+from weir.tests.p4src.node_model import Bound
 from weir.tests.p4src.small_fabric import STRANGER, STRANGER_PORT, WORKERS, message, packet, tables
 from weir.wire import int_md
 from weir.wire.aggregation import MESSAGE
@@ -17,7 +18,7 @@ BURST = 8
 def through_the_bottleneck(*frames: bytes) -> list[bytes]:
     """What reaches STRANGER when a worker sends these at once over a link 100 times as fast."""
     bounded = tables()
-    bounded.marking[STRANGER_PORT] = (THRESHOLD, 1000)
+    bounded.marking[STRANGER_PORT] = Bound(THRESHOLD, window=1000, congested_window=7)
     fabric = Fabric()
     fabric.add_switch("s1", EmulatedNode(bounded).switch)
     fabric.add_host("worker")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from weir.tests.p4src.emulated_node import PORTS, EmulatedNode
-from weir.tests.p4src.node_model import CPU_PORT, NodeModel, Tables
+from weir.tests.p4src.node_model import CPU_PORT, Bound, NodeModel, Policer, Tables
 from weir.tests.p4src.program_mutants import REWRITES, Rewrite, rewritten
 from weir.tests.p4src.small_fabric import (
     GENERATION,
@@ -33,11 +33,27 @@ from weir.wire.fields import REDUCED
 NEAR_THE_WRAP = 2**24 - 4
 
 
+POLICED_BYTE_COST = (1 << 16) // 40
+"""A byte in 1/40 us: less than what comes, as packets are 17 us apart."""
+
+
+def random_bound(rng: np.random.Generator) -> Bound:
+    """Marks always, never, or by the virtual queue alone."""
+    threshold, sojourn = int(rng.choice([0, 1, 1, 1])), int(rng.choice([0, 1, 1, 1]))
+    window = int(rng.integers(1, 60))
+    virtual = (POLICED_BYTE_COST, int(rng.integers(1, 3000)) * POLICED_BYTE_COST) if rng.random() < 0.5 else (0, 1)
+    return Bound(threshold, sojourn, *virtual, window, int(rng.integers(1, window + 1)))
+
+
 def random_tables(rng: np.random.Generator) -> Tables:
     result = tables()
     for port in range(PORTS):
         if rng.random() < 0.3:
-            result.marking[port] = (int(rng.integers(0, 2)), int(rng.integers(1, 60)))
+            result.marking[port] = random_bound(rng)
+        for class_ in ((48, 0), (48, 1), (0, 1)):
+            if rng.random() < 0.15:  # of some every packet conforms, of some none, of most what the bucket has room for
+                burst = int(rng.choice([0, 3000, 40_000])) * POLICED_BYTE_COST
+                result.policers[(port, *class_)] = Policer(len(result.policers), POLICED_BYTE_COST, burst)
         if rng.random() < 0.2:
             result.sinks[port] = port + 1
     if rng.random() < 0.2:

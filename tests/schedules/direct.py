@@ -46,7 +46,8 @@ _ACTIONS: Final = {
     "forward": "FabricIngress.routing.forward",
     "set_class": "FabricIngress.set_class",
     "deliver": "FabricEgress.deliver",
-    "bound_queue": "FabricEgress.bound_queue",
+    "bound_queue": "FabricEgress.congestion.bound_queue",
+    "police": "FabricIngress.policing.police",
     "identify": "FabricEgress.telemetry.identify",
     "report": "FabricEgress.report",
 }

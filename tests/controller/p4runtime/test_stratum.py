@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,13 +11,15 @@ from finsy.proto import p4i
 from google.protobuf import text_format
 
 import weir.experiments
-from weir.controller.p4runtime.entries import CloneSession, Entry, Group, Item, call, entry
+from weir.controller.congestion import Windows
+from weir.controller.congestion.marking import marked_states
+from weir.controller.p4runtime.entries import CloneSession, Entry, Group, Item, SwitchState, call, entry
 from weir.controller.p4runtime.pipeline import Pipeline
 from weir.controller.p4runtime.refusals import WriteRefused
 from weir.controller.p4runtime.session import SwitchSession
 from weir.controller.p4runtime.tables import NODE_ADDRESS, ROUTES
 from weir.controller.placement.strategies import strategy
-from weir.controller.planning.plan import JobPlan, JobSpec, Marking, base_state, fabric_state
+from weir.controller.planning.plan import JobPlan, JobSpec, base_state, fabric_state
 from weir.controller.planning.planner import Planner, Surroundings
 from weir.experiments.config import RunConfig
 from weir.p4src import json_of, p4info_of
@@ -54,6 +56,14 @@ def demo_plan(name: str) -> JobPlan:
     return planner.plan(grant.spec, grant.placement, 1)
 
 
+def bounded(bases: Mapping[str, SwitchState], plan: JobPlan) -> Mapping[str, SwitchState]:
+    """All that the switches hold with this job."""
+    options = DEMO.congestion_options
+    windows = Windows(FABRIC, options)
+    windows.follow(Routes(FABRIC), [plan], (), 0)
+    return marked_states(FABRIC, fabric_state(bases, [plan]), windows.budgets, [plan], options)
+
+
 @pytest.mark.parametrize("name", DEMO.strategies)
 async def test_all_of_the_demos_plans_but_routes_is_taken(stratum: StratumSwitch, name: str) -> None:
     """Routes are one-shot action sets, which Stratum does not have: it wants members and groups written apart."""
@@ -61,7 +71,7 @@ async def test_all_of_the_demos_plans_but_routes_is_taken(stratum: StratumSwitch
     bases = {switch.name: base_state(FABRIC, routes, switch.name) for switch in FABRIC.switches}
     plan = demo_plan(name)
     assert name == "ps" or plan.switches
-    for switch, state in fabric_state(FABRIC, bases, [plan], Marking()).items():
+    for switch, state in bounded(bases, plan).items():
         stratum.entities.clear()
         stratum.defaults.clear()
         defaults: list[Item] = [item for item in state.items.values() if isinstance(item, Entry) and item.default]

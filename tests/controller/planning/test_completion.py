@@ -11,7 +11,7 @@ import pytest
 from weir.controller.placement import Placement, Problem
 from weir.controller.placement.loads import LinkLoad
 from weir.controller.planning.completion import Step, expected_step
-from weir.controller.planning.plan import JobSpec, Marking, rounds_of_step
+from weir.controller.planning.plan import JobSpec, rounds_of_step
 from weir.experiments.backends.virtual_time import Cluster, gradient_bytes, gradient_rounds
 from weir.experiments.config import RunConfig
 from weir.topologies import Endpoint, Routes, leaf_spine
@@ -67,8 +67,10 @@ def drawn_run(seed: int) -> RunConfig:
     )
 
 
-async def measured(config: RunConfig, steps: int = 2) -> tuple[float, Placement, dict[Endpoint, float], int]:
-    """Seconds of a step, where it was summed, others' traffic on each link, and frames that were repeated."""
+async def measured(config: RunConfig, steps: int = 2) -> tuple[float, Placement, dict[Endpoint, float], int, int]:
+    """Seconds of a step, where it was summed, others' traffic on each link, the window that its workers had, and frames
+    that were repeated.
+    """
     gradients = [
         np.full(config.training.options.parameters, 1.0 + rank, np.float32) for rank in range(len(config.job.workers))
     ]
@@ -81,7 +83,8 @@ async def measured(config: RunConfig, steps: int = 2) -> tuple[float, Placement,
             link.end: max(link.load * config.topology.link_at(link.end).rate_bps - 8 * link.job_bytes / seconds, 0.0)
             for link in cluster.links()
         }
-        return float(np.mean(durations)) * 1e-9, placement, others, cluster.resends
+        window = cluster._controller.jobs[1].plan.pacing.window
+        return float(np.mean(durations)) * 1e-9, placement, others, window, cluster.resends
 
 
 async def compare(seed: int) -> None:
@@ -93,7 +96,7 @@ async def compare(seed: int) -> None:
 
 async def compare_run(config: RunConfig) -> int:
     """Hold the model to a run; how many frames that repeated."""
-    took, placement, others, resends = await measured(config)
+    took, placement, others, window, resends = await measured(config)
     chunks, scales = gradient_rounds(config, 0, 256)
     problem = Problem(
         Routes(config.topology),
@@ -105,8 +108,8 @@ async def compare_run(config: RunConfig) -> int:
     ways = [way for child, parent in placement.edges for way in ((child, parent), (parent, child))]
     if any(problem.routes.unique_path(*way) is None for way in ways):
         pytest.skip("hashing decides a way, of which the model knows the mean")
-    step = Step(chunks, scales, config.job.window, 1094, config.host_poll * 1e-9)
-    expected = expected_step(problem, placement, step, Marking(config.marking.threshold))
+    step = Step(chunks, scales, window, 1094, config.host_poll * 1e-9)
+    expected = expected_step(problem, placement, step, config.congestion.bound)
     assert expected.seconds == pytest.approx(took, rel=CLOSE), f"seed {config.seed}: {expected}"
     return resends
 
@@ -168,5 +171,5 @@ def test_a_window_bounds_a_job_where_links_do_not() -> None:
     wide, narrow = (expected_step(problem, placement, Step(1_000, each, each, 1094)) for each in (64, 1))
     assert narrow.seconds == pytest.approx(1_000 * narrow.round_trip_seconds, rel=0.05)
     assert wide.seconds == pytest.approx(1_000 * wide.link_seconds, rel=0.05)
-    marked = expected_step(problem, placement, Step(1_000, 64, 64, 1094), Marking(queue_packets=1))
+    marked = expected_step(problem, placement, Step(1_000, 64, 64, 1094), 1)
     assert marked.window < 64

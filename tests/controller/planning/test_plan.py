@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from ipaddress import IPv4Address
 
 import pytest
@@ -12,7 +11,7 @@ from weir.controller.p4runtime.entries import CloneSession, SwitchState
 from weir.controller.placement import Placement
 from weir.controller.planning.limits import check_items
 from weir.controller.planning.memory import FabricMemory
-from weir.controller.planning.plan import JobPlan, JobSpec, Marking, base_state, fabric_state, job_plan
+from weir.controller.planning.plan import JobPlan, JobSpec, base_state, fabric_state, job_plan
 from weir.topologies.generators import fat_tree, leaf_spine
 from weir.topologies.model import Endpoint, Host, Link, Switch, Topology
 from weir.topologies.routing import Routes
@@ -120,7 +119,7 @@ def test_a_tree_of_switches_has_its_root_replicate_and_its_inner_nodes_follow() 
     assert {name: worker.child_bit for name, worker in made.workers.items()} == {"h1": 1, "h2": 2, "h3": 1, "h4": 2}
 
 
-def test_two_jobs_in_one_switch_share_no_slot_group_or_rid_and_marking_counts_both() -> None:
+def test_two_jobs_in_one_switch_share_no_slot_group_or_rid() -> None:
     memory = FabricMemory(FABRIC)
     plans = []
     for job, workers in ((1, ("h1", "h2")), (2, ("h1", "h3"))):
@@ -129,8 +128,7 @@ def test_two_jobs_in_one_switch_share_no_slot_group_or_rid_and_marking_counts_bo
         placement = Placement(aggregators=dict.fromkeys(workers, "s1"), parents={}, root="s1")
         plans.append(job_plan(FABRIC, ROUTES, spec, placement, 1, allotments))
     bases = {s.name: base_state(FABRIC, ROUTES, s.name) for s in FABRIC.switches}
-    marking = Marking(queue_packets=20)
-    states = fabric_state(FABRIC, bases, plans, marking)
+    states = fabric_state(bases, plans)
     lines = states["s1"].lines()
     assert "jobs generation=1 job=1 -> switch_root(children=0x3, group=1, slot_base=0, slots=64)" in lines
     assert "jobs generation=1 job=2 -> switch_root(children=0x3, group=2, slot_base=64, slots=64)" in lines
@@ -139,21 +137,7 @@ def test_two_jobs_in_one_switch_share_no_slot_group_or_rid_and_marking_counts_bo
         "multicast group 2 -> 1#33 4#34",
     }
     assert all(plan.switches["s1"].lines() <= lines for plan in plans)
-    # port 1 to h1 carries one stream of each job: B = 1 Gbit/s · 2·(2 µs + 8.752 µs) / 8752 bit = 2.457; (B + 20) / 2
-    assert "marking egress_port=1 -> bound_queue(threshold=20, window=11)" in lines
-    assert "marking egress_port=2 -> bound_queue(threshold=20, window=22)" in lines
     assert set(states) == {s.name for s in FABRIC.switches}
-
-
-def test_the_window_bounds_the_queue_by_its_formula_and_never_closes() -> None:
-    marking = Marking(queue_packets=16, utilisation=0.5)
-    frame_bits = (FRAME_HEADER_BYTES + MESSAGE_BYTES) * 8
-    rate = 1_000_000_000
-    round_trip = 40 * frame_bits  # ns at 1 bit/ns: a product of 40 packets
-    assert marking.window(rate, round_trip, streams=4) == (20 + 16) // 4
-    assert marking.window(rate, round_trip, streams=100) == 1
-    with pytest.raises(PlanError, match="utilisation 0"):
-        Marking(utilisation=0)
 
 
 @pytest.mark.parametrize(
@@ -260,18 +244,6 @@ def test_a_chip_has_few_clone_sessions_of_one_copy(session: CloneSession, says: 
     with pytest.raises(PlanError) as error:
         check_items(chip(1).switch("s1"), [session])
     assert str(error.value).endswith(says)
-
-
-def test_depths_are_written_in_the_unit_that_the_switch_counts() -> None:
-    """A round of 64 lanes is a frame of 326 bytes: five cells of 80 bytes."""
-    cells = replace(LIKE_TOFINO, cell_bytes=80)
-    topology = chip(1, 2)
-    topology = replace(topology, switches=(replace(topology.switches[0], target=cells),))
-    bases = {"s1": base_state(topology, Routes(topology), "s1")}
-    [state] = fabric_state(topology, bases, (), Marking(queue_packets=20)).values()
-    assert {line for line in state.lines() if line.startswith("marking egress_port=1 ")} == {
-        "marking egress_port=1 -> bound_queue(threshold=100, window=65535)"
-    }
 
 
 def test_one_key_cannot_mean_two_things() -> None:

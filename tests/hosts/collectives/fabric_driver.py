@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from weir.bench.fabric import write_job
+from weir.controller.congestion import CongestionOptions
 from weir.controller.placement import Placement
-from weir.controller.planning.plan import JobPlan, JobSpec, Marking
+from weir.controller.planning.plan import JobPlan, JobSpec
 from weir.experiments.backends.agents import VirtualHost, VirtualWorker
 from weir.experiments.backends.emulated import EmulatedFabric
 from weir.hosts import Reduced, WorkerCore
@@ -20,7 +21,7 @@ async def _write_job(emulated: EmulatedFabric) -> JobPlan:
     spec = JobSpec(1, _WORKERS, None, 16, 8)
     with emulated.serve() as server:
         async with emulated.sessions(server) as sessions:
-            return await write_job(emulated.topology, sessions, spec, _PLACEMENT, Marking())
+            return await write_job(emulated.topology, sessions, spec, _PLACEMENT, CongestionOptions())
 
 
 class FabricJob:

@@ -46,13 +46,13 @@ _WITHOUT_MEANING = frozenset(
         *("counters", "drops", "_row_at", "_timeout", "_deadline"),
         *("attempts", "first_sent_ns", "_travelling", "_wanted", "_first_order", "_order", "_turn", "_sendings"),
         *("_newest_order", "_sifted", "_progress_ns", "_earliest_ns", "_earliest_is_stale", "_next_send_ns"),
-        "_give_up_ns",
+        *("_give_up_ns", "_law", "_pacer", "_now_ns", "expirations"),
         "_check",  # the same in every state
     ]
 )
 """Counters, scratch memory and timers: timers may fire at any time here, so their readings tell no states apart. What
 is in the network, and what is lost, limits what may be sent by the window that queues allow; here they allow the whole
-span, so the order of sendings decides only when something is sent again."""
+span, so the order of sendings decides only when something is sent again; the window in force is `InFlight`'s."""
 
 
 def canonical(value: Any) -> Hashable:

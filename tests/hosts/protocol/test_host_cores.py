@@ -25,20 +25,27 @@ from weir.wire.aggregation import (
     set_checksum,
     version_type,
 )
-from weir.wire.control import Child, FinalRound, Held, Resume, ServerPlan, WorkerPlan
+from weir.wire.control import Child, FinalRound, Held, Pacing, Resume, ServerPlan, WorkerPlan
 from weir.wire.frames import Datagrams
 
 MS = 1_000_000
 SERVER, WORKER, OTHER = 99, 10, 11
 PLAN = WorkerPlan(
-    job=5, generation=1, rank=0, workers=2, aggregator=SERVER, child_bit=1, slots=16, window=8, members=(WORKER, OTHER)
+    job=5,
+    generation=1,
+    rank=0,
+    workers=2,
+    aggregator=SERVER,
+    child_bit=1,
+    slots=16,
+    window=8,
+    members=(WORKER, OTHER),
+    pacing=Pacing(window=1000),
 )
 SERVER_PLAN = ServerPlan(
     job=5, generation=1, slots=16, children=(Child(1, WORKER), Child(2, OTHER)), workers=2, members=(WORKER, OTHER)
 )
-OPTIONS = WorkerOptions(
-    initial_timeout_ns=10 * MS, least_timeout_ns=1 * MS, most_timeout_ns=100 * MS, initial_window=1000
-)
+OPTIONS = WorkerOptions(initial_timeout_ns=10 * MS, least_timeout_ns=1 * MS, most_timeout_ns=100 * MS)
 
 
 def headers(datagrams: Datagrams) -> NDArray[np.void]:
@@ -195,7 +202,7 @@ def test_no_two_workers_resend_in_step() -> None:
 
 def test_a_worker_starts_every_generation_with_few_rounds_until_a_result_tells_the_window() -> None:
     job = Job()
-    job.workers = [WorkerCore(worker.plan, WorkerOptions(initial_window=2)) for worker in job.workers]
+    job.workers = [WorkerCore(replace(worker.plan, pacing=Pacing(window=2))) for worker in job.workers]
     for worker in job.workers:
         worker.submit(ones(100))
     assert [len(batch) for batch in job.workers[0].poll(0)] == [2]

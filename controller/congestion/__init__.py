@@ -1,0 +1,13 @@
+"""The bound that every egress queue is promised, and what keeps it: windows, thresholds, pacing, and their change as
+jobs come and go.
+
+Formulas first (`formulas`), then what others send (`cross_traffic`), each queue's share (`budget`), the promise in
+words
+(`promise`), table entries (`marking`), and the order in which windows change (`changes`).
+"""
+
+from .budget import CongestionOptions, JobStreams, LinkBudget, link_budgets
+from .changes import Windows
+from .cross_traffic import Uncontrolled
+
+__all__ = ["CongestionOptions", "JobStreams", "LinkBudget", "Uncontrolled", "Windows", "link_budgets"]

@@ -1,0 +1,267 @@
+"""Each queue's budget: how many packets it may hold, and so what windows its streams may have.
+
+    topology, streams of jobs ─┐
+    declared cross traffic ────┼─▶ link_budgets ─▶ one LinkBudget per egress port: threshold, windows, bound, or why
+    there is none
+    probes ────────────────────┘
+
+A queue without cross traffic divides Q* among its streams. Where others' packets cross, bursts that gather in one
+queue arrive
+in the next, so the windows of all such queues are raised together, as long as each of them keeps its bound.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ...topologies.model import Endpoint, Topology
+from ...topologies.routing import Routes
+from ...wire.aggregation import NO_WINDOW_LIMIT
+from ..errors import PlanError
+from ..planning.plan import JobPlan, round_bytes
+from ..telemetry.probes import Probe
+from .cross_traffic import Crossing, Uncontrolled, cross_traffic
+from .formulas import (
+    burst_behind,
+    marked_window_queue,
+    marked_windows,
+    pacing_gap_ns,
+    population_queue,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CongestionOptions:
+    """What is promised, and what may be counted on."""
+
+    bound_packets: int = 64
+    """Q*: what no egress queue of the bulk class is to exceed."""
+    uncontrolled: tuple[Uncontrolled, ...] = ()
+    """What others may send, as far as it obeys no window."""
+    lease_ns: int = 0
+    """A worker that has had no result for so long begins again with one round, so that a window that was lowered
+    meanwhile is
+    known to be obeyed by then; 0: windows last.
+    """
+    virtual_share: float | None = None
+    """γ: drain rate of the virtual queue, as a share of the link's; None: no virtual queue."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.bound_packets < 1 << 19:
+            raise PlanError(f"congestion: bound_packets {self.bound_packets} is not in 1…524287")
+        if self.virtual_share is not None and not 0 < self.virtual_share <= 1:
+            raise PlanError(f"congestion: virtual_share {self.virtual_share} is not above 0 and at most 1")
+        if self.lease_ns < 0:
+            raise PlanError(f"congestion: lease_ns {self.lease_ns} is negative")
+
+
+@dataclass(frozen=True, slots=True)
+class LinkBudget:
+    """What one egress queue is promised, and the inputs."""
+
+    link: Endpoint
+    threshold: int
+    """K: a packet that finds so many in the queue is marked."""
+    window: int
+    """Rounds in flight of each stream that crosses."""
+    congested_window: int
+    """The same for who has met K packets or more."""
+    bound: float
+    """The most packets that the queue will hold; infinite where nothing can be said."""
+    streams: int
+    """N: copies of jobs' gradient streams that may cross."""
+    probes: int
+    """Telemetry's own packets that may be in the queue at once."""
+    share: float
+    """u: declared uncontrolled traffic, as a share of the link's rate."""
+    burst: float
+    """σ: packets of it that may come at once."""
+    gap_ns: int
+    """Between two rounds of each stream; 0 where windows are enough."""
+    formula: str
+    """Of the bound."""
+    refusal: str
+    """Why the bound is above Q*, so that Q* is not promised; empty where it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Queue:
+    """The inputs of one queue."""
+
+    link: Endpoint
+    rate_bps: int
+    streams: int
+    probes: int
+    crossings: tuple[Crossing, ...]
+    frame_bytes: int
+    """The largest frame that may wait there."""
+    limit: int
+    """Packets beyond which it drops."""
+    least_round_trip_ns: int
+    """Of the jobs whose streams cross."""
+
+    @property
+    def frame_s(self) -> float:
+        """The time that the largest frame takes."""
+        return 8 * self.frame_bytes / self.rate_bps
+
+    @property
+    def share(self) -> float:
+        return sum(crossing.stream.packets_per_second for crossing in self.crossings) * self.frame_s
+
+
+@dataclass(frozen=True, slots=True)
+class JobStreams:
+    """What `link_budgets` is told of one job."""
+
+    count: Mapping[Endpoint, int]
+    """Copies of its gradient stream that each directed link may carry."""
+    window: int
+    """W: what its workers never exceed."""
+    least_round_trip_ns: int = 0
+    """Of its nearest worker, in empty queues."""
+
+    @classmethod
+    def of(cls, plan: JobPlan) -> JobStreams:
+        return cls(plan.most_streams, plan.spec.window, plan.least_round_trip_ns)
+
+
+def link_budgets(
+    topology: Topology, routes: Routes, jobs: Sequence[JobStreams], probes: Iterable[Probe], options: CongestionOptions
+) -> Mapping[Endpoint, LinkBudget]:
+    """The budget of every switch's egress port."""
+    crossing = cross_traffic(routes, options.uncontrolled)
+    probing = probes_on(routes, probes)
+    queues = []
+    for link in topology.directed_links:
+        if topology.is_switch(link.node):
+            crossings = crossing.get(link, ())
+            frames = (round_bytes(topology), *(one.stream.packet_bytes for one in crossings))
+            streams = sum(job.count.get(link, 0) for job in jobs)
+            cable = topology.link_at(link)
+            trips = [job.least_round_trip_ns for job in jobs if link in job.count]
+            queues.append(
+                _Queue(
+                    link,
+                    cable.rate_bps,
+                    streams,
+                    probing.get(link, 0),
+                    crossings,
+                    max(frames),
+                    cable.queue_packets,
+                    min(trips, default=0),
+                )
+            )
+    most = {queue.link: options.bound_packets - queue.probes for queue in queues if not queue.crossings}
+    low, high = 1, options.bound_packets  # what the windows at each crossed queue may come to
+    best = _at_levels(queues, most, low, options)
+    while len(most) < len(queues) and low < high:
+        middle = (low + high + 1) // 2
+        found = _at_levels(queues, most, middle, options)
+        if all(one.bound <= options.bound_packets or best[link].refusal for link, one in found.items()):
+            low, best = middle, found
+        else:
+            high = middle - 1
+    # what a job cannot have on one link it does not need on the others
+    used: dict[Endpoint, int] = {}
+    for job in jobs:
+        window = min([job.window, *(best[link].window for link in job.count if link in best)])
+        for link in job.count:
+            used[link] = max(used.get(link, 1), window)
+    return _at_levels(queues, {link: used.get(link, 0) * best[link].streams for link in best}, 0, options)
+
+
+def probes_on(routes: Routes, probes: Iterable[Probe]) -> Mapping[Endpoint, int]:
+    """How many probes may be in each link's queue at once: one of each that may cross it, as it takes less than a
+    period.
+    """
+    count: dict[Endpoint, int] = {}
+    for probe in probes:
+        first = Endpoint(probe.switch, probe.port)
+        far = routes.topology.peer(first).node
+        onward = (
+            routes.shares(far, probe.destination)
+            if far != probe.destination and routes.reaches(far, probe.destination)
+            else {}
+        )
+        for link in {first, *onward}:
+            count[link] = count.get(link, 0) + 1
+    return count
+
+
+def _at_levels(
+    queues: Sequence[_Queue], levels: Mapping[Endpoint, int], level: int, options: CongestionOptions
+) -> Mapping[Endpoint, LinkBudget]:
+    """Budgets where the windows at each queue may come to its level, or to `level` if it has none; upstream ones
+    first.
+    """
+    known: dict[Endpoint, LinkBudget] = {}
+    by_link = {queue.link: queue for queue in queues}
+
+    def solve(queue: _Queue, path: frozenset[Endpoint]) -> None:
+        for one in queue.crossings:
+            for link in (link for hop in one.upstream for link in hop):
+                if link not in known and link not in path:
+                    solve(by_link[link], path | {queue.link})
+        known[queue.link] = _budget(queue, levels.get(queue.link, level), known, by_link, options)
+
+    for queue in queues:
+        if queue.link not in known:
+            solve(queue, frozenset())
+    return known
+
+
+def _budget(
+    queue: _Queue,
+    level: int,
+    known: Mapping[Endpoint, LinkBudget],
+    queues: Mapping[Endpoint, _Queue],
+    options: CongestionOptions,
+) -> LinkBudget:
+    """One queue's budget; `level` is what all windows that cross may come to together."""
+    share, streams = queue.share, queue.streams
+    burst = 0.0
+    for one in queue.crossings:
+        # a queue that waits for this one in a ring of paths is taken at Q*, which holds as long as all keep theirs
+        delay_s = sum(
+            max(
+                (min(known[link].bound if link in known else options.bound_packets, queues[link].limit) + 1)
+                * queues[link].frame_s
+                for link in hop
+            )
+            for hop in one.upstream
+        )
+        burst += burst_behind(one.stream.burst_packets, one.stream.packets_per_second, delay_s)
+    others = burst + queue.probes
+    window = min(max(level // streams, 1), NO_WINDOW_LIMIT - 1) if streams else NO_WINDOW_LIMIT
+    total = streams * window if streams else 0
+    threshold, congested = max(options.bound_packets // 4, 1), window
+    bound, formula = population_queue(total, share, others), "(ΣW + σ)/(1 − u)"
+    if queue.crossings and share < 1:
+        product = queue.least_round_trip_ns / 1e9 / queue.frame_s
+        threshold = max(options.bound_packets // 16, math.ceil(streams / (1 - share) - product), 1)
+        congested = (
+            min(window, max(1, int(marked_windows(threshold, share, product) // streams))) if streams else window
+        )
+        marked = marked_window_queue(threshold, total, streams * congested if streams else 0, others)
+        if marked < bound:
+            bound, formula = marked, "K + ΣW + Σw + σ"
+    if not queue.crossings:
+        formula = "ΣW + probes"
+    refusal, gap_ns = "", 0
+    if share >= 1:
+        bound = math.inf
+        rate = sum(one.stream.rate_bps for one in queue.crossings)
+        refusal = f"{rate / 1e6:g} Mbit/s may come that obey no window, on a link of {queue.rate_bps / 1e6:g} Mbit/s"
+    elif math.floor(bound) > options.bound_packets:
+        refusal = (
+            f"{streams} streams, {queue.probes} probes and a burst of {burst:.0f} packets may meet: "
+            f"{bound:.0f} packets where {options.bound_packets} are wanted"
+        )
+        if streams and window == 1:
+            gap_ns = pacing_gap_ns(streams, queue.frame_bytes, queue.rate_bps, share)
+    return LinkBudget(
+        queue.link, threshold, window, congested, bound, streams, queue.probes, share, burst, gap_ns, formula, refusal
+    )

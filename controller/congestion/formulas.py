@@ -1,0 +1,112 @@
+"""Bounds of queues and what they ask of thresholds and windows. Packets of one size; C in packets/s, B = C·T with the
+round
+trip T in empty queues; N flows. Pure arithmetic.
+
+* DCTCP: Alizadeh et al., "Analysis of DCTCP", SIGMETRICS 2011; all flows in step, a packet per step of growth.
+* Leaky buckets and strict priority: Le Boudec, Thiran, "Network Calculus", 2001, section 1.4.
+* `marked_window_queue` is Weir's own; docs/congestion.md has the proof.
+"""
+
+from __future__ import annotations
+
+import math
+
+# --- DCTCP ---
+
+
+def dctcp_largest_queue(threshold: float, flows: int) -> float:
+    """K + N: every flow adds its packet before the mark of the K-th comes back."""
+    return threshold + flows
+
+
+def dctcp_amplitude(product: float, threshold: float, flows: int) -> float:
+    """½·√(2N(B + K)): how far the queue falls after its top."""
+    return math.sqrt(2 * flows * (product + threshold)) / 2
+
+
+def dctcp_least_queue(product: float, threshold: float, flows: int) -> float:
+    """Below 0 the link falls idle."""
+    return dctcp_largest_queue(threshold, flows) - dctcp_amplitude(product, threshold, flows)
+
+
+def dctcp_period_round_trips(product: float, threshold: float, flows: int) -> float:
+    """Round trips between two tops of the queue."""
+    return math.sqrt(2 * (product + threshold) / flows) / 2
+
+
+def dctcp_least_threshold(product: float) -> float:
+    """B/7: above it the link is never idle, however many flows there are."""
+    return product / 7
+
+
+def dctcp_thresholds(bound: int, product: float, flows: int) -> range:
+    """The thresholds K that keep N flows at or below the bound and the link busy: B/7 < K ≤ Q* − N; empty if there are
+    none.
+    """
+    return range(math.floor(dctcp_least_threshold(product)) + 1, bound - flows + 1)
+
+
+# --- explicit windows ---
+
+
+def explicit_window(product: float, bound: int, flows: int, utilisation: float = 1.0) -> int:
+    """⌊(η·B + Q*)/N⌋."""
+    return math.floor((utilisation * product + bound) / flows)
+
+
+def standing_queue(windows: float, product: float) -> float:
+    """(ΣW − B)⁺: what stands where windows alone limit, and their packets arrive evenly."""
+    return max(0.0, windows - product)
+
+
+def incast_queue(flows: int, window: int, rate_bps: float, access_bps: float) -> float:
+    """N·w·(1 − C/ΣA): N bursts of w at once, through access links of ΣA together."""
+    return flows * window * max(0.0, 1 - rate_bps / access_bps)
+
+
+# --- what holds whenever packets come ---
+
+
+def population_queue(windows: float, share: float = 0.0, burst: float = 0.0) -> float:
+    """(ΣW + σ)/(1 − u): at most ΣW packets of windows are anywhere, and all that others sent while the oldest waited
+    is behind it.
+    `share` u and `burst` σ are the others' leaky bucket, in shares of the link's rate and packets. Infinite where u ≥
+    1.
+    """
+    return (windows + burst) / (1 - share) if share < 1 else math.inf
+
+
+def marked_window_queue(threshold: int, windows: float, congested_windows: float, burst: float = 0.0) -> float:
+    """K + ΣW + Σw + σ, where packets that find K or more carry the window w in place of W, and Σw ≤
+    `marked_windows`.
+    """
+    return threshold + windows + congested_windows + burst
+
+
+def marked_windows(threshold: int, share: float, least_product: float = 0.0) -> float:
+    """(1 − u)·(K + B): what the windows of who was marked may come to, so that they no longer outrun what others leave
+    of the
+    link. B is that of the shortest round trip; a packet that finds K in the queue is under way for as long as K + B
+    packets take.
+    """
+    return (1 - share) * (threshold + least_product)
+
+
+def burst_behind(burst: float, packets_per_second: float, delay_s: float) -> float:
+    """σ + ρ·D: the burst of a leaky bucket behind queues that hold a packet for at most D."""
+    return burst + packets_per_second * delay_s
+
+
+def pacing_gap_ns(flows: int, frame_bytes: int, rate_bps: float, share: float = 0.0) -> int:
+    """Between two packets of each of N flows that share what others leave of a link."""
+    return math.ceil(flows * 8e9 * frame_bytes / (rate_bps * max(1 - share, 0.01)))
+
+
+def priority_delay_ns(burst_bytes: int, largest_bytes: int, rate_bps: float) -> int:
+    """(σ + Lmax)/C: at one hop, of a class in strict priority that keeps to its leaky bucket."""
+    return math.ceil(8e9 * (burst_bytes + largest_bytes) / rate_bps)
+
+
+def priority_queue_bytes(burst_bytes: int, largest_bytes: int, share: float) -> int:
+    """σ + Lmax·ρ/C: room without which such a class would lose packets."""
+    return math.ceil(burst_bytes + largest_bytes * share)

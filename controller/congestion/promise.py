@@ -1,0 +1,39 @@
+"""The promise in words: bound, formula, inputs; or why it cannot be given. Made before a packet is sent."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ...topologies.model import Endpoint
+from .budget import LinkBudget
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """What is promised of one egress queue."""
+
+    link: Endpoint
+    bound_packets: int | None
+    """The data queue never holds more; None: nothing is promised of it."""
+    text: str
+    """One line for people."""
+
+    @classmethod
+    def of(cls, budget: LinkBudget) -> Promise:
+        inputs = (
+            f"N = {budget.streams} streams of W = {budget.window} "
+            f"(w = {budget.congested_window} from K = {budget.threshold} on), {budget.probes} probes, "
+            f"others u = {budget.share:.2f} and σ = {budget.burst:.1f}"
+        )
+        if budget.refusal:
+            pace = f"; each stream waits {budget.gap_ns / 1e3:.1f} us between packets" if budget.gap_ns else ""
+            return cls(budget.link, None, f"{budget.link}: cannot be kept because {budget.refusal}{pace}")
+        bound = math.floor(budget.bound)
+        return cls(budget.link, bound, f"{budget.link}: at most {bound} packets = {budget.formula}; {inputs}")
+
+
+def promises(budgets: Iterable[LinkBudget]) -> tuple[Promise, ...]:
+    """One for each egress queue, in the order of the links."""
+    return tuple(Promise.of(budget) for budget in sorted(budgets, key=lambda one: one.link))

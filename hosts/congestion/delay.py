@@ -1,0 +1,54 @@
+"""A law by delay, like Swift's (Kumar et al., SIGCOMM 2020, sections 3.1 and 3.5).
+
+Below a target round trip the window grows by a round a window; above it is cut in the measure of the excess, at most
+once
+a round trip.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ...wire.control import Pacing
+from .law import Feedback
+
+GROWTH: Final = 1.0
+"""Rounds for each window."""
+CUT: Final = 0.8
+"""β: share of the relative excess that the window is cut by."""
+MOST_CUT: Final = 0.5
+"""At once."""
+TARGET: Final = 1.5
+"""Target, in least round trips; the rest is what may wait in queues."""
+
+
+class DelayTarget:
+    """Rounds in the network by the round trip."""
+
+    def __init__(self) -> None:
+        self._window = 1.0
+        self._least_ns: int | None = None
+        self._cut_ns = -1
+
+    def begin(self, pacing: Pacing, now_ns: int) -> None:
+        self._window, self._least_ns, self._cut_ns = float(pacing.window), None, -1
+
+    def take(self, feedback: Feedback) -> None:
+        round_trip_ns = feedback.round_trip_ns
+        if round_trip_ns is None:
+            return
+        self._least_ns = round_trip_ns if self._least_ns is None else min(self._least_ns, round_trip_ns)
+        target_ns = TARGET * self._least_ns
+        if round_trip_ns <= target_ns:
+            self._window += GROWTH * feedback.rounds / self._window
+        elif self._cut_ns < 0 or feedback.now_ns - self._cut_ns >= round_trip_ns:
+            excess = (round_trip_ns - target_ns) / round_trip_ns
+            self._window = max(1.0, self._window * max(1 - CUT * excess, 1 - MOST_CUT))
+            self._cut_ns = feedback.now_ns
+
+    def lose(self, rounds: int, now_ns: int) -> None:
+        self._window = max(1.0, self._window * (1 - MOST_CUT))
+        self._cut_ns = now_ns
+
+    def window(self, now_ns: int) -> int:
+        return max(1, int(self._window))

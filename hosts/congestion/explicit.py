@@ -1,0 +1,31 @@
+"""Weir's law: the window that the most loaded queue allows, as the newest result says; it is lent, not given."""
+
+from __future__ import annotations
+
+from ...wire.control import Pacing
+from .law import Feedback
+
+
+class ExplicitWindow:
+    """Obeys the window field. Without a result for a lease, one round asks what is allowed now."""
+
+    def __init__(self) -> None:
+        self._pacing = Pacing()
+        self._window = self._pacing.window
+        self._heard_ns = 0
+
+    def begin(self, pacing: Pacing, now_ns: int) -> None:
+        self._pacing, self._window, self._heard_ns = pacing, pacing.window, now_ns
+
+    def take(self, feedback: Feedback) -> None:
+        if feedback.window is not None:
+            self._window, self._heard_ns = feedback.window, feedback.now_ns
+
+    def lose(self, rounds: int, now_ns: int) -> None:
+        """The queues say themselves what they have room for."""
+
+    def window(self, now_ns: int) -> int:
+        lease_ns = self._pacing.lease_ns
+        if lease_ns and now_ns - self._heard_ns >= lease_ns:
+            return 1
+        return max(1, self._window)

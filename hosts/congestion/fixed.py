@@ -1,0 +1,25 @@
+"""A window that nothing changes: what loss and queues look like where nobody controls them."""
+
+from __future__ import annotations
+
+from ...wire.control import Pacing
+from .law import Feedback
+
+
+class FixedWindow:
+    """Always the same; only the span of the job's slots is below it."""
+
+    def __init__(self, rounds: int) -> None:
+        self._rounds = rounds
+
+    def begin(self, pacing: Pacing, now_ns: int) -> None:
+        """Nothing is asked of the network."""
+
+    def take(self, feedback: Feedback) -> None:
+        """Nothing is learnt of it."""
+
+    def lose(self, rounds: int, now_ns: int) -> None:
+        """Lost rounds are sent again at the same window."""
+
+    def window(self, now_ns: int) -> int:
+        return self._rounds

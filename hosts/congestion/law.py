@@ -1,0 +1,45 @@
+"""What every window law is told, and answers. A law does no I/O and reads no clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from ...wire.control import Pacing
+
+
+@dataclass(frozen=True, slots=True)
+class Feedback:
+    """What the results that have come at one instant say of the network."""
+
+    now_ns: int
+    rounds: int
+    """How many have come."""
+    marked: int
+    """How many of them carry the congestion flag."""
+    window: int | None
+    """What the most loaded queue allows, by the newest of them; None where it says nothing of the queues (it was
+    fetched).
+    """
+    round_trip_ns: int | None
+    """The least round trip of those that were sent once only; None where there is none."""
+
+
+class WindowLaw(Protocol):
+    """Rounds that one worker may have in the network."""
+
+    def begin(self, pacing: Pacing, now_ns: int) -> None:
+        """A generation begins, with nothing in the network."""
+        ...
+
+    def take(self, feedback: Feedback) -> None:
+        """Results have come."""
+        ...
+
+    def lose(self, rounds: int, now_ns: int) -> None:
+        """So many rounds are taken for lost."""
+        ...
+
+    def window(self, now_ns: int) -> int:
+        """Rounds in the network at most, at least 1."""
+        ...

@@ -1,0 +1,60 @@
+"""The arithmetic against values that were published, or follow from the published formulas by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from weir.controller.congestion import formulas
+
+
+@pytest.mark.parametrize(("threshold", "least"), [(10, 0.0), (12, 1.75), (8, -1.75)])
+def test_dctcp_at_the_worst_number_of_flows(threshold: int, least: float) -> None:
+    """B = 70: the queue's least depth is (7K − B)/8, at N = (B + K)/8 flows."""
+    flows = (70 + threshold) / 8
+    found = formulas.dctcp_least_queue(70, threshold, flows)  # type: ignore[arg-type]
+    assert found == pytest.approx(least) == pytest.approx((7 * threshold - 70) / 8)
+    others = [formulas.dctcp_least_queue(70, threshold, n) for n in range(1, 40)]
+    assert min(others) >= found - 1e-9
+
+
+def test_the_example_of_a_slow_switch() -> None:
+    """1000 packets/s and 20 ms: B = 20, K above 2.9; K = 8 and 16 flows reach 24 packets."""
+    assert formulas.dctcp_least_threshold(20) == pytest.approx(2.857, abs=1e-3)
+    assert formulas.dctcp_largest_queue(8, 16) == 24
+    assert formulas.dctcp_thresholds(24, 20, 16) == range(3, 9)
+    assert not formulas.dctcp_thresholds(24, 20, 22), "22 flows are more than Q* − B/7"
+
+
+def test_dctcp_swings_once_in_a_period() -> None:
+    """A flow gains a packet per round trip: the fall is what N flows gain in a period."""
+    for flows in (2, 8, 32):
+        period = formulas.dctcp_period_round_trips(70, 10, flows)
+        assert flows * period == pytest.approx(formulas.dctcp_amplitude(70, 10, flows))
+
+
+def test_explicit_windows_leave_the_bound_and_no_more() -> None:
+    for product, bound, flows, utilisation in ((20, 24, 16, 1.0), (70, 64, 7, 0.95), (3.5, 10, 3, 0.5)):
+        window = formulas.explicit_window(product, bound, flows, utilisation)
+        assert formulas.standing_queue(flows * window, product) <= bound - (1 - utilisation) * product
+        assert flows * (window + 1) > utilisation * product + bound
+    assert formulas.incast_queue(8, 2, 1e9, 8e9) == 14
+    assert formulas.incast_queue(8, 2, 8e9, 8e9) == 0
+
+
+def test_a_class_in_strict_priority() -> None:
+    """64 bytes behind one frame of 1500 at 1 Gbit/s: 12.512 us; at 10 Mbit/s a hundred times that."""
+    assert formulas.priority_delay_ns(64, 1500, 1_000_000_000) == 12_512
+    assert formulas.priority_delay_ns(64, 1500, 10_000_000) == 1_251_200
+    assert formulas.priority_queue_bytes(64, 1500, 0.02) == 94
+
+
+def test_others_traffic() -> None:
+    assert formulas.population_queue(8) == 8
+    assert formulas.population_queue(6, 0.7, 3) == pytest.approx(30)
+    assert formulas.population_queue(6, 1.0) == math.inf
+    assert formulas.burst_behind(1, 1000, 0.02) == 21
+    assert formulas.marked_window_queue(4, 20, 2, 12) == 38
+    assert formulas.marked_windows(4, 0.75, 12) == pytest.approx(4)
+    assert formulas.pacing_gap_ns(100, 1250, 1_000_000_000) == 1_000_000

@@ -1,0 +1,115 @@
+"""Window laws and pacing, fed by hand."""
+
+from __future__ import annotations
+
+from weir.hosts.congestion import Dctcp, DelayTarget, ExplicitWindow, Feedback, FixedWindow, Pacer, WindowLaw
+from weir.wire.control import Pacing
+
+MS = 1_000_000
+
+
+def heard(now_ns: int, window: int | None, *, rounds: int = 1, marked: int = 0) -> Feedback:
+    return Feedback(now_ns, rounds, marked, window, None)
+
+
+def test_the_explicit_window_is_obeyed_and_lent() -> None:
+    law = ExplicitWindow()
+    law.begin(Pacing(window=6, lease_ns=10 * MS), 0)
+    assert law.window(0) == 6
+    law.take(heard(5 * MS, 9))
+    assert law.window(5 * MS) == 9
+    law.take(heard(6 * MS, None))
+    assert law.window(6 * MS) == 9, "a fetched result says nothing of the queues"
+    assert law.window(15 * MS - 1) == 9
+    assert law.window(15 * MS) == 1, "the lease is over"
+    law.take(heard(16 * MS, 4))
+    assert law.window(16 * MS) == 4
+    law.take(heard(17 * MS, 0))
+    assert law.window(17 * MS) == 1, "a stream without window would stand still"
+    law.begin(Pacing(window=3), 20 * MS)
+    assert law.window(10**18) == 3, "without a lease windows last"
+
+
+def test_a_fixed_window_learns_nothing() -> None:
+    law = FixedWindow(7)
+    law.begin(Pacing(window=1), 0)
+    law.take(heard(1, 2, marked=1))
+    law.lose(3, 1)
+    assert law.window(1) == 7
+
+
+def test_the_pacer_holds_back_and_spaces_out() -> None:
+    pacer = Pacer(Pacing(hold_ns=10, gap_ns=5))
+    assert pacer.room(100) == 0, "it has not begun"
+    assert pacer.begin(100)
+    assert not pacer.begin(101)
+    assert (pacer.room(109), pacer.next_ns(109)) == (0, 110)
+    assert (pacer.room(110), pacer.next_ns(110)) == (1, None)
+    pacer.sent(1, 112)
+    assert (pacer.room(116), pacer.next_ns(116), pacer.room(117)) == (0, 117, 1)
+    free = Pacer(Pacing())
+    free.begin(0)
+    assert free.room(0) is None
+
+
+def test_dctcp_cuts_by_the_share_of_marks() -> None:
+    """Every mark at once halves like TCP; α forgets by 1/16 a window; the window grows by one without marks."""
+    law = Dctcp()
+    law.begin(Pacing(window=8), 0)
+    law.take(heard(0, None, rounds=8, marked=8))
+    assert (law.alpha, law.window(0)) == (1.0, 4)
+    for grown in (5, 6, 7):
+        law.take(heard(0, None, rounds=law.window(0)))
+        assert law.window(0) == grown
+    assert law.alpha == (15 / 16) ** 3
+    law.take(heard(0, None, rounds=7, marked=1))
+    alpha = (15 / 16) ** 4 + 1 / 16 / 7
+    assert abs(law.alpha - alpha) < 1e-12
+    assert law.window(0) == int(7 * (1 - alpha / 2))
+    law.lose(1, 0)
+    assert law.window(0) == 2
+
+
+def test_dctcp_doubles_until_the_first_mark() -> None:
+    law = Dctcp()
+    law.begin(Pacing(window=2), 0)
+    for doubled in (4, 8, 16):
+        law.take(heard(0, None, rounds=law.window(0)))
+        assert law.window(0) == doubled
+
+
+def flows_in_step(laws: list[WindowLaw], product: int, threshold: int, trips: int) -> list[int]:
+    """Depths of the one queue that all share, a round trip after the other; beyond the threshold it marks."""
+    depths = []
+    for trip in range(trips):
+        windows = [law.window(trip) for law in laws]
+        depth = max(0, sum(windows) - product)
+        depths.append(depth)
+        for law, window in zip(laws, windows, strict=True):
+            law.take(Feedback(trip, window, window if depth > threshold else 0, None, 1000 + 1000 * depth // product))
+    return depths
+
+
+def test_dctcp_keeps_the_published_swing() -> None:
+    """B = 70, K = 20, N = 8: the queue's top is near K + N, and it never runs empty as K > B/7."""
+    laws: list[WindowLaw] = [Dctcp() for _ in range(8)]
+    for law in laws:
+        law.begin(Pacing(window=2), 0)
+    depths = flows_in_step(laws, product=70, threshold=20, trips=600)[300:]
+    assert 20 < max(depths) <= 20 + 8
+    assert min(depths) > 0
+
+
+def test_delay_finds_its_target() -> None:
+    laws: list[WindowLaw] = [DelayTarget() for _ in range(4)]
+    for law in laws:
+        law.begin(Pacing(window=2), 0)
+    depths = flows_in_step(laws, product=40, threshold=0, trips=400)[200:]
+    assert 0 < sum(depths) / len(depths) <= 24, "half a round trip's worth, and what one step adds"
+    law = DelayTarget()
+    law.begin(Pacing(window=10), 0)
+    law.take(Feedback(0, 1, 0, None, 1000))
+    law.take(Feedback(1000, 1, 0, None, 100_000))
+    assert law.window(1000) == 5, "never below half at once"
+    law.take(Feedback(1500, 1, 0, None, 100_000))
+    assert law.window(1500) == 5, "once a round trip"

@@ -30,7 +30,7 @@ from functools import partial
 from ..topologies.model import Topology
 from ..topologies.routing import Routes
 from .congestion import Windows
-from .congestion.marking import marked_states
+from .congestion.marking import marked_states, windows_held
 from .decisions import Decisions
 from .errors import ControllerError, PlanError
 from .jobs.improver import Improver
@@ -47,6 +47,7 @@ from .p4runtime.entries import SwitchState
 from .p4runtime.reconcile import Diff, verify
 from .p4runtime.session import SwitchSession
 from .p4runtime.switches import Switches
+from .p4runtime.tables import MARKING
 from .placement.strategies import Strategy
 from .planning.plan import JobSpec, base_state, fabric_state
 from .planning.planner import Planner
@@ -146,6 +147,8 @@ class Controller:
         await self.switches.claim(journal.owner, forgetful=journal.is_new, had_jobs=bool(self.jobs))
         self.switches.forget()
         self.switches.look(now_ns)
+        if self.jobs:
+            self.windows.take_up(windows_held(await self.switches.read_table(MARKING)))
         diffs = await self._write_switches(now_ns)
         self.switches.raise_trouble(self.switches.answering)
         return diffs

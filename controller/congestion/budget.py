@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ...topologies.model import Endpoint, Topology
 from ...topologies.routing import Routes
@@ -25,6 +25,7 @@ from ..telemetry.probes import Probe
 from .cross_traffic import Crossing, Uncontrolled, cross_traffic
 from .formulas import (
     burst_behind,
+    inlet_queue,
     marked_window_queue,
     marked_windows,
     pacing_gap_ns,
@@ -99,8 +100,12 @@ class _Queue:
     """The largest frame that may wait there."""
     limit: int
     """Packets beyond which it drops."""
-    least_round_trip_ns: int
-    """Of the jobs whose streams cross."""
+    round_trip_ns: int
+    """The least of a round of any stream that crosses."""
+    inlets: int
+    """Links by which others come."""
+    inlet_packets: float
+    """What these can bring while this link sends its largest packet."""
 
     @property
     def frame_s(self) -> float:
@@ -120,12 +125,12 @@ class JobStreams:
     """Copies of its gradient stream that each directed link may carry."""
     window: int
     """W: what its workers never exceed."""
-    least_round_trip_ns: int = 0
-    """Of its nearest worker, in empty queues."""
+    round_trips_ns: Mapping[Endpoint, int] = field(default_factory=dict)
+    """By link: the least that a round of any of its streams is away, in empty queues."""
 
     @classmethod
     def of(cls, plan: JobPlan) -> JobStreams:
-        return cls(plan.most_streams, plan.spec.window, plan.least_round_trip_ns)
+        return cls(plan.most_streams, plan.spec.window, plan.round_trips_ns)
 
 
 def link_budgets(
@@ -141,7 +146,7 @@ def link_budgets(
             frames = (round_bytes(topology), *(one.stream.packet_bytes for one in crossings))
             streams = sum(job.count.get(link, 0) for job in jobs)
             cable = topology.link_at(link)
-            trips = [job.least_round_trip_ns for job in jobs if link in job.count]
+            trips = [job.round_trips_ns.get(link, 0) for job in jobs if link in job.count]
             queues.append(
                 _Queue(
                     link,
@@ -152,15 +157,18 @@ def link_budgets(
                     max(frames),
                     cable.queue_packets,
                     min(trips, default=0),
+                    *_inlets(topology, link, crossings, max(frames)),
                 )
             )
+    # windows as large as the bound allows, with marks as early as they may come
+    least = max(options.bound_packets // 16, 1)
     most = {queue.link: options.bound_packets - queue.probes for queue in queues if not queue.crossings}
     low, high = 1, options.bound_packets  # what the windows at each crossed queue may come to
-    best = _at_levels(queues, most, low, options)
+    best = _at_levels(queues, most, low, least, options)
     while len(most) < len(queues) and low < high:
         middle = (low + high + 1) // 2
-        found = _at_levels(queues, most, middle, options)
-        if all(one.bound <= options.bound_packets or best[link].refusal for link, one in found.items()):
+        found = _at_levels(queues, most, middle, least, options)
+        if _kept(found, best, options):
             low, best = middle, found
         else:
             high = middle - 1
@@ -170,7 +178,37 @@ def link_budgets(
         window = min([job.window, *(best[link].window for link in job.count if link in best)])
         for link in job.count:
             used[link] = max(used.get(link, 1), window)
-    return _at_levels(queues, {link: used.get(link, 0) * best[link].streams for link in best}, 0, options)
+    levels = {link: used.get(link, 0) * best[link].streams for link in best}
+    # then marks as late as the bound allows: the fuller a queue may be, the less its streams are held back in vain
+    low, high = least, options.bound_packets
+    best = _at_levels(queues, levels, 0, low, options)
+    while low < high:
+        middle = (low + high + 1) // 2
+        found = _at_levels(queues, levels, 0, middle, options)
+        if _kept(found, best, options):
+            low, best = middle, found
+        else:
+            high = middle - 1
+    return best
+
+
+def _inlets(topology: Topology, link: Endpoint, crossings: Sequence[Crossing], frame_bytes: int) -> tuple[int, float]:
+    """Links by which others come, and how many packets these can bring while this one sends its largest."""
+    into = set[Endpoint]()
+    for one in crossings:
+        source = one.stream.source
+        before = one.upstream[-1] if one.upstream else [Endpoint(source, p) for p in topology.neighbours(source)]
+        into.update(end for end in before if topology.peer(end).node == link.node)
+    rate_bps = sum(topology.link_at(end).rate_bps for end in into)
+    smallest = min((one.stream.packet_bytes for one in crossings), default=frame_bytes)
+    return len(into), rate_bps / topology.link_at(link).rate_bps * frame_bytes / smallest
+
+
+def _kept(
+    found: Mapping[Endpoint, LinkBudget], before: Mapping[Endpoint, LinkBudget], options: CongestionOptions
+) -> bool:
+    """Whether all queues are within the bound, but for those of which nothing could be promised before."""
+    return all(one.bound <= options.bound_packets or before[link].refusal for link, one in found.items())
 
 
 def probes_on(routes: Routes, probes: Iterable[Probe]) -> Mapping[Endpoint, int]:
@@ -192,10 +230,14 @@ def probes_on(routes: Routes, probes: Iterable[Probe]) -> Mapping[Endpoint, int]
 
 
 def _at_levels(
-    queues: Sequence[_Queue], levels: Mapping[Endpoint, int], level: int, options: CongestionOptions
+    queues: Sequence[_Queue],
+    levels: Mapping[Endpoint, int],
+    level: int,
+    threshold: int,
+    options: CongestionOptions,
 ) -> Mapping[Endpoint, LinkBudget]:
-    """Budgets where the windows at each queue may come to its level, or to `level` if it has none; upstream ones
-    first.
+    """Budgets where the windows at each queue may come to its level, or to `level` if it has none, and where others
+    cross, packets are marked from `threshold` on; upstream queues first.
     """
     known: dict[Endpoint, LinkBudget] = {}
     by_link = {queue.link: queue for queue in queues}
@@ -205,7 +247,7 @@ def _at_levels(
             for link in (link for hop in one.upstream for link in hop):
                 if link not in known and link not in path:
                     solve(by_link[link], path | {queue.link})
-        known[queue.link] = _budget(queue, levels.get(queue.link, level), known, by_link, options)
+        known[queue.link] = _budget(queue, levels.get(queue.link, level), threshold, known, by_link, options)
 
     for queue in queues:
         if queue.link not in known:
@@ -216,6 +258,7 @@ def _at_levels(
 def _budget(
     queue: _Queue,
     level: int,
+    marked_from: int,
     known: Mapping[Endpoint, LinkBudget],
     queues: Mapping[Endpoint, _Queue],
     options: CongestionOptions,
@@ -239,17 +282,18 @@ def _budget(
     total = streams * window if streams else 0
     threshold, congested = max(options.bound_packets // 4, 1), window
     bound, formula = population_queue(total, share, others), "(ΣW + σ)/(1 − u)"
-    if queue.crossings and share < 1:
-        product = queue.least_round_trip_ns / 1e9 / queue.frame_s
-        threshold = max(options.bound_packets // 16, math.ceil(streams / (1 - share) - product), 1)
-        congested = (
-            min(window, max(1, int(marked_windows(threshold, share, product) // streams))) if streams else window
-        )
-        marked = marked_window_queue(threshold, total, streams * congested if streams else 0, others)
-        if marked < bound:
-            bound, formula = marked, "K + ΣW + Σw + σ"
     if not queue.crossings:
         formula = "ΣW + probes"
+    elif share < 1 and not streams:
+        bound = inlet_queue(burst, share, queue.inlets, queue.inlet_packets) + queue.probes
+        formula = "σ − (1 − u)(σ − L)/(R − u) + 1 + probes"
+    elif share < 1:
+        product = queue.round_trip_ns / 1e9 / queue.frame_s
+        threshold = max(marked_from, math.ceil(streams / (1 - share) - product))
+        slowed = min(window, max(1, int(marked_windows(threshold, share, product) // streams)))
+        marked = marked_window_queue(threshold, total, streams * slowed, others)
+        if marked < bound:
+            bound, formula, congested = marked, "K + ΣW + Σw + σ", slowed
     refusal, gap_ns = "", 0
     if share >= 1:
         bound = math.inf

@@ -55,6 +55,7 @@ class Windows:
         self.options = options
         self._topology = topology
         self._known = self._before = _Known({}, {}, {}, (), 0, ())
+        self._held: Mapping[Endpoint, tuple[int, int]] = {}
 
     @property
     def budgets(self) -> Mapping[Endpoint, LinkBudget]:
@@ -90,6 +91,12 @@ class Windows:
         self._known = replace(self._known, plans=following)
         return changed
 
+    def take_up(self, held: Mapping[Endpoint, tuple[int, int]]) -> None:
+        """A controller that was started anew begins with the windows that the switches have, since nobody knows what
+        workers obeyed them when.
+        """
+        self._held = held
+
     def withdraw(self) -> None:
         """The last change did not happen: no host was told of it."""
         self._known = self._before
@@ -101,7 +108,11 @@ class Windows:
         """Take the lower of the windows in force and those that are to be, and note who does not obey them yet."""
         known = self._known
         if not known.budgets:
-            self._known = replace(known, budgets=known.targets)
+            budgets = {link: _lower(target, self._held.get(link)) for link, target in known.targets.items()}
+            self._known = replace(known, budgets=budgets if self._held else known.targets)
+            if self._held:
+                wait_ns = max((self.round_trip_ns(plan) for plan in plans), default=0) + self.options.lease_ns
+                self._known = replace(self._known, obeyed_ns=now_ns + wait_ns)
             return
         generations = {plan.spec.job: plan.generation for plan in plans}
         stay = {job: plan for job, plan in known.plans.items() if generations.get(job) == plan.generation}
@@ -116,13 +127,7 @@ class Windows:
         both = (*known.plans.values(), *plans)
         before_ns = max((self.round_trip_ns(plan) for plan in both), default=0)
         budgets = {
-            link: replace(
-                target,
-                window=min(target.window, known.budgets[link].window),
-                congested_window=min(target.congested_window, known.budgets[link].congested_window),
-            )
-            if target.streams
-            else target
+            link: _lower(target, (known.budgets[link].window, known.budgets[link].congested_window))
             for link, target in known.targets.items()
         }
         remains = (*self._remaining(now_ns), *left)
@@ -161,3 +166,11 @@ class Windows:
             reverse=True,
         )
         return plan.round_trip_ns + int(sum(waits[: plan.hops]))
+
+
+def _lower(budget: LinkBudget, windows: tuple[int, int] | None) -> LinkBudget:
+    """A budget with windows that are no larger than these, where streams cross."""
+    if windows is None or not budget.streams:
+        return budget
+    window, congested = windows
+    return replace(budget, window=min(budget.window, window), congested_window=min(budget.congested_window, congested))

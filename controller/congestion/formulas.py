@@ -92,6 +92,15 @@ def marked_windows(threshold: int, share: float, least_product: float = 0.0) -> 
     return (1 - share) * (threshold + least_product)
 
 
+def inlet_queue(burst: float, share: float, links: int, packets: float) -> float:
+    """σ − (1 − u)·(σ − L)/(R − u) + 1, and never more than σ: a leaky bucket that meets nothing else comes by L links,
+    which bring L packets at once and R in the time of one. The last packet is the one that is being sent.
+    """
+    if burst <= links or packets <= share:
+        return burst
+    return min(burst, burst - (1 - share) * (burst - links) / max(packets - share, 1 - share) + 1)
+
+
 def burst_behind(burst: float, packets_per_second: float, delay_s: float) -> float:
     """σ + ρ·D: the burst of a leaky bucket behind queues that hold a packet for at most D."""
     return burst + packets_per_second * delay_s

@@ -11,7 +11,7 @@ from typing import Final
 from ...topologies.model import Endpoint, Topology
 from ...wire.aggregation import NO_WINDOW_LIMIT
 from ...wire.frames import DSCP_CONTROL
-from ..p4runtime.entries import Item, SwitchState, call, entry
+from ..p4runtime.entries import Entry, Item, SwitchState, call, entry
 from ..p4runtime.tables import MARKING, POLICERS
 from ..planning.plan import JobPlan, round_bytes
 from .budget import CongestionOptions, LinkBudget
@@ -51,6 +51,20 @@ def marking_entry(topology: Topology, budget: LinkBudget, options: CongestionOpt
         congested_window=budget.congested_window,
     )
     return entry(MARKING, {"egress_port": budget.link.port}, bound)
+
+
+def windows_held(tables: Mapping[str, SwitchState]) -> Mapping[Endpoint, tuple[int, int]]:
+    """From what switches have in their tables: each port's window, and the one of who is marked."""
+    held = {}
+    for switch, state in tables.items():
+        for item in state.items.values():
+            if not isinstance(item, Entry) or item.table != MARKING:
+                continue
+            if isinstance(port := dict(item.match)["egress_port"], int):
+                [bound] = item.calls
+                arguments = dict(bound.args)
+                held[Endpoint(switch, port)] = (arguments["window"], arguments["congested_window"])
+    return held
 
 
 def policer_entries(

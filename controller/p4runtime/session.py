@@ -291,6 +291,13 @@ class SwitchSession:
         """All entries but constant ones, multicast groups, clone sessions, and the defaults of these tables."""
         wanted: list[P4Entity] = [fy.P4TableEntry(), fy.P4MulticastGroupEntry(), fy.P4CloneSessionEntry()]
         wanted += [fy.P4TableEntry(table, is_default_action=True) for table in defaults]
+        return await self._read_items(wanted)
+
+    async def read_table(self, table: str) -> SwitchState:
+        """One table's entries."""
+        return await self._read_items([fy.P4TableEntry(table)])
+
+    async def _read_items(self, wanted: Sequence[P4Entity]) -> SwitchState:
         items: list[Item] = []
 
         async def collect() -> None:

@@ -97,6 +97,20 @@ class Switches:
         self.lost = (self.lost | lost) - back
         return Change(lost, frozenset(back))
 
+    async def read_table(self, table: str) -> Mapping[str, SwitchState]:
+        """A table's entries, by switch, of those that answer."""
+        names = [name for name, session in self.sessions.items() if session.is_up]
+        work = (self.sessions[name].read_table(table) for name in names)
+        held = {}
+        for name, result in zip(names, await asyncio.gather(*work, return_exceptions=True), strict=True):
+            if isinstance(result, ControllerError):
+                _log.warning("%s", result)
+            elif isinstance(result, BaseException):
+                raise result
+            else:
+                held[name] = result
+        return held
+
     async def write_states(
         self, desired: Mapping[str, SwitchState], now_ns: int, again: Collection[str] = ()
     ) -> Mapping[str, Diff]:

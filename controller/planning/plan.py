@@ -121,12 +121,16 @@ class JobPlan:
     """The same, but each stream counted on every link that it may take."""
     round_trip_ns: int
     """From the slowest worker to the root and back, in empty queues."""
-    least_round_trip_ns: int
-    """The same from the nearest worker."""
+    round_trips_ns: Mapping[Endpoint, int]
+    """By directed link that some stream may cross: the same from the worker of that stream that is farthest off, and of
+    several streams the least. A stream takes in a round only when all its workers have sent it, so it is no faster.
+    """
     hops: int
     """The most links that a round crosses on its way to the root and back."""
-    pacing: Pacing = field(default_factory=Pacing)
-    """What the workers are told of windows; `congestion` says what it is to be."""
+    pacing: Pacing = field(default_factory=Pacing, compare=False)
+    """What the workers are told of windows when they get the plan; `congestion` says what it is to be. Of two plans
+    that lay a job alike it may differ.
+    """
 
     def host_plans(self, first_round: int = 0) -> dict[str, WorkerPlan | ServerPlan]:
         """What each host is told, the server first: the root's part, or without children a mere holder's of the rounds
@@ -219,11 +223,21 @@ def job_plan(
             members=members,
             key=spec.key,
         )
-    trips = [_round_trip(topology, routes, tree.parent, worker) for worker in workers]
-    times, hops = [ns for ns, _ in trips], max(hops for _, hops in trips)
+    trips = {worker: _round_trip(topology, routes, tree.parent, worker) for worker in workers}
+    longest, hops = max(ns for ns, _ in trips.values()), max(hops for _, hops in trips.values())
+    farthest = dict.fromkeys(tree.parent, 0)
+    for worker, (ns, _) in trips.items():
+        node = worker
+        while node in tree.parent:
+            farthest[node] = max(farthest[node], ns)
+            node = tree.parent[node]
+    round_trips: dict[Endpoint, int] = {}
+    for child, parent in placement.edges:
+        for link in _links_of(routes, child, parent):
+            round_trips[link] = min(farthest[child], round_trips.get(link, farthest[child]))
     most_streams = most_streams_of(routes, placement.edges)
     return JobPlan(
-        spec, generation, placement, switches, workers, server, streams, most_streams, max(times), min(times), hops
+        spec, generation, placement, switches, workers, server, streams, most_streams, longest, round_trips, hops
     )
 
 
@@ -231,9 +245,14 @@ def most_streams_of(routes: Routes, edges: Iterable[tuple[str, str]]) -> Mapping
     """How many streams of these hops, and results on their ways back, may take each directed link."""
     most: dict[Endpoint, int] = {}
     for child, parent in edges:
-        for link in (*routes.shares(child, parent), *routes.shares(parent, child)):
+        for link in _links_of(routes, child, parent):
             most[link] = most.get(link, 0) + 1
     return most
+
+
+def _links_of(routes: Routes, child: str, parent: str) -> tuple[Endpoint, ...]:
+    """Those that a stream between two nodes, and its results on their way back, may take."""
+    return (*routes.shares(child, parent), *routes.shares(parent, child))
 
 
 def lanes_of(topology: Topology) -> int:

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from weir.controller.congestion import CongestionOptions, JobStreams, Uncontrolled, Windows, link_budgets
-from weir.controller.congestion.marking import LARGEST_CONTROL_BYTES, marked_states, policer_entries
+from weir.controller.congestion.marking import LARGEST_CONTROL_BYTES, marked_states, policer_entries, windows_held
 from weir.controller.congestion.promise import promises
 from weir.controller.errors import PlanError
 from weir.controller.p4runtime.entries import SwitchState
@@ -180,6 +180,25 @@ def test_a_moved_job_waits_until_its_old_packets_are_gone_where_they_would_not_f
     [free] = roomy.follow(ROUTES, [at_one_switch(1, "h1", "h2", generation=2)], (), 1_000)
     assert free.pacing.hold_ns == 0, "32 old ones and 32 new ones are 64"
     assert moved.pacing.hold_ns > 0
+
+
+def test_who_is_started_anew_begins_with_what_the_switches_hold() -> None:
+    """Windows that wait for others to obey are not raised by a controller that knows nothing of them."""
+    windows = Windows(FABRIC, replace(OPTIONS, lease_ns=1_000_000))
+    crowd = [at_one_switch(job, "h1", "h3") for job in range(1, 6)]
+    crowd = windows.follow(ROUTES, crowd, (), 0)
+    left = crowd[:1]
+    windows.follow(ROUTES, left, (), 1_000)
+    states = marked_states(FABRIC, {s.name: SwitchState() for s in FABRIC.switches}, windows.budgets, left, OPTIONS)
+    held = windows_held(states)
+    anew = Windows(FABRIC, replace(OPTIONS, lease_ns=1_000_000))
+    anew.take_up(held)
+    anew.follow(ROUTES, [at_one_switch(1, "h1", "h3")], (), 0)
+    assert windows_held(marked_states(FABRIC, states, anew.budgets, left, OPTIONS)) == held
+    [link] = [e for e in left[0].most_streams if FABRIC.peer(e).node == "h1"]
+    assert anew.budgets[link].window == 64 // 5
+    anew.follow(ROUTES, [at_one_switch(1, "h1", "h3")], (), 1_000_000 + anew.round_trip_ns(left[0]))
+    assert anew.budgets[link].window == 32
 
 
 # --- entries ---

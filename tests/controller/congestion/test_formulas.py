@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 
 import pytest
 
@@ -58,3 +59,26 @@ def test_others_traffic() -> None:
     assert formulas.marked_window_queue(4, 20, 2, 12) == 38
     assert formulas.marked_windows(4, 0.75, 12) == pytest.approx(4)
     assert formulas.pacing_gap_ns(100, 1250, 1_000_000_000) == 1_000_000
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_a_burst_that_comes_by_few_links_queues_less(seed: int) -> None:
+    """Against a queue that is filled packet by packet as fast as bucket and links allow, from every head start."""
+    rng = random.Random(seed)
+    links, share, burst = rng.randrange(1, 5), rng.uniform(0.05, 0.95), rng.uniform(2, 120)
+    bound = formulas.inlet_queue(burst, share, links, links)
+    assert bound <= burst
+    per_link = [rng.uniform(0, 1) for _ in range(links)]  # when each link has its first packet across
+    arrivals = sorted(start + number for start in per_link for number in range(2_000))
+    sent, done, most = 0, 0.0, 0
+    waiting: list[float] = []
+    for now in arrivals:
+        if sent + 1 > burst + share * now:
+            continue
+        sent += 1
+        waiting = [end for end in waiting if end > now]
+        done = max(done, now) + 1
+        waiting.append(done)
+        most = max(most, len(waiting))
+    assert most <= bound + 1e-9, f"seed {seed}: {most} packets of {bound}"
+    assert formulas.inlet_queue(94.5, 0.73, 2, 2) == pytest.approx(94.5 - 0.27 * 92.5 / 1.27 + 1)

@@ -42,6 +42,7 @@ from .jobs.mover import Mover
 from .jobs.outlook import Outlook
 from .jobs.registry import JobRegistry
 from .jobs.restore import restore_jobs
+from .jobs.slow_paths import SlowPaths
 from .options import Message, Options
 from .p4runtime.entries import SwitchState
 from .p4runtime.reconcile import Diff, verify
@@ -103,7 +104,8 @@ class Controller:
         """What switches report by themselves, where they are told to: from their CPU ports, and whatever else whoever
         receives it gives to it.
         """
-        self.jobs = JobRegistry(topology, self.planner, options.lease_ns, Journal(journal, topology, self.planner))
+        lease_ns = options.lease_ns if options.host_lease_ns is None else options.host_lease_ns
+        self.jobs = JobRegistry(topology, self.planner, lease_ns, Journal(journal, topology, self.planner))
         """The running jobs by number, and why others were aborted."""
         self._decisions = Decisions(aside=options.decide_aside)
         self.moves = Mover(
@@ -112,7 +114,9 @@ class Controller:
         """How jobs get from one generation to the next; takes the hosts' answers to Pause and Resume."""
         self.improver = Improver(self.jobs, self.moves, self.planner, self._decisions, now_ns)
         """Whether jobs would be better off elsewhere."""
-        self.members = Membership(self.jobs, self.moves)
+        at = options.heartbeats_at
+        paths = SlowPaths(self.planner, self.links, at) if at is not None else None
+        self.members = Membership(self.jobs, self.moves, paths)
         """Who takes part in the jobs; takes what hosts say of themselves."""
         self.windows = Windows(topology, options.congestion)
         """What bounds every queue: windows, thresholds, and the promise."""

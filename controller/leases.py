@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from .errors import ControllerError
 
 Key = TypeVar("Key", bound=Hashable)
+
+HEARTBEATS_IN_A_LEASE: Final = 4
+"""So many a host sends in the time of one lease."""
 
 
 class Leases(Generic[Key]):

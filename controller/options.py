@@ -27,6 +27,8 @@ class Options:
     """A host whose heartbeats are missing for so long is lost, and so is a switch whose session is broken for so long
     or a link that lets no probe through; None: nothing is ever lost by silence.
     """
+    host_lease_ns: int | None = None
+    """Of hosts alone, where their heartbeats come at another pace than probes do; None: `lease_ns`."""
     patience_ns: int | None = None
     """A host silent for so long in a move is given up as lost, heartbeats or not; None: never."""
     retry_ns: int = 50_000_000
@@ -34,6 +36,10 @@ class Options:
     stuck_ns: int | None = None
     """A worker that waits and has not completed a round for so long gets its job a new generation of the same
     placement, which sums anew what was damaged in a switch; None: never.
+    """
+    heartbeats_at: str | None = None
+    """The host of the fabric where the controller takes heartbeats: then telemetry of their ways there tells whether a
+    silent host is dead or the network slow. None: they come by another network.
     """
     congestion: CongestionOptions = field(default_factory=CongestionOptions)
     watching: Watching | None = None

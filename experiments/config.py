@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 import yaml
 from pydantic import Field, ValidationError, ValidationInfo, WithJsonSchema, field_validator, model_validator
@@ -132,6 +132,21 @@ class CongestionConfig(Section):
     """After so long without a result a worker's window is one round."""
 
 
+class HeartbeatConfig(Section):
+    """What workers say of themselves to the controller, through the fabric, and who is taken for dead."""
+
+    to: str
+    """The host where the controller takes them; it has no part in the job."""
+    interval: Duration = 5_000_000
+    """Between two heartbeats of a worker."""
+    lease: Duration = 20_000_000
+    """A worker that was not heard of for so long is taken for dead, and its job waits for it."""
+    in_class: bool = True
+    """Whether they have the control class (DSCP 48, strict priority), or wait behind bulk traffic."""
+    detector: Literal["telemetry", "timer"] = "telemetry"
+    """Whether telemetry is asked if the network explains a worker's silence before it is taken for dead."""
+
+
 class RunConfig(Section):
     """One run."""
 
@@ -148,6 +163,7 @@ class RunConfig(Section):
     """Probability that a link loses a frame, on every link, in both directions, over what the fabric itself says."""
     control: ControlConfig = ControlConfig()
     congestion: CongestionConfig = CongestionConfig()
+    heartbeats: HeartbeatConfig | None = None
     strategies: list[StrategyName] = Field(["ps", "rack", "hierarchy", "blind", "widest"], min_length=1)
 
     @model_validator(mode="after")
@@ -248,6 +264,12 @@ class RunConfig(Section):
             ]
             if flow.source == flow.destination:
                 raise ExperimentError(f"{where}: background.{index}: {flow.source} sends to itself; name two hosts")
+        if self.heartbeats is not None:
+            named.append(("heartbeats.to", self.heartbeats.to))
+            if self.heartbeats.to in (*self.job.workers, *self.job.roots):
+                raise ExperimentError(
+                    f"{where}: heartbeats.to: {self.heartbeats.to} has a part in the job; name a host that has none"
+                )
         for key, name in named:
             if not topology.is_host(name):
                 hosts = ", ".join(host.name for host in topology.hosts)

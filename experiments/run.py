@@ -169,6 +169,7 @@ async def run_strategy(
             largest_queue_packets=longest.largest_queue_packets,
             promised={str(link): bound for link, bound in sorted(cluster.promised.items())},
             broken=cluster.broken_promises,
+            heartbeats=cluster.heartbeat_figures,
             resends=cluster.resends,
             drops=await cluster.drops(),
             accuracy=job.accuracy(),

@@ -82,6 +82,8 @@ class RunningJob:
     """The hosts that have been heard of at least once."""
     left: set[str] = field(default_factory=set)
     """The hosts that are done with the job. They are taken out of the tree once someone waits for them."""
+    doubts: dict[str, int] = field(default_factory=dict)
+    """The hosts whose silence the network explains, each with the leases in a row that it was given for that."""
     silent: dict[str, int] = field(default_factory=dict)
     """The workers whose lease ran out and that the job waits for, each with the time since when."""
     ranks: Mapping[str, int] = field(init=False)

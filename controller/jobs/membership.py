@@ -3,23 +3,35 @@
 ::
 
     heartbeat, leave, fail ──▶ RunningJob, leases ──▶ end_leases, let_go ──▶ Mover.lose, Mover.go_without
+                                                        └─ SlowPaths: the network explains the silence ─▶ another lease
 """
 
 from __future__ import annotations
+
+import logging
+from typing import Final
 
 from ...wire.control import Abort
 from ..options import Message
 from .job import Progress
 from .mover import Mover
 from .registry import JobRegistry
+from .slow_paths import SlowPaths
+
+_log = logging.getLogger(__name__)
+
+MOST_DOUBTS: Final = 9
+"""So many leases in a row a host is given beyond its first while the network explains its silence."""
 
 
 class Membership:
     """The hosts of all running jobs."""
 
-    def __init__(self, jobs: JobRegistry, moves: Mover) -> None:
+    def __init__(self, jobs: JobRegistry, moves: Mover, paths: SlowPaths | None = None) -> None:
+        """`paths`: what telemetry says of the ways that heartbeats take; None: they do not go through the fabric."""
         self._jobs = jobs
         self._moves = moves
+        self._paths = paths
 
     def heartbeat(self, job: int, host: str, rounds: int, now_ns: int, *, waiting: bool = True) -> None:
         """A host of the job lives; for a worker also: how many rounds it has completed, and whether it waits for more
@@ -40,6 +52,7 @@ class Membership:
             running.joined.add(host)
             self._jobs.journal.change(job)
         running.silent.pop(host, None)
+        running.doubts.pop(host, None)
         if host not in running.ranks:
             return
         seen = running.progress.get(host)
@@ -68,19 +81,32 @@ class Membership:
         self._moves.lose(running, {host: f"{host} failed: {why}"}, now_ns)
 
     def end_leases(self, now_ns: int) -> None:
-        """Find the hosts that have been silent for a lease: their jobs wait for them, or go on without them."""
+        """Find the hosts that have been silent for a lease: their jobs wait for them, or go on without them. Where
+        telemetry says that their heartbeats cannot have come in time, they get another lease before that.
+        """
         lease_ns = self._jobs.leases.lease_ns or 0
         lost: dict[int, dict[str, str]] = {}
         for number, host in self._jobs.leases.expire(now_ns):
-            self._jobs.counts.leases_expired += 1
             job = self._jobs[number]
+            doubts = job.doubts.get(host, 0)
+            if doubts < MOST_DOUBTS and (why := self._why_slow(host, lease_ns, now_ns)):
+                job.doubts[host] = doubts + 1
+                self._jobs.counts.verdicts_deferred += 1
+                self._jobs.leases.renew((number, host), now_ns)
+                _log.warning("job %d: %s is silent, but %s: it is not taken for lost yet", number, host, why)
+                continue
+            self._jobs.counts.leases_expired += 1
+            silent_ns = (1 + job.doubts.pop(host, 0)) * lease_ns
             if job.must_wait_for(host):
-                job.silent[host] = now_ns - lease_ns
+                job.silent[host] = now_ns - silent_ns
                 self._moves.begin(number, now_ns, why=f"{host} is silent")
             else:
-                lost.setdefault(number, {})[host] = f"{host} was silent for {lease_ns / 1e9:g} s"
+                lost.setdefault(number, {})[host] = f"{host} was silent for {silent_ns / 1e9:g} s"
         for number, hosts in lost.items():
             self._moves.lose(self._jobs[number], hosts, now_ns)
+
+    def _why_slow(self, host: str, lease_ns: int, now_ns: int) -> str:
+        return "" if self._paths is None else self._paths.why_slow(host, lease_ns, now_ns)
 
     def let_go(self, now_ns: int) -> None:
         """Hosts that have left: end the jobs that have no worker any more, go on with those where someone waits."""

@@ -33,6 +33,8 @@ class Counts:
     aborted: int = 0
     moves: int = 0
     leases_expired: int = 0
+    verdicts_deferred: int = 0
+    """Leases that had run out and were given again, since the network explained why."""
 
 
 class JobRegistry(Mapping[int, RunningJob]):

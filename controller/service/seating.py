@@ -21,6 +21,7 @@ from ...wire.control import Abort, Resume
 from ...wire.control_messages import read_held, to_host
 from ..controller import Controller, Message
 from ..errors import ControllerError
+from ..leases import HEARTBEATS_IN_A_LEASE
 from .limits import Limits, bounded
 from .requests import first_messages
 from .runner import Runner
@@ -31,7 +32,6 @@ _log = logging.getLogger(__name__)
 
 _DURATION: Final = re.compile(r"\d+(\.\d+)? s\b")
 """How long it has waited already is no change."""
-_HEARTBEATS_IN_A_LEASE: Final = 4
 _HEARTBEAT_WITHOUT_LEASE_NS: Final = 1_000_000_000
 _LAST_ENDS: Final = 1_000
 """So many jobs' ends are remembered for hosts that come back too late."""
@@ -106,7 +106,7 @@ class Seating:
         joined = pb.Joined(
             host=seat.host,
             address=int(self._controller.topology.host(seat.host).address),
-            heartbeat_ns=lease_ns // _HEARTBEATS_IN_A_LEASE if lease_ns else _HEARTBEAT_WITHOUT_LEASE_NS,
+            heartbeat_ns=lease_ns // HEARTBEATS_IN_A_LEASE if lease_ns else _HEARTBEAT_WITHOUT_LEASE_NS,
             spare=seat.spare,
         )
         stream.send(pb.ToHost(joined=joined))

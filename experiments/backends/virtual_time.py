@@ -22,12 +22,15 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
+from ...controller.congestion.control_class import control_delay_ns
 from ...controller.congestion.promise import promises
 from ...controller.controller import Controller, Message, Options
 from ...controller.p4runtime.tables import DROP_REASONS, DROPS
 from ...controller.placement import Placement, Problem
 from ...controller.placement.strategies import STRATEGIES, strategy
-from ...controller.planning.plan import JobSpec, lanes_of
+from ...controller.planning.plan import FailurePolicy, JobSpec, lanes_of
 from ...controller.telemetry.cost import TelemetryCost, probes_cost
 from ...hosts.collectives.communicator import Communicator
 from ...hosts.collectives.sharding import ShardedDriver
@@ -39,11 +42,14 @@ from ...topologies import Endpoint, Routes
 from ...wire.aggregation import HEADER_BYTES, message_bytes
 from ...wire.control import Pause, Resume, ServerPlan, WorkerPlan
 from ...wire.frames import FRAME_HEADER_BYTES
+from ...wire.heartbeat import Heartbeat
 from ..config import BACKGROUND_PAYLOAD_BYTES, RunConfig
 from ..errors import ExperimentError
+from ..records.record import HeartbeatFigures
 from ..workloads.digits import Floats
 from .agents import HostAgent, VirtualHost, VirtualWorker
 from .emulated import EmulatedFabric, LinkFigures
+from .heartbeats import FRAME_BYTES, LEAST_STRETCH, VirtualHeartbeats
 
 if TYPE_CHECKING:
     from ...controller.live.watch import Watch
@@ -110,7 +116,8 @@ class Cluster:
         self._moves: list[Moved] = []
         self._strategy = TimedStrategy(strategy_name)
         self._routes = Routes(self.topology)
-        participants = {*config.job.workers, *config.job.roots}
+        beats = config.heartbeats
+        participants = {*config.job.workers, *config.job.roots, *([beats.to] if beats is not None else [])}
         self._emulated = EmulatedFabric(
             self.topology,
             seed=config.seed,
@@ -133,6 +140,10 @@ class Cluster:
         """The generation of each shard's job, as `_note_placements` saw it last."""
         self._progress_ns = 0
         self._promised: dict[Endpoint, float] = {}
+        self.heartbeats: VirtualHeartbeats | None = None
+        """Those that go through the fabric; None: workers are asked for their progress by nobody's packets."""
+        if beats is not None:
+            self.heartbeats = VirtualHeartbeats(self._emulated, beats, self._hear, config.seed)
         self._stack = AsyncExitStack()
 
     # --- building ---
@@ -153,7 +164,7 @@ class Cluster:
         self._start_background()
         self._rpc = self._stack.enter_context(self._emulated.serve())
         sessions = await self._stack.enter_async_context(self._emulated.sessions(self._rpc))
-        control = self.config.control
+        control, beats = self.config.control, self.config.heartbeats
         self._controller = Controller(
             self.topology,
             self._routes,
@@ -167,6 +178,8 @@ class Cluster:
                 dwell_ns=control.dwell,
                 retry_ns=50 * control.latency + 1_000_000,
                 stuck_ns=STALLED_NS,
+                host_lease_ns=beats.lease if beats is not None else None,
+                heartbeats_at=beats.to if beats is not None and beats.detector == "telemetry" else None,
                 congestion=self.config.congestion_options,
             ),
             seed=self.config.seed,
@@ -184,6 +197,7 @@ class Cluster:
                 server,
                 job.slots,
                 job.window,
+                policy=FailurePolicy.CONTINUE if beats is None else FailurePolicy.WAIT,
                 gradient_bytes=gradient_bytes(self.config, shard, lanes_of(self.topology)),
             )
             for message in await self._controller.admit(spec, self._fabric.now_ns):
@@ -193,6 +207,8 @@ class Cluster:
         for name in job.workers:
             shards = [worker for worker in self._workers if worker.name == name]
             self._drivers.append(ShardedDriver(shards))
+        if beats is not None:
+            self._beat()
 
     def _record_queues(self) -> None:
         for link in self.topology.links:
@@ -270,7 +286,10 @@ class Cluster:
             control_ns = max(self._next_control_ns(), self._fabric.now_ns)
             target_ns = min(control_ns, limit_ns, until_ns if until_ns is not None else limit_ns)
             for wake in self._fabric.run(target_ns):
-                self._hosts[wake.host].handle(wake)
+                if self.heartbeats is not None and wake.host == self.heartbeats.at:
+                    self.heartbeats.take(wake)
+                else:
+                    self._hosts[wake.host].handle(wake)
             if self._fabric.now_ns >= control_ns:
                 await self._control()
             if self._fabric.now_ns >= limit_ns:
@@ -303,9 +322,20 @@ class Cluster:
             self._after_latency(lambda message=message: self._tell(message))  # type: ignore[misc]
         self._note_placements()
 
+    def _beat(self) -> None:
+        """Every worker sends a heartbeat now, and again after an interval; no two intervals are the same, lest all
+        meet the same moment of what others send at a beat of their own.
+        """
+        assert self.heartbeats is not None
+        self._at(self._fabric.now_ns + self.heartbeats.beat(self._workers), self._beat)
+
+    def _hear(self, job: int, host: str, beat: Heartbeat) -> None:
+        """A heartbeat has reached the controller."""
+        self._controller.members.heartbeat(job, host, beat.rounds, self._fabric.now_ns, waiting=beat.waiting)
+
     def _report_progress(self, now_ns: int) -> None:
         """Tell the controller how far the workers are, so that it knows the job's own traffic, and when it is stuck."""
-        if now_ns < self._progress_ns + self.config.control.solve_interval // 2:
+        if self.heartbeats is not None or now_ns < self._progress_ns + self.config.control.solve_interval // 2:
             return
         self._progress_ns = now_ns
         for worker in self._workers:
@@ -322,8 +352,11 @@ class Cluster:
                     await asyncio.sleep(_LOOK_S)
 
     def _after_latency(self, action: Callable[[], None]) -> None:
+        self._at(self._fabric.now_ns + self.config.control.latency, action)
+
+    def _at(self, time_ns: int, action: Callable[[], None]) -> None:
         self._sequence += 1
-        heapq.heappush(self._due, (self._fabric.now_ns + self.config.control.latency, self._sequence, action))
+        heapq.heappush(self._due, (time_ns, self._sequence, action))
 
     def _tell(self, message: Message) -> None:
         """A message of the controller reaches its host; the answer sets out."""
@@ -379,6 +412,32 @@ class Cluster:
     @property
     def resends(self) -> int:
         return sum(worker.core.counters.retransmitted for worker in self._workers)
+
+    @property
+    def heartbeat_figures(self) -> HeartbeatFigures | None:
+        """What became of the workers' heartbeats; None where they did not go through the fabric."""
+        beats, counts = self.config.heartbeats, self._controller.jobs.counts
+        if self.heartbeats is None or beats is None:
+            return None
+        largest = FRAME_HEADER_BYTES + max(BACKGROUND_PAYLOAD_BYTES, message_bytes(lanes_of(self.topology)))
+        bound_ns = control_delay_ns(
+            self._routes,
+            self.config.job.workers,
+            beats.to,
+            frame_bytes=FRAME_BYTES,
+            period_ns=int(LEAST_STRETCH * beats.interval),
+            largest_bytes=largest,
+        )
+        delays_ns = self.heartbeats.delays_ns or [0]
+        return HeartbeatFigures(
+            sent=self.heartbeats.sent,
+            delivered=self.heartbeats.delivered,
+            p999_us=float(np.percentile(delays_ns, 99.9)) / 1e3,
+            longest_us=max(delays_ns) / 1e3,
+            bound_us=bound_ns / 1e3,
+            taken_for_dead=counts.leases_expired,
+            explained=counts.verdicts_deferred,
+        )
 
     @property
     def telemetry_cost(self) -> TelemetryCost:

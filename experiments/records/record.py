@@ -74,6 +74,29 @@ class Phase(_Record):
     """Load of each directed link (named by its sending endpoint) meanwhile, 0…1."""
 
 
+class HeartbeatFigures(_Record):
+    """What became of the workers' heartbeats through the fabric."""
+
+    sent: int
+    delivered: int
+    p999_us: float
+    """Delay that 99.9 % of those delivered do not exceed."""
+    longest_us: float
+    bound_us: float
+    """What is promised for those of the control class."""
+    taken_for_dead: int
+    """Verdicts over workers; none of them was dead."""
+    explained: int
+    """Silences of a lease that telemetry explained by the network."""
+
+    def __str__(self) -> str:
+        return (
+            f"{self.delivered} of {self.sent} came, 99.9 % within {self.p999_us:.1f} us, all within "
+            f"{self.longest_us:.1f} us ({self.bound_us:.1f} us promised to the control class); workers were taken for "
+            f"dead {self.taken_for_dead} times, and the network explained their silence {self.explained} times"
+        )
+
+
 class _Timed(_Record):
     """What one strategy did with the job, somewhere."""
 
@@ -105,6 +128,8 @@ class StrategyResult(_Timed):
     """By egress port: packets that its data queue was never to exceed, as it was said beforehand; None: no promise."""
     broken: list[str]
     """Queues that held more."""
+    heartbeats: HeartbeatFigures | None = None
+    """Of a run whose workers' heartbeats go through the fabric."""
     resends: int
     drops: dict[str, int]
     """Packets dropped, by reason, over all switches, links and hosts; reasons that never occurred are left out."""

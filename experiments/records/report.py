@@ -102,12 +102,11 @@ def claims(record: RunRecord) -> list[tuple[bool, str]]:
 
 
 def telemetry_lines(record: RunRecord) -> list[str]:
-    """What telemetry cost the fabric, a line for each strategy."""
-    return [
-        f"telemetry, {LABELS.get(result.strategy, result.strategy)}: {result.telemetry}"
-        for result in record.results
-        if result.telemetry is not None
-    ]
+    """What telemetry cost the fabric, a line for each strategy; and how heartbeats fared that went through it."""
+    labelled = [(LABELS.get(result.strategy, result.strategy), result) for result in record.results]
+    cost = [f"telemetry, {label}: {result.telemetry}" for label, result in labelled if result.telemetry is not None]
+    beats = [f"heartbeats, {label}: {result.heartbeats}" for label, result in labelled if result.heartbeats is not None]
+    return cost + beats
 
 
 def _promise_claim(results: list[StrategyResult]) -> tuple[bool, str]:

@@ -8,6 +8,9 @@ import random
 import pytest
 
 from weir.controller.congestion import formulas
+from weir.controller.congestion.control_class import control_delay_ns
+from weir.topologies import Routes
+from weir.topologies.generators import leaf_spine
 
 
 @pytest.mark.parametrize(("threshold", "least"), [(10, 0.0), (12, 1.75), (8, -1.75)])
@@ -82,3 +85,16 @@ def test_a_burst_that_comes_by_few_links_queues_less(seed: int) -> None:
         most = max(most, len(waiting))
     assert most <= bound + 1e-9, f"seed {seed}: {most} packets of {bound}"
     assert formulas.inlet_queue(94.5, 0.73, 2, 2) == pytest.approx(94.5 - 0.27 * 92.5 / 1.27 + 1)
+
+
+def test_heartbeats_wait_for_one_frame_and_for_each_other() -> None:
+    """Five hosts a rack at 1 Gbit/s and 2 us, bulk frames of 1500 bytes: 82 bytes from the NIC, then four of them."""
+    fabric = leaf_spine(leaves=2, spines=1, hosts_per_leaf=5, rate_bps=1_000_000_000, delay_ns=2_000)
+    told = {"frame_bytes": 82, "period_ns": 10**15, "largest_bytes": 1_500}
+    own, together = 8 * (82 + 1_500), 8 * (4 * 82 + 1_500)
+    found = control_delay_ns(Routes(fabric), ["h1", "h2", "h3", "h4", "h5"], "h5", **told)
+    assert found == own + 2_000 + together + 2_000
+    found = control_delay_ns(Routes(fabric), ["h1", "h2", "h3", "h4"], "h10", **told)
+    assert found == own + 2_000 + 3 * (together + 2_000)
+    busy = control_delay_ns(Routes(fabric), ["h1", "h2", "h3", "h4"], "h10", **{**told, "period_ns": 100_000})
+    assert found < busy < 1.05 * found, "what waits comes closer together"

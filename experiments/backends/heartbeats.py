@@ -1,0 +1,83 @@
+"""Heartbeats of a run's workers through the emulated fabric, to the host where the controller takes them.
+
+workers ──▶ one frame each in every interval, class 48 or bulk ──▶ the fabric's queues ──▶ the controller's host
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import numpy as np
+
+from ...emulator.fabric import Wake
+from ...topologies import mac_number
+from ...wire.frames import DSCP_BULK, DSCP_CONTROL, FRAME_HEADER_BYTES, decapsulate, encapsulate
+from ...wire.heartbeat import HEARTBEAT_BYTES, HEARTBEAT_PORT, Heartbeat, is_from
+from ..config import HeartbeatConfig
+from .agents import VirtualWorker
+from .emulated import EmulatedFabric
+
+FRAME_BYTES: Final = FRAME_HEADER_BYTES + HEARTBEAT_BYTES
+"""Of a heartbeat."""
+LEAST_STRETCH: Final = 0.75
+"""An interval between two heartbeats is stretched by a factor from here to as much above 1."""
+_CONTROL_PRIORITY: Final = 7
+
+
+class VirtualHeartbeats:
+    """What sends them, and what takes them at their destination."""
+
+    def __init__(
+        self, emulated: EmulatedFabric, config: HeartbeatConfig, hear: Callable[[int, str, Heartbeat], None], seed: int
+    ) -> None:
+        """`hear` is told job, host and heartbeat of each that has come; `seed` is for the intervals between them."""
+        self.at = config.to
+        """The controller's host."""
+        self.sent = 0
+        self.delays_ns: list[int] = []
+        """Of those that have come, in the order of their arrival."""
+        self._emulated = emulated
+        self._config = config
+        self._rng = random.Random(f"{seed} heartbeats")
+        self._hear = hear
+        self._address = int(emulated.topology.host(config.to).address)
+        self._host_at = {int(host.address): host.name for host in emulated.topology.hosts}
+
+    @property
+    def delivered(self) -> int:
+        return len(self.delays_ns)
+
+    def beat(self, workers: Sequence[VirtualWorker]) -> int:
+        """All of them send one at this instant, as no other way of sending makes longer queues of them; after how many
+        ns they are to send the next.
+        """
+        self.sent += len(workers)
+        fabric, topology = self._emulated.fabric, self._emulated.topology
+        for worker in workers:
+            core = worker.core
+            beat = Heartbeat(core.plan.job, self.sent, core.rounds_complete, not core.idle, fabric.now_ns)
+            host = topology.host(worker.name)
+            frame = encapsulate(
+                np.frombuffer(beat.pack(worker.name), np.uint8)[None],
+                source=int(host.address),
+                destination=self._address,
+                source_mac=mac_number(host.mac),
+                destination_mac=mac_number(topology.attached_switch(worker.name).mac),
+                source_port=HEARTBEAT_PORT,
+                destination_port=HEARTBEAT_PORT,
+                dscp=DSCP_CONTROL if self._config.in_class else DSCP_BULK,
+            )
+            fabric.send(worker.name, frame, priority=_CONTROL_PRIORITY if self._config.in_class else 0)
+        return int(self._config.interval * self._rng.uniform(LEAST_STRETCH, 2 - LEAST_STRETCH))
+
+    def take(self, wake: Wake) -> None:
+        """What has come to the controller's host."""
+        for frames, times in zip(wake.frames, wake.times_ns, strict=True):
+            datagrams, _ = decapsulate(frames, self._address, HEARTBEAT_PORT)
+            for address, payload, time_ns in zip(datagrams.addresses.tolist(), datagrams.payload, times, strict=True):
+                beat, host = Heartbeat.parse(payload.tobytes()), self._host_at[address]
+                if is_from(payload.tobytes(), host):
+                    self.delays_ns.append(int(time_ns) - beat.sent_ns)
+                    self._hear(beat.job, host, beat)

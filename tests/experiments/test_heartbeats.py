@@ -1,0 +1,85 @@
+"""Heartbeats through a flooded fabric: in their class none is late or lost; behind bulk traffic they are, and only
+telemetry keeps live workers from being taken for dead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import numpy as np
+import pytest
+
+from weir.experiments.backends.virtual_time import Cluster
+from weir.experiments.config import RunConfig
+from weir.experiments.errors import ExperimentError
+from weir.experiments.records.record import HeartbeatFigures
+
+WORKERS = ["h1", "h2", "h4", "h5", "h7", "h8", "h10", "h11"]
+
+
+def flooded(**heartbeats: Any) -> RunConfig:
+    """Flows to the controller's host, and beside it, that bring half as much again as its links carry."""
+    leaf_spine = {"kind": "leaf-spine", "leaves": 4, "spines": 2, "hosts_per_leaf": 3, "rate": "1Gbit", "delay": "2us"}
+    flows = [("h3", "450Mbit", 1), ("h9", "490Mbit", 2), ("h12", "520Mbit", 3)]  # of no common beat
+    return RunConfig.model_validate(
+        {
+            "name": "flood",
+            "seed": 3,
+            "fabric": {"name": "flood", "generate": leaf_spine},
+            "job": {"workers": WORKERS, "window": 16, "slots": 32},
+            "background": [{"source": host, "destination": "h6", "rate": rate, "port": p} for host, rate, p in flows],
+            "control": {"interval": "2ms", "warm_up": "10ms"},
+            "heartbeats": {"to": "h6", "interval": "200us", "lease": "800us", **heartbeats},
+            "strategies": ["widest"],
+        }
+    )
+
+
+def run(config: RunConfig, heartbeats: int) -> tuple[HeartbeatFigures, list[str]]:
+    """Sums and pauses until so many were sent; and what could not be promised beforehand."""
+
+    async def go() -> tuple[HeartbeatFigures, list[str]]:
+        async with Cluster(config, "widest") as cluster:
+            assert cluster.heartbeats is not None
+            refusals = cluster.refusals
+            while cluster.heartbeats.sent < heartbeats:
+                gradients = [np.full(10_000, rank, np.float32) for rank in range(len(WORKERS))]
+                await cluster.allreduce(gradients, 1)
+                await cluster.compute(2_000_000)
+            figures = cluster.heartbeat_figures
+            assert figures is not None
+            return figures, refusals
+
+    return asyncio.run(go())
+
+
+@pytest.mark.parametrize("heartbeats", [4_000, pytest.param(100_000, marks=pytest.mark.long)])
+def test_in_their_class_none_is_late_or_lost(heartbeats: int) -> None:
+    seen, refusals = run(flooded(detector="timer"), heartbeats)
+    assert any("1460 Mbit/s may come that obey no window" in line for line in refusals), "nothing is promised of bulk"
+    assert seen.sent >= heartbeats
+    assert seen.sent - seen.delivered <= len(WORKERS), "the last ones may be under way"
+    assert 0 < seen.p999_us <= seen.longest_us <= seen.bound_us
+    assert (seen.taken_for_dead, seen.explained) == (0, 0)
+
+
+def test_behind_bulk_traffic_live_workers_are_taken_for_dead() -> None:
+    seen, _ = run(flooded(in_class=False, detector="timer"), 2_000)
+    assert seen.delivered < 0.9 * seen.sent
+    assert seen.longest_us > 20 * seen.bound_us
+    assert seen.taken_for_dead > 0
+
+
+def test_telemetry_tells_a_slow_network_from_a_dead_worker() -> None:
+    seen, _ = run(flooded(in_class=False), 2_000)
+    assert seen.delivered < 0.9 * seen.sent
+    assert seen.explained > 0
+    assert seen.taken_for_dead == 0
+
+
+def test_the_controllers_host_has_no_other_part() -> None:
+    config = flooded()
+    data = {**config.model_dump(), "job": {**config.model_dump()["job"], "server": "h6"}}
+    with pytest.raises(ExperimentError, match=r"heartbeats\.to: h6 has a part in the job"):
+        RunConfig.model_validate(data).check_names("x.yaml")

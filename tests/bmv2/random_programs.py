@@ -1,0 +1,222 @@
+"""Whole P4 programs for v1model, from a seed: parsers that branch, tables, registers, headers that come and go.
+
+All are well-typed and defined: headers are read only where they are there, and written whole where they are added;
+indices are below the sizes; packets leave through ports 0 to 7.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Final
+
+from weir.tests.bmv2.expression_programs import DEPTH, WIDTHS, ExpressionProgram, type_name
+
+CELLS: Final = 8
+"""Of each register and counter, a power of two."""
+MATCH_KINDS: Final = ("exact", "ternary", "lpm", "range")
+LONGEST_RANGE: Final = 64
+
+Variable = tuple[str, int, bool]
+"""Name, width, and whether it has a sign."""
+
+TEMPLATE: Final = """#include <core.p4>
+#include <v1model.p4>
+{headers}
+struct headers_t {{ first_t first; second_t second; third_t third; }}
+struct metadata_t {{ {metadata} }}
+parser Parse(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t sm) {{
+{parser}
+}}
+control Verify(inout headers_t hdr, inout metadata_t meta) {{ apply {{ }} }}
+control Forward(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t sm) {{
+{forward}
+}}
+control Leave(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t sm) {{
+{leave}
+}}
+control Update(inout headers_t hdr, inout metadata_t meta) {{ apply {{ }} }}
+control Deparse(packet_out packet, in headers_t hdr) {{
+    apply {{ packet.emit(hdr.first); packet.emit(hdr.second); packet.emit(hdr.third); }}
+}}
+V1Switch(Parse(), Verify(), Forward(), Leave(), Update(), Deparse()) main;
+"""
+
+
+class RandomProgram(ExpressionProgram):
+    """`source` is P4; `header_bytes` is what its packets must have at least."""
+
+    def __init__(self, seed: int) -> None:
+        self._rng = random.Random(seed)
+        self._headers = {name: self._header(name, count) for name, count in (("first", 7), ("second", 4), ("third", 3))}
+        self._metadata: list[Variable] = [
+            (f"meta.m{i}", self._rng.choice(WIDTHS), self._rng.random() < 0.2) for i in range(4)
+        ]
+        self._metadata = [(name, width, signed and width > 1) for name, width, signed in self._metadata]
+        self._base = self._headers["first"] + self._metadata
+        self._variables = self._targets = self._base
+        self.header_bytes = sum(width for _, width, _ in self._headers["first"]) // 8
+        self.source = TEMPLATE.format(
+            headers="\n".join(self._declare(f"{name}_t", fields) for name, fields in self._headers.items()),
+            metadata=" ".join(f"{type_name(width, signed)} {_short(name)};" for name, width, signed in self._metadata),
+            parser=self._parser(),
+            forward=self._control("f", tables=3),
+            leave=self._control("l", tables=1),
+        )
+
+    # ---- headers and the parser
+
+    def _header(self, name: str, count: int) -> list[Variable]:
+        widths = self._rng.sample([width for width in WIDTHS if width <= 65], count)
+        widths.append(-sum(widths) % 8 + 8)
+        return [(f"hdr.{name}.f{i}", width, width > 1 and self._rng.random() < 0.2) for i, width in enumerate(widths)]
+
+    def _declare(self, name: str, fields: list[Variable]) -> str:
+        return f"header {name} {{ {' '.join(f'{type_name(w, signed)} {_short(n)};' for n, w, signed in fields)} }}"
+
+    def _parser(self) -> str:
+        lines = ["    state start { packet.extract(hdr.first); " + self._select(("second", "third", "accept")) + " }"]
+        self._variables = self._targets = self._base + self._headers["second"]
+        lines.append("    state second { packet.extract(hdr.second); " + self._select(("third", "accept")) + " }")
+        self._variables = self._targets = self._base
+        lines.append(f"    state third {{ packet.extract(hdr.third); {self._statement()} transition accept; }}")
+        return "\n".join(lines)
+
+    def _select(self, states: tuple[str, ...]) -> str:
+        """A transition on one or two fields; what leads on is likely."""
+        rng = self._rng
+        fields = [variable for variable in self._variables if variable[0].startswith("hdr") and not variable[2]]
+        keys = rng.sample(fields, rng.randrange(1, 3))
+        cases = []
+        for _ in range(rng.randrange(1, 5)):
+            values: list[str] = []
+            for _, width, _ in keys:
+                value, whole = rng.getrandbits(width), (1 << width) - 1
+                masks = (1, whole, whole ^ 1, rng.getrandbits(width))
+                if values:
+                    values.append(rng.choice((f"{value}", f"{value} &&& {rng.choice((0, *masks))}", "_")))
+                else:  # p4c makes a default of what any key matches, and of several bmv2 takes the last, wherever it is
+                    values.append(rng.choice((f"{value}", f"{value} &&& {rng.choice(masks) or 1}")))
+            cases.append(f"({', '.join(values)}): {rng.choice(states)};")
+        cases.append(f"default: {rng.choice(states)};")
+        return f"transition select({', '.join(name for name, _, _ in keys)}) {{ {' '.join(cases)} }}"
+
+    # ---- controls
+
+    def _control(self, prefix: str, tables: int) -> str:
+        rng = self._rng
+        self._prefix = prefix
+        cell = rng.choice(WIDTHS)
+        lines = [
+            f"    register<bit<{cell}>>({CELLS}) {prefix}_cells;",
+            f"    counter({CELLS}, CounterType.packets) {prefix}_count;",
+            f"    bit<{cell}> {prefix}_cell = 0;",
+        ]
+        self._local: Variable = (f"{prefix}_cell", cell, False)
+        actions = [self._action(number) for number in range(3)]
+        lines += [text for _, _, text in actions]
+        names = []
+        for number in range(tables):
+            name, text = self._table(number, [(name, widths) for name, widths, _ in actions])
+            names.append(name)
+            lines.append(text)
+        self._variables = self._targets = [*self._base, self._local]
+        body = [self._step(name, [name for name, _, _ in actions]) for name in names]
+        body += [self._plain() for _ in range(6)]
+        rng.shuffle(body)
+        if prefix == "f":
+            body.append(f"sm.egress_spec = (bit<9>) ({self._bits(8, 2)} & 7);")
+        body.append(f"if ({self._truth(2)} && {self._truth(1)} && {self._truth(1)}) {{ mark_to_drop(sm); }}")
+        return "\n".join([*lines, "    apply {", *(f"        {line}" for line in body), "    }"])
+
+    def _action(self, number: int) -> tuple[str, list[int], str]:
+        """(name, widths of the parameters, text)."""
+        rng = self._rng
+        name = f"{self._prefix}_act{number}"
+        params: list[Variable] = [(f"p{i}", rng.choice(WIDTHS), False) for i in range(rng.randrange(3))]
+        self._targets = [*self._base, self._local]
+        self._variables = [*self._targets, *params]
+        body = [self._simple() for _ in range(rng.randrange(1, 4))]
+        if rng.random() < 0.5:
+            body.append(self._access())
+        shown = ", ".join(f"bit<{width}> {param}" for param, width, _ in params)
+        return name, [width for _, width, _ in params], f"    action {name}({shown}) {{ {' '.join(body)} }}"
+
+    def _table(self, number: int, actions: list[tuple[str, list[int]]]) -> tuple[str, str]:
+        rng = self._rng
+        name = f"{self._prefix}_table{number}"
+        fields = [variable for variable in self._base if not variable[2]]
+        keys, has_lpm = [], False
+        for field, width, _ in rng.sample(fields, rng.randrange(1, 4)):
+            kind = rng.choice(MATCH_KINDS)
+            # of a prefix in a field that is no whole number of bytes, bmv2 counts the padding, too
+            if (kind == "lpm" and (has_lpm or width % 8)) or (kind == "range" and width > LONGEST_RANGE):
+                kind = "exact"
+            has_lpm |= kind == "lpm"
+            keys.append(f"{field}: {kind};")
+        default, widths = rng.choice(actions)
+        values = ", ".join(str(rng.getrandbits(width)) for width in widths)
+        return name, (
+            f"    table {name} {{ key = {{ {' '.join(keys)} }} actions = {{ {'; '.join(a for a, _ in actions)}; }}"
+            f" default_action = {default}({values}); size = 16; }}"
+        )
+
+    def _step(self, table: str, actions: list[str]) -> str:
+        """Apply a table, and branch on what it did."""
+        match self._rng.randrange(4):
+            case 0:
+                return f"if ({table}.apply().hit) {{ {self._plain()} }} else {{ {self._plain()} }}"
+            case 1:
+                first, second, *_ = self._rng.sample(actions, 3)
+                return (
+                    f"switch ({table}.apply().action_run) {{ {first}: {{ {self._plain()} }} "
+                    f"{second}: {{ {self._plain()} }} default: {{ {self._plain()} }} }}"
+                )
+            case 2:
+                return f"if ({self._truth(1)}) {{ {table}.apply(); }}"
+        return f"{table}.apply();"
+
+    def _plain(self) -> str:
+        """A statement of a control's body without tables."""
+        match self._rng.randrange(6):
+            case 0:
+                return self._access()
+            case 1 | 2:
+                return self._with_header(self._rng.choice(("second", "third")))
+        return self._statement()
+
+    def _simple(self) -> str:
+        """An assignment without a condition, as actions may have them."""
+        name, width, signed = self._rng.choice(self._targets)
+        return f"{name} = {self._signed(width, DEPTH - 2) if signed else self._bits(width, DEPTH - 1)};"
+
+    def _access(self) -> str:
+        index = f"(bit<32>) ({self._bits(8, 1)} & {CELLS - 1})"
+        name, width, _ = self._local
+        kinds = (
+            f"{self._prefix}_cells.read({name}, {index});",
+            f"{self._prefix}_cells.write({index}, {self._bits(width, 2)});",
+            f"{self._prefix}_count.count({index});",
+        )
+        return self._rng.choice(kinds)
+
+    def _with_header(self, header: str) -> str:
+        """Something about a header that may be there or not; what is added is written whole."""
+        fields, variables, targets = self._headers[header], self._variables, self._targets
+        if self._rng.random() < 0.3:
+            text = f"hdr.{header}.setInvalid();"
+        elif self._rng.random() < 0.5:
+            written = [
+                f"{name} = {self._signed(width, 1) if signed else self._bits(width, 1)};"
+                for name, width, signed in fields
+            ]
+            text = f"hdr.{header}.setValid(); {' '.join(written)}"
+        else:
+            self._variables, self._targets = [*variables, *fields], [*targets, *fields]
+            text = f"if (hdr.{header}.isValid()) {{ {self._statement()} {self._statement()} }}"
+            self._variables, self._targets = variables, targets
+            return text
+        return f"if ({self._truth(1)}) {{ {text} }}"
+
+
+def _short(name: str) -> str:
+    return name.rsplit(".", 1)[-1]

@@ -12,7 +12,7 @@ CONFIG ?= p4src/build/fabric.p4info.txtpb,p4src/build/fabric.json
 SHELL_RUN = $(SHELL_VENV)/bin/python -m p4runtime_sh --device-id $(DEVICE) --election-id 0,1 $(if $(CONFIG),--config $(CONFIG))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-bmv2 test-torch test-long lint format doctor mininet p4 tofino proto shell bench results clean
+.PHONY: help demo test test-bmv2 test-torch test-long mutants lint format doctor mininet p4 tofino proto shell bench results clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +38,9 @@ test-torch: $(READY)  ## PyTorch's own distributed tests over the fabric (needs 
 
 test-long: $(READY)  ## the long randomised runs
 	@$(BIN)/python -m pytest -m long --timeout 3600
+
+mutants: $(READY)  ## break COUNT places of the code (200), and say which of them no test notices
+	@$(BIN)/python -m weir.tests.mutation --count $(or $(COUNT),200) --jobs 2
 
 lint: $(READY)  ## style, formatting and strict types
 	@$(BIN)/ruff check .

@@ -1,0 +1,121 @@
+"""Break so many places, and say which of them no test has noticed."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+from weir.tests.mutation.mutants import Mutant, mutant_of, places_of
+from weir.tests.mutation.plugin import VARIABLE
+from weir.tests.mutation.program import program_mutants
+from weir.tests.mutation.targets import PROGRAM_TESTS, TARGETS
+from weir.tests.paths import ROOT
+
+LEAST_SHARE: Final = 0.95
+EQUIVALENT: Final = Path(__file__).with_name("equivalent.txt")
+_PATIENCE_S: Final = 600.0
+"""What runs for so long runs for ever, which is a failure, too."""
+_FAILED: Final = (1, 2, 3)
+"""pytest's: a test failed, the run was interrupted, pytest itself failed (a module that cannot be imported)."""
+
+Runs = tuple[tuple[str, ...], ...]
+
+
+def drawn(count: int, seed: int, only: str) -> list[tuple[Mutant, Runs]]:
+    """So many mutants, each with the tests that are to notice it; a tenth of them are the program's."""
+    rng = random.Random(seed)
+    known = known_equivalent()
+    places = [
+        (place, target.tests)
+        for target in TARGETS
+        for module in target.modules
+        if only in module
+        for place in places_of(module)
+    ]
+    of_program = [mutant for mutant in program_mutants(rng) if only in mutant.path]
+    share = 0 if not of_program else count if not places else max(count // 10, 1)
+    chosen: list[tuple[Mutant, Runs]] = [(mutant, PROGRAM_TESTS) for mutant in of_program[:share]]
+    for place, tests in rng.sample(places, len(places)):
+        if len(chosen) == count:
+            break
+        mutant = mutant_of(place, rng)
+        if mutant is not None and (mutant.path, mutant.before, mutant.after) not in known:
+            chosen.append((mutant, tests))
+    return chosen
+
+
+def known_equivalent() -> dict[tuple[str, str, str], str]:
+    """Path, lines before and after, and the reason why nothing can notice."""
+    blocks = EQUIVALENT.read_text().strip().split("\n\n")
+    known = {}
+    for block in blocks:
+        lines = [line for line in block.splitlines() if not line.startswith("#")]
+        if lines:
+            path, before, after, *reason = lines
+            assert reason, f"{EQUIVALENT.name}: {path}: {after} has no reason"
+            known[path, before, after] = " ".join(reason)
+    return known
+
+
+def killed(mutant: Mutant, runs: Runs) -> bool:
+    """Whether some test fails, or the tests do not end."""
+    with tempfile.TemporaryDirectory(prefix="weir-mutant-") as folder:
+        file = Path(folder) / "mutant"
+        file.write_text(f"{mutant.path}\n{mutant.content}")
+        for tests in runs:
+            words = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "weir.tests.mutation.plugin"]
+            words += ["-p", "no:cacheprovider", *tests]
+            try:
+                done = subprocess.run(
+                    words,
+                    cwd=ROOT,
+                    env={**os.environ, VARIABLE: str(file), "PYTHONDONTWRITEBYTECODE": "1"},
+                    capture_output=True,
+                    timeout=_PATIENCE_S,
+                    check=False,
+                )
+            except subprocess.TimeoutExpired:
+                return True
+            if done.returncode in _FAILED:
+                return True
+            assert done.returncode == 0, done.stdout.decode()
+    return False
+
+
+def results(mutants: list[tuple[Mutant, Runs]], jobs: int) -> Iterator[tuple[Mutant, bool]]:
+    with ThreadPoolExecutor(jobs) as pool:
+        verdicts = pool.map(lambda each: killed(*each), mutants)
+        for (mutant, _), verdict in zip(mutants, verdicts, strict=True):
+            yield mutant, verdict
+
+
+def main(words: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="weir.tests.mutation", description="Break the code; do the tests notice?")
+    parser.add_argument("--count", type=int, default=200, help="how many mutants; %(default)s")
+    parser.add_argument("--seed", type=int, default=None, help="by which they are drawn; another one each time")
+    parser.add_argument("--only", default="", metavar="TEXT", help="of files with this in their path")
+    parser.add_argument("--jobs", type=int, default=1, help="runs of tests at once; %(default)s")
+    options = parser.parse_args(words)
+    seed = random.randrange(1 << 32) if options.seed is None else options.seed
+    mutants = drawn(options.count, seed, options.only)
+    print(f"{len(mutants)} mutants of seed {seed}", flush=True)  # noqa: T201
+    lived = []
+    for number, (mutant, dead) in enumerate(results(mutants, options.jobs), 1):
+        if not dead:
+            lived.append(mutant)
+            print(f"{number}: lives: {mutant}", flush=True)  # noqa: T201
+    share = 1 - len(lived) / max(len(mutants), 1)
+    print(f"{len(mutants) - len(lived)} of {len(mutants)} killed, {share:.1%}")  # noqa: T201
+    return int(share < LEAST_SHARE)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

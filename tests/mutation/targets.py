@@ -1,0 +1,66 @@
+"""What is broken, and which tests are to say so, the quickest first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+_PROTOCOL: Final = "tests/hosts/protocol"
+_CORES: Final = tuple(
+    f"{_PROTOCOL}/{name}.py"
+    for name in ("test_host_cores", "test_in_flight", "test_authentication", "test_host_network", "test_tensor_network")
+)
+_JOBS: Final = "tests/controller"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Modules with the same tests."""
+
+    modules: tuple[str, ...]
+    """Paths from the repository's root."""
+    tests: tuple[tuple[str, ...], ...]
+    """Runs of pytest, one after the other until one fails."""
+
+
+TARGETS: Final = (
+    Target(
+        tuple(
+            f"hosts/protocol/{name}.py"
+            for name in (
+                *("authentication", "fetching", "in_flight", "messages", "plans", "rounds", "server", "stream"),
+                *("timers", "worker"),
+            )
+        ),
+        (
+            _CORES,
+            (f"{_PROTOCOL}/test_host_search.py", "tests/schedules/test_schedules.py", "tests/schedules/test_liars.py"),
+        ),
+    ),
+    Target(
+        tuple(f"hosts/numerics/{name}.py" for name in ("encodings", "quantization", "scalars", "tensors")),
+        (("tests/hosts/numerics", f"{_PROTOCOL}/test_tensor_network.py"), ("tests/hosts/collectives",)),
+    ),
+    Target(
+        tuple(
+            f"controller/jobs/{name}.py"
+            for name in (
+                *("job", "journal", "journal_records", "membership", "mover", "moves", "registry", "restore"),
+                "improver",
+            )
+        ),
+        ((f"{_JOBS}/jobs",), (f"{_JOBS}/test_controller.py", f"{_JOBS}/service/test_service.py")),
+    ),
+    Target(
+        ("controller/leases.py", "controller/planning/generations.py", "controller/planning/slots.py"),
+        ((f"{_JOBS}/planning", f"{_JOBS}/jobs"), (f"{_JOBS}/test_controller.py",)),
+    ),
+)
+PROGRAM_TESTS: Final = (
+    (
+        "tests/p4src/test_aggregation_program.py",
+        "tests/p4src/test_telemetry_program.py",
+        "tests/p4src/test_random_packets.py",
+    ),
+    ("tests/p4src/test_int_roles.py", "tests/p4src/test_int_truth.py", "tests/p4src/test_queues_program.py"),
+)

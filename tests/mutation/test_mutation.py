@@ -1,0 +1,67 @@
+"""What breaks the code does break it, and is noticed where a test looks."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+pytest.importorskip("cosmic_ray")  # of the extra dev
+
+from weir.tests.mutation.__main__ import killed, known_equivalent
+from weir.tests.mutation.mutants import Mutant, mutant_of, places_of
+from weir.tests.mutation.program import program_mutants
+from weir.tests.mutation.targets import TARGETS
+from weir.tests.paths import ROOT
+
+FETCHING = "hosts/protocol/fetching.py"
+NO_TEST = (("tests/wire/test_package.py",),)
+
+
+def test_every_place_gives_a_mutant_that_differs_in_what_is_run() -> None:
+    rng = random.Random(1)
+    mutants = [mutant for place in places_of(FETCHING) if (mutant := mutant_of(place, rng)) is not None]
+    source = (ROOT / FETCHING).read_text()
+    assert len({mutant.content for mutant in mutants}) == len(mutants)
+    for mutant in mutants:
+        assert mutant.content != source
+        assert "import" not in mutant.before
+        compile(mutant.content, mutant.path, "exec")
+    texts = [str(mutant) for mutant in mutants]
+    assert f"{FETCHING}:{source[: source.index('counters.answered +=')].count(chr(10)) + 1}: " in "".join(texts)
+
+
+def test_tests_run_on_the_mutant_and_on_nothing_else() -> None:
+    source = (ROOT / FETCHING).read_text()
+    assert source.count("np.isin(asked.addresses, members)") == 1
+    broken = source.replace("np.isin(asked.addresses, members)", "asked.addresses != 0")
+    mutant = Mutant(FETCHING, 1, "before", "after", broken)
+    stranger = "tests/hosts/protocol/test_host_cores.py::test_a_stranger_is_not_told_what_a_job_sums"
+    assert killed(mutant, ((stranger,),))
+    assert not killed(mutant, NO_TEST)
+    assert not killed(Mutant(FETCHING, 1, "before", "after", source), ((stranger,),))
+
+
+def test_the_program_is_broken_in_its_tables() -> None:
+    mutants = program_mutants(random.Random(1))
+    tables = {mutant.before.split()[0] for mutant in mutants}
+    assert {"FabricIngress.aggregation.steps", "FabricIngress.aggregation.formats"} <= tables
+    step = next(mutant for mutant in mutants if mutant.before.startswith("FabricIngress.aggregation.steps"))
+    assert killed(step, (("tests/p4src/test_aggregation_program.py",),))
+
+
+def test_what_is_broken_is_there() -> None:
+    modules = [module for target in TARGETS for module in target.modules]
+    assert len(set(modules)) == len(modules)
+    for target in TARGETS:
+        for path in (*target.modules, *(test for run in target.tests for test in run)):
+            assert (ROOT / path).exists(), path
+    for path, before, after in known_equivalent():
+        assert path in modules
+        assert before in " ".join(line.strip() for line in (ROOT / path).read_text().splitlines()), before
+        assert before != after
+
+
+@pytest.mark.parametrize("broken", ["hosts/protocol/fetching.py"])
+def test_a_module_that_does_not_import_is_noticed(broken: str) -> None:
+    assert killed(Mutant(broken, 1, "", "", "raise ImportError"), (("tests/hosts/protocol/test_in_flight.py",),))

@@ -130,6 +130,10 @@ class CongestionConfig(Section):
     """Q*: packets that no queue of the data class is to exceed."""
     lease: Duration = 20_000_000
     """After so long without a result a worker's window is one round."""
+    law: Literal["explicit", "dctcp", "delay", "fixed"] = "explicit"
+    """How workers find their windows: as switches allow, by marks, by round trips, or not at all (the job's window).
+    Only who obeys the switches can be promised anything.
+    """
 
 
 class HeartbeatConfig(Section):
@@ -242,7 +246,8 @@ class RunConfig(Section):
             at_once = [sum(f.rate for f in flows if f.runs_at(flow.start)) for flow in flows]
             frame_bytes = BACKGROUND_PAYLOAD_BYTES + FRAME_HEADER_BYTES
             declared.append(Uncontrolled(source, destination, max(at_once), frame_bytes, len(flows)))
-        return CongestionOptions(self.congestion.bound, tuple(declared), self.congestion.lease)
+        obeyed = self.congestion.law == "explicit"
+        return CongestionOptions(self.congestion.bound, tuple(declared), self.congestion.lease, windows_obeyed=obeyed)
 
     @property
     def topology(self) -> Topology:

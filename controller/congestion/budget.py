@@ -46,6 +46,10 @@ class CongestionOptions:
     meanwhile is
     known to be obeyed by then; 0: windows last.
     """
+    windows_obeyed: bool = True
+    """Whether workers obey explicit windows. Else they go by marks or round trips, nothing is promised of a queue that
+    they cross, and no worker is policed by its window.
+    """
     virtual_share: float | None = None
     """γ: drain rate of the virtual queue, as a share of the link's; None: no virtual queue."""
 
@@ -295,7 +299,11 @@ def _budget(
         if marked < bound:
             bound, formula, congested = marked, "K + ΣW + Σw + σ", slowed
     refusal, gap_ns = "", 0
-    if share >= 1:
+    if streams and not options.windows_obeyed:  # DCTCP's queue is at most K + N
+        threshold = max(1, options.bound_packets - streams)
+        window = congested = NO_WINDOW_LIMIT
+        bound, refusal = math.inf, f"{streams} streams obey no window"
+    elif share >= 1:
         bound = math.inf
         rate = sum(one.stream.rate_bps for one in queue.crossings)
         refusal = f"{rate / 1e6:g} Mbit/s may come that obey no window, on a link of {queue.rate_bps / 1e6:g} Mbit/s"

@@ -139,6 +139,10 @@ class Windows:
     def _pacing(self, plan: JobPlan, now_ns: int) -> Pacing:
         mine = [self.budgets[link] for link in plan.most_streams if link in self.budgets]
         window = min((budget.window for budget in mine), default=NO_WINDOW_LIMIT)
+        if not self.options.windows_obeyed:  # a burst of all at the start fits, whatever they do then
+            window = min(
+                (max(1, self.options.bound_packets // max(1, budget.streams)) for budget in mine), default=window
+            )
         until_ns = self._known.obeyed_ns
         for each in self._remaining(now_ns):
             meets = ((each.packets(budget.link), budget.bound) for budget in mine)

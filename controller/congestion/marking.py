@@ -68,11 +68,11 @@ def windows_held(tables: Mapping[str, SwitchState]) -> Mapping[Endpoint, tuple[i
 
 
 def policer_entries(
-    topology: Topology, switch: str, plans: Iterable[JobPlan], windows: Mapping[Endpoint, int]
+    topology: Topology, switch: str, plans: Iterable[JobPlan], windows: Mapping[Endpoint, int] | None
 ) -> list[Item]:
     """What hosts may send into a switch: control at a small rate and never as messages, workers' messages at what
     their windows
-    allow. The host of a parameter server answers all its children and is not held to a window.
+    allow (None: they obey none). The host of a parameter server answers all its children and is not held to a window.
     """
     plans = tuple(plans)
     items: list[Item] = []
@@ -86,7 +86,7 @@ def policer_entries(
             _policer(port, 2 * port, DSCP_CONTROL, True, control, 0),
         ]
         mine = [plan for plan in plans if far.node in plan.workers]
-        if not mine or any(far.node in (plan.spec.server, *plan.spec.spares) for plan in plans):
+        if windows is None or not mine or any(far.node in (plan.spec.server, *plan.spec.spares) for plan in plans):
             continue
         frame = round_bytes(topology)
         rounds = [min(plan.spec.window, _least_window(plan, windows)) for plan in mine]
@@ -106,7 +106,8 @@ def marked_states(
 ) -> Mapping[str, SwitchState]:
     """What every switch holds, with the entries of this module added."""
     plans = tuple(plans)
-    windows = {link: budget.window for link, budget in budgets.items()}
+    obeyed = options.windows_obeyed
+    windows = {link: budget.window for link, budget in budgets.items()} if obeyed else None
     marked = {}
     for switch, state in states.items():
         own = [

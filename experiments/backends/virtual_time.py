@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -34,6 +35,7 @@ from ...controller.planning.plan import FailurePolicy, JobSpec, lanes_of
 from ...controller.telemetry.cost import TelemetryCost, probes_cost
 from ...hosts.collectives.communicator import Communicator
 from ...hosts.collectives.sharding import ShardedDriver
+from ...hosts.congestion import Dctcp, DelayTarget, ExplicitWindow, FixedWindow, WindowLaw
 from ...hosts.numerics.quantization import chunk_count
 from ...hosts.numerics.tensors import Reduced, Tensor
 from ...hosts.protocol.server import ParameterServerCore
@@ -239,13 +241,24 @@ class Cluster:
         where = self._hosts[name]
         match message.content:
             case WorkerPlan() as plan:
-                worker = VirtualWorker(where, WorkerCore(plan, WorkerOptions()))
+                worker = VirtualWorker(where, WorkerCore(plan, WorkerOptions(law=self._law())))
                 self._workers.append(worker)
                 self._agents[job, name] = worker
             case ServerPlan() as plan:
                 self._agents[job, name] = HostAgent(where, ParameterServerCore(plan))
             case other:
                 raise ExperimentError(f"{message.host}: a job starts with plans, not with {type(other).__name__}")
+
+    def _law(self) -> Callable[[], WindowLaw]:
+        """How every worker finds its window."""
+        match self.config.congestion.law:
+            case "dctcp":
+                return Dctcp
+            case "delay":
+                return DelayTarget
+            case "fixed":
+                return partial(FixedWindow, self.config.job.window)
+        return ExplicitWindow
 
     # --- the job ---
 

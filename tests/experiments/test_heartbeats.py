@@ -14,6 +14,8 @@ from weir.experiments.backends.virtual_time import Cluster
 from weir.experiments.config import RunConfig
 from weir.experiments.errors import ExperimentError
 from weir.experiments.records.record import HeartbeatFigures
+from weir.topologies import mac_number
+from weir.wire.frames import DSCP_CONTROL, encapsulate
 
 WORKERS = ["h1", "h2", "h4", "h5", "h7", "h8", "h10", "h11"]
 
@@ -75,6 +77,42 @@ def test_telemetry_tells_a_slow_network_from_a_dead_worker() -> None:
     seen, _ = run(flooded(in_class=False), 2_000)
     assert seen.delivered < 0.9 * seen.sent
     assert seen.explained > 0
+    assert seen.taken_for_dead == 0
+
+
+def test_bulk_that_lies_of_its_class_is_policed_and_delays_nobody() -> None:
+    """A host floods the controller's with frames of the control class: 2 % of its link and a burst of 2 KB pass."""
+    config = flooded(detector="timer").model_copy(update={"background": []})
+    liar, sender_class = "h9", 500e6
+
+    async def go() -> tuple[HeartbeatFigures, dict[str, int], float]:
+        async with Cluster(config, "widest") as cluster:
+            topology, fabric = cluster.topology, cluster._emulated.fabric
+            host, target = topology.host(liar), topology.host("h6")
+            frame = encapsulate(
+                np.zeros((1, 200), np.uint8),
+                source=int(host.address),
+                destination=int(target.address),
+                source_mac=mac_number(host.mac),
+                destination_mac=mac_number(topology.attached_switch(liar).mac),
+                destination_port=9,
+                dscp=DSCP_CONTROL,
+            )
+            flow = fabric.add_flow(liar, frame.tobytes(), rate_bps=sender_class, priority=7)
+            began_ns = cluster.now_ns
+            for _ in range(3):
+                await cluster.allreduce([np.full(10_000, rank, np.float32) for rank in range(len(WORKERS))], 1)
+                await cluster.compute(2_000_000)
+            assert cluster.heartbeat_figures is not None
+            passed_bps = 8e9 * fabric.flow_counters(flow).delivered_bytes / (cluster.now_ns - began_ns)
+            return cluster.heartbeat_figures, await cluster.drops(), passed_bps
+
+    seen, drops, passed_bps = asyncio.run(go())
+    assert drops["policed"] > 1_000
+    assert passed_bps < 0.02 * 1e9 + 8e9 * 2_048 / 6_000_000
+    assert seen.sent - seen.delivered <= len(WORKERS)
+    burst_us = 3 * 8 * 2_048 / 1e3  # what passes may come before a heartbeat, at each of three switches
+    assert seen.longest_us <= seen.bound_us + burst_us
     assert seen.taken_for_dead == 0
 
 

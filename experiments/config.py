@@ -5,6 +5,7 @@ Every error names the file, the key and the value, and says what would be right.
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
@@ -14,14 +15,16 @@ import yaml
 from pydantic import Field, ValidationError, ValidationInfo, WithJsonSchema, field_validator, model_validator
 
 from ..controller.congestion import CongestionOptions, Uncontrolled
-from ..controller.placement.strategies import STRATEGIES, Need
+from ..controller.placement.strategies import OWN, STRATEGIES, Need
 from ..hosts.numerics.quantization import chunk_count
 from ..topologies import Topology, file_keys
 from ..topologies.schema import UniqueKeys, parse_topology
 from ..wire.frames import FRAME_HEADER_BYTES
 from .errors import ExperimentError
 from .sections import Duration, LongDuration, Rate, Section, explain
-from .workloads.digits import TrainingOptions
+from .workloads.digits import TrainingJob, TrainingOptions
+from .workloads.script import ScriptOptions, ScriptWorkload, gradient_values, script_digest
+from .workloads.workload import Workload
 
 LARGEST_WINDOW: Final = 512
 
@@ -29,7 +32,9 @@ NEED_SERVER: Final = frozenset(name for name, known in STRATEGIES.items() if Nee
 """Strategies that cannot do with a switch as the root."""
 
 
-StrategyName = Annotated[str, WithJsonSchema({"enum": sorted(STRATEGIES)})]
+StrategyName = Annotated[
+    str, WithJsonSchema({"anyOf": [{"enum": sorted(STRATEGIES)}, {"type": "string", "pattern": rf"{re.escape(OWN)}$"}]})
+]
 
 
 class JobConfig(Section):
@@ -70,18 +75,38 @@ class JobConfig(Section):
 
 
 class TrainingConfig(Section):
-    """What is trained; `compute` is the virtual time that a worker takes for one gradient."""
+    """For how long is trained, and how the digits' network is, where the run has no workload of its own."""
 
     hidden: int = Field(128, ge=1, le=4096)
+    """Of the digits' network: units of the hidden layer."""
     batch: int = Field(16, ge=1, le=1024)
+    """Of the digits' network: images per worker and step."""
     steps: int = Field(150, ge=1)
     learning_rate: float = Field(0.15, gt=0)
+    """Of the digits' network."""
     momentum: float = Field(0.9, ge=0, lt=1)
+    """Of the digits' network."""
     compute: Duration = 500_000
+    """Virtual time that a worker takes for one gradient."""
 
     @property
     def options(self) -> TrainingOptions:
         return TrainingOptions(self.hidden, self.batch, self.steps, self.learning_rate, self.momentum)
+
+
+OF_THE_DIGITS: Final = frozenset({"hidden", "batch", "learning_rate", "momentum"})
+"""Keys of `training` that mean nothing to a workload of one's own."""
+
+
+class WorkloadConfig(Section):
+    """What is trained in the digits' place: workers that a Python file makes."""
+
+    script: str
+    """The file, from the run's file; a record has the whole path."""
+    options: dict[str, Any] = Field({})
+    """Given by name to the function `worker` of the script."""
+    digest: str = ""
+    """SHA-256 of the script, which a record has so that a replay runs the same one; a run's file leaves it out."""
 
 
 BACKGROUND_PAYLOAD_BYTES: Final = 1_000
@@ -160,6 +185,7 @@ class RunConfig(Section):
     """The fabric, spelled out as in topologies/*.yaml (a file may name another one: `fabric: leaf_spine.yaml`)."""
     job: JobConfig
     training: TrainingConfig = TrainingConfig()
+    workload: WorkloadConfig | None = None
     background: list[FlowConfig] = Field([])
     host_poll: Duration = 30_000
     """Hosts take what has arrived at multiples of this, as NICs with interrupt moderation do; 0: frame by frame."""
@@ -172,7 +198,7 @@ class RunConfig(Section):
 
     @model_validator(mode="after")
     def _share_out(self) -> Self:
-        chunks = chunk_count(self.training.options.parameters)
+        chunks = chunk_count(self.gradient_values)
         if len(self.job.roots) > chunks:
             raise ValueError(
                 f"job.servers: {len(self.job.roots)} servers share the chunks of a gradient, which has {chunks}; "
@@ -200,7 +226,11 @@ class RunConfig(Section):
         if len(set(names)) < len(names):
             raise ValueError("a strategy is named twice; name each once")
         job: JobConfig | None = others.data.get("job")  # there is none where it is wrong itself
-        if job is not None and None in job.roots and (needing := [name for name in names if name in NEED_SERVER]):
+        if (
+            job is not None
+            and None in job.roots
+            and (needing := [name for name in names if Need.SERVER in STRATEGIES[name].needs])
+        ):
             raise ValueError(
                 f"{', '.join(needing)} needs a parameter server and the job has none; "
                 f"without one go {', '.join(sorted(STRATEGIES.keys() - NEED_SERVER))}"
@@ -227,6 +257,10 @@ class RunConfig(Section):
             )
         if isinstance(data.get("fabric"), str):
             data["fabric"] = _read_fabric(path, data["fabric"])
+        if isinstance(workload := data.get("workload"), dict) and isinstance(workload.get("script"), str):
+            data["workload"] = _found_script(path, workload, data.get("training"))
+        if isinstance(names := data.get("strategies"), list):
+            data["strategies"] = [_found_strategy(path, name) for name in names]
         config = cls._validated(str(path), data)
         config.check_names(str(path))
         return config
@@ -248,6 +282,29 @@ class RunConfig(Section):
             declared.append(Uncontrolled(source, destination, max(at_once), frame_bytes, len(flows)))
         obeyed = self.congestion.law == "explicit"
         return CongestionOptions(self.congestion.bound, tuple(declared), self.congestion.lease, windows_obeyed=obeyed)
+
+    @property
+    def gradient_values(self) -> int:
+        """How many numbers a worker hands over in a step. Raises ExperimentError where a script cannot tell."""
+        script = self.script
+        if script is None:
+            return self.training.options.parameters
+        return gradient_values(script, len(self.job.workers), self.seed)
+
+    def new_job(self) -> Workload:
+        """What is trained, at its beginning. Raises ExperimentError where a script cannot make it."""
+        workers = len(self.job.workers)
+        if (script := self.script) is not None:
+            return ScriptWorkload(script, workers, self.seed)
+        return TrainingJob(self.training.options, workers, self.seed)
+
+    @property
+    def script(self) -> ScriptOptions | None:
+        """The workload of one's own; None: the digits."""
+        given = self.workload
+        if given is None:
+            return None
+        return ScriptOptions(given.script, given.digest, self.training.steps, given.options)
 
     @property
     def topology(self) -> Topology:
@@ -297,6 +354,22 @@ class RunConfig(Section):
         except ValidationError as error:
             problems = "; ".join(explain(cls, detail, "run") for detail in error.errors())
             raise ExperimentError(f"{where}: {problems}") from None
+
+
+def _found_script(run_file: Path, workload: dict[str, Any], training: object) -> dict[str, Any]:
+    """The section with the script's whole path and digest."""
+    if strange := sorted(OF_THE_DIGITS & set(training if isinstance(training, dict) else ())):
+        raise ExperimentError(
+            f"{run_file}: training.{strange[0]}: is the digits' network's, and the run has a workload of its own; "
+            "what that needs goes into workload.options"
+        )
+    path = (run_file.parent / workload["script"]).resolve()
+    return {**workload, "script": str(path), "digest": script_digest(path)}
+
+
+def _found_strategy(run_file: Path, name: object) -> object:
+    """A strategy of one's own by its whole path, as it stands beside the run's file."""
+    return str((run_file.parent / name).resolve()) if isinstance(name, str) and name.endswith(OWN) else name
 
 
 def _read_fabric(run_file: Path, name: str) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -22,7 +23,7 @@ from .config import RunConfig
 from .errors import ExperimentError, Interrupted
 from .records import report
 from .records.record import MoveRecord, Phase, QueueTrace, RunRecord, StrategyResult, keep_folder, run_folder
-from .workloads.digits import TrainingJob, digest, train_without_network
+from .workloads.workload import digest, train_without_network
 
 if TYPE_CHECKING:
     from ..controller.live.watch import Watch
@@ -65,6 +66,8 @@ def _keep(record: RunRecord, folder: Path, out: Path) -> Path:
 
     try:
         record.save(folder)
+        if record.config.workload is not None:
+            shutil.copy(record.config.workload.script, folder)
     except OSError as error:
         raise ExperimentError(f"{out}: the run record cannot be written ({error.strerror})") from None
     try:
@@ -85,7 +88,7 @@ def _run_strategies(
     """The record, which is put into `began` before it has any result."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress:
-        reference = _new_job(config)
+        reference = config.new_job()
         task = progress.add_task("NumPy, no network", total=1)
         lanes = lanes_of(config.topology)
         train_without_network(reference, lambda gradients: reference_sum(gradients, lanes=lanes, name="gradient"))
@@ -93,7 +96,7 @@ def _run_strategies(
         record = RunRecord.begin(config, reference.digests()[0], reference.accuracy())
         began.append(record)
         for strategy in config.strategies:
-            task = progress.add_task(report.LABELS.get(strategy, strategy), total=config.training.steps)
+            task = progress.add_task(report.label_of(strategy), total=config.training.steps)
             result = asyncio.run(run_strategy(config, strategy, partial(progress.advance, task), watch))
             record.results.append(result)
         if mininet is not None:
@@ -109,7 +112,7 @@ def _run_in_mininet(
     with MininetFabric(config.topology, kind) as fabric:
         progress.update(task, completed=1)
         for index, result in enumerate(record.results):
-            label = f"{report.LABELS.get(result.strategy, result.strategy)}, Mininet"
+            label = f"{report.label_of(result.strategy)}, Mininet"
             task = progress.add_task(label, total=config.training.steps)
 
             def advance(steps: int, task: TaskID = task) -> None:
@@ -128,7 +131,8 @@ async def run_strategy(
 ) -> StrategyResult:
     """Train the job under one strategy; `advance` is called after every step, `watch` looks on."""
     started = time.perf_counter()
-    job = _new_job(config)
+    job = config.new_job()
+    samples = [job.samples(worker) for worker in range(job.workers)]
     times_ns: list[int] = []
     sums: list[str] = []
     moves: list[MoveRecord] = []
@@ -136,7 +140,7 @@ async def run_strategy(
         phases = _Phases(cluster)
         for step in range(config.training.steps):
             await cluster.compute(config.training.compute)
-            totals, duration_ns = await cluster.allreduce(job.gradients(step), config.training.batch)
+            totals, duration_ns = await cluster.allreduce(job.gradients(step), samples)
             times_ns.append(duration_ns)
             sums.append(_digest_of_all(strategy, step, totals))
             job.apply([total.mean() for total in totals])
@@ -214,7 +218,3 @@ def _digest_of_all(strategy: str, step: int, totals: Sequence[Reduced]) -> str:
     if len(digests) > 1:
         raise ExperimentError(f"strategy {strategy}, step {step}: not every worker got the same sum")
     return digests.pop()
-
-
-def _new_job(config: RunConfig) -> TrainingJob:
-    return TrainingJob(config.training.options, len(config.job.workers), config.seed)

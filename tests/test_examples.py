@@ -67,6 +67,30 @@ def test_a_topology_of_ones_own(tmp_path: Path) -> None:
     assert "✗" not in printed
 
 
+def test_a_workload_of_ones_own_in_a_run(tmp_path: Path) -> None:
+    printed = output_of(WEIR, "run", EXAMPLES / "own_workload.yaml", cwd=tmp_path)
+    assert re.findall(r"^ (server only|widest tree) .* (100\.0) % *$", printed, re.MULTILINE) == [
+        ("server only", "100.0"),
+        ("widest tree", "100.0"),
+    ]
+    assert "✗" not in printed
+    assert "digits" not in printed
+    (record,) = (tmp_path / "runs").iterdir()
+    assert "✓ the replay reproduced every figure of the record" in output_of(WEIR, "replay", record, cwd=tmp_path)
+
+
+def test_a_strategy_of_ones_own(tmp_path: Path) -> None:
+    own = ("--strategy", EXAMPLES / "own_strategy.py")
+    planned = output_of(WEIR, "place", "leaf_spine.yaml", *own, cwd=tmp_path)
+    assert "own_strategy.py" in planned
+    printed = output_of(WEIR, "run", EXAMPLES / "own_workload.yaml", "--strategy", "widest", *own, cwd=tmp_path)
+    assert re.findall(r"^ (widest tree|quietest hub) ", printed, re.MULTILINE) == [
+        "widest tree",
+        "quietest hub",
+    ]
+    assert "✓ final weights are bit-identical" in printed
+
+
 @pytest.mark.skipif(obstacle() is not None, reason=f"Mininet: {obstacle()}")
 @pytest.mark.parametrize("kind", SwitchKind)
 def test_processes_that_join_over_real_switches(kind: SwitchKind, tmp_path: Path) -> None:

@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import re
 import shlex
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 from typer.main import get_command
 
+from weir.controller.placement import Problem
+from weir.controller.placement.strategies import strategy
 from weir.emulator.ports.options import parse, parse_control
 from weir.emulator.stf.reader import parse as parse_stf
 from weir.experiments.commands.app import app
@@ -29,7 +33,7 @@ from weir.extras import EXTRAS
 from weir.hosts import ControlClient
 from weir.tests.own_network import IN_ITS_OWN_NETWORK
 from weir.tests.paths import ROOT
-from weir.topologies import load_topology
+from weir.topologies import Routes, load_topology
 from weir.topologies.file_keys import MODELS as KEYS_OF_A_FABRIC
 from weir.topologies.mininet.fabric import obstacle
 
@@ -247,12 +251,34 @@ def test_the_pytest_page_runs(tmp_path: Path) -> None:
     assert "1 passed" in done.stdout, done.stdout + done.stderr
 
 
+def test_the_ptf_page_runs(tmp_path: Path) -> None:
+    if find_spec("ptf") is None:
+        pytest.skip("ptf is not installed: pip install --no-deps ptf")
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "page.py").write_text(python_of("docs/ptf.md"))
+    program = ROOT / "examples" / "p4_program" / "firewall.json"
+    told = ["--grpc-addr", "127.0.0.1:0", "--program", program, "--test-dir", tmp_path / "tests"]
+    words = [str(word) for word in (Path(sys.executable).with_name("weir"), "ptf", *told)]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=200)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "page.ListedSourcesComeIn ... ok" in done.stderr
+
+
+def test_the_strategy_of_the_placement_page_places(tmp_path: Path) -> None:
+    (tmp_path / "first.py").write_text(python_of("docs/placement.md"))
+    problem = Problem(Routes(load_topology("leaf_spine.yaml")), ("h1", "h2"), "h12", 1 << 20)
+    plan = strategy(str(tmp_path / "first.py")).place(problem, random.Random(1))
+    assert set(plan.aggregators.values()) == {"s1"}
+
+
 def test_no_python_is_left_out() -> None:
     run = {python_of(page, words) for _, page, words, _ in IN_A_JOB}
     run |= {python_of("docs/emulator.md", words) for words in ("ActionCall", "P4RuntimeServer", "Fabric(seed=1)")}
     run |= {
         python_of("docs/collectives.md", "ShardedDriver"),
         python_of("docs/mininet.md"),
+        python_of("docs/placement.md"),
+        python_of("docs/ptf.md"),
         python_of("docs/pytest.md"),
     }
     left = {each for each in SNIPPETS if each.language == "python" and each.text not in run}
@@ -262,10 +288,16 @@ def test_no_python_is_left_out() -> None:
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
-def test_the_run_file_of_the_runs_page_is_one(tmp_path: Path) -> None:
-    (text,) = [each.text for each in SNIPPETS if (each.page, each.language) == ("docs/runs.md", "yaml")]
-    (tmp_path / "run.yaml").write_text(text)
-    assert RunConfig.load(tmp_path / "run.yaml").topology.name == "leaf-spine"
+def test_the_run_files_of_the_runs_page_are_some(tmp_path: Path) -> None:
+    texts = [each.text for each in SNIPPETS if (each.page, each.language) == ("docs/runs.md", "yaml")]
+    (tmp_path / "own_workload.py").symlink_to(ROOT / "examples" / "own_workload.py")
+    sizes = []
+    for text in texts:
+        (tmp_path / "run.yaml").write_text(text)
+        config = RunConfig.load(tmp_path / "run.yaml")
+        assert config.topology.name == "leaf-spine"
+        sizes.append(config.gradient_values)
+    assert sizes == [64 * 128 + 128 + 128 * 10 + 10, 10_000]
 
 
 def test_the_fabrics_of_the_fabrics_page_are_some(tmp_path: Path) -> None:

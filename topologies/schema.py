@@ -72,6 +72,8 @@ def load_topology(path: str | Path) -> Topology:
         if path.stat().st_size > LARGEST_FILE_BYTES:
             raise TopologyError(f"{path}: {path.stat().st_size} bytes is too large for a fabric (16 MiB)")
         text = path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise TopologyError(f"{path}: no such file; the fabrics that ship are {', '.join(shipped())}") from error
     except (OSError, UnicodeDecodeError) as error:
         raise TopologyError(f"{path}: cannot be read as a fabric: {error}") from error
     try:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..entries import EmulatorError
 from ..runtime.memory import PRIORITIES
-from .options import ALL, parse_rate
+from .options import ALL, parse_rate, rate_text
 
 if TYPE_CHECKING:
     from .wired import WiredSwitch
@@ -108,7 +108,7 @@ class ControlServer:
         lines = []
         for port, counters in self._wired.counters().items():
             config, count = switch.port_config(port), counters.port
-            rate = "no rate" if config.rate_bps is None else f"{config.rate_bps:g} bit/s"
+            rate = "no rate" if config.rate_bps is None else rate_text(config.rate_bps)
             packets = "any number" if config.queue_packets is None else config.queue_packets
             octets = "" if config.queue_bytes is None else f" or {config.queue_bytes} bytes"
             lines.append(

@@ -32,6 +32,7 @@ example: a switch between two hosts, each in a network namespace of its own, wit
 
   ip netns add h1; ip link add s1-eth1 type veth peer name eth0 netns h1; ip link set s1-eth1 up
   ip netns add h2; ip link add s1-eth2 type veth peer name eth0 netns h2; ip link set s1-eth2 up
+  ip -n h1 link set eth0 up; ip -n h2 link set eth0 up
   weir-switch -i 1@s1-eth1 -i 2@s1-eth2 --port-rate 2=100Mbit --device-id 1 fabric.json
 
 It then waits for a P4Runtime controller on 127.0.0.1:9559. Meanwhile `weir-switch ctl set_queue_rate 200Mbit 2` changes
@@ -174,6 +175,12 @@ def parse_rate(text: str) -> int:
         if 1 <= rate_bps <= 10**13 and rate_bps == int(rate_bps):
             return int(rate_bps)
     raise ValueError(f"rate {text!r} is not a rate between 1bit and 10Tbit; write it like 200Mbit")
+
+
+def rate_text(rate_bps: float) -> str:
+    """A rate as people write it: 200Mbit."""
+    unit = next((unit for unit in ("Tbit", "Gbit", "Mbit", "kbit") if rate_bps >= _RATE_BPS[unit]), "bit")
+    return f"{rate_bps / _RATE_BPS[unit]:g}{unit}"
 
 
 def _parser() -> argparse.ArgumentParser:

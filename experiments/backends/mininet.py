@@ -211,7 +211,8 @@ class _Processes:
         self._control = control
         self._registrations = registrations
         self._digits = folder / "digits.npz"
-        load_digits(config.seed).save(self._digits)
+        if config.script is None:
+            load_digits(config.seed).save(self._digits)
         self._started: list[Popen[str]] = []
 
     def __enter__(self) -> _Processes:
@@ -244,6 +245,7 @@ class _Processes:
                 seed=config.seed,
                 training=config.training.options,
                 digits=str(self._digits),
+                script=config.script,
                 timeout_s=_STEP_S,
             )
             ends.append(self._start(host, ["weir.experiments.backends.worker_process"], task.dump()))

@@ -48,7 +48,7 @@ from ...wire.heartbeat import Heartbeat
 from ..config import BACKGROUND_PAYLOAD_BYTES, RunConfig
 from ..errors import ExperimentError
 from ..records.record import HeartbeatFigures
-from ..workloads.digits import Floats
+from ..workloads.workload import Floats
 from .agents import HostAgent, VirtualHost, VirtualWorker
 from .emulated import EmulatedFabric, LinkFigures
 from .heartbeats import FRAME_BYTES, LEAST_STRETCH, VirtualHeartbeats
@@ -80,7 +80,7 @@ class Moved:
 
 def gradient_rounds(config: RunConfig, shard: int, lanes: int) -> tuple[int, int]:
     """How many rounds with lanes, and how many scale rounds, one of the job's shards has in a step."""
-    whole, shards = chunk_count(config.training.options.parameters, lanes), len(config.job.roots)
+    whole, shards = chunk_count(config.gradient_values, lanes), len(config.job.roots)
     chunks = whole * (shard + 1) // shards - whole * shard // shards  # as `Tensor.cut` shares them out
     return chunks, min(chunks, config.job.window)
 
@@ -266,11 +266,14 @@ class Cluster:
     def now_ns(self) -> int:
         return self._fabric.now_ns
 
-    async def allreduce(self, gradients: Sequence[Floats], weight: int) -> tuple[list[Reduced], int]:
-        """Sum one tensor per worker in the fabric; what reached each worker, and how long it took in virtual time."""
+    async def allreduce(self, gradients: Sequence[Floats], samples: int | Sequence[int]) -> tuple[list[Reduced], int]:
+        """Sum one tensor per worker in the fabric, of so many samples each; what reached each worker, and how long it
+        took in virtual time.
+        """
+        weights = [samples] * len(gradients) if isinstance(samples, int) else samples
         handles = [
             driver.submit(Tensor(gradient, workers=driver.workers, lanes=driver.lanes, name="gradient", weight=weight))
-            for driver, gradient in zip(self._drivers, gradients, strict=True)
+            for driver, gradient, weight in zip(self._drivers, gradients, weights, strict=True)
         ]
         duration_ns = await self.settle()
         return [driver.wait(handle, 0) for driver, handle in zip(self._drivers, handles, strict=True)], duration_ns

@@ -18,7 +18,10 @@ from pathlib import Path
 from ...hosts import Communicator, HostError, Membership, UdpHost
 from ...hosts.collectives.sharding import ShardedDriver
 from ...hosts.drivers.client import PATIENT
-from ..workloads.digits import Digits, TrainingJob, TrainingOptions, digest
+from ..errors import ExperimentError
+from ..workloads.digits import Digits, TrainingJob, TrainingOptions
+from ..workloads.script import ScriptOptions, ScriptWorkload
+from ..workloads.workload import Workload, digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +37,9 @@ class WorkerTask:
     seed: int
     training: TrainingOptions
     digits: str
-    """File with the job's data."""
+    """File with the data, where the digits are trained."""
+    script: ScriptOptions | None
+    """What is trained in their place."""
     timeout_s: float
     """How long joining, or one step, may take."""
 
@@ -45,7 +50,14 @@ class WorkerTask:
     def load(cls, text: str) -> WorkerTask:
         values = json.loads(text)
         seats = [(job, token) for job, token in values["seats"]]
-        return cls(**{**values, "seats": seats, "training": TrainingOptions(**values["training"])})
+        script = values["script"] and ScriptOptions(**values["script"])
+        return cls(**{**values, "seats": seats, "training": TrainingOptions(**values["training"]), "script": script})
+
+    def new_job(self) -> Workload:
+        """Raises ExperimentError where a script cannot make it."""
+        if self.script is not None:
+            return ScriptWorkload(self.script, self.workers, self.seed)
+        return TrainingJob(self.training, self.workers, self.seed, Digits.load(Path(self.digits)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +72,7 @@ class WorkerReport:
     """SHA-256 of each step's sum."""
     weights: str
     """SHA-256 of the final weights."""
-    accuracy: float
+    accuracy: float | None
     resends: int
     drops: dict[str, int]
 
@@ -73,18 +85,19 @@ class WorkerReport:
 
 
 def train(task: WorkerTask) -> WorkerReport:
-    """Raises HostError where the job cannot go on."""
-    job = TrainingJob(task.training, task.workers, task.seed, Digits.load(Path(task.digits)))
+    """Raises HostError where the job cannot go on, ExperimentError where its script cannot."""
+    job = task.new_job()
+    samples = job.samples(task.rank)
     begun, ended, sums = [], [], []
     with ExitStack() as stack:
         memberships = _join(task, stack)
         communicator = Communicator(
             ShardedDriver([membership.worker for membership in memberships]), timeout_s=task.timeout_s
         )
-        for step in range(task.training.steps):
+        for step in range(job.steps):
             gradient = job.gradient(task.rank, step)
             begun.append(time.monotonic_ns())
-            total = communicator.allreduce_many({"gradient": gradient}, weight=task.training.batch)["gradient"]
+            total = communicator.allreduce_many({"gradient": gradient}, weight=samples)["gradient"]
             ended.append(time.monotonic_ns())
             sums.append(digest(total.array))
             job.apply_to(task.rank, total.mean())
@@ -96,7 +109,7 @@ def train(task: WorkerTask) -> WorkerReport:
         begun_ns=begun,
         ended_ns=ended,
         sums=sums,
-        weights=job.digests()[task.rank],
+        weights=digest(job.weights(task.rank)),
         accuracy=job.accuracy(task.rank),
         resends=sum(each.retransmitted for each in counters),
         drops={reason: count for reason, count in drops.items() if count},
@@ -118,7 +131,7 @@ def main() -> None:
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     try:
         report = train(WorkerTask.load(sys.stdin.read()))
-    except HostError as error:
+    except (ExperimentError, HostError) as error:
         sys.stderr.write(f"{error}\n")
         sys.exit(1)
     sys.stdout.write(report.dump())

@@ -17,6 +17,7 @@ from .jobs import app as jobs_app
 from .launch import launch
 from .mininet import mininet
 from .place import place
+from .ptf import ptf
 from .runs import demo, replay, run
 from .schema import schema
 from .stf import stf
@@ -75,5 +76,6 @@ app.command()(top)
 app.add_typer(telemetry_app, name="telemetry")
 app.command()(mininet)
 app.command()(stf)
+app.command(context_settings={"ignore_unknown_options": True})(ptf)
 app.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})(torchrun)
 app.command()(doctor)

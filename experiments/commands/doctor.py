@@ -103,6 +103,7 @@ def examine(clone: bool) -> Iterator[Finding]:
     yield _mininet()
     compiling = "compiling P4 (weir stf PROGRAM.p4" + (", make p4)" if clone else ")")
     yield _command("p4c-bm2-ss", compiling, f"build it: {_P4C_HOME}", ["p4c-bm2-ss", "--version"])
+    yield _ptf()
     yield _command(
         "simple_switch_grpc",
         "bmv2 as the switch (--switch bmv2)",
@@ -168,7 +169,7 @@ def _packages(needed: Mapping[str, str], clone: bool) -> Finding:
     """What is always needed; in a clone what the tests need, too."""
     purpose = "everything" if clone else "joining jobs: weir.join, parameter servers"
     if problems := _complaints(needed):
-        remedy = f"{sys.executable} -m pip install " + ("--editable '.[dev]'" if clone else "--force-reinstall weir")
+        remedy = f"{sys.executable} -m pip install " + ("--editable '.[dev]'" if clone else "weir")
         return Finding("Python packages", purpose, True, None, "; ".join(problems), remedy)
     return Finding("Python packages", purpose, True, f"all {len(needed)}")
 
@@ -264,6 +265,15 @@ def _mininet() -> Finding:
     if shutil.which("mnexec") is None:
         return Finding("Mininet", purpose, False, None, "its mnexec is not on PATH", "apt-get install mininet")
     return Finding("Mininet", purpose, False, f"{version}, this Python imports it")
+
+
+def _ptf() -> Finding:
+    purpose = "p4lang's packet tests on an emulated switch (weir ptf)"
+    missing = [name for name in ("ptf", "scapy") if find_spec(name) is None]
+    if missing:
+        remedy = f"{sys.executable} -m pip install --no-deps ptf scapy"
+        return Finding("PTF", purpose, False, None, f"{' and '.join(missing)}: not installed", remedy)
+    return Finding("PTF", purpose, False, f"ptf {metadata.version('ptf')}")
 
 
 def _command(name: str, purpose: str, remedy: str, command: list[str]) -> Finding:

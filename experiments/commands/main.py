@@ -16,6 +16,7 @@ _EXTRAS: Final = {
     "controller": "controller",
     "jobs": "controller",
     "topology": "controller",
+    "ptf": "emulator",
     "stf": "emulator",
     "place": "controller",
     "schema": "controller",

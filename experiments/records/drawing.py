@@ -9,6 +9,7 @@ from ...topologies.drawing import Drawing, Flow
 from ...topologies.units import format_rate
 from ..config import RunConfig
 from .record import Phase, StrategyResult
+from .report import label_of
 
 
 def draw_fabric(config: RunConfig, result: StrategyResult, phase: Phase) -> str:
@@ -26,5 +27,5 @@ def draw_fabric(config: RunConfig, result: StrategyResult, phase: Phase) -> str:
             for flow in config.background
             if flow.start < phase.end_ns and (flow.stop is None or flow.stop > phase.start_ns)
         ],
-        title=f"{config.name}: {result.strategy}",
+        title=f"{config.name}: {label_of(result.strategy)}",
     ).svg()

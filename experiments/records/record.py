@@ -133,7 +133,8 @@ class StrategyResult(_Timed):
     resends: int
     drops: dict[str, int]
     """Packets dropped, by reason, over all switches, links and hosts; reasons that never occurred are left out."""
-    accuracy: float
+    accuracy: float | None
+    """On held-out data, 0…1; None where the workload measures none."""
     weights: str
     """SHA-256 of the final weights, the same at every worker."""
     fabric: str
@@ -178,7 +179,7 @@ class MininetResult(_Timed):
     """SHA-256 of each step's sum, the same at every worker."""
     weights: str
     """SHA-256 of the final weights, the same at every worker."""
-    accuracy: float
+    accuracy: float | None
     resends: int
     drops: dict[str, int]
     """Packets dropped, by reason, over all switches and workers; reasons that never occurred are left out."""
@@ -200,13 +201,13 @@ class RunRecord(_Record):
     commit: str
     reference_weights: str
     """SHA-256 of the weights that plain NumPy training reaches with the same fixed-point sums and no network."""
-    reference_accuracy: float
+    reference_accuracy: float | None
     results: list[StrategyResult]
     mininet: list[MininetResult] = []
     """The same in Mininet, where the run was asked to go there too."""
 
     @classmethod
-    def begin(cls, config: RunConfig, reference_weights: str, reference_accuracy: float) -> RunRecord:
+    def begin(cls, config: RunConfig, reference_weights: str, reference_accuracy: float | None) -> RunRecord:
         """A record without results yet."""
         return cls(
             config=config,

@@ -1,1 +1,1 @@
-"""What a run's workers train."""
+"""What a run's workers train: `digits`, the demo's, or a `script` of one's own."""

@@ -7,8 +7,6 @@ applies the mean. Equal totals therefore keep the replicas equal to the last bit
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
@@ -17,7 +15,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float32]
+from .workload import Floats, Workload
 
 CLASSES: Final = 10
 PIXELS: Final = 64
@@ -123,56 +121,34 @@ class Replica:
         return float(np.mean(np.argmax(hidden @ second + second_bias, axis=1) == labels))
 
 
-class TrainingJob:
-    """The replicas of all workers and their data: hands out gradients, takes totals."""
+class TrainingJob(Workload):
+    """The digits' replicas, with the data in equal shares."""
 
     def __init__(self, options: TrainingOptions, workers: int, seed: int, data: Digits | None = None) -> None:
         """`data` are the digits as `seed` splits them, where they are at hand."""
+        super().__init__(workers, options.steps)
         self.options = options
-        self.workers = workers
         self._data = data or load_digits(seed)
         self._replicas = [Replica(options, seed) for _ in range(workers)]
         self._shards = np.array_split(np.random.default_rng(seed).permutation(len(self._data.train_labels)), workers)
 
-    def gradients(self, step: int) -> list[Floats]:
-        """Each worker's gradient sum over its batch of this step."""
-        return [self.gradient(worker, step) for worker in range(self.workers)]
-
     def gradient(self, worker: int, step: int) -> Floats:
-        """One worker's gradient sum over its batch of this step."""
         shard = self._shards[worker]
         rows = shard[(np.arange(self.options.batch) + step * self.options.batch) % len(shard)]
         return self._replicas[worker].gradient(self._data.train_images[rows], self._data.train_labels[rows])
 
-    def apply(self, means: Sequence[Floats]) -> None:
-        """Worker i applies the mean gradient that reached worker i."""
-        for worker, mean in enumerate(means):
-            self.apply_to(worker, mean)
+    def samples(self, worker: int) -> int:
+        return self.options.batch
 
     def apply_to(self, worker: int, mean: Floats) -> None:
-        """One worker applies the mean gradient that reached it."""
         self._replicas[worker].apply(mean)
 
+    def weights(self, worker: int) -> Floats:
+        return self._replicas[worker].weights
+
     def accuracy(self, worker: int = 0) -> float:
-        """Of one worker's replica on the held-out images."""
+        """On the held-out images."""
         return self._replicas[worker].accuracy(self._data.test_images, self._data.test_labels)
-
-    def digests(self) -> list[str]:
-        """SHA-256 of each worker's weights: equal strings are equal bits."""
-        return [digest(replica.weights) for replica in self._replicas]
-
-
-def digest(values: Floats) -> str:
-    """SHA-256 of an array's bits."""
-    return hashlib.sha256(values.tobytes()).hexdigest()
-
-
-def train_without_network(job: TrainingJob, total: Callable[[list[Floats]], Floats]) -> None:
-    """Run the whole job with `total` in the place of the fabric."""
-    samples = np.float32(job.options.batch * job.workers)
-    for step in range(job.options.steps):
-        mean = total(job.gradients(step)) / samples
-        job.apply([mean] * job.workers)
 
 
 def _softmax(logits: Floats) -> Floats:

@@ -85,7 +85,9 @@ def test_a_key_too_many_is_refused_everywhere_in_a_fabric(where: str, data: dict
 
 @pytest.mark.parametrize(("where", "data"), RUNS, ids=[where for where, _ in RUNS])
 def test_a_key_too_many_is_refused_everywhere_in_a_run(where: str, data: dict[str, Any], tmp_path: Path) -> None:
-    for changed in with_a_strange_key({**data, "fabric": "leaf_spine.yaml"}, set()):
+    """But among the options of a workload, whose keys are its script's."""
+    (tmp_path / "own_workload.py").symlink_to(ROOT / "examples" / "own_workload.py")
+    for changed in with_a_strange_key({**data, "fabric": "leaf_spine.yaml"}, {"options"}):
         assert refused(RUN, changed), changed
         (tmp_path / "run.yaml").write_text(yaml.safe_dump(changed))
         with pytest.raises(ExperimentError, match="strange"):
@@ -93,7 +95,7 @@ def test_a_key_too_many_is_refused_everywhere_in_a_run(where: str, data: dict[st
 
 
 def with_a_strange_key(data: dict[str, Any], names: set[str]) -> list[dict[str, Any]]:
-    """The document with one key too many, in each of its mappings in turn but those whose keys are `names` of nodes."""
+    """The document with one key too many, in each of its mappings in turn but those called `names`."""
     changed = []
     for path in mappings(data, ()):
         if not path or path[-1] not in names:

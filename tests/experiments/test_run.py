@@ -12,7 +12,8 @@ from weir.experiments.config import RunConfig
 from weir.experiments.records import report
 from weir.experiments.records.record import RunRecord, StrategyResult
 from weir.experiments.run import execute, run_strategy
-from weir.experiments.workloads.digits import TrainingJob, train_without_network
+from weir.experiments.workloads.digits import TrainingJob
+from weir.experiments.workloads.workload import train_without_network
 from weir.hosts import reference_sum
 
 

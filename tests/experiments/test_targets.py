@@ -12,7 +12,8 @@ import yaml
 from weir.controller.planning.plan import lanes_of
 from weir.experiments.config import RunConfig
 from weir.experiments.run import run_strategy
-from weir.experiments.workloads.digits import TrainingJob, train_without_network
+from weir.experiments.workloads.digits import TrainingJob
+from weir.experiments.workloads.workload import train_without_network
 from weir.hosts import reference_sum
 from weir.topologies import dump_topology
 from weir.topologies.targets import BMV2, BMV2_64, LIKE_TOFINO, Target

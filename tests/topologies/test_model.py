@@ -254,7 +254,9 @@ def test_no_text_gets_past_with_another_error(tmp_path: Path, text: str) -> None
 
 
 def test_a_missing_file_is_named() -> None:
-    with pytest.raises(TopologyError, match=r"nowhere\.yaml: cannot be read as a fabric"):
+    with pytest.raises(
+        TopologyError, match=r"nowhere\.yaml: no such file; the fabrics that ship are fat_tree\.yaml, leaf_spine"
+    ):
         load_topology("nowhere.yaml")
 
 

@@ -85,7 +85,7 @@ def test_what_it_says_of_ports(net: Network, wired: WiredSwitch, tmp_path: Path)
     ip("link set far3 down")
     assert eventually(lambda: wired.links_down == {3})
     assert ask(tmp_path / "control", "show_ports").splitlines() == [
-        "1 s1-eth1 up: 2.5e+06 bit/s, queues of 64 packets; holds 0 packets (0 bytes); "
+        "1 s1-eth1 up: 2.5Mbit, queues of 64 packets; holds 0 packets (0 bytes); "
         "received 2 (200 bytes), sent 0 (0 bytes), queue drops 0, lost 0",
         "2 s1-eth2 up: no rate, queues of 64 packets; holds 0 packets (0 bytes); "
         "received 0 (0 bytes), sent 2 (200 bytes), queue drops 0, lost 0",
@@ -125,7 +125,7 @@ def test_the_command_talks_to_a_running_switch(net: Network, tmp_path: Path) -> 
             done = subprocess.run(
                 [*COMMAND, "ctl", "--control", path, *words], capture_output=True, text=True, check=True
             )
-        assert "2 s1-eth2 up: 1e+06 bit/s" in done.stdout
+        assert "2 s1-eth2 up: 1Mbit" in done.stdout
         assert "there is no port" not in done.stderr
         assert "has no port 9" in fails("ctl", "--control", path, "set_queue_depth", "1", "9")
         assert f"control socket {path}: Address already in use" in fails(*arguments[6:])

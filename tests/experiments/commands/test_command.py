@@ -174,6 +174,7 @@ COMMANDS = [
     "launch",
     "mininet",
     "place",
+    "ptf",
     "replay",
     "run",
     "schema",
@@ -206,6 +207,39 @@ def test_help_and_version_load_nothing_that_is_slow_to_load(tmp_path: Path) -> N
         assert expected in done.stdout
         assert set(done.stderr.split()) & slow == {"rich", "typer"}
     assert set(re.findall(r"^│ (\w+) ", weir("--help", cwd=tmp_path).stdout, re.MULTILINE)) == {*COMMANDS}
+
+
+@pytest.mark.parametrize(
+    ("typed", "completed"),
+    [
+        ("weir to", {"top", "topology", "torchrun"}),
+        ("weir topology ch", {"check"}),
+        ("weir run --stra", {"--strategy"}),
+    ],
+)
+def test_a_shell_completes_commands_and_options(typed: str, completed: set[str], tmp_path: Path) -> None:
+    """As the script does that `weir --install-completion` gives bash."""
+    asked = {"_WEIR_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(len(typed.split()) - 1)}
+    done = subprocess.run([WEIR], env={**os.environ, **asked}, cwd=tmp_path, capture_output=True, text=True)
+    assert set(done.stdout.split()) == completed
+
+
+@pytest.mark.parametrize(
+    ("option", "level", "quiet"), [("-v", "INFO", False), ("-q", "ERROR", True), ("--quiet", "ERROR", True)]
+)
+def test_verbose_logs_what_goes_on_and_quiet_only_errors(option: str, level: str, quiet: bool, tmp_path: Path) -> None:
+    code = (
+        "import logging, sys\n"
+        "from weir.experiments.commands.app import app\n"
+        "from weir.experiments.commands.console import NOTES\n"
+        f"app([{option!r}, 'topology', 'check', 'leaf_spine.yaml'], standalone_mode=False)\n"
+        "NOTES.print('a note')\n"
+        "print(logging.getLevelName(logging.getLogger().level))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == level
+    assert done.stdout.startswith("leaf-spine: 6 switches")
+    assert ("a note" in done.stderr) == (not quiet)
 
 
 def test_the_command_is_there_before_grpc_is() -> None:

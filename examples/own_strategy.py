@@ -1,0 +1,29 @@
+"""A strategy of one's own: `weir run examples/own_workload.yaml --strategy examples/own_strategy.py`.
+
+A strategy is asked where a job's gradients are to be summed, and answers by a tree: who sends to whom. It is told the
+fabric, its routes, which switches have room, and, in `problem.loads`, what others send over each link.
+"""
+
+from __future__ import annotations
+
+import random
+
+from weir.controller.placement import Placement, Problem
+from weir.controller.placement.strategies import Description
+from weir.controller.placement.wishes import hubs, nearest
+
+
+class LeastLoadedHub:
+    """All workers send to the one switch whose links others use least, among those that all of them reach."""
+
+    def place(self, problem: Problem, rng: random.Random) -> Placement:
+        def others_bps(switch: str) -> float:
+            return sum(load.background_bps for end, load in problem.loads.items() if end.node == switch)
+
+        hub = min(hubs(problem), key=others_bps, default=None)  # of equal ones the nearest, which comes first
+        return nearest(problem, {} if hub is None else dict.fromkeys(problem.workers, hub))
+
+
+DESCRIPTION = Description(
+    "own_strategy", "quietest hub", "every worker sends to the least loaded switch", LeastLoadedHub, resolves=True
+)

@@ -1,0 +1,66 @@
+"""What a run needs to know of what it trains: every worker has a replica of the weights, and hands out gradients."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float32]
+
+
+class Workload(ABC):
+    """The replicas of all workers. Workers are numbered by rank, steps from 0."""
+
+    def __init__(self, workers: int, steps: int) -> None:
+        self.workers = workers
+        self.steps = steps
+
+    @abstractmethod
+    def gradient(self, worker: int, step: int) -> Floats:
+        """One worker's gradient in this step, summed over its samples; flat, always of the same length."""
+
+    @abstractmethod
+    def samples(self, worker: int) -> int:
+        """How many samples a gradient of this worker is the sum of: its weight in the mean."""
+
+    @abstractmethod
+    def apply_to(self, worker: int, mean: Floats) -> None:
+        """One worker applies the mean gradient that reached it."""
+
+    @abstractmethod
+    def weights(self, worker: int) -> Floats:
+        """One worker's replica."""
+
+    @abstractmethod
+    def accuracy(self, worker: int = 0) -> float | None:
+        """Of one worker's replica on held-out data, 0…1; None where the workload measures none."""
+
+    def gradients(self, step: int) -> list[Floats]:
+        """Each worker's, by rank."""
+        return [self.gradient(worker, step) for worker in range(self.workers)]
+
+    def apply(self, means: Sequence[Floats]) -> None:
+        """Worker i applies the mean gradient that reached worker i."""
+        for worker, mean in enumerate(means):
+            self.apply_to(worker, mean)
+
+    def digests(self) -> list[str]:
+        """SHA-256 of each worker's weights: equal strings are equal bits."""
+        return [digest(self.weights(worker)) for worker in range(self.workers)]
+
+
+def digest(values: Floats) -> str:
+    """SHA-256 of an array's bits."""
+    return hashlib.sha256(values.tobytes()).hexdigest()
+
+
+def train_without_network(job: Workload, total: Callable[[list[Floats]], Floats]) -> None:
+    """Run the whole job with `total` in the place of the fabric."""
+    samples = np.float32(sum(job.samples(worker) for worker in range(job.workers)))
+    for step in range(job.steps):
+        mean = total(job.gradients(step)) / samples
+        job.apply([mean] * job.workers)

@@ -1,0 +1,188 @@
+"""An emulated switch whose ports are PTF's: what `weir ptf` puts p4lang's Packet Test Framework onto.
+
+::
+
+    PTF's tests ──send_packet──▶ PtfPort ──frames──▶ Fabric: one switch, a host at each port, no root
+                ◀─verify_packet─         ◀────────      ▲
+                ─────────────P4Runtime─────────▶ P4RuntimeServer
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterable, Iterator, MutableMapping
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Final, Self
+
+from ..emulator.entries import EmulatorError
+from ..emulator.fabric import Fabric
+from ..emulator.p4runtime import P4RuntimeServer
+from ..emulator.switch import Switch
+from .switch import SwitchUnderTest
+
+DEVICE: Final = 0
+"""Of PTF's ports, and P4Runtime's device id."""
+PLATFORM: Final = "emulated"
+"""What PTF knows it by."""
+_SWITCH: Final = "s1"
+_PAUSE_S: Final = 1e-3
+"""Between two looks at what the control plane may have sent."""
+_LONGEST_FRAME: Final = 1 << 16
+
+
+class PtfSwitch:
+    """A switch with a port for each number, and P4Runtime served for it; a context manager.
+
+    A frame that is sent has passed, and what comes of it has been delivered, before `send` returns. Otherwise the
+    switch's time is the wall clock's.
+    """
+
+    def __init__(self, ports: Iterable[int], address: str = "127.0.0.1:0", program: bytes | None = None) -> None:
+        """`address` is P4Runtime's; `program` is BMv2 JSON, without which a controller sets one. Raises EmulatorError
+        for ports that a switch cannot have, and for what is no program.
+        """
+        self.switch = Switch(DEVICE)
+        if program is not None:
+            self.switch.load(program)
+        self.under_test = SwitchUnderTest(_SWITCH, self.switch)
+        self._fabric = Fabric()
+        self._fabric.add_switch(_SWITCH, self.switch)
+        self._ends: dict[int, tuple[socket.socket, socket.socket]] = {}
+        for port in ports:
+            self._fabric.add_host(_host(port))
+            self._fabric.add_link((_host(port), 0), (_SWITCH, port))
+            self._ends[port] = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._server = P4RuntimeServer([self.switch], address)
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._origin_ns = time.monotonic_ns()
+        self._thread = threading.Thread(target=self._keep_time, name="switch under PTF", daemon=True)
+
+    @property
+    def address(self) -> str:
+        """Where P4Runtime is served."""
+        return self._server.address
+
+    def __enter__(self) -> Self:
+        self._server.start()
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stopping.set()
+        self._thread.join()
+        self._server.stop()
+        for ends in self._ends.values():
+            for end in ends:
+                end.close()
+
+    def end(self, port: int) -> socket.socket:
+        """Where the frames that leave through a port can be read, one at a time."""
+        return self._ends[port][0]
+
+    def send(self, port: int, frame: bytes) -> None:
+        """A frame comes in through a port; returns when all that comes of it has left."""
+        with self._lock:
+            self._fabric.send(_host(port), frame)
+            self._run_until(self._fabric.now_ns + 1)
+            while self._fabric.packets_in_flight and not self._stopping.is_set():
+                self._run_until(self._fabric.now_ns + 1_000_000)
+
+    def set_link(self, port: int, *, up: bool) -> None:
+        """Take the link at a port down or up."""
+        with self._lock:
+            self._fabric.set_link((_SWITCH, port), up=up)
+
+    def offer(self, config: MutableMapping[str, Any]) -> None:
+        """Tell PTF of the ports: what it asks its platform for."""
+        config["port_map"] = {(DEVICE, port): _host(port) for port in self._ends}
+        config["dataplane"] = {"portclass": PtfPort}
+
+    def _keep_time(self) -> None:
+        while not self._stopping.wait(_PAUSE_S):
+            with self._lock:
+                self._run_until(max(time.monotonic_ns() - self._origin_ns, self._fabric.now_ns))
+
+    def _run_until(self, end_ns: int) -> None:
+        while self._fabric.now_ns < end_ns:
+            for wake in self._fabric.run(end_ns):
+                _, inner = self._ends[int(wake.host.removeprefix("port"))]
+                arrived = [
+                    (at, frame.tobytes())
+                    for frames, times in zip(wake.frames, wake.times_ns, strict=True)
+                    for at, frame in zip(times.tolist(), frames, strict=True)
+                ]
+                for _, frame in sorted(arrived, key=lambda arrival: arrival[0]):
+                    inner.send(frame)
+
+
+class PtfPort:
+    """One port, as PTF's data plane has them: a `DataPlanePortIface` and its packet source."""
+
+    def __init__(self, interface_name: str, device_number: int, port_number: int, config: object = None) -> None:
+        self._switch = running()
+        self._port = port_number
+
+    def fileno(self) -> int:
+        return self._switch.end(self._port).fileno()
+
+    def recv(self) -> tuple[int, int, bytes, float]:
+        """Device, port, frame, and when it was received by the wall clock."""
+        return DEVICE, self._port, self._switch.end(self._port).recv(_LONGEST_FRAME), time.time()
+
+    def get_packet_source(self) -> PtfPort:
+        return self
+
+    def send(self, packet: bytes) -> int:
+        """How much of it was sent."""
+        self._switch.send(self._port, bytes(packet))
+        return len(packet)
+
+    def down(self) -> None:
+        self._switch.set_link(self._port, up=False)
+
+    def up(self) -> None:
+        self._switch.set_link(self._port, up=True)
+
+    def mac(self) -> str:
+        return f"02:00:00:00:{self._port >> 8:02x}:{self._port & 255:02x}"
+
+
+_running: list[PtfSwitch] = []
+
+
+@contextmanager
+def under_ptf(switch: PtfSwitch) -> Iterator[PtfSwitch]:
+    """Run a switch that PTF's tests of this process find."""
+    with switch:
+        _running.append(switch)
+        try:
+            yield switch
+        finally:
+            _running.remove(switch)
+
+
+def running() -> PtfSwitch:
+    """The switch that PTF's tests run on. Raises EmulatorError where `weir ptf` has started none."""
+    if not _running:
+        raise EmulatorError("no emulated switch runs under PTF; start the tests by weir ptf")
+    return _running[-1]
+
+
+def switch_under_test() -> SwitchUnderTest:
+    """For a PTF test: the switch's tables, counters and registers by name. Raises EmulatorError outside `weir ptf`."""
+    return running().under_test
+
+
+def platform_config_update(config: MutableMapping[str, Any]) -> None:
+    """What PTF calls of its platform."""
+    running().offer(config)
+
+
+def _host(port: int) -> str:
+    return f"port{port}"

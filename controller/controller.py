@@ -55,6 +55,7 @@ from .planning.planner import Planner
 from .telemetry.collector import ReportCollector
 from .telemetry.link_state import LinkState
 from .telemetry.prober import Prober
+from .watching.cost import TelemetryCost, telemetry_cost
 from .watching.items import check_watching, telling_slots, watch_state
 
 __all__ = ["Controller", "Message", "Options"]
@@ -239,6 +240,22 @@ class Controller:
         names = sorted(desired.keys() - self.switches.lost)
         diffs = await asyncio.gather(*(verify(self.switches.sessions[n], desired[n]) for n in names))
         return {name: diff for name, diff in zip(names, diffs, strict=True) if diff}
+
+    def telemetry_cost(self, elapsed_ns: int, forwarded: int | None = None) -> TelemetryCost:
+        """What probes and reports have brought onto links in so long, since the controller began. `forwarded`: packets
+        that left switches' ports meanwhile, where somebody has counted them.
+        """
+        collector = None if self._watching is None else self._watching.collector
+        return telemetry_cost(
+            self.topology,
+            self.planner.routes,
+            self.links,
+            self.prober.reports,
+            self.reports,
+            collector,
+            elapsed_ns,
+            forwarded,
+        )
 
     # --- what takes several parts ---
 

@@ -16,12 +16,14 @@ from pydantic import Field, ValidationError, ValidationInfo, WithJsonSchema, fie
 
 from ..controller.congestion import CongestionOptions, Uncontrolled
 from ..controller.placement.strategies import OWN, STRATEGIES, Need
+from ..controller.watching.settings import Watching
 from ..hosts.numerics.quantization import chunk_count
 from ..topologies import Topology, file_keys
 from ..topologies.schema import UniqueKeys, parse_topology
 from ..wire.frames import FRAME_HEADER_BYTES
 from .errors import ExperimentError
 from .sections import Duration, LongDuration, Rate, Section, explain
+from .telemetry import TelemetryConfig
 from .workloads.digits import TrainingJob, TrainingOptions
 from .workloads.script import ScriptOptions, ScriptWorkload, gradient_values, script_digest
 from .workloads.workload import Workload
@@ -194,6 +196,8 @@ class RunConfig(Section):
     control: ControlConfig = ControlConfig()
     congestion: CongestionConfig = CongestionConfig()
     heartbeats: HeartbeatConfig | None = None
+    telemetry: TelemetryConfig | None = None
+    """What switches report by themselves, besides what probes tell."""
     strategies: list[StrategyName] = Field(["ps", "rack", "hierarchy", "blind", "widest"], min_length=1)
 
     @model_validator(mode="after")
@@ -336,6 +340,13 @@ class RunConfig(Section):
             if not topology.is_host(name):
                 hosts = ", ".join(host.name for host in topology.hosts)
                 raise ExperimentError(f'{where}: {key}: fabric {topology.name} has no host "{name}"; there are {hosts}')
+        if self.telemetry is not None:
+            self.telemetry.watching(topology, f"{where}: telemetry")
+
+    @property
+    def watching(self) -> Watching | None:
+        """What is watched in the run's fabric."""
+        return None if self.telemetry is None else self.telemetry.watching(self.topology, f"run {self.name}: telemetry")
 
     @classmethod
     def json_schema(cls) -> dict[str, Any]:

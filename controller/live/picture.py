@@ -10,7 +10,6 @@ from ...topologies.drawing import LOADS, Drawing
 from ...topologies.model import Topology
 from ..controller import Controller
 from ..jobs.job import RunningJob
-from ..telemetry.cost import probes_cost
 from .events import EventLog
 
 EVENTS_SHOWN = 50
@@ -74,7 +73,7 @@ class LiveView:
         views = [snapshot.links.get(link) for link in controller.links.links]
         rates = [controller.topology.link_at(link).rate_bps for link in controller.links.links]
         peaks = controller.links.take_peaks().max(axis=1).tolist()
-        cost = probes_cost(controller.topology, controller.links, controller.prober.reports, now_ns - self._began_ns)
+        cost = controller.telemetry_cost(now_ns - self._began_ns)
         free = controller.planner.memory.free_slots
         return {
             "time_ns": now_ns,

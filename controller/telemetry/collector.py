@@ -61,6 +61,8 @@ class StreamView:
     late: int
     """Received after one with a higher number."""
     restarts: int
+    payload_bytes: int
+    """UDP payload of those received."""
 
     @property
     def lost(self) -> int:
@@ -253,7 +255,7 @@ class ReportCollector:
             yield StreamView(
                 self._names[node],
                 hardware,
-                *(int(record[name]) for name in ("expected", "received", "duplicates", "late", "restarts")),
+                *(int(record[name]) for name in ("expected", "received", "duplicates", "late", "restarts", "bytes")),
             )
 
     def flows(self, now_ns: int, within_ns: int | None = None) -> Iterator[FlowView]:

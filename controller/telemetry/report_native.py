@@ -57,6 +57,7 @@ STREAM: Final = np.dtype(
         ("expected", "i8"),  # numbers from the lowest to the highest
         ("span", "i8"),  # of these, the ones since the switch started
         ("received", "i8"),  # of these
+        ("bytes", "i8"),  # UDP payload of those received
         ("duplicates", "i8"),
         ("late", "i8"),  # received after a higher one
         ("restarts", "i8"),
@@ -409,6 +410,7 @@ def _take_datagrams(
             faults[_STRAY] += fate == _FAR
             continue
         tally.datagrams += 1
+        streams[node, hardware].bytes += end - start
         is_old = fate == _OLD
         back_ns = np.int64(1) << 62 if is_old else horizon_ns
         at = start + GROUP_BYTES

@@ -42,8 +42,12 @@ _libc.recvmmsg.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_uint, ctypes.
 class ReportSocket:
     """Receives for one collector; a context manager."""
 
-    def __init__(self, collector: ReportCollector, port: int, host: str = "127.0.0.1") -> None:
-        """Port 0: any that is free. Raises ControllerError for one that cannot be had."""
+    def __init__(
+        self, collector: ReportCollector, port: int, host: str = "127.0.0.1", bound: socket.socket | None = None
+    ) -> None:
+        """Port 0: any that is free. A socket that is `bound` already, in another network namespace say, is taken over.
+        Raises ControllerError for a port that cannot be had.
+        """
         self._collector = collector
         self._data = np.zeros(BATCH * _SLOT_BYTES, np.uint8)
         self._starts = np.arange(BATCH, dtype=np.int64) * _SLOT_BYTES
@@ -56,14 +60,7 @@ class ReportSocket:
         self._headers[:, _IOVLEN] = 1
         self._headers_at = self._headers.ctypes.data
         self._lengths_on_arrival = self._headers.view(np.uint32)[:, 2 * _LENGTH]
-        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        try:
-            self._socket.bind((host, port))
-        except OSError as error:
-            self._socket.close()
-            raise ControllerError(
-                f"telemetry reports: cannot listen on {host}:{port}: {error.strerror}; choose another port"
-            ) from None
+        self._socket = _bound(host, port) if bound is None else bound
         self._socket.setblocking(False)
         try:
             self._socket.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER_BYTES)
@@ -106,3 +103,15 @@ class ReportSocket:
             if count < BATCH:
                 break
         return taken
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    new = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    try:
+        new.bind((host, port))
+    except OSError as error:
+        new.close()
+        raise ControllerError(
+            f"telemetry reports: cannot listen on {host}:{port}: {error.strerror}; choose another port"
+        ) from None
+    return new

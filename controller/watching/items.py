@@ -83,6 +83,12 @@ def watch_state(topology: Topology, routes: Routes, switch: str, watching: Watch
     return SwitchState.of(items)
 
 
+def report_port(topology: Topology, routes: Routes, switch: str, collector: str) -> int:
+    """The port that a switch's own reports leave by: of equally near ones each is used by some switches."""
+    nearest = routes.next_hops(switch, collector)
+    return nearest[topology.switch(switch).device_id % len(nearest)]
+
+
 def telling_slots(
     topology: Topology, bases: Mapping[str, SwitchState], jobs: Collection[JobPlan]
 ) -> Mapping[str, SwitchState]:
@@ -223,8 +229,7 @@ def _report_items(topology: Topology, routes: Routes, switch: str, watching: Wat
     if not routes.reaches(switch, collector.name):
         yield default_action(REPORT_DESTINATION, call("NoAction"))
     else:
-        nearest = routes.next_hops(switch, collector.name)
-        port = nearest[own.device_id % len(nearest)]  # of equals each is used by some switches
+        port = report_port(topology, routes, switch, collector.name)
         next_node = topology.node(topology.peer(Endpoint(switch, port)).node)
         to = {"collector": int(collector.address), "dst_mac": mac_number(next_node.mac)}
         yield CloneSession(REPORT_SESSION, ((port, 0),))

@@ -30,6 +30,7 @@ from ...controller.placement.strategies import STRATEGIES
 from ...controller.placement.strategies import strategy as strategy_named
 from ...controller.planning.plan import lanes_of
 from ...controller.service.service import ControlService
+from ...controller.telemetry.report_socket import ReportSocket
 from ...hosts import ControlClient
 from ...topologies import Routes
 from ...topologies.mininet.fabric import MininetFabric, SwitchKind
@@ -81,11 +82,13 @@ async def run_in_mininet(
         sessions = await stack.enter_async_context(open_sessions(fabric.topology, fabric.addresses))
         controller = _controller(config, virtual.strategy, fabric, sessions)
         await controller.start()
+        began_ns = time.monotonic_ns()
         drops_before = await _switch_drops(sessions)
         if watch is not None:
             title = f"{config.name}, {STRATEGIES[virtual.strategy].label}, Mininet"
             watch.begin(fabric.topology, title, time.monotonic_ns())
         service = await stack.enter_async_context(ControlService(controller, address=f"unix:{folder}/control"))
+        _take_reports(stack, config, fabric, controller, service.now_ns)
         await asyncio.sleep(config.control.warm_up * SLOWER / 1e9)
         client = stack.enter_context(ControlClient(service.address))
         registrations = [
@@ -123,7 +126,28 @@ async def run_in_mininet(
                 trees[number - first_job] = {**placement.aggregators, **placement.parents}
         by_rank = await reports
         drops = {reason: count - drops_before[reason] for reason, count in (await _switch_drops(sessions)).items()}
-        return _result(virtual.strategy, fabric, by_rank, drops, trees, generation, other.notes, started)
+        notes = [*other.notes, f"telemetry: {controller.telemetry_cost(time.monotonic_ns() - began_ns)}"]
+        return _result(virtual.strategy, fabric, by_rank, drops, trees, generation, notes, started)
+
+
+def _take_reports(
+    stack: AsyncExitStack,
+    config: RunConfig,
+    fabric: MininetFabric,
+    controller: Controller,
+    clock: Callable[[], int],
+) -> None:
+    """Where a host is named for it, this process listens there, in the host's namespace."""
+    watching = config.watching
+    if watching is None or watching.collector is None:
+        return
+    assert controller.reports is not None
+    bound = fabric.datagram_socket(watching.collector, watching.port)
+    reports = stack.enter_context(ReportSocket(controller.reports, watching.port, bound=bound))
+    controller.sources.append(reports.poll)
+    loop = asyncio.get_running_loop()
+    loop.add_reader(reports, lambda: reports.poll(clock()))
+    stack.callback(loop.remove_reader, reports)
 
 
 def _controller(
@@ -139,6 +163,7 @@ def _controller(
         dwell_ns=control.dwell * SLOWER,
         lease_ns=_LEASE_NS,
         congestion=config.congestion_options,
+        watching=config.watching,
     )
     routes = Routes(fabric.topology)
     return Controller(

@@ -19,7 +19,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -32,7 +32,9 @@ from ...controller.p4runtime.tables import DROP_REASONS, DROPS
 from ...controller.placement import Placement, Problem
 from ...controller.placement.strategies import STRATEGIES, strategy
 from ...controller.planning.plan import FailurePolicy, JobSpec, lanes_of
-from ...controller.telemetry.cost import TelemetryCost, probes_cost
+from ...controller.watching.cost import TelemetryCost
+from ...controller.watching.settings import Watching
+from ...emulator.fabric import Wake
 from ...hosts.collectives.communicator import Communicator
 from ...hosts.collectives.sharding import ShardedDriver
 from ...hosts.congestion import Dctcp, DelayTarget, ExplicitWindow, FixedWindow, WindowLaw
@@ -43,7 +45,7 @@ from ...hosts.protocol.worker import WorkerCore, WorkerOptions
 from ...topologies import Endpoint, Routes
 from ...wire.aggregation import HEADER_BYTES, message_bytes
 from ...wire.control import Pause, Resume, ServerPlan, WorkerPlan
-from ...wire.frames import FRAME_HEADER_BYTES
+from ...wire.frames import FRAME_HEADER_BYTES, decapsulate, frame_headers
 from ...wire.heartbeat import Heartbeat
 from ..config import BACKGROUND_PAYLOAD_BYTES, RunConfig
 from ..errors import ExperimentError
@@ -119,7 +121,9 @@ class Cluster:
         self._strategy = TimedStrategy(strategy_name)
         self._routes = Routes(self.topology)
         beats = config.heartbeats
-        participants = {*config.job.workers, *config.job.roots, *([beats.to] if beats is not None else [])}
+        self._watching = config.watching
+        collector = None if self._watching is None else self._watching.collector
+        participants = {*config.job.workers, *config.job.roots, *([beats.to] if beats is not None else []), collector}
         self._emulated = EmulatedFabric(
             self.topology,
             seed=config.seed,
@@ -183,6 +187,7 @@ class Cluster:
                 host_lease_ns=beats.lease if beats is not None else None,
                 heartbeats_at=beats.to if beats is not None and beats.detector == "telemetry" else None,
                 congestion=self.config.congestion_options,
+                watching=self._watching,
             ),
             seed=self.config.seed,
         )
@@ -302,9 +307,11 @@ class Cluster:
             control_ns = max(self._next_control_ns(), self._fabric.now_ns)
             target_ns = min(control_ns, limit_ns, until_ns if until_ns is not None else limit_ns)
             for wake in self._fabric.run(target_ns):
+                if self._watching is not None and wake.host == self._watching.collector:
+                    wake = self._take_reports(wake, self._watching)
                 if self.heartbeats is not None and wake.host == self.heartbeats.at:
                     self.heartbeats.take(wake)
-                else:
+                elif wake.host in self._hosts:
                     self._hosts[wake.host].handle(wake)
             if self._fabric.now_ns >= control_ns:
                 await self._control()
@@ -312,6 +319,27 @@ class Cluster:
                 raise ExperimentError(
                     f"no progress in {STUCK_NS / 1e9:g} s of virtual time: waiting for {what}; {self._state()}"
                 )
+
+    def _take_reports(self, wake: Wake, watching: Watching) -> Wake:
+        """What has come to the collector's host, without the reports, which the controller gets."""
+        assert self._controller.reports is not None
+        others, times_ns = [], []
+        for frames, arrived_ns in zip(wake.frames, wake.times_ns, strict=True):
+            if frames.shape[1] < FRAME_HEADER_BYTES:
+                others.append(frames)
+                times_ns.append(arrived_ns)
+                continue
+            is_report = frame_headers(frames)["destination_port"] == watching.port
+            datagrams, _ = decapsulate(frames[is_report], int(self.topology.host(wake.host).address), watching.port)
+            if count := len(datagrams):
+                size = datagrams.payload.shape[1]
+                lengths = np.full(count, size, np.int64)
+                payload = np.ascontiguousarray(datagrams.payload).reshape(-1)
+                starts = size * np.arange(count, dtype=np.int64)
+                self._controller.reports.take_batch(payload, starts, lengths, count, self._fabric.now_ns)
+            others.append(frames[~is_report])
+            times_ns.append(arrived_ns[~is_report])
+        return replace(wake, frames=others, times_ns=times_ns)
 
     def _next_control_ns(self) -> int:
         due = self._controller.deadline_ns
@@ -457,9 +485,13 @@ class Cluster:
 
     @property
     def telemetry_cost(self) -> TelemetryCost:
-        """What the probes were on the links so far."""
-        controller = self._controller
-        return probes_cost(self.topology, controller.links, controller.prober.reports, self._fabric.now_ns)
+        """What probes and reports were on the links so far."""
+        forwarded = sum(
+            self._switches[end.node].port_counters(end.port).tx_packets
+            for end in self.topology.directed_links
+            if end.node in self._switches
+        )
+        return self._controller.telemetry_cost(self._fabric.now_ns, forwarded)
 
     def digest(self) -> str:
         """Of every frame that the fabric carried."""

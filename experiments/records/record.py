@@ -25,7 +25,7 @@ from typing import Final
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from ...controller.telemetry.cost import TelemetryCost
+from ...controller.watching.cost import TelemetryCost
 from ...topologies.mininet.fabric import SwitchKind
 from ...topologies.mininet.scratch import keep_as, scratch_folder
 from ..config import RunConfig
@@ -149,7 +149,7 @@ class StrategyResult(_Timed):
     """Of the whole run, in order; a move begins a new one with the step after it. Records of old have none."""
     queues: list[QueueTrace]
     telemetry: TelemetryCost | None = None
-    """What the probes were on the links; None in records from before it was measured."""
+    """What probes and reports were on the links; None in records from before it was measured."""
     solver_ms: list[float]
     """Wall-clock time of each placement decision."""
     wall_s: float

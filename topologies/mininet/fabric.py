@@ -13,15 +13,18 @@ Debian's package, and is imported only when a fabric is built.
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import os
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from enum import StrEnum
 from pathlib import Path
@@ -57,6 +60,8 @@ _COMMANDS: Final = {"mnexec": "mininet", "ip": "iproute2", "ethtool": "ethtool",
 _OFFLOADS: Final = "tx off rx off tso off gso off gro off"
 _NETEM_LIMIT_PACKETS: Final = 100_000
 _TAIL_LINES: Final = 6
+_CLONE_NEWNET: Final = 0x4000_0000
+_libc = ctypes.CDLL(None, use_errno=True)
 _START_S: Final = 120.0
 """The very first weir-switch on a machine compiles its packet loop."""
 
@@ -328,6 +333,23 @@ class MininetFabric:
             f"ip route add {gateway.address} dev {name} scope link; "
             f"ip route add {HOST_ROUTE} via {gateway.address} dev {name} src {host.address}",
         )
+
+    def datagram_socket(self, host: str, port: int) -> socket.socket:
+        """A UDP socket of this process that is bound to a port of this host. Raises TopologyError."""
+
+        def bind() -> socket.socket:
+            with open(f"/proc/{self.net[host].pid}/ns/net", "rb") as namespace:  # this thread moves there, and ends
+                if _libc.setns(namespace.fileno(), _CLONE_NEWNET) != 0:
+                    raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+            new = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            new.bind((str(self.topology.host(host).address), port))
+            return new
+
+        try:
+            with ThreadPoolExecutor(1) as apart:
+                return apart.submit(bind).result()
+        except OSError as error:
+            raise TopologyError(f"{host}: cannot listen at UDP port {port}: {error.strerror}") from None
 
     def _set_up(self, name: str, setup: ExerciseHost) -> None:
         """The host's one interface is eth0, as p4lang/tutorials' commands for hosts have it."""

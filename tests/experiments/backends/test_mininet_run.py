@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -34,6 +35,7 @@ RUN: dict[str, Any] = {
     "training": {"hidden": 32, "steps": 4},
     "background": [{"source": "h4", "destination": "h1", "rate": "50Mbit", "stop": "21ms"}],
     "control": {"warm_up": "10ms"},
+    "telemetry": {"collector": "h4", "watch": [{"mode": "md"}], "queues": {"depth_step": 8, "period": "10ms"}},
     "strategies": ["widest"],
 }
 
@@ -67,6 +69,10 @@ def test_sums_and_weights_are_the_virtual_fabrics_bit_for_bit(kind: SwitchKind, 
     assert real.weights == record.reference_weights
     assert (real.strategy, real.switch, real.accuracy) == ("widest", kind, virtual.accuracy)
     assert any("background traffic is scaled to" in note for note in real.notes)
+    (told,) = (note for note in real.notes if note.startswith("telemetry: "))
+    reports = re.search(r"; (\d+) reports: (\d+) packets on links", told)
+    assert reports is not None
+    assert 0 < int(reports[1]) <= int(reports[2])  # they came to a socket of the host that is named for it
     holds, text = report.mininet_claims(record)[0]
     assert holds
     assert f"in Mininet with {kind} switches" in text

@@ -1,0 +1,69 @@
+"""Runs whose flows are watched: training does not notice, and the run says what telemetry cost."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from weir.experiments.config import RunConfig
+from weir.experiments.records.record import StrategyResult
+from weir.experiments.run import run_strategy
+from weir.topologies.generators import leaf_spine
+from weir.topologies.schema import dump_topology
+
+TOPOLOGY = leaf_spine(2, 2, 2, rate_bps=200_000_000)
+STEPS = 6
+
+
+def run(tmp_path: Any, telemetry: dict[str, Any] | None) -> StrategyResult:
+    dump_topology(TOPOLOGY, tmp_path / "fabric.yaml")
+    file = tmp_path / "run.yaml"
+    file.write_text(
+        f"""
+name: watched
+fabric: fabric.yaml
+job: {{workers: [h1, h2, h3], server: h4, window: 8, slots: 16}}
+training: {{hidden: 32, steps: {STEPS}}}
+background: [{{source: h4, destination: h1, rate: 20Mbit}}]
+strategies: [widest]
+telemetry: {json.dumps(telemetry)}
+"""
+    )
+    return asyncio.run(run_strategy(RunConfig.load(file), "widest"))
+
+
+WATCHED: dict[str, dict[str, Any]] = {
+    "every packet, by INT-MD, to a host of the job": {"collector": "h4", "watch": [{"mode": "md"}], "changes": False},
+    "changes, by the nodes, to the controller": {"watch": [{"mode": "xd"}], "queues": {"depth_step": 8}},
+}
+
+
+@pytest.fixture(scope="module")
+def unwatched(tmp_path_factory: pytest.TempPathFactory) -> StrategyResult:
+    return run(tmp_path_factory.mktemp("run"), None)
+
+
+@pytest.mark.parametrize("how", WATCHED)
+def test_training_gives_the_same_bits_and_the_cost_is_told(tmp_path: Any, how: str, unwatched: StrategyResult) -> None:
+    watched = run(tmp_path, WATCHED[how])
+    assert (watched.sums, watched.weights) == (unwatched.sums, unwatched.weights)
+    assert watched.drops.keys() <= {"duplicate", "late"}
+    assert unwatched.telemetry is not None
+    assert unwatched.telemetry.reports == 0
+    cost = watched.telemetry
+    assert cost is not None
+    assert cost.forwarded is not None
+    assert cost.packets > 0
+    assert 0 < cost.largest_share < 1
+    text = f"{cost.reports} reports, one for {cost.forwarded / cost.reports:.0f} packets forwarded"
+    assert text in str(cost)
+    if "changes" in how:
+        assert cost.reports < 0.1 * cost.forwarded
+        assert (cost.report_packets, cost.report_bytes) == (0, 0)
+    else:
+        assert cost.reports > 0.2 * cost.forwarded  # each packet twice, at the end of its two or three hops
+        assert cost.reports <= cost.report_packets <= 3 * cost.reports
+        assert cost.report_bytes > 100 * cost.report_packets

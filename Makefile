@@ -12,7 +12,7 @@ CONFIG ?= p4src/build/fabric.p4info.txtpb,p4src/build/fabric.json
 SHELL_RUN = $(SHELL_VENV)/bin/python -m p4runtime_sh --device-id $(DEVICE) --election-id 0,1 $(if $(CONFIG),--config $(CONFIG))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-bmv2 test-torch test-long mutants lint format doctor mininet p4 tofino proto shell bench results clean
+.PHONY: help demo test test-bmv2 test-torch test-long mutants lint format doctor mininet p4 tofino proto shell bench results wireshark clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -77,6 +77,12 @@ else
 	@$(BIN)/weir-switch --no-p4 --log-level off -- --grpc-server-addr 127.0.0.1:9559 & \
 	trap "kill $$!" EXIT; sleep 2; $(SHELL_RUN) --grpc-addr 127.0.0.1:9559
 endif
+
+wireshark:  ## how to have Wireshark show aggregation messages, INT and reports
+	@echo "Once, or as a plugin:"
+	@echo "  wireshark -X lua_script:$(CURDIR)/wire/weir.lua capture.pcap        (tshark takes the same words)"
+	@echo "  mkdir -p ~/.local/lib/wireshark/plugins && cp $(CURDIR)/wire/weir.lua ~/.local/lib/wireshark/plugins/"
+	@echo "Then filter by weir.agg, weir.int or weir.report; 'weir mininet --captures FOLDER' and 'weir-switch --pcap' write captures."
 
 results: $(READY)  ## run the evaluation's points that have no record, and write docs/evaluation.md
 	@$(BIN)/weir evaluate experiments/evaluation.yaml --write docs/evaluation.md

@@ -29,6 +29,7 @@ from weir.emulator.stf.reader import parse as parse_stf
 from weir.experiments.commands.app import app
 from weir.experiments.config import RunConfig
 from weir.experiments.launch import LaunchOptions, launched_job
+from weir.experiments.telemetry import TelemetryConfig
 from weir.extras import EXTRAS
 from weir.hosts import ControlClient
 from weir.tests.own_network import IN_ITS_OWN_NETWORK
@@ -298,6 +299,13 @@ def test_the_run_files_of_the_runs_page_are_some(tmp_path: Path) -> None:
         assert config.topology.name == "leaf-spine"
         sizes.append(config.gradient_values)
     assert sizes == [64 * 128 + 128 + 128 * 10 + 10, 10_000]
+
+
+def test_what_the_telemetry_page_watches_can_be_watched(tmp_path: Path) -> None:
+    (text,) = [each.text for each in SNIPPETS if (each.page, each.language) == ("docs/telemetry.md", "yaml")]
+    (tmp_path / "watch.yaml").write_text(text)
+    watching = TelemetryConfig.load(tmp_path / "watch.yaml").watching(load_topology("leaf_spine.yaml"), "the page")
+    assert (len(watching.flows), watching.collector, len(watching.drops)) == (2, "h12", 11)
 
 
 def test_the_fabrics_of_the_fabrics_page_are_some(tmp_path: Path) -> None:

@@ -14,11 +14,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import reduce
 from ipaddress import IPv4Network
 from operator import or_
 from pathlib import Path
-from typing import Annotated, Final, Self
+from typing import Annotated, Any, Final, Self
 
 import yaml
 from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
@@ -63,6 +64,16 @@ COLLECTABLE: Final = {
 PROTOCOLS: Final = {"icmp": 1, "tcp": 6, "udp": 17}
 
 
+def _or(*others: dict[str, Any]) -> Callable[[dict[str, Any]], None]:
+    """What a key's JSON schema must allow as well, since it is read before its type is looked at."""
+
+    def widen(schema: dict[str, Any]) -> None:
+        own = {key: schema.pop(key) for key in ("anyOf", "type", "items") if key in schema}
+        schema["anyOf"] = [*own.get("anyOf", [own]), *others]
+
+    return widen
+
+
 class FlowsConfig(Section):
     """One entry of the watchlist."""
 
@@ -73,7 +84,7 @@ class FlowsConfig(Section):
     source: str | None = None
     """A host or switch of the fabric, an address, or a network such as 10.0.1.0/24; left out: anybody."""
     destination: str | None = None
-    protocol: int | None = Field(None, ge=0, le=255)
+    protocol: int | None = Field(None, ge=0, le=255, json_schema_extra=_or({"enum": list(PROTOCOLS)}))
     """tcp, udp, icmp or a number."""
     source_port: str | int | None = None
     """A number, or bits and the mask of those that count: 0x1000/0xf000."""
@@ -188,11 +199,11 @@ class TelemetryConfig(Section):
     mark: Presence = Presence.UDP_PORT
     mtu: int = Field(MTU, ge=576, le=9216)
     watch: list[FlowsConfig] = Field([])
-    changes: Annotated[StepsConfig | None, BeforeValidator(_off)] = StepsConfig(
-        depth_step=8, latency_step=100_000, period=100_000_000
+    changes: Annotated[StepsConfig | None, BeforeValidator(_off)] = Field(
+        StepsConfig(depth_step=8, latency_step=100_000, period=100_000_000), json_schema_extra=_or({"const": False})
     )
-    queues: Annotated[QueuesConfig | None, BeforeValidator(_off)] = None
-    drops: list[str] = Field([])
+    queues: Annotated[QueuesConfig | None, BeforeValidator(_off)] = Field(None, json_schema_extra=_or({"const": False}))
+    drops: list[str] = Field([], json_schema_extra=_or({"enum": ["telling", "all", False]}))
 
     @field_validator("drops", mode="before")
     @classmethod

@@ -6,6 +6,7 @@ from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 import yaml
 
@@ -77,6 +78,19 @@ def test_a_whole_section(tmp_path: Path) -> None:
 def test_changes_alone_are_reported_unless_somebody_wants_every_packet(tmp_path: Path) -> None:
     assert watching(tmp_path, {"watch": [{}]}).flow_steps == Steps(depth_step=8, latency_step_us=100, period_us=100_000)
     assert watching(tmp_path, "{watch: [{}], changes: off}").flow_steps is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{watch: [{protocol: tcp, source_port: 9}, {protocol: 17, source_port: 0x1/0x1}], changes: off}",
+        "{queues: {depth_step: 4, latency_step: 1ms}, drops: telling, changes: {period: 1s}}",
+        "{drops: [no_route], queues: off, mark: dscp}",
+    ],
+)
+def test_the_json_schema_takes_what_is_read(text: str, tmp_path: Path) -> None:
+    watching(tmp_path, text)
+    jsonschema.validate(yaml.safe_load(text), TelemetryConfig.model_json_schema())
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,9 @@ def test_every_test_of_the_conformance_table_exists() -> None:
     named = re.findall(r"`(\w+\.py)::(\w+)`", PAGE.read_text())
     assert len(named) > 20
     for file, test in sorted(set(named)):
-        [path] = [path for path in (ROOT / "tests/p4src" / file, ROOT / "tests/wire" / file) if path.exists()]
-        assert f"\ndef {test}(" in path.read_text(), f"{file} has no {test}"
+        folders = (ROOT / "tests" / folder for folder in ("p4src", "wire", "controller/watching"))
+        [path] = [path for folder in folders if (path := folder / file).exists()]
+        assert f"def {test}(" in path.read_text(), f"{file} has no {test}"
 
 
 def test_every_rule_that_is_kept_names_its_test() -> None:

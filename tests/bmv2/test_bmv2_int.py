@@ -50,15 +50,25 @@ WITHOUT_TIMES: Final = (
 BYTES_AND_SLOTS: Final = DomainInstruction.BYTES_SENT | DomainInstruction.FREE_SLOTS
 
 
+def watched_flow(mode: Mode, source_port: int, every: int = 1, hops: int = 8) -> Flows:
+    return Flows(
+        mode,
+        source_port=(source_port, 0xFFFF),
+        every=every,
+        instructions=WITHOUT_TIMES,
+        domain_instructions=BYTES_AND_SLOTS,
+        hops=hops,
+    )
+
+
 def watched(switch: str, presence: Presence) -> Watching:
     """By the source port: MD, MX, XD, and MD of every third packet with too few hops; the others are not watched."""
-    asked = {"instructions": WITHOUT_TIMES, "domain_instructions": BYTES_AND_SLOTS}
     return Watching(
         (
-            Flows(Mode.MD, source_port=(1000, 0xFFFF), **asked),
-            Flows(Mode.MX, source_port=(1001, 0xFFFF), **asked),
-            Flows(Mode.XD, source_port=(1002, 0xFFFF), **asked),
-            Flows(Mode.MD, source_port=(1003, 0xFFFF), every=3, hops=1, **asked),
+            watched_flow(Mode.MD, 1000),
+            watched_flow(Mode.MX, 1001),
+            watched_flow(Mode.XD, 1002),
+            watched_flow(Mode.MD, 1003, every=3, hops=1),
         ),
         presence,
         COLLECTORS[switch],

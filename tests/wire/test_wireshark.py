@@ -91,7 +91,7 @@ def watched_traffic(presence: str, mode: str) -> tuple[Tree, list[Packet], dict[
         tree for seed in range(20) if (tree := Tree(np.random.default_rng(seed), 3, presence)).parent == {1: 0, 2: 1}
     )
     hosts = sorted(tree.hosts)
-    packets = []
+    packets: list[Packet] = []
     for index, (is_tcp, instructions, domain_instructions) in enumerate(
         [(False, 0xFF01, 0xC000), (True, 0xFC80, 0x8001), (False, 0xF000, 0), (True, 0x8000, 0x4000)]
     ):

@@ -82,7 +82,7 @@ wireshark:  ## how to have Wireshark show aggregation messages, INT and reports
 	@echo "Once, or as a plugin:"
 	@echo "  wireshark -X lua_script:$(CURDIR)/wire/weir.lua capture.pcap        (tshark takes the same words)"
 	@echo "  mkdir -p ~/.local/lib/wireshark/plugins && cp $(CURDIR)/wire/weir.lua ~/.local/lib/wireshark/plugins/"
-	@echo "Then filter by weir.agg, weir.int or weir.report; 'weir mininet --captures FOLDER' and 'weir-switch --pcap' write captures."
+	@echo "Then filter by weir_agg, weir_int or weir_report; 'weir mininet --captures FOLDER' and 'weir-switch --pcap' write captures."
 
 results: $(READY)  ## run the evaluation's points that have no record, and write docs/evaluation.md
 	@$(BIN)/weir evaluate experiments/evaluation.yaml --write docs/evaluation.md

@@ -1,12 +1,12 @@
 --[[
 Wireshark dissectors for what Weir puts on links (docs/design.md §2.2, §4.4, §4.5). `make wireshark` says how to install.
 
-  weir.agg      aggregation messages, UDP port 22341
-  weir.int      INT 2.1: shim, MD or MX header, stack; over UDP and TCP, by each of the three marks:
+  weir_agg      aggregation messages, UDP port 22341
+  weir_int      INT 2.1: shim, MD or MX header, stack; over UDP and TCP, by each of the three marks:
                   UDP port 5000     the shim begins the payload
                   DSCP bit 0x01     the shim follows UDP, or the 20 bytes that each TCP header has
                   probe marker      64 bits stand before the shim, in the same places
-  weir.report   telemetry reports 2.0, UDP port 22343; the reported packet is dissected as well
+  weir_report   telemetry reports 2.0, UDP port 22343; the reported packet is dissected as well
 
 Over TCP, INT stands in front of TCP's options, so Wireshark's own lines for those are wrong in such packets; what is
 shown as INT is right.
@@ -17,9 +17,9 @@ local DOMAIN = 0x5745
 local MARKER = "576569722d494e54"
 local PLAIN_TCP = 20
 
-local agg = Proto("weir.agg", "Weir aggregation")
-local int = Proto("weir.int", "In-band Network Telemetry")
-local report = Proto("weir.report", "INT telemetry report")
+local agg = Proto("weir_agg", "Weir aggregation")
+local int = Proto("weir_int", "In-band Network Telemetry")
+local report = Proto("weir_report", "INT telemetry report")
 
 -- ---- aggregation messages ----
 
@@ -30,24 +30,24 @@ local MESSAGE_TYPES = {
 local CARRIES_LANES = { [1] = true, [2] = true, [6] = true }
 
 local a = {
-    version = ProtoField.uint8("weir.agg.version", "Version", base.DEC, nil, 0xF0),
-    type = ProtoField.uint8("weir.agg.type", "Type", base.DEC, MESSAGE_TYPES, 0x0F),
-    flags = ProtoField.uint8("weir.agg.flags", "Flags", base.HEX),
-    congestion = ProtoField.bool("weir.agg.flags.congestion", "Congestion seen", 8, nil, 0x01),
-    retransmission = ProtoField.bool("weir.agg.flags.retransmission", "Retransmission", 8, nil, 0x02),
-    job = ProtoField.uint16("weir.agg.job", "Job"),
-    generation = ProtoField.uint32("weir.agg.generation", "Generation", base.DEC, nil, 0xFF000000),
-    chunk = ProtoField.uint32("weir.agg.chunk", "Chunk", base.DEC, nil, 0x00FFFFFF),
-    contributors = ProtoField.uint32("weir.agg.contributors", "Contributors", base.HEX),
-    slot = ProtoField.uint16("weir.agg.slot", "Slot"),
-    window = ProtoField.uint16("weir.agg.window", "Window"),
-    exponent = ProtoField.uint8("weir.agg.exponent", "Exponent"),
-    reserved = ProtoField.uint8("weir.agg.reserved", "Reserved"),
-    checksum = ProtoField.uint16("weir.agg.checksum", "Checksum", base.HEX),
-    weight = ProtoField.uint32("weir.agg.weight", "Weight"),
-    check = ProtoField.uint32("weir.agg.check", "Check", base.HEX),
-    lanes = ProtoField.uint16("weir.agg.lanes", "Lanes"),
-    lane = ProtoField.int32("weir.agg.lane", "Lane"),
+    version = ProtoField.uint8("weir_agg.version", "Version", base.DEC, nil, 0xF0),
+    type = ProtoField.uint8("weir_agg.type", "Type", base.DEC, MESSAGE_TYPES, 0x0F),
+    flags = ProtoField.uint8("weir_agg.flags", "Flags", base.HEX),
+    congestion = ProtoField.bool("weir_agg.flags.congestion", "Congestion seen", 8, nil, 0x01),
+    retransmission = ProtoField.bool("weir_agg.flags.retransmission", "Retransmission", 8, nil, 0x02),
+    job = ProtoField.uint16("weir_agg.job", "Job"),
+    generation = ProtoField.uint32("weir_agg.generation", "Generation", base.DEC, nil, 0xFF000000),
+    chunk = ProtoField.uint32("weir_agg.chunk", "Chunk", base.DEC, nil, 0x00FFFFFF),
+    contributors = ProtoField.uint32("weir_agg.contributors", "Contributors", base.HEX),
+    slot = ProtoField.uint16("weir_agg.slot", "Slot"),
+    window = ProtoField.uint16("weir_agg.window", "Window"),
+    exponent = ProtoField.uint8("weir_agg.exponent", "Exponent"),
+    reserved = ProtoField.uint8("weir_agg.reserved", "Reserved"),
+    checksum = ProtoField.uint16("weir_agg.checksum", "Checksum", base.HEX),
+    weight = ProtoField.uint32("weir_agg.weight", "Weight"),
+    check = ProtoField.uint32("weir_agg.check", "Check", base.HEX),
+    lanes = ProtoField.uint16("weir_agg.lanes", "Lanes"),
+    lane = ProtoField.int32("weir_agg.lane", "Lane"),
 }
 agg.fields = a
 
@@ -93,30 +93,30 @@ DissectorTable.get("udp.port"):add(AGGREGATION_PORT, agg)
 -- ---- metadata, as stacks and reports have it ----
 
 local m = {
-    node = ProtoField.uint32("weir.int.node", "Node id"),
-    ingress_port = ProtoField.uint16("weir.int.ingress_port", "Ingress port"),
-    egress_port = ProtoField.uint16("weir.int.egress_port", "Egress port"),
-    latency = ProtoField.uint32("weir.int.latency_us", "Hop latency (µs)"),
-    queue_id = ProtoField.uint8("weir.int.queue_id", "Queue id"),
-    queue = ProtoField.uint24("weir.int.queue_packets", "Queue occupancy (packets)"),
-    ingress_time = ProtoField.uint64("weir.int.ingress_ns", "Ingress timestamp (ns)"),
-    egress_time = ProtoField.uint64("weir.int.egress_ns", "Egress timestamp (ns)"),
-    ingress_interface = ProtoField.uint32("weir.int.ingress_interface", "Ingress interface (level 2)"),
-    egress_interface = ProtoField.uint32("weir.int.egress_interface", "Egress interface (level 2)"),
-    utilisation = ProtoField.uint32("weir.int.utilisation", "Utilisation (bytes in the last window)"),
-    buffer_id = ProtoField.uint8("weir.int.buffer_id", "Buffer id"),
-    buffer_occupancy = ProtoField.uint24("weir.int.buffer_occupancy", "Buffer occupancy"),
-    complement = ProtoField.uint32("weir.int.complement", "Checksum complement", base.HEX),
-    drop_queue = ProtoField.uint8("weir.int.drop_queue_id", "Queue id of the drop"),
-    drop_reason = ProtoField.uint8("weir.int.drop_reason", "Drop reason", base.DEC, {
+    node = ProtoField.uint32("weir_int.node", "Node id"),
+    ingress_port = ProtoField.uint16("weir_int.ingress_port", "Ingress port"),
+    egress_port = ProtoField.uint16("weir_int.egress_port", "Egress port"),
+    latency = ProtoField.uint32("weir_int.latency_us", "Hop latency (µs)"),
+    queue_id = ProtoField.uint8("weir_int.queue_id", "Queue id"),
+    queue = ProtoField.uint24("weir_int.queue_packets", "Queue occupancy (packets)"),
+    ingress_time = ProtoField.uint64("weir_int.ingress_ns", "Ingress timestamp (ns)"),
+    egress_time = ProtoField.uint64("weir_int.egress_ns", "Egress timestamp (ns)"),
+    ingress_interface = ProtoField.uint32("weir_int.ingress_interface", "Ingress interface (level 2)"),
+    egress_interface = ProtoField.uint32("weir_int.egress_interface", "Egress interface (level 2)"),
+    utilisation = ProtoField.uint32("weir_int.utilisation", "Utilisation (bytes in the last window)"),
+    buffer_id = ProtoField.uint8("weir_int.buffer_id", "Buffer id"),
+    buffer_occupancy = ProtoField.uint24("weir_int.buffer_occupancy", "Buffer occupancy"),
+    complement = ProtoField.uint32("weir_int.complement", "Checksum complement", base.HEX),
+    drop_queue = ProtoField.uint8("weir_int.drop_queue_id", "Queue id of the drop"),
+    drop_reason = ProtoField.uint8("weir_int.drop_reason", "Drop reason", base.DEC, {
         [0] = "truncated", [1] = "malformed", [2] = "bad_checksum", [3] = "not_ipv4", [4] = "ttl_expired",
         [5] = "no_route", [6] = "no_service", [7] = "unknown_job", [8] = "not_member", [9] = "not_parent",
         [10] = "bad_slot", [11] = "duplicate", [12] = "late", [13] = "policed",
     }),
-    bytes_sent = ProtoField.uint64("weir.int.bytes_sent", "Bytes sent by the egress port before"),
-    free_slots = ProtoField.uint32("weir.int.free_slots", "Free aggregation slots"),
-    packet_number = ProtoField.uint32("weir.int.packet_number", "Packet number of the sink"),
-    reserved = ProtoField.uint32("weir.int.reserved_metadata", "Reserved", base.HEX),
+    bytes_sent = ProtoField.uint64("weir_int.bytes_sent", "Bytes sent by the egress port before"),
+    free_slots = ProtoField.uint32("weir_int.free_slots", "Free aggregation slots"),
+    packet_number = ProtoField.uint32("weir_int.packet_number", "Packet number of the sink"),
+    reserved = ProtoField.uint32("weir_int.reserved_metadata", "Reserved", base.HEX),
 }
 
 -- by bit of the bitmap, the most significant first: its fields with their bytes; what is missing is reserved, one word
@@ -166,27 +166,27 @@ end
 
 local SHIM_TYPES = { [1] = "INT-MD", [2] = "Destination", [3] = "INT-MX" }
 local f = {
-    marker = ProtoField.uint64("weir.int.marker", "Probe marker", base.HEX),
-    type = ProtoField.uint8("weir.int.shim.type", "Type", base.DEC, SHIM_TYPES, 0xF0),
-    npt = ProtoField.uint8("weir.int.shim.npt", "Next protocol type", base.DEC, {
+    marker = ProtoField.uint64("weir_int.marker", "Probe marker", base.HEX),
+    type = ProtoField.uint8("weir_int.shim.type", "Type", base.DEC, SHIM_TYPES, 0xF0),
+    npt = ProtoField.uint8("weir_int.shim.npt", "Next protocol type", base.DEC, {
         [0] = "unchanged", [1] = "original UDP port", [2] = "original protocol behind a UDP header of INT's own",
     }, 0x0C),
-    length = ProtoField.uint8("weir.int.shim.length", "Words behind the shim"),
-    original_dscp = ProtoField.uint8("weir.int.shim.dscp", "Original DSCP", base.DEC, nil, 0xFC),
-    original_port = ProtoField.uint16("weir.int.shim.port", "Original UDP destination port"),
-    original_protocol = ProtoField.uint8("weir.int.shim.protocol", "Original IP protocol"),
-    version = ProtoField.uint8("weir.int.version", "Version", base.DEC, nil, 0xF0),
-    discard = ProtoField.bool("weir.int.discard", "D: the sink discards", 8, nil, 0x08),
-    hops_exceeded = ProtoField.bool("weir.int.hops_exceeded", "E: no hops were left", 8, nil, 0x04),
-    mtu_exceeded = ProtoField.bool("weir.int.mtu_exceeded", "M: the MTU left no room", 8, nil, 0x02),
-    hop_words = ProtoField.uint8("weir.int.hop_words", "Hop ML", base.DEC, nil, 0x1F),
-    remaining = ProtoField.uint8("weir.int.remaining_hops", "Remaining hop count"),
-    instructions = ProtoField.uint16("weir.int.instructions", "Instruction bitmap", base.HEX),
-    domain = ProtoField.uint16("weir.int.domain", "Domain specific id", base.HEX),
-    domain_instructions = ProtoField.uint16("weir.int.domain_instructions", "DS instructions", base.HEX),
-    domain_flags = ProtoField.uint16("weir.int.domain_flags", "DS flags", base.HEX),
-    hops = ProtoField.uint8("weir.int.hops", "Hops"),
-    hop = ProtoField.bytes("weir.int.hop", "Hop"),
+    length = ProtoField.uint8("weir_int.shim.length", "Words behind the shim"),
+    original_dscp = ProtoField.uint8("weir_int.shim.dscp", "Original DSCP", base.DEC, nil, 0xFC),
+    original_port = ProtoField.uint16("weir_int.shim.port", "Original UDP destination port"),
+    original_protocol = ProtoField.uint8("weir_int.shim.protocol", "Original IP protocol"),
+    version = ProtoField.uint8("weir_int.version", "Version", base.DEC, nil, 0xF0),
+    discard = ProtoField.bool("weir_int.discard", "D: the sink discards", 8, nil, 0x08),
+    hops_exceeded = ProtoField.bool("weir_int.hops_exceeded", "E: no hops were left", 8, nil, 0x04),
+    mtu_exceeded = ProtoField.bool("weir_int.mtu_exceeded", "M: the MTU left no room", 8, nil, 0x02),
+    hop_words = ProtoField.uint8("weir_int.hop_words", "Hop ML", base.DEC, nil, 0x1F),
+    remaining = ProtoField.uint8("weir_int.remaining_hops", "Remaining hop count"),
+    instructions = ProtoField.uint16("weir_int.instructions", "Instruction bitmap", base.HEX),
+    domain = ProtoField.uint16("weir_int.domain", "Domain specific id", base.HEX),
+    domain_instructions = ProtoField.uint16("weir_int.domain_instructions", "DS instructions", base.HEX),
+    domain_flags = ProtoField.uint16("weir_int.domain_flags", "DS flags", base.HEX),
+    hops = ProtoField.uint8("weir_int.hops", "Hops"),
+    hop = ProtoField.bytes("weir_int.hop", "Hop"),
 }
 for name, field in pairs(m) do
     f["item_" .. name] = field
@@ -274,7 +274,7 @@ end
 DissectorTable.get("udp.port"):add(INT_PORT, int)
 
 -- The other two marks, once the packet has been dissected as what it was without INT.
-local marked = Proto("weir.int.marked", "INT by DSCP or probe marker")
+local marked = Proto("weir_int_marked", "INT by DSCP or probe marker")
 local ip_header, ip_dscp, ip_protocol, udp_port =
     Field.new("ip.hdr_len"), Field.new("ip.dsfield.dscp"), Field.new("ip.proto"), Field.new("udp.dstport")
 
@@ -304,26 +304,26 @@ register_postdissector(marked)
 -- ---- telemetry reports ----
 
 local r = {
-    version = ProtoField.uint32("weir.report.version", "Version", base.DEC, nil, 0xF0000000),
-    hardware = ProtoField.uint32("weir.report.hardware_id", "Hardware id", base.DEC, nil, 0x0FC00000),
-    sequence = ProtoField.uint32("weir.report.sequence", "Sequence number", base.DEC, nil, 0x003FFFFF),
-    node = ProtoField.uint32("weir.report.node", "Node id"),
-    type = ProtoField.uint8("weir.report.type", "Report type", base.DEC, {
+    version = ProtoField.uint32("weir_report.version", "Version", base.DEC, nil, 0xF0000000),
+    hardware = ProtoField.uint32("weir_report.hardware_id", "Hardware id", base.DEC, nil, 0x0FC00000),
+    sequence = ProtoField.uint32("weir_report.sequence", "Sequence number", base.DEC, nil, 0x003FFFFF),
+    node = ProtoField.uint32("weir_report.node", "Node id"),
+    type = ProtoField.uint8("weir_report.type", "Report type", base.DEC, {
         [0] = "inner only", [1] = "INT", [2] = "IOAM",
     }, 0xF0),
-    inner = ProtoField.uint8("weir.report.inner_type", "Inner type", base.DEC, {
+    inner = ProtoField.uint8("weir_report.inner_type", "Inner type", base.DEC, {
         [0] = "none", [1] = "TLV", [2] = "domain", [3] = "Ethernet", [4] = "IPv4", [5] = "IPv6",
     }, 0x0F),
-    length = ProtoField.uint8("weir.report.length", "Report length (words)"),
-    metadata = ProtoField.uint8("weir.report.metadata_length", "Metadata length (words)"),
-    dropped = ProtoField.bool("weir.report.dropped", "D: dropped", 8, nil, 0x80),
-    queue = ProtoField.bool("weir.report.congested", "Q: congested queue", 8, nil, 0x40),
-    flow = ProtoField.bool("weir.report.flow", "F: tracked flow", 8, nil, 0x20),
-    intermediate = ProtoField.bool("weir.report.intermediate", "I: intermediate", 8, nil, 0x10),
-    bits = ProtoField.uint16("weir.report.metadata_bits", "RepMdBits", base.HEX),
-    domain = ProtoField.uint16("weir.report.domain", "Domain specific id", base.HEX),
-    domain_bits = ProtoField.uint16("weir.report.domain_bits", "DSMdBits", base.HEX),
-    domain_status = ProtoField.uint16("weir.report.domain_status", "DSMdstatus", base.HEX),
+    length = ProtoField.uint8("weir_report.length", "Report length (words)"),
+    metadata = ProtoField.uint8("weir_report.metadata_length", "Metadata length (words)"),
+    dropped = ProtoField.bool("weir_report.dropped", "D: dropped", 8, nil, 0x80),
+    queue = ProtoField.bool("weir_report.congested", "Q: congested queue", 8, nil, 0x40),
+    flow = ProtoField.bool("weir_report.flow", "F: tracked flow", 8, nil, 0x20),
+    intermediate = ProtoField.bool("weir_report.intermediate", "I: intermediate", 8, nil, 0x10),
+    bits = ProtoField.uint16("weir_report.metadata_bits", "RepMdBits", base.HEX),
+    domain = ProtoField.uint16("weir_report.domain", "Domain specific id", base.HEX),
+    domain_bits = ProtoField.uint16("weir_report.domain_bits", "DSMdBits", base.HEX),
+    domain_status = ProtoField.uint16("weir_report.domain_status", "DSMdstatus", base.HEX),
 }
 report.fields = r
 

@@ -151,9 +151,9 @@ def test_int_on_the_way_is_shown_as_it_was_put_in(presence: str, mode: str, tmp_
     names = sorted({name for truth in truths for name in truth})
     assert {"node", "queue_packets", "bytes_sent", "free_slots", "shim.type"} <= set(names) or mode == "mx"
     assert any(truth.get("hops_exceeded") == [1] for truth in truths) == (mode == "md")
-    shown = dissected(frames, tmp_path, *(f"weir.int.{name}" for name in names))
+    shown = dissected(frames, tmp_path, *(f"weir_int.{name}" for name in names))
     for layers, truth in zip(shown, truths, strict=True):
-        assert {name: numbers(layers, f"weir.int.{name}") for name in names} == {
+        assert {name: numbers(layers, f"weir_int.{name}") for name in names} == {
             name: truth.get(name, []) for name in names
         }
 
@@ -165,31 +165,31 @@ def test_reports_are_shown_as_the_codec_reads_them(tmp_path: Path) -> None:
     flags = {"dropped": ReportFlag.DROPPED, "congested": ReportFlag.CONGESTED_QUEUE, "flow": ReportFlag.TRACKED_FLOW}
     items = {name for each in (*WORDS.values(), *OF_DOMAIN.values()) for name, _ in each}
     metadata = sorted(items | {"packet_number"})
-    wanted = [f"weir.report.{name}" for name in (*outer, *flags, "type", "inner_type")]
-    shown = dissected(frames, tmp_path, *wanted, *(f"weir.int.{name}" for name in metadata), "ip.id", "weir.int.hops")
+    wanted = [f"weir_report.{name}" for name in (*outer, *flags, "type", "inner_type")]
+    shown = dissected(frames, tmp_path, *wanted, *(f"weir_int.{name}" for name in metadata), "ip.id", "weir_int.hops")
     stacks = 0
     for frame, layers in zip(frames, shown, strict=True):
         group = int_report.decode(frame[42:])
         assert group is not None
         (report,) = group.reports
-        assert [numbers(layers, f"weir.report.{name}") for name in outer] == [
+        assert [numbers(layers, f"weir_report.{name}") for name in outer] == [
             [2],
             [group.hardware_id],
             [group.sequence],
             [group.node_id],
         ]
-        assert numbers(layers, "weir.report.type") == [1]
-        assert numbers(layers, "weir.report.inner_type") == [4]
-        assert {name: numbers(layers, f"weir.report.{name}") for name in flags} == {
+        assert numbers(layers, "weir_report.type") == [1]
+        assert numbers(layers, "weir_report.inner_type") == [4]
+        assert {name: numbers(layers, f"weir_report.{name}") for name in flags} == {
             name: [int(bool(report.flags & flag))] for name, flag in flags.items()
         }
         # the report's own metadata come first; behind them those of the stack in the packet that is reported
         for name in metadata:
-            values = numbers(layers, f"weir.int.{name}")
+            values = numbers(layers, f"weir_int.{name}")
             own = [report.metadata[name]] if name in report.metadata else []
             assert values[: len(own)] == own, name
         assert numbers(layers, "ip.id")[1:] == [int.from_bytes(report.inner[4:6], "big")]
-        stacks += bool(numbers(layers, "weir.int.hops"))
+        stacks += bool(numbers(layers, "weir_int.hops"))
     assert len(frames) > stacks > 0
 
 
@@ -221,5 +221,5 @@ def test_aggregation_messages_are_shown_field_by_field(tmp_path: Path) -> None:
         "lanes": [256],
         "lane": message["lanes"][0].tolist(),
     }
-    (layers,) = dissected([frame], tmp_path, *(f"weir.agg.{name}" for name in truth))
-    assert {name: numbers(layers, f"weir.agg.{name}") for name in truth} == truth
+    (layers,) = dissected([frame], tmp_path, *(f"weir_agg.{name}" for name in truth))
+    assert {name: numbers(layers, f"weir_agg.{name}") for name in truth} == truth

@@ -11,9 +11,11 @@ from unittest.mock import patch
 from weir.controller.jobs import moves
 from weir.controller.jobs.moves import Move, Phase, Settlement, settle
 from weir.hosts import ParameterServerCore, WorkerCore
+from weir.hosts.array_types import IntArray
 from weir.hosts.protocol import server, worker
 from weir.hosts.protocol.messages import Messages, open_messages
-from weir.hosts.protocol.rounds import NO_ROUND
+from weir.hosts.protocol.rounds import NO_ROUND, RoundStore
+from weir.hosts.protocol.stream import Stream
 from weir.tests.hosts.protocol.network_model import worker_address
 from weir.tests.hosts.protocol.node_model import JobEntry, Slot, SwitchModel
 from weir.tests.hosts.protocol.search_nodes import Setup
@@ -123,6 +125,14 @@ def open_any_generation(datagrams: object, job: int, generation: int, counters: 
     return open_messages(datagrams, job, theirs, counters, lanes)  # type: ignore[arg-type]
 
 
+def send_beyond_the_span(stream: Stream, room: int, span: int, store: RoundStore) -> IntArray:
+    """One round more may be in the slots than the window allows."""
+    return _sendable(stream, room, span + 1, store)
+
+
+_sendable = Stream.sendable
+
+
 def accept_plan(*plans: object) -> None:
     """Any window will do."""
 
@@ -130,7 +140,7 @@ def accept_plan(*plans: object) -> None:
 @contextmanager
 def broken(changes: tuple[tuple[str, object], ...]) -> Iterator[None]:
     """Names of modules and classes here, `__` for the dot, with what they become."""
-    owners = {owner.__name__: owner for owner in (WorkerCore, ParameterServerCore, Move)}
+    owners = {owner.__name__: owner for owner in (WorkerCore, ParameterServerCore, Move, Stream)}
     patches: list[AbstractContextManager[object]] = []
     for name, new in changes:
         owner, attribute = name.split("__")
@@ -185,6 +195,12 @@ MUTANTS = (
         Setup("root", slots=4, window=3, chunks=3),
         "stuck",
         changes=(("worker__check_worker_plan", accept_plan),),
+    ),
+    Mutant(
+        "one round more than the window, where a tensor follows another",
+        Setup("root", slots=4, window=2, chunks=2, tensors=2),
+        "stuck",
+        changes=(("Stream__sendable", send_beyond_the_span),),
     ),
     Mutant("no tag test in the switch", Setup("root", chunks=2), "wrong sum", WithoutTag),
     Mutant("no late test in the switch", Setup("root", chunks=2), "stuck", WithoutLate),

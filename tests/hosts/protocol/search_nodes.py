@@ -17,6 +17,7 @@ from itertools import combinations
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from weir.hosts import Counters, ParameterServerCore, WorkerCore, WorkerOptions
 from weir.hosts.numerics.datatypes import DataType
@@ -85,6 +86,8 @@ class Setup:
     slots: int = 2
     window: int = 1
     chunks: int = 1
+    tensors: int = 1
+    """Of so many chunks each, all submitted at the beginning."""
     moves: int = 0
     """Changes of generation."""
     next_kind: str = ""
@@ -100,6 +103,8 @@ class Setup:
 
     def __str__(self) -> str:
         parts = [f"{self.kind}, {self.workers} workers, S = {self.slots}, W = {self.window}, {self.chunks} chunks"]
+        if self.tensors > 1:
+            parts.append(f"{self.tensors} tensors")
         if self.moves:
             parts.append(f"{self.moves} moves" + (f" to {self.next_kind}" if self.next_kind else ""))
         if self.lost:
@@ -153,33 +158,46 @@ class Setup:
 
 
 class Gradients:
-    """One tensor of every worker, and the only results that its rounds may have."""
+    """The tensors of every worker, and the only results that their rounds may have."""
 
     def __init__(self, setup: Setup) -> None:
         rng = np.random.default_rng(1)
         self.count = setup.chunks
         self.lead = min(setup.window, setup.chunks)
-        self.rounds = self.lead + self.count
+        self.each = self.lead + self.count
+        """Rounds of a tensor."""
+        self.rounds = setup.tensors * self.each
         self.scales = scale_table(setup.workers)
         size = (setup.workers, setup.chunks, LANES)
-        self.arrays = rng.standard_normal(size, np.float32) * np.ldexp(1, rng.integers(0, 4, size[:2]))[:, :, None]
-        self.arrays = self.arrays.astype(np.float32).reshape(setup.workers, -1)
+        self.arrays = []
+        """By tensor and rank."""
+        for _ in range(setup.tensors):
+            scaled = rng.standard_normal(size, np.float32) * np.ldexp(1, rng.integers(0, 4, size[:2]))[:, :, None]
+            self.arrays.append(scaled.astype(np.float32).reshape(setup.workers, -1))
         self.weights = [16**rank for rank in range(setup.workers)]
         """The summed weight's digits say who is in a sum, and how often."""
 
     @cached_property
     def legal(self) -> dict[tuple[int, Hashable], tuple[int, ...]]:
         """(round, content of its result) → the ranks that are in it."""
+        result: dict[tuple[int, Hashable], tuple[int, ...]] = {}
+        for tensor, arrays in enumerate(self.arrays):
+            for (number, content), group in self._legal_of(arrays).items():
+                result[tensor * self.each + number, content] = group
+        return result
+
+    def _legal_of(self, arrays: NDArray[np.float32]) -> dict[tuple[int, Hashable], tuple[int, ...]]:
+        """The same of one tensor, whose rounds are counted from 0."""
         everyone = tuple(range(len(self.weights)))
         groups = [group for size in everyone for group in combinations(everyone, size + 1)]
-        chunks = [to_chunks(array) for array in self.arrays]
+        chunks = [to_chunks(array) for array in arrays]
         exponents = np.array([block_exponents(chunk) for chunk in chunks])
         result: dict[tuple[int, Hashable], tuple[int, ...]] = {}
         for group in groups:
             ranks = list(group)
             weight = np.array([sum(self.weights[rank] for rank in ranks)], np.int64)
             agreed = exponents[ranks].max(axis=0)
-            for number in range(self.rounds):
+            for number in range(self.each):
                 exponent = int(agreed[number]) if number < self.count else 0
                 if number < self.lead:
                     content = (exponent, int(weight[0]), int(linear_check(_NO_LANES, weight[:1])[0]), None)
@@ -195,7 +213,7 @@ class Gradients:
         return result
 
     def tensor(self, contents: list[tuple[int, int, int, bytes | None]]) -> bytes:
-        """What the float32 sum must be when the rounds had these results."""
+        """What a tensor's float32 sum must be when its rounds had these results."""
         agreed = np.array([content[0] for content in contents[: self.count]], np.uint8)
         lanes = np.frombuffer(b"".join(content[3] or b"" for content in contents), np.int32)
         return dequantize(lanes.reshape(-1, LANES), agreed, self.scales).tobytes()
@@ -232,7 +250,8 @@ class Nodes:
         for rank in everyone:
             self.addresses.append(worker_address(rank))
             worker = WorkerCore(setup.worker_plan(tree, 1, rank), OPTIONS)
-            worker.submit(self.gradients.arrays[rank], weight=self.gradients.weights[rank])
+            for arrays in self.gradients.arrays:
+                worker.submit(arrays[rank], weight=self.gradients.weights[rank])
             cores.append(worker)
         if setup.with_server:
             self.addresses.append(SERVER)
@@ -382,10 +401,12 @@ class Nodes:
         idle = isinstance(core, WorkerCore) and core.idle
         if isinstance(core, WorkerCore) and idle and not wrong:
             finished: WorkerCore = pickle.loads(pickle.dumps(core))
-            reduced = finished.take(0)
             contents = [self.contents[result] for result in results]
-            if reduced is None or reduced.array.tobytes() != self.gradients.tensor(contents):
-                wrong = "the tensor is not what its rounds' results make"
+            for tensor in range(self.setup.tensors):
+                reduced = finished.take(tensor)
+                own = contents[tensor * self.gradients.each :][: self.gradients.each]
+                if reduced is None or reduced.array.tobytes() != self.gradients.tensor(own):
+                    wrong = f"tensor {tensor} is not what its rounds' results make"
         return Facts(tuple(results), idle, wrong)
 
     def _who(self, weight: int) -> str:

@@ -32,6 +32,9 @@ QUICK = [
     Setup("inner", chunks=1, moves=1, lost=(FIRST,), dies_in_moves=True),
     Setup("inner", moves=1, next_kind="root", lost=(SERVER,), dies_in_moves=True),
     Setup("server", chunks=2, moves=1, next_kind="root", lost=(FIRST, SERVER), dies_in_moves=True),
+    *(Setup(kind, tensors=2) for kind in ("server", "root", "inner", "tree")),
+    Setup("root", slots=4, window=2, tensors=2),
+    Setup("root", tensors=2, moves=1, lost=(LAST_OF_2,)),
     # what mutants are caught in is sound without them
     *(mutant.setup for mutant in MUTANTS if mutant.setup.window <= mutant.setup.slots // 2),
 ]

@@ -7,7 +7,6 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, WithJsonSchema
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
-from pydantic_core.core_schema import WithDefaultSchema
 
 from .errors import TopologyError
 from .model import ENDPOINT_PATTERN, NAME_PATTERN, Endpoint
@@ -194,7 +193,7 @@ def json_schema() -> dict[str, Any]:
 class _AsWritten(GenerateJsonSchema):
     """Says of what may be left out what it is then, as the file would have it."""
 
-    def default_schema(self, schema: WithDefaultSchema) -> JsonSchemaValue:
+    def default_schema(self, schema: Any) -> JsonSchemaValue:
         made = super().default_schema(schema)
         default = schema.get("default")
         if isinstance(default, Target):

@@ -12,6 +12,7 @@ from weir.tests.p4src.emulated_node import EmulatedNode
 from weir.tests.p4src.node_model import Bound
 from weir.tests.p4src.small_fabric import (
     GENERATION,
+    INNER,
     LONE,
     MAC,
     OTHER_SWITCH,
@@ -109,6 +110,23 @@ def test_the_last_child_completes_the_sum_for_the_parent(node: EmulatedNode) -> 
     assert (int(header["flags"]), int(header["window"]), int(header["exponent"])) == (3, 12, 131)
     assert int(header["weight"]) == 29
     assert int(header["check"]) == aggregation.linear_check(total[None], np.array([29]))[0]
+    assert dropped(node) == {}
+
+
+@pytest.mark.parametrize("ttl", [1, 2, 255])
+@pytest.mark.parametrize(("job", "left"), [(INNER, frames.DEFAULT_TTL - 1), (ROOT, frames.DEFAULT_TTL)])
+def test_what_a_node_sends_is_a_new_packet_however_old_the_last_contribution_is(
+    node: EmulatedNode, job: int, left: int, ttl: int
+) -> None:
+    """Towards the parent it is routed, which counts."""
+    for worker in range(3):
+        frame, port = contribution(worker, job=job)
+        payload = frame[frames.FRAME_HEADER_BYTES :]
+        sent = node.forward(packet(payload, WORKERS[worker], ttl=ttl), port)
+    assert sent
+    for _, frame in sent:
+        header = frames.frame_headers(np.frombuffer(frame, np.uint8)[None])[0]
+        assert int(header["ipv4"]["ttl"]) == left
     assert dropped(node) == {}
 
 

@@ -133,6 +133,15 @@ def tasks() -> list[asyncio.Task[object]]:
     ]
 
 
+def of_grpc_itself(record: logging.LogRecord) -> bool:
+    """Whether gRPC says that it woke a second event loop of this process in vain, or one of a test before this one, for
+    calls that were cancelled there: it has one queue of events for all loops (github.com/grpc/grpc/issues/25364).
+    """
+    failure = record.exc_info[1] if record.exc_info else None
+    in_vain = isinstance(failure, BlockingIOError) or str(failure) == "Event loop is closed"
+    return in_vain and "PollerCompletionQueue._handle_events" in record.getMessage()
+
+
 @pytest.mark.parametrize(("seed", "calls"), SEEDS)
 async def test_no_call_wedges_or_crashes_it_or_leaves_anything_behind(
     seed: int, calls: int, caplog: pytest.LogCaptureFixture
@@ -159,5 +168,7 @@ async def test_no_call_wedges_or_crashes_it_or_leaves_anything_behind(
         for host in hosts:
             await host.hear("worker_plan")
     assert [
-        record.getMessage() for record in caplog.records if record.exc_info or record.levelno >= logging.CRITICAL
+        record.getMessage()
+        for record in caplog.records
+        if (record.exc_info or record.levelno >= logging.CRITICAL) and not of_grpc_itself(record)
     ] == []

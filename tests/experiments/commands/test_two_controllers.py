@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import signal
 import socket
 import sys
@@ -15,7 +16,7 @@ import pytest
 
 from weir.emulator.p4runtime import P4RuntimeServer
 from weir.emulator.switch import Switch
-from weir.hosts import ControlClient
+from weir.hosts import ControlClient, ControlRefused
 from weir.p4src import FABRIC_JSON
 from weir.topologies.generators import leaf_spine
 
@@ -142,3 +143,77 @@ async def test_whoever_comes_second_waits_and_takes_over_when_the_first_is_gone(
         assert await of.jobs() == [7]
         fourth.send(signal.SIGTERM)
         assert await fourth.end() == -signal.SIGTERM
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(100, 120))
+async def test_in_any_order_of_stops_and_deaths_one_is_left_and_jobs_are_as_they_were(
+    seed: int, rpc: P4RuntimeServer, tmp_path: Path
+) -> None:
+    rng = random.Random(seed)
+    done: list[str] = []
+    async with setting(rpc, tmp_path) as of, asyncio.TaskGroup() as group:
+
+        async def listen(controller: Process) -> None:
+            assert controller.process.stderr is not None
+            async for line in controller.process.stderr:
+                controller.said += line.decode()
+
+        async def start(*more: str) -> Process:
+            controller = await of.start(rng.randrange(1, 100), *more)
+            group.create_task(listen(controller))
+            return controller
+
+        def alive() -> list[Process]:
+            return [each for each in of.processes if each.process.returncode is None]
+
+        async def one_serves() -> None:
+            """One that runs serves, and answers; no other does."""
+            async with asyncio.timeout(PATIENCE_S):
+                while sum(SERVED in each.said for each in alive()) != 1 or await answer() != [7]:
+                    await asyncio.sleep(0.1)
+
+        async def answer() -> list[int] | None:
+            try:
+                return await of.jobs()
+            except ControlRefused:
+                return None
+
+        await start()
+        while not any(SERVED in each.said for each in alive()):
+            await asyncio.sleep(0.05)
+
+        def register() -> None:
+            with ControlClient(of.address) as client:
+                client.register(["h1", "h2"], None, job=7)
+
+        await asyncio.to_thread(register)
+        for _ in range(8):
+            act = rng.choice(["start", "take over", "stop", "stop", "continue", "kill", "end"])
+            number = rng.randrange(3)
+            done.append(f"{act} {number}")
+            if act in ("start", "take over"):
+                if len(alive()) < 3:
+                    await start(*(["--take-over"] if act == "take over" else []))
+            elif number < len(alive()):
+                alive()[number].send(
+                    {
+                        "stop": signal.SIGSTOP,
+                        "continue": signal.SIGCONT,
+                        "kill": signal.SIGKILL,
+                        "end": signal.SIGTERM,
+                    }[act]
+                )
+            await asyncio.sleep(rng.uniform(0, 1.5))
+        for each in alive():
+            each.send(signal.SIGCONT)
+        await asyncio.sleep(0.2)  # who was told to end while it was stopped ends now
+        if not alive():
+            await start()
+        try:
+            await one_serves()
+        except TimeoutError:
+            said = "\n".join(f"{each.process.pid} {each.process.returncode}: {each.said}" for each in of.processes)
+            raise AssertionError(f"{done}\n{said}") from None
+        for each in alive():
+            each.send(signal.SIGKILL)

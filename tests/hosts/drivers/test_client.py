@@ -61,12 +61,15 @@ class Stand:
 
     def __init__(self, requests: Iterator[pb.FromHost]) -> None:
         self._said: queue.SimpleQueue[pb.FromHost] = queue.SimpleQueue()
+        self.kinds: list[str | None] = []
+        """Of all that the host has said so far."""
         self.to_tell: queue.SimpleQueue[pb.ToHost | grpc.StatusCode | None] = queue.SimpleQueue()
         threading.Thread(target=self._read, args=[requests], daemon=True).start()
 
     def _read(self, requests: Iterator[pb.FromHost]) -> None:
         with suppress(grpc.RpcError):
             for message in requests:
+                self.kinds.append(message.WhichOneof("content"))
                 self._said.put(message)
         self.tell(None)  # as the service does: a stream that its host has ended, or broken, ends
 
@@ -214,9 +217,60 @@ def test_a_worker_moves_to_a_new_generation(service: StandIn, server: UdpEndpoin
     resume = Resume(replace(PLAN, generation=2))
     stand.tell(to_host(resume), to_host(resume))
     assert [stand.hear("resumed").generation for _ in range(2)] == [2, 2]
+    assert stand.kinds.count("held") == 1
     stand.hear("leave")
     stand.tell(pb.ToHost(ended=pb.Ended(job=7)))
     assert sums.result(ANSWER_S) == (1.0, 2.0, 2)
+
+
+def test_a_new_plan_is_confirmed_once_it_is_followed(
+    service: StandIn, server: UdpEndpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on, followed, apply = threading.Event(), threading.Event(), UdpEndpoint.resume
+
+    def resume(endpoint: UdpEndpoint, new: Resume) -> None:
+        assert go_on.wait(ANSWER_S)
+        apply(endpoint, new)
+
+    monkeypatch.setattr(UdpEndpoint, "resume", resume)
+
+    def work() -> int:
+        with Membership(service.address, 7, "secret", **HERE) as membership:
+            assert followed.wait(ANSWER_S)
+            return membership.generation
+
+    done = in_background(work)
+    stand = service.stand()
+    stand.tell(JOINED, to_host(PLAN))
+    assert stand.hear("resumed").generation == 1
+    stand.tell(to_host(Pause(7, 1)), to_host(Resume(replace(PLAN, generation=2))))
+    stand.hear("held")
+    for _ in range(3):
+        stand.hear("heartbeat")
+    assert stand.kinds.count("resumed") == 1
+    go_on.set()
+    assert stand.hear("resumed").generation == 2
+    followed.set()
+    stand.hear("leave")
+    stand.tell(pb.ToHost(ended=pb.Ended(job=7)))
+    assert done.result(ANSWER_S) == 2
+
+
+def test_who_has_left_says_so_again_on_a_new_stream(service: StandIn, server: UdpEndpoint) -> None:
+    def work() -> None:
+        with join(service.address, 7, "secret", **HERE):
+            pass
+
+    done = in_background(work)
+    stand = service.stand()
+    stand.tell(JOINED, to_host(PLAN))
+    assert stand.hear("leave").reason == ""
+    stand.tell(grpc.StatusCode.UNAVAILABLE)  # perhaps nobody has heard it
+    again = service.stand()
+    again.hear("join")
+    assert again.hear("leave").reason == ""
+    again.tell(pb.ToHost(ended=pb.Ended(job=7)))
+    done.result(ANSWER_S)
 
 
 def test_sums_go_on_without_a_controller_and_it_is_found_again(service: StandIn, server: UdpEndpoint) -> None:

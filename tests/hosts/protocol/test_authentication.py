@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from weir.hosts.numerics.tensors import Tensor
 from weir.hosts.protocol.authentication import SumCheck
 from weir.hosts.protocol.server import ParameterServerCore
 from weir.wire.aggregation import LANES, MESSAGE, MESSAGE_BYTES, linear_check, set_checksum
-from weir.wire.control import Child, ServerPlan, WorkerPlan
+from weir.wire.control import Child, FinalRound, Resume, ServerPlan, WorkerPlan
 from weir.wire.frames import Datagrams
 
 KEY = "3b" * 32
@@ -205,3 +206,36 @@ def forged(datagrams: Datagrams) -> Datagrams:
     records["header"]["check"] = linear_check(lanes, records["header"]["weight"])
     set_checksum(records["header"])
     return Datagrams(datagrams.addresses, payload)
+
+
+def test_a_round_that_was_summed_with_a_worker_that_is_gone_passes_when_it_is_fetched() -> None:
+    addresses, server_address = (1, 2, 3), 100
+    plans = [
+        WorkerPlan(5, 1, rank, 3, server_address, 1 << rank, 16, 8, members=addresses, key=KEY) for rank in range(3)
+    ]
+    children = tuple(Child(1 << rank, address) for rank, address in enumerate(addresses))
+    server = ParameterServerCore(ServerPlan(5, 1, 16, children, 3, members=addresses, key=KEY))
+    workers = [WorkerCore(plan) for plan in plans]
+    arrays = [np.arange(40, dtype=np.float32) * (rank + 1) for rank in range(3)]
+    for worker, array in zip(workers, arrays, strict=True):
+        worker.submit(array)
+    for hears in ((0, 1, 2), (1,)):  # of the round with lanes, one alone has the result
+        for worker, address in zip(workers, addresses, strict=True):
+            for out in worker.poll(0):
+                server.receive(0, Datagrams(np.full(len(out), address, np.uint32), out.payload))
+        for out in server.poll(0):
+            for rank in hears:
+                mine = out.payload[out.addresses == addresses[rank]]
+                workers[rank].receive(0, Datagrams(np.full(len(mine), server_address, np.uint32), mine))
+    fetching, holder = workers[:2]
+    final = (FinalRound(1, addresses[1]),)
+    for rank, worker in enumerate((fetching, holder)):
+        worker.pause()
+        worker.resume(Resume(replace(plans[rank], generation=2, members=addresses[:2]), final))
+    (asked,) = fetching.poll(0)
+    holder.receive(0, Datagrams(np.full(len(asked), addresses[0], np.uint32), asked.payload))
+    (answer,) = holder.poll(0)
+    fetching.receive(0, Datagrams(np.full(len(answer), addresses[1], np.uint32), answer.payload))
+    reduced = fetching.take(0)
+    assert reduced is not None
+    assert reduced.array.tobytes() == reference_sum(arrays).tobytes()

@@ -32,7 +32,7 @@ PURE: Final = {
         "prober.py": {"asyncio"},  # sends the probes that `probes` plans
         "report_socket.py": {"socket"},  # what the collector takes comes there
     },
-    "training": {},
+    "training": {"torch_steps.py": {"time"}},  # on the wall clock
 }
 """What gets its bytes, its time and its seed as arguments; by file, what it may import all the same."""
 

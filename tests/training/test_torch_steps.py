@@ -1,0 +1,96 @@
+"""The sampler and the call a step of PyTorch scripts, by torchrun over Gloo and over an emulated fabric."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from weir.tests.paths import ROOT
+
+pytestmark = pytest.mark.skipif(
+    find_spec("torch") is None, reason="PyTorch is not installed (pip install 'weir[torch]')"
+)
+
+SCRIPT = ROOT / "examples" / "balanced.py"
+WEIR = Path(sys.executable).with_name("weir")
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+
+
+def run(*words: object, **options: Any) -> str:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [str(word) for word in words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False, env=environment, **options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return str(done.stdout)
+
+
+@pytest.mark.parametrize(
+    "command", [[*TORCHRUN, SCRIPT, "gloo"], [WEIR, "torchrun", "-n", 2, SCRIPT]], ids=["gloo", "weir"]
+)
+def test_the_slow_rank_gets_fewer_samples(command: list[object]) -> None:
+    """Whatever the machine does meanwhile, the sleeps alone make one rank five times as slow."""
+    said = re.findall(r"rank (\d) of 2: \[(\d+), (\d+)\] of 48 samples in the last step, weights (\w+)", run(*command))
+    assert sorted(rank for rank, *_ in said) == ["0", "1"]
+    (first, second, _), *others = {(int(first), int(second), weights) for _, first, second, weights in said}
+    assert others == [], "both ranks have the same sizes and weights"
+    assert first + second == 48
+    assert second < first
+
+
+ALONE = """
+import sys
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from weir.training.torch_steps import BalancedSampler
+dist.init_process_group("gloo")
+torch.manual_seed(1)
+inputs, outputs = torch.randn(90, 5, dtype=torch.float64), torch.randn(90, 1, dtype=torch.float64)
+model = DistributedDataParallel(nn.Linear(5, 1).double())
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+sampler = BalancedSampler(90, 12, model)
+shares = [[3, 9], [10, 2], [6, 6], [1, 11]]
+for step, rows in zip(range(4), sampler):
+    optimizer.zero_grad()
+    (sampler.scale * ((model(inputs[rows]) - outputs[rows]) ** 2).mean()).backward()
+    optimizer.step()
+    assert len(rows) == sampler.sizes[dist.get_rank()]
+    sampler.step()
+    sampler._manager._sizes = shares[step]
+if dist.get_rank() == 0:
+    torch.save((inputs, outputs, model.module.state_dict()), sys.argv[1])
+dist.destroy_process_group()
+"""
+
+
+def test_unequal_batches_train_as_one_process_does(tmp_path: Path) -> None:
+    import torch
+
+    from weir.training.samples import Samples
+
+    script = tmp_path / "alone.py"
+    script.write_text(ALONE)
+    run(*TORCHRUN, script, tmp_path / "state.pt", cwd=tmp_path)
+    inputs, outputs, state = torch.load(tmp_path / "state.pt")
+    torch.manual_seed(1)
+    torch.randn(90, 6, dtype=torch.float64)  # the script's data come before its weights
+    model = torch.nn.Linear(5, 1).double()
+    samples = Samples(90, (0,))
+    for step in range(4):
+        rows = samples.rows(12 * step, 12)
+        model.zero_grad()
+        ((model(inputs[rows]) - outputs[rows]) ** 2).mean().backward()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter -= 0.1 * parameter.grad
+    for name, parameter in model.state_dict().items():
+        np.testing.assert_allclose(state[name].numpy(), parameter.numpy(), rtol=1e-9)

@@ -1,0 +1,140 @@
+"""Load-balanced BSP for PyTorch scripts: a sampler with sizes of its own for each rank, and one call a step.
+
+It works with any back end of torch.distributed and any loss that is a mean over the batch. The script multiplies its
+loss by `scale`, since DistributedDataParallel's mean over the ranks would count each of a small batch's samples more.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from .batching.manager import REPORT_VALUES, BatchSizeManager, RuleName
+from .errors import TrainingError
+from .machines import Readings
+from .samples import Samples
+
+
+class BalancedSampler:
+    """A `batch_sampler` of a DataLoader: row numbers of this rank's share of each step's batch.
+
+    All ranks make it alike, after `init_process_group`, and iterate as often. Rows that a pass leaves over come first
+    in the next one.
+    """
+
+    def __init__(
+        self,
+        rows: int,
+        total: int,
+        model: Any,
+        *,
+        rule: RuleName = "analytic",
+        predictor: str = "narx",
+        seed: int = 0,
+        group: Any = None,
+    ) -> None:
+        """`rows` are the data set's; `total` samples are shared among the ranks of `group` in each step. `model` tells
+        when the last of this rank's gradients is there: waiting for the others' is not in a step's time.
+        """
+        self._rank: int = dist.get_rank(group)
+        self._ranks: int = dist.get_world_size(group)
+        if not self._ranks <= total <= rows:
+            raise TrainingError(
+                f"a batch of {total} of {rows} rows for {self._ranks} ranks; each has one at least, and a pass a step"
+            )
+        self._group = group
+        self._rows = rows
+        self._total = total
+        self._samples = Samples(rows, (seed,))
+        self._manager = BatchSizeManager(total, self._ranks, rule=rule, predictor=predictor)
+        self._meter = _Meter()
+        self._drawn = 0
+        self._under_way: deque[tuple[list[int], float]] = deque()
+        """Everyone's sizes, and when they were handed out, of the steps that were drawn and are not done."""
+        self._computed_s = 0.0
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter.register_post_accumulate_grad_hook(self._note)
+
+    def __len__(self) -> int:
+        """Steps of a pass."""
+        return self._rows // self._total
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for _ in range(len(self)):
+            sizes = self._manager.sizes
+            rows = self._samples.share(self._drawn, sizes, self._rank)
+            self._drawn += 1
+            self._under_way.append((sizes, time.monotonic()))
+            yield rows.tolist()
+
+    @property
+    def sizes(self) -> list[int]:
+        """Samples of each rank in the step that is under way."""
+        return self._step_under_way()[0]
+
+    @property
+    def scale(self) -> float:
+        """What this rank's mean loss is multiplied by, so that the mean over the ranks is that over the samples."""
+        return self.sizes[self._rank] * self._ranks / self._total
+
+    def step(self) -> None:
+        """A step is done: tell all how fast this rank was, and decide the next one's sizes. Every rank calls it."""
+        sizes, began_s = self._step_under_way()
+        if self._computed_s <= began_s:
+            raise TrainingError("step() without a backward pass since the batch was drawn; call it after backward()")
+        self._under_way.popleft()
+        self._manager.observe(sizes[self._rank], self._computed_s - began_s)
+        own = torch.from_numpy(self._manager.report(self._meter.read()))
+        reports = [torch.empty(REPORT_VALUES, dtype=torch.float64) for _ in range(self._ranks)]
+        dist.all_gather(reports, own, group=self._group)
+        self._manager.decide(np.stack([report.numpy() for report in reports]))
+
+    def _step_under_way(self) -> tuple[list[int], float]:
+        if not self._under_way:
+            raise TrainingError("no step is under way; draw a batch from the sampler first")
+        return self._under_way[0]
+
+    def _note(self, _: Any) -> None:
+        self._computed_s = time.monotonic()
+
+
+class _Meter:
+    """Shares of this machine's processors and memory that are free for this process, from Linux's /proc."""
+
+    def __init__(self) -> None:
+        self._before = self._times()
+
+    def read(self) -> Readings:
+        """Since the last reading. What cannot be read counts as free."""
+        before, self._before = self._before, self._times()
+        total, free = self._before[0] - before[0], self._before[1] - before[1]
+        cpu = min(max(free / total, 0.01), 1.0) if total > 0 else 1.0
+        return Readings(cpu, _free_memory())
+
+    @staticmethod
+    def _times() -> tuple[float, float]:
+        """Seconds of all processors together: all, and those that were idle or this process's own."""
+        try:
+            fields = [int(field) for field in Path("/proc/stat").read_text().split("\n")[0].split()[1:9]]
+        except (OSError, ValueError):
+            return 0.0, 0.0
+        ticks = os.sysconf("SC_CLK_TCK")
+        return sum(fields) / ticks, (fields[3] + fields[4]) / ticks + time.process_time()
+
+
+def _free_memory() -> float:
+    try:
+        pairs = [line.split(":") for line in Path("/proc/meminfo").read_text().splitlines()]
+        kilobytes = {name: int(value.split()[0]) for name, value in pairs}
+        return max(kilobytes["MemAvailable"] / kilobytes["MemTotal"], 0.01)
+    except (OSError, ValueError, KeyError):
+        return 1.0

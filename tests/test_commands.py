@@ -149,15 +149,17 @@ def clone(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def environment() -> dict[str, str]:
-    return {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+def environment(folder: Path) -> dict[str, str]:
+    """With a place of its own for the sockets of `weir-switch ctl`, which go by device id."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return {**os.environ, "PATH": path, "XDG_RUNTIME_DIR": str(folder)}
 
 
 def output_of(words: Sequence[str], folder: Path) -> str:
     done = subprocess.run(
         words,
         cwd=folder,
-        env=environment(),
+        env=environment(folder),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

@@ -76,7 +76,9 @@ def test_servers_have_a_tree_each_and_part_of_the_load(
     quiet = short.model_copy(update={"background": []})  # which ends at the hosts of two of the servers
     at_three, at_one = (asyncio.run(run_strategy(rooted(quiet, kind, ["ps"]), "ps")) for kind in ("servers", "server"))
     assert at_three.busiest_link_bytes < 0.4 * at_one.busiest_link_bytes
-    assert at_three.mean_ms < 0.6 * at_one.mean_ms
+    # the second and third server's jobs join the first one's, so they hold back for a lease before they begin
+    at_once, alone = (result.iteration_ns[1:] for result in (at_three, at_one))
+    assert max(at_once) < 0.6 * min(alone)
 
 
 @pytest.mark.parametrize("kind", ["switch", "servers"])

@@ -27,7 +27,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 
-from ..topologies.model import Topology
+from ..topologies.model import Endpoint, Topology
 from ..topologies.routing import Routes
 from .congestion import Windows
 from .congestion.marking import marked_states, windows_held
@@ -55,6 +55,7 @@ from .planning.planner import Planner
 from .telemetry.collector import ReportCollector
 from .telemetry.link_state import LinkState
 from .telemetry.prober import Prober
+from .telemetry.snapshot import DOUBTED
 from .watching.cost import TelemetryCost, telemetry_cost
 from .watching.items import check_watching, telling_slots, watch_state
 
@@ -124,6 +125,7 @@ class Controller:
         self._watching = options.watching
         self._down = routes.down
         self._bases = self._base_states(routes)
+        self._stale: frozenset[Endpoint] = frozenset()
         self._made_of: list[object] = []
         self._made: Mapping[str, SwitchState] = {}
         self.prober.link_watch.take_for_down(self.jobs.journal.down, now_ns)
@@ -176,6 +178,7 @@ class Controller:
         self.improver.consider(now_ns)
         await self.moves.advance(now_ns, lambda names: self._write_plan(names, now_ns))
         await self.prober.send(now_ns, self.switches.lost)
+        self._say_stale(now_ns)
         self._write_journal()
         return self.jobs.take_outbox()
 
@@ -272,6 +275,15 @@ class Controller:
         for number, generations in self.switches.take_left_behind().items():
             if number not in self.jobs:
                 self.planner.history(number).pass_by(generations)
+
+    def _say_stale(self, now_ns: int) -> None:
+        """What is no longer known, and what is known again: a link that is down is neither, for nobody watches it."""
+        stale = self.links.stale(now_ns)
+        for link in sorted(stale - self._stale):
+            _log.warning("telemetry of %s is %s", link, DOUBTED)
+        for link in sorted((self._stale - stale) & self.links.watched):
+            _log.warning("telemetry of %s is fresh again", link)
+        self._stale = stale
 
     def _follow(self, now_ns: int) -> None:
         """The fabric has changed: new routes for switches and probes; jobs stay if they can, else they move."""

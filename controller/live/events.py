@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from ..controller import Controller
-from ..telemetry.snapshot import Snapshot
+from ..telemetry.snapshot import DOUBTED, Snapshot
 
 KEPT: Final = 200
 _NAMED: Final = 6
@@ -66,7 +66,7 @@ class EventLog:
         for kind, before, after, gone_text, back_text in (
             ("switch", self._lost, lost, "lost", "back"),
             ("link", self._down, down, "down", "up again"),
-            ("telemetry", self._stale, stale, "stale: last good values used, jobs stay where they are", "fresh again"),
+            ("telemetry", self._stale, stale, DOUBTED, "fresh again"),
         ):
             self._tell(now_ns, kind, after - before, gone_text)
             self._tell(now_ns, kind, before - after, back_text)

@@ -101,11 +101,20 @@ class LinkState:
         wanted = frozenset(links)
         self._watched[:] = [link in wanted for link in self.links]
 
+    @property
+    def watched(self) -> frozenset[Endpoint]:
+        """The links of which reports are expected."""
+        return frozenset(self.links[i] for i in np.flatnonzero(self._watched))
+
     def take(self, reports: NDArray[np.void]) -> None:
         """REPORT (n,), of one link the oldest first."""
         assert reports.dtype == REPORT
         assert reports.flags.c_contiguous
         take_reports(reports.ctypes.data, len(reports), *self.into)
+
+    def stale(self, now_ns: int) -> frozenset[Endpoint]:
+        """The watched links that have a rate and no report of the last three periods."""
+        return frozenset(self.links[i] for i in np.flatnonzero(self._is_stale(now_ns)))
 
     def snapshot(self, now_ns: int, exclude: Mapping[Endpoint, float] | None = None) -> Snapshot:
         """The state of all watched links. `exclude` is traffic in bit/s per link to be left out, such as a job's own
@@ -118,7 +127,7 @@ class LinkState:
         background = np.clip(state["rate"] - own, 0.0, self._capacity)
         age = now_ns - state["at_ns"]
         unmeasured = watched & ~state["rated"]
-        stale = watched & ~unmeasured & (age > STALE_PERIODS * self.period_ns)
+        stale = self._is_stale(now_ns)
         fresh = watched & ~unmeasured & ~stale
         if fresh.any():
             background[unmeasured] = (background[fresh] / self._capacity[fresh]).mean() * self._capacity[unmeasured]
@@ -143,6 +152,12 @@ class LinkState:
             frozenset(self.links[i] for i in np.flatnonzero(stale)),
             frozenset(self.links[i] for i in np.flatnonzero(unmeasured)),
         )
+
+    def _is_stale(self, now_ns: int) -> NDArray[np.bool_]:
+        stale: NDArray[np.bool_] = (
+            self._watched & self._state["rated"] & (now_ns - self._state["at_ns"] > STALE_PERIODS * self.period_ns)
+        )
+        return stale
 
     def _least(self, shares: list[NDArray[np.float64]]) -> NDArray[np.float64]:
         """By link, the least that a source which knows tells; 0 where none knows. Each is an upper bound of its own."""

@@ -7,8 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from ...topologies.model import Endpoint
+
+DOUBTED: Final = "stale: no job moves because of it; who must be placed is placed by its last good values"
+"""What placement does about a link of which no report has come for three periods."""
 
 
 @dataclass(frozen=True, slots=True)

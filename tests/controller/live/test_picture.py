@@ -99,7 +99,9 @@ async def test_what_happens_is_told_once_and_no_move_is_missed(rig: Rig) -> None
     assert numbers == list(range(len(numbers), 0, -1))
 
 
-async def test_a_stale_link_is_shown_within_three_periods_with_what_placement_does(rig: Rig) -> None:
+async def test_a_stale_link_is_shown_within_three_periods_with_what_placement_does(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
     view = LiveView()
     await rig.run(30 * MS)
     assert view.look(rig.controller, rig.fabric.now_ns)["telemetry"] == "telemetry of all 12 links is fresh"
@@ -111,7 +113,13 @@ async def test_a_stale_link_is_shown_within_three_periods_with_what_placement_do
     assert "s1-p3" in {str(link) for link, shown in zip(links, state["links"], strict=True) if shown and shown[6]}
     (text,) = [text for kind, text in told(state) if kind == "telemetry"]
     assert "s1-p3" in text
-    assert text.endswith("stale: last good values used, jobs stay where they are")
+    doubted = "stale: no job moves because of it; who must be placed is placed by its last good values"
+    assert text.endswith(doubted)
+    said = [line for line in caplog.messages if line.startswith("telemetry of s1-p3 is ")]
+    assert said == [f"telemetry of s1-p3 is {doubted}"]
+    rig.fabric.set_link(("s1", 3), loss=0.0)
+    await rig.run(rig.fabric.now_ns + 2 * OPTIONS.probe_period_ns)
+    assert "telemetry of s1-p3 is fresh again" in caplog.messages
 
 
 def test_another_controller_begins_with_no_memory_of_the_last_one() -> None:

@@ -24,8 +24,9 @@ from typing import Any, Final
 from ..decisions import Decisions
 from ..errors import ControllerError
 from ..placement import Placement
+from ..planning.better import Better
 from ..planning.plan import rounds_of_step
-from ..planning.planner import Better, Planner, Surroundings
+from ..planning.planner import Planner, Surroundings
 from ..telemetry.snapshot import Snapshot
 from .job import RunningJob
 from .mover import Mover

@@ -12,6 +12,7 @@ import math
 import random
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from ...topologies.errors import TopologyError
@@ -23,8 +24,9 @@ from ..placement import Placement, PlacementError, Problem, fitted
 from ..placement.loads import LinkLoad
 from ..placement.strategies import Strategy
 from ..placement.strategies.widest import WidestTree
-from ..placement.together import Running, better_together, seconds_of, still_pays
+from ..placement.together import Running
 from ..telemetry.snapshot import LinkView, Snapshot
+from .better import Better, better_alone, better_jointly
 from .completion import Expected, Step, expected_step
 from .generations import History
 from .memory import Allotment, FabricMemory
@@ -58,19 +60,6 @@ class Surroundings:
         for link in (*links, *(link for link, load in self.loads.items() if load is FULL)):
             loads[link] = LinkLoad() if link in own else FULL
         return Surroundings(loads, self.others)
-
-
-@dataclass(frozen=True, slots=True)
-class Better:
-    """A placement that a job should move to."""
-
-    placement: Placement
-    now_seconds: float
-    """Of a step where the job is, by the last reading."""
-    saved: tuple[float, ...]
-    """By reading, from the last one back, as long as each says that it pays: seconds that a step saves."""
-    refill_seconds: float = 0.0
-    """What was in the network has to be summed again, and that takes so long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,24 +154,8 @@ class Planner:
         raises PlacementError where the strategy finds no placement.
         """
         problems = [self.problem(plan.spec, workers, reading) for reading in readings]
-        strategy, current = self.strategy, plan.placement
-
-        def decide() -> Better | None:
-            proposed = strategy.place(problems[-1], self._rng)
-            if proposed == current:
-                return None
-            pairs = []
-            for problem in reversed(problems):
-                now, then = (self.expected(plan.spec, problem, each) for each in (current, proposed))
-                if not then.seconds < (1 - gain) * now.seconds:
-                    break
-                pairs.append((now, then))
-            if not pairs:
-                return None
-            saved = tuple(now.seconds - then.seconds for now, then in pairs)
-            return Better(proposed, pairs[0][0].seconds, saved, pairs[0][1].refill_seconds)
-
-        return decide
+        place, expected = partial(self.strategy.place, rng=self._rng), partial(self.expected, plan.spec)
+        return partial(better_alone, place, plan.placement, problems, gain, expected)
 
     def saving(
         self, plan: JobPlan, workers: tuple[str, ...], reading: Surroundings, home: Placement
@@ -216,25 +189,7 @@ class Planner:
             ]
             for reading in readings
         ]
-        strategy = self.strategy
-
-        def decide() -> dict[int, Better]:
-            def place(problem: Problem) -> Placement:
-                return strategy.place(problem, self._rng)
-
-            found = better_together(scenes[-1], place, gain)
-            pairs = []
-            for scene in reversed(scenes):
-                if not still_pays(scene, found, gain):
-                    break
-                pairs.append((seconds_of(scene, {}), seconds_of(scene, found)))
-            return {
-                at: Better(placement, pairs[0][0][at], tuple(now[at] - then[at] for now, then in pairs))
-                for at, placement in found.items()
-                if pairs
-            }
-
-        return decide
+        return partial(better_jointly, partial(self.strategy.place, rng=self._rng), scenes, gain)
 
     def problem(
         self, spec: JobSpec, workers: tuple[str, ...], links: Surroundings, everywhere: bool = False

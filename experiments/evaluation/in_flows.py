@@ -1,26 +1,34 @@
 """One strategy at one point, in the flow-level simulator, with a controller that looks, decides and moves jobs.
 
-A look has the mean traffic of every link since the look before, without the job's own, as probes have it; what becomes
-of it on its way is the point's `telemetry`. Jobs come one after another within the first steps. A strategy that
-re-solves is asked at every look, and a job moves where the fluid formula of `controller.placement` predicts enough gain
-by that look alone. The controller is slower to move: it asks for gain by all readings of two periods, by its model of a
-step, and for what a move costs (`controller.jobs.improver`).
+A look has the mean traffic of every link since the look before, without the jobs' own, as probes have it; what becomes
+of it on its way is the point's `telemetry`. Jobs come one after another within the first steps, each placed beside the
+streams of those that run. A strategy that re-solves is asked at every look, and jobs move where the controller would
+move them: by its model of a step, and as far as that is worth a move (`controller.planning.better`,
+`controller.jobs.worth`). A look's mean is of several periods of telemetry, so one is as steady as two of the
+controller's readings.
 """
 
 from __future__ import annotations
 
 import time
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 import numpy as np
 
-from ...controller.placement import Placement, PlacementError, Problem, should_move
+from ...controller.jobs.worth import Account, earned_in
+from ...controller.placement import Placement, PlacementError, Problem
 from ...controller.placement.links import Links
 from ...controller.placement.loads import LinkLoad
 from ...controller.placement.strategies import STRATEGIES, strategy
 from ...controller.placement.striped import PARTS, stripe
+from ...controller.placement.together import Running
+from ...controller.planning.better import Better, better_alone, better_jointly
+from ...controller.planning.completion import Expected, Step, expected_step
+from ...controller.planning.plan import JobSpec
 from ...topologies import Endpoint
 from ...wire.aggregation import FAN_IN
 from ..flows import background
@@ -33,6 +41,8 @@ from .suite import RING, STRIPED
 
 OLD_LOOKS: Final = 10
 """Old telemetry is that of so many looks ago."""
+KEPT: Final = 12
+"""Looks that speak for a move, at most, as the controller keeps readings."""
 LOST_SHARE: Final = 0.3
 """Lossy telemetry lacks each reading with this probability; the last one stands."""
 _HORIZON: Final = 5.0
@@ -52,6 +62,8 @@ class _Job:
     placement: Placement | None = None
     parts: Parts = field(default_factory=list)
     moved_at: float = -np.inf
+    account: Account | None = None
+    """What its moves have won; None before it was looked at."""
 
 
 def run(scenario: Scenario, name: str) -> Figures:
@@ -79,6 +91,8 @@ class _Run:
         self.looks: list[Floats] = []
         """(1 + jobs, links) bit/s, by look: others', then each started job's."""
         self.seen: Floats | None = None
+        self.readings: deque[tuple[float, Mapping[Endpoint, LinkLoad]]] = deque(maxlen=KEPT)
+        """Others' traffic as telemetry has it, by look, oldest first, with its time."""
         self.idle_step = 8 * self.point.gradient_bytes / scenario.rate_bps + self.timing.compute * 1e-9
         self.simulator = self._with_background()
 
@@ -165,16 +179,14 @@ class _Run:
             padded = np.zeros_like(carried)
             padded[: len(stale)] = stale
             self.looks[-1] = np.where(known, self.looks[-1], padded)
+        self.readings.append((self.simulator.now, self._loads()))
 
-    def _loads(self, own: int | None, others_alone: bool = False) -> Mapping[Endpoint, LinkLoad]:
-        """What a job is told of all links; `own` is its number, None before it comes."""
+    def _loads(self) -> Mapping[Endpoint, LinkLoad]:
+        """What is known of others' traffic; that of the jobs is known without telemetry."""
         if self.point.telemetry == "absent":
             return {}
         look = self.looks[0] if self.point.telemetry == "old" else self.looks[-1]
-        bps = look[0].copy() if others_alone else look.sum(axis=0)
-        if own is not None and not others_alone and own < len(look):
-            bps -= look[own]
-        bps = np.maximum(bps, 0.0)
+        bps = np.maximum(look[0], 0.0)
         if self.seen is not None and np.isnan(self.seen).any():
             never = np.isnan(self.seen)
             share = float(np.mean(bps[~never] / self.links.rate_bps[~never])) if not never.all() else 0.0
@@ -183,7 +195,8 @@ class _Run:
 
     # --- decisions ---
 
-    def _problem(self, job: _Job, loads: Mapping[Endpoint, LinkLoad]) -> Problem:
+    def _problem(self, job: _Job, loads: Mapping[Endpoint, LinkLoad], *, beside: bool = True) -> Problem:
+        """`beside`: the other jobs' streams, which are known."""
         return Problem(
             self.scenario.routes,
             job.hosts.workers,
@@ -191,17 +204,31 @@ class _Run:
             self.point.gradient_bytes,
             loads,
             self.scenario.room,
+            others=self._others(job) if beside else {},
         )
+
+    def _others(self, job: _Job) -> Mapping[Endpoint, float]:
+        """Bytes that the other jobs bring onto each link in a step."""
+        routes, bytes_of = self.scenario.routes, Counter[Endpoint]()
+        for other in self._running():
+            if other is not job and other.placement is not None:
+                for child, parent in other.placement.edges:
+                    for way in ((child, parent), (parent, child)):
+                        for link, share in routes.shares(*way).items():
+                            bytes_of[link] += share * self.point.gradient_bytes  # type: ignore[assignment]
+        return bytes_of
+
+    def _running(self) -> list[_Job]:
+        return [job for job in self.jobs if job.flow is not None and not job.flow.ended]
 
     def _come(self, job: _Job) -> None:
         if self.name == STRIPED:
-            running = [other for other in self.jobs if other.flow is not None and not other.flow.ended]
-            self._stripe([*running, job], coming=job)
+            self._stripe([*self._running(), job], coming=job)
             return
         if self.name == RING:
             parts: Parts = [(ring_coflow(self.scenario.routes, job.hosts.workers, Pace(), self.ways), 1.0)]
         else:
-            job.placement = self._decided(self._problem(job, self._loads(None)))
+            job.placement = self._decided(self._problem(job, self._loads()))
             parts = self._tree(job.placement)
         self._begin(job, parts)
 
@@ -231,21 +258,101 @@ class _Run:
         """Running jobs move where that is worth it, and have not just moved."""
         if not self.resolves or self.point.telemetry == "absent":
             return
-        running = [job for job in self.jobs if job.flow is not None and not job.flow.ended]
+        running = self._running()
         if self.name == STRIPED:
             if running:
                 self._stripe(running)
             return
         for job in running:
-            assert job.flow is not None
+            if self._rests(job):
+                self._alone(job)
+        if len(running) > 1 and STRATEGIES[self.name].jointly and any(self._rests(job) for job in running):
+            self._together(running)
+
+    def _rests(self, job: _Job) -> bool:
+        return self.simulator.now - job.moved_at >= 2 * self.timing.interval * 1e-9
+
+    def _since(self, moved_at: float) -> list[tuple[float, Mapping[Endpoint, LinkLoad]]]:
+        return [reading for reading in self.readings if reading[0] > moved_at]
+
+    def _alone(self, job: _Job) -> None:
+        """As the controller's improver decides of one job beside the others."""
+        assert self.strategy is not None
+        assert job.placement is not None
+        now, readings = self.simulator.now, self._since(job.moved_at)
+        problems = [self._problem(job, loads) for _, loads in readings]
+        account = job.account = job.account or Account.opened(job.placement, now)
+        place, current = partial(self.strategy.place, rng=self.lots), job.placement
+        started = time.thread_time()
+        better = better_alone(place, current, problems, self.timing.gain, self._expected)
+        self.decisions.append(time.thread_time() - started)
+        here, home = (self._expected(problems[-1], each) for each in (current, account.home))
+        pace = self._steps_per_second(job, here.seconds)
+        account.look(now, pace * (home.seconds - here.seconds))
+        price = self.timing.pause * 1e-9 + (here if better is None else better).refill_seconds
+        if better is not None and account.allows_a_move(now):
+            if self._is_earned([pace * each for each in better.saved], price, readings):
+                self._move_tree(job, better.placement, price)
+        elif account.wants_home(now, price):
+            self._move_tree(job, account.home, price)
+
+    def _together(self, jobs: Sequence[_Job]) -> None:
+        """As it decides of all of them, a tree for each."""
+        assert self.strategy is not None
+        readings = self._since(max(job.moved_at for job in jobs))
+        if not readings:
+            return
+        scenes = [
+            [
+                Running(self._problem(job, loads, beside=False), job.placement, movable=self._rests(job))
+                for job in jobs
+                if job.placement is not None
+            ]
+            for _, loads in readings
+        ]
+        started = time.thread_time()
+        try:
+            found = better_jointly(partial(self.strategy.place, rng=self.lots), scenes, self.timing.gain)
+        except PlacementError:  # some rack has no room, so they cannot be looked at together
+            return
+        finally:
+            self.decisions.append(time.thread_time() - started)
+        moves: list[tuple[_Job, Better]] = [(jobs[at], each) for at, each in found.items()]
+        now, price = self.simulator.now, self.timing.pause * 1e-9
+        if not moves or not all(job.account is None or job.account.allows_a_move(now) for job, _ in moves):
+            return
+        paces = [self._steps_per_second(job, each.now_seconds) for job, each in moves]
+        saved = [
+            sum(pace * seconds for pace, seconds in zip(paces, of_reading, strict=True))
+            for of_reading in zip(*(each.saved for _, each in moves), strict=True)
+        ]
+        if self._is_earned(saved, price * len(moves), readings):
+            for job, each in moves:
+                self._move_tree(job, each.placement, price)
+
+    def _expected(self, problem: Problem, placement: Placement) -> Expected:
+        spec = JobSpec(1, problem.workers, problem.server, gradient_bytes=round(problem.gradient_bytes))
+        return expected_step(problem, placement, Step.of(spec, problem.topology))
+
+    def _steps_per_second(self, job: _Job, step_seconds: float) -> float:
+        assert job.flow is not None
+        last = job.flow.durations[-1] if job.flow.durations else step_seconds
+        return 1 / (last + self.timing.compute * 1e-9)
+
+    def _is_earned(
+        self, saved: list[float], price: float, readings: Sequence[tuple[float, Mapping[Endpoint, LinkLoad]]]
+    ) -> bool:
+        ages = [self.simulator.now - at for at, _ in reversed(readings)]
+        return earned_in(price, saved, ages, self.timing.interval * 1e-9) == 0
+
+    def _move_tree(self, job: _Job, placement: Placement, price: float) -> None:
+        account = job.account
+        if account is None or account.at != job.placement:
             assert job.placement is not None
-            if self.simulator.now - job.moved_at < 2 * self.timing.interval * 1e-9:
-                continue
-            problem = self._problem(job, self._loads(job.flow.number))
-            proposed = self._decided(problem)
-            if proposed != job.placement and should_move(job.placement, proposed, problem, self.timing.gain):
-                job.placement = proposed
-                self._move(job, self._tree(proposed))
+            account = job.account = Account.opened(job.placement, self.simulator.now)
+        account.move(placement, price)
+        job.placement = placement
+        self._move(job, self._tree(placement))
 
     def _move(self, job: _Job, parts: Parts) -> None:
         assert job.flow is not None
@@ -255,8 +362,8 @@ class _Run:
 
     def _stripe(self, jobs: Sequence[_Job], coming: _Job | None = None) -> None:
         """All of them together, others' traffic as telemetry has it; who runs moves with the others or not at all."""
-        loads = self._loads(None, others_alone=True)
-        problems = [self._problem(job, loads) for job in jobs]
+        loads = self._loads()
+        problems = [self._problem(job, loads, beside=False) for job in jobs]
         started = time.thread_time()
         striping = stripe(problems)
         self.decisions.append(time.thread_time() - started)

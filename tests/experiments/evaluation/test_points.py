@@ -117,6 +117,29 @@ def test_every_strategy_ends_under_every_condition(telemetry: str, background: s
     assert all(seconds >= 1e-3 for seconds in found.values())
 
 
+def test_jobs_move_in_the_simulator_only_where_that_is_worth_what_it_takes() -> None:
+    """By the controller's own rule: with pauses of ten seconds nobody moves."""
+    moves = dict.fromkeys((0, 10000000000), 0)
+    for seed in range(1, 6):
+        for pause in moves:
+            timing = Timing(steps=20, interval=2_000_000, shift=30_000_000, pause=pause)
+            (own,) = run_point(point(seed=seed, background="shifting", timing=timing, strategies=("widest",))).figures
+            moves[pause] += own.moves
+    assert moves[0] > 0
+    assert moves[10_000_000_000] == 0
+
+
+def test_jobs_that_know_of_each_other_keep_apart() -> None:
+    """Two jobs over the same racks: each has a spine of its own from the start; fixed ones share it."""
+    busy = Timing(steps=6, compute=0, interval=2_000_000)
+    told = point(load=0.0, jobs=2, workers=3, spread="spread", strategies=("hierarchy", "widest"), timing=busy)
+    hierarchy, widest = run_point(told).figures
+    assert widest.mean_s is not None
+    assert hierarchy.mean_s is not None
+    assert widest.moves == 0
+    assert widest.mean_s < 0.9 * hierarchy.mean_s
+
+
 def test_what_a_strategy_cannot_place_is_told() -> None:
     record = run_point(point(memory="scarce", strategies=("striped",), seed=2))
     (own,) = record.figures

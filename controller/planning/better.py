@@ -1,0 +1,70 @@
+"""Whether a running job, or several together, would be better off elsewhere: what is asked of every reading alike.
+
+The controller and the flow-level simulator both decide by this; what a move is worth is `controller.jobs.worth`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ..placement import Placement, Problem
+from ..placement.together import Running, better_together, seconds_of, still_pays
+from .completion import Expected
+
+
+@dataclass(frozen=True, slots=True)
+class Better:
+    """A placement that a job should move to."""
+
+    placement: Placement
+    now_seconds: float
+    """Of a step where the job is, by the last reading."""
+    saved: tuple[float, ...]
+    """By reading, from the last one back, as long as each says that it pays: seconds that a step saves."""
+    refill_seconds: float = 0.0
+    """What was in the network has to be summed again, and that takes so long."""
+
+
+def better_alone(
+    place: Callable[[Problem], Placement],
+    current: Placement,
+    problems: Sequence[Problem],
+    gain: float,
+    expected: Callable[[Problem, Placement], Expected],
+) -> Better | None:
+    """Whether the placement that `place` finds is faster by more than the share `gain`, by the last of these readings
+    and by how many of those before it. Raises what `place` raises.
+    """
+    proposed = place(problems[-1])
+    if proposed == current:
+        return None
+    pairs = []
+    for problem in reversed(problems):
+        now, then = (expected(problem, each) for each in (current, proposed))
+        if not then.seconds < (1 - gain) * now.seconds:
+            break
+        pairs.append((now, then))
+    if not pairs:
+        return None
+    saved = tuple(now.seconds - then.seconds for now, then in pairs)
+    return Better(proposed, pairs[0][0].seconds, saved, pairs[0][1].refill_seconds)
+
+
+def better_jointly(
+    place: Callable[[Problem], Placement], scenes: Sequence[Sequence[Running]], gain: float
+) -> dict[int, Better]:
+    """The same for all jobs together: which of them should move, by their places in each reading's scene. Raises
+    PlacementError where some cannot be looked at together.
+    """
+    found = better_together(scenes[-1], place, gain)
+    pairs = []
+    for scene in reversed(scenes):
+        if not still_pays(scene, found, gain):
+            break
+        pairs.append((seconds_of(scene, {}), seconds_of(scene, found)))
+    return {
+        at: Better(placement, pairs[0][0][at], tuple(now[at] - then[at] for now, then in pairs))
+        for at, placement in found.items()
+        if pairs
+    }

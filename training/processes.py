@@ -1,8 +1,7 @@
 """Workers and servers as processes of their own, each a generator that says what it waits for.
 
-A process waits for its computation, for a collective call, or until something is so. Whoever runs it has the clock: in
-virtual time `Processes` runs all of a job's in one thread, beside an emulated fabric or none (`ideal`); on the wall
-clock each has a thread or an operating system's process (`wall_clock`).
+A process waits for its computation, for a collective call, or until something is so. Whoever runs it has the clock:
+`Processes` runs all of a job's in one thread, in virtual time, beside an emulated fabric or none (`ideal`).
 """
 
 from __future__ import annotations

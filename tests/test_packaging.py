@@ -261,6 +261,7 @@ def test_the_wheel_holds_the_packages_and_their_data_and_no_tests(wheel: Path, c
         "experiments/records/report.html",
         "topologies/fat_tree.yaml",
         "topologies/leaf_spine.yaml",
+        "wire/weir.lua",
         "wire/control.proto",
         "wire/control_pb2.pyi",
     }

@@ -25,7 +25,7 @@ test: $(READY) $(SHELL_VENV)/.ready  ## the test suite (as root it installs Debi
 		{ apt-get update -qq && apt-get install -qq -y --no-install-recommends \
 			mininet iputils-ping ethtool net-tools iproute2; } >/dev/null 2>&1 || \
 		echo "weir: mininet could not be installed; its tests are skipped" >&2; fi
-	@$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
+	@$(BIN)/python -m pytest
 
 test-bmv2: $(READY)  ## the same packets through bmv2 and the emulated switch (needs simple_switch_grpc; root for all of it)
 	@if ! command -v simple_switch_grpc >/dev/null; then \

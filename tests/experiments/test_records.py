@@ -147,7 +147,6 @@ def test_a_signal_leaves_no_folder(number: signal.Signals, tmp_path: Path) -> No
             [WEIR, "run", str(tmp_path / "long.yaml"), "--out", str(out)],
             stderr=subprocess.PIPE,
             text=True,
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         )
         deadline = time.monotonic() + 120
         while time.monotonic() < deadline and process.poll() is None:

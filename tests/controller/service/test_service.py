@@ -19,7 +19,7 @@ from weir.controller.errors import ControllerError, NotPrimary
 from weir.controller.service.service import ControlService
 from weir.tests.controller.control_rig import TOPOLOGY, Rig, certificates, rig
 from weir.wire import control_pb2 as pb
-from weir.wire.control import KEY_BYTES, Resume, WorkerPlan
+from weir.wire.control import KEY_BYTES, Pacing, Resume, WorkerPlan
 from weir.wire.control_messages import ATTEND, REGISTER, told
 
 WORKERS = ["h1", "h2"]
@@ -57,7 +57,11 @@ async def test_a_job_from_registration_to_its_end(service: Rig) -> None:
     address = int(TOPOLOGY.host(SERVER).address)
     assert isinstance(plan, WorkerPlan)
     members = tuple(int(TOPOLOGY.host(host).address) for host in WORKERS)
-    assert plan == WorkerPlan(registration.job, 1, 0, 2, address, 1, 32, 16, members=members, key=plan.key)
+    pacing = Pacing(window=16, round_trip_ns=plan.pacing.round_trip_ns)
+    assert plan == WorkerPlan(
+        registration.job, 1, 0, 2, address, 1, 32, 16, members=members, key=plan.key, pacing=pacing
+    )
+    assert pacing.round_trip_ns > 0
     assert len(bytes.fromhex(plan.key)) == KEY_BYTES
     other = told(pb.ToHost(worker_plan=await second.hear("worker_plan")))
     assert other == replace(plan, rank=1, child_bit=2)

@@ -38,11 +38,10 @@ def running(*arguments: str) -> Iterator[subprocess.Popen[str]]:
     rightly go on ignoring what it was told to ignore.
     """
     process = subprocess.Popen(
-        [*COMMAND, *arguments],
+        ["env", "--default-signal=HUP", *COMMAND, *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
     )
     assert process.stdout is not None
     try:

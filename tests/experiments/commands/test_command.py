@@ -278,7 +278,8 @@ def test_without_a_server_the_strategies_are_those_that_need_none(
 
 
 def test_the_table_of_a_run_fits_eighty_columns() -> None:
-    row = ("fixed hierarchy", "123.456", "234.567", "-100 %", "1234.5", "12345", "123456", "1234.5", "100.0 %")
+    row = ("fixed hierarchy", "123.456", "234.567", "-100 %", "1234.5", "1234/1234", "123456", "1234.5", "100.0 %")
+    assert len(row) == len(report.COLUMNS)
     with (console := Console(width=80, file=io.StringIO())).capture() as capture:
         console.print(_table("a title", report.COLUMNS, [row]))
     assert all(cell in capture.get() for cell in row)

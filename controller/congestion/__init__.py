@@ -2,8 +2,7 @@
 jobs come and go.
 
 Formulas first (`formulas`), then what others send (`cross_traffic`), each queue's share (`budget`), the promise in
-words
-(`promise`), table entries (`marking`), and the order in which windows change (`changes`).
+words (`promise`), table entries (`marking`), and the order in which windows change (`changes`).
 """
 
 from .budget import CongestionOptions, JobStreams, LinkBudget, link_budgets

@@ -1,19 +1,17 @@
 """Each queue's budget: how many packets it may hold, and so what windows its streams may have.
 
     topology, streams of jobs ─┐
-    declared cross traffic ────┼─▶ link_budgets ─▶ one LinkBudget per egress port: threshold, windows, bound, or why
-    there is none
-    probes ────────────────────┘
+    declared cross traffic ────┼─▶ link_budgets ─▶ one LinkBudget per egress port: threshold, windows, and a bound
+    probes ────────────────────┘                   or why there is none
 
-A queue without cross traffic divides Q* among its streams. Where others' packets cross, bursts that gather in one
-queue arrive
-in the next, so the windows of all such queues are raised together, as long as each of them keeps its bound.
+A queue without cross traffic divides Q* among its streams. Where others' packets cross, bursts that gather in one queue
+arrive in the next, so the windows of all such queues are raised together, as long as each of them keeps its bound.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ...topologies.model import Endpoint, Topology
@@ -43,8 +41,7 @@ class CongestionOptions:
     """What others may send, as far as it obeys no window."""
     lease_ns: int = 0
     """A worker that has had no result for so long begins again with one round, so that a window that was lowered
-    meanwhile is
-    known to be obeyed by then; 0: windows last.
+    meanwhile is known to be obeyed by then; 0: windows last.
     """
     windows_obeyed: bool = True
     """Whether workers obey explicit windows. Else they go by marks or round trips, nothing is promised of a queue that
@@ -167,15 +164,13 @@ def link_budgets(
     # windows as large as the bound allows, with marks as early as they may come
     least = max(options.bound_packets // 16, 1)
     most = {queue.link: options.bound_packets - queue.probes for queue in queues if not queue.crossings}
-    low, high = 1, options.bound_packets  # what the windows at each crossed queue may come to
-    best = _at_levels(queues, most, low, least, options)
-    while len(most) < len(queues) and low < high:
-        middle = (low + high + 1) // 2
-        found = _at_levels(queues, most, middle, least, options)
-        if _kept(found, best, options):
-            low, best = middle, found
-        else:
-            high = middle - 1
+    # what the windows at each crossed queue may come to
+    best = _largest(
+        1,
+        options.bound_packets if len(most) < len(queues) else 1,
+        lambda level: _at_levels(queues, most, level, least, options),
+        options,
+    )
     # what a job cannot have on one link it does not need on the others
     used: dict[Endpoint, int] = {}
     for job in jobs:
@@ -184,11 +179,22 @@ def link_budgets(
             used[link] = max(used.get(link, 1), window)
     levels = {link: used.get(link, 0) * best[link].streams for link in best}
     # then marks as late as the bound allows: the fuller a queue may be, the less its streams are held back in vain
-    low, high = least, options.bound_packets
-    best = _at_levels(queues, levels, 0, low, options)
+    return _largest(
+        least,
+        options.bound_packets,
+        lambda threshold: _at_levels(queues, levels, 0, threshold, options),
+        options,
+    )
+
+
+def _largest(
+    low: int, high: int, budgets: Callable[[int], Mapping[Endpoint, LinkBudget]], options: CongestionOptions
+) -> Mapping[Endpoint, LinkBudget]:
+    """The budgets of the largest number in low…high with which all queues keep the bound that keep it with `low`."""
+    best = budgets(low)
     while low < high:
         middle = (low + high + 1) // 2
-        found = _at_levels(queues, levels, 0, middle, options)
+        found = budgets(middle)
         if _kept(found, best, options):
             low, best = middle, found
         else:

@@ -5,8 +5,7 @@ budget.
                                      └─ higher ─────────▶ in force when the packets of the larger past have gone
 
 A worker obeys a lowered window with its next result, or forgets its window within a lease where none comes: so all do
-after a
-lease and the longest round trip. The state machine reads no clock.
+after a lease and the longest round trip. The state machine reads no clock.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 """Bounds of queues and what they ask of thresholds and windows. Packets of one size; C in packets/s, B = C·T with the
-round
-trip T in empty queues; N flows. Pure arithmetic.
+round trip T in empty queues; N flows. Pure arithmetic.
 
 * DCTCP: Alizadeh et al., "Analysis of DCTCP", SIGMETRICS 2011; all flows in step, a packet per step of growth.
 * Leaky buckets and strict priority: Le Boudec, Thiran, "Network Calculus", 2001, section 1.4.
@@ -68,10 +67,9 @@ def incast_queue(flows: int, window: int, rate_bps: float, access_bps: float) ->
 
 
 def population_queue(windows: float, share: float = 0.0, burst: float = 0.0) -> float:
-    """(ΣW + σ)/(1 − u): at most ΣW packets of windows are anywhere, and all that others sent while the oldest waited
-    is behind it.
-    `share` u and `burst` σ are the others' leaky bucket, in shares of the link's rate and packets. Infinite where u ≥
-    1.
+    """(ΣW + σ)/(1 − u): at most ΣW packets of windows are anywhere, and all that others sent while the oldest waited is
+    behind it. `share` u and `burst` σ are the others' leaky bucket, in shares of the link's rate and packets. Infinite
+    where u ≥ 1.
     """
     return (windows + burst) / (1 - share) if share < 1 else math.inf
 
@@ -85,9 +83,8 @@ def marked_window_queue(threshold: int, windows: float, congested_windows: float
 
 def marked_windows(threshold: int, share: float, least_product: float = 0.0) -> float:
     """(1 − u)·(K + B): what the windows of who was marked may come to, so that they no longer outrun what others leave
-    of the
-    link. B is that of the shortest round trip; a packet that finds K in the queue is under way for as long as K + B
-    packets take.
+    of the link. B is that of the shortest round trip; a packet that finds K in the queue is under way for as long as K
+    + B packets take.
     """
     return (1 - share) * (threshold + least_product)
 

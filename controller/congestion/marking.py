@@ -70,9 +70,9 @@ def windows_held(tables: Mapping[str, SwitchState]) -> Mapping[Endpoint, tuple[i
 def policer_entries(
     topology: Topology, switch: str, plans: Iterable[JobPlan], windows: Mapping[Endpoint, int] | None
 ) -> list[Item]:
-    """What hosts may send into a switch: control at a small rate and never as messages, workers' messages at what
-    their windows
-    allow (None: they obey none). The host of a parameter server answers all its children and is not held to a window.
+    """What hosts may send into a switch: control at a small rate and never as messages, workers' messages at what their
+    windows allow (None: they obey none). The host of a parameter server answers all its children and is not held to a
+    window.
     """
     plans = tuple(plans)
     items: list[Item] = []

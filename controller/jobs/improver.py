@@ -24,7 +24,7 @@ from typing import Any, Final
 from ..decisions import Decisions
 from ..errors import ControllerError
 from ..placement import Placement
-from ..planning.better import Better
+from ..planning.better import Better, saved_together
 from ..planning.plan import rounds_of_step
 from ..planning.planner import Planner, Surroundings
 from ..telemetry.snapshot import Snapshot
@@ -267,10 +267,7 @@ class Improver:
         steady = all(self._is_steady(each, readings, now_ns) for _, each in moves)
         price = self._pause_seconds * len(moves)
         paces = [self._steps_per_second(job, each) for job, each in moves]
-        saved = [
-            sum(pace * seconds for pace, seconds in zip(paces, of_reading, strict=True))
-            for of_reading in zip(*(each.saved for _, each in moves), strict=True)
-        ]
+        saved = saved_together([each for _, each in moves], paces)
         if allowed and steady and self._earned_in(price, saved, readings, now_ns) == 0:
             placed = [(job, each.placement) for job, each in moves]
             self._begin(placed, price, now_ns, "a faster placement of all jobs")

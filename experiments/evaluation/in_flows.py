@@ -26,7 +26,7 @@ from ...controller.placement.loads import LinkLoad
 from ...controller.placement.strategies import STRATEGIES, strategy
 from ...controller.placement.striped import PARTS, stripe
 from ...controller.placement.together import Running
-from ...controller.planning.better import Better, better_alone, better_jointly
+from ...controller.planning.better import Better, better_alone, better_jointly, saved_together
 from ...controller.planning.completion import Expected, Step, expected_step
 from ...controller.planning.plan import JobSpec
 from ...topologies import Endpoint
@@ -322,10 +322,7 @@ class _Run:
         if not moves or not all(job.account is None or job.account.allows_a_move(now) for job, _ in moves):
             return
         paces = [self._steps_per_second(job, each.now_seconds) for job, each in moves]
-        saved = [
-            sum(pace * seconds for pace, seconds in zip(paces, of_reading, strict=True))
-            for of_reading in zip(*(each.saved for _, each in moves), strict=True)
-        ]
+        saved = saved_together([each for _, each in moves], paces)
         if self._is_earned(saved, price * len(moves), readings):
             for job, each in moves:
                 self._move_tree(job, each.placement, price)

@@ -1,6 +1,5 @@
 """How many rounds a worker may have in the network: laws as small state machines on one interface (`law`), and what
-spaces the
-rounds out in time (`pacer`).
+spaces the rounds out in time (`pacer`).
 """
 
 from .dctcp import Dctcp

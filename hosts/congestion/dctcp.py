@@ -1,8 +1,7 @@
 """DCTCP's law on rounds, which reads the congestion flag (Alizadeh et al., "Data Center TCP", SIGCOMM 2010, section 3).
 
 α ← (1 − g)·α + g·F once a window, with F the share of results that were marked. A window with marks is cut to W·(1 −
-α/2),
-one without grows by a round. Flags of all contributions are or-reduced into a result, so all workers see the same
+α/2), one without grows by a round. Flags of all contributions are or-reduced into a result, so all workers see the same
 marks.
 """
 

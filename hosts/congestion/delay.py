@@ -1,8 +1,7 @@
 """A law by delay, like Swift's (Kumar et al., SIGCOMM 2020, sections 3.1 and 3.5).
 
 Below a target round trip the window grows by a round a window; above it is cut in the measure of the excess, at most
-once
-a round trip.
+once a round trip.
 """
 
 from __future__ import annotations

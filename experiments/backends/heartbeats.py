@@ -13,6 +13,7 @@ import numpy as np
 
 from ...emulator.fabric import Wake
 from ...topologies import mac_number
+from ...wire.errors import WireError
 from ...wire.frames import DSCP_BULK, DSCP_CONTROL, FRAME_HEADER_BYTES, decapsulate, encapsulate
 from ...wire.heartbeat import HEARTBEAT_BYTES, HEARTBEAT_PORT, Heartbeat, is_from
 from ..config import HeartbeatConfig
@@ -38,6 +39,8 @@ class VirtualHeartbeats:
         self.sent = 0
         self.delays_ns: list[int] = []
         """Of those that have come, in the order of their arrival."""
+        self.dropped = 0
+        """Datagrams that were no heartbeat of a host of the fabric."""
         self._emulated = emulated
         self._config = config
         self._rng = random.Random(f"{seed} heartbeats")
@@ -77,7 +80,13 @@ class VirtualHeartbeats:
         for frames, times in zip(wake.frames, wake.times_ns, strict=True):
             datagrams, _ = decapsulate(frames, self._address, HEARTBEAT_PORT)
             for address, payload, time_ns in zip(datagrams.addresses.tolist(), datagrams.payload, times, strict=True):
-                beat, host = Heartbeat.parse(payload.tobytes()), self._host_at[address]
-                if is_from(payload.tobytes(), host):
-                    self.delays_ns.append(int(time_ns) - beat.sent_ns)
-                    self._hear(beat.job, host, beat)
+                host = self._host_at.get(address)
+                try:
+                    beat = Heartbeat.parse(payload.tobytes())
+                except WireError:
+                    beat = None
+                if beat is None or host is None or not is_from(payload.tobytes(), host):
+                    self.dropped += 1
+                    continue
+                self.delays_ns.append(int(time_ns) - beat.sent_ns)
+                self._hear(beat.job, host, beat)

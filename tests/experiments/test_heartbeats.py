@@ -16,6 +16,7 @@ from weir.experiments.errors import ExperimentError
 from weir.experiments.records.record import HeartbeatFigures
 from weir.topologies import mac_number
 from weir.wire.frames import DSCP_CONTROL, encapsulate
+from weir.wire.heartbeat import HEARTBEAT_BYTES, HEARTBEAT_PORT, Heartbeat
 
 WORKERS = ["h1", "h2", "h4", "h5", "h7", "h8", "h10", "h11"]
 
@@ -119,6 +120,44 @@ def test_bulk_that_lies_of_its_class_is_policed_and_delays_nobody() -> None:
     assert seen.sent - seen.delivered <= len(WORKERS)
     burst_us = 3 * 8 * 2_048 / 1e3  # what passes may come before a heartbeat, at each of three switches
     assert seen.longest_us <= seen.bound_us + burst_us
+    assert seen.taken_for_dead == 0
+
+
+def test_what_is_no_heartbeat_is_dropped_and_counted() -> None:
+    """Damaged, cut, of a host that is not there, made with another token: nobody's, and harmless."""
+    config = flooded(detector="timer").model_copy(update={"background": []})
+
+    async def go() -> tuple[int, HeartbeatFigures]:
+        async with Cluster(config, "widest") as cluster:
+            topology, fabric = cluster.topology, cluster._emulated.fabric
+            liar, target = topology.host("h9"), topology.host("h6")
+            foreign = Heartbeat(1, 1, 0, waiting=False, sent_ns=0).pack("another token")
+            cases = [
+                (bytes(HEARTBEAT_BYTES), int(liar.address)),
+                (foreign[:-1], int(liar.address)),
+                (foreign, int(liar.address)),
+                (foreign, 0x0A63_6363),
+            ]
+            for payload, source in cases:
+                frame = encapsulate(
+                    np.frombuffer(payload, np.uint8)[None],
+                    source=source,
+                    destination=int(target.address),
+                    source_mac=mac_number(liar.mac),
+                    destination_mac=mac_number(topology.attached_switch("h9").mac),
+                    source_port=HEARTBEAT_PORT,
+                    destination_port=HEARTBEAT_PORT,
+                )
+                fabric.send("h9", frame)
+            await cluster.allreduce([np.full(10_000, rank, np.float32) for rank in range(len(WORKERS))], 1)
+            await cluster.compute(2_000_000)
+            assert cluster.heartbeats is not None
+            assert cluster.heartbeat_figures is not None
+            return cluster.heartbeats.dropped, cluster.heartbeat_figures
+
+    dropped, seen = asyncio.run(go())
+    assert dropped == 4
+    assert seen.sent - seen.delivered <= len(WORKERS)
     assert seen.taken_for_dead == 0
 
 

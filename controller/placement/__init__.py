@@ -8,7 +8,7 @@ wanted one in which no node has too many children. `striped` places many jobs to
 and `wishes` what the baselines among them share. Pure, but for the clocks that end searches.
 """
 
-from .cost import Costs, predicted_completion_time, should_move
+from .cost import Costs, predicted_completion_time
 from .fan_in import fitted
 from .problem import Placement, PlacementError, Problem
 
@@ -19,5 +19,4 @@ __all__ = [
     "Problem",
     "fitted",
     "predicted_completion_time",
-    "should_move",
 ]

@@ -225,9 +225,3 @@ def _others(problem: Problem, links: Links) -> Floats:
 def predicted_completion_time(placement: Placement, problem: Problem) -> float:
     """Seconds that one round of gradients takes, from the first byte sent to the last result received."""
     return Costs(problem).completion_seconds(placement)
-
-
-def should_move(current: Placement, proposed: Placement, problem: Problem, gain: float = 0.15) -> bool:
-    """Whether `proposed` is predicted faster than `current` by more than the share `gain`: a move costs a pause."""
-    costs = Costs(problem)
-    return costs.completion_seconds(proposed) < (1 - gain) * costs.completion_seconds(current)

@@ -16,11 +16,12 @@ from weir.controller.placement import (
     Problem,
     fitted,
     predicted_completion_time,
-    should_move,
 )
 from weir.controller.placement.loads import LinkLoad
 from weir.controller.placement.strategies import STRATEGIES, Need, strategy
 from weir.controller.placement.strategies.agg import Agg
+from weir.controller.planning.better import better_alone
+from weir.controller.planning.completion import Expected
 from weir.controller.planning.plan import JobSpec
 from weir.controller.planning.planner import Planner, Surroundings
 from weir.tests.controller.placement.fabrics import any_problem
@@ -324,6 +325,16 @@ def test_unknown_strategy_is_answered_with_the_right_ones() -> None:
 def test_a_job_moves_for_a_clear_gain_only() -> None:
     problem = demo()
     ps, widest = place("ps", problem), place("widest", problem)
+
+    def expected(problem: Problem, placement: Placement) -> Expected:
+        seconds = predicted_completion_time(placement, problem)
+        return Expected(seconds, seconds, window=1, round_trip_seconds=0.0)
+
+    def should_move(current: Placement, proposed: Placement, problem: Problem, gain: float = 0.15) -> bool:
+        better = better_alone(lambda _: proposed, current, [problem], gain, expected)
+        assert better is None or better.placement == proposed
+        return better is not None
+
     assert should_move(ps, widest, problem)
     assert not should_move(widest, ps, problem)
     assert not should_move(widest, widest, problem, gain=0.0)

@@ -55,7 +55,7 @@ from .planning.planner import Planner
 from .telemetry.collector import ReportCollector
 from .telemetry.link_state import LinkState
 from .telemetry.prober import Prober
-from .telemetry.snapshot import DOUBTED
+from .telemetry.snapshot import DOUBTED, listed
 from .watching.cost import TelemetryCost, telemetry_cost
 from .watching.items import check_watching, telling_slots, watch_state
 
@@ -279,10 +279,10 @@ class Controller:
     def _say_stale(self, now_ns: int) -> None:
         """What is no longer known, and what is known again: a link that is down is neither, for nobody watches it."""
         stale = self.links.stale(now_ns)
-        for link in sorted(stale - self._stale):
-            _log.warning("telemetry of %s is %s", link, DOUBTED)
-        for link in sorted((self._stale - stale) & self.links.watched):
-            _log.warning("telemetry of %s is fresh again", link)
+        if gone := stale - self._stale:
+            _log.warning("telemetry of %s is %s", listed(gone), DOUBTED)
+        if back := (self._stale - stale) & self.links.watched:
+            _log.warning("telemetry of %s is fresh again", listed(back))
         self._stale = stale
 
     def _follow(self, now_ns: int) -> None:

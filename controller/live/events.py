@@ -7,15 +7,14 @@ so that no move is missed, however quick.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from ..controller import Controller
-from ..telemetry.snapshot import DOUBTED, Snapshot
+from ..telemetry.snapshot import DOUBTED, Snapshot, listed
 
 KEPT: Final = 200
-_NAMED: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,13 +108,8 @@ class EventLog:
 
     def _tell(self, now_ns: int, kind: str, names: Collection[str], what: str) -> None:
         if names:
-            self._add(now_ns, kind, f"{_listed(names)} {'are' if len(names) > 1 else 'is'} {what}")
+            self._add(now_ns, kind, f"{listed(names)} {'are' if len(names) > 1 else 'is'} {what}")
 
     def _add(self, now_ns: int, kind: str, text: str) -> None:
         self._number += 1
         self._events.append(Event(self._number, now_ns, kind, text))
-
-
-def _listed(names: Iterable[str]) -> str:
-    ordered = sorted(names)
-    return ", ".join(ordered[:_NAMED]) + (f" and {len(ordered) - _NAMED} more" if len(ordered) > _NAMED else "")

@@ -13,6 +13,7 @@ from ...topologies.model import Endpoint
 
 DOUBTED: Final = "stale: no job moves because of it; who must be placed is placed by its last good values"
 """What placement does about a link of which no report has come for three periods."""
+_NAMED: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,3 +75,9 @@ class Snapshot:
 def _some(links: Iterable[Endpoint]) -> str:
     ordered = sorted(links)
     return ", ".join(map(str, ordered[:4])) + (", …" if len(ordered) > 4 else "")
+
+
+def listed(names: Iterable[object]) -> str:
+    """The first of them in order, and how many more there are: a whole fabric's links are too many for a line."""
+    ordered = sorted(map(str, names))
+    return ", ".join(ordered[:_NAMED]) + (f" and {len(ordered) - _NAMED} more" if len(ordered) > _NAMED else "")

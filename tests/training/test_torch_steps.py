@@ -82,7 +82,8 @@ def test_unequal_batches_train_as_one_process_does(tmp_path: Path) -> None:
     run(*TORCHRUN, script, tmp_path / "state.pt", cwd=tmp_path)
     inputs, outputs, state = torch.load(tmp_path / "state.pt")
     torch.manual_seed(1)
-    torch.randn(90, 6, dtype=torch.float64)  # the script's data come before its weights
+    for columns in (5, 1):  # the script's data come before its weights
+        torch.randn(90, columns, dtype=torch.float64)
     model = torch.nn.Linear(5, 1).double()
     samples = Samples(90, (0,))
     for step in range(4):

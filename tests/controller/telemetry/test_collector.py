@@ -109,7 +109,7 @@ def test_state_is_right_and_loss_exact_when_reports_are_lost_doubled_and_reorder
             lost += 1
             continue
         for _ in range(2 if rng.random() < 0.05 else 1):
-            arriving.append((number + late, number))
+            arriving.append((min(number + late, total - 1), number))  # the newest is the last that comes
     doubled = len(arriving) - (total - lost)
     arriving.sort()
     for begin in range(0, len(arriving), 97):

@@ -143,10 +143,13 @@ class Windows:
                 (max(1, self.options.bound_packets // max(1, budget.streams)) for budget in mine), default=window
             )
         until_ns = self._known.obeyed_ns
-        for each in self._remaining(now_ns):
-            meets = ((each.packets(budget.link), budget.bound) for budget in mine)
-            if any(packets and packets + bound > self.options.bound_packets for packets, bound in meets):
-                until_ns = max(until_ns, each.until_ns)
+        remaining = self._remaining(now_ns)
+        for each in remaining:
+            as_long = [other for other in remaining if other.until_ns >= each.until_ns]
+            for budget in mine:
+                packets = sum(other.packets(budget.link) for other in as_long)
+                if each.packets(budget.link) and packets + budget.bound > self.options.bound_packets:
+                    until_ns = max(until_ns, each.until_ns)
         return Pacing(
             window=max(1, min(window, plan.spec.window)),
             hold_ns=max(0, until_ns - now_ns),

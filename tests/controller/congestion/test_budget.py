@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import math
 import random
+import re
 from dataclasses import replace
 
 import pytest
 
 from weir.controller.congestion import CongestionOptions, JobStreams, Uncontrolled, Windows, link_budgets
-from weir.controller.congestion.marking import LARGEST_CONTROL_BYTES, marked_states, policer_entries, windows_held
+from weir.controller.congestion.marking import (
+    LARGEST_CONTROL_BYTES,
+    REPAIRS,
+    marked_states,
+    policer_entries,
+    windows_held,
+)
 from weir.controller.congestion.promise import promises
 from weir.controller.errors import PlanError
 from weir.controller.p4runtime.entries import SwitchState
 from weir.controller.placement import Placement
 from weir.controller.planning.memory import FabricMemory
-from weir.controller.planning.plan import JobPlan, JobSpec, job_plan
+from weir.controller.planning.plan import JobPlan, JobSpec, job_plan, round_bytes
 from weir.controller.telemetry.probes import plan_probes
 from weir.topologies import Endpoint, Routes, Topology
 from weir.topologies.generators import leaf_spine
@@ -182,6 +189,22 @@ def test_a_moved_job_waits_until_its_old_packets_are_gone_where_they_would_not_f
     assert moved.pacing.hold_ns > 0
 
 
+def test_the_packets_of_all_moves_of_late_count_together() -> None:
+    """One old generation beside the new one is within the bound; two are not, as long as the first is not gone."""
+    windows = Windows(FABRIC, OPTIONS)
+    [first] = windows.follow(ROUTES, [at_one_switch(1, "h1", "h2")], (), 0)
+    [second] = windows.follow(ROUTES, [at_one_switch(1, "h1", "h2", generation=2)], (), 1_000)
+    [third] = windows.follow(ROUTES, [at_one_switch(1, "h1", "h2", generation=3)], (), 2_000)
+    assert (first.pacing.window, second.pacing.hold_ns) == (32, 0)
+    assert third.pacing.hold_ns == 1_000 + windows.round_trip_ns(first) - 2_000
+    late = Windows(FABRIC, OPTIONS)
+    late.follow(ROUTES, [at_one_switch(1, "h1", "h2")], (), 0)
+    late.follow(ROUTES, [at_one_switch(1, "h1", "h2", generation=2)], (), 1_000)
+    gone_ns = 1_000 + late.round_trip_ns(first)
+    [third] = late.follow(ROUTES, [at_one_switch(1, "h1", "h2", generation=3)], (), gone_ns)
+    assert third.pacing.hold_ns == 0
+
+
 def test_who_is_started_anew_begins_with_what_the_switches_hold() -> None:
     """Windows that wait for others to obey are not raised by a controller that knows nothing of them."""
     windows = Windows(FABRIC, replace(OPTIONS, lease_ns=1_000_000))
@@ -219,7 +242,11 @@ def test_entries_of_a_port_and_of_a_host() -> None:
         f"policers dscp=48 ingress_port=1 is_message=1 -> police(bucket_index=2, burst=0, byte_cost={control:.0f})"
         in policed
     )
-    assert len([line for line in policed if "dscp=0" in line]) == 2, "the ports of the two workers"
+    workers = [line for line in policed if "dscp=0" in line]
+    assert len(workers) == 2, "the ports of the two workers"
+    for line in workers:
+        burst, cost = (int(re.search(rf"{name}=(\d+)", line)[1]) for name in ("burst", "byte_cost"))  # type: ignore[index]
+        assert burst == (2 * 32 + REPAIRS) * round_bytes(FABRIC) * cost, "two windows of 32 rounds, and repairs"
     assert LARGEST_CONTROL_BYTES < 2048
     assert not policer_entries(FABRIC, "s4", [plan], {}), "no host hangs on a spine"
 

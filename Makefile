@@ -9,6 +9,7 @@ TOPO ?= topologies/leaf_spine.yaml
 SWITCH ?= weir
 DEVICE ?= 0
 CONFIG ?= p4src/build/fabric.p4info.txtpb,p4src/build/fabric.json
+PYTEST = $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
 SHELL_RUN = $(SHELL_VENV)/bin/python -m p4runtime_sh --device-id $(DEVICE) --election-id 0,1 $(if $(CONFIG),--config $(CONFIG))
 
 .DEFAULT_GOAL := help
@@ -25,7 +26,7 @@ test: $(READY) $(SHELL_VENV)/.ready  ## the test suite (as root it installs Debi
 		{ apt-get update -qq && apt-get install -qq -y --no-install-recommends \
 			mininet iputils-ping ethtool net-tools iproute2; } >/dev/null 2>&1 || \
 		echo "weir: mininet could not be installed; its tests are skipped" >&2; fi
-	@$(BIN)/python -m pytest
+	@$(PYTEST)
 
 test-bmv2: $(READY)  ## the same packets through bmv2 and the emulated switch (needs simple_switch_grpc; root for all of it)
 	@if ! command -v simple_switch_grpc >/dev/null; then \
@@ -37,7 +38,7 @@ test-torch: $(READY)  ## PyTorch's own distributed tests over the fabric (needs 
 	@$(BIN)/python -m weir.tests.hosts.torch.public_suite
 
 test-long: $(READY)  ## the long randomised runs
-	@$(BIN)/python -m pytest -m long --timeout 3600
+	@$(PYTEST) -m long --timeout 3600
 
 mutants: $(READY)  ## break COUNT places of the code (200), and say which of them no test notices
 	@$(BIN)/python -m weir.tests.mutation --count $(or $(COUNT),200) --jobs 2

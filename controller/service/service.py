@@ -151,6 +151,7 @@ class ControlService:
             ("grpc.max_receive_message_length", MESSAGE_BYTES),
             ("grpc.keepalive_time_ms", max(lease_ms, 1_000)),
             ("grpc.keepalive_timeout_ms", max(lease_ms, 1_000)),
+            ("grpc.http2.ping_timeout_ms", max(lease_ms, 1_000)),  # else a ping without answer is waited for a minute
             ("grpc.server_handshake_timeout_ms", int(1_000 * _JOIN_S)),
             ("grpc.max_connection_idle_ms", _IDLE_MS),
         ]

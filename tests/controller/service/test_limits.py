@@ -25,6 +25,8 @@ from weir.wire.control_messages import ATTEND, END_JOB, LIST_JOBS, REGISTER
 from weir.wire.errors import WireError
 
 WORKERS = ["h1", "h2"]
+_MANY_LEASES_S = 40.0
+"""Of one second each; on a busy machine, too."""
 
 JOINS_AND_HANGS = """
 import sys, threading
@@ -78,8 +80,9 @@ async def test_a_worker_that_hangs_before_the_others_come_is_not_there() -> None
         try:
             assert await process.stdout.readline() == b"joined\n"
             os.kill(process.pid, signal.SIGSTOP)
-            while (await service.jobs())[0].hosts[0].attending:
-                await asyncio.sleep(0.05)
+            async with asyncio.timeout(_MANY_LEASES_S):  # gRPC by itself waits longer for a ping's answer
+                while (await service.jobs())[0].hosts[0].attending:
+                    await asyncio.sleep(0.05)
             await service.joined(registration, 1)
             assert (await service.jobs())[0].waiting_for == "waits for h1 (rank 0) to join"
         finally:

@@ -197,7 +197,7 @@ class Improver:
         saving, better = found
         account, pace = self._account(job, now_ns), self._steps_per_second(job, better)
         account.look(now_ns * 1e-9, saving * pace)
-        price = self._pause_seconds + (better.refill_seconds if better is not None else 0.0)
+        price = self._pause_seconds(job) + (better.refill_seconds if better is not None else 0.0)
         if better is not None and not account.allows_a_move(now_ns * 1e-9):
             better = None
         if better is None:
@@ -221,11 +221,13 @@ class Improver:
         reported = job.rounds_per_second / sum(rounds_of_step(job.spec, self._planner.topology))
         return min(reported, back_to_back) if reported or better is None else back_to_back
 
-    @property
-    def _pause_seconds(self) -> float:
-        """How long a job stands still while it moves: by the last moves, or a telemetry period where none was seen."""
-        pauses_ns = self._moves.pauses_ns
-        return 1e-9 * (sum(pauses_ns) / len(pauses_ns) if pauses_ns else self._moves.outlook.period_ns)
+    def _pause_seconds(self, job: RunningJob) -> float:
+        """How long a job stands still while it moves: by the last moves; where none was seen, a telemetry period and
+        the longest that a round of it may be under way, for so long it holds back.
+        """
+        if pauses_ns := self._moves.pauses_ns:
+            return 1e-9 * sum(pauses_ns) / len(pauses_ns)
+        return 1e-9 * (self._moves.outlook.period_ns + job.plan.pacing.round_trip_ns)
 
     def _begin(self, moves: list[tuple[RunningJob, Placement]], price: float, now_ns: int, why: str) -> None:
         for job, placement in moves:
@@ -265,7 +267,7 @@ class Improver:
         moves = [(jobs[at][0], each) for at, each in better.items()]
         allowed = all(self._account(job, now_ns).allows_a_move(now_ns * 1e-9) for job, _ in moves)
         steady = all(self._is_steady(each, readings, now_ns) for _, each in moves)
-        price = self._pause_seconds * len(moves)
+        price = sum(self._pause_seconds(job) for job, _ in moves)
         paces = [self._steps_per_second(job, each) for job, each in moves]
         saved = saved_together([each for _, each in moves], paces)
         if allowed and steady and self._earned_in(price, saved, readings, now_ns) == 0:

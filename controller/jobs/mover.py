@@ -59,7 +59,7 @@ class Mover:
         self._planner = planner
         self._decisions = decisions
         self.pauses_ns: deque[int] = deque(maxlen=_REMEMBERED)
-        """How long jobs stood still in the last moves."""
+        """How long jobs stood still in the last moves: until they resumed, and while they then held back."""
         self.outlook = outlook
         """What jobs find on the links."""
 
@@ -264,7 +264,7 @@ class Mover:
         self._jobs.outbox += [Message(self._jobs.host_at(address), content) for address, content in out]
         if move.phase is Phase.DONE:
             job.move, job.target, job.newcomer, job.moved_ns = None, None, None, now_ns
-            self.pauses_ns.append(now_ns - job.paused_ns)
+            self.pauses_ns.append(now_ns - job.paused_ns + job.plan.pacing.hold_ns)
             self._jobs.journal.change(job.number)
         return move.phase is Phase.SETTLING and now_ns >= job.retry_at_ns
 

@@ -14,7 +14,7 @@ from weir.controller.controller import Options
 from weir.controller.p4runtime.pipeline import Pipeline
 from weir.controller.placement import Placement
 from weir.controller.placement.strategies import strategy
-from weir.controller.planning.plan import JobSpec
+from weir.controller.planning.plan import JobSpec, rounds_of_step
 from weir.controller.telemetry.snapshot import Snapshot
 from weir.tests.controller.job_rig import MS, Fixed, Job, Rig, make_rig
 from weir.topologies.generators import leaf_spine
@@ -128,27 +128,50 @@ async def test_a_job_that_others_leave_room_for_moves_only_if_it_pays(rig: Rig) 
 
 
 async def test_a_job_moves_around_others_traffic_within_two_periods_and_stays(rig: Rig) -> None:
+    """Within two periods after the move is earned: since readings speak for the other spine, the job has lost as much
+    time there as the move takes, with what it holds back after it. Not before.
+    """
     rig.controller.moves.options = replace(OPTIONS, solve_period_ns=PERIOD, dwell_ns=10 * PERIOD)
     job = await rig.admit(FIRST)
     sums = await train(rig, [job], rig.fabric.now_ns + 10 * PERIOD)
     (before,) = spines(rig, 1)
     # a queue of others' frames in front of the job's on its spine
     rig.emulated.add_flow("h2", before, payload_bytes=958, rate_bps=7e8, start_ns=rig.fabric.now_ns)
-    allowed: list[int] = []
+    looks: list[tuple[int, float, float]] = []
     better = rig.controller.planner.better
 
     def watched(plan, workers, readings, gain):  # type: ignore[no-untyped-def]
-        """Note when the last reading alone would have the job move."""
-        if better(plan, workers, readings[-1:], gain)() is not None:
-            allowed.append(rig.fabric.now_ns)
+        """Note what the last reading alone says: seconds that the other spine saves in each, and what a move takes."""
+        found, running = better(plan, workers, readings[-1:], gain)(), rig.controller.jobs[1]
+        if found is None:
+            looks.append((rig.fabric.now_ns, 0.0, 0.0))
+        else:
+            rounds = sum(rounds_of_step(FIRST, TOPOLOGY))
+            steps = min(running.rounds_per_second / rounds, 1 / found.now_seconds)
+            price = 1e-9 * (PERIOD + plan.pacing.round_trip_ns) + found.refill_seconds
+            looks.append((rig.fabric.now_ns, steps * found.saved[0], price))
         return better(plan, workers, readings, gain)
 
     rig.controller.planner.better = watched  # type: ignore[method-assign]
     await train(rig, [job], rig.fabric.now_ns + 25 * PERIOD, handles=sums)
     assert spines(rig, 1) == SPINES - {before}
     (moved_ns,) = moves(rig)
-    assert allowed
-    assert moved_ns - allowed[0] <= 2 * PERIOD
+    earned_ns = earned(looks)
+    assert earned_ns <= moved_ns <= earned_ns + 2 * PERIOD
+    hold_ns = rig.controller.jobs[1].plan.pacing.hold_ns
+    assert hold_ns > 0
+    assert list(rig.controller.moves.pauses_ns) == [hold_ns], "hosts answer at once here"
+
+
+def earned(looks: list[tuple[int, float, float]]) -> int:
+    """The first look by which what was lost since the last that spoke for no move is as much as a move takes."""
+    lost, looked_ns = 0.0, looks[0][0] - PERIOD
+    for at_ns, saving, price in looks:
+        lost = lost + saving * min(at_ns - looked_ns, PERIOD) * 1e-9 if saving else 0.0
+        if saving and lost >= price:
+            return at_ns
+        looked_ns = at_ns
+    raise AssertionError(f"no move was ever earned: {looks}")
 
 
 def congested(rig: Rig, monkeypatch: pytest.MonkeyPatch, spine: str, start_ns: int, stop_ns: int) -> list[int]:

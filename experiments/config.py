@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, Literal, Self
 import yaml
 from pydantic import Field, ValidationError, ValidationInfo, WithJsonSchema, field_validator, model_validator
 
-from ..controller.congestion import CongestionOptions, Uncontrolled
+from ..controller.congestion import CongestionOptions, Marks, Uncontrolled
 from ..controller.placement.strategies import OWN, STRATEGIES, Need
 from ..controller.watching.settings import Watching
 from ..hosts.numerics.quantization import chunk_count
@@ -22,13 +22,12 @@ from ..topologies import Topology, file_keys
 from ..topologies.schema import UniqueKeys, parse_topology
 from ..wire.frames import FRAME_HEADER_BYTES
 from .errors import ExperimentError
+from .jobs import JobConfig, OtherJobConfig
 from .sections import Duration, LongDuration, Rate, Section, explain
 from .telemetry import TelemetryConfig
 from .workloads.digits import TrainingJob, TrainingOptions
 from .workloads.script import ScriptOptions, ScriptWorkload, gradient_values, script_digest
 from .workloads.workload import Workload
-
-LARGEST_WINDOW: Final = 512
 
 NEED_SERVER: Final = frozenset(name for name, known in STRATEGIES.items() if Need.SERVER in known.needs)
 """Strategies that cannot do with a switch as the root."""
@@ -37,43 +36,6 @@ NEED_SERVER: Final = frozenset(name for name, known in STRATEGIES.items() if Nee
 StrategyName = Annotated[
     str, WithJsonSchema({"anyOf": [{"enum": sorted(STRATEGIES)}, {"type": "string", "pattern": rf"{re.escape(OWN)}$"}]})
 ]
-
-
-class JobConfig(Section):
-    """Who takes part in the job."""
-
-    workers: list[str] = Field(min_length=1)
-    server: str | None = None
-    """The parameter server's host; without this and `servers` the root is a switch."""
-    servers: list[str] | None = Field(None, min_length=1)
-    """Hosts of several parameter servers, which share every tensor's chunks."""
-    window: int = Field(16, ge=1, le=LARGEST_WINDOW)
-    """W: most rounds in flight."""
-    slots: int = Field(32, ge=2, le=2 * LARGEST_WINDOW)
-    """S: aggregation slots of the job in each of its switches, a power of two, at least 2 W."""
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if self.slots & (self.slots - 1):
-            raise ValueError(f"slots {self.slots} is not a power of two; use {1 << self.slots.bit_length()}")
-        if self.slots < 2 * self.window:
-            raise ValueError(f"window {self.window} needs at least {2 * self.window} slots, not {self.slots}")
-        if len(set(self.workers)) < len(self.workers):
-            raise ValueError("a host is named twice among the workers; each host runs one worker")
-        if self.server is not None and self.servers is not None:
-            raise ValueError(f"server {self.server} and servers {', '.join(self.servers)} are both given; keep one")
-        hosts = [host for host in self.roots if host is not None]
-        for host in hosts:
-            if host in self.workers:
-                raise ValueError(f"server {host} is a worker too; give the parameter server a host of its own")
-            if hosts.count(host) > 1:
-                raise ValueError(f"{host} is named twice among the servers; each host runs one")
-        return self
-
-    @property
-    def roots(self) -> tuple[str | None, ...]:
-        """The server of each shard; None: a switch is its root."""
-        return (self.server,) if self.servers is None else tuple(self.servers)
 
 
 class TrainingConfig(Section):
@@ -161,6 +123,12 @@ class CongestionConfig(Section):
     """How workers find their windows: as switches allow, by marks, by round trips, or not at all (the job's window).
     Only who obeys the switches can be promised anything.
     """
+    marks: Marks = Marks.DEPTH
+    """What switches mark by: packets in the queue, how long a packet has waited, or a virtual queue that is drained
+    more slowly than the link sends. With `explicit` the depth counts in any case.
+    """
+    virtual_share: float = Field(0.95, gt=0, le=1)
+    """Drain rate of the virtual queue, as a share of the link's."""
 
 
 class HeartbeatConfig(Section):
@@ -187,6 +155,8 @@ class RunConfig(Section):
     """The fabric, spelled out as in topologies/*.yaml (a file may name another one: `fabric: leaf_spine.yaml`)."""
     job: JobConfig
     training: TrainingConfig = TrainingConfig()
+    other_jobs: list[OtherJobConfig] = Field([])
+    """Jobs beside the trained one: the same kind of traffic, whose sums are checked and lead to nothing."""
     workload: WorkloadConfig | None = None
     background: list[FlowConfig] = Field([])
     host_poll: Duration = 30_000
@@ -284,8 +254,15 @@ class RunConfig(Section):
             at_once = [sum(f.rate for f in flows if f.runs_at(flow.start)) for flow in flows]
             frame_bytes = BACKGROUND_PAYLOAD_BYTES + FRAME_HEADER_BYTES
             declared.append(Uncontrolled(source, destination, max(at_once), frame_bytes, len(flows)))
-        obeyed = self.congestion.law == "explicit"
-        return CongestionOptions(self.congestion.bound, tuple(declared), self.congestion.lease, windows_obeyed=obeyed)
+        own = self.congestion
+        return CongestionOptions(
+            own.bound,
+            tuple(declared),
+            own.lease,
+            windows_obeyed=own.law == "explicit",
+            marks=own.marks,
+            virtual_share=own.virtual_share,
+        )
 
     @property
     def gradient_values(self) -> int:
@@ -323,6 +300,8 @@ class RunConfig(Section):
         named = [("job.workers", name) for name in self.job.workers]
         key = "job.server" if self.job.servers is None else "job.servers"
         named += [(key, name) for name in self.job.roots if name is not None]
+        for index, other in enumerate(self.other_jobs):
+            named += [(f"other_jobs.{index}", name) for name in sorted(other.hosts)]
         for index, flow in enumerate(self.background):
             named += [
                 (f"background.{index}.source", flow.source),
@@ -332,9 +311,14 @@ class RunConfig(Section):
                 raise ExperimentError(f"{where}: background.{index}: {flow.source} sends to itself; name two hosts")
         if self.heartbeats is not None:
             named.append(("heartbeats.to", self.heartbeats.to))
-            if self.heartbeats.to in (*self.job.workers, *self.job.roots):
+            if any(self.heartbeats.to in job.hosts for job in (self.job, *self.other_jobs)):
                 raise ExperimentError(
                     f"{where}: heartbeats.to: {self.heartbeats.to} has a part in the job; name a host that has none"
+                )
+            beating = [name for job in (self.job, *self.other_jobs) for name in job.workers]
+            if twice := [name for name in beating if beating.count(name) > 1]:
+                raise ExperimentError(
+                    f"{where}: heartbeats: {twice[0]} is a worker of two jobs, and their bound counts one from a host"
                 )
         for key, name in named:
             if not topology.is_host(name):

@@ -183,6 +183,7 @@ async def run_strategy(
             moves=moves,
             link_load={str(link.end): round(link.load, 6) for link in links},
             phases=phases.closed,
+            jobs=cluster.job_traces,
             queues=[QueueTrace(port=str(longest.end), time_ns=times, depth_packets=depths)],
             solver_ms=cluster.decisions_ms,
             telemetry=cluster.telemetry_cost,

@@ -121,6 +121,7 @@ BY_NONE: Final[Mapping[str, str]] = {
     r"(WEIR_SEED=\d+ )?(.venv/bin/)?pytest .*tests/": "the suite itself",
     r"(apt-get|pip) install .*": "what they install is there",
     r"weir evaluate .*": "600 points take twelve processor-minutes; tests/experiments/evaluation runs small suites",
+    r"weir schemes .*": "six schemes of a file take minutes; tests/experiments/test_schemes.py runs two of a small one",
     r"weir stf --p4c .*": "p4c's source tree is not there; tests/emulator/stf has the reader of its folders",
     r"weir torchrun -n 8 --topology fat_tree.yaml train.py --epochs 3": "the script is the reader's",
 }

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from ...topologies.model import Endpoint, Topology
 from ...topologies.routing import Routes
@@ -31,6 +32,17 @@ from .formulas import (
 )
 
 
+class Marks(StrEnum):
+    """What of a queue is compared with its threshold K, by which switches mark."""
+
+    DEPTH = "depth"
+    """Packets that are there at enqueue."""
+    SOJOURN = "sojourn"
+    """How long a packet has waited: what K packets take to be sent."""
+    VIRTUAL = "virtual"
+    """Packets that would be there if the link were slower than it is."""
+
+
 @dataclass(frozen=True, slots=True)
 class CongestionOptions:
     """What is promised, and what may be counted on."""
@@ -47,13 +59,15 @@ class CongestionOptions:
     """Whether workers obey explicit windows. Else they go by marks or round trips, nothing is promised of a queue that
     they cross, and no worker is policed by its window.
     """
-    virtual_share: float | None = None
-    """γ: drain rate of the virtual queue, as a share of the link's; None: no virtual queue."""
+    marks: Marks = Marks.DEPTH
+    """What is marked by. Who obeys explicit windows hears of the depth in any case, as the bound is made with that."""
+    virtual_share: float = 0.95
+    """γ: drain rate of the virtual queue, as a share of the link's."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.bound_packets < 1 << 19:
             raise PlanError(f"congestion: bound_packets {self.bound_packets} is not in 1…524287")
-        if self.virtual_share is not None and not 0 < self.virtual_share <= 1:
+        if not 0 < self.virtual_share <= 1:
             raise PlanError(f"congestion: virtual_share {self.virtual_share} is not above 0 and at most 1")
         if self.lease_ns < 0:
             raise PlanError(f"congestion: lease_ns {self.lease_ns} is negative")

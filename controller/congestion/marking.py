@@ -14,7 +14,7 @@ from ...wire.frames import DSCP_CONTROL
 from ..p4runtime.entries import Entry, Item, SwitchState, call, entry
 from ..p4runtime.tables import MARKING, POLICERS
 from ..planning.plan import JobPlan, round_bytes
-from .budget import CongestionOptions, LinkBudget
+from .budget import CongestionOptions, LinkBudget, Marks
 
 TICKS_PER_US: Final = 1 << 16
 """Leaky buckets count in 2⁻¹⁶ µs."""
@@ -26,6 +26,7 @@ LARGEST_CONTROL_BYTES: Final = 256
 REPAIRS: Final = 8
 """Rounds that a worker may send again at once, beyond its window."""
 _NEVER_US: Final = (1 << 32) - 1
+_NEVER_DEPTH: Final = (1 << 19) - 1
 
 
 def byte_cost(rate_bps: float) -> int:
@@ -37,14 +38,19 @@ def marking_entry(topology: Topology, budget: LinkBudget, options: CongestionOpt
     """The entry of one egress port."""
     rate_bps = topology.link_at(budget.link).rate_bps
     frame_us = 8e6 * round_bytes(topology) / rate_bps
-    cost, backlog = 0, 1
-    if options.virtual_share is not None:
+    depth = topology.switch(budget.link.node).target.queue_depth(budget.threshold, round_bytes(topology))
+    sojourn_us, cost, backlog = math.ceil(options.bound_packets * frame_us) + 1, 0, 1
+    if options.marks is not Marks.DEPTH and not options.windows_obeyed:
+        depth = _NEVER_DEPTH
+    if options.marks is Marks.SOJOURN:
+        sojourn_us = math.ceil(budget.threshold * frame_us)
+    if options.marks is Marks.VIRTUAL:
         cost = byte_cost(options.virtual_share * rate_bps)
         backlog = max(1, budget.threshold * round_bytes(topology) * cost)
     bound = call(
         "bound_queue",
-        threshold=topology.switch(budget.link.node).target.queue_depth(budget.threshold, round_bytes(topology)),
-        sojourn=min(math.ceil(options.bound_packets * frame_us) + 1, _NEVER_US),
+        threshold=depth,
+        sojourn=min(sojourn_us, _NEVER_US),
         byte_cost=cost,
         backlog=backlog,
         window=budget.window,

@@ -66,6 +66,10 @@ class VirtualHost:
             raise HostError(f"{self.name}: job {job} has a core here already; a host takes part in it once")
         self._cores[job] = core
 
+    def detach(self, job: int) -> None:
+        """Run a job's core no more: what still comes for it is nobody's."""
+        del self._cores[job]
+
     def handle(self, wake: Wake) -> None:
         """Frames have arrived, or the timer has fired."""
         now_ns = self.now_ns

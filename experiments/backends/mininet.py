@@ -40,8 +40,8 @@ from ..config import FlowConfig, RunConfig
 from ..errors import ExperimentError
 from ..records.record import MininetResult, StrategyResult
 from ..workloads.digits import load_digits
+from .rounds import Rounds
 from .sessions import open_sessions
-from .virtual_time import gradient_bytes, gradient_rounds
 from .worker_process import WorkerReport, WorkerTask
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ async def run_in_mininet(
                 job=first_job + shard,
                 slots=config.job.slots,
                 window=config.job.window,
-                gradient_bytes=gradient_bytes(config, shard, lanes),
+                gradient_bytes=Rounds.of_gradient(config, shard, lanes).bytes(lanes),
                 policy="abort",
             )
             for shard, server in enumerate(config.job.roots)
@@ -117,7 +117,7 @@ async def run_in_mininet(
             states = await asyncio.to_thread(client.jobs)
             if states:
                 steps = min(
-                    state.rounds // sum(gradient_rounds(config, state.job - first_job, lanes)) for state in states
+                    state.rounds // Rounds.of_gradient(config, state.job - first_job, lanes).total for state in states
                 )
                 advance(steps)
                 other.at_step(steps)
@@ -126,6 +126,8 @@ async def run_in_mininet(
                 trees[number - first_job] = {**placement.aggregators, **placement.parents}
         by_rank = await reports
         drops = {reason: count - drops_before[reason] for reason, count in (await _switch_drops(sessions)).items()}
+        if config.other_jobs:
+            other.notes.append("the jobs beside the trained one were not there")
         notes = [*other.notes, f"telemetry: {controller.telemetry_cost(time.monotonic_ns() - began_ns)}"]
         return _result(virtual.strategy, fabric, by_rank, drops, trees, generation, notes, started)
 

@@ -38,28 +38,30 @@ from ...emulator.fabric import Wake
 from ...hosts.collectives.communicator import Communicator
 from ...hosts.collectives.sharding import ShardedDriver
 from ...hosts.congestion import Dctcp, DelayTarget, ExplicitWindow, FixedWindow, WindowLaw
-from ...hosts.numerics.quantization import chunk_count
 from ...hosts.numerics.tensors import Reduced, Tensor
 from ...hosts.protocol.server import ParameterServerCore
 from ...hosts.protocol.worker import WorkerCore, WorkerOptions
 from ...topologies import Endpoint, Routes
-from ...wire.aggregation import HEADER_BYTES, message_bytes
+from ...wire.aggregation import message_bytes
 from ...wire.control import Pause, Resume, ServerPlan, WorkerPlan
 from ...wire.frames import FRAME_HEADER_BYTES, decapsulate, frame_headers
 from ...wire.heartbeat import Heartbeat
 from ..config import BACKGROUND_PAYLOAD_BYTES, RunConfig
 from ..errors import ExperimentError
-from ..records.record import HeartbeatFigures
+from ..jobs import Participants
+from ..records.record import HeartbeatFigures, JobTrace
 from ..workloads.workload import Floats
 from .agents import HostAgent, VirtualHost, VirtualWorker
 from .emulated import EmulatedFabric, LinkFigures
 from .heartbeats import FRAME_BYTES, LEAST_STRETCH, VirtualHeartbeats
+from .other_jobs import OtherJob, Progress
+from .rounds import Rounds
 
 if TYPE_CHECKING:
     from ...controller.live.watch import Watch
 
 FIRST_JOB: Final = 1
-"""Number of the first shard's job; the others' follow."""
+"""Number of the trained job's first shard; the others' follow, and then those of the jobs beside it."""
 QUEUE_SAMPLE_NS: Final = 250_000
 
 STALLED_NS: Final = 500_000_000
@@ -78,19 +80,6 @@ class Moved:
     time_ns: int
     switches: tuple[str, ...]
     shard: int
-
-
-def gradient_rounds(config: RunConfig, shard: int, lanes: int) -> tuple[int, int]:
-    """How many rounds with lanes, and how many scale rounds, one of the job's shards has in a step."""
-    whole, shards = chunk_count(config.gradient_values, lanes), len(config.job.roots)
-    chunks = whole * (shard + 1) // shards - whole * shard // shards  # as `Tensor.cut` shares them out
-    return chunks, min(chunks, config.job.window)
-
-
-def gradient_bytes(config: RunConfig, shard: int, lanes: int) -> int:
-    """What one worker's stream of one shard brings onto a link in a step, headers included."""
-    chunks, scales = gradient_rounds(config, shard, lanes)
-    return chunks * (message_bytes(lanes) + FRAME_HEADER_BYTES) + scales * (HEADER_BYTES + FRAME_HEADER_BYTES)
 
 
 class TimedStrategy:
@@ -123,7 +112,8 @@ class Cluster:
         beats = config.heartbeats
         self._watching = config.watching
         collector = None if self._watching is None else self._watching.collector
-        participants = {*config.job.workers, *config.job.roots, *([beats.to] if beats is not None else []), collector}
+        taking_part = frozenset[str]().union(*(job.hosts for job in (config.job, *config.other_jobs)))
+        participants = {*taking_part, *([beats.to] if beats is not None else []), collector}
         self._emulated = EmulatedFabric(
             self.topology,
             seed=config.seed,
@@ -133,9 +123,12 @@ class Cluster:
         self._fabric = self._emulated.fabric
         self._switches = self._emulated.switches
         self._jobs = range(FIRST_JOB, FIRST_JOB + len(config.job.roots))
+        self._others: list[OtherJob] = []
+        """The jobs beside the trained one, once that has begun."""
+        self._progress = Progress()
         self._hosts: dict[str, VirtualHost] = {}
         self._workers: list[VirtualWorker] = []
-        """The workers of all shards."""
+        """The trained job's, of all shards."""
         self._drivers: list[ShardedDriver] = []
         """What each worker's training calls, by rank."""
         self._agents: dict[tuple[int, str], VirtualWorker | HostAgent[ParameterServerCore]] = {}
@@ -196,24 +189,19 @@ class Cluster:
         if self._watch is not None:
             self._watch.begin(self.topology, f"{self.config.name}, {STRATEGIES[self.strategy_name].label}")
         await self._warm_up()
-        job = self.config.job
+        job, lanes = self.config.job, lanes_of(self.topology)
         for shard, (number, server) in enumerate(zip(self._jobs, job.roots, strict=True)):
-            spec = JobSpec(
-                number,
-                tuple(job.workers),
-                server,
-                job.slots,
-                job.window,
-                policy=FailurePolicy.CONTINUE if beats is None else FailurePolicy.WAIT,
-                gradient_bytes=gradient_bytes(self.config, shard, lanes_of(self.topology)),
-            )
-            for message in await self._controller.admit(spec, self._fabric.now_ns):
-                self._start_host(number, message)
+            for message in await self._admit(number, job, server, Rounds.of_gradient(self.config, shard, lanes)):
+                worker = self._start_host(number, message, self._law(job.window))
+                self._workers += [] if worker is None else [worker]
             self._generations[number] = self._controller.jobs[number].plan.generation
-            self._note_promises()
         for name in job.workers:
             shards = [worker for worker in self._workers if worker.name == name]
             self._drivers.append(ShardedDriver(shards))
+        self._others = [
+            OtherJob(each, number, each.values or self.config.gradient_values, self._fabric.now_ns)
+            for number, each in enumerate(self.config.other_jobs, self._jobs.stop)
+        ]
         if beats is not None:
             self._beat()
 
@@ -239,30 +227,50 @@ class Cluster:
         """Let probes see the fabric before the first placement."""
         await self._run(lambda: self._fabric.now_ns >= self.config.control.warm_up, "the warm-up")
 
-    def _start_host(self, job: int, message: Message) -> None:
+    async def _admit(self, number: int, job: Participants, server: str | None, rounds: Rounds) -> list[Message]:
+        """The controller takes a job in, whose sums take so many rounds; what its hosts are told."""
+        lanes, now_ns = lanes_of(self.topology), self._fabric.now_ns
+        spec = JobSpec(
+            number,
+            tuple(job.workers),
+            server,
+            job.slots,
+            job.window,
+            policy=FailurePolicy.CONTINUE if self.heartbeats is None else FailurePolicy.WAIT,
+            gradient_bytes=rounds.bytes(lanes),
+        )
+        messages = await self._controller.admit(spec, now_ns)
+        latency_ns = 0 if number in self._jobs else self.config.control.latency
+        self._progress.begin(self._controller.jobs[number].plan, rounds, now_ns, latency_ns)
+        self._note_promises()
+        return messages
+
+    def _start_host(self, job: int, message: Message, law: Callable[[], WindowLaw]) -> VirtualWorker | None:
+        """A host begins with its part in a job; the worker, which goes by this law, if that is its part."""
         name = message.host
         if name not in self._hosts:
             self._hosts[name] = VirtualHost(self._emulated, name)
         where = self._hosts[name]
         match message.content:
             case WorkerPlan() as plan:
-                worker = VirtualWorker(where, WorkerCore(plan, WorkerOptions(law=self._law())))
-                self._workers.append(worker)
+                worker = VirtualWorker(where, WorkerCore(plan, WorkerOptions(law=law)))
                 self._agents[job, name] = worker
+                return worker
             case ServerPlan() as plan:
                 self._agents[job, name] = HostAgent(where, ParameterServerCore(plan))
             case other:
                 raise ExperimentError(f"{message.host}: a job starts with plans, not with {type(other).__name__}")
+        return None
 
-    def _law(self) -> Callable[[], WindowLaw]:
-        """How every worker finds its window."""
+    def _law(self, window: int) -> Callable[[], WindowLaw]:
+        """How every worker of a job of this window finds its own."""
         match self.config.congestion.law:
             case "dctcp":
                 return Dctcp
             case "delay":
                 return DelayTarget
             case "fixed":
-                return partial(FixedWindow, self.config.job.window)
+                return partial(FixedWindow, window)
         return ExplicitWindow
 
     # --- the job ---
@@ -306,6 +314,8 @@ class Cluster:
         while not done():
             control_ns = max(self._next_control_ns(), self._fabric.now_ns)
             target_ns = min(control_ns, limit_ns, until_ns if until_ns is not None else limit_ns)
+            if self._others:
+                target_ns = self._go_on_with_others(target_ns)
             for wake in self._fabric.run(target_ns):
                 if self._watching is not None and wake.host == self._watching.collector:
                     wake = self._take_reports(wake, self._watching)
@@ -342,19 +352,23 @@ class Cluster:
         return replace(wake, frames=others, times_ns=times_ns)
 
     def _next_control_ns(self) -> int:
-        due = self._controller.deadline_ns
-        return min(due, self._due[0][0]) if self._due else due
+        due = [self._controller.deadline_ns]
+        due += [self._due[0][0]] if self._due else []
+        return min(due + [other.due_ns for other in self._others if other.due_ns is not None])
 
     async def _control(self) -> None:
         """Deliver what is due between controller and hosts, then let the controller act."""
         now_ns = self._fabric.now_ns
         while self._due and self._due[0][0] <= now_ns:
             heapq.heappop(self._due)[2]()
-        if self._controller.deadline_ns > now_ns:
+        asking = [other for other in self._others if other.due_ns is not None and other.due_ns <= now_ns]
+        if self._controller.deadline_ns > now_ns and not asking:
             return
         await self._controller.switches.drain(
             {name: self._rpc.packet_ins(switch.device_id) for name, switch in self._switches.items()}
         )
+        for other in asking:
+            await self._attend_to(other)
         self._report_progress(now_ns)
         messages = await self._controller.tick(now_ns)
         await self._packet_outs_arrived()
@@ -366,23 +380,70 @@ class Cluster:
             self._after_latency(lambda message=message: self._tell(message))  # type: ignore[misc]
         self._note_placements()
 
+    # --- jobs beside the trained one ---
+
+    async def _attend_to(self, other: OtherJob) -> None:
+        """The controller takes the job in, or lets it go."""
+        now_ns, other.due_ns = self._fabric.now_ns, None
+        if not other.workers:
+            rounds = Rounds.of(other.values, lanes_of(self.topology), other.config.window)
+            for message in await self._admit(other.number, other.config, other.config.server, rounds):
+                self._after_latency(partial(self._start_part, other, message))
+            return
+        await self._controller.finish(other.number, now_ns)
+        self._note_promises()
+        self._progress.end(other.number, now_ns)
+        for (job, _), agent in self._agents.items():
+            if job == other.number:
+                agent.host.detach(job)
+
+    def _start_part(self, other: OtherJob, message: Message) -> None:
+        window = other.config.window
+        law = self._law(window) if other.config.obeys else partial(FixedWindow, window)
+        worker = self._start_host(other.number, message, law)
+        other.workers += [] if worker is None else [worker]
+
+    def _go_on_with_others(self, until_ns: int) -> int:
+        """Let the other jobs whose sums are there go on, and note how far all are; when to look again, before this."""
+        now_ns = self._fabric.now_ns
+        for other in self._others:
+            if other.number not in self._controller.jobs or other.due_ns is not None or not other.idle:
+                continue
+            if not other.go_on(now_ns):
+                other.due_ns = now_ns + self.config.control.latency
+        if now_ns >= self._progress.next_ns:
+            complete: dict[int, int] = {}
+            for worker in self._summing:
+                job, rounds = worker.core.plan.job, worker.core.rounds_complete
+                complete[job] = min(rounds, complete.get(job, rounds))
+            self._progress.look(complete, now_ns)
+        due_ns = [other.due_ns for other in self._others if other.due_ns is not None]
+        return max(min([until_ns, self._progress.next_ns, *due_ns]), now_ns)
+
+    @property
+    def _summing(self) -> list[VirtualWorker]:
+        """The workers of all jobs that the controller knows."""
+        others = [w for other in self._others if other.number in self._controller.jobs for w in other.workers]
+        return self._workers + others
+
     def _beat(self) -> None:
         """Every worker sends a heartbeat now, and again after an interval; no two intervals are the same, lest all
         meet the same moment of what others send at a beat of their own.
         """
         assert self.heartbeats is not None
-        self._at(self._fabric.now_ns + self.heartbeats.beat(self._workers), self._beat)
+        self._at(self._fabric.now_ns + self.heartbeats.beat(self._summing), self._beat)
 
     def _hear(self, job: int, host: str, beat: Heartbeat) -> None:
-        """A heartbeat has reached the controller."""
-        self._controller.members.heartbeat(job, host, beat.rounds, self._fabric.now_ns, waiting=beat.waiting)
+        """A heartbeat has reached the controller; perhaps of a job that has left meanwhile."""
+        if job in self._controller.jobs:
+            self._controller.members.heartbeat(job, host, beat.rounds, self._fabric.now_ns, waiting=beat.waiting)
 
     def _report_progress(self, now_ns: int) -> None:
         """Tell the controller how far the workers are, so that it knows the job's own traffic, and when it is stuck."""
         if self.heartbeats is not None or now_ns < self._progress_ns + self.config.control.solve_interval // 2:
             return
         self._progress_ns = now_ns
-        for worker in self._workers:
+        for worker in self._summing:
             core = worker.core
             self._controller.members.heartbeat(
                 core.plan.job, worker.name, core.rounds_complete, now_ns, waiting=not core.idle
@@ -404,16 +465,20 @@ class Cluster:
 
     def _tell(self, message: Message) -> None:
         """A message of the controller reaches its host; the answer sets out."""
-        host = message.host
+        host, moves = message.host, self._controller.moves
         match message.content:
             case Pause(job) as pause:
                 if (held := self._agents[job, host].pause(pause)) is not None:
-                    self._after_latency(lambda: self._controller.moves.held(job, host, held))
+                    self._answer(job, lambda: moves.held(job, host, held))
             case Resume(plan) as resume:
                 self._agents[plan.job, host].resume(resume)
-                self._after_latency(lambda: self._controller.moves.resumed(plan.job, host, plan.generation))
+                self._answer(plan.job, lambda: moves.resumed(plan.job, host, plan.generation))
             case other:
                 raise ExperimentError(f"{host}: a running job is not told {type(other).__name__}")
+
+    def _answer(self, job: int, hear: Callable[[], None]) -> None:
+        """A host's answer sets out, to be heard if its job is still there then."""
+        self._after_latency(lambda: hear() if job in self._controller.jobs else None)
 
     def _note_promises(self) -> None:
         """What is promised of every queue, before anything is sent under it: over all of the run, the loosest."""
@@ -455,7 +520,14 @@ class Cluster:
 
     @property
     def resends(self) -> int:
-        return sum(worker.core.counters.retransmitted for worker in self._workers)
+        """Contributions that workers' timers sent again, of all jobs."""
+        workers = [*self._workers, *(worker for other in self._others for worker in other.workers)]
+        return sum(worker.core.counters.retransmitted for worker in workers)
+
+    @property
+    def job_traces(self) -> list[JobTrace]:
+        """How far each job was over time, of a run of several jobs."""
+        return self._progress.traces if self._others else []
 
     @property
     def heartbeat_figures(self) -> HeartbeatFigures | None:
@@ -466,7 +538,7 @@ class Cluster:
         largest = FRAME_HEADER_BYTES + max(BACKGROUND_PAYLOAD_BYTES, message_bytes(lanes_of(self.topology)))
         bound_ns = control_delay_ns(
             self._routes,
-            self.config.job.workers,
+            [name for job in (self.config.job, *self.config.other_jobs) for name in job.workers],
             beats.to,
             frame_bytes=FRAME_BYTES,
             period_ns=int(LEAST_STRETCH * beats.interval),

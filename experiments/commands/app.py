@@ -20,6 +20,7 @@ from .place import place
 from .ptf import ptf
 from .runs import demo, replay, run
 from .schema import schema
+from .schemes import schemes
 from .stf import stf
 from .telemetry import app as telemetry_app
 from .top import top
@@ -65,6 +66,7 @@ app.command()(demo)
 app.command()(run)
 app.command()(replay)
 app.command()(evaluate)
+app.command()(schemes)
 # what follows the program is the program's own
 app.command(context_settings={"allow_extra_args": True, "allow_interspersed_args": False})(launch)
 app.add_typer(topology_app, name="topology")

@@ -97,6 +97,25 @@ class HeartbeatFigures(_Record):
         )
 
 
+class JobTrace(_Record):
+    """How far one of a run's jobs was over time."""
+
+    job: int
+    """Its number on the wire; the trained job has the first, one for each of its servers."""
+    workers: int
+    round_trip_ns: int
+    """From its slowest worker to the root and back, in empty queues."""
+    joined_ns: int
+    """When the controller had taken it in."""
+    sends_ns: int
+    """From when on its workers may send: those that are there already obey windows with room for it then."""
+    left_ns: int | None = None
+    """When it left; None: it was there to the end."""
+    time_ns: list[int]
+    chunks: list[int]
+    """How many chunks its slowest worker had the sums of then."""
+
+
 class _Timed(_Record):
     """What one strategy did with the job, somewhere."""
 
@@ -148,6 +167,8 @@ class StrategyResult(_Timed):
     phases: list[Phase] = []
     """Of the whole run, in order; a move begins a new one with the step after it. Records of old have none."""
     queues: list[QueueTrace]
+    jobs: list[JobTrace] = []
+    """Of a run of several jobs: all of them, in the order in which they were taken in."""
     telemetry: TelemetryCost | None = None
     """What probes and reports were on the links; None in records from before it was measured."""
     solver_ms: list[float]

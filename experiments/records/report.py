@@ -15,7 +15,9 @@ import yaml
 
 from ...controller.placement import PlacementError
 from ...controller.placement.strategies import STRATEGIES
-from .record import MininetResult, Phase, RunRecord, StrategyResult
+from ...controller.planning.plan import lanes_of
+from .fairness import ROUND_TRIPS, joins
+from .record import JobTrace, MininetResult, Phase, RunRecord, StrategyResult
 
 COLOURS: Final[Mapping[str, str]] = {
     "ps": "#b3433b",
@@ -31,6 +33,7 @@ _PLOT_INCHES: Final = (11.0, 3.8)
 _SMALL_INCHES: Final = 1.15
 """How high each of several plots is that share an axis."""
 _SHOWN_PHASES: Final = 4
+_THROUGHPUT_WINDOW_NS: Final = 1_000_000
 
 COLUMNS: Final = (
     "strategy",
@@ -114,11 +117,29 @@ def _share(accuracy: float | None) -> str:
 
 
 def telemetry_lines(record: RunRecord) -> list[str]:
-    """What telemetry cost the fabric, a line for each strategy; and how heartbeats fared that went through it."""
+    """What telemetry cost the fabric, a line for each strategy; how heartbeats fared that went through it, and jobs
+    beside each other.
+    """
     labelled = [(label_of(result.strategy), result) for result in record.results]
     cost = [f"telemetry, {label}: {result.telemetry}" for label, result in labelled if result.telemetry is not None]
     beats = [f"heartbeats, {label}: {result.heartbeats}" for label, result in labelled if result.heartbeats is not None]
-    return cost + beats
+    return cost + beats + [line for label, result in labelled for line in _job_lines(label, result.jobs)]
+
+
+def _job_lines(label: str, traces: list[JobTrace]) -> list[str]:
+    """How jobs beside each other fared."""
+    lines = [
+        f"jobs, {label}: job {trace.job} from {trace.joined_ns / 1e6:.1f} ms "
+        f"{'to the end' if trace.left_ns is None else f'to {trace.left_ns / 1e6:.1f} ms'}, "
+        f"{trace.chunks[-1] if trace.chunks else 0} chunks summed"
+        for trace in traces
+    ]
+    return lines + [
+        f"jobs, {label}: job {join.job} joined at {join.joined_ns / 1e6:.1f} ms and held back for "
+        f"{join.held_ns / 1e6:.2f} ms; within {ROUND_TRIPS} round trips from then Jain's index of the {join.jobs} jobs "
+        f"was {join.index:.4f}"
+        for join in joins(traces)
+    ]
 
 
 def _promise_claim(results: list[StrategyResult]) -> tuple[bool, str]:
@@ -169,6 +190,8 @@ def mininet_rows(results: list[MininetResult]) -> list[tuple[str, ...]]:
 def write(record: RunRecord, folder: Path, draw_fabric: Callable[[StrategyResult, Phase], str]) -> Path:
     """Write plots and index.html into `folder`; `draw_fabric` gives the SVG of the fabric in a phase of a strategy."""
     plots = {"iterations": _plot_iterations(record), "queues": _plot_queues(record)}
+    if any(result.jobs for result in record.results):
+        plots["jobs"] = _plot_jobs(record)
     fabrics = [
         (result, index, phase, draw_fabric(result, phase))
         for result in record.results
@@ -189,6 +212,7 @@ def write(record: RunRecord, folder: Path, draw_fabric: Callable[[StrategyResult
         claims=_html_list([f"{'✓' if holds else '✗'} {html.escape(text)}" for holds, text in claims(record)]),
         iterations=plots["iterations"],
         queues=plots["queues"],
+        jobs=_html_jobs(plots["jobs"]) if "jobs" in plots else "",
         fabrics="".join(
             f"<figure class=wide>{svg}<figcaption>{html.escape(_phase_caption(result, phase))}</figcaption></figure>"
             for result, _, phase, svg in fabrics
@@ -304,6 +328,34 @@ def _plot_queues(record: RunRecord) -> str:
         figure.supylabel("queue depth [packets]", fontsize=10)
 
     return _svg(draw, (_PLOT_INCHES[0], height))
+
+
+def _html_jobs(plot: str) -> str:
+    caption = "What each job's slowest worker has the sums of, per second, over windows of 1 ms; dashed: jobs come."
+    return f"<h2>Jobs beside each other</h2><figure>{plot}<figcaption>{html.escape(caption)}</figcaption></figure>"
+
+
+def _plot_jobs(record: RunRecord) -> str:
+    """Throughput of every job over time, one small plot for each strategy, all on the same axes."""
+    shown = [result for result in record.results if result.jobs]
+    chunk_bits = 32 * lanes_of(record.config.topology)
+
+    def draw(figure: Any) -> None:
+        plots = figure.subplots(len(shown), sharex=True, sharey=True, squeeze=False)[:, 0]
+        for axes, result in zip(plots, shown, strict=True):
+            for trace in result.jobs:
+                ends = np.arange(trace.joined_ns, trace.time_ns[-1] if trace.time_ns else 0, _THROUGHPUT_WINDOW_NS)
+                chunks = np.diff(np.interp(ends, trace.time_ns, trace.chunks)) if len(ends) else ends
+                rates = chunks * chunk_bits / _THROUGHPUT_WINDOW_NS * 1e3
+                axes.step(ends[1:] / 1e6, rates, label=f"job {trace.job}", linewidth=1.3)
+                axes.axvline(trace.sends_ns / 1e6, color="#7d93a4", linestyle="--", linewidth=0.8)
+            axes.set_title(label_of(result.strategy), loc="left", fontsize=10, pad=3)
+            axes.set_ylim(0, None)
+        plots[-1].set_xlabel("virtual time [ms]")
+        figure.supylabel("gradients summed [Mbit/s]", fontsize=10)
+        _legend_above(figure)
+
+    return _svg(draw, (_PLOT_INCHES[0], max(_PLOT_INCHES[1], 0.6 + _SMALL_INCHES * len(shown))))
 
 
 def _legend_above(figure: Any) -> None:

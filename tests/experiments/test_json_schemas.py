@@ -32,7 +32,7 @@ PAGES = [ROOT / "docs" / name for name in ("fabrics.md", "runs.md")]
 FILES = [
     *ROOT.glob("topologies/*.yaml"),
     *(path for path in ROOT.glob("examples/**/*.yaml")),
-    *(path for path in ROOT.glob("experiments/*.yaml") if path.name != "evaluation.yaml"),
+    *(path for path in ROOT.glob("experiments/**/*.yaml") if path.name != "evaluation.yaml"),
 ]
 
 

@@ -12,7 +12,8 @@ from weir.controller.placement import Placement, Problem
 from weir.controller.placement.loads import LinkLoad
 from weir.controller.planning.completion import Step, expected_step
 from weir.controller.planning.plan import JobSpec, rounds_of_step
-from weir.experiments.backends.virtual_time import Cluster, gradient_bytes, gradient_rounds
+from weir.experiments.backends.rounds import Rounds
+from weir.experiments.backends.virtual_time import Cluster
 from weir.experiments.config import RunConfig
 from weir.topologies import Endpoint, Routes, leaf_spine
 
@@ -97,18 +98,18 @@ async def compare(seed: int) -> None:
 async def compare_run(config: RunConfig) -> int:
     """Hold the model to a run; how many frames that repeated."""
     took, placement, others, window, resends = await measured(config)
-    chunks, scales = gradient_rounds(config, 0, 256)
+    rounds = Rounds.of_gradient(config, 0, 256)
     problem = Problem(
         Routes(config.topology),
         tuple(config.job.workers),
         config.job.roots[0],
-        gradient_bytes(config, 0, 256),
+        rounds.bytes(256),
         {link: LinkLoad(rate) for link, rate in others.items()},
     )
     ways = [way for child, parent in placement.edges for way in ((child, parent), (parent, child))]
     if any(problem.routes.unique_path(*way) is None for way in ways):
         pytest.skip("hashing decides a way, of which the model knows the mean")
-    step = Step(chunks, scales, window, 1094, config.host_poll * 1e-9)
+    step = Step(rounds.chunks, rounds.scales, window, 1094, config.host_poll * 1e-9)
     expected = expected_step(problem, placement, step, config.congestion.bound)
     assert expected.seconds == pytest.approx(took, rel=CLOSE), f"seed {config.seed}: {expected}"
     return resends

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from weir.controller.placement.links import Links
-from weir.experiments.backends.virtual_time import Cluster, gradient_bytes
+from weir.experiments.backends.rounds import Rounds
+from weir.experiments.backends.virtual_time import Cluster
 from weir.experiments.config import RunConfig
 from weir.experiments.flows.coflows import Coflow, Pace, tree_coflow
 from weir.experiments.flows.simulator import Simulator
@@ -72,7 +73,7 @@ async def both(config: RunConfig) -> tuple[float, float]:
         now = cluster.now_ns * 1e-9
     routes = Routes(config.topology)
     links = Links.of(routes)
-    stream = gradient_bytes(config, 0, lanes)
+    stream = Rounds.of_gradient(config, 0, lanes).bytes(lanes)
     streams, background = np.zeros(len(links.number)), np.zeros(len(links.number))
     for end, at in links.number.items():
         streams[at] = round(figures[end].job_bytes / (STEPS * stream))

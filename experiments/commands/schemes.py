@@ -1,0 +1,58 @@
+"""`weir schemes`: runs under several ways to control congestion, side by side."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from .console import NOTES
+
+if TYPE_CHECKING:
+    from ..schemes import Figures
+
+
+def schemes(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Runs (YAML), such as experiments/queues/*.")],
+    scheme: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Only this one: explicit, dctcp, dctcp-sojourn, dctcp-virtual, delay, fixed; may be repeated."
+        ),
+    ] = None,
+    write: Annotated[
+        Path | None, typer.Option(metavar="PAGE.md", help="Put the table into this page, where it marks the place.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON instead of a table.")] = False,
+) -> None:
+    """Run each FILE under several ways to control congestion, with its first strategy, and compare.
+
+    Of each: the longest queue of the data class over every enqueue, and the loosest of the bounds that were promised
+    beforehand; gradients summed by all jobs together; Jain's index where jobs joined others; what was sent again, and
+    what full queues dropped.
+    """
+    from ..config import RunConfig
+    from ..schemes import COLUMNS, SCHEMES, compare, write_table
+    from ..schemes import as_json as plain
+
+    def say(done: Figures) -> None:
+        NOTES.print(f"{done.run}, {done.scheme}: longest queue {done.longest_queue}")
+
+    figures = compare([RunConfig.load(file) for file in files], scheme or list(SCHEMES), say)
+    if write is not None:
+        write_table(figures, write)
+    if as_json:
+        sys.stdout.write(json.dumps(plain(figures)) + "\n")
+        return
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=0, pad_edge=False)
+    for index, column in enumerate(COLUMNS):
+        table.add_column(column, justify="left" if index < 2 else "right", no_wrap=True)
+    for one in figures:
+        table.add_row(*one.row)
+    Console(highlight=False).print(table)

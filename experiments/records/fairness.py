@@ -1,0 +1,61 @@
+"""How evenly jobs share what they share: Jain's index of what each has summed meanwhile.
+
+Jain, Chiu, Hawe, "A Quantitative Measure of Fairness and Discrimination", DEC-TR-301, 1984: (Σx)²/(n·Σx²), 1 where all
+have the same, 1/n where one has all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from .record import JobTrace
+
+ROUND_TRIPS: Final = 20
+"""Of a job that has joined, in empty queues: within so many all are to have the same."""
+MEASURED: Final = 10
+"""The index is of what each had in the last so many of them."""
+
+
+def jain(shares: Sequence[float]) -> float:
+    """The index; 1 where nobody had anything."""
+    squares = sum(share**2 for share in shares)
+    return sum(shares) ** 2 / (len(shares) * squares) if squares else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """What became of the others' shares when a job joined them."""
+
+    job: int
+    joined_ns: int
+    """The controller had taken it in."""
+    held_ns: int
+    """For so long it sent nothing, until all others obeyed smaller windows."""
+    jobs: int
+    """How many summed, with it."""
+    index: float
+    """Jain's, over the second ten round trips after it began to send."""
+
+
+def chunks_between(trace: JobTrace, start_ns: float, end_ns: float) -> float:
+    """How many chunks a job has summed between two instants."""
+    before, after = np.interp([start_ns, end_ns], trace.time_ns, trace.chunks)
+    return float(after - before)
+
+
+def joins(traces: Iterable[JobTrace]) -> list[Join]:
+    """Every job that joined others that were there for long enough, in the order in which they did."""
+    traces, found = list(traces), []
+    for trace in sorted(traces, key=lambda one: one.sends_ns):
+        end_ns = trace.sends_ns + ROUND_TRIPS * trace.round_trip_ns
+        start_ns = end_ns - MEASURED * trace.round_trip_ns
+        there = [one for one in traces if one.sends_ns <= trace.sends_ns and one.time_ns and one.time_ns[-1] >= end_ns]
+        if trace in there and any(one.sends_ns < trace.sends_ns for one in there):
+            index = jain([chunks_between(one, start_ns, end_ns) for one in there])
+            held_ns = trace.sends_ns - trace.joined_ns
+            found.append(Join(trace.job, trace.joined_ns, held_ns, len(there), index))
+    return found

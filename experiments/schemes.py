@@ -1,0 +1,136 @@
+"""Ways to control congestion, side by side: each run under each of them, and what became of its queues and jobs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from ..controller.planning.plan import lanes_of
+from .backends.rounds import Rounds
+from .config import RunConfig
+from .errors import ExperimentError
+from .records.fairness import joins
+from .records.record import StrategyResult
+from .run import run_strategy
+
+SCHEMES: Final[Mapping[str, Mapping[str, str]]] = {
+    "explicit": {"law": "explicit"},
+    "dctcp": {"law": "dctcp", "marks": "depth"},
+    "dctcp-sojourn": {"law": "dctcp", "marks": "sojourn"},
+    "dctcp-virtual": {"law": "dctcp", "marks": "virtual"},
+    "delay": {"law": "delay"},
+    "fixed": {"law": "fixed"},
+}
+"""What each sets in a run's `congestion`."""
+
+COLUMNS: Final = ("run", "scheme", "longest\nqueue", "promised", "summed\nMbit/s", "Jain", "sent\nagain", "dropped")
+BEGIN: Final = "<!-- schemes -->"
+END: Final = "<!-- end schemes -->"
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """One run under one scheme."""
+
+    run: str
+    scheme: str
+    longest_queue: int
+    """Packets, over every enqueue of every queue of the data class."""
+    promised: int | None
+    """The loosest of all queues' bounds; None where some queue has none."""
+    broken: int
+    """Queues that held more than was promised of them."""
+    summed_bps: float
+    """Gradients of all jobs, at each one's slowest worker, from the first that sent to the end of the run."""
+    fairness: float | None
+    """Jain's index, the least of all joins; None where no job joined others."""
+    resends: int
+    dropped: int
+    """By full queues."""
+
+    @classmethod
+    def of(cls, config: RunConfig, scheme: str, result: StrategyResult) -> Figures:
+        """What a run came to."""
+        found = joins(result.jobs)
+        return cls(
+            run=config.name,
+            scheme=scheme,
+            longest_queue=result.largest_queue_packets,
+            promised=result.loosest_promise,
+            broken=len(result.broken),
+            summed_bps=_summed_bps(config, result),
+            fairness=min((join.index for join in found), default=None),
+            resends=result.resends,
+            dropped=result.drops.get("queue full", 0),
+        )
+
+    @property
+    def row(self) -> tuple[str, ...]:
+        """For people, under `COLUMNS`."""
+        return (
+            self.run,
+            self.scheme,
+            str(self.longest_queue),
+            "–" if self.promised is None else f"{self.promised}{' (broken)' if self.broken else ''}",
+            f"{self.summed_bps / 1e6:.0f}",
+            "–" if self.fairness is None else f"{self.fairness:.3f}",
+            f"{self.resends:,}",
+            f"{self.dropped:,}",
+        )
+
+
+def _summed_bps(config: RunConfig, result: StrategyResult) -> float:
+    lanes = lanes_of(config.topology)
+    if result.jobs:
+        chunks = sum(trace.chunks[-1] for trace in result.jobs if trace.chunks)
+        began_ns = min(trace.sends_ns for trace in result.jobs)
+        took_ns = max(trace.time_ns[-1] for trace in result.jobs if trace.time_ns) - began_ns
+    else:
+        shards = range(len(config.job.roots))
+        chunks = len(result.iteration_ns) * sum(Rounds.of_gradient(config, shard, lanes).chunks for shard in shards)
+        took_ns = sum(result.iteration_ns)
+    return 32e9 * lanes * chunks / took_ns
+
+
+def compare(
+    configs: Iterable[RunConfig], schemes: Sequence[str], done: Callable[[Figures], object] = lambda _: None
+) -> list[Figures]:
+    """Each run under each scheme, with the run's first strategy; `done` is told of every one that has ended.
+
+    Raises ExperimentError for a scheme that is not there.
+    """
+    if unknown := [scheme for scheme in schemes if scheme not in SCHEMES]:
+        raise ExperimentError(f'--scheme: "{unknown[0]}" is unknown; there are {", ".join(SCHEMES)}')
+    found = []
+    for config in configs:
+        for scheme in schemes:
+            changed = {**config.congestion.model_dump(), **SCHEMES[scheme]}
+            run = config.replaced("--scheme", congestion=changed)
+            result = asyncio.run(run_strategy(run, run.strategies[0]))
+            found.append(Figures.of(run, scheme, result))
+            done(found[-1])
+    return found
+
+
+def as_json(figures: Iterable[Figures]) -> list[dict[str, Any]]:
+    """As plain values."""
+    return [asdict(one) for one in figures]
+
+
+def write_table(figures: Iterable[Figures], page: Path) -> None:
+    """Put the table between the two marks of a page. Raises ExperimentError where the page has none."""
+    try:
+        text = page.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ExperimentError(f"{page}: cannot be read ({error.strerror})") from None
+    before, found, rest = text.partition(BEGIN)
+    _, closed, after = rest.partition(END)
+    if not found or not closed:
+        raise ExperimentError(f"{page}: has no place for the table, which stands between {BEGIN} and {END}")
+    head = [column.replace("\n", " ") for column in COLUMNS]
+    lines = [head, ["---", "---", *["---:"] * (len(head) - 2)], *(one.row for one in figures)]
+    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    page.write_text(f"{before}{BEGIN}\n\n{table}\n\n{END}{after}", encoding="utf-8")

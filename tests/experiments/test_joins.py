@@ -1,0 +1,180 @@
+"""Jobs that come and go in mid-run, over the compiled program: no queue exceeds its bound at any enqueue, who joins has
+its share at once, and nothing of the shared link is lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import html
+import random
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pytest
+
+from weir.experiments.backends.rounds import Rounds
+from weir.experiments.config import RunConfig
+from weir.experiments.errors import ExperimentError
+from weir.experiments.records import report
+from weir.experiments.records.fairness import chunks_between, jain, joins
+from weir.experiments.records.record import JobTrace, RunRecord, StrategyResult
+from weir.experiments.run import run_strategy
+from weir.tests.paths import ROOT
+
+RUN: Final = ROOT / "experiments" / "queues" / "joins.yaml"
+RATE_BPS: Final = 1_000_000_000
+
+
+@pytest.fixture(scope="module")
+def config() -> RunConfig:
+    return RunConfig.load(RUN)
+
+
+@pytest.fixture(scope="module")
+def result(config: RunConfig) -> StrategyResult:
+    return asyncio.run(run_strategy(config, "widest"))
+
+
+def test_no_queue_exceeds_its_bound_while_jobs_come_and_go(config: RunConfig, result: StrategyResult) -> None:
+    assert result.broken == []
+    assert result.loosest_promise is not None
+    assert result.loosest_promise <= config.congestion.bound
+    assert result.largest_queue_packets > config.congestion.bound // 2, "the jobs do meet in a queue"
+    assert (result.drops, result.resends) == ({}, 0)
+
+
+def test_who_joins_has_its_share_within_twenty_round_trips(result: StrategyResult) -> None:
+    second, third = joins(result.jobs)
+    assert (second.job, second.jobs, third.job, third.jobs) == (2, 2, 3, 3)
+    assert second.index >= 0.99
+    assert third.index >= 0.99
+    assert third.held_ns > 1_000_000, "for a lease, and until the packets of larger windows are gone"
+
+
+def test_whoever_is_there_has_all_of_the_link(config: RunConfig, result: StrategyResult) -> None:
+    first, second, third = result.jobs
+    assert second.left_ns is not None
+    assert config.other_jobs[0].stop is not None
+    assert second.left_ns > config.other_jobs[0].stop
+    end_ns = first.time_ns[-1]
+    rounds = Rounds.of_gradient(config, 0, 256)
+    sum_ns = 8e9 * rounds.bytes(256) / RATE_BPS
+    for start_ns, stop_ns, jobs in (
+        (third.sends_ns + 1_000_000, second.left_ns - 1_000_000, (first, second, third)),
+        (second.left_ns + 1_000_000, end_ns, (first, third)),
+    ):
+        chunks = sum(chunks_between(job, start_ns, stop_ns) for job in jobs)
+        assert chunks / rounds.chunks * sum_ns >= 0.97 * (stop_ns - start_ns)
+
+
+def test_the_page_shows_the_jobs(config: RunConfig, result: StrategyResult, tmp_path: Path) -> None:
+    record = RunRecord.begin(config, result.weights, result.accuracy)
+    record.results.append(result)
+    page = report.write(record, tmp_path, lambda *_: "<svg></svg>").read_text()
+    assert "Jobs beside each other" in page
+    assert (tmp_path / "jobs.svg").exists()
+    lines = report.telemetry_lines(record)
+    assert any("job 3 joined at" in line and "of the 3 jobs" in line for line in lines)
+    assert all(html.escape(line) in page for line in lines)
+
+
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 40))])
+def test_the_bound_holds_whoever_comes_and_goes(seed: int, config: RunConfig) -> None:
+    """Jobs of any sizes and windows, over several ways, beside flows that never yield."""
+    rng = random.Random(seed)
+    hosts = [f"h{n}" for n in range(1, 17)]
+    rng.shuffle(hosts)
+    flow = {"source": hosts.pop(), "destination": hosts.pop(), "rate": rng.randrange(50, 300) * 1_000_000}
+
+    def drawn(**times: int) -> dict[str, Any]:
+        window = 1 << rng.randrange(2, 7)
+        members = [hosts.pop() for _ in range(rng.randrange(2, 4))]
+        return {"workers": members[:-1], "server": members[-1], "window": window, "slots": 2 * window, **times}
+
+    leaf_spine = {"kind": "leaf-spine", "leaves": 4, "spines": 2, "hosts_per_leaf": 4, "rate": "1Gbit", "delay": "2us"}
+    data = {
+        "name": "drawn",
+        "seed": seed,
+        "fabric": {"name": "drawn", "generate": leaf_spine},
+        "job": drawn(),
+        "training": {"hidden": 100, "steps": 30, "compute": 0},
+        "other_jobs": [
+            {**drawn(start=(start := rng.randrange(10_000_000)), stop=start + rng.randrange(1, 10_000_000))}
+            for _ in range(3)
+        ],
+        "background": [flow],
+        "host_poll": rng.choice([0, 10_000, 30_000]),
+        "congestion": {"bound": 96, "lease": rng.choice([500_000, 2_000_000])},
+        "control": {"interval": "1ms", "warm_up": "5ms", "solve_interval": "2ms", "latency": "50us"},
+        "strategies": [rng.choice(["ps", "rack", "widest"])],
+    }
+    drawn_run = RunConfig.model_validate(data)
+    result = asyncio.run(run_strategy(drawn_run, drawn_run.strategies[0]))
+    assert result.broken == [], f"seed {seed}: {data}"
+    assert result.drops.get("queue full", 0) == 0, f"seed {seed}"
+    assert len(result.jobs) > 1, f"seed {seed}: nobody joined"
+
+
+# --- arithmetic ---
+
+
+def test_jains_index() -> None:
+    assert jain([3, 3, 3]) == pytest.approx(1)
+    assert jain([5, 0, 0, 0]) == pytest.approx(1 / 4)
+    assert jain([1, 2]) == pytest.approx(9 / 10)
+    assert jain([0, 0]) == 1
+
+
+def trace(job: int, sends_ns: int, pace: float, until_ns: int = 100_000) -> JobTrace:
+    times = list(range(sends_ns, until_ns + 1, 100))
+    chunks = [int(pace * (time - sends_ns)) for time in times]
+    return JobTrace(
+        job=job,
+        workers=1,
+        round_trip_ns=1_000,
+        joined_ns=sends_ns - 500,
+        sends_ns=sends_ns,
+        time_ns=times,
+        chunks=chunks,
+    )
+
+
+def test_a_join_is_measured_in_its_second_ten_round_trips() -> None:
+    [join] = joins([trace(1, 1_000, 1.0), trace(2, 50_000, 3.0)])
+    assert (join.job, join.joined_ns, join.held_ns, join.jobs) == (2, 49_500, 500, 2)
+    assert join.index == pytest.approx(jain([1, 3]), rel=1e-3)
+    assert chunks_between(trace(1, 1_000, 2.0), 5_000, 6_000) == pytest.approx(2_000)
+    assert joins([trace(1, 1_000, 1.0), trace(2, 90_000, 1.0)]) == [], "it ends before there is anything to say"
+
+
+def test_chunks_are_counted_without_the_rounds_of_exponents() -> None:
+    rounds = Rounds.of(10_000, 256, 32)
+    assert (rounds.chunks, rounds.scales, rounds.total) == (40, 32, 72)
+    counted = np.array([rounds.chunks_in(each) for each in range(145)])
+    assert counted[[0, 32, 33, 72, 104, 105, 144]].tolist() == [0, 0, 1, 40, 40, 41, 80]
+    assert (np.diff(counted) >= 0).all()
+
+
+# --- files ---
+
+
+@pytest.mark.parametrize(
+    ("other", "complaint"),
+    [
+        ({"workers": ["h3"], "server": "h4", "start": "5ms", "stop": "5ms"}, "a job comes before it goes"),
+        ({"workers": ["h3"], "server": "h3"}, "server h3 is a worker too"),
+        ({"workers": ["h3"], "servers": ["h4", "h5"]}, "other_jobs.0.servers"),
+        ({"workers": ["h3"], "values": 0}, "other_jobs.0.values"),
+        ({"workers": ["h99"], "server": "h4"}, 'has no host "h99"'),
+    ],
+)
+def test_what_no_other_job_can_be(other: dict[str, Any], complaint: str, tmp_path: Path, config: RunConfig) -> None:
+    with pytest.raises(ExperimentError, match=complaint):
+        config.replaced("a test", other_jobs=[other]).check_names("a test")
+
+
+def test_heartbeats_are_bounded_for_one_worker_a_host(config: RunConfig) -> None:
+    both = config.replaced("a test", heartbeats={"to": "h12"}, other_jobs=[{"workers": ["h1", "h3"], "server": "h9"}])
+    with pytest.raises(ExperimentError, match="h1 is a worker of two jobs"):
+        both.check_names("a test")

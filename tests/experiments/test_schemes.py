@@ -1,0 +1,67 @@
+"""`weir schemes`: the same run under several ways to control congestion, as a table, as JSON, and on a page."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from weir.experiments.commands.app import app
+from weir.experiments.config import RunConfig
+from weir.experiments.errors import ExperimentError
+from weir.experiments.schemes import BEGIN, END, SCHEMES, compare, write_table
+from weir.tests.paths import ROOT
+
+QUEUES = ROOT / "experiments" / "queues"
+RUN = """
+name: pair
+fabric:
+  name: pair
+  generate: {kind: leaf-spine, leaves: 1, spines: 0, hosts_per_leaf: 5, rate: 1Gbit, delay: 2us}
+job: {workers: [h1, h2], server: h5, window: 32, slots: 64}
+training: {hidden: 340, steps: 2, compute: 0us}
+other_jobs:
+  - {workers: [h3, h4], server: h5, window: 32, slots: 64}
+congestion: {bound: 64, lease: 500us}
+control: {warm_up: 2ms}
+strategies: [ps]
+"""
+
+
+def test_schemes_side_by_side(tmp_path: Path) -> None:
+    file, page = tmp_path / "pair.yaml", tmp_path / "page.md"
+    file.write_text(RUN)
+    page.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
+    words = ["schemes", str(file), "--scheme", "explicit", "--scheme", "dctcp-virtual", "--write", str(page), "--json"]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    explicit, virtual = json.loads(done.stdout.splitlines()[-1])
+    assert (explicit["run"], explicit["scheme"], virtual["scheme"]) == ("pair", "explicit", "dctcp-virtual")
+    assert explicit["longest_queue"] <= explicit["promised"] <= 64
+    assert (explicit["broken"], explicit["resends"], explicit["dropped"]) == (0, 0, 0)
+    assert virtual["promised"] is None, "nobody can promise what only marks keep"
+    assert explicit["fairness"] > 0.99
+    assert 0 < explicit["summed_bps"] < 1e9
+    before, table, after = page.read_text().partition(BEGIN)[0], page.read_text(), page.read_text().partition(END)[2]
+    assert (before, after) == ("before\n", "\nafter\n")
+    assert "old" not in table
+    assert f"| pair | explicit | {explicit['longest_queue']} | {explicit['promised']} |" in table
+
+
+def test_what_cannot_be_compared(tmp_path: Path) -> None:
+    with pytest.raises(ExperimentError, match=r'"red" is unknown; there are explicit, dctcp, .*fixed'):
+        compare([], ["red"])
+    page = tmp_path / "page.md"
+    page.write_text("no marks")
+    with pytest.raises(ExperimentError, match="has no place for the table"):
+        write_table([], page)
+
+
+@pytest.mark.parametrize("path", sorted(QUEUES.glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_run_about_queues_can_be_run_under_every_scheme(path: Path) -> None:
+    config = RunConfig.load(path)
+    for values in SCHEMES.values():
+        changed = config.replaced("a test", congestion={**config.congestion.model_dump(), **values})
+        assert (changed.congestion_options.windows_obeyed) == (values["law"] == "explicit")

@@ -12,6 +12,7 @@ Traffic generators (`add_flow`) run natively, and hosts count their frames witho
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from types import EllipsisType
 from typing import Any, NamedTuple
@@ -39,6 +40,15 @@ class Wake:
     times_ns: list[NDArray[np.int64]]
     """When those frames arrived, (n,) each."""
     timer: bool
+
+    def arrivals(self) -> list[tuple[int, bytes]]:
+        """Each frame with its instant, in order of arrival: for who looks at frames one by one."""
+        found = [
+            (at, frame.tobytes())
+            for frames, times in zip(self.frames, self.times_ns, strict=True)
+            for at, frame in zip(times.tolist(), frames, strict=True)
+        ]
+        return sorted(found, key=lambda arrival: arrival[0])
 
 
 class FlowCounters(NamedTuple):
@@ -290,6 +300,11 @@ class Fabric:
                     self._cpus[one.host].deliver_packet_ins(engine.drain(one.host, one.packets, one.bytes))
         wakes, self._undelivered = self._undelivered, []
         return wakes
+
+    def wakes_until(self, end_ns: int) -> Iterator[Wake]:
+        """Every wake up to this instant, which it is at the end; frames may be sent and timers set in between."""
+        while self.now_ns < end_ns:
+            yield from self.run(end_ns)
 
     def _wake_of(self, due: Due) -> Wake:
         if due.packets:

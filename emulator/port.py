@@ -51,6 +51,17 @@ class PortCounters(NamedTuple):
     """The most packets that each priority's queue held, noted at every enqueue."""
 
 
+class Queue(NamedTuple):
+    """One priority's queue of a port: what it may hold, holds, has held and has dropped. Limits are None for none."""
+
+    limit_packets: int | None
+    limit_bytes: int | None
+    depth_packets: int
+    depth_bytes: int
+    max_depth_packets: int
+    drops: int
+
+
 _OF_QUEUES: Final = ("drops", "max_queue_packets")
 
 
@@ -62,6 +73,19 @@ def read_port(engine: Engine, index: int) -> PortCounters:
     return PortCounters(
         drops=tuple(queues["drops"].tolist()), max_queue_packets=tuple(queues["max_depth_packets"].tolist()), **values
     )
+
+
+def read_queues(engine: Engine, index: int) -> list[Queue]:
+    """The queues of one port of an engine, by priority."""
+    records = engine.queues.data[index * PRIORITIES : (index + 1) * PRIORITIES]
+    queues = (Queue(*(int(record[name]) for name in Queue._fields)) for record in records)
+    return [
+        queue._replace(
+            limit_packets=None if queue.limit_packets == UNLIMITED else queue.limit_packets,
+            limit_bytes=None if queue.limit_bytes == UNLIMITED else queue.limit_bytes,
+        )
+        for queue in queues
+    ]
 
 
 def set_rate(engine: Engine, index: int, rate_bps: float | None) -> None:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from .abi import DROP_PORT
 from .frames import as_frames, split
-from .port import PortConfig, PortCounters, SwitchError, check_config, read_port, set_rate
+from .port import PortConfig, PortCounters, Queue, SwitchError, check_config, read_port, read_queues, set_rate
 from .program import Program, ProgramState
 from .replication import ReplicationEngine, ReplicationTables
 from .runtime import memory
@@ -218,6 +218,10 @@ class Switch:
 
     def port_counters(self, number: int) -> PortCounters:
         return read_port(self._engine, self.port_index(number))
+
+    def port_queues(self, number: int) -> list[Queue]:
+        """The queues of a port, by priority."""
+        return read_queues(self._engine, self.port_index(number))
 
     @property
     def counters(self) -> SwitchCounters:

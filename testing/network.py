@@ -123,15 +123,8 @@ class Network:
 
     def run(self, duration_ns: int) -> None:
         """Let virtual time pass."""
-        end_ns = self.now_ns + duration_ns
-        while self.now_ns < end_ns:
-            for wake in self._fabric.run(end_ns):
-                batches = [
-                    (at, frame.tobytes())
-                    for frames, times in zip(wake.frames, wake.times_ns, strict=True)
-                    for at, frame in zip(times.tolist(), frames, strict=True)
-                ]
-                self._arrivals[wake.host] += sorted(batches, key=lambda arrival: arrival[0])
+        for wake in self._fabric.wakes_until(self.now_ns + duration_ns):
+            self._arrivals[wake.host] += wake.arrivals()
 
     def settle(self) -> None:
         """Let time pass until no packet is under way. Raises AssertionError where some still are a second later."""

@@ -109,16 +109,10 @@ class PtfSwitch:
                 self._run_until(max(time.monotonic_ns() - self._origin_ns, self._fabric.now_ns))
 
     def _run_until(self, end_ns: int) -> None:
-        while self._fabric.now_ns < end_ns:
-            for wake in self._fabric.run(end_ns):
-                _, inner = self._ends[int(wake.host.removeprefix("port"))]
-                arrived = [
-                    (at, frame.tobytes())
-                    for frames, times in zip(wake.frames, wake.times_ns, strict=True)
-                    for at, frame in zip(times.tolist(), frames, strict=True)
-                ]
-                for _, frame in sorted(arrived, key=lambda arrival: arrival[0]):
-                    inner.send(frame)
+        for wake in self._fabric.wakes_until(end_ns):
+            _, inner = self._ends[int(wake.host.removeprefix("port"))]
+            for _, frame in wake.arrivals():
+                inner.send(frame)
 
 
 class PtfPort:

@@ -29,7 +29,7 @@ HELP: Final = f"""\
 set_queue_rate RATE [PORT]                  rate at which a port sends, such as 200Mbit; `none`: as fast as may be
 set_queue_depth PACKETS [PORT [PRIORITY]]   packets that each priority's queue holds; `none`: no limit
 set_queue_bytes BYTES [PORT [PRIORITY]]     bytes that each priority's queue holds; `none`: no limit
-show_ports                                  interfaces, links, rates, queues and counters
+show_ports                                  interfaces, links, rates and counters; below, each priority that was used
 help                                        this list
 Without PORT, or with `{ALL}`, all ports; priorities are 0 to {PRIORITIES - 1}, and share their port's rate.
 """
@@ -109,16 +109,23 @@ class ControlServer:
         for port, counters in self._wired.counters().items():
             config, count = switch.port_config(port), counters.port
             rate = "no rate" if config.rate_bps is None else rate_text(config.rate_bps)
-            packets = "any number" if config.queue_packets is None else config.queue_packets
-            octets = "" if config.queue_bytes is None else f" or {config.queue_bytes} bytes"
+            usual = _limits(config.queue_packets, config.queue_bytes)
             lines.append(
                 f"{port} {self._interfaces[port]} {'down' if port in down else 'up'}: "
-                f"{rate}, queues of {packets} packets{octets}; "
+                f"{rate}, queues of {usual}; "
                 f"holds {count.depth_packets} packets ({count.depth_bytes} bytes); "
                 f"received {count.rx_packets} ({count.rx_bytes} bytes), "
                 f"sent {count.tx_packets} ({count.tx_bytes} bytes), "
                 f"queue drops {sum(count.drops)}, lost {count.lost_packets}"
             )
+            for priority, queue in enumerate(switch.port_queues(port)):
+                limits = _limits(queue.limit_packets, queue.limit_bytes)
+                if queue.max_depth_packets or queue.drops or limits != usual:
+                    lines.append(
+                        f"  priority {priority}: queue of {limits}; "
+                        f"holds {queue.depth_packets} packets ({queue.depth_bytes} bytes), "
+                        f"at most {queue.max_depth_packets} so far; drops {queue.drops}"
+                    )
         return lines
 
     def _serve(self) -> None:
@@ -212,6 +219,10 @@ def _read_line(client: socket.socket) -> str:
             break
         data += part
     return data.partition(b"\n")[0].decode(errors="replace")
+
+
+def _limits(packets: int | None, octets: int | None) -> str:
+    return f"{'any number of' if packets is None else packets} packets{'' if octets is None else f' or {octets} bytes'}"
 
 
 def _or_none(text: str, parse: Callable[[str], int]) -> int | None:

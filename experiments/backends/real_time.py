@@ -118,9 +118,8 @@ class RealTimeFabric:
                     origin_ns += late_ns
                     self.behind_s += late_ns / 1e9
                 now_ns = time.monotonic_ns() - origin_ns
-                while fabric.now_ns < now_ns:
-                    for wake in fabric.run(now_ns):
-                        self._deliver(wake, selector)
+                for wake in fabric.wakes_until(now_ns):
+                    self._deliver(wake, selector)
                 if fabric.packets_in_flight:
                     time.sleep(_BUSY_S)
                 for key, _ in selector.select(0 if fabric.packets_in_flight else _IDLE_S):

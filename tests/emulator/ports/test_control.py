@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import subprocess
 import threading
@@ -75,6 +76,17 @@ def test_the_depth_of_one_priority(net: Network, wired: WiredSwitch, tmp_path: P
     net.send(1, *numbered(32, 1000))
     assert eventually(lambda: wired.counters()[1].port.rx_packets == 32)
     assert wired.counters()[2].port.max_depth_packets == 3
+    first, *others = [line for line in ask(tmp_path / "control", "show_ports").splitlines() if "priority" in line]
+    assert re.fullmatch(
+        r"  priority 0: queue of 3 packets or 100000 bytes; holds \d packets \(\d+ bytes\), at most 3 so far; "
+        r"drops \d+",
+        first,
+    )
+    assert others == []
+    ask(tmp_path / "control", "set_queue_depth none 3 7")
+    assert ask(tmp_path / "control", "show_ports").splitlines()[-1] == (
+        "  priority 7: queue of any number of packets; holds 0 packets (0 bytes), at most 0 so far; drops 0"
+    )
 
 
 @needs_namespaces
@@ -84,7 +96,11 @@ def test_what_it_says_of_ports(net: Network, wired: WiredSwitch, tmp_path: Path)
     net.receive(2, 2)
     ip("link set far3 down")
     assert eventually(lambda: wired.links_down == {3})
-    assert ask(tmp_path / "control", "show_ports").splitlines() == [
+    lines = ask(tmp_path / "control", "show_ports").splitlines()
+    assert re.fullmatch(
+        r"  priority 0: queue of 64 packets; holds 0 packets \(0 bytes\), at most [12] so far; drops 0", lines.pop(2)
+    )
+    assert lines == [
         "1 s1-eth1 up: 2.5Mbit, queues of 64 packets; holds 0 packets (0 bytes); "
         "received 2 (200 bytes), sent 0 (0 bytes), queue drops 0, lost 0",
         "2 s1-eth2 up: no rate, queues of 64 packets; holds 0 packets (0 bytes); "

@@ -117,6 +117,29 @@ def test_frames_of_a_batch_are_grouped_by_size_in_order_of_arrival() -> None:
         assert all(row[HEADER_BYTES:].tobytes() == sent[HEADER_BYTES:] for row in group)
 
 
+def test_frames_of_a_batch_one_by_one_come_in_order_of_arrival() -> None:
+    fabric = line(poll_ns=1_000_000, rate_bps=1e9)
+    for number, size in enumerate([500, 100, 500, 64, 100]):
+        fabric.send("h1", frame(2, size=size, number=number))
+    [(_, wake)] = run_all(fabric, 10**6)
+    arrived = wake.arrivals()
+    assert [int(headers(np.frombuffer(each, np.uint8)[None])["number"][0]) for _, each in arrived] == [0, 1, 2, 3, 4]
+    assert [at for at, _ in arrived] == sorted({at for times in wake.times_ns for at in times.tolist()})
+
+
+def test_wakes_until_an_instant_go_on_with_what_is_sent_in_between() -> None:
+    fabric = line(delay_ns=1000)
+    fabric.send("h1", frame(2, number=1))
+    seen = []
+    for wake in fabric.wakes_until(9000):
+        seen.append((fabric.now_ns, wake.host))
+        if len(seen) < 3:
+            fabric.send(wake.host, frame(1 if wake.host == "h2" else 2))
+    assert seen == [(3000, "h2"), (6000, "h1"), (9000, "h2")]
+    assert fabric.now_ns == 9000
+    assert list(fabric.wakes_until(9000)) == []
+
+
 def test_timers_fire_once_and_the_last_setting_counts() -> None:
     fabric = line()
     fabric.wake("h1", 500)

@@ -14,8 +14,9 @@ from typing import Annotated, Any, Final, Literal, Self
 import yaml
 from pydantic import Field, ValidationError, ValidationInfo, WithJsonSchema, field_validator, model_validator
 
+from .. import own_file
 from ..controller.congestion import CongestionOptions, Marks, Uncontrolled
-from ..controller.placement.strategies import OWN, STRATEGIES, Need
+from ..controller.placement.strategies import STRATEGIES, Need
 from ..controller.watching.settings import Watching
 from ..hosts.numerics.quantization import chunk_count
 from ..topologies import Topology, file_keys
@@ -34,7 +35,10 @@ NEED_SERVER: Final = frozenset(name for name, known in STRATEGIES.items() if Nee
 
 
 StrategyName = Annotated[
-    str, WithJsonSchema({"anyOf": [{"enum": sorted(STRATEGIES)}, {"type": "string", "pattern": rf"{re.escape(OWN)}$"}]})
+    str,
+    WithJsonSchema(
+        {"anyOf": [{"enum": sorted(STRATEGIES)}, {"type": "string", "pattern": rf"{re.escape(own_file.ENDING)}$"}]}
+    ),
 ]
 
 
@@ -364,7 +368,7 @@ def _found_script(run_file: Path, workload: dict[str, Any], training: object) ->
 
 def _found_strategy(run_file: Path, name: object) -> object:
     """A strategy of one's own by its whole path, as it stands beside the run's file."""
-    return str((run_file.parent / name).resolve()) if isinstance(name, str) and name.endswith(OWN) else name
+    return str((run_file.parent / name).resolve()) if isinstance(name, str) and name.endswith(own_file.ENDING) else name
 
 
 def _read_fabric(run_file: Path, name: str) -> dict[str, Any]:

@@ -29,6 +29,7 @@ DECOYS: Final = (
     "emulator.py",
     "experiments/__init__.py",
     "extras.py",
+    "own_file.py",
     "switch_entry.py",
     "torch_entry.py",
     "hosts.py",
@@ -272,7 +273,7 @@ def test_the_wheel_holds_the_packages_and_their_data_and_no_tests(wheel: Path, c
     }
     data |= {str(path.relative_to(clone)) for path in (clone / "experiments" / "queues").glob("*.yaml")}
     assert {"p4src/bmv2/fabric.p4", "p4src/common/headers.p4", "p4src/build/fabric.json"} <= data
-    assert held == code | data | {"__init__.py", "extras.py", "switch_entry.py", "torch_entry.py"}
+    assert held == code | data | {"__init__.py", "extras.py", "own_file.py", "switch_entry.py", "torch_entry.py"}
 
 
 def test_the_source_distribution_holds_the_tests_and_the_guides(sdist: Path) -> None:

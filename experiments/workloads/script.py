@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 import numpy as np
 
+from ... import own_file
 from ..errors import ExperimentError
 from .workload import Floats, Workload
 
@@ -131,15 +130,9 @@ def _function(path: str, digest: str) -> Callable[..., Worker]:
         raise ExperimentError(
             f"{path}: is not the script that the run was made with: its SHA-256 was {digest[:12]}… and is {now[:12]}…"
         )
-    spec = spec_from_file_location(f"weir_workload_{digest[:12]}", path)
-    if spec is None or spec.loader is None:
-        raise ExperimentError(f"{path}: is no Python file; a workload's script ends in .py")
-    module = module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    if (beside := str(Path(path).parent)) not in sys.path:  # what it imports from its own folder
-        sys.path.append(beside)
-    spec.loader.exec_module(module)
-    function = getattr(module, _FUNCTION, None)
+    if not path.endswith(own_file.ENDING):
+        raise ExperimentError(f"{path}: is no Python file; a workload's script ends in {own_file.ENDING}")
+    function = getattr(own_file.run_file(Path(path)), _FUNCTION, None)
     if not callable(function):
         raise ExperimentError(f"{path}: has no function {_FUNCTION}(rank, workers, seed); a workload's script has one")
     made: Callable[..., Worker] = function

@@ -4,26 +4,21 @@ the user's own that ends in one, whose path is its name.
 
 from __future__ import annotations
 
-import hashlib
-import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import import_module
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from pkgutil import iter_modules
 from typing import Final
 
+from .... import own_file
 from ..problem import PlacementError
 from ..strategy import Description, Need, Strategy
 
-__all__ = ["DEFAULT", "OWN", "STRATEGIES", "Description", "Need", "Strategy", "strategy"]
+__all__ = ["DEFAULT", "STRATEGIES", "Description", "Need", "Strategy", "strategy"]
 
 DEFAULT: Final = "widest"
 """What places jobs where nobody says otherwise."""
-
-OWN: Final = ".py"
-"""How the name of a user's own strategy ends: it is the path of its file."""
 
 
 class _Strategies(Mapping[str, Description]):
@@ -33,7 +28,7 @@ class _Strategies(Mapping[str, Description]):
         self._registered = registered
 
     def __getitem__(self, name: str) -> Description:
-        return _own(str(Path(name).resolve())) if name.endswith(OWN) else self._registered[name]
+        return _own(str(Path(name).resolve())) if name.endswith(own_file.ENDING) else self._registered[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._registered)
@@ -59,13 +54,7 @@ def _own(path: str) -> Description:
     """A file's DESCRIPTION. Raises PlacementError where there is none; what the file itself raises is not caught."""
     if not Path(path).is_file():
         raise PlacementError(f"{path}: there is no such file; a strategy of one's own is named by its path")
-    spec = spec_from_file_location(f"weir_strategy_{hashlib.sha256(path.encode()).hexdigest()[:12]}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    description = getattr(module, "DESCRIPTION", None)
+    description = getattr(own_file.run_file(Path(path)), "DESCRIPTION", None)
     if not isinstance(description, Description):
         raise PlacementError(f"{path}: has no DESCRIPTION; a file with a strategy says what it is by one")
     return description

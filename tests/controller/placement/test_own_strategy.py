@@ -49,6 +49,12 @@ def test_a_run_file_names_it_from_its_own_folder(tmp_path: Path, monkeypatch: py
     assert RunConfig.load(tmp_path / "run.yaml").strategies == [str(tmp_path / "mine.py")]
 
 
+def test_it_imports_what_lies_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "beside_the_strategy.py").write_text(EXAMPLE.read_text())
+    (tmp_path / "mine.py").write_text("from beside_the_strategy import DESCRIPTION\n")
+    assert label_of(str(tmp_path / "mine.py")) == "quietest hub"
+
+
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [

@@ -1,0 +1,29 @@
+"""Python files of the user's own, which are named by their path: a strategy, a workload."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+ENDING: Final = ".py"
+"""How the name of such a file ends."""
+
+
+def run_file(path: Path) -> ModuleType:
+    """Run a file whose name ends in `ENDING` as a module of a name that no other file has; it may import what lies
+    beside it. Raises OSError where it cannot be read; what the file itself raises is not caught.
+    """
+    digest = hashlib.sha256(str(path.resolve()).encode() + b"\0" + path.read_bytes()).hexdigest()
+    spec = spec_from_file_location(f"weir_own_{path.stem}_{digest[:12]}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
+    if (beside := str(path.resolve().parent)) not in sys.path:
+        sys.path.append(beside)
+    spec.loader.exec_module(module)
+    return module

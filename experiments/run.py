@@ -71,7 +71,7 @@ def _keep(record: RunRecord, folder: Path, out: Path) -> Path:
     except OSError as error:
         raise ExperimentError(f"{out}: the run record cannot be written ({error.strerror})") from None
     try:
-        report.write(record, folder, lambda result, phase: draw_fabric(record.config, result, phase))
+        report.write(record, folder, partial(draw_fabric, record.config))
     except OSError as error:
         kept = keep_folder(folder, out, record.config.name)
         raise ExperimentError(f"{kept}: has the record, but its page cannot be written ({error.strerror})") from None

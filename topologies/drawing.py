@@ -1,6 +1,7 @@
 """A fabric in tiers, with the load of every link and direction, the switches that sum, and who is who among the hosts.
 
-Hosts stand at the bottom, each switch as high as it is far from the nearest host. A link is two strands, one per
+Hosts stand at the bottom, each switch as high as it is far from the nearest host; in an upright drawing, which is for
+narrow pages, hosts stand in a column at the left and tiers follow to the right. A link is two strands, one per
 direction, each on the left of its way; colour and width are its load.
 """
 
@@ -11,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import networkx
 
@@ -30,15 +31,39 @@ LOADS: Final = ("#cbd5e0", "#a3c9a8", "#f2c14e", "#e8743b", "#c0232c")
 
 _TIER_HEIGHT: Final = 1.7
 _RACK_GAP: Final = 0.7
-_SWITCH: Final = (0.62, 0.36)
-_STRAND: Final = 0.035
-"""Half of the way between the two strands of a link."""
 _LEAST_FONT: Final = 11.3
 """Points; the smallest text is four fifths of it, and still to be read."""
 _WIDEST_INCHES: Final = 400.0
 """A PNG has room for no more."""
-_LANE: Final = 0.3
-"""How far apart background flows are drawn."""
+_WIDE_UNIT: Final = 0.8
+"""Inches between two hosts, at most."""
+_NARROW_INCHES: Final = 3.7
+"""How wide an upright drawing is: a phone's page."""
+_NARROW_UNIT: Final = 0.36
+"""Inches between two hosts of it."""
+
+
+class _Measures(NamedTuple):
+    """What nodes and lines measure, in the distance between two hosts of a rack."""
+
+    switch: tuple[float, float]
+    """The least width, and the height."""
+    host: float
+    """Height, and the least width."""
+    label: float
+    """From a switch's edge to the middle of its label."""
+    strand: float
+    """Half of the way between the two strands of a link."""
+    lane: float
+    """Between two background flows."""
+    around: tuple[float, float, float, float]
+    """Left, right, above and below what is drawn."""
+
+
+_WIDE: Final = _Measures((0.62, 0.36), 0.6, 0.2, 0.035, 0.3, (1.0, 1.0, 1.5, 1.1))
+_LEGEND: Final = 10.8
+"""How wide a drawing must be that has the bar of loads beside its legend."""
+_NARROW: Final = _Measures((1.2, 0.76), 0.84, 0.42, 0.08, 0.6, (0.4, 1.1, 1.7, 4.4))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +90,8 @@ class Drawing:
     """What a host does in the job, `worker` or `server`; hosts that do nothing are not in here."""
     flows: Sequence[Flow] = ()
     title: str = ""
+    upright: bool = False
+    """Whether it is drawn from left to right, no wider than a phone's page."""
 
     def __post_init__(self) -> None:
         for link, load in self.loads.items():
@@ -99,23 +126,67 @@ class Drawing:
 
     @cached_property
     def places(self) -> Mapping[str, tuple[float, float]]:
-        """Where each node stands: x to the right, y up, hosts at 0."""
+        """Where each node stands: x to the right, y up. Hosts are at y = 0; in an upright drawing at x = 0."""
         topology = self.topology
         tiers = self._tiers()
-        places: dict[str, tuple[float, float]] = {}
-        x = 0.0
+        logical: dict[str, tuple[float, float]] = {}
+        spread = 1.0 if self.upright else max(1.0, max((self._width(host.name) for host in topology.hosts), default=0))
+        across = 0.0
         for switch in tiers.get(1, []):
             hosts = [far.node for far in topology.neighbours(switch).values() if topology.is_host(far.node)]
-            places |= {host: (x + i, 0.0) for i, host in enumerate(hosts)}
-            places[switch] = (x + (len(hosts) - 1) / 2, _TIER_HEIGHT)
-            x += max(len(hosts), 1.0) + _RACK_GAP
-        width = max(x - _RACK_GAP - 1, 0.0)
+            logical |= {host: (across + i * spread, 0.0) for i, host in enumerate(hosts)}
+            logical[switch] = (across + (len(hosts) - 1) * spread / 2, 1)
+            across += max(len(hosts), 1.0) * spread + _RACK_GAP
+        width = max(across - _RACK_GAP - spread, 0.0)
         for tier, switches in tiers.items():
             if tier > 1:
-                share = width / len(switches)
-                for i, switch in enumerate(switches):
-                    places[switch] = (share * (i + 0.5), tier * _TIER_HEIGHT)
-        return places
+                apart = max(width / len(switches), self._least_apart(switches))
+                first = (width - apart * (len(switches) - 1)) / 2
+                logical |= {switch: (first + apart * i, tier) for i, switch in enumerate(switches)}
+        step = self._narrow_step(max(tiers, default=1)) if self.upright else _TIER_HEIGHT
+        return {name: self._at(across, tier * step) for name, (across, tier) in logical.items()}
+
+    @property
+    def _measures(self) -> _Measures:
+        return _NARROW if self.upright else _WIDE
+
+    def _at(self, across: float, up: float) -> tuple[float, float]:
+        """x and y of what stands so far along its tier, and so far from the hosts."""
+        return (up, -across) if self.upright else (across, up)
+
+    def _narrow_step(self, tiers: int) -> float:
+        left = self._measures.around[0]
+        return (_NARROW_INCHES / _NARROW_UNIT - left - self._right - self._below_hosts) / tiers
+
+    @property
+    def _right(self) -> float:
+        """What is left free at the right, where an upright drawing's last switches stand."""
+        _, right, _, _ = self._measures.around
+        widest = max(self._width(switch.name, bold=True) for switch in self.topology.switches)
+        return max(right, widest / 2 + 0.5) if self.upright else right
+
+    @property
+    def _host_edge(self) -> float:
+        """How far hosts reach on the side where no links are."""
+        if not self.upright:
+            return self._measures.host / 2
+        return max([self._measures.host, *(self._width(host.name) for host in self.topology.hosts)]) / 2
+
+    @property
+    def _below_hosts(self) -> float:
+        """What they and the background flows need there."""
+        return self._host_edge + self._measures.lane * len(self.flows)
+
+    def _width(self, name: str, *, bold: bool = False) -> float:
+        """How wide a node's name is, with a little at both sides."""
+        unit = _NARROW_UNIT if self.upright else _WIDE_UNIT
+        return (0.74 if bold else 0.64) * len(name) * _LEAST_FONT / 72 / unit + 0.16
+
+    def _least_apart(self, switches: Sequence[str]) -> float:
+        """How far apart switches of a tier must be, labels and all."""
+        if self.upright:
+            return self._measures.switch[1] + 2 * self._measures.label
+        return max(self._measures.switch[0], *(self._width(switch, bold=True) for switch in switches)) + 0.2
 
     def _tiers(self) -> Mapping[int, list[str]]:
         hosts = {host.name for host in self.topology.hosts}
@@ -132,51 +203,72 @@ class Drawing:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
 
-        xs, ys = zip(*self.places.values(), strict=True)
-        low = -1.4 - _LANE * len(self.flows)
-        wide, high = max(xs) - min(xs) + 2.0, max(ys) + 1.5 - low
-        scale = max(min(0.8, 18.0 / wide), min(0.6, _WIDEST_INCHES / wide))
-        settings = {"svg.fonttype": "none", "svg.hashsalt": "weir", "font.family": ["DejaVu Sans", "sans-serif"]}
+        left, bottom, wide, high = self._page()
+        if self.upright:
+            scale, font = _NARROW_UNIT, 1.1 * _LEAST_FONT
+            size, weight = (_NARROW_INCHES, high * scale), 0.7
+        else:
+            scale = max(min(_WIDE_UNIT, 18.0 / wide), min(0.6, _WIDEST_INCHES / wide))
+            font, weight = max(12.5 * scale / _WIDE_UNIT, _LEAST_FONT), scale / _WIDE_UNIT
+            size = max(wide * scale, 6.5), max(high * scale, 3.0)
+        salt = "weir, upright" if self.upright else "weir"  # both may stand in one page
+        settings = {"svg.fonttype": "none", "svg.hashsalt": salt, "font.family": ["DejaVu Sans", "sans-serif"]}
         with matplotlib.rc_context(settings):
-            figure = Figure(figsize=(max(wide * scale, 6.5), max(high * scale, 3.0)), facecolor=PAPER)
+            figure = Figure(figsize=size, facecolor=PAPER)
             FigureCanvasAgg(figure)
             axes = figure.add_axes((0, 0, 1, 1))
             axes.set_axis_off()
             axes.set_aspect("equal")
-            axes.set_xlim(min(xs) - 1.0, max(xs) + 1.0)
-            axes.set_ylim(low, max(ys) + 1.5)
-            font = max(12.5 * scale / 0.8, _LEAST_FONT)
-            self._draw_links(axes, scale)
+            axes.set_xlim(left, left + wide)
+            axes.set_ylim(bottom, bottom + high)
+            self._draw_links(axes, weight)
             self._draw_flows(axes, font)
             self._draw_switches(axes, font)
             self._draw_hosts(axes, font)
-            self._draw_legend(figure, axes, font, (max(xs) - 2.1, low + 0.4))
+            bar_at = (left + 0.4, bottom + 2.6, 5.0) if self.upright else (left + wide - 3.1, bottom + 0.4, 2.8)
+            self._draw_legend(figure, axes, font, bar_at)
             metadata = {"Date": None} if kind == "svg" else None
             figure.savefig(target, format=kind, dpi=150, metadata=metadata)
 
-    def _draw_links(self, axes: Any, scale: float) -> None:
+    def _page(self) -> tuple[float, float, float, float]:
+        """Left and bottom edge, width and height."""
+        xs, ys = zip(*self.places.values(), strict=True)
+        left, right, above, below = self._measures.around
+        lanes = self._below_hosts
+        if self.upright:
+            wide = _NARROW_INCHES / _NARROW_UNIT
+            return -left - lanes, min(ys) - below, wide, max(ys) - min(ys) + above + below
+        wide = max(xs) - min(xs) + left + right
+        lacking = max(0.0, _LEGEND - wide) / 2 if self.loads else 0.0
+        return min(xs) - left - lacking, -below - lanes, wide + 2 * lacking, max(ys) + above + below + lanes
+
+    def _draw_links(self, axes: Any, weight: float) -> None:
         colours = _colours()
         strands = []
         for link in self.topology.directed_links:
             (x0, y0), (x1, y1) = self.places[link.node], self.places[self.topology.peer(link).node]
             length = max(((x1 - x0) ** 2 + (y1 - y0) ** 2) ** 0.5, 1e-9)
-            dx, dy = -(y1 - y0) / length * _STRAND, (x1 - x0) / length * _STRAND
+            dx, dy = -(y1 - y0) / length * self._measures.strand, (x1 - x0) / length * self._measures.strand
             strands.append((self.loads.get(link, 0.0), (x0 + dx, x1 + dx), (y0 + dy, y1 + dy)))
         for load, x, y in sorted(strands):
-            width = (1.0 + 3.2 * load) * scale / 0.8
+            width = (1.0 + 3.2 * load) * weight
             axes.plot(x, y, color=colours(load), linewidth=width, solid_capstyle="round", zorder=1 + load)
 
     def _draw_flows(self, axes: Any, font: float) -> None:
-        """Below the hosts, each in a lane of its own, the shortest on top."""
+        """Beyond the hosts, each in a lane of its own, the shortest next to them."""
         from matplotlib.patches import FancyArrowPatch
         from matplotlib.path import Path as Line
 
-        x = {name: place[0] for name, place in self.places.items()}
-        ordered = sorted(self.flows, key=lambda flow: abs(x[flow.source] - x[flow.destination]))
+        axis = 1 if self.upright else 0
+        along = {name: -place[1] if self.upright else place[0] for name, place in self.places.items()}
+        ordered = sorted(self.flows, key=lambda flow: abs(along[flow.source] - along[flow.destination]))
+        edge = -self._host_edge
         for lane, flow in enumerate(ordered):
             shift = 0.12 * (lane - (len(ordered) - 1) / 2)
-            start, end, depth = x[flow.source] + shift, x[flow.destination] + shift, -0.62 - _LANE * lane
-            line = Line([(start, -0.34), (start, depth), (end, depth), (end, -0.32)])
+            start, end = along[flow.source] + shift, along[flow.destination] + shift
+            depth = edge - 0.32 - self._measures.lane * lane
+            corners = [(start, edge - 0.04), (start, depth), (end, depth), (end, edge - 0.02)]
+            line = Line([self._at(*corner) for corner in corners])
             style: dict[str, Any] = {
                 "arrowstyle": "-|>",
                 "mutation_scale": font,
@@ -185,53 +277,52 @@ class Drawing:
             }
             axes.add_patch(FancyArrowPatch(path=line, fill=False, color=FLOW, joinstyle="round", zorder=2, **style))
             if flow.label:
-                place = (start + end) / 2, depth
-                axes.text(*place, flow.label, color=FLOW, size=0.8 * font, **_CENTRED, bbox=_backed(), zorder=6)
+                place = self._at((start + end) / 2, depth)
+                turned = 90 * axis
+                axes.text(
+                    *place,
+                    flow.label,
+                    color=FLOW,
+                    size=0.8 * font,
+                    rotation=turned,
+                    **_CENTRED,
+                    bbox=_backed(),
+                    zorder=6,
+                )
 
     def _draw_switches(self, axes: Any, font: float) -> None:
-        from matplotlib.patches import FancyBboxPatch
-
-        wide, high = _SWITCH
+        least, high = self._measures.switch
         for switch in self.topology.switches:
             x, y = self.places[switch.name]
             label = self.summing.get(switch.name)
             sums = label is not None
-            axes.add_patch(
-                FancyBboxPatch(
-                    (x - wide / 2, y - high / 2),
-                    wide,
-                    high,
-                    boxstyle="round,pad=0,rounding_size=0.1",
-                    facecolor=SUMMING if sums else PAPER,
-                    edgecolor=SUMMING if sums else INK,
-                    linewidth=1.4,
-                    zorder=4,
-                )
-            )
+            wide = max(least, self._width(switch.name, bold=True))
+            _box(axes, (x, y), (wide, high), 0.28 * high, SUMMING if sums else PAPER, SUMMING if sums else INK)
             colour = PAPER if sums else INK
             axes.text(x, y, switch.name, size=font, color=colour, weight="bold", **_CENTRED, zorder=5)
             if label:
-                place = x, y + high / 2 + 0.2
+                place = x, y + high / 2 + self._measures.label
                 axes.text(*place, label, size=0.85 * font, color=SUMMING, **_CENTRED, bbox=_backed(), zorder=6)
 
     def _draw_hosts(self, axes: Any, font: float) -> None:
-        from matplotlib.patches import Circle
-
+        high = self._measures.host
         for host in self.topology.hosts:
             x, y = self.places[host.name]
             colour = ROLES.get(self.roles.get(host.name, ""))
-            face, edge = colour or PAPER, colour or FAINT
-            axes.add_patch(Circle((x, y), 0.3, facecolor=face, edgecolor=edge, linewidth=1.4, zorder=4))
+            wide = max(high, self._width(host.name))
+            _box(axes, (x, y), (wide, high), high / 2, colour or PAPER, colour or FAINT)
             axes.text(x, y, host.name, size=0.85 * font, color=PAPER if colour else INK, **_CENTRED, zorder=5)
 
-    def _draw_legend(self, figure: Any, axes: Any, font: float, bar_at: tuple[float, float]) -> None:
+    def _draw_legend(self, figure: Any, axes: Any, font: float, bar_at: tuple[float, float, float]) -> None:
+        """`bar_at` is where the bar of loads begins, and how long it is."""
         from matplotlib.cm import ScalarMappable
         from matplotlib.lines import Line2D
 
         if self.title:
-            axes.text(
-                0.02, 0.97, self.title, size=1.3 * font, color=INK, weight="bold", transform=axes.transAxes, va="top"
-            )
+            # A narrow page has less room for it.
+            size = (1.0 if self.upright else 1.3) * font
+            x, y = self._page()[0], sum(self._page()[1::2])
+            axes.text(x + 0.3, y - 0.12, self.title, size=size, color=INK, weight="bold", va="top")
         marks = [(role, colour, "o") for role, colour in ROLES.items() if role in self.roles.values()]
         if self.summing:
             marks.append(("sums gradients", SUMMING, "s"))
@@ -245,14 +336,15 @@ class Drawing:
                 handles=handles,
                 loc="lower left",
                 bbox_to_anchor=(0.01, 0.0),
-                ncols=len(handles),
+                ncols=2 if self.upright else len(handles),
                 frameon=False,
                 fontsize=0.85 * font,
                 handletextpad=0.4,
                 labelcolor=INK,
             )
         if self.loads:
-            bar = axes.inset_axes((*bar_at, 2.8, 0.14), transform=axes.transData)
+            x, y, long = bar_at
+            bar = axes.inset_axes((x, y, long, 0.05 * long), transform=axes.transData)
             figure.colorbar(ScalarMappable(cmap=_colours()), cax=bar, orientation="horizontal", ticks=[0, 0.5, 1])
             bar.set_xticklabels(["0", "50 %", "100 %"])
             bar.tick_params(labelsize=0.8 * font, length=2, color=FAINT, labelcolor=INK)
@@ -262,6 +354,21 @@ class Drawing:
 
 _DASHES: Final = (0, (3, 2))
 _CENTRED: Final[Mapping[str, str]] = {"ha": "center", "va": "center"}
+
+
+def _box(
+    axes: Any, centre: tuple[float, float], size: tuple[float, float], rounding: float, face: str, edge: str
+) -> None:
+    """A rounded box, which is a disc where the rounding leaves no straight side."""
+    from matplotlib.patches import Circle, FancyBboxPatch
+
+    (x, y), (wide, high) = centre, size
+    style: dict[str, Any] = {"facecolor": face, "edgecolor": edge, "linewidth": 1.4, "zorder": 4}
+    if wide == high == 2 * rounding:
+        axes.add_patch(Circle(centre, rounding, **style))
+    else:
+        shape = f"round,pad=0,rounding_size={rounding}"
+        axes.add_patch(FancyBboxPatch((x - wide / 2, y - high / 2), wide, high, boxstyle=shape, **style))
 
 
 def _backed() -> dict[str, Any]:

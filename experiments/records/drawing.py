@@ -12,7 +12,7 @@ from .record import Phase, StrategyResult
 from .report import label_of
 
 
-def draw_fabric(config: RunConfig, result: StrategyResult, phase: Phase) -> str:
+def draw_fabric(config: RunConfig, result: StrategyResult, phase: Phase, *, upright: bool = False) -> str:
     """SVG text of the fabric during one phase of a run."""
     topology = config.topology
     streams = Counter(node for tree in phase.trees for node in tree.values() if topology.is_switch(node))
@@ -28,4 +28,5 @@ def draw_fabric(config: RunConfig, result: StrategyResult, phase: Phase) -> str:
             if flow.start < phase.end_ns and (flow.stop is None or flow.stop > phase.start_ns)
         ],
         title=f"{config.name}: {label_of(result.strategy)}",
+        upright=upright,
     ).svg()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import html
 import io
+import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from string import Template
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 import yaml
@@ -29,9 +31,14 @@ COLOURS: Final[Mapping[str, str]] = {
     "widest": "#1f7a5c",
 }
 
-_PLOT_INCHES: Final = (11.0, 3.8)
+_BROAD_INCHES: Final = 11.0
+_NARROW_INCHES: Final = 3.7
+"""How wide plots are for a desk's screen, and for a phone's: no text is ever smaller than 9 points."""
+_PLOT_INCHES: Final = 3.8
 _SMALL_INCHES: Final = 1.15
-"""How high each of several plots is that share an axis."""
+"""How high a plot is, and each of several that share an axis."""
+_PAGE_POINTS: Final = 880.0
+"""How wide a drawing may be on a desk's screen."""
 _SHOWN_PHASES: Final = 4
 _THROUGHPUT_WINDOW_NS: Final = 1_000_000
 
@@ -91,15 +98,12 @@ def claims(record: RunRecord) -> list[tuple[bool, str]]:
         lines.append((reached >= 0.95, f"accuracy on the held-out digits {_share(reached)}"))
     means = {result.strategy: result.mean_ms for result in results}
     if {"ps", "widest"} <= means.keys():
-        saved = 100 * (1 - means["widest"] / means["ps"])
-        lines.append(
-            (saved >= 40, f"the widest tree's aggregation phase takes {saved:.0f} % less time than server only's")
-        )
-    lines += [
-        (means["widest"] < mean, f"it takes {100 * (1 - means['widest'] / mean):.0f} % less than {label_of(name)}'s")
-        for name, mean in means.items()
-        if "widest" in means and name not in ("ps", "widest")
-    ]
+        saved, said = _saving(means["widest"], means["ps"], " time")
+        lines.append((saved >= 40, f"the widest tree's aggregation phase takes {said} server only's"))
+    if "widest" in means:
+        others = [(name, mean) for name, mean in means.items() if name not in ("ps", "widest")]
+        against = [(name, *_saving(means["widest"], mean)) for name, mean in others]
+        lines += [(saved >= 0, f"it takes {said} {label_of(name)}'s") for name, saved, said in against]
     if {"ps", "blind", "widest"} <= means.keys() and means["widest"] < means["ps"]:
         depth = 100 * (means["ps"] - means["blind"]) / (means["ps"] - means["widest"])
         lines.append(
@@ -110,6 +114,12 @@ def claims(record: RunRecord) -> list[tuple[bool, str]]:
         lines.append((True, f"the widest tree moved in mid-run {len(moves)} time(s); training went on"))
     lines.append(_promise_claim(results))
     return lines + mininet_claims(record)
+
+
+def _saving(mine: float, theirs: float, what: str = "") -> tuple[int, str]:
+    """By how many percent mine is less than theirs, and how that is said. What rounds to no percent is a tie."""
+    saved = round(100 * (1 - mine / theirs))
+    return saved, f"{abs(saved)} % {'less' if saved > 0 else 'more'}{what} than" if saved else "as long as"
 
 
 def _share(accuracy: float | None) -> str:
@@ -187,22 +197,46 @@ def mininet_rows(results: list[MininetResult]) -> list[tuple[str, ...]]:
     ]
 
 
-def write(record: RunRecord, folder: Path, draw_fabric: Callable[[StrategyResult, Phase], str]) -> Path:
-    """Write plots and index.html into `folder`; `draw_fabric` gives the SVG of the fabric in a phase of a strategy."""
-    plots = {"iterations": _plot_iterations(record), "queues": _plot_queues(record)}
+class DrawFabric(Protocol):
+    def __call__(self, result: StrategyResult, phase: Phase, *, upright: bool) -> str:
+        """SVG of the fabric in a phase of a strategy; upright for narrow pages."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Picture:
+    """SVG for a wide page and for a narrow one."""
+
+    broad: str
+    narrow: str
+
+    def html(self, kind: str, caption: str = "") -> str:
+        """A figure. What is too wide for any page is shown as on a narrow one."""
+        fits = _width_points(self.broad) <= _PAGE_POINTS
+        broad = f"<div class=broad>{self.broad}</div>" if fits else ""
+        narrow = f'<div class="narrow{"" if fits else " alone"}">{self.narrow}</div>'
+        return f"<figure class={kind}>{broad}{narrow}<figcaption>{html.escape(caption)}</figcaption></figure>"
+
+
+def _both(plot: Callable[[RunRecord, float], str], record: RunRecord) -> _Picture:
+    return _Picture(plot(record, _BROAD_INCHES), plot(record, _NARROW_INCHES))
+
+
+def write(record: RunRecord, folder: Path, draw_fabric: DrawFabric) -> Path:
+    """Write plots and index.html into `folder`."""
+    plots = {"iterations": _both(_plot_iterations, record), "queues": _both(_plot_queues, record)}
     if any(result.jobs for result in record.results):
-        plots["jobs"] = _plot_jobs(record)
+        plots["jobs"] = _both(_plot_jobs, record)
     fabrics = [
-        (result, index, phase, draw_fabric(result, phase))
+        (result, index, phase, _Picture(*(draw_fabric(result, phase, upright=upright) for upright in (False, True))))
         for result in record.results
         for index, phase in enumerate(_shown_phases(result))
     ]
     drawn = {
-        f"fabric-{Path(result.strategy).stem}{f'-{index + 1}' if index else ''}": svg
-        for result, index, _, svg in fabrics
+        f"fabric-{Path(result.strategy).stem}{f'-{index + 1}' if index else ''}": picture
+        for result, index, _, picture in fabrics
     }
-    for name, svg in {**plots, **drawn}.items():
-        (folder / f"{name}.svg").write_text(svg)
+    for name, picture in {**plots, **drawn}.items():
+        (folder / f"{name}.svg").write_text(picture.broad)
     page = Template((resources.files(__package__) / "report.html").read_text()).substitute(
         name=html.escape(record.config.name),
         started=record.started,
@@ -210,13 +244,17 @@ def write(record: RunRecord, folder: Path, draw_fabric: Callable[[StrategyResult
         commit=record.commit,
         table=_html_table(record),
         claims=_html_list([f"{'✓' if holds else '✗'} {html.escape(text)}" for holds, text in claims(record)]),
-        iterations=plots["iterations"],
-        queues=plots["queues"],
-        jobs=_html_jobs(plots["jobs"]) if "jobs" in plots else "",
-        fabrics="".join(
-            f"<figure class=wide>{svg}<figcaption>{html.escape(_phase_caption(result, phase))}</figcaption></figure>"
-            for result, _, phase, svg in fabrics
+        iterations=plots["iterations"].html(
+            "plot",
+            "One point per training step. Lower is better; a jump is a change of background traffic or of the "
+            "placement.",
         ),
+        queues=plots["queues"].html(
+            "plot",
+            "The egress queue that grew longest under each strategy; dotted: the bound that was promised for it.",
+        ),
+        jobs=_html_jobs(plots["jobs"]) if "jobs" in plots else "",
+        fabrics="".join(picture.html("fabric", _phase_caption(result, phase)) for result, _, phase, picture in fabrics),
         moves=_html_moves(record),
         telemetry=_html_list([html.escape(line) for line in telemetry_lines(record)]),
         configuration=html.escape(yaml.safe_dump(record.config.model_dump(mode="json"), sort_keys=False)),
@@ -287,7 +325,7 @@ def _html_moves(record: RunRecord) -> str:
     return _html_list(lines) if lines else "<p>None.</p>"
 
 
-def _plot_iterations(record: RunRecord) -> str:
+def _plot_iterations(record: RunRecord, inches: float) -> str:
     def draw(figure: Any) -> None:
         axes = figure.subplots()
         for result in record.results:
@@ -301,15 +339,15 @@ def _plot_iterations(record: RunRecord) -> str:
             for move in result.moves:
                 axes.axvline(move.step, color=COLOURS.get(result.strategy), linestyle=":", linewidth=1)
         axes.set(xlabel="training step", ylabel="aggregation phase [ms]", ylim=(0, None))
-        _legend_above(figure)
+        _legend_above(figure, inches)
 
-    return _svg(draw, _PLOT_INCHES)
+    return _svg(draw, (inches, _PLOT_INCHES))
 
 
-def _plot_queues(record: RunRecord) -> str:
+def _plot_queues(record: RunRecord, inches: float) -> str:
     """One small plot for each strategy, all on the same axes."""
     traced = [result for result in record.results if result.queues]
-    height = max(_PLOT_INCHES[1], 0.6 + _SMALL_INCHES * len(traced))
+    height = max(_PLOT_INCHES, 0.6 + _SMALL_INCHES * len(traced))
 
     def draw(figure: Any) -> None:
         if not traced:
@@ -327,15 +365,15 @@ def _plot_queues(record: RunRecord) -> str:
         plots[-1].set_xlabel("virtual time [ms]")
         figure.supylabel("queue depth [packets]", fontsize=10)
 
-    return _svg(draw, (_PLOT_INCHES[0], height))
+    return _svg(draw, (inches, height))
 
 
-def _html_jobs(plot: str) -> str:
+def _html_jobs(plot: _Picture) -> str:
     caption = "What each job's slowest worker has the sums of, per second, over windows of 1 ms; dashed: jobs come."
-    return f"<h2>Jobs beside each other</h2><figure>{plot}<figcaption>{html.escape(caption)}</figcaption></figure>"
+    return f"<h2>Jobs beside each other</h2>{plot.html('plot', caption)}"
 
 
-def _plot_jobs(record: RunRecord) -> str:
+def _plot_jobs(record: RunRecord, inches: float) -> str:
     """Throughput of every job over time, one small plot for each strategy, all on the same axes."""
     shown = [result for result in record.results if result.jobs]
     chunk_bits = 32 * lanes_of(record.config.topology)
@@ -353,15 +391,15 @@ def _plot_jobs(record: RunRecord) -> str:
             axes.set_ylim(0, None)
         plots[-1].set_xlabel("virtual time [ms]")
         figure.supylabel("gradients summed [Mbit/s]", fontsize=10)
-        _legend_above(figure)
+        _legend_above(figure, inches)
 
-    return _svg(draw, (_PLOT_INCHES[0], max(_PLOT_INCHES[1], 0.6 + _SMALL_INCHES * len(shown))))
+    return _svg(draw, (inches, max(_PLOT_INCHES, 0.6 + _SMALL_INCHES * len(shown))))
 
 
-def _legend_above(figure: Any) -> None:
+def _legend_above(figure: Any, inches: float) -> None:
     """Beside the data, not over them."""
     handles, labels = figure.axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=4, frameon=False)
+    figure.legend(handles, labels, loc="outside upper center", ncols=5 if inches == _BROAD_INCHES else 2, frameon=False)
 
 
 def _svg(draw: Callable[[Any], None], inches: tuple[float, float]) -> str:
@@ -369,7 +407,13 @@ def _svg(draw: Callable[[Any], None], inches: tuple[float, float]) -> str:
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    style = {"svg.hashsalt": "weir", "font.size": 11, "axes.spines.top": False, "axes.spines.right": False}
+    style = {
+        "svg.fonttype": "none",
+        "svg.hashsalt": f"weir, {inches[0]} inches",  # two sizes stand in one page
+        "font.size": 11,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+    }
     with mpl.rc_context(style):
         figure = Figure(figsize=inches, layout="constrained")
         draw(figure)
@@ -377,3 +421,9 @@ def _svg(draw: Callable[[Any], None], inches: tuple[float, float]) -> str:
         figure.savefig(text, format="svg", metadata={"Date": None})
     svg = text.getvalue()
     return svg[svg.index("<svg") :]
+
+
+def _width_points(svg: str) -> float:
+    found = re.search(r'<svg[^>]* width="([\d.]+)pt"', svg)
+    assert found is not None
+    return float(found[1])

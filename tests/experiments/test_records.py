@@ -20,6 +20,7 @@ from rich.console import Console
 from weir.experiments import run
 from weir.experiments.config import RunConfig
 from weir.experiments.errors import ExperimentError, Interrupted
+from weir.experiments.records import report
 from weir.experiments.records.record import RECORD_FILE, RunRecord, StrategyResult
 from weir.experiments.run import execute
 from weir.topologies.errors import TopologyError
@@ -86,6 +87,27 @@ def test_a_changed_record_is_refused_or_means_the_same(
         else:
             assert read == record
     assert refused > changes * 2 // 3
+
+
+@pytest.mark.parametrize(
+    ("blind_ns", "claim"),
+    [
+        (2_000, (True, "it takes 50 % less than blind's")),
+        (1_004, (True, "it takes as long as blind's")),
+        (1_000, (True, "it takes as long as blind's")),
+        (997, (True, "it takes as long as blind's")),
+        (800, (False, "it takes 25 % more than blind's")),
+    ],
+)
+def test_a_tie_is_said_to_be_one(blind_ns: int, claim: tuple[bool, str], short: RunConfig) -> None:
+    record = RunRecord.begin(short, "ef", 0.5)
+    times = {"ps": 4_000, "blind": blind_ns, "widest": 1_000}
+    record.results += [
+        RESULT.model_copy(update={"strategy": strategy, "iteration_ns": [ns] * 2}) for strategy, ns in times.items()
+    ]
+    claims = report.claims(record)
+    assert (True, "the widest tree's aggregation phase takes 75 % less time than server only's") in claims
+    assert claim in claims
 
 
 def test_a_record_without_a_digest_is_refused(short: RunConfig, tmp_path: Path) -> None:

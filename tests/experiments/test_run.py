@@ -15,6 +15,7 @@ from weir.experiments.run import execute, run_strategy
 from weir.experiments.workloads.digits import TrainingJob
 from weir.experiments.workloads.workload import train_without_network
 from weir.hosts import reference_sum
+from weir.tests.browser import chromium, look, words_at_fault
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +68,22 @@ def test_the_server_alone_carries_every_stream_on_one_link(
     assert results["ps"].busiest_link_bytes > 4 * results["widest"].busiest_link_bytes
 
 
+def test_the_page_of_a_run_is_legible_on_desk_and_phone(executed: tuple[RunRecord, Path]) -> None:
+    """Pictures fit, no words are over others, cut off or tiny; what is drawn for narrow pages is there instead."""
+    shown = (
+        '[...document.querySelectorAll(".broad, .narrow")].filter(each => each.offsetWidth).map(each => each.className)'
+    )
+    with chromium() as browser:
+        browser.get((executed[1] / "index.html").as_uri())
+        for width, kind in ((1400, "broad"), (1000, "both"), (390, "narrow"), (360, "narrow")):
+            look(browser, width)
+            assert words_at_fault(browser) == [], width
+            kinds = {word for name in browser.execute_script(f"return {shown}") for word in name.split()}
+            assert kinds == ({"broad", "narrow"} if kind == "both" else {kind}), width
+            pictures = browser.execute_script(f"return {shown}.length")
+            assert pictures == 2 + sum(len(result.phases or [0]) for result in executed[0].results)
+
+
 def test_loss_costs_time_only(demo: RunConfig) -> None:
     config = demo.model_copy(update={"loss": 0.01, "training": demo.training.model_copy(update={"steps": 5})})
     expected = reference(config).digests()[0]
@@ -117,7 +134,7 @@ def test_the_page_shows_table_plots_and_fabrics(executed: tuple[RunRecord, Path]
     names = {"record.json", "index.html", "iterations.svg", "queues.svg"} | fabrics
     assert {path.name for path in folder.iterdir()} == names
     page = (folder / "index.html").read_text()
-    assert page.count("<svg") == 2 + len(fabrics)
+    assert page.count("<svg") == 2 * (2 + len(fabrics)), "each for wide pages and for narrow ones"
     for row in report.rows(record.results):
         assert all(cell in page for cell in row)
 
@@ -141,4 +158,3 @@ def test_the_page_is_for_phones_and_for_the_dark_too(executed: tuple[RunRecord, 
     page = (executed[1] / "index.html").read_text()
     assert '<meta name="viewport" content="width=device-width, initial-scale=1">' in page
     assert "@media (prefers-color-scheme: dark)" in page
-    assert "figure.wide svg { max-width: none; }" in page, "a wide drawing is scrolled, and its text keeps its size"

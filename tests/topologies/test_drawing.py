@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from weir.topologies import Endpoint, Topology, TopologyError, fat_tree, leaf_spine
+from weir.tests.browser import chromium, look, words_at_fault
+from weir.tests.paths import ROOT
+from weir.topologies import Endpoint, Topology, TopologyError, fat_tree, leaf_spine, load_topology
 from weir.topologies.drawing import Drawing, Flow
+from weir.topologies.schema import dump_topology
 
 FABRIC = leaf_spine(3, 2, 2)
 
@@ -43,7 +46,8 @@ def test_each_direction_has_the_colour_and_width_of_its_load() -> None:
 
 
 @pytest.mark.parametrize("topology", [leaf_spine(2, 1, 2), leaf_spine(4, 2, 3), fat_tree(4), fat_tree(8)], ids=str)
-def test_no_text_is_smaller_than_nine_points(topology: Topology) -> None:
+@pytest.mark.parametrize("upright", [False, True])
+def test_no_text_is_smaller_than_nine_points(topology: Topology, upright: bool) -> None:
     drawing = Drawing(
         topology,
         loads={topology.directed_links[0]: 0.5},
@@ -51,10 +55,55 @@ def test_no_text_is_smaller_than_nine_points(topology: Topology) -> None:
         roles={"h1": "worker", "h2": "server"},
         flows=[Flow("h1", "h2", "700Mbit")],
         title="all kinds of text",
+        upright=upright,
     )
     sizes = [float(size) for size in re.findall(r"font(?:-size)?: *(?:bold )?([\d.]+)px", drawing.svg())]
     assert len(sizes) > len(topology.nodes)
     assert min(sizes) >= 9  # matplotlib's pixels are points: 72 to an inch
+
+
+def test_no_words_are_over_others_on_wide_pages_and_narrow_ones(tmp_path: Path) -> None:
+    """Fabrics of all shapes, with names that people give, and the picture that README begins with."""
+    alike = leaf_spine(3, 2, 2)
+    dump_topology(alike, tmp_path / "named.yaml")
+    text = (tmp_path / "named.yaml").read_text()
+    (tmp_path / "named.yaml").write_text(text.replace("h1", "storage1").replace("s4", "corespine"))
+    named = load_topology(tmp_path / "named.yaml")
+    fabrics = [alike, named, leaf_spine(1, 8, 1), load_topology("leaf_spine.yaml"), fat_tree(4)]
+    drawings = [
+        Drawing(
+            fabric,
+            loads={link: 0.1 * (at % 11) for at, link in enumerate(fabric.directed_links)},
+            summing={switch.name: "sums 12" for switch in fabric.switches},
+            roles={host.name: "worker" if at else "server" for at, host in enumerate(fabric.hosts)},
+            flows=[Flow(fabric.hosts[0].name, fabric.hosts[-1].name, "700Mbit")],
+            title=f"a run of mine: {fabric.name}",
+            upright=upright,
+        ).svg()
+        for fabric in fabrics
+        for upright in (False, True)
+    ]
+    shown = [svg[svg.index("<svg") :] for svg in [*drawings, (ROOT / "docs" / "architecture.svg").read_text()]]
+    figures = "".join(
+        f"<figure style='width: 838px'>{svg}<figcaption>{at}</figcaption></figure>" for at, svg in enumerate(shown)
+    )
+    (tmp_path / "page.html").write_text(f"<!doctype html><meta charset=utf-8>{figures}")
+    with chromium() as browser:
+        browser.get((tmp_path / "page.html").as_uri())
+        look(browser, 20_000)
+        assert words_at_fault(browser) == []
+
+
+def test_an_upright_drawing_is_as_wide_as_a_phones_page_and_has_the_same_words() -> None:
+    def texts(drawing: Drawing) -> set[str]:
+        return set(re.findall(r">([^<>\n]+)</text>", drawing.svg()))
+
+    for fabric in (FABRIC, fat_tree(4)):
+        flows, loads = (Flow("h1", "h2", "1Gbit"),), {Endpoint("h1", 0): 0.5}
+        wide, upright = (Drawing(fabric, loads, flows=flows, title="both", upright=way) for way in (False, True))
+        assert texts(upright) == texts(wide)
+        assert re.search(r'<svg[^>]* width="266\.4pt"', upright.svg())
+        assert {host.name for host in fabric.hosts} == {name for name, (x, _) in upright.places.items() if x == 0}
 
 
 def test_the_same_drawing_gives_the_same_text() -> None:

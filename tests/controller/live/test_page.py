@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ pytest.importorskip("plotly")
 from weir.controller.errors import ControllerError
 from weir.controller.live.picture import fabric_picture
 from weir.controller.live.server import LiveServer
+from weir.tests.browser import chromium
 from weir.topologies.generators import leaf_spine
 
 TOPOLOGY = leaf_spine(2, 2, 2)
@@ -94,25 +94,8 @@ def test_every_watcher_gets_the_fabric_the_newest_state_and_all_that_follow() ->
 
 @pytest.fixture
 def browser() -> Iterator[Any]:
-    webdriver = pytest.importorskip("selenium.webdriver")
-    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if chromium is None or driver is None:
-        pytest.skip("Chromium and its driver are not installed: apt-get install chromium chromium-driver")
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    for word in (
-        "--headless=new",
-        "--no-sandbox",
-        "--disable-dev-shm-usage",
-        "--disable-gpu",
-        "--window-size=1400,900",
-    ):
-        options.add_argument(word)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
-    browser.set_page_load_timeout(60)
-    yield browser
-    browser.quit()
+    with chromium() as browser:
+        yield browser
 
 
 def test_a_browser_shows_a_move_and_comes_back_after_the_controller_was_away(browser: Any, tmp_path: Path) -> None:

@@ -18,6 +18,8 @@ from weir.experiments.config import RunConfig
 from weir.topologies import Endpoint, Routes, leaf_spine
 
 CLOSE = 0.10
+HASHED = 0.45
+"""Where hashing decides a way, of which the model knows the mean alone."""
 STRATEGIES = ("ps", "rack", "hierarchy", "root", "nearest", "random", "blind", "widest", "scarce")
 
 
@@ -88,13 +90,6 @@ async def measured(config: RunConfig, steps: int = 2) -> tuple[float, Placement,
         return float(np.mean(durations)) * 1e-9, placement, others, window, cluster.resends
 
 
-async def compare(seed: int) -> None:
-    config = drawn_run(seed)
-    if config.host_poll:
-        pytest.skip("hosts that poll are up to 18 % faster than the model, which a limit in docs/placement.md says")
-    await compare_run(config)
-
-
 async def compare_run(config: RunConfig) -> int:
     """Hold the model to a run; how many frames that repeated."""
     took, placement, others, window, resends = await measured(config)
@@ -107,17 +102,16 @@ async def compare_run(config: RunConfig) -> int:
         {link: LinkLoad(rate) for link, rate in others.items()},
     )
     ways = [way for child, parent in placement.edges for way in ((child, parent), (parent, child))]
-    if any(problem.routes.unique_path(*way) is None for way in ways):
-        pytest.skip("hashing decides a way, of which the model knows the mean")
+    close = HASHED if any(problem.routes.unique_path(*way) is None for way in ways) else CLOSE
     step = Step(rounds.chunks, rounds.scales, window, 1094, config.host_poll * 1e-9)
     expected = expected_step(problem, placement, step, config.congestion.bound)
-    assert expected.seconds == pytest.approx(took, rel=CLOSE), f"seed {config.seed}: {expected}"
+    assert expected.seconds == pytest.approx(took, rel=close), f"seed {config.seed}: {expected}"
     return resends
 
 
-@pytest.mark.parametrize("seed", [1, 7])
+@pytest.mark.parametrize("seed", [1, 7, 11])
 async def test_steps_take_as_long_as_the_model_says(seed: int) -> None:
-    await compare(seed)
+    await compare_run(drawn_run(seed))
 
 
 async def test_on_slow_links_nothing_is_repeated_in_vain() -> None:
@@ -142,7 +136,7 @@ async def test_on_slow_links_nothing_is_repeated_in_vain() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(60))
 async def test_steps_take_as_long_as_the_model_says_widely(seed: int) -> None:
-    await compare(seed)
+    await compare_run(drawn_run(seed))
 
 
 def test_a_step_s_rounds_are_told_from_its_bytes() -> None:

@@ -113,7 +113,7 @@ class ReportCollector:
         count = len(by_id)
         self._nodes = np.array([number for number, _ in by_id], np.int64)
         self._streams = np.zeros((count, HARDWARE_IDS), STREAM)
-        self._seen = np.zeros((count, HARDWARE_IDS, WINDOW), np.uint8)
+        self._seen = np.zeros((count, HARDWARE_IDS, WINDOW), np.uint32)
         self._flows = np.zeros(FLOWS, FLOW)
         self._flow_hops = np.zeros((FLOWS, MOST_HOPS), FLOW_HOP)
         self._halves = np.zeros((count, HALVES), HALF)

@@ -43,7 +43,7 @@ FAULTS: Final = (
     "stray",
 )
 """By index: those of `wire.report_native.Fault`, and what a collector finds besides. A stray is far from its stream's
-numbers, and no next one has followed it yet.
+numbers, or came again with other bytes, and no second one has followed it yet.
 """
 _UNKNOWN_NODE: Final = FAULTS.index("unknown node")
 _INNER: Final = FAULTS.index("inner packet")
@@ -62,8 +62,9 @@ STREAM: Final = np.dtype(
         ("late", "i8"),  # received after a higher one
         ("restarts", "i8"),
         ("next_stray", "i8"),  # what would prove a restart; −1: nothing
-        ("last_duplicate", "i8"),
-        ("duplicates_in_a_row", "i8"),
+        ("strange", "i8"),  # a number that came again with other bytes, and no higher one since; −1: none
+        ("strange_print", "u4"),
+        ("begin", "u8"),  # of the numbers 0…63, those taken as late since the highest: another life's, perhaps
     ]
 )
 """The reports of one (node, hardware id). Lost are expected − received."""
@@ -114,8 +115,10 @@ TALLY: Final = np.dtype(
 
 _MASK: Final = (1 << SEQUENCE_BITS) - 1
 _FARTHEST: Final = 1 << 20
-_BURST: Final = 64
-"""So many duplicates in a row, one number after the other, are a switch that has started anew."""
+_BEGIN: Final = 64
+"""So far below the lowest of its stream a report may be late; farther, it is of another life of its switch."""
+_PRINTED: Final = 64
+"""Bytes of a datagram that tell it from another with the same number: the head, and the first report's times."""
 _IPV4: Final = int(InnerType.IPV4)
 _ETHERNET: Final = int(InnerType.ETHERNET)
 _DROPPED: Final = int(ReportFlag.DROPPED)
@@ -124,28 +127,68 @@ _FRESH, _OLD, _SEEN, _FAR = range(4)
 
 
 @native
-def _restart(stream: Any, seen: NDArray[np.uint8], sequence: int) -> None:
+def _print_of(data: NDArray[np.uint8], start: int, end: int) -> np.uint32:
+    """What a copy has and another report with the same number has not: of the first bytes and the length; never 0."""
+    odd = np.uint64(0x9FB21C651E98DF25)
+    code = np.uint64(end - start) * odd
+    for at in range(start, min(end, start + _PRINTED) - 7, 8):
+        odd += np.uint64(0x9E3779B97F4A7C16)
+        code += np.uint64(word_at(data, at) << 32 | word_at(data, at + 4)) * odd  # no product waits for another
+    return np.uint32(code >> np.uint64(32) | np.uint64(1))
+
+
+@native
+def _restart(stream: Any, seen: NDArray[np.uint32], sequence: int, mark: np.uint32) -> None:
+    """The stream goes on with this number, as if it were its first."""
     seen[:] = 0
-    seen[sequence % WINDOW] = 1
+    seen[sequence % WINDOW] = mark
     stream.highest = sequence
     stream.expected += 1
     stream.received += 1
     stream.span = 1
     stream.restarts += 1
-    stream.next_stray = -1
-    stream.duplicates_in_a_row = 0
+    stream.next_stray = stream.strange = -1
+    stream.begin = 0
 
 
 @native
-def _follow(stream: Any, seen: NDArray[np.uint8], sequence: int) -> int:
-    """Whether a report with this number is new, new but overtaken, a copy, or far from all others.
+def _live_again(stream: Any, seen: NDArray[np.uint32], sequence: int, mark: np.uint32) -> None:
+    """The stream goes on with another life of its switch, which two strange numbers have shown, this one and
+    `stream.strange`. It began at 0 where they are low; then what was taken as late meanwhile was this life's.
+    """
+    first, first_mark, begin = stream.strange, stream.strange_print, stream.begin
+    lowest = min(first, sequence)
+    highest = max(first, sequence)
+    if highest < WINDOW:
+        lowest = 0
+        for place in range(WINDOW):
+            if place >= _BEGIN or not begin >> np.uint64(place) & np.uint64(1):
+                seen[place] = 0
+    else:
+        seen[:] = 0
+    seen[first % WINDOW] = first_mark
+    seen[sequence % WINDOW] = mark
+    stream.highest = highest
+    stream.span = highest - lowest + 1
+    stream.expected += stream.span
+    stream.received += 2
+    stream.restarts += 1
+    stream.next_stray = stream.strange = -1
+    stream.begin = 0
 
-    Two in a row far away begin the stream anew (as in RFC 3550, appendix A.1).
+
+@native
+def _follow(stream: Any, seen: NDArray[np.uint32], sequence: int, mark: np.uint32) -> int:
+    """Whether a report with this number is new, new but overtaken, a copy, or of another life of its switch, maybe.
+    `mark` is its print, and `seen` has those of the stream's numbers.
+
+    A copy has the bytes of the first. Another life has shown when two numbers have come again with other bytes, or
+    two in a row are far from all others (as in RFC 3550, appendix A.1).
     """
     if not stream.begun:
         stream.begun, stream.highest, stream.expected, stream.received, stream.span = True, sequence, 1, 1, 1
-        stream.next_stray = stream.last_duplicate = -1
-        seen[sequence % WINDOW] = 1
+        stream.next_stray = stream.strange = -1
+        seen[sequence % WINDOW] = mark
         return _FRESH
     ahead = (sequence - stream.highest) & _MASK
     if ahead > _MASK >> 1:
@@ -153,33 +196,36 @@ def _follow(stream: Any, seen: NDArray[np.uint8], sequence: int) -> int:
     if 0 < ahead <= _FARTHEST:
         for number in range(max(1, ahead - WINDOW + 1), ahead + 1):
             seen[(stream.highest + number) & _MASK & (WINDOW - 1)] = 0
-        seen[sequence % WINDOW] = 1
+        seen[sequence % WINDOW] = mark
         stream.highest = sequence
         stream.expected += ahead
         stream.span += ahead
         stream.received += 1
-        stream.duplicates_in_a_row = 0
+        stream.strange = -1
+        stream.begin = 0
         return _FRESH
-    if -WINDOW < ahead <= 0:
-        if not seen[sequence % WINDOW]:
-            seen[sequence % WINDOW] = 1
+    if -WINDOW < ahead <= 0 and -ahead < stream.span + _BEGIN:
+        known = seen[sequence % WINDOW]
+        if known == 0:
+            seen[sequence % WINDOW] = mark
             before = max(0, 1 - ahead - stream.span)  # it is lower than the lowest
             stream.expected += before
             stream.span += before
             stream.received += 1
             stream.late += 1
-            stream.duplicates_in_a_row = 0
+            if sequence < _BEGIN:
+                stream.begin |= np.uint64(1) << np.uint64(sequence)
             return _OLD
-        stream.duplicates += 1
-        stream.duplicates_in_a_row = (
-            stream.duplicates_in_a_row + 1 if sequence == (stream.last_duplicate + 1) & _MASK else 1
-        )
-        stream.last_duplicate = sequence
-        if stream.duplicates_in_a_row >= _BURST:
-            _restart(stream, seen, sequence)
-        return _SEEN
+        if known == mark or (sequence == stream.strange and mark == stream.strange_print):
+            stream.duplicates += 1
+            return _SEEN
+        if stream.strange >= 0 and stream.strange != sequence:
+            _live_again(stream, seen, sequence, mark)
+            return _FRESH
+        stream.strange, stream.strange_print = sequence, mark
+        return _FAR
     if sequence == stream.next_stray:
-        _restart(stream, seen, sequence)
+        _restart(stream, seen, sequence, mark)
         return _FRESH
     stream.next_stray = (sequence + 1) & _MASK
     return _FAR
@@ -371,7 +417,7 @@ def _take_datagrams(
     keys: NDArray[np.int64],
     link_of_key: NDArray[np.int64],
     streams: NDArray[np.void],
-    seen: NDArray[np.uint8],
+    seen: NDArray[np.uint32],
     flows: NDArray[np.void],
     flow_hops: NDArray[np.void],
     halves: NDArray[np.void],
@@ -405,7 +451,8 @@ def _take_datagrams(
             faults[_UNKNOWN_NODE] += 1
             continue
         hardware = head >> SEQUENCE_BITS & (HARDWARE_IDS - 1)
-        fate = _follow(streams[node, hardware], seen[node, hardware], head & _MASK)
+        mark = _print_of(data, start, end)
+        fate = _follow(streams[node, hardware], seen[node, hardware], head & _MASK, mark)
         if fate != _FRESH and fate != _OLD:
             faults[_STRAY] += fate == _FAR
             continue
@@ -505,7 +552,7 @@ def _take_reports(  # type: ignore[no-untyped-def]
         carray(keys_at, (key_count,), np.int64),
         carray(link_of_key_at, (key_count,), np.int64),
         carray(streams_at, (node_count, HARDWARE_IDS), STREAM),
-        carray(seen_at, (node_count, HARDWARE_IDS, WINDOW), np.uint8),
+        carray(seen_at, (node_count, HARDWARE_IDS, WINDOW), np.uint32),
         carray(flows_at, (FLOWS,), FLOW),
         carray(flow_hops_at, (FLOWS, MOST_HOPS), FLOW_HOP),
         carray(halves_at, (node_count, HALVES), HALF),

@@ -106,6 +106,10 @@ class Controller:
         """What switches report by themselves, where they are told to: from their CPU ports, and whatever else whoever
         receives it gives to it.
         """
+        self.int_load: Callable[[], Mapping[Endpoint, tuple[int, int]]] | None = None
+        """Tells, where somebody can, the watched packets that crossed each link with INT headers, and these headers'
+        bytes.
+        """
         lease_ns = options.lease_ns if options.host_lease_ns is None else options.host_lease_ns
         self.jobs = JobRegistry(topology, self.planner, lease_ns, Journal(journal, topology, self.planner))
         """The running jobs by number, and why others were aborted."""
@@ -245,10 +249,15 @@ class Controller:
         return {name: diff for name, diff in zip(names, diffs, strict=True) if diff}
 
     def telemetry_cost(self, elapsed_ns: int, forwarded: int | None = None) -> TelemetryCost:
-        """What probes and reports have brought onto links in so long, since the controller began. `forwarded`: packets
-        that left switches' ports meanwhile, where somebody has counted them.
+        """What probes, reports and INT headers have brought onto links in so long, since the controller began.
+        `forwarded`: packets that left switches' ports meanwhile, where somebody has counted them.
         """
         collector = None if self._watching is None else self._watching.collector
+        headers: Mapping[Endpoint, tuple[int, int]] | None = None
+        if self.int_load is not None:
+            headers = self.int_load()
+        elif self._watching is None or not self._watching.puts_headers:
+            headers = {}
         return telemetry_cost(
             self.topology,
             self.planner.routes,
@@ -258,6 +267,7 @@ class Controller:
             collector,
             elapsed_ns,
             forwarded,
+            headers,
         )
 
     # --- what takes several parts ---

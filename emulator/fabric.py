@@ -261,6 +261,13 @@ class Fabric:
             self._key("flow", host, len(self._flows)),
         )
 
+    def meter(self, function: int, argument: int = 0) -> None:
+        """From now on call native code for each frame that a port sends onto its link, and add up what it returns where
+        that is more than 0: `PortCounters.metered_bytes`, and `metered_packets` so many times. `function` is the
+        address of `int64 meter(const void *frame, int64 bytes, int64 argument)`, which must stay there.
+        """
+        self._engine.meter(function, argument)
+
     # --- running --------------------------------------------------------------------------------------------------
 
     @property

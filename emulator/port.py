@@ -38,6 +38,10 @@ class PortCounters(NamedTuple):
     tx_bytes: int
     flow_bytes: int
     """How many of `tx_bytes` were frames of native traffic generators (`Fabric.add_flow`)."""
+    metered_packets: int
+    """Frames sent of which the fabric's meter (`Fabric.meter`) made more than 0."""
+    metered_bytes: int
+    """What it made of them, all together."""
     drops: tuple[int, ...]
     """Packets that found a full queue, by priority."""
     lost_packets: int

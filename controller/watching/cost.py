@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,16 +18,14 @@ from .items import report_port
 
 @dataclass(frozen=True, slots=True)
 class TelemetryCost:
-    """What telemetry has brought onto links, all together, and where its share is largest. Headers that INT puts into
-    watched packets are not in it.
-    """
+    """What telemetry has brought onto links, all together, and where its share is largest."""
 
     packets: int
     """Of probes that came back, each counted on every link that it crossed."""
     bytes: int
     """With Ethernet headers, and the words that hops added on the way."""
     largest_share: float
-    """Of a link's rate, probes and reports together, 0…1."""
+    """Of a link's rate, all of this together, 0…1."""
     where: str
     """That link; empty where nothing was sent."""
     reports: int = 0
@@ -36,6 +35,12 @@ class TelemetryCost:
     report_bytes: int = 0
     forwarded: int | None = None
     """Packets that have left switches' ports meanwhile, of any kind; None: nobody counted."""
+    int_packets: int | None = 0
+    """Watched packets on links with INT headers in them, each counted on every link; None: there may be some, and
+    nobody counts them. They are no packets more.
+    """
+    int_bytes: int | None = 0
+    """Of those headers, what hops put in and what marks them included."""
 
     def __str__(self) -> str:
         parts = [f"{self.packets} probe packets on links, {self.bytes / 1e6:.2f} MB"]
@@ -43,6 +48,10 @@ class TelemetryCost:
             rate = "" if self.forwarded is None else f", one for {self.forwarded / self.reports:.0f} packets forwarded"
             on_links = f"{self.report_packets} packets on links, {self.report_bytes / 1e6:.2f} MB"
             parts.append(f"{self.reports} reports{rate}: {on_links}")
+        if self.int_packets is None or self.int_bytes is None:
+            parts.append("INT headers in watched packets are not counted here")
+        elif self.int_packets:
+            parts.append(f"INT headers in {self.int_packets} packets on links, {self.int_bytes / 1e6:.2f} MB")
         if self.where:
             parts.append(f"at most {100 * self.largest_share:.2g} % of a link ({self.where})")
         return "; ".join(parts)
@@ -57,9 +66,11 @@ def telemetry_cost(
     collector: str | None,
     elapsed_ns: int,
     forwarded: int | None = None,
+    headers: Mapping[Endpoint, tuple[int, int]] | None = None,
 ) -> TelemetryCost:
     """Since the controller began, `elapsed_ns` ago. Reports are reckoned at the length that those had which came, by
-    the ways that these routes have to the collector's host; with None they are on no link.
+    the ways that these routes have to the collector's host; with None they are on no link. `headers`: packets with INT
+    headers and bytes of these, by link; None: there may be some, and nobody counts them.
     """
     load = np.zeros((len(links.links), 2))
     index = {link: at for at, link in enumerate(links.links)}
@@ -77,10 +88,22 @@ def telemetry_cost(
     probed = probes.cost
     # a probe ends at the port to a host: it is never on that link
     probed[[topology.is_host(topology.peer(link).node) for link in links.links]] = 0
+    inside = np.array([(0, 0) if headers is None else headers.get(link, (0, 0)) for link in links.links])
     rates = np.array([topology.link_at(link).rate_bps for link in links.links])
-    shares = 8e9 * (probed[:, 1] + load[:, 1]) / (rates * max(elapsed_ns, 1))
+    shares = 8e9 * (probed[:, 1] + load[:, 1] + inside[:, 1]) / (rates * max(elapsed_ns, 1))
     largest = int(shares.argmax())
     packets, volume = (int(column.sum()) for column in probed.T)
     report_packets, report_bytes = (round(float(column.sum())) for column in load.T)
-    where = str(links.links[largest]) if packets or report_packets else ""
-    return TelemetryCost(packets, volume, float(shares[largest]), where, sent, report_packets, report_bytes, forwarded)
+    int_packets, int_bytes = (int(column.sum()) for column in inside.T)
+    return TelemetryCost(
+        packets=packets,
+        bytes=volume,
+        largest_share=float(shares[largest]),
+        where=str(links.links[largest]) if packets or report_packets or int_packets else "",
+        reports=sent,
+        report_packets=report_packets,
+        report_bytes=report_bytes,
+        forwarded=forwarded,
+        int_packets=None if headers is None else int_packets,
+        int_bytes=None if headers is None else int_bytes,
+    )

@@ -146,6 +146,11 @@ class Watching:
             raise PlanError(f"queue classes {self.queue_classes}: some of 0…7")
 
     @property
+    def puts_headers(self) -> bool:
+        """Whether packets that are watched carry INT headers."""
+        return any(flow.mode in (Mode.MD, Mode.MX) for flow in self.flows)
+
+    @property
     def sink_period_us(self) -> int:
         """So long a sink says nothing of a flow without an event on its way; 0: it reports each packet."""
         if self.flow_steps is None:

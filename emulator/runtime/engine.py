@@ -212,6 +212,11 @@ class Engine:
             self._call(memory.OP_SCHEDULE_FLOW)
             return index
 
+    def meter(self, function: int, argument: int) -> None:
+        """What each frame is measured by, when it is sent; 0: nothing."""
+        with self.lock:
+            self._arguments(meter=function, meter_argument=argument)
+
     def add_trace(self, port: int, priority: int | None, interval_ns: int) -> int:
         with self.lock:
             queue = NONE if priority is None else port * PRIORITIES + priority

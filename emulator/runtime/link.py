@@ -9,7 +9,7 @@ import numpy as np
 from .events import push
 from .hosts import keep_frame
 from .memory import EVENT_ARRIVAL
-from .native import copy, draw, fold, fold_bytes, host_at, load_byte, meta_at, native, store_byte
+from .native import copy, draw, fold, fold_bytes, host_at, load_byte, measure, meta_at, native, store_byte
 from .packets import allocate, data_of, release
 
 
@@ -45,6 +45,11 @@ def transmit(world: Any, port: Any, packet: Any) -> None:
     if meta.flow >= 0:
         port.flow_bytes += size
     data = data_of(world, packet)
+    if world.meter != 0:
+        metered = measure(world.meter, data + meta.start, size, world.meter_argument)
+        if metered > 0:
+            port.metered_packets += 1
+            port.metered_bytes += metered
     digest = fold(fold(port.digest, world.now), size)
     port.digest = fold_bytes(digest, data + meta.start, size)
     if port.peer < 0:

@@ -66,6 +66,8 @@ WORLD: Final = _record(
     "ready_capacity",
     "due_count",
     "capture_host",  # takes what leaves through ports without a link
+    "meter",  # address of `int64 meter(const void *frame, int64 bytes, int64 argument)`; 0: none
+    "meter_argument",
     # arguments and results of the operation being called
     "port",
     "host",
@@ -119,6 +121,8 @@ PORT: Final = _record(
     "tx_packets",
     "tx_bytes",
     "flow_bytes",  # of tx_bytes: frames of native traffic generators
+    "metered_packets",
+    "metered_bytes",  # what `WORLD.meter` made of the frames sent
     "rx_packets",
     "rx_bytes",
     "lost_packets",  # by the link, going out

@@ -133,6 +133,18 @@ def call(typing_context: Any, function: Any, state: Any, packet: Any) -> Any:
 
 
 @intrinsic
+def measure(typing_context: Any, function: Any, frame: Any, size: Any, argument: Any) -> Any:
+    """Call `int64 function(const void *frame, int64 bytes, int64 argument)`, the first two given as addresses."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kind = ir.FunctionType(_I64, [_I8.as_pointer(), _I64, _I64])
+        function_pointer = builder.inttoptr(arguments[0], kind.as_pointer())
+        return builder.call(function_pointer, [_pointer(builder, arguments[1]), *arguments[2:]])
+
+    return types.int64(types.int64, types.int64, types.int64, types.int64), generate
+
+
+@intrinsic
 def highest_bit(typing_context: Any, value: Any) -> Any:
     """Index of the highest bit set in a positive int64."""
 

@@ -24,6 +24,7 @@ from ...p4src import json_of
 from ...topologies import Endpoint, Topology, mac_number
 from ...topologies.targets import Target
 from ...wire.frames import encapsulate
+from ...wire.int_shim import Presence
 from ..config import DISCARD_PORT
 from .sessions import open_sessions
 
@@ -120,6 +121,21 @@ class EmulatedFabric:
             destination_port=DISCARD_PORT,
         )
         return self.fabric.add_flow(source, frame.tobytes(), rate_bps=rate_bps, start_ns=start_ns, stop_ns=stop_ns)
+
+    def count_int(self, presence: Presence) -> None:
+        """From now on count the INT headers in packets, which are marked so, on every link (`int_load`)."""
+        from ...wire.int_overhead import INT_METER, mark_number  # its code is for Numba, which few runs need
+
+        self.fabric.meter(INT_METER, mark_number(presence))
+
+    def int_load(self) -> dict[Endpoint, tuple[int, int]]:
+        """By the links that switches send on: packets with INT headers that they carried, and these headers' bytes."""
+        load = {}
+        for end in self.topology.directed_links:
+            if end.node in self.switches:
+                counters = self.switches[end.node].port_counters(end.port)
+                load[end] = (counters.metered_packets, counters.metered_bytes)
+        return load
 
     def links(self) -> Iterator[LinkFigures]:
         """Every directed link, since time began."""

@@ -184,6 +184,9 @@ class Cluster:
             ),
             seed=self.config.seed,
         )
+        if self._watching is not None and self._watching.puts_headers:
+            self._emulated.count_int(self._watching.presence)
+            self._controller.int_load = self._emulated.int_load
         self._sessions = sessions
         await self._controller.start()
         if self._watch is not None:
@@ -557,7 +560,7 @@ class Cluster:
 
     @property
     def telemetry_cost(self) -> TelemetryCost:
-        """What probes and reports were on the links so far."""
+        """What probes, reports and INT headers were on the links so far."""
         forwarded = sum(
             self._switches[end.node].port_counters(end.port).tx_packets
             for end in self.topology.directed_links

@@ -60,10 +60,18 @@ def test_training_gives_the_same_bits_and_the_cost_is_told(tmp_path: Any, how: s
     assert 0 < cost.largest_share < 1
     text = f"{cost.reports} reports, one for {cost.forwarded / cost.reports:.0f} packets forwarded"
     assert text in str(cost)
+    assert (unwatched.telemetry.int_packets, unwatched.telemetry.int_bytes) == (0, 0)
+    assert cost.int_packets is not None
+    assert cost.int_bytes is not None
     if "changes" in how:
+        assert (cost.int_packets, cost.int_bytes) == (0, 0)
         assert cost.reports < 0.1 * cost.forwarded
         assert (cost.report_packets, cost.report_bytes) == (0, 0)
     else:
+        assert f"INT headers in {cost.int_packets} packets on links, {cost.int_bytes / 1e6:.2f} MB" in str(cost)
+        # shim, header, and 8 words by each of the nodes so far: one or two behind a source and a transit
+        assert (16 + 32) * cost.int_packets <= cost.int_bytes <= (16 + 64) * cost.int_packets
+        assert 0 < cost.int_packets < cost.forwarded
         assert cost.reports > 0.2 * cost.forwarded  # each packet twice, at the end of its two or three hops
         assert cost.reports <= cost.report_packets <= 3 * cost.reports
         assert cost.report_bytes > 100 * cost.report_packets

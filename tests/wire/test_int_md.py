@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import struct
 from typing import Any
 
@@ -12,7 +13,9 @@ from hypothesis import strategies as st
 from scapy.layers.l2 import Ether
 
 from weir.wire import WireError, frames, int_md
-from weir.wire.int_md import DOMAIN, DomainInstruction, Hop, Instruction
+from weir.wire.int_md import DISCARD, DOMAIN, DomainInstruction, Hop, Instruction
+from weir.wire.int_overhead import INT_METER, mark_number
+from weir.wire.int_shim import Presence
 from weir.wire.scapy_layers import IntMd, IntShim
 
 bitmaps = st.integers(0, 0xFFFF)
@@ -217,3 +220,20 @@ def test_hops_that_fit(words: int, hops: int) -> None:
 def test_instructions_are_the_specifications_bits() -> None:
     assert [bit.value for bit in Instruction] == [0x8000 >> bit for bit in (*range(9), 15)]
     assert DomainInstruction.BYTES_SENT.value == 0x8000
+
+
+@given(st.binary(max_size=120), st.sampled_from(Presence))
+def test_what_is_no_int_weighs_nothing_and_damage_never_more_than_the_frame(tail: bytes, presence: Presence) -> None:
+    meter = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_char_p, ctypes.c_int64, ctypes.c_int64)(INT_METER)
+
+    def measured(frame: bytes) -> int:
+        return int(meter(frame, len(frame), mark_number(presence)))
+
+    whole = finished(0xF000, 4, bytes(16))
+    watched = bytearray(whole)
+    assert measured(whole) == (32 if presence is Presence.UDP_PORT else 0)
+    watched[46] |= DISCARD
+    assert measured(bytes(watched)) == 0  # a probe
+    for start in (0, 12, 14, 34, 42, 46):
+        damaged = whole[:start] + tail
+        assert 0 <= measured(damaged) <= len(damaged)

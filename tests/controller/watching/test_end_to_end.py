@@ -111,6 +111,31 @@ async def test_what_is_watched_arrives_at_the_collector_and_packets_at_hosts_as_
         assert paths == {key_of(packets[number - 1][2]): path_of(way) for number, way in truth.items()}
         assert set(collector.free_slots) == set()  # nobody asked
 
+        cost = fabric.controller.telemetry_cost(fabric.now_ns)
+        assert {end: load for end, load in fabric.emulated.int_load().items() if load[0]} == int_on_links(
+            truth, packets
+        )
+        assert (cost.int_packets, cost.int_bytes) == total(int_on_links(truth, packets))
+        assert (mode is Mode.XD) == (cost.int_bytes == 0)
+
+
+def int_on_links(
+    truth: dict[int, list[Departure]], packets: list[tuple[str, str, bytes]]
+) -> dict[Endpoint, tuple[int, int]]:
+    """How many packets left each switch's port longer than they were sent, and by how much, all together."""
+    found: dict[Endpoint, tuple[int, int]] = {}
+    for number, way in truth.items():
+        for each in way:
+            end, longer = Endpoint(each.switch, each.port), len(each.frame) - len(packets[number - 1][2])
+            count, size = found.get(end, (0, 0))
+            if longer:
+                found[end] = count + 1, size + longer
+    return found
+
+
+def total(loads: dict[Endpoint, tuple[int, int]]) -> tuple[int, int]:
+    return sum(count for count, _ in loads.values()), sum(size for _, size in loads.values())
+
 
 def reports_of(mode: Mode, truth: dict[int, list[Departure]]) -> int:
     """How many the specification asks for: a node's own each (XD, MX); the stack's and the sink's own (MD), and the

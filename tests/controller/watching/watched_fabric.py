@@ -110,6 +110,8 @@ async def watched_fabric(
         sessions = await stack.enter_async_context(emulated.sessions(server))
         options = Options(probe_period_ns=period_ns, solve_period_ns=0, watching=watching)
         controller = Controller(topology, Routes(topology), sessions, strategy("widest"), options)
+        emulated.count_int(watching.presence)
+        controller.int_load = emulated.int_load
         await controller.start()
         assert controller.reports is not None
         reports = stack.enter_context(ReportSocket(controller.reports, 0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from typing import Any
 
@@ -378,3 +379,28 @@ def test_packet_outs_enter_in_the_order_of_the_switches_whichever_thread_was_fir
         assert [number for _, number, _ in arrivals(run_all(fabric, 10**6))] == [2, 1]
         digests.add(fabric.digest())
     assert len(digests) == 1
+
+
+def test_a_meter_measures_every_frame_that_a_link_carries() -> None:
+    fabric, met = line(), []
+
+    def odd_numbers(address: int, size: int, argument: int) -> int:
+        content = ctypes.string_at(address, size)
+        met.append((size, argument))
+        number = int(headers(np.frombuffer(content, np.uint8)[None])["number"][0])
+        return argument + number if number % 2 else 0
+
+    meter = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(odd_numbers)
+    fabric.send("h1", frames(range(3), port=2))
+    run_all(fabric, 1000)
+    address = ctypes.cast(meter, ctypes.c_void_p).value
+    assert address is not None
+    fabric.meter(address, 7)
+    fabric.send("h1", frames(range(10), port=2))
+    run_all(fabric, 2000)
+    metered = {end: (each.metered_packets, each.metered_bytes) for end, each in fabric.port_counters().items()}
+    assert {end: figures for end, figures in metered.items() if figures != (0, 0)} == {
+        ("s1", 2): (5, 60),
+        ("s2", 2): (5, 60),
+    }
+    assert met == [(100, 7)] * 30  # by the host's NIC, and by two switches

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 
 from ..topologies.model import Endpoint, Topology
@@ -219,6 +219,14 @@ class Controller:
         if grant.note:
             _log.warning("job %d: %s", spec.job, grant.note)
         return [Message(host, part) for host, part in self.jobs[spec.job].plan.host_plans().items()]
+
+    async def shares(self, spec: JobSpec, most: int, now_ns: int) -> Sequence[int]:
+        """In which proportions a job that is not there yet is best divided among so many jobs at most, each with a tree
+        of its own; they are then admitted, the largest share first.
+        """
+        self._look_around(now_ns)
+        around = self.moves.outlook.around(spec.job, now_ns)
+        return await self._decisions.make(partial(self.planner.shares, spec, around, most))
 
     async def finish(self, job: int, now_ns: int = 0) -> None:
         """Take a job from the switches and free what it held. Raises JournalError where that could not be written down;

@@ -178,9 +178,10 @@ class RunConfig(Section):
     def _share_out(self) -> Self:
         chunks = chunk_count(self.gradient_values)
         if len(self.job.roots) > chunks:
+            key = "stripes" if self.job.servers is None else "servers"
             raise ValueError(
-                f"job.servers: {len(self.job.roots)} servers share the chunks of a gradient, which has {chunks}; "
-                "name no more than that"
+                f"job.{key}: {len(self.job.roots)} {key} share the chunks of a gradient, which has {chunks}; "
+                "take no more than that"
             )
         return self
 

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 from .sections import Duration, Section
 
 LARGEST_WINDOW: Final = 512
+MOST_STRIPES: Final = 16
 
 
 class Participants(Section):
@@ -54,16 +55,22 @@ class JobConfig(Participants):
 
     servers: list[str] | None = Field(None, min_length=1)
     """Hosts of several parameter servers, which share every tensor's chunks."""
+    stripes: int = Field(1, ge=1, le=MOST_STRIPES)
+    """Without servers: trees, each with a switch as root, that share every tensor's chunks, at most; telemetry says how
+    many are worth it, and in which proportions."""
 
     @model_validator(mode="after")
     def _one_kind_of_root(self) -> Self:
         if self.server is not None and self.servers is not None:
             raise ValueError(f"server {self.server} and servers {', '.join(self.servers)} are both given; keep one")
+        if self.stripes > 1 and (self.server is not None or self.servers is not None):
+            raise ValueError(f"stripes {self.stripes} have switches as roots; leave out server and servers")
         return self
 
     @property
     def roots(self) -> tuple[str | None, ...]:
-        return (self.server,) if self.servers is None else tuple(self.servers)
+        """The server of each shard; None: a switch is its root. Of stripes there may be fewer."""
+        return (self.server,) * self.stripes if self.servers is None else tuple(self.servers)
 
 
 class OtherJobConfig(Participants):

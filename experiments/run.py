@@ -179,6 +179,7 @@ async def run_strategy(
             accuracy=job.accuracy(),
             weights=digests.pop(),
             fabric=cluster.digest(),
+            shares=list(cluster.shares),
             trees=cluster.trees,
             moves=moves,
             link_load={str(link.end): round(link.load, 6) for link in links},

@@ -24,6 +24,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Final
 
 import numpy as np
@@ -41,6 +42,8 @@ PARTS: Final = 256
 MOST_ROUNDS: Final = 30
 CLOSE: Final = 0.01
 """Once the bound is nearer than this share, no further trees are looked for."""
+FEWER: Final = 0.05
+"""A job is divided among fewer trees where that costs this share or less: every tree takes memory and scale rounds."""
 _SMOOTHING: Final = 0.5
 """How much of the steadiest prices so far is in the next: duals alone jump from vertex to vertex."""
 _TURNS: Final = 3
@@ -215,13 +218,26 @@ def stripe(
     Raises PlacementError where a job has no tree of switches with room.
     """
     jobs = Jobs(problems, weights)
+    rounded, bound = _striped(jobs, price)
+    return Striping(
+        tuple(
+            tuple(Stripe(round(share * PARTS), jobs.placement(job, tree)) for tree, share in mine)
+            for job, mine in enumerate(rounded)
+        ),
+        max(float(jobs.load(rounded).max(initial=0.0)), jobs.least),
+        bound,
+    )
+
+
+def _striped(jobs: Jobs, price: Callable[[Jobs, int, Floats], Tree]) -> tuple[list[list[tuple[Tree, float]]], float]:
+    """Each job's trees with their shares as 256ths, and the bound."""
     columns, whole = _one_by_one(jobs)
     bound, steady = jobs.least, None
     for _ in range(MOST_ROUNDS):
         solved = _solved(jobs, columns)
         best, duals = max(solved.seconds, jobs.least), solved.prices
         prices = duals if steady is None else _SMOOTHING * steady + (1 - _SMOOTHING) * duals
-        fresh = [price(jobs, job, prices) for job in range(len(problems))]
+        fresh = [price(jobs, job, prices) for job in range(len(jobs.problems))]
         lower = sum(float((prices * jobs.seconds[job])[list(tree.pairs)].sum()) for job, tree in enumerate(fresh))
         new = [(job, tree) for job, tree in enumerate(fresh) if tree not in columns[job]]
         steady = prices if lower >= bound else steady if new else None
@@ -233,14 +249,25 @@ def stripe(
     rounded = _rounded(jobs, columns, solved.of_columns)
     if jobs.load(whole).max(initial=0.0) <= jobs.load(rounded).max(initial=0.0):
         rounded = whole
-    return Striping(
-        tuple(
-            tuple(Stripe(round(share * PARTS), jobs.placement(job, tree)) for tree, share in mine)
-            for job, mine in enumerate(rounded)
-        ),
-        max(float(jobs.load(rounded).max(initial=0.0)), jobs.least),
-        bound,
-    )
+    return rounded, bound
+
+
+def shares(problem: Problem, most: int, slack: float = FEWER) -> tuple[int, ...]:
+    """How a job's chunks are best divided among so many trees at most: their parts of PARTS, the largest first.
+
+    Fewer trees are taken where they are slower by `slack` or less. The trees themselves are found as the parts are
+    placed, each as a job beside those before it. Raises PlacementError where no tree of switches with room is.
+    """
+    jobs = Jobs([problem])
+    (mine,), _ = _striped(jobs, Jobs.cheapest)
+    trees = [tree for tree, _ in sorted(mine, key=itemgetter(1), reverse=True)][:most]
+    divided = [[[(tree, 1.0)]] for tree in trees]
+    for count in range(2, len(trees) + 1):
+        columns = [trees[:count]]
+        divided.append(_rounded(jobs, columns, _solved(jobs, columns).of_columns))
+    seconds = [max(float(jobs.load(each).max(initial=0.0)), jobs.least) for each in divided]
+    at = next(at for at, each in enumerate(seconds) if each <= (1 + slack) * min(seconds))
+    return tuple(sorted((round(share * PARTS) for _, share in divided[at][0]), reverse=True))
 
 
 def arrive(jobs: Jobs, job: int, load: Floats) -> Tree:

@@ -24,6 +24,7 @@ from ..placement import Placement, PlacementError, Problem, fitted
 from ..placement.loads import LinkLoad
 from ..placement.strategies import Strategy
 from ..placement.strategies.widest import WidestTree
+from ..placement.striped import shares
 from ..placement.together import Running
 from ..telemetry.snapshot import LinkView, Snapshot
 from .better import Better, better_alone, better_jointly
@@ -135,6 +136,15 @@ class Planner:
             slots //= 2
         placement, note = self._fall_back(spec, spec.workers, links, tight)
         return Grant(spec, placement, note)
+
+    def shares(self, spec: JobSpec, links: Surroundings, most: int) -> tuple[int, ...]:
+        """How a new job is best divided among so many trees at most: parts in proportion, the largest first; one alone
+        where no switches have room for more. Each is then placed as a job of its own.
+        """
+        try:
+            return shares(self.problem(spec, spec.workers, links), most)
+        except PlacementError:
+            return (1,)
 
     def place_anew(self, spec: JobSpec, workers: tuple[str, ...], links: Surroundings) -> tuple[Placement, str]:
         """Where a running job can go on with these workers, and what is worse there than it should be.

@@ -99,12 +99,14 @@ async def run_in_mininet(
                 job=first_job + shard,
                 slots=config.job.slots,
                 window=config.job.window,
-                gradient_bytes=Rounds.of_gradient(config, shard, lanes).bytes(lanes),
+                gradient_bytes=Rounds.of_gradient(config, lanes, virtual.shares, shard).bytes(lanes),
                 policy="abort",
             )
-            for shard, server in enumerate(config.job.roots)
+            for shard, server in enumerate(config.job.roots[: len(virtual.shares)])
         ]
-        processes = stack.enter_context(_Processes(config, fabric, service.address, registrations, folder))
+        processes = stack.enter_context(
+            _Processes(config, fabric, service.address, registrations, virtual.shares, folder)
+        )
         other = stack.enter_context(_OtherTraffic(config, virtual, fabric))
         reports = asyncio.ensure_future(processes.reports())
         stack.callback(reports.cancel)
@@ -117,7 +119,8 @@ async def run_in_mininet(
             states = await asyncio.to_thread(client.jobs)
             if states:
                 steps = min(
-                    state.rounds // Rounds.of_gradient(config, state.job - first_job, lanes).total for state in states
+                    state.rounds // Rounds.of_gradient(config, lanes, virtual.shares, state.job - first_job).total
+                    for state in states
                 )
                 advance(steps)
                 other.at_step(steps)
@@ -231,9 +234,11 @@ class _Processes:
         fabric: MininetFabric,
         control: str,
         registrations: Sequence[pb.Registration],
+        shares: Sequence[int],
         folder: Path,
     ) -> None:
         self._config = config
+        self._shares = shares
         self._fabric = fabric
         self._control = control
         self._registrations = registrations
@@ -267,6 +272,7 @@ class _Processes:
             task = WorkerTask(
                 control=self._control,
                 seats=seats[rank],
+                shares=list(self._shares),
                 rank=rank,
                 workers=len(config.job.workers),
                 seed=config.seed,

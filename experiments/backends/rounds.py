@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...hosts.numerics.quantization import chunk_count
@@ -24,11 +25,11 @@ class Rounds:
         return cls(chunks, min(chunks, window))
 
     @classmethod
-    def of_gradient(cls, config: RunConfig, shard: int, lanes: int) -> Rounds:
-        """Of a step of the trained job, in one of its shards."""
-        whole, shards = chunk_count(config.gradient_values, lanes), len(config.job.roots)
-        chunks = whole * (shard + 1) // shards - whole * shard // shards  # as `Tensor.cut` shares them out
-        return cls(chunks, min(chunks, config.job.window))
+    def of_gradient(cls, config: RunConfig, lanes: int, shares: Sequence[int] = (1,), shard: int = 0) -> Rounds:
+        """Of a step of the trained job, in one of its shards, which have its chunks in these proportions."""
+        whole = chunk_count(config.gradient_values, lanes)
+        first, last = (whole * sum(shares[:at]) // sum(shares) for at in (shard, shard + 1))  # as `Tensor.cut` does
+        return cls(last - first, min(last - first, config.job.window))
 
     @property
     def total(self) -> int:

@@ -122,7 +122,8 @@ class Cluster:
         )
         self._fabric = self._emulated.fabric
         self._switches = self._emulated.switches
-        self._jobs = range(FIRST_JOB, FIRST_JOB + len(config.job.roots))
+        self.shares: Sequence[int] = [1] * len(config.job.roots)
+        """In which proportions the shards have the tensors' chunks."""
         self._others: list[OtherJob] = []
         """The jobs beside the trained one, once that has begun."""
         self._progress = Progress()
@@ -144,6 +145,11 @@ class Cluster:
         if beats is not None:
             self.heartbeats = VirtualHeartbeats(self._emulated, beats, self._hear, config.seed)
         self._stack = AsyncExitStack()
+
+    @property
+    def _jobs(self) -> range:
+        """The shards' numbers."""
+        return range(FIRST_JOB, FIRST_JOB + len(self.shares))
 
     # --- building ---
 
@@ -193,14 +199,18 @@ class Cluster:
             self._watch.begin(self.topology, f"{self.config.name}, {STRATEGIES[self.strategy_name].label}")
         await self._warm_up()
         job, lanes = self.config.job, lanes_of(self.topology)
-        for shard, (number, server) in enumerate(zip(self._jobs, job.roots, strict=True)):
-            for message in await self._admit(number, job, server, Rounds.of_gradient(self.config, shard, lanes)):
+        if job.stripes > 1:
+            whole = self._spec(FIRST_JOB, job, None, Rounds.of_gradient(self.config, lanes))
+            self.shares = await self._controller.shares(whole, job.stripes, self._fabric.now_ns)
+        for shard, (number, server) in enumerate(zip(self._jobs, job.roots, strict=False)):
+            rounds = Rounds.of_gradient(self.config, lanes, self.shares, shard)
+            for message in await self._admit(number, job, server, rounds):
                 worker = self._start_host(number, message, self._law(job.window))
                 self._workers += [] if worker is None else [worker]
             self._generations[number] = self._controller.jobs[number].plan.generation
         for name in job.workers:
             shards = [worker for worker in self._workers if worker.name == name]
-            self._drivers.append(ShardedDriver(shards))
+            self._drivers.append(ShardedDriver(shards, self.shares))
         self._others = [
             OtherJob(each, number, each.values or self.config.gradient_values, self._fabric.now_ns)
             for number, each in enumerate(self.config.other_jobs, self._jobs.stop)
@@ -232,21 +242,23 @@ class Cluster:
 
     async def _admit(self, number: int, job: Participants, server: str | None, rounds: Rounds) -> list[Message]:
         """The controller takes a job in, whose sums take so many rounds; what its hosts are told."""
-        lanes, now_ns = lanes_of(self.topology), self._fabric.now_ns
-        spec = JobSpec(
+        now_ns = self._fabric.now_ns
+        messages = await self._controller.admit(self._spec(number, job, server, rounds), now_ns)
+        latency_ns = 0 if number in self._jobs else self.config.control.latency
+        self._progress.begin(self._controller.jobs[number].plan, rounds, now_ns, latency_ns)
+        self._note_promises()
+        return messages
+
+    def _spec(self, number: int, job: Participants, server: str | None, rounds: Rounds) -> JobSpec:
+        return JobSpec(
             number,
             tuple(job.workers),
             server,
             job.slots,
             job.window,
             policy=FailurePolicy.CONTINUE if self.heartbeats is None else FailurePolicy.WAIT,
-            gradient_bytes=rounds.bytes(lanes),
+            gradient_bytes=rounds.bytes(lanes_of(self.topology)),
         )
-        messages = await self._controller.admit(spec, now_ns)
-        latency_ns = 0 if number in self._jobs else self.config.control.latency
-        self._progress.begin(self._controller.jobs[number].plan, rounds, now_ns, latency_ns)
-        self._note_promises()
-        return messages
 
     def _start_host(self, job: int, message: Message, law: Callable[[], WindowLaw]) -> VirtualWorker | None:
         """A host begins with its part in a job; the worker, which goes by this law, if that is its part."""

@@ -31,7 +31,9 @@ class WorkerTask:
     control: str
     """Where the control service listens."""
     seats: list[tuple[int, str]]
-    """Number and token of each job that shares the gradients, in the order of the servers."""
+    """Number and token of each job that shares the gradients, in the order of the servers or stripes."""
+    shares: list[int]
+    """In which proportions they share them."""
     rank: int
     workers: int
     seed: int
@@ -91,9 +93,8 @@ def train(task: WorkerTask) -> WorkerReport:
     begun, ended, sums = [], [], []
     with ExitStack() as stack:
         memberships = _join(task, stack)
-        communicator = Communicator(
-            ShardedDriver([membership.worker for membership in memberships]), timeout_s=task.timeout_s
-        )
+        driver = ShardedDriver([membership.worker for membership in memberships], task.shares)
+        communicator = Communicator(driver, timeout_s=task.timeout_s)
         for step in range(job.steps):
             gradient = job.gradient(task.rank, step)
             begun.append(time.monotonic_ns())

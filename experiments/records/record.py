@@ -158,9 +158,11 @@ class StrategyResult(_Timed):
     """SHA-256 of the final weights, the same at every worker."""
     fabric: str
     """Digest of every frame that the fabric carried, with its time and port."""
+    shares: list[int] = []
+    """In which proportions the job's servers, or its stripes, had the tensors' chunks. Records of old have none."""
     trees: list[dict[str, str]]
-    """At the end of the run, for each of the job's servers (one without): every worker and summing switch → the node
-    that it sends to; the root is no key."""
+    """At the end of the run, for each of the job's servers or stripes (one without): every worker and summing switch →
+    the node that it sends to; the root is no key."""
     moves: list[MoveRecord]
     link_load: dict[str, float]
     """Load of each directed link (named by its sending endpoint) over the run, 0…1."""
@@ -186,6 +188,8 @@ class StrategyResult(_Timed):
         unmeasured = {"telemetry"} if self.telemetry is None else set()
         if not self.phases:  # as in records of old
             unmeasured.add("phases")
+        if not self.shares:
+            unmeasured.add("shares")
         return self.model_dump(exclude={"solver_ms", "wall_s", *unmeasured})
 
 

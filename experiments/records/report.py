@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import io
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -311,12 +311,18 @@ def _html_list(lines: list[str]) -> str:
     return "<ul>" + "".join(f"<li>{line}</li>" for line in lines) + "</ul>"
 
 
+def _part(roots: Sequence[str | None], shard: int) -> str:
+    """Of which part of a job a move was."""
+    if len(roots) == 1:
+        return ""
+    return f"stripe {shard + 1} " if roots[shard] is None else f"part of {roots[shard]} "
+
+
 def _html_moves(record: RunRecord) -> str:
-    sharded = len(record.config.job.roots) > 1
     lines = [
         html.escape(
             f"{label_of(result.strategy)}: step {move.step}, {move.time_ns / 1e6:.1f} ms: "
-            + (f"part of {record.config.job.roots[move.shard]} " if sharded else "")
+            + _part(record.config.job.roots, move.shard)
             + f"now summed at {', '.join(move.switches) or 'the parameter server'}"
         )
         for result in record.results

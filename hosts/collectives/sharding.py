@@ -17,13 +17,18 @@ from .communicator import Driver
 class ShardedDriver:
     """The driver of a `Communicator` over the drivers of one worker in k jobs.
 
-    Every worker has the jobs in the same order. A tensor's chunks go to them in k runs of equal length.
+    Every worker has the jobs, and their shares, in the same order. A tensor's chunks go to them in k runs.
     """
 
-    def __init__(self, drivers: Sequence[Driver]) -> None:
-        """Raises `InvalidPlan` if the jobs are not of the same workers, as far as ranks and numbers tell."""
+    def __init__(self, drivers: Sequence[Driver], shares: Sequence[int] | None = None) -> None:
+        """`shares`: the runs' lengths in proportion to each other; else they are equal. Raises `InvalidPlan` if the
+        jobs are not of the same workers, as far as ranks and numbers tell, or a share is none.
+        """
         if not drivers:
             raise InvalidPlan("a sharded worker has at least 1 job; there is none")
+        self._shares = [1] * len(drivers) if shares is None else list(shares)
+        if len(self._shares) != len(drivers) or min(self._shares) < 1:
+            raise InvalidPlan(f"shares {self._shares}: there is one of at least 1 for each of {len(drivers)} jobs")
         self.rank = drivers[0].rank
         self.workers = drivers[0].workers
         self.lanes = drivers[0].lanes
@@ -42,7 +47,7 @@ class ShardedDriver:
 
     def submit(self, tensor: Tensor, /) -> int:
         """As `WorkerCore.submit`."""
-        parts = tensor.cut(len(self._drivers))
+        parts = tensor.cut(self._shares)
         waiting = [(driver, driver.submit(part)) for driver, part in zip(self._drivers, parts, strict=True)]
         handle, self._next_handle = self._next_handle, self._next_handle + 1
         self._shared[handle] = tensor, waiting

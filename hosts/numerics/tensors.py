@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any, Final, Literal, Self
 
 import numpy as np
@@ -201,9 +201,11 @@ class Tensor:
         """Lanes of the messages that it was made for."""
         return self._encoding.lanes
 
-    def cut(self, parts: int) -> list[Self]:
-        """This tensor's chunks as so many tensors, to be summed by as many jobs; the sums meet in this one again."""
-        bounds = [len(self._values) * part // parts for part in range(parts + 1)]
+    def cut(self, shares: Sequence[int]) -> list[Self]:
+        """This tensor's chunks as tensors of sizes in these proportions, to be summed by as many jobs; the sums meet in
+        this one again.
+        """
+        bounds = [len(self._values) * part // sum(shares) for part in accumulate(shares, initial=0)]
         pieces = []
         for first, last in pairwise(bounds):
             piece = type(self).__new__(type(self))

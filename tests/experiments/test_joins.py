@@ -58,7 +58,7 @@ def test_whoever_is_there_has_all_of_the_link(config: RunConfig, result: Strateg
     assert config.other_jobs[0].stop is not None
     assert second.left_ns > config.other_jobs[0].stop
     end_ns = first.time_ns[-1]
-    rounds = Rounds.of_gradient(config, 0, 256)
+    rounds = Rounds.of_gradient(config, 256)
     sum_ns = 8e9 * rounds.bytes(256) / RATE_BPS
     for start_ns, stop_ns, jobs in (
         (third.sends_ns + 1_000_000, second.left_ns - 1_000_000, (first, second, third)),

@@ -17,6 +17,7 @@ from weir.experiments.run import execute, run_strategy
 from weir.experiments.workloads.digits import TrainingJob
 from weir.experiments.workloads.workload import train_without_network
 from weir.hosts import reference_sum
+from weir.tests.paths import ROOT
 from weir.topologies.drawing import ROLES
 
 SERVERS = ["h12", "h9", "h6"]
@@ -24,14 +25,15 @@ ROOTS: Mapping[str, dict[str, Any]] = {
     "server": {"server": "h12"},
     "switch": {"server": None},
     "servers": {"servers": SERVERS},
+    "stripes": {"stripes": 2},
 }
 
 
-def rooted(config: RunConfig, kind: str, strategies: list[str], **job: Any) -> RunConfig:
+def rooted(config: RunConfig, kind: str, strategies: list[str], *, steps: int = 6, **job: Any) -> RunConfig:
     """A few steps of the demo's job, with such a root, as a run file would say it."""
     data = config.model_dump()
     data["job"] = {**{k: v for k, v in data["job"].items() if k not in ("server", "servers")}, **ROOTS[kind], **job}
-    data["training"] = {**data["training"], "steps": 6}
+    data["training"] = {**data["training"], "steps": steps}
     return RunConfig.model_validate({**data, "strategies": strategies})
 
 
@@ -39,7 +41,7 @@ def rooted(config: RunConfig, kind: str, strategies: list[str], **job: Any) -> R
 def executed(short: RunConfig, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[RunRecord, Path]]:
     out, quiet = tmp_path_factory.mktemp("runs"), Console(quiet=True)
     strategies = {"server": ["widest"], "switch": ["rack", "random", "widest"], "servers": ["ps", "widest"]}
-    return {kind: execute(rooted(short, kind, strategies[kind]), out, quiet) for kind in ROOTS}
+    return {kind: execute(rooted(short, kind, names), out, quiet) for kind, names in strategies.items()}
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +92,22 @@ def test_a_lossy_run_is_exact_and_its_replay_reproduces_every_figure(short: RunC
     assert first.weights == clean.digests()[0]
     assert first.resends > 0
     assert again.reproducible() == first.reproducible()
+
+
+def test_stripes_share_what_others_leave_on_all_ways() -> None:
+    """Others take 400 Mbit/s of every way over a spine: one tree has 600, two fill the hosts' own links."""
+    shipped = RunConfig.load(ROOT / "experiments" / "striped.yaml")
+    whole, striped = (
+        asyncio.run(run_strategy(rooted(shipped, "stripes", ["widest"], steps=2, stripes=count), "widest"))
+        for count in (1, 2)
+    )
+    assert whole.sums == striped.sums
+    assert (len(whole.trees), len(striped.trees)) == (1, 2)
+    ways = [set(tree.values()) & {"s5", "s6"} for tree in striped.trees]
+    assert sorted(ways, key=min) == [{"s5"}, {"s6"}]
+    assert sum(striped.iteration_ns) < 0.65 * sum(whole.iteration_ns)
+    assert not striped.broken
+    assert None not in striped.promised.values()
 
 
 def test_records_load_and_pictures_show_every_server(executed: dict[str, tuple[RunRecord, Path]]) -> None:

@@ -12,9 +12,10 @@ import pytest
 
 from weir.controller.placement import Costs, PlacementError, Problem
 from weir.controller.placement.links import Floats
-from weir.controller.placement.striped import PARTS, Jobs, Striping, Tree, arrive, stripe
+from weir.controller.placement.loads import LinkLoad
+from weir.controller.placement.striped import FEWER, PARTS, Jobs, Striping, Tree, arrive, shares, stripe
 from weir.tests.controller.placement.fabrics import any_fabric, random_loads
-from weir.topologies import Routes, leaf_spine
+from weir.topologies import Endpoint, Routes, leaf_spine
 
 
 def steiner(jobs: Jobs, job: int, prices: Floats) -> Tree:
@@ -129,6 +130,35 @@ def test_a_job_that_counts_more_gets_the_wider_part() -> None:
     equal, weighted = stripe(problems), stripe(problems, (4.0, 1.0, 1.0))
     assert equal.slowest_seconds == pytest.approx(1.5 * 0.008, rel=0.02)
     assert weighted.slowest_seconds == pytest.approx(4 * 0.008, rel=0.02)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_job_is_divided_in_no_more_parts_than_pay_and_as_what_is_left_on_its_ways(seed: int) -> None:
+    """Ways over one spine each, of capacities c: a part takes s/c, all of them the hosts' own links 1; the best is
+    max(1, 1/Σc), over the widest ways where their number is limited.
+    """
+    rng = random.Random(seed)
+    topology, most = leaf_spine(3, rng.randint(1, 4), 2), rng.randint(1, 4)
+    left = {f"s{4 + at}": rng.choice((rng.uniform(0.05, 1), 1.0)) for at in range(len(topology.switches) - 3)}
+    loads = {
+        Endpoint(node, port): LinkLoad((1 - left[spine]) * 1e9)
+        for node, port in ((end.node, end.port) for link in topology.links for end in link.ends)
+        for spine in {node, topology.peer(Endpoint(node, port)).node} & left.keys()
+    }
+    hosts = [host.name for host in topology.hosts]
+    parts = shares(Problem(Routes(topology), tuple(hosts), None, 1_000_000, loads), most)
+    assert sum(parts) == PARTS
+    assert list(parts) == sorted(parts, reverse=True)
+    widest = sorted(left.values(), reverse=True)
+
+    def best(count: int) -> float:
+        return max(1.0, 1 / sum(widest[:count]))
+
+    takes = max(1.0, *(part / PARTS / width for part, width in zip(parts, widest, strict=False)))
+    assert len(parts) <= min(most, len(left))
+    assert takes <= (1 + FEWER) * 1.02 * best(most), f"seed {seed}: {parts} over {widest}"
+    if len(parts) > 1:
+        assert best(len(parts) - 1) > (1 + FEWER) / 1.02 * best(most), f"seed {seed}: {parts} over {widest}"
 
 
 def test_what_cannot_be_striped_is_refused() -> None:

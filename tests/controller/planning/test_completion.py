@@ -93,7 +93,7 @@ async def measured(config: RunConfig, steps: int = 2) -> tuple[float, Placement,
 async def compare_run(config: RunConfig) -> int:
     """Hold the model to a run; how many frames that repeated."""
     took, placement, others, window, resends = await measured(config)
-    rounds = Rounds.of_gradient(config, 0, 256)
+    rounds = Rounds.of_gradient(config, 256)
     problem = Problem(
         Routes(config.topology),
         tuple(config.job.workers),

@@ -73,7 +73,7 @@ async def both(config: RunConfig) -> tuple[float, float]:
         now = cluster.now_ns * 1e-9
     routes = Routes(config.topology)
     links = Links.of(routes)
-    stream = Rounds.of_gradient(config, 0, lanes).bytes(lanes)
+    stream = Rounds.of_gradient(config, lanes).bytes(lanes)
     streams, background = np.zeros(len(links.number)), np.zeros(len(links.number))
     for end, at in links.number.items():
         streams[at] = round(figures[end].job_bytes / (STEPS * stream))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,11 @@ from weir.hosts.numerics.tensors import reference_sum
 from weir.tests.hosts.collectives.memory_driver import MemoryJob
 
 
-def sharded(workers: int, shards: int) -> tuple[list[MemoryJob], list[Communicator]]:
+def sharded(
+    workers: int, shards: int, shares: Sequence[int] | None = None
+) -> tuple[list[MemoryJob], list[Communicator]]:
     jobs = [MemoryJob(workers, seed=shard) for shard in range(shards)]
-    drivers = [ShardedDriver([job.drivers[rank] for job in jobs]) for rank in range(workers)]
+    drivers = [ShardedDriver([job.drivers[rank] for job in jobs], shares) for rank in range(workers)]
     return jobs, [Communicator(driver, timeout_s=1) for driver in drivers]
 
 
@@ -35,6 +38,19 @@ def test_the_bits_are_those_of_one_job(kind: DataType, shards: int, size: int) -
     assert [result.tobytes() for result in wait_all(handles)] == [expected.tobytes()] * 3
     if size == 256 * 7 and kind is FLOAT32:
         assert max(job.rounds for job in jobs) - min(job.rounds for job in jobs) <= 2  # all have a part of it
+
+
+@pytest.mark.parametrize("shares", [[5, 3], [1, 6, 1], [250, 6]])
+@pytest.mark.parametrize("size", [0, 1, 256 * 8, 5000])
+def test_shares_divide_the_chunks_and_leave_the_bits(shares: list[int], size: int) -> None:
+    arrays = list(np.random.default_rng(size).standard_normal((2, size)).astype(np.float32))
+    jobs, members = sharded(2, len(shares), shares)
+    results = wait_all([member.allreduce_async(arrays[member.rank]) for member in members])
+    assert {result.tobytes() for result in results} == {reference_sum(arrays).tobytes()}
+    if size == 256 * sum(shares):
+        assert [job.rounds for job in jobs] == [
+            share + min(share, 4) for share in shares
+        ]  # with 4 scale rounds at most
 
 
 def test_all_collectives_go_over_shards() -> None:
@@ -75,3 +91,6 @@ def test_shards_of_other_workers_are_refused() -> None:
         ShardedDriver([MemoryJob(2).drivers[0], MemoryJob(2).drivers[1]])
     with pytest.raises(InvalidPlan, match="at least 1 job"):
         ShardedDriver([])
+    for shares in ([1], [1, 0], [2, 1, 1]):
+        with pytest.raises(InvalidPlan, match="there is one of at least 1 for each of 2 jobs"):
+            sharded(2, 2, shares)

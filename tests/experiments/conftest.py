@@ -9,7 +9,7 @@ import pytest
 
 from weir.experiments.config import FlowConfig, RunConfig
 
-CHANGE_NS = 24_000_000
+CHANGE_NS = 16_000_000
 """When the background traffic changes over from one spine to the other."""
 
 
@@ -21,7 +21,7 @@ def demo() -> RunConfig:
 
 @pytest.fixture(scope="session")
 def short(demo: RunConfig) -> RunConfig:
-    """Twenty-four steps, with the change of traffic in the middle."""
+    """Twenty-four steps; the traffic changes after a quarter of them, so that a move pays before the end."""
 
     def moved(flow: FlowConfig) -> FlowConfig:
         return flow.model_copy(update={"start": CHANGE_NS} if flow.start else {"stop": CHANGE_NS})

@@ -15,7 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weir.bench.measure import Aim, Contender, Figure, compare, cpu_seconds
-from weir.bench.traffic import HOST_ADDRESS, JOB, PARENT, PHASES, SMALL_PAYLOAD, SWITCH_ADDRESS, contributions
+from weir.bench.traffic import (
+    GENERATIONS,
+    HOST_ADDRESS,
+    JOB,
+    PARENT,
+    PHASES,
+    SMALL_PAYLOAD,
+    SWITCH_ADDRESS,
+    contributions,
+)
 from weir.emulator.entries import ActionCall, ActionSet, Exact, Lpm, TableEntry, WeightedAction
 from weir.emulator.port import PortConfig
 from weir.emulator.switch import Switch
@@ -77,23 +86,24 @@ def _contributions() -> Figure:
     """Two children take turns in every slot, so each frame is a full restart or a full addition with its emission."""
     switch = _switch()
     tables = _tables(switch)
-    generation, slots = 1, 64
+    slots = 64
     tables["FabricIngress.node_address"].insert(
         TableEntry((Exact(SWITCH_ADDRESS),), ActionCall("FabricIngress.to_node"))
     )
-    tables["FabricIngress.aggregation.jobs"].insert(
-        TableEntry(
-            (Exact(JOB), Exact(generation)),
-            ActionCall("FabricIngress.aggregation.inner_node", (0, slots, 0b11, PARENT, 1)),
-        )
-    )
-    for child in range(2):
-        tables["FabricIngress.aggregation.members"].insert(
+    for generation in GENERATIONS:
+        tables["FabricIngress.aggregation.jobs"].insert(
             TableEntry(
-                (Exact(JOB), Exact(generation), Exact(1 << child), Exact(1 + child), Exact(HOST_ADDRESS + child)),
-                ActionCall("FabricIngress.aggregation.accept"),
+                (Exact(JOB), Exact(generation)),
+                ActionCall("FabricIngress.aggregation.inner_node", (0, slots, 0b11, PARENT, 1)),
             )
         )
+        for child in range(2):
+            tables["FabricIngress.aggregation.members"].insert(
+                TableEntry(
+                    (Exact(JOB), Exact(generation), Exact(1 << child), Exact(1 + child), Exact(HOST_ADDRESS + child)),
+                    ActionCall("FabricIngress.aggregation.accept"),
+                )
+            )
     call = ActionCall("FabricIngress.routing.forward", (3, 0x020000000001, 0x020000000002))
     tables["FabricIngress.routing.routes"].insert(TableEntry((Lpm(PARENT, 32),), ActionSet((WeightedAction(call),))))
     frames = np.stack(list(contributions(FRAMES // 2).values()), axis=1).reshape(PHASES * FRAMES, -1)

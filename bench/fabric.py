@@ -9,6 +9,7 @@ from weir.controller.congestion.marking import marked_states
 from weir.controller.p4runtime.reconcile import reconcile_all
 from weir.controller.p4runtime.session import SwitchSession
 from weir.controller.placement import Placement
+from weir.controller.planning.admission import admitting_states
 from weir.controller.planning.memory import FabricMemory
 from weir.controller.planning.plan import JobPlan, JobSpec, base_state, fabric_state, job_plan
 from weir.topologies import Routes, Topology
@@ -29,6 +30,7 @@ async def write_job(
     bases = {switch.name: base_state(topology, routes, switch.name) for switch in topology.switches}
     windows = Windows(topology, bounded)
     (plan,) = windows.follow(routes, [plan], (), 0)
-    states = marked_states(topology, fabric_state(bases, [plan]), windows.budgets, [plan], bounded)
+    states = admitting_states(topology, fabric_state(bases, [plan]), [plan])
+    states = marked_states(topology, states, windows.budgets, [plan], bounded)
     await reconcile_all(sessions, states)
     return plan

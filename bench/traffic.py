@@ -15,6 +15,8 @@ from weir.wire.frames import encapsulate
 
 ROUNDS: Final = 1024
 PHASES: Final = 4
+GENERATIONS: Final = range(1, 1 + PHASES)
+"""Of the job, one for each phase."""
 SWITCH_ADDRESS: Final = 0x0AFF0001
 HOST_ADDRESS: Final = 0x0A000101
 PARENT: Final = HOST_ADDRESS + 9
@@ -45,8 +47,8 @@ def small_packets() -> dict[int, NDArray[np.uint8]]:
 def contributions(rounds: int = ROUNDS) -> dict[int, NDArray[np.uint8]]:
     """What two children send, by port. A switch sums each pair; the parent's address leads to the port out.
 
-    Four sets of tags, each a quarter of the serial circle ahead of the one before: whatever is sent next, its slots are
-    older, so that no packet is late however often all are sent.
+    Four generations of the job, all of which the switch knows: whatever is sent next, its slots hold another one's
+    rounds, so that no packet is late however often all are sent.
     """
     count = PHASES * rounds
     rng = np.random.default_rng(1)
@@ -57,7 +59,7 @@ def contributions(rounds: int = ROUNDS) -> dict[int, NDArray[np.uint8]]:
         messages["lanes"] = rng.integers(-(1 << 20), 1 << 20, (count, LANES))
         header["version_type"] = version_type(MessageType.CONTRIBUTION)
         header["job"] = JOB
-        header["tag"] = make_tag(1, np.arange(count) // rounds * (1 << 22) + np.arange(count) % rounds)
+        header["tag"] = np.concatenate([make_tag(generation, np.arange(rounds)) for generation in GENERATIONS])
         header["contributors"] = 1 << child
         header["slot"] = np.arange(count) % rounds
         header["window"] = 0xFFFF
@@ -80,26 +82,19 @@ def fabric_entries() -> list[fy.P4TableEntry]:
         _fabric_route(_NETWORK),
         _fabric_route(f"10.0.1.{PARENT & 0xFF}/32"),
         _entry("FabricIngress.node_address", {"hdr.ipv4.dst_addr": SWITCH_ADDRESS}, "FabricIngress.to_node"),
-        _entry(
-            f"{_AGGREGATION}.jobs",
-            {"hdr.aggregation.job": JOB, "hdr.aggregation.generation": 1},
-            f"{_AGGREGATION}.inner_node",
-            slot_base=0,
-            slots=ROUNDS,
-            children=0b11,
-            parent=PARENT,
-            parent_bit=1,
-        ),
     ]
-    for child in range(2):
-        member = {
-            "hdr.aggregation.job": JOB,
-            "hdr.aggregation.generation": 1,
-            "hdr.aggregation.contributors": 1 << child,
-            "standard_metadata.ingress_port": 1 + child,
-            "hdr.ipv4.src_addr": HOST_ADDRESS + child,
-        }
-        entries.append(_entry(f"{_AGGREGATION}.members", member, f"{_AGGREGATION}.accept"))
+    room = {"slot_base": 0, "slots": ROUNDS, "children": 0b11, "parent": PARENT, "parent_bit": 1}
+    for generation in GENERATIONS:
+        now = {"hdr.aggregation.job": JOB, "hdr.aggregation.generation": generation}
+        entries.append(_entry(f"{_AGGREGATION}.jobs", now, f"{_AGGREGATION}.inner_node", **room))
+        for child in range(2):
+            member = {
+                **now,
+                "hdr.aggregation.contributors": 1 << child,
+                "standard_metadata.ingress_port": 1 + child,
+                "hdr.ipv4.src_addr": HOST_ADDRESS + child,
+            }
+            entries.append(_entry(f"{_AGGREGATION}.members", member, f"{_AGGREGATION}.accept"))
     return entries
 
 

@@ -50,6 +50,7 @@ from .p4runtime.session import SwitchSession
 from .p4runtime.switches import Switches
 from .p4runtime.tables import MARKING
 from .placement.strategies import Strategy
+from .planning.admission import admitting_states, edge_switches
 from .planning.plan import JobSpec, base_state, fabric_state
 from .planning.planner import Planner
 from .telemetry.collector import ReportCollector
@@ -203,8 +204,9 @@ class Controller:
             plan = self.planner.plan(grant.spec, grant.placement, history.next())
             history.go(plan.generation, plan.switches)
             self.jobs.add(RunningJob(plan, now_ns, grant.note))
-            await self._write_switches(now_ns, again=plan.switches)
-            self.switches.raise_trouble(plan.switches)
+            needed = {*plan.switches, *edge_switches(self.topology, spec)}
+            await self._write_switches(now_ns, again=needed)
+            self.switches.raise_trouble(sorted(needed))
             self.jobs.journal.change(spec.job)
             self._write_journal()
         except ControllerError as error:
@@ -327,7 +329,7 @@ class Controller:
         made_of = [self._bases, self.windows.budgets, *plans]
         if len(made_of) != len(self._made_of) or any(a is not b for a, b in zip(made_of, self._made_of, strict=True)):
             bases = self._bases if self._watching is None else telling_slots(self.topology, self._bases, plans)
-            states = fabric_state(bases, plans)
+            states = admitting_states(self.topology, fabric_state(bases, plans), plans)
             self._made = marked_states(self.topology, states, self.windows.budgets, plans, self.windows.options)
             self._made_of = made_of
         return self._made

@@ -123,7 +123,7 @@ def _show(name: str, value: FieldValue) -> str:
     if isinstance(value, tuple):
         length = value[1] if value[1] < 1 << 7 else f"{value[1]:#x}"  # a prefix's, or a mask
         return f"{_show(name, value[0])}/{length}"
-    if name in ("dst_addr", "src_addr", "parent"):
+    if name in ("dst_addr", "src_addr", "parent", "address"):
         return str(IPv4Address(value))
     if name.endswith("_mac"):
         return ":".join(f"{value:012x}"[i : i + 2] for i in range(0, 12, 2))

@@ -8,6 +8,7 @@ NODE_ADDRESS: Final = "FabricIngress.node_address"
 JOBS: Final = "FabricIngress.aggregation.jobs"
 MEMBERS: Final = "FabricIngress.aggregation.members"
 PARENTS: Final = "FabricIngress.aggregation.parents"
+HOSTS: Final = "FabricIngress.admission.hosts"
 ROUTES: Final = "FabricIngress.routing.routes"
 TRAFFIC_CLASS: Final = "FabricIngress.traffic_class"
 REPLICAS: Final = "FabricEgress.replicas"
@@ -30,6 +31,6 @@ DROPS: Final = "FabricIngress.drops"
 DROP_REASONS: Final = (
     *("truncated", "malformed", "bad_checksum", "not_ipv4", "ttl_expired", "no_route", "no_service"),
     *("unknown_job", "not_member", "not_parent", "bad_slot", "duplicate", "late"),
-    "policed",
+    *("policed", "foreign_source", "foreign_type", "foreign_port", "out_of_window"),
 )
 """Meaning of each index of the counter `DROPS` (docs/design.md §4.3)."""

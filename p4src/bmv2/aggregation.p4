@@ -1,9 +1,9 @@
 /*
  * An aggregating node: what to do with a message that is addressed to this switch.
  *
- *   formats ─contribution─▶ jobs ─▶ members ─▶ claim ─▶ gather ─▶ steps ─▶ sums ─▶ parent, children or asker
- *      │ └──────result────▶ parents ─────────────────────────────────────────────▶ children
- *      └─ anything else: dropped and counted
+ *   source port ─▶ formats ─contribution─▶ jobs ─▶ members ─▶ claim ─▶ gather ─▶ steps ─▶ sums ─▶ parent, children or asker
+ *                     │ └──────result────▶ parents ─────────────────────────────────────────────▶ children
+ *                     └─ anything else: dropped and counted
  *
  * Reads and writes ipv4, udp, aggregation, lanes; writes mcast_grp, meta.fate, meta.drop_reason. Lanes of a packet that has
  * none (scale rounds) are never touched. State per slot: whose round it holds, which children have contributed, and the sums
@@ -19,7 +19,8 @@
 enum bit<2> Freshness {
     NEWER = 0,
     SAME  = 1,
-    OLDER = 2
+    OLDER = 2,
+    AHEAD = 3      // of all that a worker may send: the slot's next round is the one that comes S later
 }
 
 control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
@@ -35,6 +36,7 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
     /* the packet's job in this node */
     bit<32> index = 0;             // of the packet's slot
     bit<16> slots_left = 0;        // from that slot to the end of the job's: 0 is beyond
+    bit<32> stride = 0;            // S, where the slot has a chunk
     bit<32> other_children = 0;    // than the packet's
     bit<1>  is_root = 0;
     ipv4_address_t up_address = 0;
@@ -100,6 +102,7 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
     action find_slot(bit<32> slot_base, bit<16> slots, bit<32> children) {
         index = slot_base + (bit<32>)hdr.aggregation.slot;
         slots_left = slots |-| hdr.aggregation.slot;
+        stride = 8w0 ++ slots ++ 8w0;
         other_children = children & ~hdr.aggregation.contributors;
     }
 
@@ -149,8 +152,9 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
 
     /* ---- the packet and its slot ---- */
 
-    /* The slot is the packet's from here on, unless the packet is older. Chunks are serial numbers: ahead is packet minus slot,
-     * and its top bit says that the packet is behind. Of a job's generations, jobs has the present one alone: a slot with another
+    /* The slot is the packet's from here on, if the packet is newer. Chunks are serial numbers: ahead is packet minus slot, and its
+     * top bit says that the packet is behind. A worker sends a round when the one S before is complete, which was summed here: so of
+     * later rounds none but the next may take the slot. Of a job's generations, jobs has the present one alone: a slot with another
      * one has been left behind, however long ago. */
     @id(CLAIM_ACTION_ID)
     action claim() {
@@ -161,8 +165,9 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
         bit<32> ahead = chunk - held[31:0];
         freshness = held[63:32] != who ? Freshness.NEWER
             : (ahead == 0 ? Freshness.SAME
-            : (ahead[31:31] == 1 ? Freshness.OLDER : Freshness.NEWER));
-        slot_round.write(index, freshness == Freshness.OLDER ? held : who ++ chunk);
+            : (ahead[31:31] == 1 ? Freshness.OLDER
+            : (ahead == stride ? Freshness.NEWER : Freshness.AHEAD)));
+        slot_round.write(index, freshness == Freshness.NEWER ? who ++ chunk : held);
     }
 
     /* The packet's child joins those of its round, which a newer round has none of yet. */
@@ -243,6 +248,7 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
             (Freshness.SAME,  _, 0, 1): to_asker(Sum.REPLAY);        // the others have the result
             (Freshness.SAME,  _, _, _): refuse(DROP_DUPLICATE);      // already in the sum, which waits for others
             (Freshness.OLDER, _, _, _): refuse(DROP_LATE);           // a round that everyone has completed
+            (Freshness.AHEAD, _, _, _): refuse(DROP_OUT_OF_WINDOW);  // a round that nobody can have begun
         }
     }
 
@@ -269,7 +275,11 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
     }
 
     apply {
-        formats.apply();
+        if (meta.src_port != AGGREGATION_PORT) {
+            refuse(DROP_FOREIGN_PORT);
+        } else {
+            formats.apply();
+        }
         if (is_result == 1) {
             parents.apply();
         } else if (is_contribution == 1) {
@@ -279,7 +289,7 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
                         refuse(DROP_BAD_SLOT);
                     } else {
                         claim();
-                        if (freshness != Freshness.OLDER) {
+                        if (freshness == Freshness.NEWER || freshness == Freshness.SAME) {
                             gather();
                         }
                         steps.apply();

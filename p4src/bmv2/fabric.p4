@@ -18,6 +18,7 @@
 #include "sums.p4"
 #include "aggregation.p4"
 #include "routing.p4"
+#include "admission.p4"
 #include "congestion.p4"
 #include "int_events.p4"
 #include "int_source.p4"

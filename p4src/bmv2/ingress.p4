@@ -4,7 +4,7 @@
  *   sound? ─▶ packet-out ───────────────────────────────────────────────▶ its port
  *        └──▶ int_sink ─▶ policing ─▶ node_address ─mine─▶ aggregation ─▶ a slot, children, or routing
  *                                         │        └───▶ probe ───────▶ CPU
- *                                         └─not mine───────────────────▶ routing ─▶ traffic_class
+ *                                         └─not mine──▶ admission ─────▶ routing ─▶ traffic_class
  *
  * The first reason to drop counts, once, in `drops`, and is reported if `drop_watch` wants it. Summing a packet into a slot is
  * no drop.
@@ -13,6 +13,7 @@
 control FabricIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
     Policing() policing;
     Aggregation() aggregation;
+    Admission() admission;
     Routing() routing;
     IntSink() int_sink;
 
@@ -150,8 +151,10 @@ control FabricIngress(inout headers_t hdr, inout metadata_t meta, inout standard
             refuse(DROP_NOT_IPV4);
         } else {
             policing.apply(hdr, meta, standard_metadata);
-            if (meta.fate == Fate.ROUTE && node_address.apply().hit) {
-                if (hdr.aggregation.isValid() && hdr.udp.isValid()) {
+            if (meta.fate == Fate.ROUTE) {
+                if (!node_address.apply().hit) {
+                    admission.apply(hdr, meta, standard_metadata);
+                } else if (hdr.aggregation.isValid() && hdr.udp.isValid()) {
                     aggregation.apply(hdr, meta, standard_metadata);
                     begin_anew();
                 } else if (meta.stacks == 1) {

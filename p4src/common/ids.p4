@@ -34,20 +34,24 @@ const bit<4> FETCHED        = 6;
 const bit<4> SCALE_FETCHED  = 7;
 
 /* Drop reasons: indices of the counter FabricIngress.drops */
-const bit<8> DROP_TRUNCATED    = 0;
-const bit<8> DROP_MALFORMED    = 1;
-const bit<8> DROP_BAD_CHECKSUM = 2;
-const bit<8> DROP_NOT_IPV4     = 3;
-const bit<8> DROP_TTL_EXPIRED  = 4;
-const bit<8> DROP_NO_ROUTE     = 5;
-const bit<8> DROP_NO_SERVICE   = 6;
-const bit<8> DROP_UNKNOWN_JOB  = 7;
-const bit<8> DROP_NOT_MEMBER   = 8;
-const bit<8> DROP_NOT_PARENT   = 9;
-const bit<8> DROP_BAD_SLOT     = 10;
-const bit<8> DROP_DUPLICATE    = 11;
-const bit<8> DROP_LATE         = 12;
-const bit<8> DROP_POLICED      = 13;
+const bit<8> DROP_TRUNCATED      = 0;
+const bit<8> DROP_MALFORMED      = 1;
+const bit<8> DROP_BAD_CHECKSUM   = 2;
+const bit<8> DROP_NOT_IPV4       = 3;
+const bit<8> DROP_TTL_EXPIRED    = 4;
+const bit<8> DROP_NO_ROUTE       = 5;
+const bit<8> DROP_NO_SERVICE     = 6;
+const bit<8> DROP_UNKNOWN_JOB    = 7;
+const bit<8> DROP_NOT_MEMBER     = 8;
+const bit<8> DROP_NOT_PARENT     = 9;
+const bit<8> DROP_BAD_SLOT       = 10;
+const bit<8> DROP_DUPLICATE      = 11;
+const bit<8> DROP_LATE           = 12;
+const bit<8> DROP_POLICED        = 13;
+const bit<8> DROP_FOREIGN_SOURCE = 14;
+const bit<8> DROP_FOREIGN_TYPE   = 15;
+const bit<8> DROP_FOREIGN_PORT   = 16;
+const bit<8> DROP_OUT_OF_WINDOW  = 17;
 
 /* What ingress has decided for a packet */
 enum bit<2> Fate {

@@ -18,6 +18,7 @@
 #define PROBE_SINKS_TABLE_ID     9
 #define NODE_TABLE_ID            10
 #define POLICERS_TABLE_ID        11
+#define HOSTS_TABLE_ID           12
 
 #define WATCHLIST_TABLE_ID       16
 #define LINKS_TABLE_ID           17
@@ -43,6 +44,7 @@
 #define DOMAIN_LOW_TABLE_ID      40
 #define ROOM_TABLE_ID            41
 #define WIDE_LANE_SUMS_TABLE_ID  42
+#define BARRED_TYPES_TABLE_ID    43
 #define ENCAPSULATIONS_TABLE_ID  64
 #define REPORT_WORDS_TABLE_ID    66
 #define LAST_WORDS_TABLE_ID      67
@@ -60,6 +62,7 @@
 #define REPORT_ACTION_ID         10
 #define IDENTIFY_ACTION_ID       11
 #define POLICE_ACTION_ID         12
+#define ADMIT_ACTION_ID          13
 #define EMBED_MD_ACTION_ID       16
 #define EMBED_MX_ACTION_ID       17
 #define EXPORT_ACTION_ID         18
@@ -124,6 +127,7 @@
 #define FILL_BUCKET_ACTION_ID        76
 #define FILL_VIRTUAL_QUEUE_ACTION_ID 77
 #define POLICING_REFUSE_ACTION_ID    78
+#define ADMISSION_REFUSE_ACTION_ID   79
 #define SAMPLE_ACTION_ID             96
 #define MEASURE_ACTION_ID            97
 #define REWRITE_PORT_ACTION_ID       98

@@ -8,7 +8,7 @@
 #define AGGREGATION_SLOTS 1024
 
 #define PORTS 512
-#define DROP_REASONS 14
+#define DROP_REASONS 18
 
 /* Tables */
 #define NODE_ADDRESSES 16

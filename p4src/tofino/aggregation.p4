@@ -301,7 +301,9 @@ control Aggregation(
     }
 
     apply {
-        if (meta.message == Message.CONTRIBUTION) {
+        if (meta.src_port != AGGREGATION_PORT) {
+            refuse(DROP_FOREIGN_PORT);
+        } else if (meta.message == Message.CONTRIBUTION) {
             if (jobs.apply().hit) {
                 if (meta.again.isValid()) {
                     reclaim();

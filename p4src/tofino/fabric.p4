@@ -19,6 +19,7 @@
 #include "parser.p4"
 #include "aggregation.p4"
 #include "routing.p4"
+#include "admission.p4"
 #include "ingress.p4"
 #include "egress.p4"
 

@@ -3,7 +3,7 @@
  *
  *   sound? ─▶ packet-out ───────────────────────────────────────────────▶ its port
  *        └──▶ node_address ─mine─▶ aggregation ─▶ a slot, children, around once more, or routing
- *                   └─not mine───────────────────▶ routing ─▶ traffic_class
+ *                   └─not mine──▶ admission ─────▶ routing ─▶ traffic_class
  *
  * The first reason to drop counts, once, in `drops`. Summing a packet into a slot is no drop.
  */
@@ -17,6 +17,7 @@ control FabricIngress(
     inout ingress_intrinsic_metadata_for_tm_t ig_tm_md)
 {
     Aggregation() aggregation;
+    Admission() admission;
     Routing() routing;
 
     @id(DROPS_COUNTER_ID)
@@ -74,12 +75,12 @@ control FabricIngress(
             send_packet_out();
         } else if (!hdr.ipv4.isValid()) {
             refuse(DROP_NOT_IPV4);
-        } else if (node_address.apply().hit) {
-            if (hdr.aggregation.isValid()) {
-                aggregation.apply(hdr, meta, ig_intr_md, ig_tm_md);
-            } else {
-                refuse(DROP_NO_SERVICE);
-            }
+        } else if (!node_address.apply().hit) {
+            admission.apply(hdr, meta, ig_intr_md);
+        } else if (hdr.aggregation.isValid()) {
+            aggregation.apply(hdr, meta, ig_intr_md, ig_tm_md);
+        } else {
+            refuse(DROP_NO_SERVICE);
         }
 
         if (meta.fate == Fate.ROUTE) {

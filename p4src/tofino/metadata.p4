@@ -42,6 +42,9 @@ struct ingress_metadata_t {
     bit<16>   src_port;            // UDP's, or 0: part of the ECMP hash
     bit<16>   dst_port;
     bit<8>    drop_reason;
+    /* the host at the packet's port, if it is a host's */
+    bit<32>   other_source;        // not 0: the source address is not the host's
+    bit<8>    barred;              // bit i: the host sends no messages of type i
     Fate      fate;
     Message   message;
     bool      ipv4_damaged;        // its checksum does not hold

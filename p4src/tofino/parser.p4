@@ -28,6 +28,8 @@ parser FabricIngressParser(
         meta.src_port = 0;
         meta.dst_port = 0;
         meta.drop_reason = 0;
+        meta.barred = 0;
+        meta.other_source = 0;
         meta.fate = Fate.ROUTE;
         meta.message = Message.OTHER;
         meta.ipv4_damaged = false;

@@ -80,6 +80,8 @@ def entities(encoder: Encoder) -> Iterator[Any]:
             WeightedAction(ActionCall(f"{routing}.forward", (port, mac(SWITCH + port), mac(prefix)))) for port in ports
         ]
         yield encoder.table_entry(f"{routing}.routes", TableEntry((Lpm(prefix, length),), ActionSet(tuple(calls))))
+    for i, messages in ((1, 0xFF), (2, 0b0110_1010)):  # worker 0 is not looked at, worker 2 hands out no scales
+        yield entry("FabricIngress.admission.hosts", (Exact(i + 1),), "admit", WORKERS[i], messages)
     yield entry("FabricIngress.traffic_class", (Exact(frames.DSCP_CONTROL),), "set_class", 7)
     for i, worker in enumerate(WORKERS):
         deliver = (worker, mac(SWITCH + i + 1), mac(worker))

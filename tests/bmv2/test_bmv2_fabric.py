@@ -58,6 +58,7 @@ SEEDS: Final = (*COVERING, *(pytest.param(seed, marks=pytest.mark.long) for seed
     NOT_PARENT,
 ) = range(10)
 BAD_SLOT, DUPLICATE, LATE = 10, 11, 12
+FOREIGN_SOURCE, FOREIGN_TYPE, FOREIGN_PORT, OUT_OF_WINDOW = 14, 15, 16, 17
 
 
 @pytest.fixture
@@ -97,6 +98,7 @@ def test_every_row_of_the_state_machine(pair: Pair, lanes: bool) -> None:
             (contribution(job, 6, 0, later), {}),
             (contribution(job, 6, 1, later), {}),
             (contribution(job, 6, 2, later), complete),
+            (contribution(job, 14, 2, later), {}),  # a round that nobody can have begun
             (contribution(job, 6 + (1 << 23), 2, later), {}),  # half the circle ahead counts as older
             (contribution(job, (1 << 24) - 2, 0, later), {}),  # and so does what lies just behind zero
         ]
@@ -108,7 +110,7 @@ def test_every_row_of_the_state_machine(pair: Pair, lanes: bool) -> None:
     lone = pair.compare([contribution(LONE, chunk, 1) for chunk in (0, 0, 1)])
     assert [[out.port for out in found] for found in lone] == [[2], [2], [2]]
     found = drops(pair)
-    assert (found[DUPLICATE], found[LATE]) == (2, 6)
+    assert (found[DUPLICATE], found[LATE], found[OUT_OF_WINDOW]) == (2, 6, 2)
 
 
 def test_a_program_that_is_loaded_anew_has_empty_slots(pair: Pair) -> None:
@@ -195,6 +197,23 @@ def test_refusals(pair: Pair, seed: int) -> None:
     found = drops(pair)
     for reason in (MALFORMED, BAD_CHECKSUM, NO_SERVICE, UNKNOWN_JOB, NOT_MEMBER, NOT_PARENT, BAD_SLOT):
         assert seed not in COVERING or found[reason] > 0, f"drop reason {reason} was never met"
+
+
+def test_what_ports_of_hosts_let_in(pair: Pair) -> None:
+    """All types of messages to another node: from a host that may send all, one that may not, and one not looked at; in
+    their own names and in another's; and to the switch, from another UDP port.
+    """
+    rng = np.random.default_rng(4)
+    packets: list[tuple[int, bytes]] = []
+    for child in range(3):
+        for kind in MessageType:
+            body = message(rng, kind, job=INNER, generation=GENERATIONS[0], chunk=2, contributors=1 << child)
+            packets += [(child + 1, frame(body, source, FAR + 1)) for source in (WORKERS[child], PARENT)]
+            packets.append((child + 1, frame(body, WORKERS[child], SWITCH, source_port=AGGREGATION_PORT + 1)))
+    sent = pair.compare(packets)
+    found = drops(pair)
+    assert (found[FOREIGN_SOURCE], found[FOREIGN_TYPE], found[FOREIGN_PORT]) == (14, 3, 21)
+    assert sum(len(each) for each in sent) == 63 - 14 - 3 - 21
 
 
 @pytest.mark.parametrize("seed", SEEDS)

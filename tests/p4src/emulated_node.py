@@ -29,6 +29,8 @@ def exact_entries(tables: Tables) -> Iterator[tuple[str, tuple[int, ...], str, t
         yield f"{AGGREGATION}.members", member, f"{AGGREGATION}.accept", ()
     for parent, group in tables.parents.items():
         yield f"{AGGREGATION}.parents", parent, f"{AGGREGATION}.replicate", (group,)
+    for port, host in tables.hosts.items():
+        yield "FabricIngress.admission.hosts", (port,), "FabricIngress.admission.admit", host
     for dscp, priority in tables.classes.items():
         yield "FabricIngress.traffic_class", (dscp,), "FabricIngress.set_class", (priority,)
     for rid, delivery in tables.replicas.items():

@@ -32,6 +32,10 @@ DROP_REASONS = (
     "duplicate",
     "late",
     "policed",
+    "foreign_source",
+    "foreign_type",
+    "foreign_port",
+    "out_of_window",
 )
 
 
@@ -93,6 +97,8 @@ class Tables:
     """egress port → what bounds its queue"""
     policers: dict[tuple[int, int, int], Policer] = field(default_factory=dict)
     """(ingress port, DSCP, whether it is a message) → what may come"""
+    hosts: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """ingress port → address of the host there, and a bit for each type of message that it may send"""
     sinks: dict[int, int] = field(default_factory=dict)
     """egress port → clone session, whose one replica is the CPU port"""
     node_id: int | None = None
@@ -300,6 +306,7 @@ class NodeModel:
         elif not self._conforms(packet, length, now_us):
             raise Dropped("policed")
         elif packet.ip[9] not in self.tables.addresses:
+            self._admit(packet, packet.ip)
             port = self._route(packet)
         elif packet.aggregation:
             port = self._aggregate(packet, packet.aggregation, packet.ip)
@@ -323,6 +330,19 @@ class NodeModel:
         self.buckets[policer.bucket] = now + level
         return True
 
+    def _admit(self, packet: Packet, ip: list[int]) -> None:
+        if packet.ingress_port not in self.tables.hosts:
+            return
+        address, messages = self.tables.hosts[packet.ingress_port]
+        if ip[8] != address:
+            raise Dropped("foreign_source")
+        if (
+            packet.aggregation
+            and packet.aggregation["type"] in range(1, 8)
+            and not messages >> packet.aggregation["type"] & 1
+        ):
+            raise Dropped("foreign_type")
+
     def _route(self, packet: Packet) -> int:
         assert packet.ip is not None
         if packet.ip[5] <= 1:
@@ -338,6 +358,8 @@ class NodeModel:
 
     def _aggregate(self, packet: Packet, header: Header, ip: list[int]) -> int | None:
         assert packet.udp is not None
+        if packet.udp[0] != 22341:
+            raise Dropped("foreign_port")
         sizes = {HEADER_BYTES + 4 * lanes for lanes in (LANES if header["type"] in TYPE_WITH_LANES else (0,))}
         if header["version"] != 1 or not 1 <= header["type"] <= 7 or packet.udp[2] - 8 not in sizes:
             raise Dropped("malformed")
@@ -389,6 +411,8 @@ class NodeModel:
         if held and (held.job, held.generation) == (header["job"], header["generation"]):
             chunks = (header["chunk"] - held.chunk) % 2**24
             age = "same" if not chunks else "newer" if chunks < 2**23 else "older"
+            if age == "newer" and chunks != job.slots:
+                raise Dropped("out_of_window")
         if age == "older":
             raise Dropped("late")
         if held is None or age == "newer":

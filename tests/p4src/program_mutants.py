@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
 from weir.p4src import FABRIC_JSON
 from weir.tests.p4src.emulated_node import AGGREGATION
+from weir.wire.aggregation import AGGREGATION_PORT
 
 SAME: Final = 1
 """Of the switch's `Freshness`."""
@@ -18,9 +20,9 @@ Rewrite = Callable[[Any], None]
 """Changes the compiled program, BMv2 JSON as Python has it."""
 
 
-def rewritten(rewrite: Rewrite) -> bytes:
+def rewritten(rewrite: Rewrite, compiled: Path = FABRIC_JSON) -> bytes:
     """The switch program after it, as BMv2 JSON."""
-    program = json.loads(FABRIC_JSON.read_text())
+    program = json.loads(compiled.read_text())
     rewrite(program)
     return json.dumps(program).encode()
 
@@ -34,9 +36,13 @@ def take_a_later_chunk_for_the_same(program: Any) -> None:
 def let_an_older_round_take_the_slot(program: Any) -> None:
     """`claim` never keeps what the slot holds."""
     [*_, test] = _primitives(program, "claim", "_jump_if_zero")
-    text = json.dumps(test[0])
-    assert text.count('"0x02"') == 1, f"claim was compiled in another way: it tests {text}"
-    test[0] = json.loads(text.replace('"0x02"', '"0x03"'))
+    test[0] = _condition(True)
+
+
+def let_any_later_round_take_the_slot(program: Any) -> None:
+    """`claim` says NEWER where it should say AHEAD."""
+    [verdict] = (each for each in _primitives(program, "claim", "assign") if each[1] == _AHEAD)
+    verdict[1] = _NEWER
 
 
 def keep_the_children_of_the_former_round(program: Any) -> None:
@@ -51,17 +57,45 @@ def join_jobs_in_a_slot(program: Any) -> None:
     [other, *_] = _primitives(program, "claim", "_jump_if_zero")
     text = json.dumps(other[0])
     assert text.count('"!="') == 1, f"claim was compiled in another way: it tests {text}"
-    other[0] = {"type": "expression", "value": {"type": "expression", "value": _NEVER}}
+    other[0] = _condition(False)
 
 
-_NEVER: Final = {"op": "b2d", "left": None, "right": {"type": "bool", "value": False}}
+def take_messages_from_any_port(program: Any) -> None:
+    """The UDP source port is not asked for."""
+    [ingress] = (each for each in program["pipelines"] if each["name"] == "ingress")
+    port = {"type": "hexstr", "value": f"0x{AGGREGATION_PORT:04x}"}
+    [test] = (
+        each["expression"]["value"] for each in ingress["conditionals"] if each["expression"]["value"]["right"] == port
+    )
+    test["left"] = port
+
+
+def let_a_host_send_in_anothers_name(program: Any) -> None:
+    """`admit` finds no difference between the host's address and the packet's."""
+    [difference, _] = _primitives(program, "admit", "assign", "FabricIngress.admission")
+    difference[1] = {"type": "hexstr", "value": "0x00000000"}
+
+
+def let_a_host_send_any_message(program: Any) -> None:
+    """`admit` bars no type."""
+    [_, barred] = _primitives(program, "admit", "assign", "FabricIngress.admission")
+    barred[1] = {"type": "hexstr", "value": "0x00"}
+
+
+def _condition(value: bool) -> Any:
+    """Of a jump in an action."""
+    constant = {"op": "b2d", "left": None, "right": {"type": "bool", "value": value}}
+    return {"type": "expression", "value": {"type": "expression", "value": constant}}
+
+
 _NEWER: Final = {"type": "hexstr", "value": "0x00"}
+_AHEAD: Final = {"type": "hexstr", "value": "0x03"}
 _NOBODY: Final = {"type": "hexstr", "value": "0x00000000"}
 
 
-def _primitives(program: Any, action: str, op: str) -> list[list[Any]]:
+def _primitives(program: Any, action: str, op: str, control: str = AGGREGATION) -> list[list[Any]]:
     """The operands of those primitives of an action, to be changed."""
-    [body] = (each["primitives"] for each in program["actions"] if each["name"] == f"{AGGREGATION}.{action}")
+    [body] = (each["primitives"] for each in program["actions"] if each["name"] == f"{control}.{action}")
     return [each["parameters"] for each in body if each["op"] == op]
 
 
@@ -70,4 +104,8 @@ REWRITES: Final[tuple[Rewrite, ...]] = (
     let_an_older_round_take_the_slot,
     keep_the_children_of_the_former_round,
     join_jobs_in_a_slot,
+    let_any_later_round_take_the_slot,
+    take_messages_from_any_port,
+    let_a_host_send_in_anothers_name,
+    let_a_host_send_any_message,
 )

@@ -55,6 +55,11 @@ def tables() -> Tables:
     return result
 
 
+def hosts(messages: int = 0xFF) -> dict[int, tuple[int, int]]:
+    """The workers at their ports, who may send messages of these types, a bit each; the stranger, who may send none."""
+    return {**{port: (worker, messages) for port, worker in enumerate(WORKERS)}, STRANGER_PORT: (STRANGER, 0)}
+
+
 def message(
     kind: MessageType = MessageType.CONTRIBUTION,
     *,

@@ -180,27 +180,32 @@ def test_a_repeat_before_completion_is_a_duplicate_and_not_summed(node: Emulated
 
 
 @pytest.mark.parametrize(
-    ("held", "packet_", "newer"),
+    ("held", "packet_", "reason"),
     [
-        ((GENERATION, 1), (GENERATION, 5), True),
-        ((GENERATION, 5), (GENERATION, 1), False),
-        ((GENERATION, 2**24 - 3), (GENERATION, 1), True),  # across the wrap of chunks
-        ((GENERATION, 1), (GENERATION, 2**24 - 3), False),
-        ((GENERATION, 1), (GENERATION, 2**23 + 1), False),  # half the circle is behind
-        ((GENERATION, 1), (GENERATION, 2**23 - 3), True),
-        ((GENERATION, 5), (GENERATION + 1, 1), True),  # a later generation, whatever its chunk
-        ((GENERATION + 3, 5), (GENERATION, 1), True),  # one that comes after all others have come and gone
+        ((GENERATION, 1), (GENERATION, 5), ""),
+        ((GENERATION, 5), (GENERATION, 1), "late"),
+        ((GENERATION, 2**24 - 3), (GENERATION, 1), ""),  # across the wrap of chunks
+        ((GENERATION, 1), (GENERATION, 2**24 - 3), "late"),
+        ((GENERATION, 1), (GENERATION, 2**23 + 1), "late"),  # half the circle is behind
+        ((GENERATION, 1), (GENERATION, 2**23 - 3), "out_of_window"),  # and less of it further than anybody can be
+        ((GENERATION, 1), (GENERATION, 9), "out_of_window"),
+        ((GENERATION, 2**24 - 3), (GENERATION, 5), "out_of_window"),
+        ((GENERATION, 5), (GENERATION + 1, 1), ""),  # a later generation, whatever its chunk
+        ((GENERATION, 5), (GENERATION + 1, 2**23 + 1), ""),
+        ((GENERATION + 3, 5), (GENERATION, 1), ""),  # one that comes after all others have come and gone
     ],
 )
-def test_a_newer_round_takes_the_slot_and_an_older_one_is_late(
-    node: EmulatedNode, held: tuple[int, int], packet_: tuple[int, int], newer: bool
+def test_the_next_round_takes_the_slot_and_another_one_is_late_or_out_of_window(
+    node: EmulatedNode, held: tuple[int, int], packet_: tuple[int, int], reason: str
 ) -> None:
+    newer = not reason
+
     def send(worker: int, tag: tuple[int, int], value: int) -> list[tuple[int, bytes]]:
         return node.forward(*contribution(worker, generation=tag[0], round_number=tag[1], slot=1, lanes=value))
 
     assert send(0, held, 1) == []
     assert send(1, packet_, 10) == []
-    assert dropped(node) == ({} if newer else {"late": 1})
+    assert dropped(node) == ({reason: 1} if reason else {})
     survivor, values = (packet_, {111}) if newer else (held, {111})
     first = 0 if newer else 1
     send(first, survivor, 1 if newer else 10)
@@ -337,6 +342,10 @@ BAD: dict[str, tuple[str, bytes, int]] = {
     "a result for a job with its root here": ("not_parent", packet(message(RESULT, job=ROOT), PARENT), PARENT_PORT),
     "slot S": ("bad_slot", contribution(0, slot=SLOTS)[0], 0),
     "slot 65535": ("bad_slot", contribution(0, slot=0xFFFF)[0], 0),
+    "another source port": ("foreign_port", packet(message(contributors=1), WORKERS[0], source_port=22342), 0),
+    "the slot's round after the next": ("out_of_window", contribution(0, job=ROOT, round_number=2 * SLOTS)[0], 0),
+    "a round far ahead": ("out_of_window", contribution(0, job=ROOT, round_number=(1 << 23) - SLOTS)[0], 0),
+    "a later round of another slot": ("out_of_window", contribution(0, job=ROOT, round_number=1, slot=0)[0], 0),
 }
 
 

@@ -59,6 +59,7 @@ def test_tables_keys_actions_and_parameters() -> None:
         ),
         "FabricIngress.aggregation.members": f"{job}, hdr.aggregation.contributors exact/32, {where} → accept()",
         "FabricIngress.aggregation.parents": f"{job}, {where} → replicate(group/16)",
+        "FabricIngress.admission.hosts": ("standard_metadata.ingress_port exact/9 → admit(address/32, messages/8)"),
         "FabricIngress.routing.routes": "hdr.ipv4.dst_addr lpm/32 → forward(port/9, src_mac/48, dst_mac/48)",
         "FabricIngress.traffic_class": "hdr.ipv4.dscp exact/6 → set_class(priority/3)",
         "FabricEgress.replicas": (
@@ -103,7 +104,7 @@ def test_everything_else_a_controller_names() -> None:
         "packet_in": [("ingress_port", 9), ("_pad", 7)],
         "packet_out": [("egress_port", 9), ("_pad", 7)],
     }
-    assert [(counter.preamble.name, counter.size) for counter in info.counters] == [("FabricIngress.drops", 14)]
+    assert [(counter.preamble.name, counter.size) for counter in info.counters] == [("FabricIngress.drops", 18)]
     assert [(profile.preamble.name, profile.with_selector) for profile in info.action_profiles] == [
         ("FabricIngress.routing.ecmp", True)
     ]

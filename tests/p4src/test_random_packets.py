@@ -22,6 +22,7 @@ from weir.tests.p4src.small_fabric import (
     STRANGER_PORT,
     SWITCH,
     WORKERS,
+    hosts,
     message,
     packet,
     tables,
@@ -47,6 +48,7 @@ def random_bound(rng: np.random.Generator) -> Bound:
 
 def random_tables(rng: np.random.Generator) -> Tables:
     result = tables()
+    at_ports = hosts(int(rng.integers(0, 256)))
     for port in range(PORTS):
         if rng.random() < 0.3:
             result.marking[port] = random_bound(rng)
@@ -54,6 +56,8 @@ def random_tables(rng: np.random.Generator) -> Tables:
             if rng.random() < 0.15:  # of some every packet conforms, of some none, of most what the bucket has room for
                 burst = int(rng.choice([0, 3000, 40_000])) * POLICED_BYTE_COST
                 result.policers[(port, *class_)] = Policer(len(result.policers), POLICED_BYTE_COST, burst)
+        if port in at_ports and rng.random() < 0.85:
+            result.hosts[port] = at_ports[port]
         if rng.random() < 0.2:
             result.sinks[port] = port + 1
     if rng.random() < 0.2:
@@ -125,7 +129,7 @@ class Traffic:
             **fields,
         )
         destination = self._maybe(0.05, OTHER_SWITCH, SWITCH)
-        return packet(payload, WORKERS[worker], destination, source_port=22341 + worker), worker
+        return packet(payload, WORKERS[worker], destination, source_port=self._maybe(0.03, 22342, 22341)), worker
 
     def _result(self) -> tuple[bytes, int]:
         rng = self.rng
@@ -179,7 +183,7 @@ class Traffic:
         frame = bytearray(
             packet(
                 rng.bytes(int(rng.integers(0, 100))),
-                STRANGER,
+                self._maybe(0.2, PARENT, STRANGER),
                 destination,
                 destination_port=int(rng.choice([9, 22342])),
                 ttl=int(rng.choice([0, 1, 2, 64])),

@@ -48,6 +48,7 @@ _ACTIONS: Final = {
     "deliver": "FabricEgress.deliver",
     "bound_queue": "FabricEgress.congestion.bound_queue",
     "police": "FabricIngress.policing.police",
+    "admit": "FabricIngress.admission.admit",
     "identify": "FabricEgress.telemetry.identify",
     "report": "FabricEgress.report",
 }

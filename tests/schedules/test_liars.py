@@ -1,7 +1,8 @@
 """Packets that lie, in the middle of running jobs: they change no sum, and are dropped for the right reason.
 
 Two jobs run on a leaf-spine fabric; a stranger's host, and hosts of the jobs themselves, send forged packets through
-the real switches: whatever field is a lie, the switch that is addressed drops and counts it.
+the real switches: whatever field is a lie, the switch that is addressed drops and counts it, or the one by which it
+comes in.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from weir.tests.schedules.rig import MS, OPTIONS, Chosen, Rig
 from weir.tests.schedules.sums import Summing, draw_tensors
 from weir.topologies.generators import leaf_spine
 from weir.topologies.model import mac_number
-from weir.wire.aggregation import LANES, MessageType
+from weir.wire.aggregation import AGGREGATION_PORT, LANES, MessageType
 from weir.wire.frames import encapsulate
 
 TOPOLOGY = leaf_spine(2, 1, 4, rate_bps=1_000_000_000)
@@ -40,7 +41,7 @@ class Lie:
 
     name: str
     reason: str
-    """Of the drop at the switch that is addressed, or of the host's counter."""
+    """Of the drop at the switch that is addressed, or that it `comes_to`, or of the host's counter."""
     sender: str = "h1"
     to: str = "s1"
     source: str = "h1"
@@ -51,6 +52,10 @@ class Lie:
     contributors: int = 1
     fields: tuple[tuple[str, int], ...] = ()
     bad_checksum: bool = False
+    comes_to: str = ""
+    """Where it is dropped; "": where it is sent to."""
+    port: int = AGGREGATION_PORT
+    """UDP, that it is sent from."""
     cut: int = 0
     """Bytes missing at the end."""
 
@@ -81,12 +86,26 @@ LIES = (
     Lie("a fetched round for a switch", "no_service", kind=MessageType.FETCHED),
     Lie("a fetch from a switch", "no_service", kind=MessageType.FETCH),
     Lie("a packet that ends before its lanes do", "truncated", cut=500),
-    Lie("a result for a worker from a stranger", "foreign", sender=STRANGER, source=STRANGER, to="h2",
+    Lie("a contribution from another UDP port", "foreign_port", port=40_000),
+    Lie("a result in the parent's name from another UDP port", "foreign_port", source="s3", port=22340,
+        kind=MessageType.RESULT),
+    Lie("a result for a worker from a server that is not its parent", "foreign", sender=SERVER, source=SERVER, to="h2",
         kind=MessageType.RESULT, contributors=0),
-    Lie("a fetched round that nobody asked for", "foreign", sender=STRANGER, source=STRANGER, to="h2",
+    Lie("a result for a worker from a stranger", "foreign_type", sender=STRANGER, source=STRANGER, to="h2",
+        comes_to="s1", kind=MessageType.RESULT, contributors=0),
+    Lie("a result for a worker from a stranger in the server's name", "foreign_source", sender=STRANGER, source=SERVER,
+        to="h2", comes_to="s1", kind=MessageType.RESULT, contributors=0),
+    Lie("a result for a worker from a stranger in the switch's name", "foreign_source", sender=STRANGER, source="s1",
+        to="h2", comes_to="s1", kind=MessageType.RESULT, contributors=0),
+    Lie("a fetched round that nobody asked for", "foreign", sender="h3", source="h3", to="h2",
+        kind=MessageType.FETCHED, contributors=0),
+    Lie("a fetched round from a stranger", "foreign_type", sender=STRANGER, source=STRANGER, to="h2", comes_to="s1",
         kind=MessageType.FETCHED, contributors=0),
     Lie("a contribution for the server from a worker", "foreign", to=SERVER),
-    Lie("a result for the server", "unexpected_type", to=SERVER, kind=MessageType.RESULT),
+    Lie("a contribution for the server in the name of its child", "foreign_source", to=SERVER, comes_to="s1",
+        source="s3"),
+    Lie("a fetched round for the server", "unexpected_type", to=SERVER, kind=MessageType.FETCHED),
+    Lie("a result for the server", "foreign_type", to=SERVER, comes_to="s1", kind=MessageType.RESULT),
 )  # fmt: skip
 
 
@@ -110,6 +129,7 @@ def forge(lie: Lie, number: int, rng: np.random.Generator) -> np.ndarray:
         destination=int(TOPOLOGY.node(lie.to).address),
         source_mac=mac_number(sender.mac),
         destination_mac=mac_number(TOPOLOGY.attached_switch(lie.sender).mac),
+        source_port=lie.port,
     )
     return frame[:, : frame.shape[1] - lie.cut]
 
@@ -179,15 +199,15 @@ async def test_a_lie_is_dropped_for_its_reason_and_changes_no_sum(lie: Lie) -> N
     await rig.run(lambda: fabric.finished, 1_000 * MS, lie.name, look)
     await rig.rest(MS)
     assert told == 20
-    if lie.to == "h2":  # what it does not wait for it drops for that reason
+    if lie.to == "h2" and not lie.comes_to:  # what it does not wait for it drops for that reason
         dropped = +Counter(rig.worker("h2").counters.drops)
         assert dropped[lie.reason]
         assert dropped.keys() <= {lie.reason, "duplicate", "out_of_window"}
         assert dropped.total() == told
     else:
         assert fabric.drops() == {lie.reason: told}
-        where = rig.agents[lie.to].core.counters.drops if lie.to == SERVER else rig.drops(lie.to)
-        assert where[lie.reason] == told
+        where = lie.comes_to or lie.to
+        assert (rig.agents[where].core.counters.drops if where == SERVER else rig.drops(where))[lie.reason] == told
     await fabric.close()
 
 

@@ -19,6 +19,7 @@ from weir.controller.p4runtime.refusals import WriteRefused
 from weir.controller.p4runtime.session import SwitchSession
 from weir.controller.p4runtime.tables import NODE_ADDRESS, ROUTES
 from weir.controller.placement.strategies import strategy
+from weir.controller.planning.admission import admitting_states
 from weir.controller.planning.plan import JobPlan, JobSpec, base_state, fabric_state
 from weir.controller.planning.planner import Planner, Surroundings
 from weir.experiments.config import RunConfig
@@ -61,7 +62,8 @@ def bounded(bases: Mapping[str, SwitchState], plan: JobPlan) -> Mapping[str, Swi
     options = DEMO.congestion_options
     windows = Windows(FABRIC, options)
     windows.follow(Routes(FABRIC), [plan], (), 0)
-    return marked_states(FABRIC, fabric_state(bases, [plan]), windows.budgets, [plan], options)
+    states = admitting_states(FABRIC, fabric_state(bases, [plan]), [plan])
+    return marked_states(FABRIC, states, windows.budgets, [plan], options)
 
 
 @pytest.mark.parametrize("name", DEMO.strategies)

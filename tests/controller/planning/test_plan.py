@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from ipaddress import IPv4Address
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from weir.controller.errors import OutOfMemory, PlanError
 from weir.controller.p4runtime.entries import CloneSession, SwitchState
 from weir.controller.placement import Placement
+from weir.controller.planning.admission import OF_SERVERS, OF_WORKERS, admitting_states, edge_switches
 from weir.controller.planning.limits import check_items
 from weir.controller.planning.memory import FabricMemory
 from weir.controller.planning.plan import JobPlan, JobSpec, base_state, fabric_state, job_plan
@@ -117,6 +119,30 @@ def test_a_tree_of_switches_has_its_root_replicate_and_its_inner_nodes_follow() 
         "inner_node(children=0x3, parent=10.255.0.3, parent_bit=0x2, slot_base=0, slots=32)" in inner
     )
     assert {name: worker.child_bit for name, worker in made.workers.items()} == {"h1": 1, "h2": 2, "h3": 1, "h4": 2}
+
+
+def test_a_hosts_port_lets_in_its_own_address_and_the_messages_of_its_part() -> None:
+    """h4 serves one job and works in another, h2 is a spare, and h3 works alone."""
+    first = plan(JobSpec(1, ("h1", "h3"), server="h4", spares=("h2",)), Placement({"h1": "h4", "h3": "h4"}, {}, "h4"))
+    second = plan(JobSpec(2, ("h4", "h1")), Placement({"h4": "s1", "h1": "s1"}, {}, "s1"))
+    assert (OF_WORKERS, OF_SERVERS) == (0b1110_1010, 0b1111_0100)
+    states = admitting_states(FABRIC, {s.name: SwitchState() for s in FABRIC.switches}, [first, second])
+    assert {name: state.lines() for name, state in states.items()} == {
+        "s1": {
+            "hosts ingress_port=1 -> admit(address=10.0.1.1, messages=234)",
+            "hosts ingress_port=2 -> admit(address=10.0.1.2, messages=244)",
+        },
+        "s2": {
+            "hosts ingress_port=1 -> admit(address=10.0.2.1, messages=234)",
+            "hosts ingress_port=2 -> admit(address=10.0.2.2, messages=254)",
+        },
+        "s3": set(),
+        "s4": set(),
+    }
+    idle = admitting_states(FABRIC, states, [])
+    assert "hosts ingress_port=2 -> admit(address=10.0.2.2, messages=0)" in idle["s2"].lines()
+    assert edge_switches(FABRIC, first.spec) == {"s1", "s2"}
+    assert edge_switches(FABRIC, replace(second.spec, workers=("h3", "h4"))) == {"s2"}
 
 
 def test_two_jobs_in_one_switch_share_no_slot_group_or_rid() -> None:

@@ -292,6 +292,7 @@ def test_a_log_file_has_lines_for_each_packet_and_its_tables(net: Network, tmp_p
         "table FabricIngress.policing.policers: miss for standard_metadata.ingress_port=0x1, hdr.ipv4.dscp=0x0, "
         "is_message=0x0: NoAction()",
         "table FabricIngress.node_address: miss for hdr.ipv4.dst_addr=0xa000002: NoAction()",
+        "table FabricIngress.admission.hosts: miss for standard_metadata.ingress_port=0x1: NoAction()",
         "table FabricIngress.routing.routes: miss for hdr.ipv4.dst_addr=0xa000002: no action",
         "table FabricIngress.drop_watch: miss for reason=0x5, src_addr=0xa000009, dst_addr=0xa000002, protocol=0x11, "
         "src_port=0x35, dst_port=0x35: NoAction()",

@@ -445,6 +445,7 @@ def test_a_log_of_what_tables_do(net: Network, caplog: pytest.LogCaptureFixture)
         "table FabricIngress.policing.policers: miss for standard_metadata.ingress_port=0x1, hdr.ipv4.dscp=0x0, "
         "is_message=0x0: NoAction()",
         "table FabricIngress.node_address: miss for hdr.ipv4.dst_addr=0xa000002: NoAction()",
+        "table FabricIngress.admission.hosts: miss for standard_metadata.ingress_port=0x1: NoAction()",
         "table FabricIngress.routing.routes: hit for hdr.ipv4.dst_addr=0xa000002: "
         "FabricIngress.routing.forward(port=0x2, src_mac=0x200000000aa, dst_mac=0x20000000002)",
         "table FabricIngress.traffic_class: miss for hdr.ipv4.dscp=0x0: NoAction()",
@@ -457,6 +458,7 @@ def test_a_log_of_what_tables_do(net: Network, caplog: pytest.LogCaptureFixture)
         "table FabricIngress.policing.policers: miss for standard_metadata.ingress_port=0x1, hdr.ipv4.dscp=0x0, "
         "is_message=0x0: NoAction()",
         "table FabricIngress.node_address: miss for hdr.ipv4.dst_addr=0xa000009: NoAction()",
+        "table FabricIngress.admission.hosts: miss for standard_metadata.ingress_port=0x1: NoAction()",
         "table FabricIngress.routing.routes: miss for hdr.ipv4.dst_addr=0xa000009: no action",
         "table FabricIngress.drop_watch: miss for reason=0x5, src_addr=0xa000009, dst_addr=0xa000009, protocol=0x11, "
         "src_port=0x3e8, dst_port=0x7d0: NoAction()",

@@ -108,6 +108,8 @@ class SwitchModel:
         everyone = sum(entry.children)
         if age < 0:
             return "late", []
+        if (slot.job, slot.generation) == (job, generation) and age not in (0, entry.slots):
+            return "out_of_window", []
         held = slot.bits if age == 0 else 0
         if self._seen(held, bit):
             if held | bit != everyone:

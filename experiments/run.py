@@ -54,14 +54,14 @@ def execute(
             if not began or not began[0].results:
                 raise Interrupted("interrupted; no strategy was complete, so nothing is kept") from None
             complete = began[0].only_complete()
-            kept = _keep(complete, folder, out)
+            kept = _keep(complete, folder, out, watch)
             done = ", ".join(complete.config.strategies)
             raise Interrupted(f"interrupted; what was complete ({done}) is kept in {kept}") from None
-        return record, _keep(record, folder, out)
+        return record, _keep(record, folder, out, watch)
 
 
-def _keep(record: RunRecord, folder: Path, out: Path) -> Path:
-    """Write the record and its page; where they are."""
+def _keep(record: RunRecord, folder: Path, out: Path, watch: Watch | None) -> Path:
+    """Write the record and its page, with what has been kept of what was seen; where they are."""
     from .records.drawing import draw_fabric
 
     try:
@@ -71,7 +71,8 @@ def _keep(record: RunRecord, folder: Path, out: Path) -> Path:
     except OSError as error:
         raise ExperimentError(f"{out}: the run record cannot be written ({error.strerror})") from None
     try:
-        report.write(record, folder, partial(draw_fabric, record.config))
+        seen = [] if watch is None else watch.seen()
+        report.write(record, folder, partial(draw_fabric, record.config), seen)
     except OSError as error:
         kept = keep_folder(folder, out, record.config.name)
         raise ExperimentError(f"{kept}: has the record, but its page cannot be written ({error.strerror})") from None

@@ -10,6 +10,7 @@ from typing import Any, Final, Self
 import duckdb
 
 from ..errors import ControllerError
+from .seen import SeenFabric, SeenLink
 
 SCHEMA: Final = """
 CREATE SEQUENCE IF NOT EXISTS run_numbers;
@@ -44,6 +45,10 @@ MOST_ROWS: Final = 2_000_000
 """Of looks at links; then the oldest tenth is forgotten."""
 _ROWS_AT_ONCE: Final = 2_000
 _LINK_COLUMNS: Final = 10
+_MOST_OF_A_RUN: Final = """
+SELECT link FROM links WHERE run = ? GROUP BY link HAVING max({0}) > 0
+ORDER BY max({0}) DESC, avg({0}) DESC, link LIMIT ?
+"""
 
 
 class History:
@@ -60,6 +65,7 @@ class History:
         except duckdb.Error as error:
             raise ControllerError(f"{path}: cannot keep telemetry there: {str(error).splitlines()[0]}") from None
         self._run = 0
+        self._runs: list[tuple[int, str]] = []
         self._links: list[str] = []
         self._rows: list[tuple[Any, ...]] = []
         self._last_event = 0
@@ -75,6 +81,7 @@ class History:
         """Another controller is looked at, over this fabric (`picture.fabric_picture`)."""
         self._write()
         self._run = self._one("SELECT nextval('run_numbers')")
+        self._runs.append((self._run, fabric["title"]))
         self._links = [link["end"] for link in fabric["links"]]
         self._last_event = 0
         self._database.execute(
@@ -100,6 +107,35 @@ class History:
             )
         if len(self._rows) >= _ROWS_AT_ONCE:
             self._write()
+
+    def seen(self, most: int = 3) -> list[SeenFabric]:
+        """What is kept of each controller since this file was opened, in order, with so many links of each sort."""
+        self._write()
+        return [
+            SeenFabric(
+                title,
+                tuple(self._seen_link(run, end) for end in self._ends(run, "load", most)),
+                tuple(self._seen_link(run, end) for end in self._ends(run, "queue_packets", most)),
+                tuple(
+                    time_ns
+                    for (time_ns,) in self._database.execute(
+                        "SELECT time_ns FROM events WHERE run = ? AND kind = 'move' ORDER BY number", [run]
+                    ).fetchall()
+                ),
+            )
+            for run, title in self._runs
+        ]
+
+    def _ends(self, run: int, column: str, most: int) -> list[str]:
+        rows = self._database.execute(_MOST_OF_A_RUN.format(column), [run, most]).fetchall()
+        return [end for (end,) in rows]
+
+    def _seen_link(self, run: int, end: str) -> SeenLink:
+        rows = self._database.execute(
+            "SELECT time_ns, load, queue_packets FROM links WHERE run = ? AND link = ? ORDER BY time_ns", [run, end]
+        ).fetchall()
+        time_ns, load, queue_packets = (list(column) for column in zip(*rows, strict=True))
+        return SeenLink(end, time_ns, load, queue_packets)
 
     def _write(self) -> None:
         if not self._rows:

@@ -10,6 +10,7 @@ from ...topologies.model import Topology
 from ..controller import Controller
 from .history import History
 from .picture import LiveView, fabric_picture
+from .seen import SeenFabric
 from .server import LiveServer
 
 LOOK_S: Final = 0.2
@@ -39,6 +40,10 @@ class Watch:
     def is_due(self) -> bool:
         """Whether `look` would look."""
         return time.monotonic() >= self._due_s
+
+    def seen(self) -> list[SeenFabric]:
+        """What the history has of each controller so far; nothing where none is kept."""
+        return [] if self._history is None else self._history.seen()
 
     def take_drops(self, drops: Mapping[str, int], now_ns: int) -> None:
         """Packets dropped so far, by reason."""

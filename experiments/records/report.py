@@ -15,11 +15,13 @@ from typing import Any, Final, Protocol
 import numpy as np
 import yaml
 
+from ...controller.live.seen import SeenFabric
 from ...controller.placement import PlacementError
 from ...controller.placement.strategies import STRATEGIES
 from ...controller.planning.plan import lanes_of
 from .fairness import ROUND_TRIPS, joins
 from .record import JobTrace, MininetResult, Phase, RunRecord, StrategyResult
+from .seen_plots import draw_loads, draw_queues
 
 COLOURS: Final[Mapping[str, str]] = {
     "ps": "#b3433b",
@@ -221,11 +223,26 @@ def _both(plot: Callable[[RunRecord, float], str], record: RunRecord) -> _Pictur
     return _Picture(plot(record, _BROAD_INCHES), plot(record, _NARROW_INCHES))
 
 
-def write(record: RunRecord, folder: Path, draw_fabric: DrawFabric) -> Path:
-    """Write plots and index.html into `folder`."""
+def _both_seen(draw: Callable[[Any, Sequence[SeenFabric]], None], seen: Sequence[SeenFabric]) -> _Picture:
+    height = max(_PLOT_INCHES, 0.6 + _SMALL_INCHES * len(seen))
+    return _Picture(
+        *(_svg(lambda figure: draw(figure, seen), (inches, height)) for inches in (_BROAD_INCHES, _NARROW_INCHES))
+    )
+
+
+def _html_seen(loads: _Picture, queues: _Picture) -> str:
+    caption = "From the history: the links with the most load, and with the longest queues; dotted: a job moves."
+    return f"<h2>What telemetry saw</h2>{loads.html('plot')}{queues.html('plot', caption)}"
+
+
+def write(record: RunRecord, folder: Path, draw_fabric: DrawFabric, seen: Sequence[SeenFabric] = ()) -> Path:
+    """Write plots and index.html into `folder`. `seen`: what a history has kept of the run's controllers."""
     plots = {"iterations": _both(_plot_iterations, record), "queues": _both(_plot_queues, record)}
     if any(result.jobs for result in record.results):
         plots["jobs"] = _both(_plot_jobs, record)
+    if seen := [each for each in seen if each.fullest]:
+        plots["seen-loads"] = _both_seen(draw_loads, seen)
+        plots["seen-queues"] = _both_seen(draw_queues, seen)
     fabrics = [
         (result, index, phase, _Picture(*(draw_fabric(result, phase, upright=upright) for upright in (False, True))))
         for result in record.results
@@ -256,6 +273,7 @@ def write(record: RunRecord, folder: Path, draw_fabric: DrawFabric) -> Path:
         jobs=_html_jobs(plots["jobs"]) if "jobs" in plots else "",
         fabrics="".join(picture.html("fabric", _phase_caption(result, phase)) for result, _, phase, picture in fabrics),
         moves=_html_moves(record),
+        seen=_html_seen(plots["seen-loads"], plots["seen-queues"]) if seen else "",
         telemetry=_html_list([html.escape(line) for line in telemetry_lines(record)]),
         configuration=html.escape(yaml.safe_dump(record.config.model_dump(mode="json"), sort_keys=False)),
         versions=html.escape(yaml.safe_dump(record.versions, sort_keys=False)),

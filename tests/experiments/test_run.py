@@ -68,6 +68,34 @@ def test_the_server_alone_carries_every_stream_on_one_link(
     assert results["ps"].busiest_link_bytes > 4 * results["widest"].busiest_link_bytes
 
 
+def test_the_page_of_a_run_shows_what_its_history_has(
+    short: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("duckdb")
+    pytest.importorskip("aiohttp")
+    from weir.controller.live import watch
+    from weir.controller.live.history import History, ask
+
+    monkeypatch.setattr(watch, "LOOK_S", 0.0)
+    kept = tmp_path / "seen.duckdb"
+    with History(kept) as history:
+        config = short.model_copy(update={"strategies": ["widest"]})
+        record, folder = execute(config, tmp_path, Console(quiet=True), watch=watch.Watch(None, history))
+    page = (folder / "index.html").read_text()
+    assert page.count("<h2>What telemetry saw</h2>") == 1
+    for name, column in (("seen-loads", "load"), ("seen-queues", "queue_packets")):
+        drawn = (folder / f"{name}.svg").read_text()
+        query = f"SELECT link FROM links GROUP BY link ORDER BY max({column}) DESC, avg({column}) DESC, link LIMIT 3"
+        assert [link for (link,) in ask(kept, query)[1] if f">{link}<" not in drawn] == []
+        assert f">{record.config.name}, widest tree<" in drawn
+        assert drawn in page
+    with chromium() as browser:
+        browser.get((folder / "index.html").as_uri())
+        for width in (1400, 390):
+            look(browser, width)
+            assert words_at_fault(browser) == [], width
+
+
 def test_the_page_of_a_run_is_legible_on_desk_and_phone(executed: tuple[RunRecord, Path]) -> None:
     """Pictures fit, no words are over others, cut off or tiny; what is drawn for narrow pages is there instead."""
     shown = (

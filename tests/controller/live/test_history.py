@@ -11,6 +11,7 @@ pytest.importorskip("duckdb")
 
 from weir.controller.errors import ControllerError
 from weir.controller.live.history import History, ask
+from weir.controller.live.seen import SeenLink
 
 FABRIC = {"title": "a run", "name": "small", "links": [{"end": "s1-p1"}, {"end": "s1-p2"}, {"end": "s2-p1"}]}
 
@@ -51,6 +52,34 @@ def test_what_was_seen_is_there(tmp_path: Path) -> None:
         (1, "a run", "small"),
         (2, "a run", "small"),
     ]
+
+
+def test_the_fullest_links_and_longest_queues_are_told_of_each_controller_of_this_run(tmp_path: Path) -> None:
+    path = tmp_path / "history.duckdb"
+    with History(path) as history:  # somebody else's, before
+        history.begin(FABRIC)
+        history.add(state(90))
+    with History(path) as history:
+        assert history.seen() == []
+        for title in ("one", "two"):
+            history.begin({**FABRIC, "title": title})
+            for number in range(3):
+                other = [0.5, 1.0, 5.0, 0.0, 1.5, 1.0, False]
+                history.add(state(number, events=number) | {"links": [*state(number)["links"][:2], other]})
+        one, two = history.seen(most=2)
+        (fullest,) = history.seen(most=1)[0].fullest
+    assert (one.title, two.title) == ("one", "two")
+    assert (
+        one.fullest
+        == two.fullest
+        == (
+            SeenLink("s2-p1", [0, 1000, 2000], [0.5] * 3, [1.0] * 3),
+            SeenLink("s1-p1", [0, 1000, 2000], [0.0, 0.01, 0.02], [0.0, 2.0, 4.0]),
+        )
+    )
+    assert one.longest == one.fullest[::-1]
+    assert one.moves_ns == (10, 20)
+    assert fullest == one.fullest[0]
 
 
 def test_the_oldest_is_forgotten_where_there_is_too_much(tmp_path: Path) -> None:

@@ -270,6 +270,7 @@ class Cluster:
             case WorkerPlan() as plan:
                 worker = VirtualWorker(where, WorkerCore(plan, WorkerOptions(law=law)))
                 self._agents[job, name] = worker
+                worker.flush()
                 return worker
             case ServerPlan() as plan:
                 self._agents[job, name] = HostAgent(where, ParameterServerCore(plan))

@@ -19,6 +19,11 @@ class Pacer:
         self._next_ns = now_ns + self._pacing.hold_ns
         return True
 
+    @property
+    def waits(self) -> bool:
+        """Whether the plan's hold or lease is yet to begin, which it does with the plan and not with the first sum."""
+        return self._next_ns is None and (self._pacing.hold_ns > 0 or self._pacing.lease_ns > 0)
+
     def room(self, now_ns: int) -> int | None:
         """How many rounds may be sent now; None: as many as the window allows."""
         if self._next_ns is None or now_ns < self._next_ns:

@@ -321,7 +321,7 @@ class WorkerCore:
         """When `poll` must be called at the latest; None while no timer runs."""
         if self.paused:
             return None
-        if self._answers:
+        if self._answers or self._pacer.waits:
             return 0
         deadline_ns, paced_ns = self._in_flight.deadline_ns, self._pacer.next_ns(self._now_ns)
         if self._unsent:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from weir.hosts.congestion import Dctcp, DelayTarget, ExplicitWindow, Feedback, FixedWindow, Pacer, WindowLaw
-from weir.wire.control import Pacing
+from weir.hosts.protocol.worker import WorkerCore
+from weir.wire.control import Pacing, WorkerPlan
 
 MS = 1_000_000
 
@@ -113,3 +116,16 @@ def test_delay_finds_its_target() -> None:
     assert law.window(1000) == 5, "never below half at once"
     law.take(Feedback(1500, 1, 0, None, 100_000))
     assert law.window(1500) == 5, "once a round trip"
+
+
+def test_windows_are_lent_from_when_the_plan_is_here() -> None:
+    """Who does not sum yet hears of no smaller window, and may not use the plan's once its lease is over."""
+    pacing = Pacing(window=32, lease_ns=1_000)
+    core = WorkerCore(WorkerPlan(1, 1, 0, 1, 1, 1, 64, 32, members=(1,), pacing=pacing))
+    assert core.deadline_ns == 0
+    assert core.poll(5) == []
+    assert core.deadline_ns is None
+    core.submit(np.ones(256 * 40, np.float32))
+    assert sum(len(sent) for sent in core.poll(2_000)) == 1
+    unpaced = WorkerCore(WorkerPlan(1, 1, 0, 1, 1, 1, 64, 32, members=(1,)))
+    assert unpaced.deadline_ns is None

@@ -96,7 +96,7 @@ def policer_entries(
             continue
         frame = round_bytes(topology)
         rounds = [min(plan.spec.window, _least_window(plan, windows)) for plan in mine]
-        rate = sum(16e9 * w * frame / plan.round_trip_ns for w, plan in zip(rounds, mine, strict=True))
+        rate = sum(8e9 * w * frame / plan.round_trip_ns for w, plan in zip(rounds, mine, strict=True))
         cost = byte_cost(min(rate, rate_bps))
         burst = sum(2 * w + REPAIRS for w in rounds) * frame * cost
         items.append(_policer(port, 2 * port + 1, 0, True, cost, burst))

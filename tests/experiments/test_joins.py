@@ -98,7 +98,7 @@ def test_the_bound_holds_whoever_comes_and_goes(seed: int, config: RunConfig) ->
         "seed": seed,
         "fabric": {"name": "drawn", "generate": leaf_spine},
         "job": drawn(),
-        "training": {"hidden": 100, "steps": 30, "compute": 0},
+        "training": {"hidden": 100, "steps": 20, "compute": 0},
         "other_jobs": [
             {**drawn(start=(start := rng.randrange(10_000_000)), stop=start + rng.randrange(1, 10_000_000))}
             for _ in range(3)

@@ -24,6 +24,9 @@ from ..telemetry.probes import Probe
 from .cross_traffic import Crossing, Uncontrolled, cross_traffic
 from .formulas import (
     burst_behind,
+    dctcp_largest_queue,
+    dctcp_least_queue,
+    dctcp_thresholds,
     inlet_queue,
     marked_window_queue,
     marked_windows,
@@ -319,10 +322,18 @@ def _budget(
         if marked < bound:
             bound, formula, congested = marked, "K + ΣW + Σw + σ", slowed
     refusal, gap_ns = "", 0
-    if streams and not options.windows_obeyed:  # DCTCP's queue is at most K + N
-        threshold = max(1, options.bound_packets - streams)
+    if streams and not options.windows_obeyed:
+        product = queue.round_trip_ns / 1e9 / queue.frame_s
+        kept = dctcp_thresholds(options.bound_packets, product, streams)
+        threshold = max(kept, default=max(1, options.bound_packets - streams))
         window = congested = NO_WINDOW_LIMIT
-        bound, refusal = math.inf, f"{streams} streams obey no window"
+        most = dctcp_largest_queue(threshold, streams)
+        least = max(0.0, dctcp_least_queue(product, threshold, streams))
+        bound = math.inf
+        refusal = (
+            f"{streams} streams obey no window; flows of DCTCP in step, marked from K = {threshold} on, would hold "
+            f"{least:.0f} to {most:.0f} packets there"
+        )
     elif share >= 1:
         bound = math.inf
         rate = sum(one.stream.rate_bps for one in queue.crossings)

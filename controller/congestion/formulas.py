@@ -28,11 +28,6 @@ def dctcp_least_queue(product: float, threshold: float, flows: int) -> float:
     return dctcp_largest_queue(threshold, flows) - dctcp_amplitude(product, threshold, flows)
 
 
-def dctcp_period_round_trips(product: float, threshold: float, flows: int) -> float:
-    """Round trips between two tops of the queue."""
-    return math.sqrt(2 * (product + threshold) / flows) / 2
-
-
 def dctcp_least_threshold(product: float) -> float:
     """B/7: above it the link is never idle, however many flows there are."""
     return product / 7
@@ -43,24 +38,6 @@ def dctcp_thresholds(bound: int, product: float, flows: int) -> range:
     none.
     """
     return range(math.floor(dctcp_least_threshold(product)) + 1, bound - flows + 1)
-
-
-# --- explicit windows ---
-
-
-def explicit_window(product: float, bound: int, flows: int, utilisation: float = 1.0) -> int:
-    """⌊(η·B + Q*)/N⌋."""
-    return math.floor((utilisation * product + bound) / flows)
-
-
-def standing_queue(windows: float, product: float) -> float:
-    """(ΣW − B)⁺: what stands where windows alone limit, and their packets arrive evenly."""
-    return max(0.0, windows - product)
-
-
-def incast_queue(flows: int, window: int, rate_bps: float, access_bps: float) -> float:
-    """N·w·(1 − C/ΣA): N bursts of w at once, through access links of ΣA together."""
-    return flows * window * max(0.0, 1 - rate_bps / access_bps)
 
 
 # --- what holds whenever packets come ---
@@ -111,8 +88,3 @@ def pacing_gap_ns(flows: int, frame_bytes: int, rate_bps: float, share: float = 
 def priority_delay_ns(burst_bytes: int, largest_bytes: int, rate_bps: float) -> int:
     """(σ + Lmax)/C: at one hop, of a class in strict priority that keeps to its leaky bucket."""
     return math.ceil(8e9 * (burst_bytes + largest_bytes) / rate_bps)
-
-
-def priority_queue_bytes(burst_bytes: int, largest_bytes: int, share: float) -> int:
-    """σ + Lmax·ρ/C: room without which such a class would lose packets."""
-    return math.ceil(burst_bytes + largest_bytes * share)

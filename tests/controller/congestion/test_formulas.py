@@ -31,27 +31,10 @@ def test_the_example_of_a_slow_switch() -> None:
     assert not formulas.dctcp_thresholds(24, 20, 22), "22 flows are more than Q* − B/7"
 
 
-def test_dctcp_swings_once_in_a_period() -> None:
-    """A flow gains a packet per round trip: the fall is what N flows gain in a period."""
-    for flows in (2, 8, 32):
-        period = formulas.dctcp_period_round_trips(70, 10, flows)
-        assert flows * period == pytest.approx(formulas.dctcp_amplitude(70, 10, flows))
-
-
-def test_explicit_windows_leave_the_bound_and_no_more() -> None:
-    for product, bound, flows, utilisation in ((20, 24, 16, 1.0), (70, 64, 7, 0.95), (3.5, 10, 3, 0.5)):
-        window = formulas.explicit_window(product, bound, flows, utilisation)
-        assert formulas.standing_queue(flows * window, product) <= bound - (1 - utilisation) * product
-        assert flows * (window + 1) > utilisation * product + bound
-    assert formulas.incast_queue(8, 2, 1e9, 8e9) == 14
-    assert formulas.incast_queue(8, 2, 8e9, 8e9) == 0
-
-
 def test_a_class_in_strict_priority() -> None:
     """64 bytes behind one frame of 1500 at 1 Gbit/s: 12.512 us; at 10 Mbit/s a hundred times that."""
     assert formulas.priority_delay_ns(64, 1500, 1_000_000_000) == 12_512
     assert formulas.priority_delay_ns(64, 1500, 10_000_000) == 1_251_200
-    assert formulas.priority_queue_bytes(64, 1500, 0.02) == 94
 
 
 def test_others_traffic() -> None:

@@ -35,6 +35,7 @@ BENCHMARKS: Final = (
     "live",
     "placement",
     "flows",
+    "batching",
     "recovery",
     "mininet",
     "pytorch",

@@ -25,6 +25,7 @@ from ..wire.frames import FRAME_HEADER_BYTES
 from .errors import ExperimentError
 from .jobs import JobConfig, OtherJobConfig
 from .sections import Duration, LongDuration, Rate, Section, explain
+from .synchronisation import SynchronisationConfig
 from .telemetry import TelemetryConfig
 from .workloads.digits import TrainingJob, TrainingOptions
 from .workloads.script import ScriptOptions, ScriptWorkload, gradient_values, script_digest
@@ -172,6 +173,8 @@ class RunConfig(Section):
     heartbeats: HeartbeatConfig | None = None
     telemetry: TelemetryConfig | None = None
     """What switches report by themselves, besides what probes tell."""
+    synchronisation: SynchronisationConfig | None = None
+    """Modes in which is trained as well, under the last of the strategies; None: none."""
     strategies: list[StrategyName] = Field(["ps", "rack", "hierarchy", "blind", "widest"], min_length=1)
 
     @model_validator(mode="after")
@@ -183,6 +186,18 @@ class RunConfig(Section):
                 f"job.{key}: {len(self.job.roots)} {key} share the chunks of a gradient, which has {chunks}; "
                 "take no more than that"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _check_modes(self) -> Self:
+        if self.synchronisation is None:
+            return self
+        if self.workload is not None:
+            raise ValueError(
+                "synchronisation: modes train the digits' network or a convolutional one, and the run has a workload "
+                "of its own; leave one of the two sections out"
+            )
+        self.synchronisation.check(len(self.job.workers), has_server=self.job.server is not None)
         return self
 
     @model_validator(mode="before")

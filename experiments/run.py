@@ -17,12 +17,14 @@ from ..controller.planning.plan import lanes_of
 from ..hosts import Reduced, reference_sum
 from ..topologies.mininet.fabric import MininetFabric, SwitchKind, obstacle
 from ..topologies.mininet.processes import orderly_end
+from ..training.modes import LABELS
 from .backends.mininet import run_in_mininet
 from .backends.virtual_time import Cluster
 from .config import RunConfig
 from .errors import ExperimentError, Interrupted
 from .records import report
 from .records.record import MoveRecord, Phase, QueueTrace, RunRecord, StrategyResult, keep_folder, run_folder
+from .synchronised import train_in_mode
 from .workloads.workload import digest, train_without_network
 
 if TYPE_CHECKING:
@@ -55,7 +57,7 @@ def execute(
                 raise Interrupted("interrupted; no strategy was complete, so nothing is kept") from None
             complete = began[0].only_complete()
             kept = _keep(complete, folder, out, watch)
-            done = ", ".join(complete.config.strategies)
+            done = ", ".join([*complete.config.strategies, *(f"mode {result.mode}" for result in complete.modes)])
             raise Interrupted(f"interrupted; what was complete ({done}) is kept in {kept}") from None
         return record, _keep(record, folder, out, watch)
 
@@ -102,6 +104,10 @@ def _run_strategies(
             record.results.append(result)
         if mininet is not None:
             _run_in_mininet(config, record, mininet, progress, watch)
+        for index, mode in enumerate(config.synchronisation.modes if config.synchronisation is not None else ()):
+            task = progress.add_task(f"mode {LABELS[mode.name]}", total=1)
+            record.modes.append(asyncio.run(train_in_mode(config, index)))
+            progress.update(task, completed=1)
     return record
 
 

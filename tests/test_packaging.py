@@ -259,6 +259,7 @@ def test_the_wheel_holds_the_packages_and_their_data_and_no_tests(wheel: Path, c
         "controller/live/page.html",
         "experiments/demo.yaml",
         "experiments/evaluation.yaml",
+        "experiments/modes.yaml",
         "experiments/striped.yaml",
         "experiments/records/report.html",
         "topologies/fat_tree.yaml",

@@ -55,6 +55,9 @@ class Workload(Protocol):
     def loss(self, weights: Floats) -> float:
         """On data that is not trained with."""
 
+    def accuracy(self, weights: Floats) -> float:
+        """Share of that data which the weights get right, 0…1; a problem without right and wrong says how."""
+
 
 @dataclass(frozen=True, slots=True)
 class TrainingPlan:

@@ -67,6 +67,10 @@ class Processes:
                     self._waiting[index] = self._resume(*entry[:2], now_ns)
                     moved = True
 
+    def ready(self, now_ns: int) -> bool:
+        """Whether `advance` would let one go on."""
+        return any(entry is not None and self._is_over(*entry[1:], now_ns) for entry in self._waiting)
+
     @property
     def deadline_ns(self) -> int | None:
         """The first instant at which one goes on by the clock alone; None: none does."""

@@ -25,9 +25,18 @@ class Rounds:
         return cls(chunks, min(chunks, window))
 
     @classmethod
-    def of_gradient(cls, config: RunConfig, lanes: int, shares: Sequence[int] = (1,), shard: int = 0) -> Rounds:
-        """Of a step of the trained job, in one of its shards, which have its chunks in these proportions."""
-        whole = chunk_count(config.gradient_values, lanes)
+    def of_gradient(
+        cls,
+        config: RunConfig,
+        lanes: int,
+        shares: Sequence[int] = (1,),
+        shard: int = 0,
+        values: int | None = None,
+    ) -> Rounds:
+        """Of a step of the trained job, in one of its shards, which have its chunks in these proportions; of so many
+        numbers, None: as many as the run's workload says.
+        """
+        whole = chunk_count(config.gradient_values if values is None else values, lanes)
         first, last = (whole * sum(shares[:at]) // sum(shares) for at in (shard, shard + 1))  # as `Tensor.cut` does
         return cls(last - first, min(last - first, config.job.window))
 

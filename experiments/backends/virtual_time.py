@@ -42,6 +42,7 @@ from ...hosts.numerics.tensors import Reduced, Tensor
 from ...hosts.protocol.server import ParameterServerCore
 from ...hosts.protocol.worker import WorkerCore, WorkerOptions
 from ...topologies import Endpoint, Routes
+from ...training import Processes
 from ...wire.aggregation import message_bytes
 from ...wire.control import Pause, Resume, ServerPlan, WorkerPlan
 from ...wire.frames import FRAME_HEADER_BYTES, decapsulate, frame_headers
@@ -100,8 +101,20 @@ class TimedStrategy:
 class Cluster:
     """Everything that one strategy's run consists of; an async context manager."""
 
-    def __init__(self, config: RunConfig, strategy_name: str, watch: Watch | None = None) -> None:
-        """`watch` looks on."""
+    def __init__(
+        self,
+        config: RunConfig,
+        strategy_name: str,
+        watch: Watch | None = None,
+        *,
+        values: int | None = None,
+        served: bool = False,
+    ) -> None:
+        """`watch` looks on. `values`: how many numbers a tensor has; None: as many as the run's workload says.
+        `served`: each worker has a job with the server's host alone, in the place of the job of all (`pairs`).
+        """
+        self._values = config.gradient_values if values is None else values
+        self._served = served
         self._watch = watch
         self.config = config
         self.strategy_name = strategy_name
@@ -148,8 +161,8 @@ class Cluster:
 
     @property
     def _jobs(self) -> range:
-        """The shards' numbers."""
-        return range(FIRST_JOB, FIRST_JOB + len(self.shares))
+        """The numbers of the shards, or of the workers' jobs with the server."""
+        return range(FIRST_JOB, FIRST_JOB + len(self.config.job.workers if self._served else self.shares))
 
     # --- building ---
 
@@ -200,15 +213,14 @@ class Cluster:
         await self._warm_up()
         job, lanes = self.config.job, lanes_of(self.topology)
         if job.stripes > 1:
-            whole = self._spec(FIRST_JOB, job, None, Rounds.of_gradient(self.config, lanes))
+            whole = self._spec(FIRST_JOB, job, None, Rounds.of_gradient(self.config, lanes, values=self._values))
             self.shares = await self._controller.shares(whole, job.stripes, self._fabric.now_ns)
-        for shard, (number, server) in enumerate(zip(self._jobs, job.roots, strict=False)):
-            rounds = Rounds.of_gradient(self.config, lanes, self.shares, shard)
-            for message in await self._admit(number, job, server, rounds):
-                worker = self._start_host(number, message, self._law(job.window))
+        for number, (part, server, rounds) in zip(self._jobs, self._parts(), strict=True):
+            for message in await self._admit(number, part, server, rounds):
+                worker = self._start_host(number, message, self._law(part.window))
                 self._workers += [] if worker is None else [worker]
             self._generations[number] = self._controller.jobs[number].plan.generation
-        for name in job.workers:
+        for name in self.config.job.workers:
             shards = [worker for worker in self._workers if worker.name == name]
             self._drivers.append(ShardedDriver(shards, self.shares))
         self._others = [
@@ -217,6 +229,22 @@ class Cluster:
         ]
         if beats is not None:
             self._beat()
+
+    def _parts(self) -> list[tuple[Participants, str | None, Rounds]]:
+        """What the trained job is on the wire: a job for each shard, or for each worker with the server; who takes part
+        in it, its root, and the rounds of its sums.
+        """
+        job, lanes = self.config.job, lanes_of(self.topology)
+        if not self._served:
+            return [
+                (job, server, Rounds.of_gradient(self.config, lanes, self.shares, shard, self._values))
+                for shard, server in enumerate(job.roots[: len(self.shares)])
+            ]
+        of_two = Rounds.of(self._values, lanes, job.window)
+        return [
+            (Participants(workers=[worker, str(job.server)], window=job.window, slots=job.slots), None, of_two)
+            for worker in job.workers
+        ]
 
     def _record_queues(self) -> None:
         for link in self.topology.links:
@@ -311,6 +339,25 @@ class Cluster:
     def communicators(self) -> list[Communicator]:
         """The workers', by rank. What they are asked for by the calls in `…_async` is there after `settle`."""
         return [Communicator(driver) for driver in self._drivers]
+
+    @property
+    def pairs(self) -> list[tuple[Communicator, Communicator]]:
+        """Each worker's end and the server's of their job, by rank, where workers are served."""
+        by_rank = sorted(self._workers, key=lambda worker: worker.rank)
+        ends = [[worker for worker in by_rank if worker.core.plan.job == job] for job in self._jobs]
+        return [(Communicator(worker), Communicator(server)) for worker, server in ends]
+
+    async def play(self, processes: Processes, done: Callable[[], bool]) -> None:
+        """Let virtual time pass for a job's processes, which call the communicators, until `done` or all have ended."""
+        processes.advance(self._fabric.now_ns)
+        while not done() and not processes.ended:
+            due_ns = processes.deadline_ns
+            await self._run(
+                lambda: processes.ready(self._fabric.now_ns),
+                "the training's processes",
+                None if due_ns is None else max(due_ns, self._fabric.now_ns),
+            )
+            processes.advance(self._fabric.now_ns)
 
     async def settle(self) -> int:
         """Let virtual time pass until the workers have all that they were asked for; how long it took, in ns."""

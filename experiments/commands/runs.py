@@ -126,6 +126,8 @@ def _run(
         return record
     title = f"{config.name}: aggregation phase of {config.training.steps} training steps, seed {config.seed}"
     _console.print(_table(title, report.COLUMNS, report.rows(record.results)))
+    if record.modes:
+        _console.print(_table(report.mode_title(record), report.MODE_COLUMNS, report.mode_rows(record)))
     if mininet is not None:
         title = f"the same in Mininet, {mininet} switches: wall-clock times"
         _console.print(_table(title, report.MININET_COLUMNS, report.mininet_rows(record.mininet)))

@@ -217,6 +217,35 @@ class MininetResult(_Timed):
     wall_s: float
 
 
+class ModeResult(_Record):
+    """What the job did in one synchronisation mode, in the virtual fabric."""
+
+    mode: str
+    """Its name; of several with the same, `index` tells which."""
+    index: int
+    """Its place among the modes of the configuration."""
+    reached_ns: int | None
+    """Virtual time until the held-out loss was the target's or less; None: it never was."""
+    ended_ns: int
+    """Virtual time of the whole training."""
+    loss: float
+    """Held-out, at the end."""
+    accuracy: float
+    updates: int
+    """Changes of the weights that others see."""
+    samples: int
+    """Samples behind them."""
+    dropped: int
+    """Updates that came too late."""
+    idle: float
+    """Share of the workers' time in which they did not compute, 0…1."""
+    resends: int
+    weights: str
+    """SHA-256 of the first worker's weights at the end."""
+    losses: list[tuple[int, float]]
+    """Virtual time and loss, over the training."""
+
+
 class RunRecord(_Record):
     """One run, whole."""
 
@@ -230,6 +259,8 @@ class RunRecord(_Record):
     results: list[StrategyResult]
     mininet: list[MininetResult] = []
     """The same in Mininet, where the run was asked to go there too."""
+    modes: list[ModeResult] = []
+    """The synchronisation modes, where the configuration has some."""
 
     @classmethod
     def begin(cls, config: RunConfig, reference_weights: str, reference_accuracy: float | None) -> RunRecord:
@@ -265,13 +296,19 @@ class RunRecord(_Record):
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
 
     def only_complete(self) -> RunRecord:
-        """Of a run that was broken off: the strategies that have all their results, as a run of these alone."""
+        """Of a run that was broken off: the strategies and modes that have all their results, as a run of these
+        alone.
+        """
         done = [result.strategy for result in self.results]
         if self.mininet:
             done = [result.strategy for result in self.mininet]
+        synchronisation = None
+        if self.modes and self.config.synchronisation is not None:
+            modes = self.config.synchronisation.modes[: len(self.modes)]
+            synchronisation = self.config.synchronisation.model_copy(update={"modes": modes}).model_dump()
         return self.model_copy(
             update={
-                "config": self.config.replaced("what is complete", strategies=done),
+                "config": self.config.replaced("what is complete", strategies=done, synchronisation=synchronisation),
                 "results": [result for result in self.results if result.strategy in done],
             }
         )
@@ -310,6 +347,9 @@ class RunRecord(_Record):
         for mine, theirs in zip(self.results, other.results, strict=True):
             before, after = mine.reproducible(), theirs.reproducible()
             lines += [f"{mine.strategy}: {name} differs" for name in before if before[name] != after[name]]
+        for trained, retrained in zip(self.modes, other.modes, strict=True):
+            figures, repeated = trained.model_dump(), retrained.model_dump()
+            lines += [f"mode {trained.mode}: {name} differs" for name in figures if figures[name] != repeated[name]]
         for real, again in zip(self.mininet, other.mininet, strict=True):
             for name in ("sums", "weights"):
                 if getattr(real, name) != getattr(again, name):

@@ -19,8 +19,9 @@ from ...controller.live.seen import SeenFabric
 from ...controller.placement import PlacementError
 from ...controller.placement.strategies import STRATEGIES
 from ...controller.planning.plan import lanes_of
+from ...training.modes import LABELS as MODE_LABELS
 from .fairness import ROUND_TRIPS, joins
-from .record import JobTrace, MininetResult, Phase, RunRecord, StrategyResult
+from .record import JobTrace, MininetResult, ModeResult, Phase, RunRecord, StrategyResult
 from .seen_plots import draw_loads, draw_queues
 
 COLOURS: Final[Mapping[str, str]] = {
@@ -59,6 +60,18 @@ COLUMNS: Final = (
 MININET_COLUMNS: Final = ("strategy", "mean\nms", "p95\nms", "resends", "drops", "last\ngeneration", "test\naccuracy")
 
 
+MODE_COLUMNS: Final = (
+    "mode",
+    "time to\nloss ms",
+    "against\nBSP",
+    "loss at\nthe end",
+    "test\naccuracy",
+    "not com-\nputing",
+    "updates",
+    "too\nlate",
+)
+
+
 def label_of(strategy: str) -> str:
     """What tables and plots call a strategy; of one whose file is there no more, the file."""
     try:
@@ -95,7 +108,8 @@ def claims(record: RunRecord) -> list[tuple[bool, str]]:
             "final weights are bit-identical for every strategy, and to plain NumPy training without a network",
         ),
     ]
-    if record.config.workload is None and record.reference_accuracy is not None:
+    judged = record.config.workload is None and record.config.synchronisation is None
+    if judged and record.reference_accuracy is not None:
         reached = record.reference_accuracy
         lines.append((reached >= 0.95, f"accuracy on the held-out digits {_share(reached)}"))
     means = {result.strategy: result.mean_ms for result in results}
@@ -183,6 +197,46 @@ def mininet_claims(record: RunRecord) -> list[tuple[bool, str]]:
     ]
 
 
+def mode_rows(record: RunRecord) -> list[tuple[str, ...]]:
+    """The table of synchronisation modes, a row each, under `MODE_COLUMNS`."""
+    baseline = next((result.reached_ns for result in record.modes if result.mode == "bsp"), None)
+    return [
+        (
+            mode_label(record, result),
+            "–" if result.reached_ns is None else f"{result.reached_ns / 1e6:.0f}",
+            "–"
+            if baseline is None or result.reached_ns is None or result.mode == "bsp"
+            else f"{100 * (result.reached_ns / baseline - 1):+.0f} %",
+            f"{result.loss:.3f}",
+            f"{100 * result.accuracy:.1f} %",
+            f"{100 * result.idle:.0f} %",
+            str(result.updates),
+            str(result.dropped),
+        )
+        for result in record.modes
+    ]
+
+
+def mode_label(record: RunRecord, result: ModeResult) -> str:
+    """The mode's name, with the number that it goes by."""
+    assert record.config.synchronisation is not None
+    mode = record.config.synchronisation.modes[result.index]
+    numbers = {
+        "ssp": f" s = {mode.staleness}",
+        "local": f" τ = {mode.period}",
+        "easgd": f" τ = {mode.period}",
+        "r2sp": f" r = {mode.relaxation:g}",
+        "lb-bsp": f" {mode.sizes}",
+    }
+    return MODE_LABELS[mode.name] + numbers.get(mode.name, "")
+
+
+def mode_title(record: RunRecord) -> str:
+    """What the table of modes is about."""
+    assert record.config.synchronisation is not None
+    return f"synchronisation modes: virtual time to a held-out loss of {record.config.synchronisation.target:g}"
+
+
 def mininet_rows(results: list[MininetResult]) -> list[tuple[str, ...]]:
     """The table of what ran in Mininet, a row per strategy, under `MININET_COLUMNS`."""
     return [
@@ -240,6 +294,8 @@ def write(record: RunRecord, folder: Path, draw_fabric: DrawFabric, seen: Sequen
     plots = {"iterations": _both(_plot_iterations, record), "queues": _both(_plot_queues, record)}
     if any(result.jobs for result in record.results):
         plots["jobs"] = _both(_plot_jobs, record)
+    if record.modes:
+        plots["modes"] = _both(_plot_modes, record)
     if seen := [each for each in seen if each.fullest]:
         plots["seen-loads"] = _both_seen(draw_loads, seen)
         plots["seen-queues"] = _both_seen(draw_queues, seen)
@@ -271,6 +327,7 @@ def write(record: RunRecord, folder: Path, draw_fabric: DrawFabric, seen: Sequen
             "The egress queue that grew longest under each strategy; dotted: the bound that was promised for it.",
         ),
         jobs=_html_jobs(plots["jobs"]) if "jobs" in plots else "",
+        modes=_html_modes(record, plots["modes"]) if "modes" in plots else "",
         fabrics="".join(picture.html("fabric", _phase_caption(result, phase)) for result, _, phase, picture in fabrics),
         moves=_html_moves(record),
         seen=_html_seen(plots["seen-loads"], plots["seen-queues"]) if seen else "",
@@ -306,6 +363,31 @@ def _html_table(record: RunRecord) -> str:
         cells = "".join(f"<td>{html.escape(cell)}</td>" for cell in (*row, result.busiest_link, result.largest_queue))
         body += f"<tr{' class=best' if result.strategy == best else ''}>{cells}</tr>"
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{_html_mininet(record)}"
+
+
+def _html_modes(record: RunRecord, plot: _Picture) -> str:
+    """What came of the synchronisation modes."""
+    head = "".join(f"<th>{html.escape(column)}</th>" for column in MODE_COLUMNS)
+    body = "".join(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in mode_rows(record))
+    caption = html.escape(mode_title(record))
+    table = (
+        f"<h2>{caption[0].upper()}{caption[1:]}</h2><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    )
+    return table + plot.html("plot", "The held-out loss over virtual time, in each mode.")
+
+
+def _plot_modes(record: RunRecord, inches: float) -> str:
+    """The loss over virtual time."""
+
+    def draw(figure: Any) -> None:
+        axes = figure.subplots()
+        for result in record.modes:
+            times, losses = zip(*result.losses, strict=True) if result.losses else ((), ())
+            axes.plot(np.array(times) / 1e6, losses, label=mode_label(record, result), linewidth=1.3)
+        axes.set(xlabel="virtual time [ms]", ylabel="held-out loss", yscale="log")
+        _legend_above(figure, inches)
+
+    return _svg(draw, (inches, _PLOT_INCHES))
 
 
 def _html_mininet(record: RunRecord) -> str:

@@ -1,1 +1,2 @@
-"""What a run's workers train: `digits`, the demo's, or a `script` of one's own."""
+"""What a run's workers train: `digits`, the demo's, a `convolution` on the same images, or a `script` of one's
+own."""

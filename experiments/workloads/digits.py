@@ -101,7 +101,7 @@ class Replica:
         """Sum over the batch of the loss's gradient, flat, shape (parameters,)."""
         first, first_bias, second, second_bias = self._layers()
         hidden = np.maximum(images @ first + first_bias, np.float32(0))
-        error = _softmax(hidden @ second + second_bias)
+        error = softmax(hidden @ second + second_bias)
         error[np.arange(len(labels)), labels] -= 1
         back = (error @ second.T) * (hidden > 0)
         return np.concatenate(
@@ -116,9 +116,17 @@ class Replica:
 
     def accuracy(self, images: Floats, labels: NDArray[np.int64]) -> float:
         """Share of the images that the network names right, 0…1."""
+        return float(np.mean(np.argmax(self._logits(images), axis=1) == labels))
+
+    def loss(self, images: Floats, labels: NDArray[np.int64]) -> float:
+        """The mean cross entropy."""
+        return cross_entropy(self._logits(images), labels)
+
+    def _logits(self, images: Floats) -> Floats:
         first, first_bias, second, second_bias = self._layers()
         hidden = np.maximum(images @ first + first_bias, np.float32(0))
-        return float(np.mean(np.argmax(hidden @ second + second_bias, axis=1) == labels))
+        logits: Floats = hidden @ second + second_bias
+        return logits
 
 
 class TrainingJob(Workload):
@@ -151,7 +159,47 @@ class TrainingJob(Workload):
         return self._replicas[worker].accuracy(self._data.test_images, self._data.test_labels)
 
 
-def _softmax(logits: Floats) -> Floats:
+class DigitsNetwork:
+    """The demo's network as a workload of `weir.training.job`: weights come in, gradients are means."""
+
+    def __init__(self, hidden: int, seed: int) -> None:
+        self._data = load_digits(seed)
+        self._replica = Replica(TrainingOptions(hidden=hidden), seed)
+        self._start = self._replica.weights
+
+    @property
+    def parameters(self) -> int:
+        return len(self._start)
+
+    @property
+    def rows(self) -> int:
+        return len(self._data.train_labels)
+
+    def initial(self) -> Floats:
+        return self._start.copy()
+
+    def gradient(self, weights: Floats, rows: NDArray[np.int64]) -> Floats:
+        self._replica.weights = weights
+        total = self._replica.gradient(self._data.train_images[rows], self._data.train_labels[rows])
+        return total / np.float32(len(rows))
+
+    def loss(self, weights: Floats) -> float:
+        self._replica.weights = weights
+        return self._replica.loss(self._data.test_images, self._data.test_labels)
+
+    def accuracy(self, weights: Floats) -> float:
+        self._replica.weights = weights
+        return self._replica.accuracy(self._data.test_images, self._data.test_labels)
+
+
+def softmax(logits: Floats) -> Floats:
+    """Of each row."""
     exponentials = np.exp(logits - logits.max(axis=1, keepdims=True))
     probabilities: Floats = exponentials / exponentials.sum(axis=1, keepdims=True)
     return probabilities
+
+
+def cross_entropy(logits: Floats, labels: NDArray[np.int64]) -> float:
+    """Mean over the rows."""
+    right = softmax(logits)[np.arange(len(labels)), labels]
+    return float(-np.mean(np.log(np.maximum(right, np.float32(1e-12)))))

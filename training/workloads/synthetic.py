@@ -43,3 +43,7 @@ class LeastSquares:
     def loss(self, weights: Floats) -> float:
         inputs, outputs = self._held_out
         return float(np.mean((inputs @ weights - outputs) ** 2))
+
+    def accuracy(self, weights: Floats) -> float:
+        """Share of the held-out outputs' variance that the weights explain, at least 0."""
+        return max(0.0, 1 - self.loss(weights) / float(np.var(self._held_out[1])))

@@ -1,0 +1,114 @@
+"""Which synchronisation modes a run compares, and on which machines, as its file says it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+import numpy as np
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+
+from ..training import MODES, Machine, Mode, TrainingError
+from ..training.machines import drifting, jitter, stepping
+from .sections import Duration, LongDuration, Section
+
+_SPANS = 997
+"""Spans, and iterations, after which what was drawn begins anew: a prime number, so that they hardly meet."""
+_KEYS = tuple(Mode.__dataclass_fields__)
+
+
+def _as_mode(value: object) -> object:
+    """Accept a mode's name alone, or with its numbers."""
+    fields = {"name": value} if isinstance(value, str) else value
+    if not isinstance(fields, dict):
+        return value
+    for key in fields:
+        if key not in _KEYS:
+            raise ValueError(f'"{key}" is not a key of a mode; there are {", ".join(_KEYS)}')
+    try:
+        return Mode(**fields)
+    except TrainingError as error:
+        raise ValueError(str(error)) from None
+
+
+ModeEntry = Annotated[
+    Mode,
+    BeforeValidator(_as_mode),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"enum": list(MODES)},
+                {"type": "object", "properties": {key: {} for key in _KEYS}, "additionalProperties": False},
+            ]
+        }
+    ),
+]
+
+
+class MachinesConfig(Section):
+    """How fast the workers compute; what changes and jitters is drawn from the run's seed."""
+
+    speeds: list[Annotated[float, Field(gt=0)]] = Field(min_length=1)
+    """Samples per second of each worker's machine when all of it is free, by rank."""
+    launch: Duration = 0
+    """What every iteration takes besides its samples."""
+    changes: Literal["none", "stepping", "drifting"] = "none"
+    """How the free share of a machine changes: not, to another level, or by small steps."""
+    span: LongDuration = 100_000_000
+    """How long it stays between."""
+    noise: float = Field(0.03, ge=0, lt=0.2)
+    """Standard deviation of single iterations' times."""
+    spikes: float = Field(0.03, ge=0, lt=1)
+    """Share of iterations that take twice as long."""
+
+    def drawn(self, seed: int) -> list[Machine]:
+        """The machines, by rank."""
+        machines = []
+        for rank, speed in enumerate(self.speeds):
+            rng = np.random.default_rng((seed, rank))
+            match self.changes:
+                case "none":
+                    cpu = np.ones(1)
+                case "stepping":
+                    cpu = stepping(rng, _SPANS)
+                case "drifting":
+                    cpu = drifting(rng, _SPANS)
+            factors = jitter(rng, _SPANS, self.noise, self.spikes)
+            machines.append(Machine(speed, self.launch, span_ns=self.span, cpu=cpu, jitter=factors))
+        return machines
+
+
+class SynchronisationConfig(Section):
+    """Synchronisation modes to compare, besides the strategies."""
+
+    modes: list[ModeEntry] = Field(min_length=1)
+    """Names, or mappings with a name and the mode's numbers."""
+    machines: MachinesConfig
+    """The workers'."""
+    workload: Literal["digits", "convolution"] = "digits"
+    """What is trained: the network of the section training, or a small convolutional one on the same images."""
+    target: float = Field(gt=0)
+    """Held-out loss whose time is taken; training ends with it."""
+    limit: LongDuration = 5_000_000_000
+    """Virtual time after which it ends anyway."""
+
+    @model_validator(mode="after")
+    def _once_each(self) -> Self:
+        if len(set(self.modes)) < len(self.modes):
+            raise ValueError("modes: one is there twice; name each once")
+        return self
+
+    def check(self, workers: int, has_server: bool) -> None:
+        """Raise ValueError for what a job of so many workers, with or without one server, cannot be."""
+        if len(self.machines.speeds) != workers:
+            raise ValueError(
+                f"synchronisation.machines.speeds: {len(self.machines.speeds)} for {workers} workers; each has one"
+            )
+        for mode in self.modes:
+            if mode.summed:
+                continue
+            if not has_server:
+                raise ValueError(f"synchronisation.modes: {mode.name} needs a parameter server; name it as job.server")
+            try:
+                mode.rule(workers)
+            except TrainingError as error:
+                raise ValueError(f"synchronisation.modes: {error}") from None

@@ -1,0 +1,58 @@
+"""The run's job trained in a synchronisation mode, over the aggregation protocol in the virtual fabric.
+
+Modes whose workers sum have the run's job; in the others each worker has a job of two with the server's host, whose
+switches add nothing but zeros. Every worker is a process of its own, on a machine that the run's file describes.
+"""
+
+from __future__ import annotations
+
+from ..training import Course, Processes, Training, TrainingPlan
+from .backends.virtual_time import Cluster
+from .config import RunConfig
+from .errors import ExperimentError
+from .records.record import ModeResult
+from .workloads.convolution import ConvolutionalNetwork
+from .workloads.digits import DigitsNetwork
+from .workloads.workload import digest
+
+
+async def train_in_mode(config: RunConfig, index: int) -> ModeResult:
+    """Train in the mode of that place until the loss is the target's, or the limit has come."""
+    asked = config.synchronisation
+    if asked is None:
+        raise ExperimentError(f"run {config.name}: there is no section synchronisation, which names modes")
+    mode, options, workers = asked.modes[index], config.training.options, len(config.job.workers)
+    workload = (
+        DigitsNetwork(options.hidden, config.seed) if asked.workload == "digits" else ConvolutionalNetwork(config.seed)
+    )
+    plan = TrainingPlan(
+        mode, workers, options.batch * workers, options.learning_rate, options.momentum, seed=config.seed
+    )
+    one_by_one = not mode.summed and mode.name != "backup"
+    course = Course(workload.loss, every=workers if one_by_one else 1)
+    training = Training(plan, workload, course, asked.machines.drawn(config.seed))
+    async with Cluster(config, config.strategies[-1], values=workload.parameters, served=not mode.summed) as cluster:
+        started_ns = cluster.now_ns
+        programs = training.summed(cluster.communicators) if mode.summed else training.served(cluster.pairs)
+
+        def done() -> bool:
+            reached = bool(course.losses) and course.losses[-1].loss <= asked.target
+            return reached or cluster.now_ns - started_ns >= asked.limit
+
+        await cluster.play(Processes(programs, training.cost_ns), done)
+        reached_ns = course.reached_ns(asked.target)
+        return ModeResult(
+            mode=mode.name,
+            index=index,
+            reached_ns=None if reached_ns is None else reached_ns - started_ns,
+            ended_ns=cluster.now_ns - started_ns,
+            loss=course.losses[-1].loss if course.losses else workload.loss(workload.initial()),
+            accuracy=workload.accuracy(training.weights[0]),
+            updates=course.updates,
+            samples=course.samples,
+            dropped=course.dropped,
+            idle=course.idle_share(),
+            resends=cluster.resends,
+            weights=digest(training.weights[0]),
+            losses=[(point.time_ns - started_ns, point.loss) for point in course.losses],
+        )

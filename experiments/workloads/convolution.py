@@ -1,0 +1,86 @@
+"""A small convolutional network on the same images: 8 filters of 3 × 3, ReLU, means of 2 × 2, a dense layer."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+
+from .digits import CLASSES, cross_entropy, load_digits, softmax
+from .workload import Floats
+
+_SIDE: Final = 8
+_KERNEL: Final = 3
+_FILTERS: Final = 8
+_OUT: Final = _SIDE - _KERNEL + 1
+_POOLED: Final = _OUT // 2
+_ENDS: Final = np.cumsum([_FILTERS * _KERNEL**2, _FILTERS, _FILTERS * _POOLED**2 * CLASSES, CLASSES])
+
+
+class ConvolutionalNetwork:
+    """A workload of `weir.training.job` with scikit-learn's digits, which `seed` splits."""
+
+    def __init__(self, seed: int) -> None:
+        self._data = load_digits(seed)
+        rng = np.random.default_rng(seed)
+        filters = rng.normal(0, np.sqrt(2) / _KERNEL, _FILTERS * _KERNEL**2)
+        dense = rng.normal(0, np.sqrt(1 / (_FILTERS * _POOLED**2)), _FILTERS * _POOLED**2 * CLASSES)
+        self._start = np.concatenate([filters, np.zeros(_FILTERS), dense, np.zeros(CLASSES)]).astype(np.float32)
+
+    @property
+    def parameters(self) -> int:
+        return len(self._start)
+
+    @property
+    def rows(self) -> int:
+        return len(self._data.train_labels)
+
+    def initial(self) -> Floats:
+        return self._start.copy()
+
+    def gradient(self, weights: Floats, rows: NDArray[np.int64]) -> Floats:
+        filters, filter_bias, dense, bias = _layers(weights)
+        windows = _windows(self._data.train_images[rows])
+        mapped = windows @ filters.T + filter_bias
+        pooled = _pooled(np.maximum(mapped, 0))
+        error = softmax(pooled @ dense + bias)
+        error[np.arange(len(rows)), self._data.train_labels[rows]] -= 1
+        error /= np.float32(len(rows))
+        back = (error @ dense.T).reshape(-1, _POOLED, 1, _POOLED, 1, _FILTERS) / np.float32(4)
+        spread = np.broadcast_to(back, (len(rows), _POOLED, 2, _POOLED, 2, _FILTERS))
+        maps = spread.reshape(len(rows), _OUT, _OUT, _FILTERS) * (mapped > 0)
+        each = maps.reshape(-1, _FILTERS)
+        parts = [each.T @ windows.reshape(-1, _KERNEL**2), each.sum(axis=0), pooled.T @ error, error.sum(axis=0)]
+        return np.concatenate([part.ravel() for part in parts], dtype=np.float32)
+
+    def loss(self, weights: Floats) -> float:
+        return cross_entropy(self._logits(weights), self._data.test_labels)
+
+    def accuracy(self, weights: Floats) -> float:
+        return float(np.mean(np.argmax(self._logits(weights), axis=1) == self._data.test_labels))
+
+    def _logits(self, weights: Floats) -> Floats:
+        """Of the held-out images, (n, CLASSES)."""
+        filters, filter_bias, dense, bias = _layers(weights)
+        mapped = _windows(self._data.test_images) @ filters.T + filter_bias
+        logits: Floats = _pooled(np.maximum(mapped, 0)) @ dense + bias
+        return logits
+
+
+def _layers(weights: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+    filters, filter_bias, dense, bias = np.split(weights, _ENDS[:-1])
+    return filters.reshape(_FILTERS, _KERNEL**2), filter_bias, dense.reshape(-1, CLASSES), bias
+
+
+def _windows(images: Floats) -> Floats:
+    """Every place of a filter: (n, out, out, kernel²)."""
+    shaped = images.reshape(-1, _SIDE, _SIDE)
+    return sliding_window_view(shaped, (_KERNEL, _KERNEL), axis=(1, 2)).reshape(len(shaped), _OUT, _OUT, _KERNEL**2)
+
+
+def _pooled(maps: Floats) -> Floats:
+    """Means of 2 × 2, flat: (n, pooled² · filters)."""
+    means: Floats = maps.reshape(len(maps), _POOLED, 2, _POOLED, 2, _FILTERS).mean(axis=(2, 4))
+    return means.reshape(len(maps), -1)

@@ -1,0 +1,152 @@
+"""Synchronisation modes over the aggregation protocol in the virtual fabric."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from weir.experiments.backends.virtual_time import Cluster
+from weir.experiments.config import RunConfig
+from weir.experiments.errors import ExperimentError
+from weir.experiments.records import report
+from weir.experiments.records.record import RunRecord
+from weir.experiments.run import execute
+from weir.experiments.synchronised import train_in_mode
+from weir.experiments.workloads.digits import DigitsNetwork
+from weir.experiments.workloads.workload import digest
+from weir.tests.paths import ROOT
+from weir.tests.training.ideal_run import train
+from weir.training import Course, Machine, Mode, Processes, Training, TrainingPlan
+from weir.training.workloads.synthetic import LeastSquares
+
+MS = 1_000_000
+
+
+MODES = ["bsp", {"name": "lb-bsp", "predictor": "memoryless"}, {"name": "ssp", "staleness": 1}]
+
+
+@pytest.fixture(scope="module")
+def config(demo: RunConfig) -> RunConfig:
+    """Three workers of other speeds, whose free shares jump; a step of the slowest takes 4 ms and more."""
+    small = {"kind": "leaf-spine", "leaves": 2, "spines": 1, "hosts_per_leaf": 2}
+    return demo.replaced(
+        "test",
+        fabric={**demo.fabric, "generate": {**demo.fabric["generate"], **small}},
+        job={"workers": ["h1", "h2", "h3"], "server": "h4", "window": 16, "slots": 32},
+        training={"hidden": 4, "batch": 8, "steps": 2, "momentum": 0.5},
+        background=[],
+        control={"interval": 10 * MS, "warm_up": 20 * MS},
+        strategies=["hierarchy"],
+        synchronisation={
+            "modes": MODES,
+            "machines": {"speeds": [8000, 4000, 2000], "changes": "stepping", "span": 30 * MS},
+            "target": 1e-6,
+            "limit": 40 * MS,
+        },
+    )
+
+
+@pytest.fixture(scope="module")
+def executed(config: RunConfig, tmp_path_factory: pytest.TempPathFactory) -> tuple[RunRecord, Path]:
+    """The run with its record, and the record's folder."""
+    return execute(config, tmp_path_factory.mktemp("runs"), Console(quiet=True))
+
+
+def test_steps_over_the_fabric_are_those_without_one(config: RunConfig, executed: tuple[RunRecord, Path]) -> None:
+    """Bit for bit, for the updates that there was time for."""
+    plain = executed[0].modes[0]
+    assert plain.updates >= 3
+    _, training = train(
+        Mode("bsp"),
+        [Machine(1000.0)] * 3,
+        lambda course: course.updates >= plain.updates,
+        workload=DigitsNetwork(4, config.seed),
+        batch=24,
+        learning_rate=config.training.learning_rate,
+        momentum=0.5,
+        seed=config.seed,
+    )
+    assert plain.weights == digest(training.weights[0])
+
+
+def test_balanced_batches_make_more_steps_in_the_same_time(executed: tuple[RunRecord, Path]) -> None:
+    plain, balanced, _ = executed[0].modes
+    assert balanced.updates > 1.3 * plain.updates
+    assert balanced.idle < plain.idle
+
+
+def test_a_record_has_the_modes_and_a_replay_reproduces_them(
+    config: RunConfig, executed: tuple[RunRecord, Path]
+) -> None:
+    record, folder = executed
+    assert [(result.mode, result.index) for result in record.modes] == [("bsp", 0), ("lb-bsp", 1), ("ssp", 2)]
+    again = record.model_copy(update={"modes": [*record.modes[:2], asyncio.run(train_in_mode(config, 2))]})
+    assert record.differences(again) == []
+    loaded = RunRecord.load(folder)
+    assert (loaded.modes, loaded.config) == (record.modes, config)
+    assert [row[0] for row in report.mode_rows(record)] == ["BSP", "LB-BSP analytic", "SSP s = 1"]
+    assert "Synchronisation modes: virtual time to a held-out loss of 1e-06" in (folder / "index.html").read_text()
+    other = record.model_copy(update={"modes": [record.modes[0].model_copy(update={"loss": 0.0}), *record.modes[1:]]})
+    assert record.differences(other) == ["mode bsp: loss differs"]
+    broken_off = record.model_copy(update={"modes": record.modes[:1]}).only_complete()
+    assert broken_off.config.synchronisation is not None
+    assert [mode.name for mode in broken_off.config.synchronisation.modes] == ["bsp"]
+    assert record.model_copy(update={"modes": []}).only_complete().config.synchronisation is None
+
+
+def test_a_stale_synchronous_job_keeps_its_bound_over_the_fabric(config: RunConfig) -> None:
+    bound = 1
+    workload = LeastSquares(300, 500)
+    course = Course(workload.loss, every=10)
+    machines = [Machine(8000.0), Machine(4000.0), Machine(1000.0)]
+    training = Training(TrainingPlan(Mode("ssp", staleness=bound), 3, 24, 0.3), workload, course, machines)
+
+    async def played() -> None:
+        async with Cluster(config, "hierarchy", served=True) as cluster:
+            processes = Processes(training.served(cluster.pairs), training.cost_ns)
+            await cluster.play(processes, lambda: course.updates >= 24)
+
+    asyncio.run(played())
+    given = [each for each in course.iterations if each.given_ns >= 0]
+    for each in given:
+        taken = [
+            sum(0 <= other.taken_ns <= each.given_ns for other in course.iterations if other.worker == worker)
+            for worker in range(3)
+        ]
+        assert each.clock + 1 <= min(taken) + bound
+    slowest = [each for each in given if each.worker == 2]
+    assert [each.given_ns - each.taken_ns for each in slowest] == [0] * len(slowest), "the slowest does not wait"
+    assert any(each.given_ns > each.taken_ns for each in given if each.worker == 0), "the fastest does"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"modes": ["bsb"]}, r'mode "bsb" is unknown; there are bsp, lb-bsp'),
+        ({"modes": [{"name": "ssp", "stale": 2}]}, r'"stale" is not a key of a mode; there are name, staleness'),
+        ({"modes": ["asp", "asp"]}, "one is there twice"),
+        ({"modes": [{"name": "backup", "quorum": 4}]}, "quorum 4: of 3 workers, a step needs between 1 and 3"),
+        ({"machines": {"speeds": [1000, 1000]}}, r"synchronisation\.machines\.speeds: 2 for 3 workers"),
+    ],
+)
+def test_what_no_modes_can_be_is_refused(config: RunConfig, changes: dict[str, object], message: str) -> None:
+    assert config.synchronisation is not None
+    with pytest.raises(ExperimentError, match=message):
+        config.replaced("test", synchronisation={**config.synchronisation.model_dump(), **changes})
+
+
+def test_modes_train_no_workload_of_one_s_own(config: RunConfig) -> None:
+    assert config.synchronisation is not None
+    own = RunConfig.load(ROOT / "examples" / "own_workload.yaml")
+    one_each = {**config.synchronisation.model_dump(), "machines": {"speeds": [1000.0] * len(own.job.workers)}}
+    with pytest.raises(ExperimentError, match="synchronisation: modes train the digits' network or a convolutional"):
+        own.replaced("test", synchronisation=one_each)
+
+
+def test_a_mode_with_a_server_needs_one(config: RunConfig) -> None:
+    job = {**config.job.model_dump(), "server": None}
+    with pytest.raises(ExperimentError, match=r"synchronisation\.modes: ssp needs a parameter server"):
+        config.replaced("test", job=job)

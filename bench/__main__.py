@@ -27,6 +27,7 @@ BENCHMARKS: Final = (
     "writes",
     "lookups",
     "start",
+    "plugin",
     "goodput",
     "endpoint",
     "tensors",

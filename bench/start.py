@@ -44,14 +44,14 @@ def figures() -> Iterator[Figure]:
     with tempfile.TemporaryDirectory(prefix="weir-bench-") as name:
         folder = Path(name)
         loop, full = folder / "loop", folder / "full"
-        _start(WEIR, folder, loop, ("--no-p4",))
+        start_switch(WEIR, folder, loop, ("--no-p4",))
         shutil.copytree(loop, full)
-        _start(WEIR, folder, full)
+        start_switch(WEIR, folder, full)
         turns: list[tuple[float, ...]] = []
         has_peer = shutil.which(BMV2) is not None
         for _ in range(RUNS):
-            mine = _start(WEIR, folder, full)
-            turns.append((mine, _start((BMV2, "-L", "off"), folder, full)) if has_peer else (mine,))
+            mine = start_switch(WEIR, folder, full)
+            turns.append((mine, start_switch((BMV2, "-L", "off"), folder, full)) if has_peer else (mine,))
         cached, *peer = zip(*turns, strict=True)
         yield Figure(
             "cached",
@@ -62,9 +62,9 @@ def figures() -> Iterator[Figure]:
             less_is_better=True,
             aim=Aim(CACHED_AIM_S),
         )
-        compiled = tuple(_start(WEIR, folder, _copy(loop, folder)) for _ in range(COMPILING_RUNS))
+        compiled = tuple(start_switch(WEIR, folder, _copy(loop, folder)) for _ in range(COMPILING_RUNS))
         yield Figure("program not cached", "s", compiled, less_is_better=True, aim=Aim(COMPILED_AIM_S))
-        first = _start(WEIR, folder, Path(tempfile.mkdtemp(dir=folder)))
+        first = start_switch(WEIR, folder, Path(tempfile.mkdtemp(dir=folder)))
         yield Figure("nothing cached", "s", (first,), less_is_better=True)
 
 
@@ -78,7 +78,9 @@ def _copy(cache: Path, folder: Path) -> Path:
     return Path(shutil.copytree(cache, Path(tempfile.mkdtemp(dir=folder)) / "cache"))
 
 
-def _start(command: Sequence[str], folder: Path, cache: Path, program: Sequence[str] = (str(FABRIC_JSON),)) -> float:
+def start_switch(
+    command: Sequence[str], folder: Path, cache: Path, program: Sequence[str] = (str(FABRIC_JSON),)
+) -> float:
     """Seconds until the server of a switch that keeps native code in `cache` has answered; then the switch ends."""
     address = folder / "start.sock"
     address.unlink(missing_ok=True)

@@ -1,29 +1,40 @@
 """The command lines of README and docs run as they stand there; those that another test runs, or none, are named here.
 
-They run in a folder that has all that a clone has, with the installed commands on PATH. `sudo .venv/bin/` is left out:
-what needs root runs as root in a network of its own.
+They run in a folder that has all that a clone has, with the installed commands on PATH and the environment that `make`
+would set up. `sudo .venv/bin/` is left out: what needs root runs as root in a network of its own.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from weir.tests.paths import ROOT
+from weir.tests.paths import ROOT, STF
 from weir.tests.test_snippets import LINES
 from weir.topologies.mininet.fabric import SwitchKind, obstacle
 
 PATIENCE_S: Final = 280
 NEEDS_MININET: Final = pytest.mark.skipif(obstacle() is not None, reason=f"Mininet: {obstacle()}")
 
+
+def command_of(line: str) -> str:
+    """A line without comment and without what makes it root's."""
+    return re.sub(r"\s+#.*|\bsudo ", "", line).replace(".venv/bin/", "", 1 if "../../" not in line else 0).strip()
+
+
+COMMANDS: Final = {command_of(line): page for page, line in LINES}
+
 ALONE: Final = [
+    "make doctor",
     "weir launch --hosts h1,h4,h7 examples/train.py",
     "weir launch -n 3 --topology examples/two_racks.yaml examples/train.py",
     "weir launch -n 4 examples/train.py",
@@ -31,12 +42,17 @@ ALONE: Final = [
     "weir place topologies/leaf_spine.yaml --strategy examples/own_strategy.py",
     "weir schema fabric > fabric.schema.json",
     "weir schema run > run.schema.json",
+    "p4c-bm2-ss --arch v1model --p4runtime-files firewall.p4info.txtpb -o firewall.json "
+    "examples/p4_program/firewall.p4",
+    "weir stf --p4c FOLDER",
+    "weir stf examples/p4_program/firewall.json examples/p4_program/firewall.stf",
     "weir stf p4src/build/fabric.json tests/emulator/stf/fabric.stf",
     "weir topology draw topologies/fat_tree.yaml fabric.svg",
 ]
 """Lines that need nothing and end by themselves."""
 
 IN_MININET: Final = [
+    "make mininet TOPO=topologies/leaf_spine.yaml",
     "weir mininet topologies/leaf_spine.yaml",
     'weir mininet topologies/leaf_spine.yaml --exec "h1 ping -c1 h12"',
     "weir mininet topologies/leaf_spine.yaml --switch bmv2",
@@ -70,20 +86,43 @@ WATCHED: Final = [
     "weir telemetry events seen.duckdb",
 ]
 LONG: Final = [
+    "make bench",
+    "make demo",
+    "make test-bmv2",
     "weir demo",
     "weir demo --loss 0.01",
+    "weir evaluate experiments/evaluation.yaml --write docs/evaluation.md",
+    "weir evaluate my_suite.yaml --workers 8",
     "weir run experiments/demo.yaml --strategy widest --seed 3",
     "weir run my.yaml --strategy widest --seed 3",
+    "weir schemes experiments/queues/joins.yaml",
+    "weir schemes my.yaml --scheme explicit --scheme dctcp-virtual --json",
+    "weir torchrun -n 8 --topology fat_tree.yaml train.py --epochs 3",
 ]
+"""Lines that take a minute or much longer."""
+NEEDS: Final[Mapping[str, Callable[[], str | None]]] = {
+    "make test-bmv2": lambda: obstacle(SwitchKind.BMV2),
+    "weir torchrun": lambda: None if find_spec("torch") else "PyTorch is not installed",
+    "p4c-bm2-ss": lambda: None if shutil.which("p4c-bm2-ss") else "it is not on PATH",
+    "weir stf --p4c": lambda: None if shutil.which("p4c-bm2-ss") else "p4c-bm2-ss is not on PATH",
+}
+"""By their beginnings, why lines cannot run here."""
+
+OF_THIS_SUITE: Final = sorted(
+    line for line in COMMANDS if line == "make test-long" or re.match(r"(WEIR_SEED=\d+ )?pytest .*tests/", line)
+)
+"""Lines that run parts of this suite."""
+IN_CI: Final = ["make lint", "make test"]
+"""Lines that every change to Weir is checked by."""
 
 BY_OTHERS: Final[Mapping[str, str]] = {
     "cd examples/exercise": "tests/test_examples.py::test_an_exercise_as_tutorials_write_it_runs_as_it_is",
     '../../.venv/bin/weir mininet pod/topology.json --exec "h1 ping -c1 h2"': (
         "tests/test_examples.py::test_an_exercise_as_tutorials_write_it_runs_as_it_is"
     ),
-    "make doctor": "tests/experiments/commands/test_doctor.py::test_all_that_is_required_is_here",
+    "make p4": "tests/p4src/test_build.py::test_compiling_again_gives_the_same_program",
+    "pip install '.[runs,torch]'": "tests/test_packaging.py::test_the_wheel_holds_the_packages_and_their_data",
     "make shell": "tests/emulator/p4runtime/test_p4runtime_shell.py::test_the_shell_connects",
-    "make mininet TOPO=topologies/leaf_spine.yaml": "tests/test_commands.py::test_a_line_that_builds_a_fabric",
     "pytest examples/p4_program": "tests/test_examples.py::test_a_p4_program_of_ones_own_under_pytest",
     "python examples/on_a_fabric.py": "tests/test_examples.py::test_processes_that_join_over_real_switches",
     "python examples/training_loop.py": (
@@ -105,6 +144,9 @@ BY_OTHERS: Final[Mapping[str, str]] = {
     "weir run my.yaml --fabric mininet": (
         "tests/experiments/backends/test_mininet_run.py::test_sums_and_weights_are_the_virtual_fabrics"
     ),
+    "weir stf --p4c P4C_SOURCE_TREE": (
+        "tests/emulator/stf/test_stf_command.py::test_the_root_of_a_source_tree_stands_for_its_tests"
+    ),
     "weir stf PROGRAM TEST.stf...": "tests/test_commands.py::test_a_line_runs_as_it_stands",
     "weir topology check examples/two_racks.yaml": "tests/test_examples.py::test_a_topology_of_ones_own",
     "weir topology draw examples/two_racks.yaml two_racks.svg": "tests/test_examples.py::test_a_topology_of_ones_own",
@@ -112,41 +154,48 @@ BY_OTHERS: Final[Mapping[str, str]] = {
     "weir torchrun -n 4 --fabric mininet examples/ddp.py": (
         "tests/hosts/torch/test_torchrun.py::test_the_example_has_the_same_bits_in_mininet"
     ),
+    "weir-switch examples/p4_program/firewall.json": "tests/test_commands.py::test_a_switch_without_ports_waits",
     "weir-switch -i 1@veth1 -i 2@veth2 p4src/build/fabric.json": "tests/test_commands.py::test_a_switch_as_the_guide",
 }
 """The beginning of a test that runs what the line does."""
 
-BY_NONE: Final[Mapping[str, str]] = {
-    r"make (demo|test|test-bmv2|test-long|lint|bench|p4)": "they make environments, or run for minutes",
-    r"(WEIR_SEED=\d+ )?(.venv/bin/)?pytest .*tests/": "the suite itself",
-    r"(apt-get|pip) install .*": "what they install is there",
-    r"weir evaluate .*": "600 points take twelve processor-minutes; tests/experiments/evaluation runs small suites",
-    r"weir schemes .*": "six schemes of a file take minutes; tests/experiments/test_schemes.py runs two of a small one",
-    r"weir stf --p4c .*": "p4c's source tree is not there; tests/emulator/stf has the reader of its folders",
-    r"weir torchrun -n 8 --topology fat_tree.yaml train.py --epochs 3": "the script is the reader's",
-}
+BY_NONE: Final[Mapping[str, str]] = {r"apt-get install .*": "what they install is the machine's"}
 
 
-def command_of(line: str) -> str:
-    """A line without comment and without what makes it root's."""
-    return re.sub(r"\s+#.*|\bsudo ", "", line).replace(".venv/bin/", "", 1 if "../../" not in line else 0).strip()
-
-
-COMMANDS: Final = {command_of(line): page for page, line in LINES}
+SMALL_SUITE: Final = """
+name: small
+seeds: 2
+strategies: [ps, blind, widest]
+grids:
+  - name: one
+    fabrics: [{kind: leaf-spine, leaves: 2, spines: 2, hosts_per_leaf: 3}]
+    workers: [3]
+    load: [0.4]
+"""
 
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
     """What a clone has, and what the reader is to bring."""
     for path in ROOT.iterdir():
-        if not path.name.startswith(".") and path.name not in ("runs", "build"):
+        if not path.name.startswith(".") and path.name not in ("docs", "runs", "build"):
             (tmp_path / path.name).symlink_to(path)
+    shutil.copytree(ROOT / "docs", tmp_path / "docs")  # some lines write there
+    here = Path(sys.prefix)
+    (tmp_path / ".venv").mkdir()
+    for name in ("bin", "lib", "pyvenv.cfg"):
+        (tmp_path / ".venv" / name).symlink_to(here / name)
+    (tmp_path / ".venv" / ".ready").touch()
     exercise = ROOT / "examples" / "exercise"
-    brought = {"my.yaml": ROOT / "experiments" / "demo.yaml"}
+    brought = {"my.yaml": ROOT / "experiments" / "demo.yaml", "train.py": ROOT / "examples" / "ddp.py"}
     brought |= {f"own.{ending}": exercise / "build" / f"router.{ending}" for ending in ("json", "p4info.txtpb")}
     brought |= {f"s{number}-runtime.json": exercise / "pod" / f"s{number}-runtime.json" for number in (1, 2)}
     for name, path in brought.items():
         (tmp_path / name).symlink_to(path)
+    (tmp_path / "my_suite.yaml").write_text(SMALL_SUITE)
+    (tmp_path / "FOLDER").mkdir()
+    for name in ("skeleton.p4", "selector.p4", "selector.stf"):
+        (tmp_path / "FOLDER" / name).symlink_to(STF / name)
     return tmp_path
 
 
@@ -156,7 +205,7 @@ def environment(folder: Path) -> dict[str, str]:
     return {**os.environ, "PATH": path, "XDG_RUNTIME_DIR": str(folder)}
 
 
-def output_of(words: Sequence[str], folder: Path) -> str:
+def output_of(words: Sequence[str], folder: Path, patience_s: float = PATIENCE_S) -> str:
     done = subprocess.run(
         words,
         cwd=folder,
@@ -165,7 +214,7 @@ def output_of(words: Sequence[str], folder: Path) -> str:
         capture_output=True,
         text=True,
         check=False,
-        timeout=PATIENCE_S,
+        timeout=patience_s,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -178,10 +227,11 @@ def in_its_own_network(script: str) -> list[str]:
 
 
 def test_no_line_is_left_out_and_none_is_named_in_vain() -> None:
-    run = {*ALONE, *IN_MININET, *JOBS, *SWITCH, *WATCHED, *LONG, *BY_OTHERS}
+    run = {*ALONE, *IN_MININET, *JOBS, *SWITCH, *WATCHED, *LONG, *OF_THIS_SUITE, *IN_CI, *BY_OTHERS}
     left = [line for line in COMMANDS if line not in run and not any(re.fullmatch(f"{how}.*", line) for how in BY_NONE)]
     assert left == []
     assert {line for line in run if line not in COMMANDS} == set()
+    assert {*IN_CI} <= {*(ROOT / ".ci" / "run").read_text().splitlines()}
     for how in BY_NONE:
         assert [line for line in COMMANDS if re.match(how, line)], how
 
@@ -194,13 +244,30 @@ def test_a_line_that_another_test_runs_is_run_by_one_that_is_there(test: str) ->
 
 @pytest.mark.parametrize("line", ALONE)
 def test_a_line_runs_as_it_stands(line: str, clone: Path) -> None:
+    skip_what_cannot_run(line)
     output_of(["bash", "-ec", line], clone)
+
+
+def skip_what_cannot_run(line: str) -> None:
+    for beginning, reason in NEEDS.items():
+        if line.startswith(beginning) and (why := reason()) is not None:
+            pytest.skip(why)
+
+
+@pytest.mark.parametrize("line", OF_THIS_SUITE)
+def test_a_line_that_runs_tests_finds_some(line: str, clone: Path) -> None:
+    """Without running them: `make test` and `make test-long` do that."""
+    collect = "export PYTEST_ADDOPTS='--collect-only -q'"
+    assert re.search(
+        r"^\d+(/\d+)? tests collected", output_of(["bash", "-ec", f"{collect}; {line}"], clone), re.MULTILINE
+    )
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("line", LONG)
 def test_a_line_that_takes_a_minute_runs_as_it_stands(line: str, clone: Path) -> None:
-    assert "✗" not in output_of(["bash", "-ec", line], clone)
+    skip_what_cannot_run(line)
+    assert "✗" not in output_of(["bash", "-ec", line], clone, 3000)
 
 
 @NEEDS_MININET
@@ -244,6 +311,16 @@ kill %1; wait %1
     shown = output_of(in_its_own_network(script), clone)
     assert re.search(r"^1 s1-eth1 up: no rate, queues of 64 packets or 64000 bytes; ", shown, re.MULTILINE)
     assert re.search(r"^2 s1-eth2 up: 200Mbit, queues of 64 packets or 64000 bytes; ", shown, re.MULTILINE)
+
+
+@NEEDS_MININET
+def test_a_switch_without_ports_waits_for_a_controller(clone: Path) -> None:
+    script = """
+weir-switch examples/p4_program/firewall.json > switch.log 2>&1 &
+until grep -q 9559 switch.log; do sleep 0.1; kill -0 %1; done
+kill %1; wait %1; cat switch.log
+"""
+    assert "127.0.0.1:9559" in output_of(in_its_own_network(script), clone)
 
 
 @pytest.mark.long

@@ -254,12 +254,13 @@ def skip_what_cannot_run(line: str) -> None:
             pytest.skip(why)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("line", OF_THIS_SUITE)
 def test_a_line_that_runs_tests_finds_some(line: str, clone: Path) -> None:
     """Without running them: `make test` and `make test-long` do that."""
     collect = "export PYTEST_ADDOPTS='--collect-only -q'"
     assert re.search(
-        r"^\d+(/\d+)? tests collected", output_of(["bash", "-ec", f"{collect}; {line}"], clone), re.MULTILINE
+        r"^\d+(/\d+)? tests? collected", output_of(["bash", "-ec", f"{collect}; {line}"], clone), re.MULTILINE
     )
 
 

@@ -33,6 +33,7 @@ from .congestion import Windows
 from .congestion.marking import marked_states, windows_held
 from .decisions import Decisions
 from .errors import ControllerError, PlanError
+from .jobs.carried import links_carried
 from .jobs.improver import Improver
 from .jobs.job import RunningJob
 from .jobs.journal import Journal
@@ -172,7 +173,7 @@ class Controller:
         Raises NotPrimary once another controller has taken over, and does nothing then.
         """
         self._look_around(now_ns)
-        links_changed = self.prober.link_watch.look(now_ns)
+        links_changed = self.prober.look(now_ns, partial(links_carried, self.jobs.values(), self.planner.routes))
         if self.switches.look(now_ns) or links_changed:
             self._follow(now_ns)
         self.members.let_go(now_ns)

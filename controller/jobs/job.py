@@ -23,6 +23,8 @@ class Progress:
     waiting: bool
     average: float = 0.0
     """Rounds in a second, as telemetry averages."""
+    completed_ns: int = -1
+    """When `rounds` grew last; −1: never."""
     last: tuple[float, float] = (0.0, 0.0)
     """The same between the last three reports."""
 
@@ -39,6 +41,8 @@ class Progress:
             rate = 1e9 * (rounds - self.rounds) / elapsed_ns
             self.average += (rate - self.average) * min(elapsed_ns, average_ns) / average_ns
             self.last = self.last[1], rate
+        if rounds > self.rounds:
+            self.completed_ns = now_ns
         if rounds > self.rounds or not (self.waiting and waiting):
             self.grown_ns = now_ns
         self.rounds, self.reported_ns, self.waiting = rounds, now_ns, waiting

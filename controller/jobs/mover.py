@@ -286,7 +286,8 @@ class Mover:
 
     def _has_no_place(self, job: RunningJob, error: ControllerError, now_ns: int) -> None:
         """Do without hosts that no way leads to, where the job's policy has it so; else try again later."""
-        _log.warning("job %d finds no place: %s", job.number, error)
+        if str(error) not in map(str, job.troubles):
+            _log.warning("job %d finds no place: %s", job.number, error)
         self._try_later(job, (error,), now_ns)
         cut_off = self._planner.cut_off(job.spec, job.active)
         if not cut_off or job.spec.policy is FailurePolicy.WAIT:

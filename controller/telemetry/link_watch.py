@@ -2,15 +2,18 @@
 
 Telemetry's probes cross several links each, so that a lost one accuses them all. These cross one link, from a
 packet-out through its port to the loopback address behind it, whatever the routes are; so a link that is down is seen
-coming back.
+coming back. They ride the control class, which no flood in the bulk class keeps waiting.
+
+Their absence alone takes no link down: whoever knows that something else came over it since speaks for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Final
 
 from ...topologies.model import Endpoint, Topology
+from ...wire.frames import DSCP_CONTROL
 from .probes import PAYLOAD_BYTES, Probe, ProbeFrames, payload_of
 
 FIRST_INDEX: Final = 1 << 31
@@ -18,6 +21,13 @@ FIRST_INDEX: Final = 1 << 31
 _PROBES_IN_A_LEASE: Final = 4
 _BACK_AFTER: Final = 4
 """A link that was down is up again after so many answers in a row."""
+Evidence = Callable[[int], Collection[Endpoint]]
+"""The links that something surely came over which was sent at or after an instant."""
+
+
+def no_evidence(since_ns: int) -> Collection[Endpoint]:
+    """Nobody knows of any."""
+    return ()
 
 
 class LinkWatch:
@@ -40,7 +50,7 @@ class LinkWatch:
                 if topology.is_switch(link.node) and topology.is_switch(topology.peer(link).node)
             )
         ]
-        self._frames = ProbeFrames(topology, self._probes)
+        self._frames = ProbeFrames(topology, self._probes, DSCP_CONTROL)
         self._sequence = 0
         self._heard_ns = [now_ns] * len(self._probes)
         self._in_a_row = [_BACK_AFTER] * len(self._probes)
@@ -81,14 +91,19 @@ class LinkWatch:
                 frame = self._frames.frame(probe.index, self._sequence - 1, FIRST_INDEX)
                 yield probe.switch, probe.port, frame
 
-    def look(self, now_ns: int) -> bool:
-        """Find out what is down; whether that has changed."""
+    def look(self, now_ns: int, evidence: Evidence = no_evidence) -> bool:
+        """Find out what is down; whether that has changed. A link that is up stays up as long as there is evidence of
+        the last lease for it.
+        """
         if self.deadline_ns is None:
             return False
-        down = set()
+        down, alive = set(), None
         for probe in self._probes:
             (link,) = probe.certain
             silent = now_ns - self._heard_ns[probe.index] >= self._lease_ns
+            if silent and link not in self.down:
+                alive = evidence(now_ns - self._lease_ns) if alive is None else alive
+                silent = link not in alive
             if silent or (link in self.down and self._in_a_row[probe.index] < _BACK_AFTER):
                 down |= {link, self._topology.peer(link)}
             if silent:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from ...topologies.model import Endpoint
 from .link_state import STALE_PERIODS, LinkState
 from .probe_native import LOST, NOT_SENT, OUTSTANDING, RECEIVED, REMEMBERED, SENT, TALLY, collect
 from .probes import Probe
@@ -85,6 +86,11 @@ class ProbeReports:
         worst: NDArray[np.float64] = np.where(self._crosses, share[:, None], np.inf).min(axis=0, initial=np.inf)
         worst[np.isinf(worst)] = np.nan
         return worst
+
+    def crossed(self, since_ns: int) -> frozenset[Endpoint]:
+        """The links that a probe surely crossed which was sent since then and has come back."""
+        back = ((self._sent["fate"] == RECEIVED) & (self._sent["sent_ns"] >= since_ns)).any(axis=1)
+        return frozenset(self._links.links[at] for at in np.flatnonzero(self._crosses[back].any(axis=0)))
 
     def reports_lost(self, now_ns: int) -> NDArray[np.float64]:
         """A lost probe is a lost report."""

@@ -11,7 +11,7 @@ from ...topologies.routing import Routes
 from ..errors import ControllerError
 from ..p4runtime.session import SwitchSession
 from .link_state import LinkState
-from .link_watch import LinkWatch
+from .link_watch import Evidence, LinkWatch, no_evidence
 from .probe_reports import ProbeReports
 from .probes import ProbeFrames, plan_probes
 
@@ -57,6 +57,10 @@ class Prober:
                 finished.append(frame)
         if finished:
             self.reports.receive(finished, now_ns)
+
+    def look(self, now_ns: int, carried: Evidence = no_evidence) -> bool:
+        """Find out which links are down; whether that has changed. `carried`: what else than probes came over them."""
+        return self.link_watch.look(now_ns, lambda since_ns: self.reports.crossed(since_ns) | {*carried(since_ns)})
 
     @property
     def deadline_ns(self) -> int:

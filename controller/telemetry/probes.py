@@ -18,6 +18,7 @@ from typing import Final
 
 from ...topologies.model import Endpoint, Topology, mac_number
 from ...topologies.routing import Routes
+from ...wire.frames import DSCP_BULK
 from ...wire.int_md import PROBE_INSTRUCTIONS, DomainInstruction, Instruction, hop_words, hops_that_fit, probe_frame
 
 INSTRUCTIONS: Final = PROBE_INSTRUCTIONS | Instruction.EGRESS_TIMESTAMP
@@ -74,7 +75,8 @@ def plan_probes(topology: Topology, routes: Routes) -> tuple[Probe, ...]:
 class ProbeFrames:
     """The frames of a plan's probes."""
 
-    def __init__(self, topology: Topology, probes: Sequence[Probe]) -> None:
+    def __init__(self, topology: Topology, probes: Sequence[Probe], dscp: int = DSCP_BULK) -> None:
+        """`dscp`: their class. Those that measure queues ride the bulk class."""
         self._bodies: list[bytes] = []
         for probe in probes:
             first = topology.peer(Endpoint(probe.switch, probe.port)).node
@@ -87,6 +89,7 @@ class ProbeFrames:
                 domain_instructions=DOMAIN_INSTRUCTIONS,
                 remaining_hops=MAX_HOPS,
                 payload=bytes(PAYLOAD_BYTES),
+                dscp=dscp,
             )
             self._bodies.append(frame[:-PAYLOAD_BYTES])
 

@@ -9,6 +9,7 @@ from weir.controller.leases import Leases
 from weir.controller.telemetry.link_watch import FIRST_INDEX, LinkWatch
 from weir.topologies.generators import leaf_spine
 from weir.topologies.model import Endpoint
+from weir.wire.frames import DSCP_CONTROL
 
 TOPOLOGY = leaf_spine(2, 2, 1)
 LEASE, PERIOD = 100, 25
@@ -48,16 +49,19 @@ class Wires:
         self.watch = LinkWatch(TOPOLOGY, LEASE, 0)
         self.cut: set[Endpoint] = set()
         self.without: set[str] = set()
+        self.crossed_ns = dict.fromkeys(BOTH, 0)
+        """When something else came over these links last."""
 
     def run(self, start: int, end: int) -> list[int]:
         """When what is down changed."""
         changes = []
         for now in range(start, end):
-            if self.watch.look(now):
+            if self.watch.look(now, lambda since: {link for link, at in self.crossed_ns.items() if at >= since}):
                 changes.append(now)
             for switch, port, frame in self.watch.send(now, self.without):
                 if Endpoint(switch, port) not in self.cut:
                     assert LinkWatch.owns(frame)
+                    assert frame[15] >> 2 == DSCP_CONTROL, "a flood in the bulk class must not keep it waiting"
                     self.watch.receive(frame, now)
         return changes
 
@@ -75,6 +79,27 @@ def test_a_link_is_down_after_a_lease_of_silence_and_up_after_four_answers_in_a_
     wires.cut = set()
     assert wires.run(600, 800) == [600 + 3 * PERIOD + 1]
     assert wires.watch.down == frozenset()
+
+
+def test_a_link_that_something_else_comes_over_is_not_down_for_want_of_probes() -> None:
+    wires = Wires()
+    wires.run(0, 100)
+    wires.cut = {CUT}
+    for at in range(100, 1000, LEASE):
+        wires.crossed_ns[CUT] = at
+        assert wires.run(at, at + LEASE) == []
+    assert wires.run(1000, 1200) == [901 + LEASE]
+    assert wires.watch.down == BOTH
+    wires.crossed_ns[CUT] = 1200  # what is down comes up by answers alone
+    assert wires.run(1200, 1300) == []
+
+
+def test_evidence_of_one_direction_says_nothing_of_the_other() -> None:
+    wires = Wires()
+    wires.run(0, 100)
+    wires.cut = {CUT}
+    wires.crossed_ns[TOPOLOGY.peer(CUT)] = 500
+    assert wires.run(100, 400) == [75 + LEASE]
 
 
 def test_nothing_is_said_of_links_to_switches_that_cannot_be_spoken_to() -> None:

@@ -49,7 +49,7 @@ def under_fire(make: Callable[[random.Random], Iterator[Call]], rng: random.Rand
                 return
             outcome(call)
 
-    threads = [threading.Thread(target=fire, args=[rng.randrange(1 << 32)]) for _ in range(CLIENTS)]
+    threads = [threading.Thread(target=fire, args=[rng.randrange(1 << 32)], daemon=True) for _ in range(CLIENTS)]
     for thread in threads:
         thread.start()
     try:
@@ -58,7 +58,8 @@ def under_fire(make: Callable[[random.Random], Iterator[Call]], rng: random.Rand
     finally:
         over.set()
         for thread in threads:
-            thread.join()
+            # No call lasts longer, by its deadline; but gRPC's client, seldom, waits on for ever where its server ends.
+            thread.join(PATIENCE_S)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

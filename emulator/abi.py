@@ -69,7 +69,9 @@ PACKET: Final = np.dtype(
 # Signatures of the entry points of a compiled program; the addresses come from `Program.entry_points`.
 #
 #   void ingress(void *state, PACKET *packet)   parser, checksum verification, ingress control
-#   void egress(void *state, PACKET *packet)    egress control, checksum update, deparser
+#   void egress(void *state, PACKET *packet)    egress control, checksum update, deparser; the control alone where it
+#                                               asks for a clone, which has the headers as they are then
+#   void deparse(void *state, PACKET *packet)   checksum update and deparser of such a packet, once it is cloned
 #   void reparse(void *state, PACKET *packet)   parser alone, for an ingress clone
 #   void preserve(PACKET *from, PACKET *to)     clear `to`'s user metadata, then copy the fields of the field list that
 #                                               `to->clone_field_list` names

@@ -68,6 +68,7 @@ class EntryPoints(NamedTuple):
 
     ingress: int
     egress: int
+    deparse: int
     reparse: int
     preserve: int
 

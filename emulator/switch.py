@@ -128,6 +128,7 @@ class Switch:
             self._make_room()
             self._record["ingress"] = program.entry_points.ingress
             self._record["egress"] = program.entry_points.egress
+            self._record["deparse"] = program.entry_points.deparse
             self._record["reparse"] = program.entry_points.reparse
             self._record["preserve"] = program.entry_points.preserve
             self._record["state"] = state.address

@@ -318,6 +318,13 @@ class Document:
     """The fields that each list preserves, by the list's id."""
     deparser_calls: tuple[Primitive, ...]
 
+    @property
+    def clones_in_egress(self) -> bool:
+        """Whether an action of the egress side asks for a clone."""
+        tables = [node for node in self.egress.nodes.values() if isinstance(node, Table)]
+        ids = {number for table in tables for number in (*table.action_ids, table.default_action) if number is not None}
+        return any(primitive.op.startswith("clone_") for number in ids for primitive in self.actions[number].body)
+
     def width(self, field: Field) -> int:
         """Width of a field in bits."""
         return 1 if field.name == "$valid$" else self.headers[field.header].width(field.name)

@@ -268,6 +268,11 @@ def _shared_metadata(document: Document) -> dict[Field, int]:
     front = [*uses(parser_ops), *uses(checks[0]), *_pipeline_uses(document, document.ingress)]
     back = [*uses(checks[1]), *uses(document.deparser_calls), *_pipeline_uses(document, document.egress)]
     shared = _with_calculations(document, front) & _with_calculations(document, back)
+    if document.clones_in_egress:  # then what comes behind the egress control is a function of its own
+        behind = [*uses(checks[1]), *uses(document.deparser_calls)]
+        shared |= _with_calculations(document, behind) & _with_calculations(
+            document, _pipeline_uses(document, document.egress)
+        )
     shared |= {field for fields in document.field_lists.values() for field in fields}  # copied from packet to packet
     return {
         Field(header.name, name): width

@@ -45,6 +45,7 @@ def build_module(document: Document, layout: Layout) -> IRValue:
     module = ir.Module(document.name)
     _ingress(document, layout, module)
     _egress(document, layout, module)
+    _deparse(document, layout, module)
     _reparse(document, layout, module)
     _preserve(document, layout, module)
     return module
@@ -69,6 +70,26 @@ def _egress(document: Document, layout: Layout, module: IRValue) -> None:
     length = frame.load_packet("packet_length")
     emit_control(frame, document.egress)
     frame.settle_length(length)
+    if document.clones_in_egress:
+        cloned, alone = frame.block("cloned"), frame.block("alone")
+        asked = frame.builder.icmp_unsigned("!=", frame.load_packet("clone_session"), const(32, 0))
+        frame.builder.cbranch(asked, cloned, alone)
+        frame.builder.position_at_end(cloned)
+        frame.builder.ret_void()
+        frame.builder.position_at_end(alone)
+    _send(frame)
+    _finish(frame, "egress")
+
+
+def _deparse(document: Document, layout: Layout, module: IRValue) -> None:
+    frame = Frame.open(document, layout, module, "deparse.body")
+    _send(frame)
+    _finish(frame, "deparse")
+
+
+def _send(frame: Frame) -> None:
+    """What comes behind the egress control, if the packet is not dropped."""
+    document = frame.document
     sent, dropped = frame.block("sent"), frame.block("dropped")
     spec = frame.load_packet("egress_spec")
     frame.builder.cbranch(frame.builder.icmp_unsigned("==", spec, frame.load_packet("drop_port")), dropped, sent)
@@ -81,7 +102,6 @@ def _egress(document: Document, layout: Layout, module: IRValue) -> None:
     for call in document.deparser_calls:
         emit_primitive(frame, call)
     emit_deparser(frame)
-    _finish(frame, "egress")
 
 
 def _reparse(document: Document, layout: Layout, module: IRValue) -> None:

@@ -125,7 +125,9 @@ def clone_ingress(world: Any, switch: Any, packet: Any, session: Any, field_list
 
 @native
 def clone_egress(world: Any, switch: Any, packet: Any, session: Any, field_list: Any) -> None:
-    """Clone a packet as it is at the end of egress to every replica of a session; its metadata start anew."""
+    """Clone a packet as it is at the end of egress, before its checksums are made anew, to every replica of a session;
+    its metadata start anew.
+    """
     if session >= switch.session_count or group_at(switch.sessions, session).count == 0:
         switch.no_session += 1
         return
@@ -286,6 +288,7 @@ def depart(world: Any, port: Any, port_index: Any, packet: Any) -> Any:
         clone_egress(world, switch, packet, int(record.clone_session) - 1, record.clone_field_list)
         record.clone_session = 0
         record.clone_field_list = 0
+        call(switch.deparse, switch.state, record_address(world, switch, packet))
     if record.egress_spec == switch.drop_port:
         switch.egress_drops += 1
         release(world, packet)

@@ -146,6 +146,7 @@ QUEUE: Final = _record(
 SWITCH: Final = _record(
     "ingress",
     "egress",
+    "deparse",
     "reparse",
     "preserve",
     "state",

@@ -96,20 +96,13 @@ def report_in(frame: bytes) -> ReportGroup | None:
 
 
 def comparable(output: Output) -> Output:
-    """A report without its number, which egress threads race for in bmv2, and without times. Of a node's own report the
-    L4 checksum in the reported packet is left out, too: bmv2 copies a packet before its checksums are made anew, so
-    what a source or a sink reports has the one from before INT was put in or taken out.
-    """
+    """A report without its number, which egress threads race for in bmv2, and without times."""
     group = report_in(output.frame)
     if group is None:
         return output
     (report,) = group.reports
-    inner = report.inner
-    if "egress_port" in report.metadata:
-        at = 36 if inner[9] == 6 else 26
-        inner = inner[:at] + inner[at + 2 :]
     timeless = {name: 0 if name.endswith("_ns") else value for name, value in report.metadata.items()}
-    of_it = (report.flags, report.report_type, report.inner_type, report.domain, tuple(timeless.items()), inner)
+    of_it = (report.flags, report.report_type, report.inner_type, report.domain, tuple(timeless.items()), report.inner)
     return Output(output.port, repr((output.frame[:42], group.node_id, group.hardware_id, of_it)).encode())
 
 

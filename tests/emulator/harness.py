@@ -37,9 +37,7 @@ class Rig:
         self.program = program
         self.state = state or program.new_state()
         points = program.entry_points
-        self._ingress, self._egress, self._reparse, self._preserve = (
-            _FUNCTION(address) for address in (points.ingress, points.egress, points.reparse, points.preserve)
-        )
+        self._ingress, self._egress, self._deparse, self._reparse, self._preserve = map(_FUNCTION, points)
         size = PACKET.itemsize + program.phv_bytes + CAPACITY
         memory = np.zeros(size + 64, dtype=np.uint8)
         start = -memory.ctypes.data % 64
@@ -65,6 +63,8 @@ class Rig:
 
     def egress(self) -> None:
         self._egress(self.state.address, self.memory.ctypes.data)
+        if self.record["clone_session"]:
+            self._deparse(self.state.address, self.memory.ctypes.data)
 
     def reparse(self) -> None:
         self._reparse(self.state.address, self.memory.ctypes.data)

@@ -75,15 +75,26 @@ class Tap:
         self._sent: dict[int, int] = defaultdict(int)
         self._windows: dict[tuple[int, int], int] = defaultdict(int)
         record = switch._record
-        self._egress = _ENTRY(int(record["egress"]))
-        self._callback = _ENTRY(self._called)
-        record["egress"] = ctypes.cast(self._callback, ctypes.c_void_p).value
+        self._egress, self._deparse = _ENTRY(int(record["egress"])), _ENTRY(int(record["deparse"]))
+        self._callbacks = _ENTRY(self._called), _ENTRY(self._called_again)
+        self._cloned: Any = None
+        record["egress"], record["deparse"] = (ctypes.cast(each, ctypes.c_void_p).value for each in self._callbacks)
         assert switch.program is not None
         self._phv_bytes = switch.program.phv_bytes
 
     def _called(self, state: int, address: int) -> None:
         before = self._record(address)
         self._egress(state, address)
+        if self._record(address)["clone_session"]:
+            self._cloned = before  # it is finished when it has been cloned
+        else:
+            self._note(before, address)
+
+    def _called_again(self, state: int, address: int) -> None:
+        self._deparse(state, address)
+        self._note(self._cloned, address)
+
+    def _note(self, before: Any, address: int) -> None:
         after = self._record(address)
         port, now = int(before["egress_port"]), int(before["egress_global_timestamp"])
         length = int(after["length"])

@@ -117,6 +117,10 @@ def _egress(state: int, address: int) -> None:
     packet.length = end - start
 
 
+def _deparse(state: int, address: int) -> None:
+    """There is nothing left to do: no checksums, and the headers are in front of the payload."""
+
+
 def _preserve(source: int, target: int) -> None:
     pass
 
@@ -126,7 +130,13 @@ parse = njit(error_model="numpy", _nrt=False)(_parse)
 
 @cache
 def program() -> Any:
-    functions = {"ingress": _ingress, "egress": _egress, "reparse": _reparse, "preserve": _preserve}
+    functions = {
+        "ingress": _ingress,
+        "egress": _egress,
+        "deparse": _deparse,
+        "reparse": _reparse,
+        "preserve": _preserve,
+    }
     keep = {name: cfunc(_SIGNATURE, error_model="numpy")(function) for name, function in functions.items()}
     points = SimpleNamespace(**{name: function.address for name, function in keep.items()})
     return SimpleNamespace(entry_points=points, phv_bytes=PHV_BYTES, keep=keep)

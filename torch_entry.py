@@ -1,4 +1,4 @@
-"""What PyTorch loads to know of the back end "weir": the target of two entry points.
+"""What PyTorch loads to know of the back end "weir" (the target of two entry points), and users of torchft import.
 
 It runs at the end of every `import torch` of the machine, so it imports nothing of Weir's that is not there already,
 costs no time, and never raises: an error here would be everybody's.
@@ -7,6 +7,7 @@ costs no time, and never raises: an error here would be everybody's.
 from __future__ import annotations
 
 import logging
+from datetime import timedelta
 from typing import Any
 
 
@@ -19,6 +20,16 @@ def register() -> None:
             dist.Backend.register_backend("weir", _create, devices=["cpu"])
     except Exception:
         logging.getLogger(__name__).debug("the back end weir could not be registered", exc_info=True)
+
+
+def unconfigured(timeout: timedelta) -> Any:
+    """What torchft's Manager is given: a process group that is this process's alone until it is configured.
+
+    Raises InvalidPlan for settings in the environment that cannot be.
+    """
+    from .hosts.torch.process_group import unconfigured as group
+
+    return group(timeout)
 
 
 def _create(*words: Any) -> Any:

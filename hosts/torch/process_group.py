@@ -14,6 +14,7 @@ import sys
 import weakref
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from itertools import accumulate
 from typing import Any, Final
@@ -23,12 +24,13 @@ import torch.distributed as dist
 from torch.autograd.profiler import record_function
 
 from ..errors import AllreduceAborted, HostError
+from .calls import CallLog, described
 from .layers import BucketLayers, watch_modules
 from .relay_client import end_relay
 from .rendezvous import Rendezvous
 from .settings import Settings
 from .sums import TYPES, FabricSums, Sum
-from .works import FabricWork, completers
+from .works import FabricWork, GlooWork, completers
 
 _log = logging.getLogger(__name__)
 
@@ -39,6 +41,9 @@ _AVG: Final = dist.ReduceOp.AVG
 _REORDERING: Final = torch.int32
 """What DistributedDataParallel broadcasts a new order of its parameters in."""
 
+_OF_TWO: Final = frozenset({"send", "recv", "recv_anysource"})
+"""What two ranks call alone, so that it has no place in the order of all."""
+
 _groups: Final[weakref.WeakSet[Any]] = weakref.WeakSet()
 os.register_at_fork(after_in_child=_groups.clear)  # threads and seats are the parent's
 
@@ -48,11 +53,21 @@ def create(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
     return WeirProcessGroup(store, rank, size, timeout)
 
 
+def unconfigured(timeout: timedelta) -> Any:
+    """A group of this process alone until `configure` makes it one of more: what torchft's Manager is given.
+
+    As that expects, waiting for a call raises nothing: its future does, and `errored` says why there are no more sums.
+    """
+    return WeirProcessGroup(dist.HashStore(), 0, 1, timeout, raises=False)
+
+
 class WeirProcessGroup(dist.ProcessGroup):
     """One rank of one group."""
 
-    def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
+    def __init__(self, store: Any, rank: int, size: int, timeout: timedelta, *, raises: bool = True) -> None:
+        """`raises`: whether waiting for a call raises what it has failed with, or its future alone."""
         super().__init__(rank, size)
+        self._raises = raises
         self._settings = Settings.read()
         self._rank, self._size = rank, size
         self.layers = BucketLayers()
@@ -73,7 +88,20 @@ class WeirProcessGroup(dist.ProcessGroup):
         self._inner._register_backend(_CPU, _GLOO, gloo)
         self._error: Exception | None = None
         meeting = Rendezvous(dist.PrefixStore("fabric/", store), self._rank, self._size, self._settings)
-        self._sums = FabricSums(meeting, self._settings, self._failed)
+        self._calls = log = CallLog(dist.PrefixStore("compare/", store), self._rank, self._size, timeout)
+        self._sums = sums = FabricSums(meeting, self._settings, self._failed, log.look)
+
+        def failure() -> Exception | None:
+            """What whoever waits over Gloo is to know of this set of connections."""
+            if sums.error is None and (differing := log.look()) is not None:
+                sums.fail(differing, str(differing))
+            return sums.error
+
+        def reason() -> Exception | None:
+            """Why a call over Gloo may have failed."""
+            return sums.error or log.found
+
+        self._failure, self._reason = failure, reason
 
     # --- what a group is ---
 
@@ -116,7 +144,7 @@ class WeirProcessGroup(dist.ProcessGroup):
         _groups.discard(self)
 
     def _failed(self, error: Exception) -> None:
-        """No more sums will come. Whoever waits over Gloo is told by Gloo alone: nothing interrupts its waiting."""
+        """No more sums will come."""
         if self._error is None:
             self._error = error
 
@@ -140,6 +168,7 @@ class WeirProcessGroup(dist.ProcessGroup):
         host, _, port = address.rpartition(":")
         store = dist.TCPStore(host, int(port), is_master=False, wait_for_workers=False, timeout=self._timeout)
         self._rank, self._size = rank, world_size
+        self._settings = replace(self._settings, restart=0)  # replicas are restarted one by one, and meet all the same
         self._set_up(dist.PrefixStore(prefix, store), self._timeout)
 
     # --- sums ---
@@ -246,7 +275,9 @@ class WeirProcessGroup(dist.ProcessGroup):
         with record_function(f"weir:{name}"):
             self.carried[f"fabric {name}"] += 1
             mean = op == _AVG
-            work = FabricWork(list(results), f"{name} {'AVG' if mean else 'SUM'} of {count} {parts[0].dtype}")
+            what = f"{name} {'AVG' if mean else 'SUM'} of {count} {parts[0].dtype}"
+            work = FabricWork(list(results), what, raises=self._raises)
+            self._calls.note(f"switches {name}", f"{work.what} through the switches", work)
             seconds = (limit if limit > timedelta(0) else self._timeout).total_seconds()
             self._sums.start(Sum(work, list(parts), mean, cuts, of_mean, deliver, seconds))
         return work
@@ -263,7 +294,12 @@ class WeirProcessGroup(dist.ProcessGroup):
                 name,
                 self._settings.least_bytes,
             )
-        return getattr(self._inner, name)(*words, **named)
+        inner = getattr(self._inner, name)(*words, **named)
+        if name in _OF_TWO or not isinstance(inner, dist._Work):
+            return inner
+        work = GlooWork(inner, self._failure, self._reason, raises=self._raises)
+        self._calls.note(f"gloo {name}", f"{described(name, *words)} over Gloo", work)
+        return work
 
     def broadcast(self, tensors: Any, *words: Any, **named: Any) -> Any:
         if _listed(tensors)[0].dtype == _REORDERING:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
+from .. import errors
 from ..drivers.control_client import ControlClient
 from ..errors import ControlRefused, HostError, JoinTimeout
 from .settings import Settings
@@ -37,8 +38,8 @@ class Rendezvous:
     def seat(self, timeout_s: float, stop: Callable[[], None]) -> tuple[int, str]:
         """The job's number and this rank's token. `stop` raises what ends the waiting.
 
-        Raises ControlRefused, at every rank, where there can be no such job, and JoinTimeout, which says who is
-        missing.
+        Raises ControlRefused, at every rank, where there can be no such job, JoinTimeout, which says who is missing,
+        and what else has ended the first rank's waiting.
         """
         deadline = time.monotonic() + timeout_s
         self._store.set(f"{self._prefix}/host/{self._rank}", self._settings.host)
@@ -47,12 +48,13 @@ class Rendezvous:
                 hosts = [self._get(f"host/{rank}", deadline, stop) for rank in range(self._size)]
                 seats = self._register(hosts)
             except HostError as error:
-                seats = [{"error": str(error)}] * self._size
+                seats = [{"error": str(error), "kind": type(error).__name__}] * self._size
             for rank, seat in enumerate(seats):
                 self._store.set(f"{self._prefix}/seat/{rank}", json.dumps(seat))
         answer = json.loads(self._get(f"seat/{self._rank}", deadline, stop))
         if "error" in answer:
-            raise ControlRefused(answer["error"])
+            kind: type[HostError] = getattr(errors, answer["kind"], HostError)
+            raise kind(answer["error"])
         return answer["job"], answer["token"]
 
     def _register(self, hosts: list[str]) -> list[dict[str, Any]]:

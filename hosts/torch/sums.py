@@ -14,6 +14,7 @@ from typing import Final
 import torch
 
 from ..errors import AllreduceAborted, HostError
+from .calls import LOOK_S
 from .relay_client import Block, Relay, relay
 from .rendezvous import Rendezvous
 from .settings import Settings
@@ -51,11 +52,20 @@ class Sum:
 class FabricSums:
     """The fabric's side of one group."""
 
-    def __init__(self, meeting: Rendezvous, settings: Settings, failed: Callable[[Exception], None]) -> None:
-        """`failed` is told once, on any thread, why no more sums will come."""
+    def __init__(
+        self,
+        meeting: Rendezvous,
+        settings: Settings,
+        failed: Callable[[Exception], None],
+        look: Callable[[], Exception | None],
+    ) -> None:
+        """`failed` is told once, on any thread, why no more sums will come. `look` is asked for such a reason while
+        sums wait.
+        """
         self._meeting = meeting
         self._settings = settings
         self._failed = failed
+        self._look = look
         self._queue: queue.SimpleQueue[Sum | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
@@ -90,12 +100,12 @@ class FabricSums:
             self._error = error
             waiting, self._waiting = self._waiting, set()
             seat, self._seat = self._seat, None
+        self._failed(error)  # before anyone who waits is told, and asks
         if seat is not None and self._relay is not None:
             self._relay.leave(seat, reason)
         for work in waiting:
             completers.run(lambda work=work: work.settle(error))
         self._queue.put(None)
-        self._failed(error)
 
     def close(self) -> None:
         """Leave in good order: what was started in a seat is summed still; no seat is waited for any more.
@@ -114,7 +124,15 @@ class FabricSums:
     # --- the thread ---
 
     def _run(self) -> None:
-        while (wanted := self._queue.get()) is not None:
+        while True:
+            try:
+                wanted = self._queue.get(timeout=LOOK_S if self._waiting else None)
+            except queue.Empty:
+                if (error := self._look()) is not None:
+                    self.fail(error, str(error))
+                continue
+            if wanted is None:
+                return
             try:
                 self._sum(wanted)
             except Exception as error:  # noqa: BLE001 (the order of all sums behind it is lost with it)
@@ -192,6 +210,8 @@ class FabricSums:
     def _check(self) -> None:
         if self._error is not None:
             raise self._error
+        if (error := self._look()) is not None:
+            raise error
         if self._closing:
             raise AllreduceAborted("the process group was destroyed before all ranks had come to its first sum")
 

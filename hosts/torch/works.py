@@ -1,4 +1,4 @@
-"""Sums on their way, as PyTorch knows them: work objects whose futures are completed by other threads.
+"""Calls on their way, as PyTorch knows them: work objects whose futures are completed by other threads.
 
 Callbacks of a future run on the thread that completes it and may wait for further sums, so there is a thread for each
 that is at work.
@@ -9,6 +9,8 @@ from __future__ import annotations
 import atexit
 import os
 import threading
+import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any, Final
@@ -16,6 +18,9 @@ from typing import Any, Final
 import torch
 import torch.distributed as dist
 from torch.futures import Future
+
+from ..errors import HostError
+from .calls import LOOK_S
 
 _MOST_THREADS: Final = 256
 _UNLIMITED: Final = timedelta(0)
@@ -63,20 +68,23 @@ class FabricWork(dist._Work):
     RuntimeError with the text.
     """
 
-    def __init__(self, tensors: list[torch.Tensor], what: str) -> None:
+    def __init__(self, tensors: list[torch.Tensor], what: str, *, raises: bool = True) -> None:
+        """`raises`: whether waiting raises what the call has failed with, or the future alone."""
         super().__init__()
         self.what = what
         """The call, in words."""
+        self._raises = raises
         self._tensors = tensors
         self._error: Exception | None = None
         self._settled = threading.Event()
         self._base: Any = Future()
         self._future = self._base.then(self._value)
+        # first of its callbacks: whoever has waited finds the future complete, and others' callbacks run later
+        self._future.add_done_callback(lambda _: self._settled.set())
 
     def settle(self, error: Exception | None) -> None:
         """The results are in their tensors, or never will be."""
         self._error = error
-        self._settled.set()
         self._base.set_result(None)
 
     def _value(self, _: Any) -> list[torch.Tensor]:
@@ -89,9 +97,9 @@ class FabricWork(dist._Work):
         limit = timeout.total_seconds() if isinstance(timeout, timedelta) and timeout > _UNLIMITED else None
         if not self._settled.wait(limit):
             raise RuntimeError(f"{self.what}: no result after {limit:g} s")
-        if self._error is not None:
+        if self._error is not None and self._raises:
             raise self._error
-        return True
+        return self._error is None
 
     def synchronize(self) -> None:
         """As `wait`."""
@@ -112,3 +120,84 @@ class FabricWork(dist._Work):
 
     def get_future(self) -> Any:
         return self._future
+
+
+class GlooWork(dist._Work):
+    """One collective call over Gloo.
+
+    Gloo's own waiting ends by nothing but the call's end or its time-out. Here whoever waits looks up every `LOOK_S`:
+    signals are heard, and what the group has failed with is raised.
+    """
+
+    def __init__(
+        self,
+        inner: Any,
+        failure: Callable[[], Exception | None],
+        reason: Callable[[], Exception | None],
+        *,
+        raises: bool = True,
+    ) -> None:
+        """`failure` says what the group has failed with; None: it has not. `reason` says why a call may have failed
+        over Gloo; None: Gloo knows. `raises` as of `FabricWork`.
+        """
+        super().__init__()
+        self._inner = inner
+        self._failure = failure
+        self._reason = reason
+        self._raises = raises
+
+    def wait(self, timeout: timedelta = _UNLIMITED) -> bool:
+        """Wait for the results, interruptibly. Raises what the call, or the group, has failed with."""
+        try:
+            return self._wait(timeout)
+        except (RuntimeError, HostError):
+            if self._raises:
+                raise
+            return False
+
+    def _wait(self, timeout: timedelta) -> bool:
+        limit = timeout.total_seconds() if isinstance(timeout, timedelta) and timeout > _UNLIMITED else None
+        end_s = None if limit is None else time.monotonic() + limit
+        while True:
+            left_s = LOOK_S if end_s is None else min(LOOK_S, end_s - time.monotonic())
+            try:
+                self._inner.wait(timedelta(seconds=max(left_s, 0.001)))
+            except RuntimeError:
+                if self._inner.is_completed():
+                    return self._ended()
+            else:
+                return True
+            if (failure := self._failure()) is not None:
+                raise failure
+            if end_s is not None and time.monotonic() >= end_s:
+                raise RuntimeError(f"no result over Gloo after {limit:g} s")
+
+    def _ended(self) -> bool:
+        """The call is over. Raises what it has failed with, if it has."""
+        try:
+            self._inner.wait()
+        except RuntimeError as error:
+            raise (self._reason() or error) from None
+        return True
+
+    def synchronize(self) -> None:
+        """As `wait`."""
+        self.wait()
+
+    def is_completed(self) -> bool:
+        completed: bool = self._inner.is_completed()
+        return completed
+
+    def is_success(self) -> bool:
+        success: bool = self._inner.is_success()
+        return success
+
+    def exception(self) -> Any:
+        return self._inner.exception()
+
+    def result(self) -> Any:
+        self.wait()
+        return self._inner.result()
+
+    def get_future(self) -> Any:
+        return self._inner.get_future()

@@ -26,6 +26,10 @@ from weir.topologies.generators import leaf_spine
 
 HOSTS: Final = ("h1", "h2", "h3", "h4")
 LEASE_NS: Final = 2_000_000_000
+DIES_AT: Final = 3
+"""The step at which a replica's process is killed."""
+TOGETHER: Final = 3
+"""Steps that all replicas make together after one has come again."""
 
 
 class Ranks:

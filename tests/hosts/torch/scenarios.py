@@ -9,6 +9,7 @@ import threading
 import time
 from contextlib import nullcontext
 from datetime import timedelta
+from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from weir.hosts import reference_sum
 from weir.hosts.torch.relay_client import end_relay
 from weir.hosts.torch.settings import LEAST_BYTES
 from weir.hosts.torch.works import completers
+from weir.tests.hosts.torch.rig import DIES_AT, TOGETHER
 
 FLOATS = {torch.float32: "float32", torch.float64: "float64", torch.float16: "float16", torch.bfloat16: "bfloat16"}
 
@@ -285,6 +287,51 @@ def mismatch(rank: int, ranks: int, store: Any) -> Any:
     return [outcome(lambda: dist.all_reduce(torch.ones(size))), outcome(lambda: dist.all_reduce(torch.ones(2000)))]
 
 
+def ways_differ(rank: int, ranks: int, store: Any) -> Any:
+    """One rank calls over Gloo what the others call through the switches: before a first sum, and behind one."""
+    torch_entry.register()
+    found = []
+    for name in ("first", "later"):
+        dist.init_process_group(
+            "weir",
+            store=dist.PrefixStore(name, store),
+            rank=rank,
+            world_size=ranks,
+            timeout=timedelta(seconds=8),  # so that they compare after two
+        )
+        if name == "later":
+            dist.all_reduce(torch.ones(3000))
+        if rank == 1:
+            found.append(outcome(lambda: dist.broadcast(torch.ones(7, dtype=torch.int64), 0)))
+        else:
+            found.append(outcome(lambda: dist.all_reduce(torch.ones(5000))))
+        dist.destroy_process_group()
+    return found
+
+
+def waits_over_gloo(rank: int, ranks: int, store: Any) -> Any:
+    """Rank 0 waits for a barrier: SIGINT ends that, and the others may come; then an abort does."""
+    group = begin(rank, ranks, store)
+    found = []
+    if rank == 0:
+        threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+        try:
+            dist.barrier()
+        except KeyboardInterrupt:
+            found.append("interrupted")
+    else:
+        time.sleep(1)
+        dist.barrier()
+    dist.barrier()
+    if rank == 0:
+        threading.Timer(0.5, group.abort).start()
+        found += outcome(dist.barrier)["result"]
+    store.add("through", 1)
+    while store.add("through", 0) < ranks:  # Gloo's peers are there until all are through
+        time.sleep(0.05)
+    return found
+
+
 def killed(rank: int, ranks: int, store: Any) -> Any:
     """The last rank is killed, without a word, while the others sum."""
     begin(rank, ranks, store)
@@ -384,3 +431,95 @@ def destroyed_early(rank: int, ranks: int, store: Any) -> Any:
         return None
     dist.all_reduce(torch.ones(3000), async_op=True)
     return outcome(dist.destroy_process_group)
+
+
+# --- torchft ---
+
+
+def recovered(rank: int, ranks: int, store: Any) -> Any:
+    """torchft's own flow: the last replica's process is killed in mid-step, and one started anew takes its part."""
+    if rank == 0:
+        from torchft.coordination import LighthouseServer
+
+        lighthouse = LighthouseServer(
+            "127.0.0.1:0", min_replicas=ranks - 1, join_timeout_ms=10_000, quorum_tick_ms=50, heartbeat_timeout_ms=4000
+        )
+        store.set("lighthouse", lighthouse.address())
+    if rank < ranks - 1:
+        answer = replica(rank, ranks, store, dies=False)
+    else:
+        context = get_context("fork")
+        statuses = []
+        for dies in (True, False):
+            if not dies:
+                store.get(f"with {ranks - 1}")  # the others have gone on
+            ours, theirs = context.Pipe(duplex=False)
+            process = context.Process(target=_replica_process, args=(rank, ranks, store, dies, theirs))
+            process.start()
+            theirs.close()
+            if not dies:
+                answer = ours.recv()
+            process.join()
+            statuses.append(process.exitcode)
+        answer["statuses"] = statuses
+    store.add("done", 1)
+    while rank == 0 and store.add("done", 0) < ranks:  # the others speak with its lighthouse
+        time.sleep(0.05)
+    return answer
+
+
+def _replica_process(rank: int, ranks: int, store: Any, dies: bool, answers: Any) -> None:
+    answers.send(replica(rank, ranks, store, dies))
+    end()
+
+
+def replica(rank: int, ranks: int, store: Any, dies: bool) -> Any:
+    """One replica of a model, until all have made some steps together after one was lost and has come again.
+
+    For each step that was committed its number and how many took part; and the weights in the end.
+    """
+    from torchft import DistributedDataParallel as Replicated
+    from torchft import Manager, Optimizer
+
+    own = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    torch.manual_seed(rank + 10 * dies)  # whoever comes again has other weights, until a survivor's reach it
+    model = nn.Linear(60, 40)
+    inner = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    group = torch_entry.unconfigured(timedelta(seconds=30))
+    manager = Manager(
+        pg=group,
+        load_state_dict=lambda state: (model.load_state_dict(state["model"]), inner.load_state_dict(state["inner"])),
+        state_dict=lambda: {"model": model.state_dict(), "inner": inner.state_dict()},
+        min_replica_size=ranks - 1,
+        use_async_quorum=False,
+        timeout=timedelta(seconds=30),
+        rank=0,
+        world_size=1,
+        store_addr="127.0.0.1",
+        store_port=own.port,
+        lighthouse_addr=store.get("lighthouse").decode(),
+        replica_id=f"replica_{rank}",
+        hostname="127.0.0.1",
+    )
+    store.add("ready", 1)
+    while store.add("ready", 0) < ranks:  # all are known to the lighthouse, which waits for them at the first step
+        time.sleep(0.05)
+    replicated = Replicated(manager, model)
+    optimizer = Optimizer(manager, inner)
+    committed: list[list[int]] = []
+    while [took for _, took in committed[-TOGETHER:]] != [ranks] * TOGETHER or committed[-1][0] < 2 * DIES_AT:
+        optimizer.zero_grad()
+        step = manager.current_step()
+        loss = (replicated(numbers(100 * step + rank, 8 * 60).view(8, 60)) ** 2).mean()
+        if dies and step == DIES_AT:
+            os.kill(os.getpid(), signal.SIGKILL)
+        loss.backward()
+        optimizer.step()
+        if manager.current_step() > step:
+            committed.append([step, manager.num_participants()])
+            store.set(f"with {manager.num_participants()}", "")
+        time.sleep(0.02)
+    weights = hashlib.sha256(b"".join(part.detach().numpy().tobytes() for part in model.parameters())).hexdigest()
+    manager.shutdown(wait=False)
+    group.shutdown()
+    return {"committed": committed, "weights": weights, "sums": group.carried["fabric all_reduce"]}

@@ -5,10 +5,11 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 from importlib.util import find_spec
+from itertools import groupby
 
 import pytest
 
-from weir.tests.hosts.torch.rig import LEASE_NS, Ranks, running_fabric
+from weir.tests.hosts.torch.rig import DIES_AT, LEASE_NS, TOGETHER, Ranks, running_fabric
 
 pytestmark = pytest.mark.skipif(
     find_spec("torch") is None, reason="PyTorch is not installed (pip install 'weir[torch]')"
@@ -67,6 +68,26 @@ def test_calls_that_differ_fail_at_every_rank(ranks: Ranks) -> None:
             kind, text = each["result"]
             assert kind == "CallMismatch"
             assert "the workers do not make the same call here" in text
+
+
+def test_a_call_through_the_switches_that_is_one_over_gloo_elsewhere_fails_at_every_rank(ranks: Ranks) -> None:
+    """With both calls in words, before a time-out; whoever finds it first may have told the others by its reason."""
+    for outcomes in ranks.play("ways_differ"):
+        for number, each in enumerate(outcomes, 1):
+            kind, text = each["result"]
+            assert kind in ("CallMismatch", "AllreduceAborted")
+            assert f"call {number} of the group is " in text
+            assert "all_reduce SUM of 5000 torch.float32 through the switches" in text
+            assert "broadcast of 7 torch.int64 over Gloo" in text
+            assert "at rank 1" in text
+
+
+def test_waiting_over_gloo_ends_by_ctrl_c_and_by_an_abort(ranks: Ranks) -> None:
+    assert ranks.play("waits_over_gloo") == [
+        ["interrupted", "AllreduceAborted", "the process group was aborted"],
+        [],
+        [],
+    ]
 
 
 def test_a_killed_rank_is_told_to_the_others_under_abort(ranks: Ranks) -> None:
@@ -138,6 +159,26 @@ def test_a_group_is_configured_anew_without_a_lost_rank_and_with_it_again(ranks:
     assert lost == [[111.0, 3], [111.0, 3]]
     for each in others:
         assert each == [[111.0, 3], "AllreduceAborted", True, True, [11.0, 2], [111.0, 3]]
+
+
+@pytest.mark.skipif(find_spec("torchft") is None, reason="torchft is not installed (pip install torchft)")
+def test_torchft_takes_a_replica_back_that_was_killed_in_mid_step(ranks: Ranks) -> None:
+    """With a survivor's weights and optimizer, at a step's boundary; the others go on meanwhile."""
+    *survivors, again = ranks.play("recovered", WEIR_POLICY="abort")
+    assert again["statuses"] == [-9, 0]
+    for each in survivors:
+        steps = [step for step, _ in each["committed"]]
+        assert steps == list(range(len(steps)))  # none was lost, and none made twice
+        took = [took for took, _ in groupby(took for _, took in each["committed"])]
+        assert took[:2] == [3, 2]
+        assert took[-1] == 3  # a busy machine's heartbeats may lapse, which leaves one out for some steps more
+    first = again["committed"][0][0]
+    assert first > DIES_AT
+    assert [took for _, took in again["committed"][-TOGETHER:]] == [3] * TOGETHER
+    assert survivors[0]["committed"] == survivors[1]["committed"]
+    assert survivors[0]["committed"][first:] == again["committed"]
+    assert len({each["weights"] for each in (*survivors, again)}) == 1
+    assert again["sums"] >= TOGETHER
 
 
 def test_leases_are_short_here() -> None:

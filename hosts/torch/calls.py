@@ -1,0 +1,151 @@
+"""What a rank has called, and how ranks that wait for long find out that their calls differ.
+
+A call that goes through the switches at one rank and over Gloo at another, or over Gloo as another call, would be
+waited for until its time-out, which is half an hour in PyTorch. So whoever has waited for some seconds puts its last
+calls into the store and reads what others, who wait too, have put there::
+
+    rank 0   … 7: all_reduce SUM of 5000 torch.float32 through the switches
+    rank 1   … 7: broadcast of 7 torch.int64 over Gloo
+
+Nothing is exchanged while calls are answered. Ranks that are busy elsewhere say nothing, and are waited for.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final
+
+import torch
+
+from ..errors import CallMismatch
+
+LOOK_S: Final = 0.5
+"""Between two looks at the store, and at whether the group has failed, of a rank that waits."""
+_PATIENCE_S: Final = 5.0
+_KEPT: Final = 64
+"""Calls that ranks tell each other: more than any has on its way beyond those of another."""
+
+
+@dataclass(slots=True)
+class Call:
+    """One collective call of this rank."""
+
+    number: int
+    kind: str
+    """What must be the same at all ranks."""
+    what: str
+    """The call in words, as errors have it."""
+    since_s: float
+    work: weakref.ref[Any] | None
+    """Its work object, until that is complete; whose work nobody holds, for that nobody waits."""
+
+    def pending(self) -> bool:
+        """Whether it is on its way still."""
+        work = self.work() if self.work is not None else None
+        if work is None or work.is_completed():
+            self.work = None
+        return self.work is not None
+
+
+class CallLog:
+    """One rank's collective calls in one group; thread-safe."""
+
+    def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
+        """`timeout` is the group's: ranks compare well before it."""
+        # a connection of its own, where there are connections: a thread that waits must not hold up the others
+        self._store = store.clone() if hasattr(store, "clone") else store
+        self._rank = rank
+        self._size = size
+        self._patience_s = min(_PATIENCE_S, timeout.total_seconds() / 4)
+        self._lock = threading.Lock()
+        self._calls: deque[Call] = deque(maxlen=_KEPT)
+        self._number = 0
+        self._next_s = 0.0
+        self._found: CallMismatch | None = None
+        self._found_s = 0.0
+
+    def note(self, kind: str, what: str, work: Any) -> None:
+        """This rank makes its next call."""
+        with self._lock:
+            self._number += 1
+            self._calls.append(Call(self._number, kind, what, time.monotonic(), weakref.ref(work)))
+
+    @property
+    def found(self) -> CallMismatch | None:
+        """How the calls differ, as soon as that was found: why a call over Gloo fails whose peers have given up."""
+        return self._found
+
+    def look(self) -> CallMismatch | None:
+        """Whoever waits asks this, as often as it likes: the error, where the ranks' calls differ.
+
+        It comes some looks after it was found, so that all who wait can find the same before the store is gone.
+        """
+        now_s = time.monotonic()
+        with self._lock:
+            if now_s < self._next_s:
+                return None
+            self._next_s = now_s + LOOK_S
+            if self._found is not None:
+                return self._found if now_s > self._found_s + 3 * LOOK_S else None
+            waiting = next((call for call in self._calls if call.pending()), None)
+            if waiting is None or now_s - waiting.since_s < self._patience_s:
+                return None
+            told = json.dumps([(call.number, call.kind, call.what, call.pending()) for call in self._calls])
+        try:
+            self._store.set(f"calls/{self._rank}", told)
+            others = {rank: self._told(rank) for rank in range(self._size) if rank != self._rank}
+        except RuntimeError:  # the store is gone, with the process that had it
+            return None
+        for rank, calls in others.items():
+            theirs = _differing(waiting, calls)
+            if theirs is not None:
+                self._found_s = now_s
+                self._found = CallMismatch(
+                    f"the ranks do not make the same calls: call {waiting.number} of the group is {waiting.what} "
+                    f"at rank {self._rank}, and {theirs} at rank {rank}"
+                )
+                break
+        return None
+
+    def _told(self, rank: int) -> list[tuple[int, str, str, bool]]:
+        """What that rank has put into the store; nothing where it has not waited."""
+        key = f"calls/{rank}"
+        if not self._store.check([key]):
+            return []
+        calls: list[tuple[int, str, str, bool]] = json.loads(self._store.get(key))
+        return calls
+
+
+def _differing(waiting: Call, calls: Sequence[tuple[int, str, str, bool]]) -> str | None:
+    """What a rank with these calls has called in the place of the one that is waited for; None where it has not come
+    to it, or has made the same. Calls of several threads may change places: one that is there, and on its way or later,
+    is the same.
+    """
+    theirs = next(((kind, what) for number, kind, what, _ in calls if number == waiting.number), None)
+    if theirs is None:
+        return None
+    if any(kind == waiting.kind and (pending or number >= waiting.number) for number, kind, _, pending in calls):
+        return None
+    return theirs[1]
+
+
+def described(name: str, *words: Any) -> str:
+    """A call in words: its name, its operation, and how many numbers of which type it is given."""
+    parts = next((found for word in reversed(words[:2]) if (found := _tensors(word))), [])  # inputs come second
+    operations = [getattr(word, "reduceOp", None) for word in words]
+    operation = next((getattr(found, "op", found) for found in operations if found is not None), None)
+    named = f"{name} {operation.name}" if operation is not None else name
+    return f"{named} of {sum(part.numel() for part in parts)} {parts[0].dtype}" if parts else named
+
+
+def _tensors(word: Any) -> list[torch.Tensor]:
+    if isinstance(word, torch.Tensor):
+        return [word]
+    return [part for each in word for part in _tensors(each)] if isinstance(word, list | tuple) else []

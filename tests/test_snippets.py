@@ -305,7 +305,7 @@ def test_what_the_telemetry_page_watches_can_be_watched(tmp_path: Path) -> None:
     (text,) = [each.text for each in SNIPPETS if (each.page, each.language) == ("docs/telemetry.md", "yaml")]
     (tmp_path / "watch.yaml").write_text(text)
     watching = TelemetryConfig.load(tmp_path / "watch.yaml").watching(load_topology("leaf_spine.yaml"), "the page")
-    assert (len(watching.flows), watching.collector, len(watching.drops)) == (2, "h12", 12)
+    assert (len(watching.flows), watching.collector, len(watching.drops)) == (2, "h12", 16)
 
 
 def test_the_fabrics_of_the_fabrics_page_are_some(tmp_path: Path) -> None:

@@ -76,6 +76,7 @@ async def run_in_mininet(
     ExperimentError, and the other rooms' errors, where the job does not finish.
     """
     started = time.perf_counter()
+    shares = virtual.shares or [1] * len(config.job.roots)
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(scratch_folder("weir-run-"))
         lanes = lanes_of(fabric.topology)
@@ -99,14 +100,12 @@ async def run_in_mininet(
                 job=first_job + shard,
                 slots=config.job.slots,
                 window=config.job.window,
-                gradient_bytes=Rounds.of_gradient(config, lanes, virtual.shares, shard).bytes(lanes),
+                gradient_bytes=Rounds.of_gradient(config, lanes, shares, shard).bytes(lanes),
                 policy="abort",
             )
-            for shard, server in enumerate(config.job.roots[: len(virtual.shares)])
+            for shard, server in enumerate(config.job.roots[: len(shares)])
         ]
-        processes = stack.enter_context(
-            _Processes(config, fabric, service.address, registrations, virtual.shares, folder)
-        )
+        processes = stack.enter_context(_Processes(config, fabric, service.address, registrations, shares, folder))
         other = stack.enter_context(_OtherTraffic(config, virtual, fabric))
         reports = asyncio.ensure_future(processes.reports())
         stack.callback(reports.cancel)
@@ -119,7 +118,7 @@ async def run_in_mininet(
             states = await asyncio.to_thread(client.jobs)
             if states:
                 steps = min(
-                    state.rounds // Rounds.of_gradient(config, lanes, virtual.shares, state.job - first_job).total
+                    state.rounds // Rounds.of_gradient(config, lanes, shares, state.job - first_job).total
                     for state in states
                 )
                 advance(steps)
@@ -150,6 +149,7 @@ def _take_reports(
     bound = fabric.datagram_socket(watching.collector, watching.port)
     reports = stack.enter_context(ReportSocket(controller.reports, watching.port, bound=bound))
     controller.sources.append(reports.poll)
+    stack.callback(controller.sources.remove, reports.poll)  # the service ends after it
     loop = asyncio.get_running_loop()
     loop.add_reader(reports, lambda: reports.poll(clock()))
     stack.callback(loop.remove_reader, reports)

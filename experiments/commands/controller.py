@@ -271,6 +271,7 @@ def _take_reports(stack: AsyncExitStack, keeper: Controller, port: int, clock: C
     collector = keeper.reports or ReportCollector(keeper.topology, keeper.links)
     reports = stack.enter_context(ReportSocket(collector, port, "0.0.0.0"))
     keeper.sources.append(reports.poll)
+    stack.callback(keeper.sources.remove, reports.poll)  # the service ends after it
     loop = asyncio.get_running_loop()
     loop.add_reader(reports, lambda: reports.poll(clock()))
     stack.callback(loop.remove_reader, reports)

@@ -269,8 +269,12 @@ async def test_jobs_move_by_themselves_only_on_fresh_telemetry_for_a_clear_gain_
     busy(0.5)
     assert await controller.tick(350 * MS) == []  # not yet time to look
     assert await controller.tick(400 * MS) == []  # a move takes a period, 10 ms, and half of that was lost by staying
-    assert await controller.tick(410 * MS) == []  # nearly as much: filling the path again takes its time, too
-    assert [m.content for m in await controller.tick(411 * MS)] == [Pause(4, 1)] * 2
+    held_back_ns = controller.jobs[4].plan.pacing.round_trip_ns  # after a move, which is part of its price
+    assert held_back_ns > MS
+    assert await controller.tick(410 * MS) == []
+    nearly_ns = 410 * MS + 2 * held_back_ns  # but for filling the path again, which takes its time, too
+    assert await controller.tick(nearly_ns) == []
+    assert [m.content for m in await controller.tick(nearly_ns + MS)] == [Pause(4, 1)] * 2
     room = strategy.asked[-1].room
     assert room is not None
     assert room["s3"] == 2  # its own place counts as free

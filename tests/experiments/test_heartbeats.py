@@ -124,10 +124,12 @@ def test_bulk_that_lies_of_its_class_is_policed_and_delays_nobody() -> None:
 
 
 def test_what_is_no_heartbeat_is_dropped_and_counted() -> None:
-    """Damaged, cut, of a host that is not there, made with another token: nobody's, and harmless."""
+    """Damaged, cut, made with another token: nobody's, and harmless; in another's name it comes no further than to the
+    first switch.
+    """
     config = flooded(detector="timer").model_copy(update={"background": []})
 
-    async def go() -> tuple[int, HeartbeatFigures]:
+    async def go() -> tuple[int, int, HeartbeatFigures]:
         async with Cluster(config, "widest") as cluster:
             topology, fabric = cluster.topology, cluster._emulated.fabric
             liar, target = topology.host("h9"), topology.host("h6")
@@ -153,10 +155,11 @@ def test_what_is_no_heartbeat_is_dropped_and_counted() -> None:
             await cluster.compute(2_000_000)
             assert cluster.heartbeats is not None
             assert cluster.heartbeat_figures is not None
-            return cluster.heartbeats.dropped, cluster.heartbeat_figures
+            drops = await cluster.drops()
+            return cluster.heartbeats.dropped, drops["foreign_source"], cluster.heartbeat_figures
 
-    dropped, seen = asyncio.run(go())
-    assert dropped == 4
+    dropped, stopped, seen = asyncio.run(go())
+    assert (dropped, stopped) == (3, 1)
     assert seen.sent - seen.delivered <= len(WORKERS)
     assert seen.taken_for_dead == 0
 

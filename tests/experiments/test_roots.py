@@ -121,7 +121,7 @@ def test_records_load_and_pictures_show_every_server(executed: dict[str, tuple[R
 @pytest.mark.parametrize("kind", ["switch", "servers"])
 def test_a_job_moves_under_every_root_and_training_does_not_notice(short: RunConfig, kind: str) -> None:
     config = rooted(short, kind, ["widest"])
-    config = config.model_copy(update={"training": short.training})
+    config = config.model_copy(update={"training": short.training.model_copy(update={"steps": 32})})
     result = asyncio.run(run_strategy(config, "widest"))
     assert result.moves
     assert {move.shard for move in result.moves} <= set(range(len(config.job.roots)))

@@ -270,8 +270,12 @@ async def test_what_was_down_when_the_controller_died_is_so_until_it_answers(rig
     before = rig.controller.jobs[1].plan
     diffs = await restart(rig)
     assert (rig.controller.prober.link_watch.down, rig.controller.switches.lost) == (down, lost)
-    assert [diff for diff in diffs.values() if diff] == []
-    assert rig.controller.jobs[1].plan == before
+    after = rig.controller.jobs[1].plan
+    if fails == "both":  # no way is left, and the plan is laid by all ways again: which was lost first, nobody knows
+        assert (after.spec, after.placement, after.generation) == (before.spec, before.placement, before.generation)
+    else:
+        assert [diff for diff in diffs.values() if diff] == []
+        assert after == before
     rig.fabric.set_link(("s1", 4), up=True)
     if fails != "link":
         await rig.restart_switch("s4")

@@ -178,6 +178,7 @@ COMMANDS = [
     "replay",
     "run",
     "schema",
+    "schemes",
     "stf",
     "telemetry",
     "top",

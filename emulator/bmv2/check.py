@@ -56,7 +56,7 @@ def check(document: Document) -> None:
     for calculation in document.calculations.values():
         _check_values(document, calculation.inputs, 0, calculation.where)
         for _, width in calculation.inputs:
-            _check_range(width, 1, MOST_BITS * 8, calculation.where, "width of a calculation's input")
+            check_range(width, 1, MOST_BITS * 8, calculation.where, "width of a calculation's input")
 
 
 def _need(there: object, where: str, what: str) -> None:
@@ -64,7 +64,7 @@ def _need(there: object, where: str, what: str) -> None:
         raise UnsupportedProgram(f"{where}: there is no {what} in the program")
 
 
-def _check_range(value: Any, low: int, high: int, where: str, what: str) -> None:
+def check_range(value: Any, low: int, high: int, where: str, what: str) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
         raise UnsupportedProgram(f"{where}: {what} is {value}, which is not a number from {low} to {high}")
 
@@ -91,13 +91,11 @@ def _check_headers(document: Document) -> None:
             raise UnsupportedProgram(f"{document.name}: header {header.name} has two fields of one name")
         for name, width, _ in header.fields:
             most = 8 * MOST_BYTES if name == header.varbit else MOST_BITS
-            _check_range(
-                width, 0 if name == header.varbit else 1, most, document.name, f"width of {header.name}.{name}"
-            )
+            check_range(width, 0 if name == header.varbit else 1, most, document.name, f"width of {header.name}.{name}")
         total += (sum(width for _, width, _ in header.fields) + 7) // 8
-    _check_range(total, 0, MOST_BYTES, document.name, "size of all headers and metadata in bytes")
+    check_range(total, 0, MOST_BYTES, document.name, "size of all headers and metadata in bytes")
     for stack in document.stacks.values():
-        _check_range(len(stack.headers), 1, 255, document.name, f"size of the stack {stack.name}")
+        check_range(len(stack.headers), 1, 255, document.name, f"size of the stack {stack.name}")
         _check_alike(document, stack.headers, f"stack {stack.name}")
     for members in document.unions.values():
         for member in members:
@@ -115,24 +113,24 @@ def _check_alike(document: Document, headers: Iterable[str], what: str) -> None:
 
 def _check_arrays(document: Document) -> None:
     for register in document.registers.values():
-        _check_range(register.size, 0, MOST_CELLS, document.name, f"size of register {register.name}")
-        _check_range(register.width, 1, MOST_BITS, document.name, f"width of register {register.name}")
+        check_range(register.size, 0, MOST_CELLS, document.name, f"size of register {register.name}")
+        check_range(register.width, 1, MOST_BITS, document.name, f"width of register {register.name}")
     arrays: tuple[Array | Meter, ...] = (*document.counters.values(), *document.meters.values())
     for array in arrays:
-        _check_range(array.size, 0, MOST_CELLS, document.name, f"size of {array.name}")
+        check_range(array.size, 0, MOST_CELLS, document.name, f"size of {array.name}")
         if array.table is not None:
             _need(_table(document, array.table), document.name, f"table {array.table}")
     for meter in document.meters.values():
         if meter.unit not in ("packets", "bytes"):
             raise UnsupportedProgram(f"{document.name}: meter {meter.name} counts {meter.unit}, not packets or bytes")
     for value_set in document.value_sets.values():
-        _check_range(value_set.size, 1, MOST_ENTRIES, document.name, f"size of value set {value_set.name}")
+        check_range(value_set.size, 1, MOST_ENTRIES, document.name, f"size of value set {value_set.name}")
         for width in value_set.widths:
-            _check_range(width, 1, MOST_BITS, document.name, f"width of value set {value_set.name}")
+            check_range(width, 1, MOST_BITS, document.name, f"width of value set {value_set.name}")
     for number in (*document.digests, *document.field_lists):
-        _check_range(number, 0, 2**32 - 1, document.name, "id of a list")
+        check_range(number, 0, 2**32 - 1, document.name, "id of a list")
     for number in document.errors.values():
-        _check_range(number, 0, 2**32 - 1, document.name, "number of an error")
+        check_range(number, 0, 2**32 - 1, document.name, "number of an error")
 
 
 # ---- parser and actions
@@ -157,7 +155,7 @@ def _check_parser(document: Document) -> None:
 
 def _check_action(document: Document, action: Action) -> None:
     for name, width in action.params:
-        _check_range(width, 1, MOST_BITS, action.name, f"width of the parameter {name}")
+        check_range(width, 1, MOST_BITS, action.name, f"width of the parameter {name}")
     for primitive in action.body:
         _check_values(document, primitive.args, len(action.params), primitive.where)
         if primitive.op in _JUMPS:
@@ -179,18 +177,18 @@ def _check_values(document: Document, item: Any, params: int, where: str) -> Non
     for part in parts_of(item):
         match part:
             case Param(index):
-                _check_range(index, 0, params - 1, where, "number of an action's parameter")
+                check_range(index, 0, params - 1, where, "number of an action's parameter")
             case Ref(kind, name) if kind in kinds:
                 _need(name in kinds[kind], where, f"{kind.replace('_', ' ')} {name}")
             case Ref("stack", name) | Element(name, _):
                 _need(name in document.stacks or name in document.union_stacks, where, f"stack {name}")
             case Lookahead(offset, width):
-                _check_range(offset, 0, MOST_BITS, where, "offset of a lookahead")
-                _check_range(width, 1, MOST_BITS, where, "width of a lookahead")
+                check_range(offset, 0, MOST_BITS, where, "offset of a lookahead")
+                check_range(width, 1, MOST_BITS, where, "width of a lookahead")
             case Op("two_comp_mod" | "sat_cast" | "usat_cast", (_, width_of)):
                 if not isinstance(width_of, Const):
                     raise UnsupportedProgram(f"{where}: a cast to a width that is not constant")
-                _check_range(width_of.value, 1, MOST_BITS, where, "width of a cast")
+                check_range(width_of.value, 1, MOST_BITS, where, "width of a cast")
 
 
 # ---- controls
@@ -216,13 +214,13 @@ def _check_pipeline(document: Document, pipeline: Pipeline) -> None:
             _check_values(document, node.condition, 0, node.where)
     _refuse_circles(pipeline)
     for profile in pipeline.profiles.values():
-        _check_range(profile.size, 0, MOST_ENTRIES, profile.where, f"size of {profile.name}")
+        check_range(profile.size, 0, MOST_ENTRIES, profile.where, f"size of {profile.name}")
         if profile.selector is not None:
             _check_values(document, profile.selector.inputs, 0, profile.where)
 
 
 def _check_table(document: Document, pipeline: Pipeline, table: Table) -> None:
-    _check_range(table.size, 0, MOST_ENTRIES, table.where, f"size of table {table.name}")
+    check_range(table.size, 0, MOST_ENTRIES, table.where, f"size of table {table.name}")
     if table.profile is not None:
         _need(table.profile in pipeline.profiles, table.where, f"action profile {table.profile}")
     if table.meter is not None:
@@ -234,7 +232,7 @@ def _check_table(document: Document, pipeline: Pipeline, table: Table) -> None:
     calls: list[tuple[int, tuple[int, ...] | None, str]] = [(number, None, table.where) for number in table.action_ids]
     if table.default_action is not None:
         calls.append((table.default_action, table.default_params, table.where))
-    _check_range(len(table.entries or ()), 0, table.size, table.where, f"number of entries of table {table.name}")
+    check_range(len(table.entries or ()), 0, table.size, table.where, f"number of entries of table {table.name}")
     for entry in table.entries or ():
         calls.append((entry.action_id, entry.params, entry.where))
         kinds = [kind for kind, _, _ in entry.match]
@@ -250,7 +248,7 @@ def _check_key(document: Document, table: Table, target: Field, mask: int | None
     if document.headers[target.header].varbit == target.name:
         raise UnsupportedProgram(f"{table.where}: table {table.name} has a varbit field in its key")
     if mask is not None:
-        _check_range(mask, 0, (1 << width) - 1, table.where, f"mask of {target.header}.{target.name}")
+        check_range(mask, 0, (1 << width) - 1, table.where, f"mask of {target.header}.{target.name}")
 
 
 def _check_call(table: Table, action: Action, params: tuple[int, ...] | None, where: str) -> None:
@@ -261,7 +259,7 @@ def _check_call(table: Table, action: Action, params: tuple[int, ...] | None, wh
             f"{where}: table {table.name} calls {action.name} with {len(params)} parameters, not {len(action.params)}"
         )
     for value, (name, width) in zip(params, action.params, strict=True):
-        _check_range(value, 0, (1 << width) - 1, where, f"parameter {name} of {action.name}")
+        check_range(value, 0, (1 << width) - 1, where, f"parameter {name} of {action.name}")
 
 
 def _following(node: Table | Conditional) -> Iterator[str]:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from typing import Final
 
-from .check import check
+from .check import MOST_BITS, check, check_range
 from .document import (
     Action,
     Array,
@@ -191,6 +191,8 @@ class _Reader:
         if item.get("type", "hexstr") != "hexstr":
             raise UnsupportedProgram(f"{where}: transition on '{item['type']}' is not supported")
         parts = [(self.names.key_width(part, where), self.names.is_signed(part)) for part in key]
+        for width, _ in parts:
+            check_range(width, 1, MOST_BITS, where, "width of a part of a select's key")  # before numbers get so long
         mask = (
             _unsigned(int(item["mask"], 16), sum((width + 7) // 8 * 8 for width, _ in parts)) if item["mask"] else None
         )

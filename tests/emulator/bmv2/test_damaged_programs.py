@@ -63,6 +63,17 @@ def test_a_circle_in_a_control() -> None:
     assert f"{nodes[0]['name']} leads back to itself" in refusal(root)
 
 
+@pytest.mark.parametrize("width", [-9, 0, 1 << 63])
+def test_a_select_on_a_field_of_a_width_that_no_field_has(width: int) -> None:
+    root = json.loads((PROGRAMS / "loops.json").read_text())
+    state = next(state for state in root["parsers"][0]["parse_states"] if state["transition_key"])
+    of, name = state["transition_key"][0]["value"]
+    header = next(header for header in root["headers"] if header["name"] == of)
+    fields = next(kind for kind in root["header_types"] if kind["name"] == header["header_type"])["fields"]
+    next(field for field in fields if field[0] == name)[1] = width
+    assert f"width of a part of a select's key is {width}, which is not a number from 1 to 8192" in refusal(root)
+
+
 def test_names_that_are_not_there() -> None:
     root = tables()
     root["parsers"][0]["parse_states"][0]["transitions"][0]["next_state"] = "nowhere"

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from ...topologies.model import Endpoint
 from ...topologies.routing import Routes
-from ..placement import Placement
+from ..placement import way_up
 from .job import RunningJob
 
 
@@ -28,20 +28,10 @@ def links_carried(jobs: Iterable[RunningJob], routes: Routes, since_ns: int) -> 
         ]
         if job.move is not None or not going_on:
             continue
-        hops = set(placement.edges)
+        hops, above = set(placement.edges), dict(placement.edges)
         for worker in going_on:
-            hops.update((above, below) for below, above in _way_up(placement, worker))
+            hops.update((parent, child) for child, parent in way_up(worker, above))
         for start, end in hops:
             if routes.reaches(start, end):
                 carried.update(link for link, share in routes.shares(start, end).items() if share == 1)
     return frozenset(carried)
-
-
-def _way_up(placement: Placement, worker: str) -> list[tuple[str, str]]:
-    """The hops from a worker to the root."""
-    above = dict(placement.edges)
-    hops, node = [], worker
-    while node in above:
-        hops.append((node, above[node]))
-        node = above[node]
-    return hops

@@ -106,7 +106,7 @@ class JobRegistry(Mapping[int, RunningJob]):
     def remove(self, number: int) -> None:
         """A job has ended: what it held is free."""
         job = self._jobs.pop(number)
-        for host in (*job.spec.workers, *job.hosts, *job.spec.spares):
+        for host in job.spec.hosts:
             self.leases.end((number, host))
         self._planner.memory.retain(number)
         self.ended = True
@@ -116,8 +116,7 @@ class JobRegistry(Mapping[int, RunningJob]):
         """End a job that cannot go on, and tell everyone."""
         job = self[number]
         _log.error("job %d is aborted: %s", number, why)
-        told = dict.fromkeys((*job.spec.workers, *job.hosts, *job.spec.spares))
-        self.outbox += [Message(host, Abort(number, why)) for host in told if host not in job.left]
+        self.outbox += [Message(host, Abort(number, why)) for host in job.spec.hosts if host not in job.left]
         self.aborted[number] = why
         if len(self.aborted) > MOST_ABORTED:
             del self.aborted[next(iter(self.aborted))]

@@ -10,7 +10,7 @@ and `wishes` what the baselines among them share. Pure, but for the clocks that 
 
 from .cost import Costs, predicted_completion_time
 from .fan_in import fitted
-from .problem import Placement, PlacementError, Problem
+from .problem import Placement, PlacementError, Problem, way_up
 
 __all__ = [
     "Costs",
@@ -19,4 +19,5 @@ __all__ = [
     "Problem",
     "fitted",
     "predicted_completion_time",
+    "way_up",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -95,6 +95,13 @@ class Problem:
         for worker in self.workers:
             racks.setdefault(self.topology.attached_switch(worker).name, []).append(worker)
         return {switch: tuple(workers) for switch, workers in racks.items()}
+
+
+def way_up(node: str, above: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """The hops from a node to the root of its tree, `above` being the node that each but the root sends to."""
+    while (parent := above.get(node)) is not None:
+        yield node, parent
+        node = parent
 
 
 @dataclass(frozen=True)

@@ -31,10 +31,9 @@ def messages_by_host(specs: Iterable[JobSpec]) -> Mapping[str, int]:
     """What the hosts of these jobs may send, a bit for each type of message."""
     messages: dict[str, int] = {}
     for spec in specs:
-        serving = [host for host in (spec.server, *spec.spares) if host is not None]
-        for hosts, kinds in ((spec.workers, OF_WORKERS), (serving, OF_SERVERS)):
-            for host in hosts:
-                messages[host] = messages.get(host, 0) | kinds
+        workers = frozenset(spec.workers)
+        for host in spec.hosts:
+            messages[host] = messages.get(host, 0) | (OF_WORKERS if host in workers else OF_SERVERS)
     return messages
 
 
@@ -62,5 +61,4 @@ def admitting_states(
 
 def edge_switches(topology: Topology, spec: JobSpec) -> frozenset[str]:
     """Those that a job's hosts hang on."""
-    hosts = [*spec.workers, *spec.spares, *([spec.server] if spec.server is not None else [])]
-    return frozenset(topology.attached_switch(host).name for host in hosts)
+    return frozenset(topology.attached_switch(host).name for host in spec.hosts)

@@ -23,7 +23,7 @@ from typing import Final
 import numpy as np
 
 from ...topologies.model import Topology
-from ..placement import Costs, Placement, Problem
+from ..placement import Costs, Placement, Problem, way_up
 from .plan import SCALE_ROUND_BYTES, JobSpec, most_streams_of, round_bytes, rounds_of_step
 
 _INITIAL_WINDOW: Final = 2
@@ -136,7 +136,7 @@ def _way(costs: Costs, placement: Placement, frame_bytes: int) -> _Way:
     frame_seconds = 8 * frame_bytes / costs.links.rate_bps
     alone = frame_seconds + costs.links.delay_seconds + costs.wait
     meeting = np.maximum(load - 1, 0) * frame_seconds
-    above = {**placement.aggregators, **placement.parents}
+    above = dict(placement.edges)
     hops: dict[tuple[str, str], tuple[float, float]] = {}
     for child, parent in placement.edges:
         for edge in ((child, parent), (parent, child)):
@@ -145,12 +145,11 @@ def _way(costs: Costs, placement: Placement, frame_bytes: int) -> _Way:
             hops[edge] = float((alone[at] * of_flow).sum()), float(meeting[at].max())
     longest = [0.0, 0.0]
     for worker in placement.aggregators:
-        way, most, node = [0.0, 0.0], [0.0, 0.0], worker
-        while node in above:
-            for side, edge in enumerate(((node, above[node]), (above[node], node))):
+        way, most = [0.0, 0.0], [0.0, 0.0]
+        for child, parent in way_up(worker, above):
+            for side, edge in enumerate(((child, parent), (parent, child))):
                 way[side] += hops[edge][0]
                 most[side] = max(most[side], hops[edge][1])
-            node = above[node]
         longest = [max(longest[side], way[side] + most[side]) for side in (0, 1)]
     return _Way(longest[0], longest[1], float(apart.max()))
 

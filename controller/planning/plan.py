@@ -33,7 +33,7 @@ from ..p4runtime.tables import (
     TELEMETRY_NODE,
     TRAFFIC_CLASS,
 )
-from ..placement import Placement, PlacementError
+from ..placement import Placement, PlacementError, way_up
 from .limits import check_items
 from .memory import Allotment
 
@@ -89,9 +89,8 @@ class JobSpec:
             raise PlanError(f"job {self.job}: slots {self.slots} is not a power of two in 2…32768")
         if not 1 <= self.window <= self.slots // 2:
             raise PlanError(f"job {self.job}: window {self.window} is not in 1…{self.slots // 2}, half its slots")
-        hosts = [*self.workers, *([self.server] if self.server else []), *self.spares]
-        if not self.workers or len(set(hosts)) != len(hosts):
-            raise PlanError(f"job {self.job}: hosts {', '.join(hosts)}: one worker at least, and every host once")
+        if not self.workers or len(set(self.hosts)) != len(self.hosts):
+            raise PlanError(f"job {self.job}: hosts {', '.join(self.hosts)}: one worker at least, and every host once")
         if not 1 <= self.least_workers <= len(self.workers):
             raise PlanError(
                 f"job {self.job}: least_workers {self.least_workers} is not in 1…{len(self.workers)}, its workers"
@@ -100,6 +99,11 @@ class JobSpec:
             raise PlanError(f"job {self.job}: weight {self.weight} is not above 0 and finite")
         if self.spares and self.server is None:
             raise PlanError(f"job {self.job}: spares {', '.join(self.spares)} for a server that it has not; name one")
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """All that may have a part: the workers, the server where there is one, and who may follow it."""
+        return (*self.workers, *([self.server] if self.server else []), *self.spares)
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,10 +231,8 @@ def job_plan(
     longest, hops = max(ns for ns, _ in trips.values()), max(hops for _, hops in trips.values())
     farthest = dict.fromkeys(tree.parent, 0)
     for worker, (ns, _) in trips.items():
-        node = worker
-        while node in tree.parent:
+        for node, _ in way_up(worker, tree.parent):
             farthest[node] = max(farthest[node], ns)
-            node = tree.parent[node]
     round_trips: dict[Endpoint, int] = {}
     for child, parent in placement.edges:
         for link in _links_of(routes, child, parent):
@@ -399,15 +401,14 @@ def _round_trip(topology: Topology, routes: Routes, parents: Mapping[str, str], 
     """Propagation and store-and-forward in ns of one round from a worker to the root and back, along the first of
     equals, and the links that it crosses.
     """
-    total, hops, node = 0, 0, worker
+    total, hops = 0, 0
     round_bits = 8 * round_bytes(topology)
-    while (above := parents.get(node)) is not None:
-        for start, end in ((node, above), (above, node)):
+    for child, parent in way_up(worker, parents):
+        for start, end in ((child, parent), (parent, child)):
             while start != end:
                 link = Endpoint(start, 0 if topology.is_host(start) else routes.next_hops(start, end)[0])
                 cable = topology.link_at(link)
                 total += cable.delay_ns + round_bits * 1_000_000_000 // cable.rate_bps
                 start = topology.peer(link).node
                 hops += 1
-        node = above
     return total, hops

@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 
 from ...controller.placement.links import Links
-from ...controller.placement.problem import Placement
+from ...controller.placement.problem import Placement, way_up
 from ...topologies import Endpoint, Routes
 from ...wire.aggregation import HEADER_BYTES, message_bytes
 from ...wire.frames import FRAME_HEADER_BYTES
@@ -116,11 +116,8 @@ def _way_seconds(fabric: Links, way: Sequence[int], frame_bytes: int) -> float:
 
 def _climbed(worker: str, above: Mapping[str, str], hops: Mapping[str, tuple[float, float]]) -> tuple[float, float]:
     """Between a worker and the root: the seconds of a small frame and of a large one."""
-    small, large, node = 0.0, 0.0, worker
-    while node in above:
-        small, large = small + hops[node][0], large + hops[node][1]
-        node = above[node]
-    return small, large
+    on_way = [hops[node] for node, _ in way_up(worker, above)]
+    return sum(small for small, _ in on_way), sum(large for _, large in on_way)
 
 
 def _polled(seconds: tuple[float, float], at_host: bool, poll: float) -> tuple[float, float]:

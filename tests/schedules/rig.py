@@ -133,7 +133,7 @@ class Rig:
         for message in await self.controller.admit(spec, self.now_ns):
             assert not isinstance(message.content, Pause | Resume | Abort)
             self._start(message.host, message.content, self.pace.first_round)
-        for name in (*spec.workers, *([spec.server] if spec.server is not None else ()), *spec.spares):
+        for name in spec.hosts:
             self.job_of[name] = spec.job
             self.dead.discard(name)
             self._beat(name, spec.job)

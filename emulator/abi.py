@@ -71,7 +71,8 @@ PACKET: Final = np.dtype(
 #   void ingress(void *state, PACKET *packet)   parser, checksum verification, ingress control
 #   void egress(void *state, PACKET *packet)    egress control, checksum update, deparser; the control alone where it
 #                                               asks for a clone, which has the headers as they are then
-#   void deparse(void *state, PACKET *packet)   checksum update and deparser of such a packet, once it is cloned
+#   void deparse(void *state, PACKET *packet)   checksum update and deparser of such a packet, once it is cloned; there
+#                                               only where a program asks for clones in egress
 #   void reparse(void *state, PACKET *packet)   parser alone, for an ingress clone
 #   void preserve(PACKET *from, PACKET *to)     clear `to`'s user metadata, then copy the fields of the field list that
 #                                               `to->clone_field_list` names

@@ -69,6 +69,7 @@ class EntryPoints(NamedTuple):
     ingress: int
     egress: int
     deparse: int
+    """0 where the program asks for no clone in egress."""
     reparse: int
     preserve: int
 

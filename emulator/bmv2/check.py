@@ -65,6 +65,7 @@ def _need(there: object, where: str, what: str) -> None:
 
 
 def check_range(value: Any, low: int, high: int, where: str, what: str) -> None:
+    """Raises UnsupportedProgram where a value is no whole number in this range."""
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
         raise UnsupportedProgram(f"{where}: {what} is {value}, which is not a number from {low} to {high}")
 

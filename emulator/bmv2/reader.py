@@ -167,12 +167,17 @@ class _Reader:
         states = {}
         for state in item["parse_states"]:
             where = where_of(state, f"{self.program}, parser state {state['name']}")
+            key = tuple(self.names.expr(part, where) for part in state["transition_key"])
+            widths = tuple(self.names.key_width(part, where) for part in key)
+            for width in widths:  # before numbers get so long
+                check_range(width, 1, MOST_BITS, where, "width of a part of a select's key")
+            parts = [(width, self.names.is_signed(part)) for width, part in zip(widths, key, strict=True)]
             states[state["name"]] = ParseState(
                 state["name"],
                 tuple(self._parser_op(op, where) for op in state["parser_ops"]),
-                key := tuple(self.names.expr(part, where) for part in state["transition_key"]),
-                tuple(self.names.key_width(part, where) for part in key),
-                tuple(self._transition(t, key, where) for t in state["transitions"]),
+                key,
+                widths,
+                tuple(self._transition(t, parts, where) for t in state["transitions"]),
                 where,
             )
         return Parser(item["init_state"], states)
@@ -182,7 +187,8 @@ class _Reader:
             return self.names.primitive(op["parameters"][0], where_of(op, fallback))
         return self.names.primitive(op, fallback)
 
-    def _transition(self, item: JsonObject, key: tuple[Expr, ...], where: str) -> Transition:
+    def _transition(self, item: JsonObject, parts: Sequence[tuple[int, bool]], where: str) -> Transition:
+        """`parts` are the (width, signed) of the key's expressions."""
         if item.get("type", "hexstr") == "default" or item["value"] == "default":
             return Transition(None, None, item["next_state"])
         if item.get("type") == "parse_vset":
@@ -190,9 +196,6 @@ class _Reader:
             return Transition(None, mask, item["next_state"], item["value"])
         if item.get("type", "hexstr") != "hexstr":
             raise UnsupportedProgram(f"{where}: transition on '{item['type']}' is not supported")
-        parts = [(self.names.key_width(part, where), self.names.is_signed(part)) for part in key]
-        for width, _ in parts:
-            check_range(width, 1, MOST_BITS, where, "width of a part of a select's key")  # before numbers get so long
         mask = (
             _unsigned(int(item["mask"], 16), sum((width + 7) // 8 * 8 for width, _ in parts)) if item["mask"] else None
         )

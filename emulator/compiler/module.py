@@ -45,7 +45,8 @@ def build_module(document: Document, layout: Layout) -> IRValue:
     module = ir.Module(document.name)
     _ingress(document, layout, module)
     _egress(document, layout, module)
-    _deparse(document, layout, module)
+    if document.clones_in_egress:
+        _deparse(document, layout, module)
     _reparse(document, layout, module)
     _preserve(document, layout, module)
     return module

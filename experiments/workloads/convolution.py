@@ -8,7 +8,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from .digits import CLASSES, cross_entropy, load_digits, softmax
+from .digits import CLASSES, DigitsWorkload, softmax
 from .workload import Floats
 
 _SIDE: Final = 8
@@ -19,26 +19,15 @@ _POOLED: Final = _OUT // 2
 _ENDS: Final = np.cumsum([_FILTERS * _KERNEL**2, _FILTERS, _FILTERS * _POOLED**2 * CLASSES, CLASSES])
 
 
-class ConvolutionalNetwork:
-    """A workload of `weir.training.job` with scikit-learn's digits, which `seed` splits."""
+class ConvolutionalNetwork(DigitsWorkload):
+    """The network, begun with what is drawn by `seed`, which splits the data as well."""
 
     def __init__(self, seed: int) -> None:
-        self._data = load_digits(seed)
         rng = np.random.default_rng(seed)
         filters = rng.normal(0, np.sqrt(2) / _KERNEL, _FILTERS * _KERNEL**2)
         dense = rng.normal(0, np.sqrt(1 / (_FILTERS * _POOLED**2)), _FILTERS * _POOLED**2 * CLASSES)
-        self._start = np.concatenate([filters, np.zeros(_FILTERS), dense, np.zeros(CLASSES)]).astype(np.float32)
-
-    @property
-    def parameters(self) -> int:
-        return len(self._start)
-
-    @property
-    def rows(self) -> int:
-        return len(self._data.train_labels)
-
-    def initial(self) -> Floats:
-        return self._start.copy()
+        start = np.concatenate([filters, np.zeros(_FILTERS), dense, np.zeros(CLASSES)]).astype(np.float32)
+        super().__init__(seed, start)
 
     def gradient(self, weights: Floats, rows: NDArray[np.int64]) -> Floats:
         filters, filter_bias, dense, bias = _layers(weights)
@@ -55,16 +44,9 @@ class ConvolutionalNetwork:
         parts = [each.T @ windows.reshape(-1, _KERNEL**2), each.sum(axis=0), pooled.T @ error, error.sum(axis=0)]
         return np.concatenate([part.ravel() for part in parts], dtype=np.float32)
 
-    def loss(self, weights: Floats) -> float:
-        return cross_entropy(self._logits(weights), self._data.test_labels)
-
-    def accuracy(self, weights: Floats) -> float:
-        return float(np.mean(np.argmax(self._logits(weights), axis=1) == self._data.test_labels))
-
-    def _logits(self, weights: Floats) -> Floats:
-        """Of the held-out images, (n, CLASSES)."""
+    def logits(self, weights: Floats, images: Floats) -> Floats:
         filters, filter_bias, dense, bias = _layers(weights)
-        mapped = _windows(self._data.test_images) @ filters.T + filter_bias
+        mapped = _windows(images) @ filters.T + filter_bias
         logits: Floats = _pooled(np.maximum(mapped, 0)) @ dense + bias
         return logits
 

@@ -7,6 +7,7 @@ applies the mean. Equal totals therefore keep the replicas equal to the last bit
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
@@ -116,13 +117,10 @@ class Replica:
 
     def accuracy(self, images: Floats, labels: NDArray[np.int64]) -> float:
         """Share of the images that the network names right, 0…1."""
-        return float(np.mean(np.argmax(self._logits(images), axis=1) == labels))
+        return share_right(self.logits(images), labels)
 
-    def loss(self, images: Floats, labels: NDArray[np.int64]) -> float:
-        """The mean cross entropy."""
-        return cross_entropy(self._logits(images), labels)
-
-    def _logits(self, images: Floats) -> Floats:
+    def logits(self, images: Floats) -> Floats:
+        """(n, CLASSES)."""
         first, first_bias, second, second_bias = self._layers()
         hidden = np.maximum(images @ first + first_bias, np.float32(0))
         logits: Floats = hidden @ second + second_bias
@@ -159,13 +157,13 @@ class TrainingJob(Workload):
         return self._replicas[worker].accuracy(self._data.test_images, self._data.test_labels)
 
 
-class DigitsNetwork:
-    """The demo's network as a workload of `weir.training.job`: weights come in, gradients are means."""
+class DigitsWorkload(ABC):
+    """A network on the digits as a workload of `weir.training.job`: weights come in, gradients are means."""
 
-    def __init__(self, hidden: int, seed: int) -> None:
+    def __init__(self, seed: int, start: Floats) -> None:
+        """`seed` splits the data; training begins with the weights `start`."""
         self._data = load_digits(seed)
-        self._replica = Replica(TrainingOptions(hidden=hidden), seed)
-        self._start = self._replica.weights
+        self._start = start
 
     @property
     def parameters(self) -> int:
@@ -178,18 +176,36 @@ class DigitsNetwork:
     def initial(self) -> Floats:
         return self._start.copy()
 
+    @abstractmethod
+    def gradient(self, weights: Floats, rows: NDArray[np.int64]) -> Floats:
+        """Mean over these training images."""
+
+    @abstractmethod
+    def logits(self, weights: Floats, images: Floats) -> Floats:
+        """(n, CLASSES)."""
+
+    def loss(self, weights: Floats) -> float:
+        return cross_entropy(self.logits(weights, self._data.test_images), self._data.test_labels)
+
+    def accuracy(self, weights: Floats) -> float:
+        return share_right(self.logits(weights, self._data.test_images), self._data.test_labels)
+
+
+class DigitsNetwork(DigitsWorkload):
+    """The demo's network."""
+
+    def __init__(self, hidden: int, seed: int) -> None:
+        self._replica = Replica(TrainingOptions(hidden=hidden), seed)
+        super().__init__(seed, self._replica.weights)
+
     def gradient(self, weights: Floats, rows: NDArray[np.int64]) -> Floats:
         self._replica.weights = weights
         total = self._replica.gradient(self._data.train_images[rows], self._data.train_labels[rows])
         return total / np.float32(len(rows))
 
-    def loss(self, weights: Floats) -> float:
+    def logits(self, weights: Floats, images: Floats) -> Floats:
         self._replica.weights = weights
-        return self._replica.loss(self._data.test_images, self._data.test_labels)
-
-    def accuracy(self, weights: Floats) -> float:
-        self._replica.weights = weights
-        return self._replica.accuracy(self._data.test_images, self._data.test_labels)
+        return self._replica.logits(images)
 
 
 def softmax(logits: Floats) -> Floats:
@@ -197,6 +213,11 @@ def softmax(logits: Floats) -> Floats:
     exponentials = np.exp(logits - logits.max(axis=1, keepdims=True))
     probabilities: Floats = exponentials / exponentials.sum(axis=1, keepdims=True)
     return probabilities
+
+
+def share_right(logits: Floats, labels: NDArray[np.int64]) -> float:
+    """Share of the rows whose largest entry is the label's, 0…1."""
+    return float(np.mean(np.argmax(logits, axis=1) == labels))
 
 
 def cross_entropy(logits: Floats, labels: NDArray[np.int64]) -> float:

@@ -22,7 +22,7 @@ from .backends.mininet import run_in_mininet
 from .backends.virtual_time import Cluster
 from .config import RunConfig
 from .errors import ExperimentError, Interrupted
-from .records import report
+from .records import page, report
 from .records.record import MoveRecord, Phase, QueueTrace, RunRecord, StrategyResult, keep_folder, run_folder
 from .synchronised import train_in_mode
 from .workloads.workload import digest, train_without_network
@@ -74,7 +74,7 @@ def _keep(record: RunRecord, folder: Path, out: Path, watch: Watch | None) -> Pa
         raise ExperimentError(f"{out}: the run record cannot be written ({error.strerror})") from None
     try:
         seen = [] if watch is None else watch.seen()
-        report.write(record, folder, partial(draw_fabric, record.config), seen)
+        page.write(record, folder, partial(draw_fabric, record.config), seen)
     except OSError as error:
         kept = keep_folder(folder, out, record.config.name)
         raise ExperimentError(f"{kept}: has the record, but its page cannot be written ({error.strerror})") from None

@@ -261,7 +261,7 @@ def test_the_wheel_holds_the_packages_and_their_data_and_no_tests(wheel: Path, c
         "experiments/evaluation.yaml",
         "experiments/modes.yaml",
         "experiments/striped.yaml",
-        "experiments/records/report.html",
+        "experiments/records/page.html",
         "topologies/fat_tree.yaml",
         "topologies/leaf_spine.yaml",
         "wire/weir.lua",

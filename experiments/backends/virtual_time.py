@@ -417,7 +417,7 @@ class Cluster:
     def _next_control_ns(self) -> int:
         due = [self._controller.deadline_ns]
         due += [self._due[0][0]] if self._due else []
-        return min(due + [other.due_ns for other in self._others if other.due_ns is not None])
+        return min(due + self._others_due_ns)
 
     async def _control(self) -> None:
         """Deliver what is due between controller and hosts, then let the controller act."""
@@ -480,8 +480,12 @@ class Cluster:
                 job, rounds = worker.core.plan.job, worker.core.rounds_complete
                 complete[job] = min(rounds, complete.get(job, rounds))
             self._progress.look(complete, now_ns)
-        due_ns = [other.due_ns for other in self._others if other.due_ns is not None]
-        return max(min([until_ns, self._progress.next_ns, *due_ns]), now_ns)
+        return max(min([until_ns, self._progress.next_ns, *self._others_due_ns]), now_ns)
+
+    @property
+    def _others_due_ns(self) -> list[int]:
+        """When some of them are to come or to go."""
+        return [other.due_ns for other in self._others if other.due_ns is not None]
 
     @property
     def _summing(self) -> list[VirtualWorker]:

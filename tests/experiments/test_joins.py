@@ -16,6 +16,7 @@ import pytest
 from weir.experiments.backends.rounds import Rounds
 from weir.experiments.config import RunConfig
 from weir.experiments.errors import ExperimentError
+from weir.experiments.records import page as pages
 from weir.experiments.records import report
 from weir.experiments.records.fairness import chunks_between, jain, joins
 from weir.experiments.records.record import JobTrace, RunRecord, StrategyResult
@@ -71,7 +72,7 @@ def test_whoever_is_there_has_all_of_the_link(config: RunConfig, result: Strateg
 def test_the_page_shows_the_jobs(config: RunConfig, result: StrategyResult, tmp_path: Path) -> None:
     record = RunRecord.begin(config, result.weights, result.accuracy)
     record.results.append(result)
-    page = report.write(record, tmp_path, lambda *_, **__: '<svg width="9pt"></svg>').read_text()
+    page = pages.write(record, tmp_path, lambda *_, **__: '<svg width="9pt"></svg>').read_text()
     assert "Jobs beside each other" in page
     assert (tmp_path / "jobs.svg").exists()
     lines = report.telemetry_lines(record)

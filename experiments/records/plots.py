@@ -1,0 +1,230 @@
+"""Plots of a run record, each for a wide page and for a narrow one."""
+
+from __future__ import annotations
+
+import html
+import io
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from ...controller.live.seen import SeenFabric
+from ...controller.planning.plan import lanes_of
+from .record import RunRecord
+from .report import label_of, mode_label
+
+COLOURS: Final[Mapping[str, str]] = {
+    "ps": "#b3433b",
+    "rack": "#c98a1b",
+    "random": "#7d6aa8",
+    "agg": "#2b6f9e",
+    "hierarchy": "#8a7a5c",
+    "blind": "#6b6b6b",
+    "widest": "#1f7a5c",
+}
+
+_BROAD_INCHES: Final = 11.0
+_NARROW_INCHES: Final = 3.7
+"""How wide plots are for a desk's screen, and for a phone's: no text is ever smaller than 9 points."""
+_PLOT_INCHES: Final = 3.8
+_SMALL_INCHES: Final = 1.15
+"""How high a plot is, and each of several that share an axis."""
+_PAGE_POINTS: Final = 880.0
+"""How wide a drawing may be on a desk's screen."""
+_THROUGHPUT_WINDOW_NS: Final = 1_000_000
+_MARK: Final = "#7d93a4"
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """SVG for a wide page and for a narrow one."""
+
+    broad: str
+    narrow: str
+
+    def html(self, kind: str, caption: str = "") -> str:
+        """A figure, `plot` or `fabric`. What is too wide for any page is shown as on a narrow one."""
+        fits = _width_points(self.broad) <= _PAGE_POINTS
+        broad = f"<div class=broad>{self.broad}</div>" if fits else ""
+        narrow = f'<div class="narrow{"" if fits else " alone"}">{self.narrow}</div>'
+        return f"<figure class={kind}>{broad}{narrow}<figcaption>{html.escape(caption)}</figcaption></figure>"
+
+
+def plots_of(record: RunRecord, seen: Sequence[SeenFabric]) -> dict[str, Picture]:
+    """All that there is to plot, by name: `iterations`, `queues`, and where the record has such things `jobs`, `modes`,
+    and `seen-loads` and `seen-queues` of what a history has kept.
+    """
+    plots = {"iterations": _iterations(record), "queues": _queues(record)}
+    if any(result.jobs for result in record.results):
+        plots["jobs"] = _jobs(record)
+    if record.modes:
+        plots["modes"] = _modes(record)
+    if seen := [each for each in seen if each.fullest]:
+        plots["seen-loads"] = _seen_loads(seen)
+        plots["seen-queues"] = _seen_queues(seen)
+    return plots
+
+
+def _iterations(record: RunRecord) -> Picture:
+    def draw(figure: Any, inches: float) -> None:
+        axes = figure.subplots()
+        for result in record.results:
+            axes.plot(
+                np.arange(len(result.iteration_ns)),
+                np.array(result.iteration_ns) / 1e6,
+                label=label_of(result.strategy),
+                color=COLOURS.get(result.strategy),
+                linewidth=1.3,
+            )
+            for move in result.moves:
+                axes.axvline(move.step, color=COLOURS.get(result.strategy), linestyle=":", linewidth=1)
+        axes.set(xlabel="training step", ylabel="aggregation phase [ms]", ylim=(0, None))
+        _legend_above(figure, inches)
+
+    return _picture(draw)
+
+
+def _queues(record: RunRecord) -> Picture:
+    traced = [result for result in record.results if result.queues]
+    longest = [max(result.queues, key=lambda queue: max(queue.depth_packets, default=0)) for result in traced]
+    titles = [f"{label_of(result.strategy)}: {trace.port}" for result, trace in zip(traced, longest, strict=True)]
+
+    def draw(figure: Any, _: float) -> None:
+        if not traced:
+            return
+        stack = _stack(figure, titles, "virtual time [ms]", "queue depth [packets]")
+        for axes, result, trace in zip(stack, traced, longest, strict=True):
+            axes.fill_between(
+                np.array(trace.time_ns) / 1e6, trace.depth_packets, color=COLOURS.get(result.strategy), linewidth=0
+            )
+            if (promised := result.promised.get(trace.port)) is not None:
+                axes.axhline(promised, color=_MARK, linestyle=":", linewidth=1)
+            axes.set_ylim(0, None)
+
+    return _picture(draw, len(traced))
+
+
+def _jobs(record: RunRecord) -> Picture:
+    """Throughput of every job over time."""
+    shown = [result for result in record.results if result.jobs]
+    chunk_bits = 32 * lanes_of(record.config.topology)
+
+    def draw(figure: Any, inches: float) -> None:
+        titles = [label_of(result.strategy) for result in shown]
+        stack = _stack(figure, titles, "virtual time [ms]", "gradients summed [Mbit/s]")
+        for axes, result in zip(stack, shown, strict=True):
+            for trace in result.jobs:
+                ends = np.arange(trace.joined_ns, trace.time_ns[-1] if trace.time_ns else 0, _THROUGHPUT_WINDOW_NS)
+                chunks = np.diff(np.interp(ends, trace.time_ns, trace.chunks)) if len(ends) else ends
+                rates = chunks * chunk_bits / _THROUGHPUT_WINDOW_NS * 1e3
+                axes.step(ends[1:] / 1e6, rates, label=f"job {trace.job}", linewidth=1.3)
+                axes.axvline(trace.sends_ns / 1e6, color=_MARK, linestyle="--", linewidth=0.8)
+            axes.set_ylim(0, None)
+        _legend_above(figure, inches)
+
+    return _picture(draw, len(shown))
+
+
+def _modes(record: RunRecord) -> Picture:
+    """The loss over virtual time."""
+
+    def draw(figure: Any, inches: float) -> None:
+        axes = figure.subplots()
+        for result in record.modes:
+            times, losses = zip(*result.losses, strict=True) if result.losses else ((), ())
+            axes.plot(np.array(times) / 1e6, losses, label=mode_label(record, result), linewidth=1.3)
+        axes.set(xlabel="virtual time [ms]", ylabel="held-out loss", yscale="log")
+        _legend_above(figure, inches)
+
+    return _picture(draw)
+
+
+def _seen_loads(seen: Sequence[SeenFabric]) -> Picture:
+    """The load of the fullest links over time, of each controller."""
+
+    def draw(figure: Any, _: float) -> None:
+        for axes, each in zip(_seen_stack(figure, seen, "load as telemetry saw it [% of the rate]"), seen, strict=True):
+            for link in each.fullest:
+                axes.plot(np.array(link.time_ns) / 1e6, 100 * np.array(link.load), label=link.end, linewidth=1.2)
+            _finish_seen(axes, each)
+
+    return _picture(draw, len(seen))
+
+
+def _seen_queues(seen: Sequence[SeenFabric]) -> Picture:
+    """The same of the longest queues: the most packets since the look before."""
+
+    def draw(figure: Any, _: float) -> None:
+        for axes, each in zip(_seen_stack(figure, seen, "queue as telemetry saw it [packets]"), seen, strict=True):
+            for link in each.longest:
+                axes.step(np.array(link.time_ns) / 1e6, link.queue_packets, where="pre", label=link.end, linewidth=1.2)
+            _finish_seen(axes, each)
+
+    return _picture(draw, len(seen))
+
+
+def _seen_stack(figure: Any, seen: Sequence[SeenFabric], up: str) -> Any:
+    return _stack(figure, [each.title for each in seen], "controller's clock [ms]", up)
+
+
+def _finish_seen(axes: Any, seen: SeenFabric) -> None:
+    for time_ns in seen.moves_ns:
+        axes.axvline(time_ns / 1e6, color=_MARK, linestyle=":", linewidth=1)
+    axes.set_ylim(0, None)
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(loc="upper right", fontsize=9, ncols=3, frameon=False)
+
+
+# --- what all have in common ---
+
+
+def _stack(figure: Any, titles: Sequence[str], across: str, up: str) -> Any:
+    """Small plots, one above the other, all on the same axes."""
+    plots = figure.subplots(len(titles), sharex=True, sharey=True, squeeze=False)[:, 0]
+    for axes, title in zip(plots, titles, strict=True):
+        axes.set_title(title, loc="left", fontsize=10, pad=3)
+    plots[-1].set_xlabel(across)
+    figure.supylabel(up, fontsize=10)
+    return plots
+
+
+def _picture(draw: Callable[[Any, float], None], small: int = 0) -> Picture:
+    """What `draw` makes of a figure of so many inches' width; `small`: how many small plots are in it."""
+    height = max(_PLOT_INCHES, 0.6 + _SMALL_INCHES * small)
+    return Picture(*(_svg(draw, (inches, height)) for inches in (_BROAD_INCHES, _NARROW_INCHES)))
+
+
+def _legend_above(figure: Any, inches: float) -> None:
+    """Beside the data, not over them."""
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=5 if inches == _BROAD_INCHES else 2, frameon=False)
+
+
+def _svg(draw: Callable[[Any, float], None], inches: tuple[float, float]) -> str:
+    """One plot as an SVG element, the same text for the same data."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    style = {
+        "svg.fonttype": "none",
+        "svg.hashsalt": f"weir, {inches[0]} inches",  # two sizes stand in one page
+        "font.size": 11,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+    }
+    with mpl.rc_context(style):
+        figure = Figure(figsize=inches, layout="constrained")
+        draw(figure, inches[0])
+        text = io.StringIO()
+        figure.savefig(text, format="svg", metadata={"Date": None})
+    svg = text.getvalue()
+    return svg[svg.index("<svg") :]
+
+
+def _width_points(svg: str) -> float:
+    found = re.search(r'<svg[^>]* width="([\d.]+)pt"', svg)
+    assert found is not None
+    return float(found[1])

@@ -144,13 +144,14 @@ class Watch:
 
 @dataclass
 class Tree:
-    """A random tree of switches with two hosts at each, and the collector at the first."""
+    """A random tree of switches with two hosts at each, and the collector at the first; queues have no limit, so that
+    what is missing was never sent.
+    """
 
     rng: np.random.Generator
     switches: int
     presence: str = "udp-port"
     mtu: int = 1500
-    queue_packets: int = 1000
     log: list[Departure] = field(default_factory=list)
     received: dict[str, list[bytes]] = field(default_factory=lambda: defaultdict(list))
 
@@ -173,17 +174,18 @@ class Tree:
                 self.links[a, b] = used[a]
                 used[a] += 1
             ends = (f"s{child}", self.links[child, parent]), (f"s{parent}", self.links[parent, child])
-            rate = float(rng.choice([2e7, 5e7, 1e9]))
-            self.fabric.add_link(*ends, rate_bps=rate, delay_ns=int(rng.integers(0, 50_000)))
+            rate, delay_ns = float(rng.choice([2e7, 5e7, 1e9])), int(rng.integers(0, 50_000))
+            self.fabric.add_link(*ends, rate_bps=rate, delay_ns=delay_ns, queue_packets=None)
         self.hosts = {
             HOST_BASE + (number << 8) + slot: (number, slot) for number in range(self.switches) for slot in (0, 1)
         }
         for address, (number, slot) in self.hosts.items():
             self.fabric.add_host(f"h{address:x}")
             rate = float(rng.choice([1e7, 2e7, 1e9]))
-            self.fabric.add_link((f"h{address:x}", 0), (f"s{number}", slot), rate_bps=rate, delay_ns=1000)
+            ends = (f"h{address:x}", 0), (f"s{number}", slot)
+            self.fabric.add_link(*ends, rate_bps=rate, delay_ns=1000, queue_packets=None)
         self.fabric.add_host("collector")
-        self.fabric.add_link(("collector", 0), ("s0", 2), rate_bps=1e9, delay_ns=1000)
+        self.fabric.add_link(("collector", 0), ("s0", 2), rate_bps=1e9, delay_ns=1000, queue_packets=None)
         for number in range(self.switches):
             self._configure(number)
 

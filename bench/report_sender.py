@@ -5,16 +5,18 @@ It says a line when it is ready and begins with the first line that it reads. A 
 
 from __future__ import annotations
 
-import ctypes
 import socket
 import sys
 import time
+from contextlib import suppress
+from ipaddress import IPv4Address
 from typing import Final
 
 import numpy as np
 
 from weir.wire import int_report
 from weir.wire.int_report import InnerType, Report, ReportFlag, ReportGroup
+from weir.wire.message_batch import MessageBatch
 
 BATCH: Final = 100
 _EGRESS_NS_AT: Final = 8 + 4 + 8 + 12
@@ -35,19 +37,12 @@ def main() -> None:
         "bytes_sent": 0,
     }
     one = int_report.encode(ReportGroup(node, 0, (Report(ReportFlag.TRACKED_FLOW, metadata, InnerType.IPV4, inner),)))
-    size = len(one)
     data = np.tile(np.frombuffer(one, np.uint8), (BATCH, 1))
-    iovecs = np.empty((BATCH, 2), np.int64)
-    iovecs[:, 0] = data.ctypes.data + size * np.arange(BATCH)
-    iovecs[:, 1] = size
-    headers = np.zeros((BATCH, 8), np.int64)  # struct mmsghdr
-    headers[:, 2] = iovecs.ctypes.data + 16 * np.arange(BATCH)
-    headers[:, 3] = 1
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.sendmmsg.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_uint, ctypes.c_int)
+    batch = MessageBatch(BATCH, port)
+    batch.addresses[:] = int(IPv4Address("127.0.0.1"))
+    batch.use(data)
     head = np.frombuffer(one[:4], ">u4")[0]
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as out:
-        out.connect(("127.0.0.1", port))
         print(flush=True)
         sys.stdin.readline()
         started = time.monotonic()
@@ -61,10 +56,8 @@ def main() -> None:
             data[:, _BYTES_SENT_AT : _BYTES_SENT_AT + 8] = (numbers * 50).astype(">u8").view(np.uint8).reshape(BATCH, 8)
             done = 0
             while done < BATCH:
-                sent = libc.sendmmsg(out.fileno(), headers[done:].ctypes.data, BATCH - done, 0)
-                if sent < 0:
-                    raise OSError(ctypes.get_errno(), "sendmmsg")
-                done += sent
+                with suppress(BlockingIOError):
+                    done += batch.send(out.fileno(), done, BATCH)
 
 
 if __name__ == "__main__":

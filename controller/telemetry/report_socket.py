@@ -7,9 +7,6 @@ buffer holds the rest.
 
 from __future__ import annotations
 
-import ctypes
-import errno
-import os
 import socket
 import struct
 from types import TracebackType
@@ -17,6 +14,7 @@ from typing import Final, Self
 
 import numpy as np
 
+from ...wire.message_batch import MessageBatch, enlarge_buffer
 from ..errors import ControllerError
 from .collector import ReportCollector
 
@@ -27,16 +25,8 @@ _SLOT_BYTES: Final = 2048
 _MOST_BATCHES: Final = 64
 """Of one poll, so that a flood does not keep the controller from its work."""
 _BUFFER_BYTES: Final = 1 << 26
-_SO_RCVBUFFORCE: Final = 33
 _SO_MEMINFO: Final = 55
 _MEMINFO_DROPS: Final = 8
-
-# struct mmsghdr of 64-bit Linux, in words of 8 bytes
-_HEADER_WORDS: Final = 8
-_IOV, _IOVLEN, _LENGTH = 2, 3, 7
-
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.recvmmsg.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_uint, ctypes.c_int, ctypes.c_void_p)
 
 
 class ReportSocket:
@@ -49,23 +39,15 @@ class ReportSocket:
         Raises ControllerError for a port that cannot be had.
         """
         self._collector = collector
-        self._data = np.zeros(BATCH * _SLOT_BYTES, np.uint8)
+        self._rows = np.zeros((BATCH, _SLOT_BYTES), np.uint8)
+        self._data = self._rows.reshape(-1)
         self._starts = np.arange(BATCH, dtype=np.int64) * _SLOT_BYTES
         self._lengths = np.zeros(BATCH, np.int64)
-        self._iovecs = np.empty((BATCH, 2), np.int64)
-        self._iovecs[:, 0] = self._data.ctypes.data + self._starts
-        self._iovecs[:, 1] = _SLOT_BYTES
-        self._headers = np.zeros((BATCH, _HEADER_WORDS), np.int64)
-        self._headers[:, _IOV] = self._iovecs.ctypes.data + 16 * np.arange(BATCH)
-        self._headers[:, _IOVLEN] = 1
-        self._headers_at = self._headers.ctypes.data
-        self._lengths_on_arrival = self._headers.view(np.uint32)[:, 2 * _LENGTH]
+        self._batch = MessageBatch(BATCH)
+        self._batch.use(self._rows)
         self._socket = _bound(host, port) if bound is None else bound
         self._socket.setblocking(False)
-        try:
-            self._socket.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER_BYTES)
-        except PermissionError:
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)
+        enlarge_buffer(self._socket, socket.SO_RCVBUF, _BUFFER_BYTES)
 
     def __enter__(self) -> Self:
         return self
@@ -91,13 +73,11 @@ class ReportSocket:
         """Take what has come; how many datagrams. With more than 32,768 there, the rest waits for the next call."""
         taken = 0
         for _ in range(_MOST_BATCHES):
-            count = _libc.recvmmsg(self.fileno(), self._headers_at, BATCH, socket.MSG_DONTWAIT, None)
-            if count < 0:
-                number = ctypes.get_errno()
-                if number in (errno.EAGAIN, errno.EINTR):
-                    break
-                raise ControllerError(f"telemetry reports: port {self.port}: {os.strerror(number)}")
-            self._lengths[:count] = self._lengths_on_arrival[:count]
+            try:
+                count = self._batch.receive(self.fileno())
+            except OSError as error:
+                raise ControllerError(f"telemetry reports: port {self.port}: {error.strerror}") from error
+            self._lengths[:count] = self._batch.lengths[:count]
             self._collector.take_batch(self._data, self._starts, self._lengths, count, now_ns)
             taken += count
             if count < BATCH:

@@ -66,15 +66,10 @@ class Snapshot:
             return f"telemetry of all {len(self.links)} links is fresh"
         parts = []
         if self.stale:
-            parts.append(f"{len(self.stale)} stale, last good values used ({_some(self.stale)})")
+            parts.append(f"{len(self.stale)} stale, last good values used ({listed(self.stale)})")
         if self.unmeasured:
-            parts.append(f"{len(self.unmeasured)} never measured, uniform load assumed ({_some(self.unmeasured)})")
+            parts.append(f"{len(self.unmeasured)} never measured, uniform load assumed ({listed(self.unmeasured)})")
         return f"telemetry of {len(self.links)} links: " + "; ".join(parts)
-
-
-def _some(links: Iterable[Endpoint]) -> str:
-    ordered = sorted(links)
-    return ", ".join(map(str, ordered[:4])) + (", …" if len(ordered) > 4 else "")
 
 
 def listed(names: Iterable[object]) -> str:

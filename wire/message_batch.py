@@ -1,0 +1,109 @@
+"""Many datagrams in one system call, none of them a Python object: recvmmsg(2) and sendmmsg(2), on 64-bit Linux.
+
+The kernel reads and writes arrays that are laid out once as its structures::
+
+    mmsghdr[i] ─name─▶ sockaddr_in[i]
+               ─iov──▶ iovec[i] ─base─▶ row i of the bytes that are received or sent
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+import socket
+import sys
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+PASSING: Final = frozenset(
+    {errno.EAGAIN, errno.EINTR, errno.ENOBUFS, errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH}
+)
+"""What a call may fail with in passing: nothing is there, or a neighbour's ICMP complaint about an earlier datagram."""
+_FORCED: Final = {socket.SO_RCVBUF: 33, socket.SO_SNDBUF: 32}
+"""Buffer sizes beyond the system's limit, for root: SO_RCVBUFFORCE and SO_SNDBUFFORCE."""
+
+_SOCKADDR: Final = np.dtype([("family", "u2"), ("port", ">u2"), ("address", ">u4"), ("zero", "u8")])
+_IOVEC: Final = np.dtype([("base", "u8"), ("length", "u8")])
+_MMSGHDR: Final = np.dtype(
+    {
+        "names": ["name", "name_length", "vectors", "vector_count", "flags", "length"],
+        "formats": ["u8", "u4", "u8", "u8", "i4", "u4"],
+        "offsets": [0, 8, 16, 24, 48, 56],
+        "itemsize": 64,
+    }
+)
+
+
+class MessageBatch:
+    """The kernel's structures for so many datagrams. Of the arrays, entry i is the i-th datagram's."""
+
+    def __init__(self, size: int, port: int = 0) -> None:
+        """`port` is every peer's until one is received. Raises OSError on another system than 64-bit Linux."""
+        if not sys.platform.startswith("linux") or sys.maxsize < 1 << 32:
+            raise OSError(errno.ENOSYS, f"batches of datagrams need 64-bit Linux; this is {sys.platform}")
+        self.size = size
+        self._headers, self._peers, self._vectors = (np.zeros(size, dtype) for dtype in (_MMSGHDR, _SOCKADDR, _IOVEC))
+        self._headers["name"] = _row_addresses(self._peers)
+        self._headers["name_length"] = _SOCKADDR.itemsize
+        self._headers["vectors"] = _row_addresses(self._vectors)
+        self._headers["vector_count"] = 1
+        self._peers["family"] = socket.AF_INET
+        self._peers["port"] = port
+        self._headers_at = self._headers.ctypes.data
+        self.lengths: NDArray[np.uint32] = self._headers["length"]
+        """Bytes of each datagram received, as the kernel counted them: at most a row."""
+        self.addresses: NDArray[Any] = self._peers["address"]
+        """The peers' IPv4 addresses, of type >u4."""
+        self.ports: NDArray[Any] = self._peers["port"]
+        """The peers' ports, of type >u2."""
+        libc = ctypes.CDLL(None, use_errno=True)
+        self._recvmmsg, self._sendmmsg = libc.recvmmsg, libc.sendmmsg
+        pointer, integer, count = ctypes.c_void_p, ctypes.c_int, ctypes.c_uint
+        self._recvmmsg.argtypes = (integer, pointer, count, integer, pointer)
+        self._sendmmsg.argtypes = (integer, pointer, count, integer)
+
+    def use(self, rows: NDArray[np.uint8]) -> None:
+        """Datagram i is row i of these, (n, bytes) with n ≤ `size`: received into it, or sent from it. The caller keeps
+        the array alive.
+        """
+        vectors = self._vectors[: len(rows)]
+        vectors["base"], vectors["length"] = _row_addresses(rows), rows.shape[1]
+
+    def receive(self, fileno: int) -> int:
+        """How many of the datagrams that have come are now in the first rows; a longer one is cut to a row. Never
+        waits. Raises OSError if the socket is at fault.
+        """
+        count = int(self._recvmmsg(fileno, self._headers_at, self.size, socket.MSG_DONTWAIT, None))
+        if count >= 0:
+            return count
+        number = ctypes.get_errno()
+        if number in PASSING:
+            return 0
+        raise OSError(number, f"receiving failed: {os.strerror(number)}")
+
+    def send(self, fileno: int, first: int, behind: int) -> int:
+        """How many of the rows from `first` to before `behind` have been sent, at least one. Raises OSError when the
+        first of them could not be.
+        """
+        at = self._headers_at + first * _MMSGHDR.itemsize
+        sent = int(self._sendmmsg(fileno, at, behind - first, socket.MSG_DONTWAIT))
+        if sent > 0:
+            return sent
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+def enlarge_buffer(of: socket.socket, option: int, size: int) -> None:
+    """Give the socket a buffer (SO_RCVBUF or SO_SNDBUF) of `size` bytes; without root, as much as the system allows."""
+    of.setsockopt(socket.SOL_SOCKET, option, size)
+    with contextlib.suppress(PermissionError):
+        of.setsockopt(socket.SOL_SOCKET, _FORCED[option], size)
+
+
+def _row_addresses(array: NDArray[Any]) -> NDArray[np.uint64]:
+    """Where an array's rows are in memory."""
+    return np.arange(len(array), dtype=np.uint64) * np.uint64(array.strides[0]) + np.uint64(array.ctypes.data)

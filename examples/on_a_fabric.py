@@ -11,7 +11,9 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from shutil import copyfileobj
 from tempfile import TemporaryDirectory
+from threading import Thread
 
 from weir import ControlClient, HostError, TopologyError, load_topology
 from weir.topologies.mininet.fabric import MininetFabric, SwitchKind
@@ -36,7 +38,8 @@ def start_controller(listen: str) -> subprocess.Popen[str]:
     controller = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert controller.stderr is not None
     for line in controller.stderr:
-        if "jobs are served at" in line:
+        if "jobs are served at" in line:  # what it says later is passed on, for a full pipe would stop it
+            Thread(target=copyfileobj, args=(controller.stderr, sys.stderr), daemon=True).start()
             return controller
         sys.stderr.write(line)
     raise SystemExit(f"weir controller ended with status {controller.wait()}")

@@ -4,7 +4,8 @@ Telemetry's probes cross several links each, so that a lost one accuses them all
 packet-out through its port to the loopback address behind it, whatever the routes are; so a link that is down is seen
 coming back. They ride the control class, which no flood in the bulk class keeps waiting.
 
-Their absence alone takes no link down: whoever knows that something else came over it since speaks for it.
+Their absence alone takes no link down: whoever knows that something else came over it since speaks for it. And time in
+which probes were due and not sent, while the controller wrote to slow switches, is no silence: nothing could be heard.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class LinkWatch:
         index, sequence = payload_of(frame)
         at = index - FIRST_INDEX
         if at < len(self._probes) and self._sequence - 2 * _PROBES_IN_A_LEASE <= sequence < self._sequence:
-            gap = now_ns - self._heard_ns[at] > 2 * self._period_ns
+            gap = self._silence_ns(at, now_ns) > 2 * self._period_ns
             self._in_a_row[at] = 1 if gap else self._in_a_row[at] + 1
             self._heard_ns[at] = now_ns
 
@@ -82,7 +83,8 @@ class LinkWatch:
         """
         if self.deadline_ns is None or now_ns < self.deadline_ns:
             return
-        self.deadline_ns = now_ns + self._period_ns
+        late_ns, self.deadline_ns = now_ns - self.deadline_ns, now_ns + self._period_ns
+        self._heard_ns = [min(heard_ns + late_ns, now_ns) for heard_ns in self._heard_ns]
         self._sequence += 1
         for probe in self._probes:
             if probe.switch in without or probe.destination in without:
@@ -100,7 +102,7 @@ class LinkWatch:
         down, alive = set(), None
         for probe in self._probes:
             (link,) = probe.certain
-            silent = now_ns - self._heard_ns[probe.index] >= self._lease_ns
+            silent = self._silence_ns(probe.index, now_ns) >= self._lease_ns
             if silent and link not in self.down:
                 alive = evidence(now_ns - self._lease_ns) if alive is None else alive
                 silent = link not in alive
@@ -111,3 +113,8 @@ class LinkWatch:
         changed = self.down != down
         self.down = frozenset(down)
         return changed
+
+    def _silence_ns(self, at: int, now_ns: int) -> int:
+        """For how long one of these probes has not come back, without the time for which the next are overdue."""
+        assert self.deadline_ns is not None
+        return now_ns - self._heard_ns[at] - max(now_ns - self.deadline_ns, 0)

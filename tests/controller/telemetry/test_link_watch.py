@@ -111,6 +111,26 @@ def test_nothing_is_said_of_links_to_switches_that_cannot_be_spoken_to() -> None
     assert wires.run(1000, 1200) == [975 + LEASE]
 
 
+def test_time_in_which_no_probe_was_sent_is_no_silence() -> None:
+    """The controller writes to slow switches, before its first probes or between two."""
+    wires = Wires()
+    assert wires.run(500, 600) == [], "nothing was asked before"
+    wires.cut = {CUT}
+    assert wires.run(600 + PERIOD, 600 + 2 * PERIOD) == [], "probes of 575 went out, those of 600 a period late"
+    assert wires.run(1200, 1400) == [1200 + LEASE - 2 * PERIOD], "575 to 600 and 625 to 650 were silence"
+    wires.cut = set()
+    assert wires.run(1400, 1400 + 2 * PERIOD) == []
+    assert wires.run(2000, 2100) == [2000 + PERIOD + 1], "the third of four answers follows the second"
+
+
+def test_links_that_were_down_stay_so_until_they_answer_however_late_the_first_probes_are() -> None:
+    wires = Wires()
+    wires.watch.take_for_down({CUT}, 0)
+    assert wires.watch.down == BOTH
+    assert wires.run(500, 900) == [500 + 3 * PERIOD + 1]
+    assert wires.watch.down == frozenset()
+
+
 def test_late_strange_and_doubled_answers_change_nothing() -> None:
     watch = LinkWatch(TOPOLOGY, LEASE, 0)
     frames = [frame for _, _, frame in watch.send(0, ())]

@@ -14,11 +14,12 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final, TextIO
 
+from ..controller.service.heartbeats import HeartbeatReader
 from ..hosts import ControlClient
 from ..topologies import Topology
 from ..topologies.mininet.processes import ends_with_us
@@ -65,6 +66,11 @@ class LaunchedJob:
     switches: Sequence[str]
     """Where it is summed at its start."""
     fabric: RealTimeFabric
+    heartbeats_at: str | None
+    """The host without a rank where the controller takes heartbeats, through the fabric; None: every host has one, and
+    they come by the ranks' streams.
+    """
+    heartbeats: HeartbeatReader
 
 
 def hosts_for(topology: Topology, count: int) -> list[str]:
@@ -78,13 +84,20 @@ def hosts_for(topology: Topology, count: int) -> list[str]:
     return names[:count]
 
 
+def free_host(topology: Topology, taken: Collection[str]) -> str | None:
+    """A host of the fabric where no worker is, for the controller's heartbeats; None where there is none."""
+    return next((host.name for host in topology.hosts if host.name not in taken), None)
+
+
 @asynccontextmanager
 async def launched_job(options: LaunchOptions) -> AsyncIterator[LaunchedJob]:
     """A fabric in real time with a controller, and a registered job on it, until the end of the block.
 
     Raises ExperimentError and the other rooms' errors for what cannot be.
     """
-    async with live_fabric(options.topology, strategy=options.strategy, seed=options.seed) as live:
+    topology = options.topology
+    free = free_host(topology, options.workers)
+    async with live_fabric(topology, strategy=options.strategy, seed=options.seed, heartbeats_at=free) as live:
         fabric = live.fabric
         assert isinstance(fabric, RealTimeFabric)
         with ControlClient(live.service.address) as client:
@@ -100,7 +113,7 @@ async def launched_job(options: LaunchOptions) -> AsyncIterator[LaunchedJob]:
                 "WEIR_HOSTS": ",".join(options.workers),
             }
             ranks.append(Rank(seat.rank, seat.host, environment))
-        yield LaunchedJob(job.job, ranks, tuple(state.switches), fabric)
+        yield LaunchedJob(job.job, ranks, tuple(state.switches), fabric, free, live.service.heartbeats)
 
 
 async def run_ranks(

@@ -197,16 +197,18 @@ class ToHost(_message.Message):
     def __init__(self, joined: _Optional[_Union[Joined, _Mapping]] = ..., waiting: _Optional[_Union[Waiting, _Mapping]] = ..., worker_plan: _Optional[_Union[WorkerPlan, _Mapping]] = ..., server_plan: _Optional[_Union[ServerPlan, _Mapping]] = ..., pause: _Optional[_Union[Pause, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., abort: _Optional[_Union[Abort, _Mapping]] = ..., ended: _Optional[_Union[Ended, _Mapping]] = ...) -> None: ...
 
 class Joined(_message.Message):
-    __slots__ = ("host", "address", "heartbeat_ns", "spare")
+    __slots__ = ("host", "address", "heartbeat_ns", "spare", "heartbeats_to")
     HOST_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_NS_FIELD_NUMBER: _ClassVar[int]
     SPARE_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEATS_TO_FIELD_NUMBER: _ClassVar[int]
     host: str
     address: int
     heartbeat_ns: int
     spare: bool
-    def __init__(self, host: _Optional[str] = ..., address: _Optional[int] = ..., heartbeat_ns: _Optional[int] = ..., spare: bool = ...) -> None: ...
+    heartbeats_to: int
+    def __init__(self, host: _Optional[str] = ..., address: _Optional[int] = ..., heartbeat_ns: _Optional[int] = ..., spare: bool = ..., heartbeats_to: _Optional[int] = ...) -> None: ...
 
 class Waiting(_message.Message):
     __slots__ = ("reason",)

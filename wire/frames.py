@@ -207,9 +207,24 @@ class FrameWriter:
     Only destination and checksum differ between such frames, so the rest is made once for each size of payload.
     """
 
-    def __init__(self, *, source: int, source_mac: int, destination_mac: int) -> None:
-        """`source` is the host's IPv4 address; `destination_mac` the gateway's. Ports are the aggregation port."""
-        self._ends = {"source": source, "source_mac": source_mac, "destination_mac": destination_mac}
+    def __init__(
+        self,
+        *,
+        source: int,
+        source_mac: int,
+        destination_mac: int,
+        port: int = AGGREGATION_PORT,
+        dscp: int = DSCP_BULK,
+    ) -> None:
+        """`source` is the host's IPv4 address; `destination_mac` the gateway's; `port` both ends' UDP port."""
+        self._ends = {
+            "source": source,
+            "source_mac": source_mac,
+            "destination_mac": destination_mac,
+            "source_port": port,
+            "destination_port": port,
+            "dscp": dscp,
+        }
         self._templates: dict[int, tuple[NDArray[np.uint16], int]] = {}
 
     def encapsulate(self, datagrams: Datagrams) -> NDArray[np.uint8]:

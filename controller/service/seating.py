@@ -19,9 +19,11 @@ import grpc
 from ...wire import control_pb2 as pb
 from ...wire.control import Abort, Resume
 from ...wire.control_messages import read_held, to_host
+from ...wire.heartbeat import Heartbeat
 from ..controller import Controller, Message
 from ..errors import ControllerError
 from ..leases import HEARTBEATS_IN_A_LEASE
+from .heartbeats import HeartbeatReader, HeartbeatSource
 from .limits import Limits, bounded
 from .requests import first_messages
 from .runner import Runner
@@ -46,11 +48,25 @@ class TooMany(ControllerError):
 class Seating:
     """Every job's seats. A job of the journal whose tokens nobody was told is ended."""
 
-    def __init__(self, controller: Controller, runner: Runner, limits: Limits) -> None:
+    def __init__(
+        self,
+        controller: Controller,
+        runner: Runner,
+        limits: Limits,
+        heartbeats: HeartbeatSource | None = None,
+        heard: Callable[[Heartbeat], object] = lambda _: None,
+    ) -> None:
+        """`heartbeats`: where hosts' heartbeats come through the fabric; None: their streams bring them. `heard` is
+        told of each of those.
+        """
+        self._heard = heard
         self.jobs: dict[int, JobSeats] = {}
         """The seats of the jobs that run, by number."""
         self.ends: OrderedDict[int, pb.ToHost] = OrderedDict()
         """The last that hosts were told of jobs that have ended, by number."""
+        self.heartbeats = HeartbeatReader(controller.topology, self._token_of)
+        """Whose heartbeats have come through the fabric."""
+        self._heartbeats_from = heartbeats
         self._controller = controller
         self._runner = runner
         self._limits = limits
@@ -88,6 +104,7 @@ class Seating:
         """A job is no more: that is the last that its hosts are told."""
         seats = self.jobs.pop(job)
         for seat in seats.seats.values():
+            self.heartbeats.forget(job, seat.host)
             last = seat.last or last
             seat.finish(last)
         self.ends[job] = last
@@ -101,6 +118,8 @@ class Seating:
         """A host sits down; when it is the last one, the job starts."""
         if seat.stream is not None:
             seat.stream.end((grpc.StatusCode.ABORTED, f"job {seats.job}: {seat} attends by another stream now"))
+        if generation == 0:  # perhaps another process than before, whose heartbeats are numbered from 0 again
+            self.heartbeats.forget(seats.job, seat.host)
         seat.stream = stream = HostStream()
         lease_ns = self._controller.jobs.leases.lease_ns
         joined = pb.Joined(
@@ -108,6 +127,7 @@ class Seating:
             address=int(self._controller.topology.host(seat.host).address),
             heartbeat_ns=lease_ns // HEARTBEATS_IN_A_LEASE if lease_ns else _HEARTBEAT_WITHOUT_LEASE_NS,
             spare=seat.spare,
+            heartbeats_to=0 if self._heartbeats_from is None else self._heartbeats_from.address,
         )
         stream.send(pb.ToHost(joined=joined))
         if seats.told:
@@ -146,10 +166,7 @@ class Seating:
         job, host, controller = seats.job, seat.host, self._controller
         match message.WhichOneof("content"):
             case "heartbeat":
-                rounds, waiting = message.heartbeat.rounds, message.heartbeat.waiting
-                seat.rounds, seat.heard_ns = rounds, self._runner.now_ns()
-                seat.ran |= not (seat.spare or seats.plans)
-                self._post(job, lambda now_ns: controller.members.heartbeat(job, host, rounds, now_ns, waiting=waiting))
+                self._lives(seats, seat, message.heartbeat.rounds, waiting=message.heartbeat.waiting)
             case "held":
                 held = read_held(message.held)
                 self._post(job, lambda _: controller.moves.held(job, host, held))
@@ -160,6 +177,29 @@ class Seating:
                 self._leave(seats, seat, bounded(message.leave.reason))
             case other:
                 raise ValueError(f"{other or 'an empty message'} has no place in a stream that has begun")
+
+    def _lives(self, seats: JobSeats, seat: Seat, rounds: int, *, waiting: bool) -> None:
+        """A heartbeat of a host, by whichever way."""
+        job, host, members = seats.job, seat.host, self._controller.members
+        seat.rounds, seat.heard_ns = rounds, self._runner.now_ns()
+        seat.ran |= not (seat.spare or seats.plans)
+        self._post(job, lambda now_ns: members.heartbeat(job, host, rounds, now_ns, waiting=waiting))
+
+    def take_heartbeats(self) -> None:
+        """Those that have come through the fabric."""
+        if self._heartbeats_from is None:
+            return
+        for address, payload in self._heartbeats_from.receive():
+            if (heard := self.heartbeats.read(address, payload)) is not None:
+                host, beat = heard
+                self._heard(beat)
+                seats = self.jobs[beat.job]
+                self._lives(seats, seats.seats[host], beat.rounds, waiting=beat.waiting)
+
+    def _token_of(self, job: int, host: str) -> str | None:
+        seats = self.jobs.get(job)
+        seat = None if seats is None else seats.seats.get(host)
+        return None if seat is None else seat.token
 
     def _leave(self, seats: JobSeats, seat: Seat, reason: str) -> None:
         """Who is done stays until all are: it may hold what others lack. Who fails is lost at once."""

@@ -31,9 +31,11 @@ from ...wire.control import KEY_BYTES
 from ...wire.control_channel import DEFAULT_ADDRESS, Tls, check_address, is_local
 from ...wire.control_messages import SERVICE, to_host
 from ...wire.errors import WireError
+from ...wire.heartbeat import Heartbeat
 from ..controller import Controller
 from ..errors import ControllerEnded, ControllerError, OutOfMemory, PlanError, SwitchUnreachable
 from ..placement import PlacementError
+from .heartbeats import HeartbeatReader, HeartbeatSource
 from .limits import MESSAGE_BYTES, Limits, bounded, client_of
 from .malformed import Malformed, checked, reader_of
 from .requests import job_spec, job_state, registration
@@ -82,9 +84,13 @@ class ControlService:
         allow_remote: bool = False,
         clock: Callable[[], int] = time.monotonic_ns,
         limits: Limits | None = None,
+        heartbeats: HeartbeatSource | None = None,
+        heard: Callable[[Heartbeat], object] = lambda _: None,
     ) -> None:
         """Without TLS only an address of this machine is served, unless `allow_remote`. Port 0: any that is free.
 
+        `heartbeats` is where hosts are to send theirs through the fabric, and is closed with the service; None: their
+        streams bring them. `heard` is told of each.
         Raises ControllerError for an address that cannot be served.
         """
         try:
@@ -101,7 +107,8 @@ class ControlService:
         self._runner = Runner(controller, lambda message: self._seating.tell(message), clock=clock)
         self._limits = limits or Limits()
         self._half_open = self._attending = 0
-        self._seating = Seating(controller, self._runner, self._limits)
+        self._heartbeats_from = heartbeats
+        self._seating = Seating(controller, self._runner, self._limits, heartbeats, heard)
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
@@ -121,6 +128,8 @@ class ControlService:
         if not self.address.startswith("unix:"):
             self.address = f"{self.address.rpartition(':')[0]}:{port}"
         await self._server.start()
+        if self._heartbeats_from is not None:
+            asyncio.get_running_loop().add_reader(self._heartbeats_from, self._seating.take_heartbeats)
         # hosts of the jobs that go on could not be heard before: they have a whole lease to come back
         self._controller.jobs.leases.renew_all(self._runner.now_ns())
         self._tasks = [
@@ -132,6 +141,9 @@ class ControlService:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._heartbeats_from is not None:
+            asyncio.get_running_loop().remove_reader(self._heartbeats_from)
+            self._heartbeats_from.close()
         await self._server.stop(_GRACE_S)
         for task in self._tasks:
             task.cancel()
@@ -178,6 +190,11 @@ class ControlService:
     def now_ns(self) -> int:
         """The controller's time."""
         return self._runner.now_ns()
+
+    @property
+    def heartbeats(self) -> HeartbeatReader:
+        """What became of heartbeats through the fabric."""
+        return self._seating.heartbeats
 
     # --- jobs ---
 

@@ -11,11 +11,11 @@ from typing import Final
 
 import numpy as np
 
+from ...controller.service.heartbeats import HeartbeatReader
 from ...emulator.fabric import Wake
 from ...topologies import mac_number
-from ...wire.errors import WireError
 from ...wire.frames import DSCP_BULK, DSCP_CONTROL, FRAME_HEADER_BYTES, decapsulate, encapsulate
-from ...wire.heartbeat import HEARTBEAT_BYTES, HEARTBEAT_PORT, Heartbeat, is_from
+from ...wire.heartbeat import HEARTBEAT_BYTES, HEARTBEAT_PORT, Heartbeat
 from ..config import HeartbeatConfig
 from .agents import VirtualWorker
 from .emulated import EmulatedFabric
@@ -39,14 +39,13 @@ class VirtualHeartbeats:
         self.sent = 0
         self.delays_ns: list[int] = []
         """Of those that have come, in the order of their arrival."""
-        self.dropped = 0
-        """Datagrams that were no heartbeat of a host of the fabric."""
         self._emulated = emulated
         self._config = config
         self._rng = random.Random(f"{seed} heartbeats")
         self._hear = hear
         self._address = int(emulated.topology.host(config.to).address)
-        self._host_at = {int(host.address): host.name for host in emulated.topology.hosts}
+        self.reader = HeartbeatReader(emulated.topology, lambda _, host: host)
+        """Whose they are: the token of a host's seat is its name here."""
 
     @property
     def delivered(self) -> int:
@@ -80,13 +79,8 @@ class VirtualHeartbeats:
         for frames, times in zip(wake.frames, wake.times_ns, strict=True):
             datagrams, _ = decapsulate(frames, self._address, HEARTBEAT_PORT)
             for address, payload, time_ns in zip(datagrams.addresses.tolist(), datagrams.payload, times, strict=True):
-                host = self._host_at.get(address)
-                try:
-                    beat = Heartbeat.parse(payload.tobytes())
-                except WireError:
-                    beat = None
-                if beat is None or host is None or not is_from(payload.tobytes(), host):
-                    self.dropped += 1
+                if (heard := self.reader.read(address, payload.tobytes())) is None:
                     continue
+                host, beat = heard
                 self.delays_ns.append(int(time_ns) - beat.sent_ns)
                 self._hear(beat.job, host, beat)

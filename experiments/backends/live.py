@@ -17,12 +17,15 @@ from typing import Final
 
 from ...controller.congestion import CongestionOptions
 from ...controller.controller import Controller, Options
+from ...controller.jobs.membership import MOST_DOUBTS
 from ...controller.placement.strategies import strategy as strategy_named
+from ...controller.service.heartbeats import HeartbeatSocket, HeartbeatSource
 from ...controller.service.service import ControlService
 from ...topologies import Routes, Topology
 from ...topologies.mininet.fabric import MininetFabric, SwitchKind
 from ...topologies.mininet.scratch import scratch_folder
-from .real_time import RealTimeFabric
+from ...wire.heartbeat import HEARTBEAT_PORT
+from .real_time import FabricHeartbeats, RealTimeFabric
 from .sessions import open_sessions
 
 LEASE_NS: Final = 10_000_000_000
@@ -41,6 +44,13 @@ class LiveFabric:
     service: ControlService
 
 
+def heartbeat_source(fabric: RealTimeFabric | MininetFabric, host: str) -> HeartbeatSource:
+    """Where heartbeats come in that hosts of the fabric send to this one. Raises TopologyError, or OSError."""
+    if isinstance(fabric, MininetFabric):
+        return HeartbeatSocket(fabric.datagram_socket(host, HEARTBEAT_PORT))
+    return FabricHeartbeats(fabric, host)
+
+
 @asynccontextmanager
 async def live_fabric(
     topology: Topology,
@@ -49,9 +59,12 @@ async def live_fabric(
     strategy: str = "widest",
     lease_ns: int = LEASE_NS,
     seed: int = 1,
+    heartbeats_at: str | None = None,
 ) -> AsyncIterator[LiveFabric]:
     """A fabric, its controller and the service for jobs, until the end of the block: in Mininet where a kind of switch
     is given (root), else emulated in this process.
+
+    `heartbeats_at` is the host where heartbeats are taken that go through the fabric; None: they do not.
 
     Raises the rooms' errors where it cannot be started.
     """
@@ -75,11 +88,16 @@ async def live_fabric(
                 dwell_ns=5 * _SOLVE_NS,
                 lease_ns=lease_ns,
                 stuck_ns=lease_ns,
+                patience_ns=None if heartbeats_at is None else (1 + MOST_DOUBTS) * lease_ns,
+                heartbeats_at=heartbeats_at,
                 congestion=CongestionOptions(_QUEUE_PACKETS),
             ),
             time.monotonic_ns(),
             seed=seed,
         )
         await controller.start(time.monotonic_ns())
-        service = await stack.enter_async_context(ControlService(controller, address=f"unix:{folder}/control"))
+        heartbeats = None if heartbeats_at is None else heartbeat_source(fabric, heartbeats_at)
+        service = await stack.enter_async_context(
+            ControlService(controller, address=f"unix:{folder}/control", heartbeats=heartbeats)
+        )
         yield LiveFabric(fabric, service)

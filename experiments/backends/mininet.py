@@ -38,8 +38,9 @@ from ...topologies.mininet.scratch import scratch_folder
 from ...wire import control_pb2 as pb
 from ..config import FlowConfig, RunConfig
 from ..errors import ExperimentError
-from ..records.record import MininetResult, StrategyResult
+from ..records.record import MininetHeartbeats, MininetResult, StrategyResult
 from ..workloads.digits import load_digits
+from .live import heartbeat_source
 from .rounds import Rounds
 from .sessions import open_sessions
 from .worker_process import WorkerReport, WorkerTask
@@ -54,6 +55,8 @@ OTHER_TRAFFIC_BPS: Final = {SwitchKind.WEIR: 20_000_000, SwitchKind.BMV2: 2_000_
 """What all background flows together may bring, lest they take the cores from the job: the flows are scaled to that."""
 
 _LEASE_NS: Final = 20_000_000_000
+_LEAST_LEASE_NS: Final = 4_000_000_000
+"""Of hosts whose heartbeats go through the fabric: processes that compute on few cores are silent for long."""
 _STEP_S: Final = 120.0
 _LOOK_S: Final = 0.2
 _ONE_THREAD: Final = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
@@ -88,7 +91,15 @@ async def run_in_mininet(
         if watch is not None:
             title = f"{config.name}, {STRATEGIES[virtual.strategy].label}, Mininet"
             watch.begin(fabric.topology, title, time.monotonic_ns())
-        service = await stack.enter_async_context(ControlService(controller, address=f"unix:{folder}/control"))
+        beats, delays_ns = config.heartbeats, list[int]()
+        service = await stack.enter_async_context(
+            ControlService(
+                controller,
+                address=f"unix:{folder}/control",
+                heartbeats=None if beats is None else heartbeat_source(fabric, beats.to),
+                heard=lambda beat: delays_ns.append(time.monotonic_ns() - beat.sent_ns),  # one clock for a machine
+            )
+        )
         _take_reports(stack, config, fabric, controller, service.now_ns)
         await asyncio.sleep(config.control.warm_up * SLOWER / 1e9)
         client = stack.enter_context(ControlClient(service.address))
@@ -128,10 +139,13 @@ async def run_in_mininet(
                 trees[number - first_job] = {**placement.aggregators, **placement.parents}
         by_rank = await reports
         drops = {reason: count - drops_before[reason] for reason, count in (await _switch_drops(sessions)).items()}
+        if beats is not None and not beats.in_class:
+            other.notes.append("heartbeats were in the control class")
         if config.other_jobs:
             other.notes.append("the jobs beside the trained one were not there")
         notes = [*other.notes, f"telemetry: {controller.telemetry_cost(time.monotonic_ns() - began_ns)}"]
-        return _result(virtual.strategy, fabric, by_rank, drops, trees, generation, notes, started)
+        figures = None if beats is None else _heartbeat_figures(controller, service, delays_ns)
+        return _result(virtual.strategy, fabric, by_rank, drops, trees, generation, figures, notes, started)
 
 
 def _take_reports(
@@ -158,7 +172,7 @@ def _take_reports(
 def _controller(
     config: RunConfig, strategy: str, fabric: MininetFabric, sessions: Mapping[str, SwitchSession]
 ) -> Controller:
-    control = config.control
+    control, beats = config.control, config.heartbeats
     options = Options(
         probe_period_ns=control.interval * SLOWER,
         solve_period_ns=control.solve_interval * SLOWER if STRATEGIES[strategy].resolves else 0,
@@ -167,6 +181,9 @@ def _controller(
         improvement=control.gain,
         dwell_ns=control.dwell * SLOWER,
         lease_ns=_LEASE_NS,
+        host_lease_ns=None if beats is None else max(_LEAST_LEASE_NS, beats.lease * SLOWER),
+        patience_ns=None if beats is None else _LEASE_NS,
+        heartbeats_at=beats.to if beats is not None and beats.detector == "telemetry" else None,
         congestion=config.congestion_options,
         watching=config.watching,
     )
@@ -190,6 +207,19 @@ async def _switch_drops(sessions: Mapping[str, SwitchSession]) -> dict[str, int]
     return drops
 
 
+def _heartbeat_figures(controller: Controller, service: ControlService, delays_ns: Sequence[int]) -> MininetHeartbeats:
+    counts, delays = controller.jobs.counts, np.array(delays_ns or [0]) / 1e6
+    return MininetHeartbeats(
+        sent=service.heartbeats.sent,
+        delivered=service.heartbeats.came,
+        p999_ms=float(np.percentile(delays, 99.9)),
+        longest_ms=float(delays.max()),
+        lease_ms=(controller.jobs.leases.lease_ns or 0) / 1e6,
+        taken_for_dead=counts.leases_expired,
+        explained=counts.verdicts_deferred,
+    )
+
+
 def _result(
     strategy: str,
     fabric: MininetFabric,
@@ -197,6 +227,7 @@ def _result(
     drops: dict[str, int],
     trees: list[dict[str, str]],
     generation: int,
+    heartbeats: MininetHeartbeats | None,
     notes: Sequence[str],
     started: float,
 ) -> MininetResult:
@@ -220,6 +251,7 @@ def _result(
         drops={reason: count for reason, count in drops.items() if count},
         generation=generation,
         trees=trees,
+        heartbeats=heartbeats,
         notes=[*fabric.notes, *notes],
         wall_s=time.perf_counter() - started,
     )

@@ -6,27 +6,31 @@
                      ◀────────────               ◀─────────    │ switches
                                                              P4RuntimeServer ◀──gRPC on loopback──▶ controller
 
+A host has two paths, one for the messages of its jobs, the other for heartbeats, which go in the control class.
 Links keep their rates and delays as far as the machine keeps up: where the loop falls behind, the fabric's time stands
 still meanwhile, and `behind_s` says for how long in all.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import selectors
 import socket
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
 from ...emulator.fabric import Wake
 from ...hosts.drivers.fabric_socket import FabricSocket
+from ...hosts.drivers.heartbeat_sender import HEARTBEAT_NIC
 from ...topologies import Topology, mac_number
 from ...wire.aggregation import AGGREGATION_PORT, MESSAGE_BYTES
-from ...wire.frames import FrameWriter, decapsulate
+from ...wire.frames import DSCP_BULK, DSCP_CONTROL, FrameWriter, decapsulate
+from ...wire.heartbeat import HEARTBEAT_PORT
 from .emulated import EmulatedFabric
 
 _BUSY_S: Final = 50e-6
@@ -35,22 +39,53 @@ _IDLE_S: Final = 2e-3
 """Between two looks at an empty one, which probes may enter."""
 _POLL_NS: Final = 100_000
 """Hosts take what has arrived at multiples of this: fewer and larger batches for their processes."""
+_CONTROL_PRIORITY: Final = 7
 _LATE_NS: Final = 20_000_000
 """What the fabric's time falls behind the clock by more than this is given up."""
 
 
-class _HostLink:
-    """One host's end of its link, and the processes at the other end: several, where it takes part in several jobs."""
+class FabricHeartbeats:
+    """A HeartbeatSource in an emulated fabric."""
 
-    def __init__(self, topology: Topology, name: str, path: str) -> None:
+    def __init__(self, fabric: RealTimeFabric, host: str) -> None:
+        """Takes those that are sent to this host. Raises OSError where the fabric does not run."""
+        self.address = int(fabric.topology.host(host).address)
+        self._socket = FabricSocket.connect(fabric.nic(host) + HEARTBEAT_NIC)
+
+    def fileno(self) -> int:
+        """As `HeartbeatSource.fileno`."""
+        return self._socket.fileno()
+
+    def receive(self) -> Iterable[tuple[int, bytes]]:
+        """As `HeartbeatSource.receive`."""
+        for datagrams in self._socket.receive():
+            payloads = (row.tobytes() for row in datagrams.payload)
+            yield from zip(datagrams.addresses.tolist(), payloads, strict=True)
+
+    def close(self) -> None:
+        """May be repeated."""
+        self._socket.close()
+
+
+class _HostLink:
+    """One of a host's ways into its link, and the processes at the other end: several, where it takes part in several
+    jobs.
+    """
+
+    def __init__(self, topology: Topology, name: str, path: str, port: int, dscp: int) -> None:
         host = topology.host(name)
         self.name = name
+        self.path = path
+        self.port = port
+        self.priority = _CONTROL_PRIORITY if dscp == DSCP_CONTROL else 0
         self.address = int(host.address)
         self.connected: list[FabricSocket] = []
         self.writer = FrameWriter(
             source=self.address,
             source_mac=mac_number(host.mac),
             destination_mac=mac_number(topology.attached_switch(name).mac),
+            port=port,
+            dscp=dscp,
         )
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.listener.bind(path)
@@ -61,6 +96,7 @@ class _HostLink:
         for process in self.connected:
             process.close()
         self.listener.close()
+        os.unlink(self.path)
 
 
 class RealTimeFabric:
@@ -74,7 +110,7 @@ class RealTimeFabric:
         self._folder = folder
         self._emulated = EmulatedFabric(topology, seed=seed, start=None, poll_ns=_POLL_NS)
         self._server = self._emulated.serve()
-        self._links: dict[str, _HostLink] = {}
+        self._links: dict[str, tuple[_HostLink, _HostLink]] = {}
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="fabric", daemon=True)
 
@@ -90,7 +126,11 @@ class RealTimeFabric:
     def __enter__(self) -> Self:
         self._server.start()
         for host in self.topology.hosts:
-            self._links[host.name] = _HostLink(self.topology, host.name, self.nic(host.name))
+            nic = self.nic(host.name)
+            self._links[host.name] = (
+                _HostLink(self.topology, host.name, nic, AGGREGATION_PORT, DSCP_BULK),
+                _HostLink(self.topology, host.name, nic + HEARTBEAT_NIC, HEARTBEAT_PORT, DSCP_CONTROL),
+            )
         self._thread.start()
         return self
 
@@ -99,10 +139,13 @@ class RealTimeFabric:
     ) -> None:
         self._stopping.set()
         self._thread.join()
-        for link in self._links.values():
+        for link in self._all_links:
             link.close()
-            os.unlink(self.nic(link.name))
         self._server.stop()
+
+    @property
+    def _all_links(self) -> list[_HostLink]:
+        return [link for links in self._links.values() for link in links]
 
     # --- the thread ---
 
@@ -110,7 +153,7 @@ class RealTimeFabric:
         fabric = self._emulated.fabric
         origin_ns = time.monotonic_ns()
         with selectors.DefaultSelector() as selector:
-            for link in self._links.values():
+            for link in self._all_links:
                 selector.register(link.listener, selectors.EVENT_READ, link)
             while not self._stopping.is_set():
                 late_ns = time.monotonic_ns() - origin_ns - fabric.now_ns - _LATE_NS
@@ -144,13 +187,12 @@ class RealTimeFabric:
         for datagrams in batches:
             if datagrams.payload.shape[1] > MESSAGE_BYTES:  # of no job
                 continue
-            self._emulated.fabric.send(link.name, link.writer.encapsulate(datagrams))
+            self._emulated.fabric.send(link.name, link.writer.encapsulate(datagrams), priority=link.priority)
 
     def _deliver(self, wake: Wake, selector: selectors.BaseSelector) -> None:
         """Frames have arrived at a host: for each of its processes, which take what is of their jobs."""
-        link = self._links[wake.host]
-        for frames in wake.frames:
-            datagrams, _ = decapsulate(frames, link.address, AGGREGATION_PORT)
+        for link, frames in itertools.product(self._links[wake.host], wake.frames):
+            datagrams, _ = decapsulate(frames, link.address, link.port)
             if not len(datagrams):
                 continue
             for process in list(link.connected):

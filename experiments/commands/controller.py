@@ -57,6 +57,7 @@ class _Settings:
     take_over: bool
     metrics_port: int | None
     reports_port: int | None
+    heartbeats: str | None
     watching: Watching | None
     web: str | None
     history: Path | None
@@ -111,6 +112,13 @@ def controller(
             help="What switches are to report by themselves: flows, queues, drops, and where to (docs/telemetry.md).",
         ),
     ] = None,
+    heartbeats: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST",
+            help="Take heartbeats through the fabric, in its control class; this process runs on that host of it.",
+        ),
+    ] = None,
     web: WebOption = None,
     history: HistoryOption = None,
     take_over: Annotated[
@@ -142,6 +150,7 @@ def controller(
         take_over=take_over,
         metrics_port=metrics_port,
         reports_port=reports_port,
+        heartbeats=heartbeats,
         watching=None if telemetry is None else _watching(telemetry, topology),
         web=web,
         history=history,
@@ -186,8 +195,10 @@ def _nanoseconds(option: str, text: str) -> int:
 
 async def _serve(settings: _Settings) -> None:
     from ...controller.controller import Controller, Options
+    from ...controller.jobs.membership import MOST_DOUBTS
     from ...controller.placement.strategies import STRATEGIES
     from ...controller.placement.strategies import strategy as strategy_named
+    from ...controller.service.heartbeats import HeartbeatSocket
     from ...controller.service.metrics import serve as serve_metrics
     from ...controller.service.service import ControlService
     from ..backends.sessions import open_sessions
@@ -200,10 +211,13 @@ async def _serve(settings: _Settings) -> None:
         decide_aside=True,
         dwell_ns=5 * settings.solve_ns,
         lease_ns=settings.lease_ns,
+        patience_ns=None if settings.heartbeats is None else (1 + MOST_DOUBTS) * settings.lease_ns,
         stuck_ns=_STUCK_LEASES * settings.lease_ns,
+        heartbeats_at=settings.heartbeats,
         watching=settings.watching,
     )
     async with AsyncExitStack() as stack:
+        beats = None if settings.heartbeats is None else HeartbeatSocket.bind(topology, settings.heartbeats)
         journal = await _own_journal(stack, settings)
         sessions = await stack.enter_async_context(
             open_sessions(
@@ -222,7 +236,13 @@ async def _serve(settings: _Settings) -> None:
         )
         await keeper.start(time.monotonic_ns())
         service = await stack.enter_async_context(
-            ControlService(keeper, address=settings.listen, tls=settings.tls, allow_remote=settings.allow_remote)
+            ControlService(
+                keeper,
+                address=settings.listen,
+                tls=settings.tls,
+                allow_remote=settings.allow_remote,
+                heartbeats=beats,
+            )
         )
         port = settings.reports_port
         if port is None and settings.watching is not None and settings.watching.collector is not None:

@@ -81,8 +81,9 @@ async def _run(
 ) -> int:
     """torchrun's exit status."""
     from ..backends.live import live_fabric
+    from ..launch import free_host
 
-    async with live_fabric(topology, kind, lease_ns=lease_ns) as live:
+    async with live_fabric(topology, kind, lease_ns=lease_ns, heartbeats_at=free_host(topology, hosts)) as live:
         told = {"OMP_NUM_THREADS": "1", **os.environ, "WEIR_CONTROL": live.service.address, "WEIR_POLICY": policy}
         _console.print(
             f"{topology.name}: {len(topology.switches)} switches, ranks on {', '.join(hosts)}; jobs are served at "

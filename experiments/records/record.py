@@ -97,6 +97,31 @@ class HeartbeatFigures(_Record):
         )
 
 
+class MininetHeartbeats(_Record):
+    """What became of the hosts' heartbeats through Mininet's switches: processes' turns on the machine are in all
+    delays.
+    """
+
+    sent: int
+    """From each host's first that came to its last."""
+    delivered: int
+    p999_ms: float
+    """Delay that 99.9 % do not exceed."""
+    longest_ms: float
+    lease_ms: float
+    """A host that was not heard of for so long is taken for dead."""
+    taken_for_dead: int
+    explained: int
+    """Silences of a lease that telemetry explained by the network."""
+
+    def __str__(self) -> str:
+        return (
+            f"{self.delivered} of {self.sent} came, 99.9 % within {self.p999_ms:.1f} ms, all within "
+            f"{self.longest_ms:.1f} ms of a lease of {self.lease_ms:g} ms; hosts were taken for dead "
+            f"{self.taken_for_dead} times, and the network explained their silence {self.explained} times"
+        )
+
+
 class JobTrace(_Record):
     """How far one of a run's jobs was over time."""
 
@@ -212,6 +237,8 @@ class MininetResult(_Timed):
     """The generation in which the job ended, the highest among its shards; it began in generation 1."""
     trees: list[dict[str, str]]
     """The trees at the end of the run, as `StrategyResult.trees` has them."""
+    heartbeats: MininetHeartbeats | None = None
+    """Of a run whose hosts' heartbeats go through the fabric."""
     notes: list[str]
     """What the machine or the switches could not do of what the run asks for."""
     wall_s: float

@@ -116,6 +116,11 @@ def telemetry_lines(record: RunRecord) -> list[str]:
     labelled = [(label_of(result.strategy), result) for result in record.results]
     cost = [f"telemetry, {label}: {result.telemetry}" for label, result in labelled if result.telemetry is not None]
     beats = [f"heartbeats, {label}: {result.heartbeats}" for label, result in labelled if result.heartbeats is not None]
+    beats += [
+        f"heartbeats in Mininet, {label_of(result.strategy)}: {result.heartbeats}"
+        for result in record.mininet
+        if result.heartbeats is not None
+    ]
     return cost + beats + [line for label, result in labelled for line in _job_lines(label, result.jobs)]
 
 

@@ -58,9 +58,10 @@ class Membership:
         nothing is said.
         """
         self._port = port
-        self._nic = os.environ.get("WEIR_NIC", "") if nic is None else nic
+        self.nic = os.environ.get("WEIR_NIC", "") if nic is None else nic
+        """The host's path in an emulated fabric; empty: it is in another one."""
         self._host = host
-        self._options = options or (PATIENT if self._nic else WorkerOptions())
+        self._options = options or (PATIENT if self.nic else WorkerOptions())
         self._timeout_s = timeout_s
         self._linger_s = linger_s
         self._control = control
@@ -71,7 +72,9 @@ class Membership:
 
     def __enter__(self) -> Self:
         """Raises ControlRefused, JoinTimeout, and AllreduceAborted where the job ends before it begins."""
-        self._stream = MembershipStream(self._control, self._job, self._token, self._begin, _worker_beat, self._tls)
+        self._stream = MembershipStream(
+            self._control, self._job, self._token, self._begin, _worker_beat, self._tls, self.nic
+        )
         try:
             self._stream.wait_begun(self._timeout_s)
         except BaseException:
@@ -113,7 +116,7 @@ class Membership:
         if not isinstance(plan, WorkerPlan):
             raise JoinRefused(f"job {self._job}: the token is the parameter server's, not a worker's")
         host = self._host(address) if callable(self._host) else self._host
-        self._worker = UdpWorker(WorkerCore(plan, self._options), host or address, self._port, nic=self._nic)
+        self._worker = UdpWorker(WorkerCore(plan, self._options), host or address, self._port, nic=self.nic)
         return self._worker.endpoint
 
 
@@ -161,13 +164,14 @@ def serve(
 ) -> None:
     """Be a job's parameter server until the job ends. Arguments and errors are those of `Membership`."""
 
+    path = os.environ.get("WEIR_NIC", "") if nic is None else nic
+
     def begin(plan: Plan, address: int) -> UdpEndpoint:
         if not isinstance(plan, ServerPlan):
             raise JoinRefused(f"job {job}: the token is a worker's, not the parameter server's")
-        path = os.environ.get("WEIR_NIC", "") if nic is None else nic
         return UdpEndpoint(ParameterServerCore(plan), host or address, port, nic=path)
 
-    stream = MembershipStream(control, job, token, begin, _server_beat, tls)
+    stream = MembershipStream(control, job, token, begin, _server_beat, tls, path)
     try:
         stream.wait_begun(timeout_s)
         stream.wait_over()

@@ -79,7 +79,13 @@ class ControlGroups:
         """As `Registrar.join`. Raises what `Membership` raises."""
         job, token = json.loads(ticket)
         membership = Membership(
-            self._control, job, token, timeout_s=self._timeout_s, host=self._world.worker.endpoint.host, tls=self._tls
+            self._control,
+            job,
+            token,
+            timeout_s=self._timeout_s,
+            host=self._world.worker.endpoint.host,
+            nic=self._world.nic,
+            tls=self._tls,
         )
         return self._memberships.enter_context(membership).worker
 

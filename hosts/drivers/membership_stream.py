@@ -4,6 +4,7 @@
 
     controller ◀──Join, Heartbeat, Held, Resumed, Leave── MembershipStream ──▶ UdpEndpoint (its core sums meanwhile)
                ──Joined, plan, Pause, Resume, Abort, Ended──▶
+               ◀──heartbeats through the fabric── HeartbeatSender, where Joined says to which address
 
 The sums need no controller: when it goes away they go on, and the stream is opened again until somebody answers.
 """
@@ -28,6 +29,7 @@ from ...wire.control_messages import ATTEND, Told, from_host, told
 from ..errors import AllreduceAborted, ControlRefused, HostError, JoinRefused, JoinTimeout
 from ..protocol.plans import JOBS
 from .control_client import open_channel
+from .heartbeat_sender import HeartbeatSender
 from .udp import UdpEndpoint
 
 _log = logging.getLogger(__name__)
@@ -64,8 +66,10 @@ class MembershipStream:
         begin: Callable[[Plan, int], UdpEndpoint],
         beat: Callable[[UdpEndpoint], pb.Heartbeat],
         tls: Tls | None = None,
+        nic: str = "",
     ) -> None:
-        """`begin` makes the endpoint of the first plan at the host's address in the fabric; `beat` says how far it is.
+        """`begin` makes the endpoint of the first plan at the host's address in the fabric; `beat` says how far it is;
+        `nic` is the host's path in an emulated fabric, if it is in one.
 
         Raises ControlRefused for a number, an address or TLS files that cannot be.
         """
@@ -88,6 +92,9 @@ class MembershipStream:
         self._plan: Plan | None = None
         self._fabric_address = 0
         self._heartbeat_s = _DEFAULT_HEARTBEAT_S
+        self._heartbeats_to = 0
+        self._nic = nic
+        self._sender: HeartbeatSender | None = None
         self._spare = False
         self._leave: pb.FromHost | None = None
         self._closing = threading.Event()
@@ -149,6 +156,8 @@ class MembershipStream:
         self._thread.join(_CLOSE_S)
         self._channel.close()
         self._thread.join()
+        if self._sender is not None:
+            self._sender.close()
         if self.endpoint is not None:
             self.endpoint.close()
 
@@ -213,7 +222,7 @@ class MembershipStream:
             limit.cancel()
 
     def _requests(self, outbox: queue.SimpleQueue[pb.FromHost | None]) -> Iterator[pb.FromHost]:
-        """What was put into the outbox, with heartbeats between, until None."""
+        """What was put into the outbox, with heartbeats between where they do not go through the fabric, until None."""
         beaten = -math.inf  # a host that has just been given its plan says at once that it lives
         while True:
             lives = self.endpoint is not None or self._spare
@@ -223,10 +232,12 @@ class MembershipStream:
             except queue.Empty:
                 beaten = time.monotonic()
                 try:
-                    yield pb.FromHost(heartbeat=self._heartbeat())
+                    beat = self._heartbeat()
                 except HostError as error:
                     yield pb.FromHost(leave=pb.Leave(reason=str(error)))
                     return
+                if not self._heartbeats_to:
+                    yield pb.FromHost(heartbeat=beat)
                 continue
             if message is None:
                 return
@@ -239,14 +250,38 @@ class MembershipStream:
         self.endpoint.check()
         return self._beat(self.endpoint)
 
+    def _state(self) -> pb.Heartbeat | None:
+        """What a heartbeat through the fabric says; None before there is a plan, but for a spare."""
+        return self._heartbeat() if (self.endpoint is not None or self._spare) and not self.over else None
+
+    def _beat_through_fabric(self, to: int, heartbeat_s: float) -> None:
+        """Heartbeats go to this address from now on, or by the stream where it is 0. Raises OSError."""
+        if (to, heartbeat_s) == (self._heartbeats_to, self._heartbeat_s):
+            return
+        if self._sender is not None:
+            self._sender.close()
+            self._sender = None
+        self._heartbeats_to = to
+        if to:
+            self._sender = HeartbeatSender(
+                self.job,
+                self._token,
+                self._state,
+                address=self._fabric_address,
+                to=to,
+                period_s=heartbeat_s,
+                nic=self._nic,
+            )
+
     def _hear(self, message: pb.ToHost, outbox: queue.SimpleQueue[pb.FromHost | None]) -> None:
         match message.WhichOneof("content"):
             case "joined":
                 with self.changed:
                     self._fabric_address = message.joined.address
-                    self._heartbeat_s = message.joined.heartbeat_ns / 1e9
                     self._spare = message.joined.spare
                     self.changed.notify_all()
+                self._beat_through_fabric(message.joined.heartbeats_to, message.joined.heartbeat_ns / 1e9)
+                self._heartbeat_s = message.joined.heartbeat_ns / 1e9
                 if message.joined.spare:
                     outbox.put(pb.FromHost(heartbeat=pb.Heartbeat()))  # it has no plan to answer, but lives from now on
             case "waiting":
@@ -269,6 +304,8 @@ class MembershipStream:
                     with self.changed:
                         self.endpoint = endpoint
                         self.changed.notify_all()
+                    if self._sender is not None:
+                        self._sender.send_now()
                 return from_host(Resumed(self.job, content.generation))
             case Pause(_, generation):
                 if self.endpoint is not None and generation == self.endpoint.core.plan.generation:

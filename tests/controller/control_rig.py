@@ -16,6 +16,7 @@ from weir.controller.controller import Controller, Options
 from weir.controller.p4runtime.pipeline import Pipeline
 from weir.controller.p4runtime.session import SwitchSession
 from weir.controller.placement.strategies import strategy
+from weir.controller.service.heartbeats import HeartbeatSource
 from weir.controller.service.limits import Limits
 from weir.controller.service.service import ControlService
 from weir.p4src import FABRIC_JSON, FABRIC_P4INFO
@@ -110,6 +111,7 @@ async def rig(
     tls: Tls | None = None,
     client: Tls | None = None,
     limits: Limits | None = None,
+    heartbeats: HeartbeatSource | None = None,
 ) -> AsyncIterator[Rig]:
     """`client`: what the channel shows; without, it is not secured."""
     async with AsyncExitStack() as stack:
@@ -131,7 +133,9 @@ async def rig(
             TOPOLOGY, Routes(TOPOLOGY), sessions, strategy("ps"), options, now_ns=time.monotonic_ns()
         )
         await controller.start()
-        service = await stack.enter_async_context(ControlService(controller, address=address, tls=tls, limits=limits))
+        service = await stack.enter_async_context(
+            ControlService(controller, address=address, tls=tls, limits=limits, heartbeats=heartbeats)
+        )
         channel = (
             grpc.aio.insecure_channel(service.address)
             if client is None

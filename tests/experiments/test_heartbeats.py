@@ -156,7 +156,7 @@ def test_what_is_no_heartbeat_is_dropped_and_counted() -> None:
             assert cluster.heartbeats is not None
             assert cluster.heartbeat_figures is not None
             drops = await cluster.drops()
-            return cluster.heartbeats.dropped, drops["foreign_source"], cluster.heartbeat_figures
+            return cluster.heartbeats.reader.dropped, drops["foreign_source"], cluster.heartbeat_figures
 
     dropped, stopped, seen = asyncio.run(go())
     assert (dropped, stopped) == (3, 1)

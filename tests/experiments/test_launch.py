@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import subprocess
 import sys
@@ -9,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from weir.experiments.launch import LaunchOptions, launched_job, run_ranks
 from weir.hosts import JoinRefused, join
 from weir.tests.paths import ROOT
+from weir.topologies import load_topology
 
 WEIR = Path(sys.executable).with_name("weir")
 
@@ -59,6 +62,20 @@ def test_a_rank_that_fails_ends_the_others_who_are_told_why(fabric: Path, tmp_pa
     assert "[1] RuntimeError: no data for ['--data', '-n 7']" in done.stderr
     assert re.search(r"^\[0\] .*AllreduceAborted: .*RuntimeError: no data", done.stderr, re.MULTILINE)
     assert "weir: rank 1 ended with status 1; the others are ended" in done.stderr
+
+
+def test_heartbeats_of_ranks_go_through_the_fabric_to_a_host_without_one(fabric: Path) -> None:
+    program = "import weir\nwith weir.join() as communicator: communicator.barrier()"
+
+    async def go() -> tuple[int, str | None, int, int, int]:
+        async with launched_job(LaunchOptions(load_topology(fabric), ["h3", "h1"])) as job:
+            status = await run_ranks(job.ranks, lambda _: [sys.executable, "-c", program])
+            heard = job.heartbeats
+            return status, job.heartbeats_at, heard.came, heard.sent, heard.dropped
+
+    status, at, came, sent, dropped = asyncio.run(go())
+    assert (status, at, dropped) == (0, "h2", 0)
+    assert came == sent >= 2
 
 
 @pytest.mark.parametrize(

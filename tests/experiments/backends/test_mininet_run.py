@@ -35,6 +35,7 @@ RUN: dict[str, Any] = {
     "training": {"hidden": 32, "steps": 4},
     "background": [{"source": "h4", "destination": "h1", "rate": "50Mbit", "stop": "21ms"}],
     "control": {"warm_up": "10ms"},
+    "heartbeats": {"to": "h5", "lease": "100ms"},
     "telemetry": {"collector": "h4", "watch": [{"mode": "md"}], "queues": {"depth_step": 8, "period": "10ms"}},
     "strategies": ["widest"],
 }
@@ -42,7 +43,7 @@ RUN: dict[str, Any] = {
 
 @pytest.fixture
 def run_file(tmp_path: Path) -> Path:
-    dump_topology(leaf_spine(2, 1, 2, rate_bps=100_000_000), tmp_path / "fabric.yaml")
+    dump_topology(leaf_spine(3, 1, 2, rate_bps=100_000_000), tmp_path / "fabric.yaml")
     path = tmp_path / "run.yaml"
     path.write_text(yaml.safe_dump(RUN))
     return path
@@ -73,6 +74,11 @@ def test_sums_and_weights_are_the_virtual_fabrics_bit_for_bit(kind: SwitchKind, 
     reports = re.search(r"; (\d+) reports: (\d+) packets on links", told)
     assert reports is not None
     assert 0 < int(reports[1]) <= int(reports[2])  # they came to a socket of the host that is named for it
+    assert real.heartbeats is not None
+    assert real.heartbeats.sent == real.heartbeats.delivered >= 4  # three workers and their server
+    assert 0 < real.heartbeats.p999_ms <= real.heartbeats.longest_ms < real.heartbeats.lease_ms == 10_000
+    assert (real.heartbeats.taken_for_dead, real.heartbeats.explained) == (0, 0)
+    assert any(line.startswith("heartbeats in Mininet, ") for line in report.telemetry_lines(record))
     holds, text = report.mininet_claims(record)[0]
     assert holds
     assert f"in Mininet with {kind} switches" in text
@@ -84,7 +90,7 @@ def test_sums_and_weights_are_the_virtual_fabrics_bit_for_bit(kind: SwitchKind, 
 @pytest.mark.parametrize(
     ("job", "strategies", "roots"),
     [
-        ({"workers": ["h1", "h2", "h3"]}, ["widest"], [{"s1", "s2", "s3"}]),
+        ({"workers": ["h1", "h2", "h3"]}, ["widest"], [{"s1", "s2", "s3", "s4"}]),
         ({"workers": ["h1", "h3"], "servers": ["h2", "h4"]}, ["ps", "widest"], [{"h2"}, {"h4"}]),
     ],
     ids=["switch", "servers"],

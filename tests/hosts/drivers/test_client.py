@@ -44,6 +44,7 @@ from weir.hosts.drivers.membership_stream import MembershipStream
 from weir.wire import control_pb2 as pb
 from weir.wire.control import Abort, Child, Held, Pause, Resume, ServerPlan, WorkerPlan
 from weir.wire.control_messages import SERVICE, from_host, read_held, to_host
+from weir.wire.heartbeat import HEARTBEAT_PORT, Heartbeat, is_from
 
 WORKER, SERVER = int(IPv4Address("127.0.11.1")), int(IPv4Address("127.0.11.2"))
 PORT: Final = 30_000 + os.getpid() % 2_000
@@ -432,6 +433,70 @@ def test_a_server_whose_socket_is_gone_says_so_and_ends(service: StandIn) -> Non
     gone = rf"udp {IPv4Address(SERVER)} is closed"
     assert stand.hear("leave").reason == gone
     with pytest.raises(EndpointClosed, match=gone):
+        serving.result(ANSWER_S)
+
+
+@contextmanager
+def heartbeats() -> Iterator[tuple[int, Callable[[], tuple[Heartbeat, str, int]]]]:
+    """An address where they are taken; and what gives the next one, with its sender and its TOS."""
+    address = 0x7F0B_0000 | os.getpid() % (1 << 16)
+    with closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as bound:
+        bound.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
+        bound.settimeout(ANSWER_S)
+        bound.bind((str(IPv4Address(address)), HEARTBEAT_PORT))
+
+        def hear() -> tuple[Heartbeat, str, int]:
+            payload, controls, _, (source, _) = bound.recvmsg(100, 100)
+            assert is_from(payload, "secret")
+            ((_, _, tos),) = controls
+            return Heartbeat.parse(payload), source, tos[0]
+
+        yield address, hear
+
+
+def test_heartbeats_go_through_the_fabric_in_their_class_while_the_stream_is_broken(service: StandIn) -> None:
+    with heartbeats() as (to, hear), closing(seat(service.address)) as joining:
+        stand = service.stand()
+        joined = pb.Joined(host="h2", address=SERVER, heartbeat_ns=10_000_000, heartbeats_to=to)
+        stand.tell(pb.ToHost(joined=joined), to_host(SERVER_PLAN))
+        stand.hear("resumed")
+        seen = [hear() for _ in range(5)]
+        stand.tell(grpc.StatusCode.UNAVAILABLE)
+        until(joining, "no controller")
+        before = seen[-1][0].sequence
+        while seen[-1][0].sequence < before + 30:
+            seen.append(hear())
+        assert [beat.sequence for beat, _, _ in seen] == list(range(len(seen)))
+        assert {(beat.job, beat.rounds, source, tos) for beat, source, tos in seen} == {
+            (7, 0, str(IPv4Address(SERVER)), 48 << 2)
+        }
+        assert "heartbeat" not in stand.kinds
+        again = service.stand()
+        again.hear("join")
+        again.tell(pb.ToHost(joined=pb.Joined(host="h2", address=SERVER, heartbeat_ns=10_000_000)))
+        again.hear("heartbeat")  # of a controller that takes none through the fabric
+
+
+def test_who_has_ended_is_not_taken_for_alive(service: StandIn) -> None:
+    """The socket of its sums is gone: it says so, and no heartbeat comes after that."""
+    with heartbeats() as (to, hear), UdpHost(SERVER, PORT) as host:
+        serving = in_background(lambda: serve(service.address, 7, "secret", host=host))
+        stand = service.stand()
+        joined = pb.Joined(host="h2", address=SERVER, heartbeat_ns=10_000_000, heartbeats_to=to)
+        stand.tell(pb.ToHost(joined=joined), to_host(SERVER_PLAN))
+        hear()
+        host.close()
+        assert stand.hear("leave").reason == f"udp {IPv4Address(SERVER)} is closed"
+        with pytest.raises(EndpointClosed):
+            serving.result(ANSWER_S)
+        assert not [thread for thread in threading.enumerate() if thread.name == "heartbeats of job 7"]
+
+
+def test_heartbeats_that_cannot_be_sent_are_said(service: StandIn) -> None:
+    elsewhere = pb.Joined(host="h2", address=int(IPv4Address("192.0.2.7")), heartbeat_ns=10**7, heartbeats_to=SERVER)
+    serving = in_background(lambda: serve(service.address, 7, "secret", port=PORT))
+    service.stand().tell(pb.ToHost(joined=elsewhere))
+    with pytest.raises(HostError, match=r"job 7: .*cannot send heartbeats from 192\.0\.2\.7"):
         serving.result(ANSWER_S)
 
 

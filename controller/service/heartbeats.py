@@ -1,0 +1,160 @@
+"""Heartbeats that come through the fabric: whose they are, and how many did not come (docs/design.md §2.3).
+
+::
+
+    hosts ──UDP, control class──▶ HeartbeatSource ──(source address, datagram)──▶ HeartbeatReader ──▶ Seating
+                                                                             └── no host's: dropped, counted
+
+The source address names the host, the token of its seat proves it, and the sequence number is newer than the last one:
+a copy that somebody kept keeps nobody alive.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+from typing import Final, Protocol
+
+from ...topologies.model import Topology
+from ...wire.errors import WireError
+from ...wire.heartbeat import HEARTBEAT_BYTES, HEARTBEAT_PORT, Heartbeat, is_from
+from ..errors import ControllerError
+
+_SEQUENCES: Final = 1 << 32
+_MOST: Final = 4096
+"""Datagrams of one look, so that a flood does not keep the controller from its work."""
+
+
+class HeartbeatSource(Protocol):
+    """Where heartbeats come from: a UDP socket of the controller's host, or its link into an emulated fabric."""
+
+    @property
+    def address(self) -> int:
+        """The address in the fabric that hosts send them to."""
+        ...
+
+    def fileno(self) -> int:
+        """For event loops: readable when some have come."""
+        ...
+
+    def receive(self) -> Iterable[tuple[int, bytes]]:
+        """Source address and datagram of each that has come; never waits."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class HeartbeatSocket:
+    """The UDP port of a host of the fabric."""
+
+    def __init__(self, bound: socket.socket) -> None:
+        """Takes over a socket that is bound to the host's address."""
+        self._socket = bound
+        self._socket.setblocking(False)
+
+    @classmethod
+    def bind(cls, topology: Topology, host: str) -> HeartbeatSocket:
+        """Raises ControllerError where this machine has not the host's address, or the port is taken."""
+        address = topology.host(host).address
+        new = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        try:
+            new.bind((str(address), HEARTBEAT_PORT))
+        except OSError as error:
+            new.close()
+            raise ControllerError(
+                f"heartbeats: cannot listen at {address}:{HEARTBEAT_PORT}: {error.strerror}; the controller is to run "
+                f"on {host}, which {topology.name} has at that address"
+            ) from None
+        return cls(new)
+
+    @property
+    def address(self) -> int:
+        return int(IPv4Address(self._socket.getsockname()[0]))
+
+    def fileno(self) -> int:
+        """As `HeartbeatSource.fileno`."""
+        return self._socket.fileno()
+
+    def receive(self) -> Iterable[tuple[int, bytes]]:
+        """As `HeartbeatSource.receive`."""
+        for _ in range(_MOST):
+            try:
+                payload, (address, _) = self._socket.recvfrom(HEARTBEAT_BYTES + 1)  # so that what is too long shows
+            except OSError:  # there is none, or a neighbour complains of what was sent to it
+                return
+            yield int(IPv4Address(address)), payload
+
+    def close(self) -> None:
+        """May be repeated."""
+        self._socket.close()
+
+
+@dataclass(slots=True)
+class SeatHeartbeats:
+    """Of one host's in one job."""
+
+    first: int
+    last: int
+    """Sequence numbers, the last one as if they had no end."""
+    came: int = 1
+
+    @property
+    def sent(self) -> int:
+        """From the first that came to the last."""
+        return self.last - self.first + 1
+
+
+class HeartbeatReader:
+    """Tells what a datagram says, and who says it. Pure."""
+
+    def __init__(self, topology: Topology, token_of: Callable[[int, str], str | None]) -> None:
+        """`token_of` gives the token of a host's seat in a job; None where it has none."""
+        self.dropped = 0
+        """Datagrams that were no heartbeat of a host with a seat, or came a second time."""
+        self.seats: dict[tuple[int, str], SeatHeartbeats] = {}
+        """By job and host."""
+        self._ended_sent = self._ended_came = 0
+        self._token_of = token_of
+        self._host_at = {int(host.address): host.name for host in topology.hosts}
+
+    @property
+    def sent(self) -> int:
+        """As far as it can be told: of every host, from the first that came to the last."""
+        return self._ended_sent + sum(seat.sent for seat in self.seats.values())
+
+    @property
+    def came(self) -> int:
+        return self._ended_came + sum(seat.came for seat in self.seats.values())
+
+    def read(self, address: int, payload: bytes) -> tuple[str, Heartbeat] | None:
+        """The host and its heartbeat; None, and counted, for anything else."""
+        host = self._host_at.get(address)
+        try:
+            beat = Heartbeat.parse(payload)
+        except WireError:
+            beat = None
+        token = None if beat is None or host is None else self._token_of(beat.job, host)
+        if beat is None or host is None or token is None or not is_from(payload, token) or not self._newer(host, beat):
+            self.dropped += 1
+            return None
+        return host, beat
+
+    def _newer(self, host: str, beat: Heartbeat) -> bool:
+        seat = self.seats.get((beat.job, host))
+        if seat is None:
+            self.seats[beat.job, host] = SeatHeartbeats(beat.sequence, beat.sequence)
+            return True
+        ahead = (beat.sequence - seat.last) % _SEQUENCES
+        if not 0 < ahead < _SEQUENCES // 2:
+            return False
+        seat.last += ahead
+        seat.came += 1
+        return True
+
+    def forget(self, job: int, host: str) -> None:
+        """Its heartbeats begin anew, for another process takes the seat, or the job is over."""
+        if (seat := self.seats.pop((job, host), None)) is not None:
+            self._ended_sent += seat.sent
+            self._ended_came += seat.came

@@ -1,0 +1,125 @@
+"""Heartbeats that come through the fabric: whose they are, what they keep alive, and what they do not."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterable
+
+import grpc
+import pytest
+
+from weir.controller.service.heartbeats import HeartbeatReader
+from weir.tests.controller.control_rig import TOPOLOGY, rig
+from weir.wire import control_pb2 as pb
+from weir.wire.heartbeat import Heartbeat
+
+WORKERS = ["h1", "h2"]
+AT = TOPOLOGY.host("h4")
+H1, H2, H3 = (int(TOPOLOGY.host(name).address) for name in ("h1", "h2", "h3"))
+
+
+class Wire:
+    """A source that the test writes to."""
+
+    def __init__(self) -> None:
+        self.address = int(AT.address)
+        self._arrived: list[tuple[int, bytes]] = []
+        self._reader, self._writer = socket.socketpair()
+
+    def bring(self, address: int, payload: bytes) -> None:
+        self._arrived.append((address, payload))
+        self._writer.send(b"!")
+
+    def fileno(self) -> int:
+        return self._reader.fileno()
+
+    def receive(self) -> Iterable[tuple[int, bytes]]:
+        self._reader.recv(4096)
+        arrived, self._arrived = self._arrived, []
+        return arrived
+
+    def close(self) -> None:
+        self._reader.close()
+        self._writer.close()
+
+
+def beat(sequence: int, token: str = "t1", job: int = 7) -> bytes:
+    return Heartbeat(job, sequence, rounds=sequence, waiting=True, sent_ns=sequence).pack(token)
+
+
+def reader() -> HeartbeatReader:
+    seats = {(7, "h1"): "t1", (7, "h2"): "t2"}
+    return HeartbeatReader(TOPOLOGY, lambda job, host: seats.get((job, host)))
+
+
+@pytest.mark.parametrize(
+    ("address", "payload"),
+    [
+        (H2, beat(1)),  # in another host's name
+        (H3, beat(1)),  # of a host without a seat
+        (0x0A63_6363, beat(1)),  # of no host
+        (H1, beat(1, token="t2")),
+        (H1, beat(1, job=8)),
+        (H1, beat(1)[:-1]),
+        (H1, beat(1) + b"\0"),
+        (H1, b""),
+    ],
+)
+def test_what_is_no_heartbeat_of_a_seat_is_dropped_and_counted(address: int, payload: bytes) -> None:
+    heard = reader()
+    assert heard.read(address, payload) is None
+    assert (heard.dropped, heard.came, heard.sent) == (1, 0, 0)
+    damaged = bytearray(beat(1))
+    damaged[20] ^= 1
+    assert heard.read(H1, bytes(damaged)) is None
+    assert heard.read(H1, beat(1)) == ("h1", Heartbeat(7, 1, 1, waiting=True, sent_ns=1))
+    assert (heard.dropped, heard.came, heard.sent) == (2, 1, 1)
+
+
+def test_a_copy_or_an_older_one_says_nothing_and_what_is_missing_is_counted() -> None:
+    heard = reader()
+    last = 2**32 - 2
+    taken = [heard.read(H1, beat(sequence)) is not None for sequence in (last, last, last + 1, 3, 0, 2**31 + 4, 4)]
+    assert taken == [True, False, True, True, False, False, True]
+    assert (heard.sent, heard.came, heard.dropped) == (7, 4, 3)  # 0, 1 and 2 came too late or not at all
+    heard.forget(7, "h1")
+    assert heard.read(H1, beat(0)) is not None, "another process has the seat, and counts from 0"
+    assert (heard.sent, heard.came) == (8, 5)
+
+
+async def test_leases_live_by_them_while_streams_are_broken_and_by_nothing_else() -> None:
+    wire = Wire()
+    async with rig(lease_ns=600_000_000, heartbeats=wire) as service:
+        registration = await service.register(workers=[*WORKERS, "h3"], policy=pb.CONTINUE)
+        job, tokens = registration.job, [seat.token for seat in registration.seats]
+        hosts = [await service.joined(registration, seat) for seat in range(3)]
+        for host in hosts:
+            assert (await host.hear("joined")).heartbeats_to == int(AT.address)
+            await host.hear("worker_plan")
+            await host.say(resumed=pb.Resumed(generation=1))
+        hosts[1].call.cancel()  # its stream breaks, and stays so
+        kept = Heartbeat(job, 0, 0, waiting=True, sent_ns=0).pack(tokens[2])
+        wire.bring(H3, kept)
+
+        async def live() -> None:
+            for sequence in range(1 << 20):
+                for address, token in ((H1, tokens[0]), (H2, tokens[1])):
+                    wire.bring(address, Heartbeat(job, sequence, 5, waiting=True, sent_ns=0).pack(token))
+                wire.bring(H3, kept)  # somebody has recorded it; h3 itself is dead
+                await asyncio.sleep(0.05)
+
+        living = asyncio.create_task(live())
+        pause = await hosts[0].hear("pause")
+        assert pause.generation == 1
+        running = service.controller.jobs[job]
+        assert "h3 was silent for" in running.gone.get("h3", "") or running.move is not None
+        assert not {"h1", "h2"} & running.gone.keys()
+        assert service.controller.jobs.counts.leases_expired == 1
+        states = {host.host: host for host in (await service.jobs())[0].hosts}
+        assert (states["h1"].rounds, states["h2"].rounds) == (5, 5)
+        assert (states["h2"].attending, states["h1"].attending) == (False, True)
+        assert service.service.heartbeats.dropped > 0
+        living.cancel()
+        await hosts[0].say(leave=pb.Leave(reason="the test is over"))
+        assert (await hosts[0].end())[0] is grpc.StatusCode.OK

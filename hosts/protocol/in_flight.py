@@ -30,6 +30,8 @@ REORDERING: Final = 2
 """A round is overtaken when one that was sent more than this many rounds later is complete: paths keep their order."""
 TURNS: Final = 8
 """Nobody knows whose packet was lost, and one resend repairs what was lost above a switch: workers take turns."""
+SPARE: Final = 2
+"""Times the rounds that fill the network are let into it while others are repaired: what comes, comes in batches."""
 _GOLDEN: Final = (5**0.5 - 1) / 2
 
 _RESULT: Final = int(MessageType.RESULT)
@@ -71,6 +73,10 @@ class InFlight:
         self._sendings = 0
         self._newest_order = -1  # of what is complete
         self._sifted = True
+        self._repairing = False  # some rounds were overtaken and not sent again yet
+        self._filling = window  # rounds that fill the network without waiting anywhere
+        self._landed = 0  # since it was last told how many these are
+        self._landed_since_ns = 0
         self._progress_ns = 0
         self._earliest_ns = int(NEVER)
         self._earliest_is_stale = False
@@ -84,7 +90,18 @@ class InFlight:
     @property
     def room(self) -> int:
         """How many rounds may be sent now, for the first time or again."""
-        return max(0, self._window - int(np.count_nonzero(self._travelling)))
+        return max(0, self._limit() - int(np.count_nonzero(self._travelling)))
+
+    def _limit(self) -> int:
+        """How many rounds may be in the network: the window, or while rounds wait for someone's repair as many as leave
+        room in the span for the workers' turns, but never less than twice what fills the empty network.
+
+        More would only wait in queues, and while they do, workers repair what another has repaired already.
+        """
+        least = self._span // (2 * TURNS)
+        if self._repairing and least:
+            return min(self._window, max(least, SPARE * self._filling))
+        return self._window
 
     def to_repair(self, now_ns: int) -> NDArray[np.intp]:
         """Places of the rounds to be sent again now, the oldest first: lost ones whose turn it is, as room allows."""
@@ -106,7 +123,8 @@ class InFlight:
         self._sifted = True
         ahead = self._newest_order - REORDERING - self._order
         lost = ahead > 0
-        if np.count_nonzero(lost):
+        self._repairing = bool(np.count_nonzero(lost))
+        if self._repairing:
             self.expirations += int(np.count_nonzero(lost & self._travelling))
             self._travelling[lost] = False
             round_trip = self._sendings - self._newest_order
@@ -162,6 +180,11 @@ class InFlight:
 
     def land(self, places: IntArray, now_ns: int) -> None:
         """Rounds are complete."""
+        self._landed += len(places)
+        passed_ns = now_ns - self._landed_since_ns
+        if passed_ns >= self._timeout.round_trip_ns > 0:  # rate times the shortest round trip (Little's law)
+            self._filling = -(-self._landed * self._timeout.shortest_ns // passed_ns)
+            self._landed, self._landed_since_ns = 0, now_ns
         self._newest_order = max(self._newest_order, int(self._first_order[places].max()))
         self.round[places] = NO_ROUND
         self._travelling[places] = False

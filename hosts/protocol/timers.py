@@ -33,8 +33,15 @@ class RetransmissionTimeout:
     least_ns: int
     most_ns: int
     doublings: int = 0
+    shortest_ns: int = 0
+    """The least round trip of a round with lanes since `begin`; 0 before the first."""
     _samples: deque[int] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
     _without_lanes: deque[int] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
+
+    def begin(self) -> None:
+        """Rounds take other ways from now on, and none has expired there yet."""
+        self.doublings = 0
+        self.shortest_ns = 0
 
     def sample(self, round_trip_ns: int, *, has_lanes: bool = True) -> None:
         """Take the round-trip time of rounds that every worker sent once only (Karn's rule is the caller's).
@@ -44,6 +51,8 @@ class RetransmissionTimeout:
         as long as nothing else does.
         """
         (self._samples if has_lanes else self._without_lanes).append(round_trip_ns)
+        if has_lanes:
+            self.shortest_ns = min(self.shortest_ns or round_trip_ns, round_trip_ns)
         if self._samples and not has_lanes:
             return
         while self.doublings and self.unscaled_ns << self.doublings - 1 >= ROUND_TRIPS * round_trip_ns:

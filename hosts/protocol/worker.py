@@ -417,7 +417,7 @@ class WorkerCore:
             for final in resume.final
             if final.round >= self._stream.base and not self._store.holds(np.array([final.round]))[0]
         }
-        self._timeout.doublings = 0
+        self._timeout.begin()
         self._unsent = True
         self.paused = False
 

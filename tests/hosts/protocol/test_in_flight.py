@@ -64,6 +64,42 @@ def test_workers_take_turns_a_round_trip_apart(rank: int) -> None:
     assert second - first >= (TURNS - rank) * 10  # all others have had their turns by then
 
 
+def rounds_in_the_network(*, window: int, trip: int, lose: int | None, rounds: int = 4000) -> int:
+    """Most rounds in the network at once, in the last quarter: a link that takes a round each 1000 ns, and a round trip
+    of `trip` rounds besides what waits for the link. Every `lose`-th round is lost once.
+    """
+    one = in_flight(window=window, workers=8)
+    link_free_ns, now_ns, following, most = 0, 0, 0, 0
+    coming: list[tuple[int, int, int]] = []  # when, round, sent
+    while following < rounds:
+        for number in repaired(one, now_ns):
+            link_free_ns = max(link_free_ns, now_ns) + 1000
+            coming.append((link_free_ns + trip * 1000, number, now_ns))
+        room = min(one.room, rounds - following)
+        if room:
+            launch(one, *range(following, following + room), now_ns=now_ns)
+        for number in range(following, following + room):
+            link_free_ns = max(link_free_ns, now_ns) + 1000
+            if not (lose and number % lose == 7):
+                coming.append((link_free_ns + trip * 1000, number, now_ns))
+        following += room
+        if following > 3 * rounds // 4:
+            most = max(most, len(coming))
+        coming.sort()
+        (now_ns, number, sent_ns), *coming = coming
+        if one.once(np.array([number & SIZE - 1]))[0]:
+            one._timeout.sample(now_ns - sent_ns)
+        land(one, number, now_ns=now_ns)
+    return most
+
+
+def test_repairs_shorten_queues_and_never_idle_the_network() -> None:
+    assert rounds_in_the_network(window=200, trip=10, lose=None) == 200
+    assert rounds_in_the_network(window=200, trip=10, lose=10) <= SPAN // (2 * TURNS)
+    assert 110 < rounds_in_the_network(window=400, trip=100, lose=10) <= 2 * 110  # what fills a long network, twice
+    assert rounds_in_the_network(window=80, trip=100, lose=10) >= 72  # the window is what binds, but for what is lost
+
+
 def test_without_room_for_turns_all_send_at_once() -> None:
     for rank in range(8):
         one = in_flight(window=16, span=16, rank=rank, workers=8)

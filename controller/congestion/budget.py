@@ -6,6 +6,8 @@
 
 A queue without cross traffic divides Q* among its streams. Where others' packets cross, bursts that gather in one queue
 arrive in the next, so the windows of all such queues are raised together, as long as each of them keeps its bound.
+Equal windows are equal rates only where round trips are equal, so jobs divide what a queue's windows may come to in the
+measure of theirs (`shares`).
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from .formulas import (
     pacing_gap_ns,
     population_queue,
 )
+from .shares import fair_windows
 
 
 class Marks(StrEnum):
@@ -84,13 +87,15 @@ class LinkBudget:
     threshold: int
     """K: a packet that finds so many in the queue is marked."""
     window: int
-    """Rounds in flight of each stream that crosses."""
+    """Rounds in flight of each stream that crosses, at most."""
     congested_window: int
     """The same for who has met K packets or more."""
     bound: float
     """The most packets that the queue will hold; infinite where nothing can be said."""
     streams: int
     """N: copies of jobs' gradient streams that may cross."""
+    windows: int
+    """ΣW: what all their windows come to; less than N·W where other queues on the way hold some streams to less."""
     probes: int
     """Telemetry's own packets that may be in the queue at once."""
     share: float
@@ -145,10 +150,12 @@ class JobStreams:
     """W: what its workers never exceed."""
     round_trips_ns: Mapping[Endpoint, int] = field(default_factory=dict)
     """By link: the least that a round of any of its streams is away, in empty queues."""
+    round_trip_ns: int = 0
+    """Of its worker that is farthest away."""
 
     @classmethod
     def of(cls, plan: JobPlan) -> JobStreams:
-        return cls(plan.most_streams, plan.spec.window, plan.round_trips_ns)
+        return cls(plan.most_streams, plan.spec.window, plan.round_trips_ns, plan.round_trip_ns)
 
 
 def link_budgets(
@@ -189,17 +196,21 @@ def link_budgets(
         options,
     )
     # what a job cannot have on one link it does not need on the others
+    equal = {link: one.window for link, one in best.items()}
+    levels = {link: max(most.get(link, 0), one.window * one.streams) for link, one in best.items()}
+    frames_ns = {queue.link: 1e9 * queue.frame_s for queue in queues}
+    own = fair_windows(jobs, equal, levels, frames_ns)
     used: dict[Endpoint, int] = {}
-    for job in jobs:
-        window = min([job.window, *(best[link].window for link in job.count if link in best)])
-        for link in job.count:
+    totals: dict[Endpoint, int] = {}
+    for job, window in zip(jobs, own, strict=True):
+        for link, count in job.count.items():
             used[link] = max(used.get(link, 1), window)
-    levels = {link: used.get(link, 0) * best[link].streams for link in best}
+            totals[link] = totals.get(link, 0) + count * window
     # then marks as late as the bound allows: the fuller a queue may be, the less its streams are held back in vain
     return _largest(
         least,
         options.bound_packets,
-        lambda threshold: _at_levels(queues, levels, 0, threshold, options),
+        lambda threshold: _at_levels(queues, totals, 0, threshold, options, used),
         options,
     )
 
@@ -262,9 +273,11 @@ def _at_levels(
     level: int,
     threshold: int,
     options: CongestionOptions,
+    windows: Mapping[Endpoint, int] | None = None,
 ) -> Mapping[Endpoint, LinkBudget]:
     """Budgets where the windows at each queue may come to its level, or to `level` if it has none, and where others
-    cross, packets are marked from `threshold` on; upstream queues first.
+    cross, packets are marked from `threshold` on; upstream queues first. `windows` are the largest of each queue; None:
+    its streams have the same.
     """
     known: dict[Endpoint, LinkBudget] = {}
     by_link = {queue.link: queue for queue in queues}
@@ -274,7 +287,8 @@ def _at_levels(
             for link in (link for hop in one.upstream for link in hop):
                 if link not in known and link not in path:
                     solve(by_link[link], path | {queue.link})
-        known[queue.link] = _budget(queue, levels.get(queue.link, level), threshold, known, by_link, options)
+        window = None if windows is None else windows.get(queue.link)
+        known[queue.link] = _budget(queue, levels.get(queue.link, level), window, threshold, known, by_link, options)
 
     for queue in queues:
         if queue.link not in known:
@@ -285,12 +299,15 @@ def _at_levels(
 def _budget(
     queue: _Queue,
     level: int,
+    largest: int | None,
     marked_from: int,
     known: Mapping[Endpoint, LinkBudget],
     queues: Mapping[Endpoint, _Queue],
     options: CongestionOptions,
 ) -> LinkBudget:
-    """One queue's budget; `level` is what all windows that cross may come to together."""
+    """One queue's budget; `level` is what all windows that cross may come to together, `largest` the largest of them;
+    None: all are the same.
+    """
     share, streams = queue.share, queue.streams
     burst = 0.0
     for one in queue.crossings:
@@ -305,8 +322,10 @@ def _budget(
         )
         burst += burst_behind(one.stream.burst_packets, one.stream.packets_per_second, delay_s)
     others = burst + queue.probes
-    window = min(max(level // streams, 1), NO_WINDOW_LIMIT - 1) if streams else NO_WINDOW_LIMIT
-    total = streams * window if streams else 0
+    window, total = NO_WINDOW_LIMIT, 0
+    if streams:
+        window = min(max(level // streams, 1) if largest is None else largest, NO_WINDOW_LIMIT - 1)
+        total = streams * window if largest is None else level
     threshold, congested = max(options.bound_packets // 4, 1), window
     bound, formula = population_queue(total, share, others), "(ΣW + σ)/(1 − u)"
     if not queue.crossings:
@@ -346,5 +365,17 @@ def _budget(
         if streams and window == 1:
             gap_ns = pacing_gap_ns(streams, queue.frame_bytes, queue.rate_bps, share)
     return LinkBudget(
-        queue.link, threshold, window, congested, bound, streams, queue.probes, share, burst, gap_ns, formula, refusal
+        queue.link,
+        threshold,
+        window,
+        congested,
+        bound,
+        streams,
+        total,
+        queue.probes,
+        share,
+        burst,
+        gap_ns,
+        formula,
+        refusal,
     )

@@ -22,8 +22,10 @@ class Promise:
 
     @classmethod
     def of(cls, budget: LinkBudget) -> Promise:
+        equal = budget.windows == budget.streams * budget.window
         inputs = (
-            f"N = {budget.streams} streams of W = {budget.window} "
+            f"N = {budget.streams} streams of W {'=' if equal else '≤'} {budget.window} "
+            f"{'' if equal else f'and ΣW = {budget.windows} '}"
             f"(w = {budget.congested_window} from K = {budget.threshold} on), {budget.probes} probes, "
             f"others u = {budget.share:.2f} and σ = {budget.burst:.1f}"
         )

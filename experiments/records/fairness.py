@@ -15,7 +15,7 @@ import numpy as np
 from .record import JobTrace
 
 ROUND_TRIPS: Final = 20
-"""Of a job that has joined, in empty queues: within so many all are to have the same."""
+"""In empty queues: within so many of a job's joining all are to have the same."""
 MEASURED: Final = 10
 """The index is of what each had in the last so many of them."""
 
@@ -38,7 +38,9 @@ class Join:
     jobs: int
     """How many summed, with it."""
     index: float
-    """Jain's, over the second ten round trips after it began to send."""
+    """Jain's, over the second ten round trips after it began to send: of the job that is farthest away of all that sum
+    then, for nothing can be told of its rate sooner.
+    """
 
 
 def chunks_between(trace: JobTrace, start_ns: float, end_ns: float) -> float:
@@ -51,9 +53,11 @@ def joins(traces: Iterable[JobTrace]) -> list[Join]:
     """Every job that joined others that were there for long enough, in the order in which they did."""
     traces, found = list(traces), []
     for trace in sorted(traces, key=lambda one: one.sends_ns):
-        end_ns = trace.sends_ns + ROUND_TRIPS * trace.round_trip_ns
-        start_ns = end_ns - MEASURED * trace.round_trip_ns
-        there = [one for one in traces if one.sends_ns <= trace.sends_ns and one.time_ns and one.time_ns[-1] >= end_ns]
+        begun = [one for one in traces if one.sends_ns <= trace.sends_ns and one.time_ns[-1:] > [trace.sends_ns]]
+        round_trip_ns = max((one.round_trip_ns for one in begun), default=trace.round_trip_ns)
+        end_ns = trace.sends_ns + ROUND_TRIPS * round_trip_ns
+        start_ns = end_ns - MEASURED * round_trip_ns
+        there = [one for one in begun if one.time_ns[-1] >= end_ns]
         if trace in there and any(one.sends_ns < trace.sends_ns for one in there):
             index = jain([chunks_between(one, start_ns, end_ns) for one in there])
             held_ns = trace.sends_ns - trace.joined_ns

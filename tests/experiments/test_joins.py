@@ -69,6 +69,25 @@ def test_whoever_is_there_has_all_of_the_link(config: RunConfig, result: Strateg
         assert chunks / rounds.chunks * sum_ns >= 0.97 * (stop_ns - start_ns)
 
 
+def test_jobs_of_unlike_round_trips_have_the_same_rate() -> None:
+    """65, 161 and 461 us in empty queues. With windows of one size the nearest has 1.3 times what the farthest has, and
+    Jain's index is 0.989.
+    """
+    config = RunConfig.load(ROOT / "experiments" / "queues" / "mixed-rtts.yaml")
+    result = asyncio.run(run_strategy(config, "rack"))
+    assert (result.broken, result.drops, result.resends) == ([], {}, 0)
+    assert result.loosest_promise is not None
+    assert 64 < result.largest_queue_packets <= result.loosest_promise <= config.congestion.bound
+    assert [trace.round_trip_ns // 1_000 for trace in result.jobs] == [64, 160, 460]
+    for join in joins(result.jobs):
+        assert join.jobs == 3
+        assert join.index >= 0.998
+    start_ns = max(trace.sends_ns for trace in result.jobs) + 4_605_120
+    chunks = [chunks_between(trace, start_ns, start_ns + 4_605_120) for trace in result.jobs]
+    rounds = Rounds.of_gradient(config, 256)
+    assert sum(chunks) / rounds.chunks * 8e9 * rounds.bytes(256) / RATE_BPS >= 0.97 * 4_605_120
+
+
 def test_the_page_shows_the_jobs(config: RunConfig, result: StrategyResult, tmp_path: Path) -> None:
     record = RunRecord.begin(config, result.weights, result.accuracy)
     record.results.append(result)

@@ -7,8 +7,14 @@ costs no time, and never raises: an error here would be everybody's.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from .hosts.torch.rejoin import Progress
+
+T = TypeVar("T")
 
 
 def register() -> None:
@@ -30,6 +36,17 @@ def unconfigured(timeout: timedelta) -> Any:
     from .hosts.torch.process_group import unconfigured as group
 
     return group(timeout)
+
+
+def rejoining(train: Callable[[Progress], T], state: Mapping[str, Any], **options: Any) -> T:
+    """Have `train` called with all ranks there, and again whenever one was lost and its process started anew.
+
+    Options, what is raised, and all else are those of `hosts.torch.rejoin.rejoining`.
+    """
+    from .hosts.torch.rejoin import rejoining as train_together
+
+    register()
+    return train_together(train, state, **options)
 
 
 def _create(*words: Any) -> Any:

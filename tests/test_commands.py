@@ -154,6 +154,9 @@ BY_OTHERS: Final[Mapping[str, str]] = {
     "weir torchrun -n 4 --fabric mininet examples/ddp.py": (
         "tests/hosts/torch/test_torchrun.py::test_the_example_has_the_same_bits_in_mininet"
     ),
+    "weir torchrun -n 3 --max-restarts 1 examples/rejoin.py": (
+        "tests/hosts/torch/test_torchrun.py::test_a_process_that_torchrun_starts_anew"
+    ),
     "weir-switch examples/p4_program/firewall.json": "tests/test_commands.py::test_a_switch_without_ports_waits",
     "weir-switch -i 1@veth1 -i 2@veth2 p4src/build/fabric.json": "tests/test_commands.py::test_a_switch_as_the_guide",
 }

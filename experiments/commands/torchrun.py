@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import subprocess
 import sys
 from collections.abc import Sequence
 from enum import StrEnum
 from importlib.util import find_spec
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from rich.console import Console
@@ -19,6 +20,9 @@ from ...topologies import Endpoint, Topology, TopologyError
 from ...topologies.mininet.fabric import MininetFabric, SwitchKind, interface
 from ...topologies.units import parse_delay
 from ..errors import ExperimentError, Interrupted
+
+if TYPE_CHECKING:
+    from ..backends.real_time import RealTimeFabric
 
 _STORE_PORT: Final = 29_500
 _RUN: Final = (sys.executable, "-m", "torch.distributed.run")
@@ -47,6 +51,9 @@ def torchrun(
     ] = SwitchKind.WEIR,
     policy: Annotated[str, typer.Option(help="When a rank is lost: abort, continue or wait.")] = "abort",
     lease: Annotated[str, typer.Option(help="A host that is silent for so long is lost.")] = "10s",
+    restarts: Annotated[
+        int, typer.Option("--max-restarts", min=0, help="How often a rank's process is started anew, alone.")
+    ] = 0,
 ) -> None:
     """Start a fabric and its controller, run a script on it by torchrun, and end all of it.
 
@@ -70,16 +77,22 @@ def torchrun(
         raise ExperimentError("--lease 0: write it like 10s")
     kind = switch if where is Where.MININET else None
     try:
-        status = asyncio.run(_run(fabric, kind, hosts, words, policy, lease_ns))
+        status = asyncio.run(_run(fabric, kind, hosts, words, policy, lease_ns, restarts))
     except KeyboardInterrupt:
         raise Interrupted("interrupted; the ranks and their fabric are ended") from None
     raise typer.Exit(status)
 
 
 async def _run(
-    topology: Topology, kind: SwitchKind | None, hosts: Sequence[str], words: Sequence[str], policy: str, lease_ns: int
+    topology: Topology,
+    kind: SwitchKind | None,
+    hosts: Sequence[str],
+    words: Sequence[str],
+    policy: str,
+    lease_ns: int,
+    restarts: int,
 ) -> int:
-    """torchrun's exit status."""
+    """torchrun's exit status. With restarts each rank has a torchrun of its own, which starts no other one anew."""
     from ..backends.live import live_fabric
     from ..launch import free_host
 
@@ -91,8 +104,12 @@ async def _run(
             markup=False,
             soft_wrap=True,
         )
+        if restarts:
+            words = ["--max-restarts", str(restarts), *words]
         if isinstance(live.fabric, MininetFabric):
             return await _in_namespaces(live.fabric, hosts, words, told)
+        if restarts:
+            return await _side_by_side(live.fabric, hosts, words, told)
         told["WEIR_HOST"] = ",".join(hosts)
         told["WEIR_NIC"] = ",".join(live.fabric.nic(host) for host in hosts)
         command = [*_RUN, "--nproc-per-node", str(len(hosts)), "--master-port", str(_free_port()), *words]
@@ -107,15 +124,40 @@ async def _run(
 async def _in_namespaces(
     fabric: MininetFabric, hosts: Sequence[str], words: Sequence[str], told: dict[str, str]
 ) -> int:
-    """One torchrun on each host, as on machines of their own; the first exit status that is not 0."""
+    """One torchrun on each host, as on machines of their own."""
     first = str(fabric.topology.host(hosts[0]).address)
     runs: list[Any] = []
     for number, host in enumerate(hosts):
         address = str(fabric.topology.host(host).address)
-        command = [*_RUN, "--nnodes", str(len(hosts)), "--nproc-per-node", "1", "--node-rank", str(number)]
-        command += ["--master-addr", first, "--master-port", str(_STORE_PORT), "--local-addr", address, *words]
+        command = [*_of_one_rank(number, len(hosts), first, _STORE_PORT), "--local-addr", address, *words]
         environment = {**told, "WEIR_HOST": host, "GLOO_SOCKET_IFNAME": interface(Endpoint(host, 0))}
         runs.append(fabric.popen(host, command, env=environment))
+    return await _first_failure(runs)
+
+
+async def _side_by_side(
+    fabric: RealTimeFabric, hosts: Sequence[str], words: Sequence[str], told: dict[str, str]
+) -> int:
+    """One torchrun for each rank of an emulated fabric."""
+    port = _free_port()
+    runs = [
+        subprocess.Popen(
+            [*_of_one_rank(number, len(hosts), "127.0.0.1", port), *words],
+            env={**told, "WEIR_HOST": host, "WEIR_NIC": fabric.nic(host)},
+        )
+        for number, host in enumerate(hosts)
+    ]
+    return await _first_failure(runs)
+
+
+def _of_one_rank(number: int, ranks: int, first: str, port: int) -> list[str]:
+    """A torchrun for one rank of so many, of which the first has the store at that address."""
+    command = [*_RUN, "--nnodes", str(ranks), "--nproc-per-node", "1", "--node-rank", str(number)]
+    return [*command, "--master-addr", first, "--master-port", str(port)]
+
+
+async def _first_failure(runs: Sequence[Any]) -> int:
+    """When all have ended, the first exit status that is not 0."""
     statuses = await asyncio.gather(*(asyncio.to_thread(run.wait) for run in runs))
     return next((status for status in statuses if status), 0)
 

@@ -47,6 +47,9 @@ _OF_TWO: Final = frozenset({"send", "recv", "recv_anysource"})
 _groups: Final[weakref.WeakSet[Any]] = weakref.WeakSet()
 os.register_at_fork(after_in_child=_groups.clear)  # threads and seats are the parent's
 
+_fresh_stores = False
+"""Whether each group of this process has a store that no other group had, whichever attempt of torchrun this is."""
+
 
 def create(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
     """What PyTorch calls for each group. Raises InvalidPlan for settings that cannot be."""
@@ -61,6 +64,23 @@ def unconfigured(timeout: timedelta) -> Any:
     return WeirProcessGroup(dist.HashStore(), 0, 1, timeout, raises=False)
 
 
+def expect_fresh_stores() -> None:
+    """From now on ranks of different attempts of torchrun meet, at stores that no other group had."""
+    global _fresh_stores
+    _fresh_stores = True
+
+
+def failures() -> list[Exception]:
+    """What groups of this process have failed with, of those that are not shut down."""
+    return [error for group in list(_groups) if (error := group.errored()) is not None]
+
+
+def end_all(reason: str) -> None:
+    """From any thread: all calls of all groups fail with the reason, here and at the other ranks together."""
+    for group in list(_groups):
+        group.end(reason)
+
+
 class WeirProcessGroup(dist.ProcessGroup):
     """One rank of one group."""
 
@@ -69,6 +89,8 @@ class WeirProcessGroup(dist.ProcessGroup):
         super().__init__(rank, size)
         self._raises = raises
         self._settings = Settings.read()
+        if _fresh_stores:
+            self._settings = replace(self._settings, restart=0)
         self._rank, self._size = rank, size
         self.layers = BucketLayers()
         self.carried: Counter[str] = Counter()
@@ -97,9 +119,12 @@ class WeirProcessGroup(dist.ProcessGroup):
                 sums.fail(differing, str(differing))
             return sums.error
 
-        def reason() -> Exception | None:
-            """Why a call over Gloo may have failed."""
-            return sums.error or log.found
+        def reason(error: Exception) -> Exception:
+            """Why a call over Gloo has failed with this, which has broken its connections."""
+            found = sums.error or log.found or error
+            if self._sums is sums:
+                self._failed(found)
+            return found
 
         self._failure, self._reason = failure, reason
 
@@ -137,6 +162,10 @@ class WeirProcessGroup(dist.ProcessGroup):
     def abort(self) -> None:
         """From any thread: all calls on their way fail at once, and the other ranks' policy deals with this one."""
         self._sums.fail(AllreduceAborted("the process group was aborted"), "its process group was aborted")
+
+    def end(self, reason: str) -> None:
+        """From any thread: all calls on their way fail, here and at the other ranks, whatever their policy is."""
+        self._sums.end(reason)
 
     def shutdown(self) -> None:
         """Leave in good order. May be repeated."""

@@ -8,12 +8,14 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
 import torch
 
-from ..errors import AllreduceAborted, HostError
+from ..drivers.control_client import ControlClient
+from ..errors import AllreduceAborted, ControlRefused, HostError
 from .calls import LOOK_S
 from .relay_client import Block, Relay, relay
 from .rendezvous import Rendezvous
@@ -27,6 +29,9 @@ TYPES: Final = {
     torch.bfloat16: "bfloat16",
 }
 """What goes through the switches, by the names of hosts' data types."""
+
+_TOLD_S: Final = 5.0
+"""In which the controller's word that a job has ended is with its hosts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +78,9 @@ class FabricSums:
         self._error: Exception | None = None
         self._relay: Relay | None = None
         self._seat: int | None = None
+        self._job: int | None = None
+        self._ended = threading.Event()
+        """No more sums will come."""
         self._count = 0
         self._closing = False
 
@@ -98,6 +106,7 @@ class FabricSums:
             if self._error is not None:
                 return
             self._error = error
+            self._ended.set()
             waiting, self._waiting = self._waiting, set()
             seat, self._seat = self._seat, None
         self._failed(error)  # before anyone who waits is told, and asks
@@ -106,6 +115,17 @@ class FabricSums:
         for work in waiting:
             completers.run(lambda work=work: work.settle(error))
         self._queue.put(None)
+
+    def end(self, reason: str) -> None:
+        """From any thread: as `fail`, but the job ends for all ranks at once, so that none sums on without another."""
+        if self._job is not None:
+            with (
+                suppress(ControlRefused),
+                ControlClient(self._settings.control) as client,
+            ):  # another one's end is as good
+                client.end(self._job, reason)
+                self._ended.wait(_TOLD_S)
+        self.fail(AllreduceAborted(reason), reason)
 
     def close(self) -> None:
         """Leave in good order: what was started in a seat is summed still; no seat is waited for any more.
@@ -188,12 +208,12 @@ class FabricSums:
 
     def _seated(self, timeout_s: float) -> int:
         if self._seat is None:
-            job, token = self._meeting.seat(timeout_s, self._check)
+            self._job, token = self._meeting.seat(timeout_s, self._check)
             self._relay = relay()
             seat = self._relay.open_seat(
                 self._over,
                 control=self._settings.control,
-                job=job,
+                job=self._job,
                 token=token,
                 timeout_s=timeout_s,
                 nic=self._settings.nic,

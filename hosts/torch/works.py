@@ -133,12 +133,12 @@ class GlooWork(dist._Work):
         self,
         inner: Any,
         failure: Callable[[], Exception | None],
-        reason: Callable[[], Exception | None],
+        reason: Callable[[Exception], Exception],
         *,
         raises: bool = True,
     ) -> None:
-        """`failure` says what the group has failed with; None: it has not. `reason` says why a call may have failed
-        over Gloo; None: Gloo knows. `raises` as of `FabricWork`.
+        """`failure` says what the group has failed with; None: it has not. `reason` is told how a call has failed
+        over Gloo, and says why, which is that if nobody knows better. `raises` as of `FabricWork`.
         """
         super().__init__()
         self._inner = inner
@@ -177,7 +177,7 @@ class GlooWork(dist._Work):
         try:
             self._inner.wait()
         except RuntimeError as error:
-            raise (self._reason() or error) from None
+            raise self._reason(error) from None
         return True
 
     def synchronize(self) -> None:

@@ -30,6 +30,8 @@ DIES_AT: Final = 3
 """The step at which a replica's process is killed."""
 TOGETHER: Final = 3
 """Steps that all replicas make together after one has come again."""
+EVERYONE: Final = 111.0
+"""The sum of the three ranks' 10 to the power of the rank."""
 
 
 class Ranks:

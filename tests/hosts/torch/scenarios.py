@@ -24,7 +24,7 @@ from weir.hosts import reference_sum
 from weir.hosts.torch.relay_client import end_relay
 from weir.hosts.torch.settings import LEAST_BYTES
 from weir.hosts.torch.works import completers
-from weir.tests.hosts.torch.rig import DIES_AT, TOGETHER
+from weir.tests.hosts.torch.rig import DIES_AT, EVERYONE, TOGETHER
 
 FLOATS = {torch.float32: "float32", torch.float64: "float64", torch.float16: "float16", torch.bfloat16: "bfloat16"}
 
@@ -201,6 +201,11 @@ def train(rank: int, ranks: int, how: str, local: bool) -> str:
                 with model.no_sync() if "no_sync" in how and turn == 0 else nullcontext():
                     nn.functional.cross_entropy(model(inputs), wanted).backward()
             optimizer.step()
+    return digest(model)
+
+
+def digest(model: nn.Module) -> str:
+    """Of the weights' bits."""
     return hashlib.sha256(b"".join(value.detach().numpy().tobytes() for value in model.parameters())).hexdigest()
 
 
@@ -433,7 +438,91 @@ def destroyed_early(rank: int, ranks: int, store: Any) -> Any:
     return outcome(dist.destroy_process_group)
 
 
-# --- torchft ---
+# --- ranks that come again ---
+
+
+def comes_back(rank: int, ranks: int, store: Any) -> Any:
+    """The last rank's process is killed in mid-step, and one started anew takes its place without torchft.
+
+    For each rank what `rejoins` returns; and how the last rank's processes have ended.
+    """
+    if "DIES" in os.environ and rank == ranks - 1:
+        awaited = "gone on" if os.environ["WEIR_POLICY"] == "continue" else ""
+        answer = _in_lives(_rejoining_process, rank, ranks, store, awaited)
+    else:
+        answer = rejoins(rank, ranks, store, dies=False)
+    store.add("done", 1)
+    while rank == 0 and store.add("done", 0) < ranks:
+        time.sleep(0.05)
+    return answer
+
+
+def _in_lives(live: Any, rank: int, ranks: int, store: Any, awaited: str) -> Any:
+    """What a process returns that is started anew where one was killed, as soon as that key is in the store; and how
+    both have ended.
+    """
+    context = get_context("fork")
+    statuses = []
+    for dies in (True, False):
+        if not dies and awaited:
+            store.get(awaited)
+        ours, theirs = context.Pipe(duplex=False)
+        process = context.Process(target=live, args=(rank, ranks, store, dies, theirs))
+        process.start()
+        theirs.close()
+        if not dies:
+            answer = ours.recv()
+        process.join()
+        statuses.append(process.exitcode)
+    return {**answer, "statuses": statuses}
+
+
+def _rejoining_process(rank: int, ranks: int, store: Any, dies: bool, answers: Any) -> None:
+    answers.send(rejoins(rank, ranks, store, dies))
+    dist.destroy_process_group()
+    end()
+
+
+def rejoins(rank: int, ranks: int, store: Any, dies: bool) -> Any:
+    """Training that ranks come back to: the steps that this process made, each with the sum of all ranks' numbers.
+
+    It ends when all have made `TOGETHER` steps together, and as many after the one at which a process dies.
+    """
+    torch_entry.register()
+    torch.manual_seed(10 * (rank == ranks - 1 and not dies))  # whoever comes again has weights of its own at first
+    model = nn.Linear(60, 40)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    made: list[list[Any]] = []
+
+    def train(progress: Any) -> int:
+        replicated = DistributedDataParallel(model)
+        together = 0
+        while progress.step < DIES_AT + TOGETHER or together < TOGETHER:
+            optimizer.zero_grad()
+            loss = (replicated(numbers(100 * progress.step + rank, 8 * 60).view(8, 60)) ** 2).mean()
+            if dies and progress.step == DIES_AT:
+                os.kill(os.getpid(), signal.SIGKILL)
+            loss.backward()
+            mine = torch.full((3000,), 10.0**rank)
+            dist.all_reduce(mine)
+            optimizer.step()
+            (total,) = mine.unique().tolist()
+            made.append([progress.step, total])
+            progress.step += 1
+            together = together + 1 if total == EVERYONE else 0
+            if total != EVERYONE:
+                store.set("gone on", "")
+        return int(progress.step)
+
+    steps = torch_entry.rejoining(
+        train,
+        {"model": model, "optimizer": optimizer},
+        store=store,
+        rank=rank,
+        size=ranks,
+        timeout=timedelta(seconds=60),
+    )
+    return {"steps": steps, "made": made, "weights": digest(model)}
 
 
 def recovered(rank: int, ranks: int, store: Any) -> Any:
@@ -448,20 +537,7 @@ def recovered(rank: int, ranks: int, store: Any) -> Any:
     if rank < ranks - 1:
         answer = replica(rank, ranks, store, dies=False)
     else:
-        context = get_context("fork")
-        statuses = []
-        for dies in (True, False):
-            if not dies:
-                store.get(f"with {ranks - 1}")  # the others have gone on
-            ours, theirs = context.Pipe(duplex=False)
-            process = context.Process(target=_replica_process, args=(rank, ranks, store, dies, theirs))
-            process.start()
-            theirs.close()
-            if not dies:
-                answer = ours.recv()
-            process.join()
-            statuses.append(process.exitcode)
-        answer["statuses"] = statuses
+        answer = _in_lives(_replica_process, rank, ranks, store, f"with {ranks - 1}")
     store.add("done", 1)
     while rank == 0 and store.add("done", 0) < ranks:  # the others speak with its lighthouse
         time.sleep(0.05)
@@ -519,7 +595,6 @@ def replica(rank: int, ranks: int, store: Any, dies: bool) -> Any:
             committed.append([step, manager.num_participants()])
             store.set(f"with {manager.num_participants()}", "")
         time.sleep(0.02)
-    weights = hashlib.sha256(b"".join(part.detach().numpy().tobytes() for part in model.parameters())).hexdigest()
     manager.shutdown(wait=False)
     group.shutdown()
-    return {"committed": committed, "weights": weights, "sums": group.carried["fabric all_reduce"]}
+    return {"committed": committed, "weights": digest(model), "sums": group.carried["fabric all_reduce"]}

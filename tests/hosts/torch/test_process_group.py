@@ -9,7 +9,7 @@ from itertools import groupby
 
 import pytest
 
-from weir.tests.hosts.torch.rig import DIES_AT, LEASE_NS, TOGETHER, Ranks, running_fabric
+from weir.tests.hosts.torch.rig import DIES_AT, EVERYONE, LEASE_NS, TOGETHER, Ranks, running_fabric
 
 pytestmark = pytest.mark.skipif(
     find_spec("torch") is None, reason="PyTorch is not installed (pip install 'weir[torch]')"
@@ -159,6 +159,43 @@ def test_a_group_is_configured_anew_without_a_lost_rank_and_with_it_again(ranks:
     assert lost == [[111.0, 3], [111.0, 3]]
     for each in others:
         assert each == [[111.0, 3], "AllreduceAborted", True, True, [11.0, 2], [111.0, 3]]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(ranks: Ranks) -> str:
+    """The weights of the training that ranks come back to, where nobody is killed."""
+    played = ranks.play("comes_back")
+    steps = DIES_AT + TOGETHER
+    assert [each["made"] for each in played] == [[[step, EVERYONE] for step in range(steps)]] * RANKS
+    (weights,) = {str(each["weights"]) for each in played}
+    return weights
+
+
+@pytest.mark.parametrize("policy", ["abort", "wait"])
+def test_a_process_started_anew_takes_part_from_the_step_on_at_which_it_was_killed(
+    ranks: Ranks, undisturbed: str, policy: str
+) -> None:
+    """With weights and momentum from a survivor: the result has the bits of training in which nobody was killed."""
+    *survivors, again = ranks.play("comes_back", WEIR_POLICY=policy, DIES="1")
+    assert again["statuses"] == [-9, 0]
+    for each in survivors:
+        assert each["made"] == [[step, EVERYONE] for step in range(DIES_AT + TOGETHER)]
+    assert again["made"] == [[step, EVERYONE] for step in range(DIES_AT, DIES_AT + TOGETHER)]
+    assert {each["weights"] for each in (*survivors, again)} == {undisturbed}
+
+
+def test_a_process_started_anew_comes_back_where_the_others_have_gone_on(ranks: Ranks) -> None:
+    *survivors, again = ranks.play("comes_back", WEIR_POLICY="continue", DIES="1")
+    assert again["statuses"] == [-9, 0]
+    first = again["made"][0][0]
+    assert first > DIES_AT
+    assert again["made"] == [[step, EVERYONE] for step in range(first, again["steps"])]
+    without = [[step, EVERYONE - 100] for step in range(DIES_AT, first)]
+    made = [[step, EVERYONE] for step in range(DIES_AT)] + without + again["made"]
+    assert made in [each["made"] for each in survivors]
+    for each in survivors:  # one may have had a step's sum when the group ended, and the other have taken its state
+        assert each["made"] in (made, [step for step in made if step[0] != first - 1])
+    assert len({each["weights"] for each in (*survivors, again)}) == 1
 
 
 @pytest.mark.skipif(find_spec("torchft") is None, reason="torchft is not installed (pip install torchft)")

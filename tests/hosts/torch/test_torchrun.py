@@ -21,6 +21,7 @@ pytestmark = pytest.mark.skipif(
 
 WEIR = Path(sys.executable).with_name("weir")
 SCRIPT = ROOT / "examples" / "ddp.py"
+REJOINS = ROOT / "examples" / "rejoin.py"
 LOCAL = ROOT / "tests" / "hosts" / "torch" / "local_sums.py"
 RANKS = 4
 _SAID = re.compile(r"rank (\d) of 4: accuracy (0\.\d+), weights ([0-9a-f]{16})")
@@ -87,6 +88,16 @@ def test_a_rank_that_crashes_ends_the_job_with_its_reason(tmp_path: Path) -> Non
     assert done.returncode == 1
     assert "ValueError: out of luck" in done.stderr
     assert "done" not in done.stdout
+
+
+@pytest.mark.long
+def test_a_process_that_torchrun_starts_anew_goes_on_where_the_others_are() -> None:
+    done = run(WEIR, "torchrun", "-n", 3, "--max-restarts", 1, REJOINS)
+    assert done.returncode == 0, done.stderr
+    said = re.findall(r"rank (\d): loss (0\.\d+) after 40 steps, weights ([0-9a-f]{16})", done.stdout)
+    assert sorted(rank for rank, _, _ in said) == ["0", "1", "2"], done.stdout
+    assert len({(loss, weights) for _, loss, weights in said}) == 1
+    assert re.findall(r"rank .* is back .*", done.stdout) == ["rank 2 of 3 is back at step 20"]
 
 
 def test_the_command_says_what_cannot_be() -> None:

@@ -1,0 +1,261 @@
+"""Training that a restarted process comes back to: all ranks meet anew, and go on from whoever is farthest.
+
+::
+
+    ranks that run    ── a sum fails, or somebody waits at the store ──▶ Meeting ─▶ new group ─▶ state ─▶ train
+    a rank started anew ───────────────────────────────────────────────▶    ▲
+
+They meet by a store that outlives them all, torchrun's. Whoever waits says so again and again, since a process that has
+died after it had come must not be taken for one that is there; rank 0 says when all are, and which group they are.
+"""
+
+from __future__ import annotations
+
+import gc
+import io
+import json
+import logging
+import pickle
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import count
+from typing import Any, Final, TypeVar
+from uuid import uuid4
+
+import torch
+import torch.distributed as dist
+
+from ..errors import AllreduceAborted, CallMismatch, ControlRefused, HostError, InvalidPlan, JoinTimeout
+from .calls import LOOK_S
+from .process_group import end_all, expect_fresh_stores, failures
+
+_log = logging.getLogger(__name__)
+
+_BEAT_S: Final = 0.1
+"""Between two times that a rank that waits says so."""
+_SILENT_S: Final = 2.0
+"""Who has not said so for so long does not wait any more."""
+_TRIES: Final = 3
+"""To make a group: somebody may be lost before all are connected."""
+_FINAL: Final = (CallMismatch, ControlRefused, InvalidPlan)
+"""What would fail again."""
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far this rank's training is."""
+
+    step: int = 0
+    """Steps that were made: whoever trains counts it up when a step has changed all that it changes."""
+
+
+def rejoining(
+    train: Callable[[Progress], T],
+    state: Mapping[str, Any],
+    *,
+    timeout: timedelta = timedelta(minutes=30),
+    store: Any = None,
+    rank: int = -1,
+    size: int = -1,
+) -> T:
+    """Have `train` called with all ranks there, and again whenever one of them was lost and has come again.
+
+    `train` finds the default process group made, and everything in `state` (what has `state_dict` and
+    `load_state_dict`: modules, optimizers …) as it is at the rank that has made the most steps. It makes its
+    DistributedDataParallel and further groups itself, and goes on at `progress.step`; the group is there still when
+    this returns what it has returned. An error of the script's own is raised.
+
+    Store, rank and size are torchrun's where they are not given. `timeout` is the group's, and how long a lost rank is
+    waited for: JoinTimeout then says which.
+    """
+    if store is None:
+        store, rank, size = next(dist.rendezvous("env://", timeout=timeout))
+    expect_fresh_stores()
+    meeting = Meeting(dist.PrefixStore("weir/meeting", store), rank, size)
+    progress = Progress()
+    reason = f"rank {rank} has been started anew"
+    unmade = 0
+    while True:
+        number = meeting.gather(timeout.total_seconds(), reason)
+        try:
+            with meeting.watched(number):
+                dist.init_process_group(
+                    "weir",
+                    store=dist.PrefixStore(f"weir/group/{number}", store),
+                    rank=rank,
+                    world_size=size,
+                    timeout=timeout,
+                )
+                unmade = -1
+                _spread(state, progress)
+                result = train(progress)
+                try:
+                    dist.barrier()  # nobody leaves whose state another one may need
+                except (HostError, RuntimeError):
+                    if not meeting.finished(number, _SILENT_S):  # another rank may be through
+                        raise
+                meeting.finish(number)
+                return result
+        except (HostError, RuntimeError) as error:
+            found = failures()
+            unmade += 1  # 0: it was made
+            if any(isinstance(each, _FINAL) for each in (error, *found)) or not (found or 0 < unmade < _TRIES):
+                raise
+            reason = f"rank {rank} has lost its group: {found[0] if found else error}"
+            _log.warning("%s; in step %d; all ranks are to meet again", reason, progress.step)
+        if dist.is_initialized():
+            dist.destroy_process_group()
+        gc.collect()  # hooks of the DistributedDataParallel that failed are gone with it
+
+
+class Meeting:
+    """Where the ranks come together, as often as needed."""
+
+    def __init__(self, store: Any, rank: int, size: int) -> None:
+        self._store = store
+        self._rank = rank
+        self._size = size
+
+    def gather(self, timeout_s: float, reason: str) -> int:
+        """Wait until all ranks are here: the number of the group that they are. A group that still runs is told the
+        reason. Raises JoinTimeout, which says who is missing.
+        """
+        own = uuid4().hex
+        deadline = time.monotonic() + timeout_s
+        heard: dict[int, tuple[str, float]] = {}
+        told = 0
+        for beat in count():
+            self._store.set(f"here/{self._rank}", f"{own} {beat}")
+            number, members = self._formed()
+            if own in members:
+                return number
+            if told < number:
+                told = number
+                if self.finished(number):
+                    raise AllreduceAborted("the other ranks have finished their training; there is nothing to rejoin")
+                self._store.set(f"over/{number}", reason)
+            if self._rank == 0:
+                self._form(number, members, heard)
+            if time.monotonic() > deadline:
+                missing = self._read("missing") or "rank 0 does not say who is missing"
+                raise JoinTimeout(f"rank {self._rank}: not all ranks came together in {timeout_s:g} s: {missing}")
+            time.sleep(_BEAT_S)
+        raise AssertionError
+
+    @contextmanager
+    def watched(self, number: int) -> Iterator[None]:
+        """While it lasts, all groups of this process are ended as soon as somebody waits for a newer one."""
+        ended = threading.Event()
+        store = self._store.clone() if hasattr(self._store, "clone") else self._store
+
+        def watch() -> None:
+            while not ended.wait(LOOK_S):
+                try:
+                    over = store.check([f"over/{number}"])
+                except RuntimeError:  # the store is gone, with torchrun
+                    return
+                if over:
+                    end_all(store.get(f"over/{number}").decode())
+                    return
+
+        thread = threading.Thread(target=watch, name=f"weir group {number}", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
+    def finish(self, number: int) -> None:
+        """This group's ranks need nobody any more."""
+        self._store.set(f"done/{number}", "")
+
+    def finished(self, number: int, within_s: float = 0.0) -> bool:
+        """Whether they do, or will within so long."""
+        deadline = time.monotonic() + within_s
+        while not self._store.check([f"done/{number}"]):
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(_BEAT_S)
+        return True
+
+    def _form(self, number: int, members: list[str], heard: dict[int, tuple[str, float]]) -> None:
+        """Rank 0's part: a group of those who wait, if that is all."""
+        now_s = time.monotonic()
+        for rank in range(self._size):
+            said = self._read(f"here/{rank}")
+            if rank not in heard:
+                heard[rank] = said, 0.0  # perhaps of a process that is gone
+            elif said != heard[rank][0]:
+                heard[rank] = said, now_s
+        names = {rank: said.partition(" ")[0] for rank, (said, _) in heard.items()}
+        missing = [
+            rank for rank, (_, at_s) in heard.items() if names[rank] in members or not at_s or now_s - at_s > _SILENT_S
+        ]
+        if missing:
+            self._store.set("missing", f"rank {', '.join(map(str, missing))} of {self._size} has not come")
+        else:
+            self._store.set("formed", json.dumps([number + 1, list(names.values())]))
+
+    def _formed(self) -> tuple[int, list[str]]:
+        """The newest group's number, and who is in it."""
+        number, members = json.loads(self._read("formed") or "[0, []]")
+        return number, members
+
+    def _read(self, key: str) -> str:
+        """ "" where there is none."""
+        return self._store.get(key).decode() if self._store.check([key]) else ""
+
+
+def _spread(state: Mapping[str, Any], progress: Progress) -> None:
+    """Give all ranks the state of the first of those that have made the most steps."""
+    steps: list[int] = [0] * dist.get_world_size()
+    dist.all_gather_object(steps, progress.step)
+    progress.step = max(steps)
+    source = steps.index(progress.step)
+    own = source == dist.get_rank()
+    told: list[Any] = [None]
+    tensors: list[torch.Tensor] = []
+    if own:
+        told, tensors = [_taken_apart({name: part.state_dict() for name, part in state.items()}, tensors)], tensors
+    dist.broadcast_object_list(told, source)
+    found = None if own else _put_together(told[0], tensors)
+    for tensor in tensors:
+        if tensor.numel():
+            dist.broadcast(tensor, source)
+    if found is not None:
+        for name, part in state.items():
+            part.load_state_dict(found[name])
+
+
+def _taken_apart(value: Any, tensors: list[torch.Tensor]) -> bytes:
+    """Everything but the tensors, which are added to the list: those need no copy to be sent."""
+
+    class Taking(pickle.Pickler):
+        def persistent_id(self, part: Any) -> Any:
+            if not isinstance(part, torch.Tensor):
+                return None
+            tensors.append(part.detach().cpu().contiguous())
+            return part.shape, part.dtype
+
+    file = io.BytesIO()
+    Taking(file).dump(value)
+    return file.getvalue()
+
+
+def _put_together(data: bytes, tensors: list[torch.Tensor]) -> Any:
+    """The value, with tensors, added to the list, whose numbers are to come."""
+
+    class Putting(pickle.Unpickler):
+        def persistent_load(self, told: Any) -> torch.Tensor:
+            shape, kind = told
+            tensors.append(torch.empty(shape, dtype=kind))
+            return tensors[-1]
+
+    return Putting(io.BytesIO(data)).load()

@@ -271,7 +271,11 @@ def test_a_line_that_runs_tests_finds_some(line: str, clone: Path) -> None:
 @pytest.mark.parametrize("line", LONG)
 def test_a_line_that_takes_a_minute_runs_as_it_stands(line: str, clone: Path) -> None:
     skip_what_cannot_run(line)
-    assert "✗" not in output_of(["bash", "-ec", line], clone, 3000)
+    shown = output_of(["bash", "-ec", line], clone, 3000)
+    if line == "make bench":
+        assert "✓" in shown  # an aim that is missed is this machine's; a benchmark that fails fails the line
+    else:
+        assert "✗" not in shown
 
 
 @NEEDS_MININET

@@ -16,8 +16,10 @@ from grpc import RpcError
 from rich.console import Console
 
 from weir.bench.machine import this_machine
-from weir.bench.report import amount, as_json, check_places, markdown_table, terminal_table, write_table
+from weir.bench.report import amount, as_json, markdown_table, terminal_table
 from weir.controller.errors import ControllerError
+from weir.experiments.errors import ExperimentError
+from weir.experiments.page_tables import check_places, write_table
 from weir.hosts import HostError
 from weir.topologies import TopologyError
 
@@ -65,8 +67,8 @@ def main(words: Sequence[str] | None = None) -> None:
     names = options.only or BENCHMARKS
     if options.write is not None:
         try:
-            check_places(options.write, names)
-        except (OSError, ValueError) as error:
+            check_places(options.write, map(place_of, names))
+        except ExperimentError as error:
             raise SystemExit(f"bench: {error}") from error
     notes = Console(stderr=True, highlight=False, soft_wrap=True)
     tables = Console(width=None if sys.stdout.isatty() else _PAGE_COLUMNS)
@@ -96,12 +98,17 @@ def main(words: Sequence[str] | None = None) -> None:
             tables.print(_title(module), style="bold", soft_wrap=True)
             tables.print(terminal_table(figures))
         if options.write is not None:
-            write_table(options.write, name, markdown_table(figures, machine))
+            write_table(options.write, place_of(name), markdown_table(figures, machine))
     if options.json:
         json.dump({"machine": machine.as_dict(), "benchmarks": report}, sys.stdout, indent=1)
         print()
     if failed:
         raise SystemExit(f"bench: failed: {', '.join(failed)}")
+
+
+def place_of(name: str) -> str:
+    """What marks the place of a benchmark's table in a page."""
+    return f"bench {name}"
 
 
 def _options(words: Sequence[str] | None) -> argparse.Namespace:

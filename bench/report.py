@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from rich.table import Table
@@ -37,30 +35,6 @@ def as_json(figure: Figure) -> dict[str, Any]:
     """All that was measured, and what follows from it."""
     derived = ("value", "peer_value", "spread", "ratio", "met")
     return {**asdict(figure), **{name: getattr(figure, name) for name in derived}}
-
-
-def check_places(document: Path, names: Iterable[str]) -> None:
-    """Raises ValueError when a document lacks the place of one of these tables, OSError when it cannot be read."""
-    text = document.read_text()
-    for name in names:
-        if _place(name).search(text) is None:
-            markers = " and ".join(f"'{marker}'" for marker in _markers(name))
-            raise ValueError(f"{document} has no place for the table of {name}: write {markers}, a line each")
-
-
-def write_table(document: Path, name: str, table: str) -> None:
-    """Put a table between the document's markers `<!-- bench NAME -->` and `<!-- end NAME -->`, where they are."""
-    text = document.read_text()
-    document.write_text(_place(name).sub(lambda match: f"{match[1]}\n{table}\n\n{match[2]}", text))
-
-
-def _markers(name: str) -> tuple[str, str]:
-    return f"<!-- bench {name} -->", f"<!-- end {name} -->"
-
-
-def _place(name: str) -> re.Pattern[str]:
-    begin, end = map(re.escape, _markers(name))
-    return re.compile(f"({begin}\n).*?({end})", re.DOTALL)
 
 
 def amount(value: float, unit: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, Final
 
 from ..controller.planning.plan import lanes_of
@@ -27,8 +26,6 @@ SCHEMES: Final[Mapping[str, Mapping[str, str]]] = {
 """What each sets in a run's `congestion`."""
 
 COLUMNS: Final = ("run", "scheme", "longest\nqueue", "promised", "summed\nMbit/s", "Jain", "sent\nagain", "dropped")
-BEGIN: Final = "<!-- schemes -->"
-END: Final = "<!-- end schemes -->"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,17 +116,8 @@ def as_json(figures: Iterable[Figures]) -> list[dict[str, Any]]:
     return [asdict(one) for one in figures]
 
 
-def write_table(figures: Iterable[Figures], page: Path) -> None:
-    """Put the table between the two marks of a page. Raises ExperimentError where the page has none."""
-    try:
-        text = page.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ExperimentError(f"{page}: cannot be read ({error.strerror})") from None
-    before, found, rest = text.partition(BEGIN)
-    _, closed, after = rest.partition(END)
-    if not found or not closed:
-        raise ExperimentError(f"{page}: has no place for the table, which stands between {BEGIN} and {END}")
+def markdown_table(figures: Iterable[Figures]) -> str:
+    """For a page."""
     head = [column.replace("\n", " ") for column in COLUMNS]
     lines = [head, ["---", "---", *["---:"] * (len(head) - 2)], *(one.row for one in figures)]
-    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    page.write_text(f"{before}{BEGIN}\n\n{table}\n\n{END}{after}", encoding="utf-8")
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -38,15 +38,18 @@ def schemes(
     what full queues dropped.
     """
     from ..config import RunConfig
-    from ..schemes import COLUMNS, SCHEMES, compare, write_table
+    from ..page_tables import check_places, write_table
+    from ..schemes import COLUMNS, SCHEMES, compare, markdown_table
     from ..schemes import as_json as plain
 
     def say(done: Figures) -> None:
         NOTES.print(f"{done.run}, {done.scheme}: longest queue {done.longest_queue}")
 
+    if write is not None:
+        check_places(write, ["schemes"])
     figures = compare([RunConfig.load(file) for file in files], scheme or list(SCHEMES), say)
     if write is not None:
-        write_table(figures, write)
+        write_table(write, "schemes", markdown_table(figures))
     if as_json:
         sys.stdout.write(json.dumps(plain(figures)) + "\n")
         return

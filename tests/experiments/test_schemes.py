@@ -11,9 +11,10 @@ from typer.testing import CliRunner
 from weir.experiments.commands.app import app
 from weir.experiments.config import RunConfig
 from weir.experiments.errors import ExperimentError
-from weir.experiments.schemes import BEGIN, END, SCHEMES, compare, write_table
+from weir.experiments.schemes import SCHEMES, compare
 from weir.tests.paths import ROOT
 
+BEGIN, END = "<!-- schemes -->", "<!-- end schemes -->"
 QUEUES = ROOT / "experiments" / "queues"
 RUN = """
 name: pair
@@ -53,10 +54,13 @@ def test_schemes_side_by_side(tmp_path: Path) -> None:
 def test_what_cannot_be_compared(tmp_path: Path) -> None:
     with pytest.raises(ExperimentError, match=r'"red" is unknown; there are explicit, dctcp, .*fixed'):
         compare([], ["red"])
-    page = tmp_path / "page.md"
+    file, page = tmp_path / "pair.yaml", tmp_path / "page.md"
+    file.write_text(RUN)
     page.write_text("no marks")
-    with pytest.raises(ExperimentError, match="has no place for the table"):
-        write_table([], page)
+    done = CliRunner().invoke(app, ["schemes", str(file), "--write", str(page)])
+    assert isinstance(done.exception, ExperimentError)
+    assert f"{page} has no place for the table of schemes: write {BEGIN} and {END}" in str(done.exception)
+    assert "longest queue" not in done.output, "it is said before anything runs"
 
 
 @pytest.mark.parametrize("path", sorted(QUEUES.glob("*.yaml")), ids=lambda path: path.stem)

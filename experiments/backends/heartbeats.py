@@ -11,18 +11,21 @@ from typing import Final
 
 import numpy as np
 
+from ...controller.congestion.control_class import control_delay_ns
+from ...controller.jobs.registry import Counts
 from ...controller.service.heartbeats import HeartbeatReader
 from ...emulator.fabric import Wake
-from ...topologies import mac_number
+from ...topologies import Routes, mac_number
 from ...wire.frames import DSCP_BULK, DSCP_CONTROL, FRAME_HEADER_BYTES, decapsulate, encapsulate
 from ...wire.heartbeat import HEARTBEAT_BYTES, HEARTBEAT_PORT, Heartbeat
 from ..config import HeartbeatConfig
+from ..records.record import HeartbeatFigures
 from .agents import VirtualWorker
 from .emulated import EmulatedFabric
 
-FRAME_BYTES: Final = FRAME_HEADER_BYTES + HEARTBEAT_BYTES
+_FRAME_BYTES: Final = FRAME_HEADER_BYTES + HEARTBEAT_BYTES
 """Of a heartbeat."""
-LEAST_STRETCH: Final = 0.75
+_LEAST_STRETCH: Final = 0.75
 """An interval between two heartbeats is stretched by a factor from here to as much above 1."""
 _CONTROL_PRIORITY: Final = 7
 
@@ -72,7 +75,30 @@ class VirtualHeartbeats:
                 dscp=DSCP_CONTROL if self._config.in_class else DSCP_BULK,
             )
             fabric.send(worker.name, frame, priority=_CONTROL_PRIORITY if self._config.in_class else 0)
-        return int(self._config.interval * self._rng.uniform(LEAST_STRETCH, 2 - LEAST_STRETCH))
+        return int(self._config.interval * self._rng.uniform(_LEAST_STRETCH, 2 - _LEAST_STRETCH))
+
+    def figures(self, routes: Routes, workers: Sequence[str], largest_bytes: int, counts: Counts) -> HeartbeatFigures:
+        """What became of those of these workers' hosts; no frame of the fabric is longer than `largest_bytes`, and
+        `counts` are the controller's.
+        """
+        bound_ns = control_delay_ns(
+            routes,
+            workers,
+            self.at,
+            frame_bytes=_FRAME_BYTES,
+            period_ns=int(_LEAST_STRETCH * self._config.interval),
+            largest_bytes=largest_bytes,
+        )
+        delays_ns = self.delays_ns or [0]
+        return HeartbeatFigures(
+            sent=self.sent,
+            delivered=self.delivered,
+            p999_us=float(np.percentile(delays_ns, 99.9)) / 1e3,
+            longest_us=max(delays_ns) / 1e3,
+            bound_us=bound_ns / 1e3,
+            taken_for_dead=counts.leases_expired,
+            explained=counts.verdicts_deferred,
+        )
 
     def take(self, wake: Wake) -> None:
         """What has come to the controller's host."""

@@ -7,7 +7,7 @@ start ─▶ taken in ─▶ its hosts have their plans ─▶ sum, check, sum, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -106,3 +106,50 @@ class Progress:
             trace = self._traces[job]
             trace.time_ns.append(now_ns)
             trace.chunks.append(self._rounds[job].chunks_in(rounds))
+
+
+class OtherJobs:
+    """All of them, and the progress of every job of the run. There are none until the trained job has begun."""
+
+    def __init__(self, latency_ns: int) -> None:
+        """A job that wants to leave asks the controller after `latency_ns`."""
+        self.progress = Progress()
+        self._jobs: list[OtherJob] = []
+        self._latency_ns = latency_ns
+
+    def __bool__(self) -> bool:
+        return bool(self._jobs)
+
+    def add(self, job: OtherJob) -> None:
+        """It comes when it is due."""
+        self._jobs.append(job)
+
+    @property
+    def due_ns(self) -> list[int]:
+        """When some of them are to come or to go."""
+        return [job.due_ns for job in self._jobs if job.due_ns is not None]
+
+    def asking(self, now_ns: int) -> list[OtherJob]:
+        """Those that are to come or to go now."""
+        return [job for job in self._jobs if job.due_ns is not None and job.due_ns <= now_ns]
+
+    def workers(self, among: Container[int] | None = None) -> list[VirtualWorker]:
+        """Of those with these numbers; None: of all."""
+        return [worker for job in self._jobs if among is None or job.number in among for worker in job.workers]
+
+    def go_on(self, known: Container[int], trained: Sequence[VirtualWorker], now_ns: int) -> int:
+        """Let those whose sums are there go on, of the jobs that the controller knows by these numbers, and note how
+        far all are, the trained job's workers among them; when to look again.
+        """
+        for job in self._jobs:
+            if job.number not in known or job.due_ns is not None or not job.idle:
+                continue
+            if not job.go_on(now_ns):
+                job.due_ns = now_ns + self._latency_ns
+        if now_ns >= self.progress.next_ns:
+            complete: dict[int, int] = {}
+            for worker in [*trained, *self.workers(known)]:
+                number, rounds = worker.core.plan.job, worker.core.rounds_complete
+                complete[number] = min(rounds, complete.get(number, rounds))
+            self.progress.look(complete, now_ns)
+        return min([self.progress.next_ns, *self.due_ns])

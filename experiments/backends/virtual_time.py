@@ -3,8 +3,8 @@
 ::
 
     Fabric (native event loop) ◀─frames─▶ VirtualHost ◀─▶ worker and server cores, one for each shard
-       │ packet-in/out
-    P4RuntimeServer ◀──── gRPC on loopback ────▶ Controller
+       │ packet-in/out                                  ▲
+    P4RuntimeServer ◀──── gRPC on loopback ────▶ Controller, by VirtualControl
 
 Virtual time stands still while hosts think and while the controller acts, so a run depends on its configuration and
 seed alone. What the controller tells a host, and what a host answers, travels `control.latency` of virtual time.
@@ -12,51 +12,43 @@ seed alone. What the controller tells a host, and what a host answers, travels `
 
 from __future__ import annotations
 
-import asyncio
-import heapq
-import math
-import random
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
-
-from ...controller.congestion.control_class import control_delay_ns
-from ...controller.congestion.promise import promises
 from ...controller.controller import Controller, Message, Options
 from ...controller.p4runtime.tables import DROP_REASONS, DROPS
-from ...controller.placement import Placement, Problem
-from ...controller.placement.strategies import STRATEGIES, strategy
+from ...controller.placement.strategies import STRATEGIES
 from ...controller.planning.plan import FailurePolicy, JobSpec, lanes_of
 from ...controller.watching.cost import TelemetryCost
 from ...controller.watching.settings import Watching
 from ...emulator.fabric import Wake
 from ...hosts.collectives.communicator import Communicator
 from ...hosts.collectives.sharding import ShardedDriver
-from ...hosts.congestion import Dctcp, DelayTarget, ExplicitWindow, FixedWindow, WindowLaw
+from ...hosts.congestion import FixedWindow, WindowLaw
 from ...hosts.numerics.tensors import Reduced, Tensor
-from ...hosts.protocol.server import ParameterServerCore
-from ...hosts.protocol.worker import WorkerCore, WorkerOptions
 from ...topologies import Endpoint, Routes
 from ...training import Processes
 from ...wire.aggregation import message_bytes
-from ...wire.control import Pause, Resume, ServerPlan, WorkerPlan
-from ...wire.frames import FRAME_HEADER_BYTES, decapsulate, frame_headers
+from ...wire.frames import FRAME_HEADER_BYTES
 from ...wire.heartbeat import Heartbeat
 from ..config import BACKGROUND_PAYLOAD_BYTES, RunConfig
 from ..errors import ExperimentError
 from ..jobs import Participants
 from ..records.record import HeartbeatFigures, JobTrace
 from ..workloads.workload import Floats
-from .agents import HostAgent, VirtualHost, VirtualWorker
+from .agent_registry import AgentRegistry, window_law
+from .agents import VirtualWorker
 from .emulated import EmulatedFabric, LinkFigures
-from .heartbeats import FRAME_BYTES, LEAST_STRETCH, VirtualHeartbeats
-from .other_jobs import OtherJob, Progress
+from .event_list import EventList
+from .heartbeats import VirtualHeartbeats
+from .other_jobs import OtherJob, OtherJobs
+from .placements import Moved, Moves, TimedStrategy
+from .queue_promises import QueuePromises
+from .report_intake import take_reports
 from .rounds import Rounds
+from .virtual_control import VirtualControl
 
 if TYPE_CHECKING:
     from ...controller.live.watch import Watch
@@ -69,33 +61,6 @@ STALLED_NS: Final = 500_000_000
 """Virtual time without progress after which the controller starts a new generation."""
 STUCK_NS: Final = 10_000_000_000
 """Virtual time without progress after which a run is given up as stuck."""
-_CONTROL_TIMEOUT_S: Final = 10.0
-_LOOK_S: Final = 2e-4
-"""Time between two looks at whether packet-outs have arrived: the switches' threads need the interpreter meanwhile."""
-
-
-@dataclass(frozen=True, slots=True)
-class Moved:
-    """A shard of the job began to be summed elsewhere."""
-
-    time_ns: int
-    switches: tuple[str, ...]
-    shard: int
-
-
-class TimedStrategy:
-    """A strategy that notes how long each decision takes."""
-
-    def __init__(self, name: str) -> None:
-        self.decisions_ms: list[float] = []
-        """Wall-clock time of each decision."""
-        self._strategy = strategy(name)
-
-    def place(self, problem: Problem, rng: random.Random) -> Placement:
-        started = time.perf_counter()
-        placement = self._strategy.place(problem, rng)
-        self.decisions_ms.append(1e3 * (time.perf_counter() - started))
-        return placement
 
 
 class Cluster:
@@ -119,7 +84,7 @@ class Cluster:
         self.config = config
         self.strategy_name = strategy_name
         self.topology = config.topology
-        self._moves: list[Moved] = []
+        self._moves = Moves()
         self._strategy = TimedStrategy(strategy_name)
         self._routes = Routes(self.topology)
         beats = config.heartbeats
@@ -137,22 +102,15 @@ class Cluster:
         self._switches = self._emulated.switches
         self.shares: Sequence[int] = [1] * len(config.job.roots)
         """In which proportions the shards have the tensors' chunks."""
-        self._others: list[OtherJob] = []
-        """The jobs beside the trained one, once that has begun."""
-        self._progress = Progress()
-        self._hosts: dict[str, VirtualHost] = {}
+        self._others = OtherJobs(config.control.latency)
+        self._agents = AgentRegistry(self._emulated)
+        self._hosts = self._agents.hosts
         self._workers: list[VirtualWorker] = []
         """The trained job's, of all shards."""
         self._drivers: list[ShardedDriver] = []
         """What each worker's training calls, by rank."""
-        self._agents: dict[tuple[int, str], VirtualWorker | HostAgent[ParameterServerCore]] = {}
-        """What runs each host's core of a job, by the job's number and the host's name."""
-        self._due: list[tuple[int, int, Callable[[], None]]] = []
-        self._sequence = 0
-        self._generations: dict[int, int] = {}
-        """The generation of each shard's job, as `_note_placements` saw it last."""
+        self._events = EventList()
         self._progress_ns = 0
-        self._promised: dict[Endpoint, float] = {}
         self.heartbeats: VirtualHeartbeats | None = None
         """Those that go through the fabric; None: workers are asked for their progress by nobody's packets."""
         if beats is not None:
@@ -180,8 +138,8 @@ class Cluster:
     async def _build(self) -> None:
         self._record_queues()
         self._start_background()
-        self._rpc = self._stack.enter_context(self._emulated.serve())
-        sessions = await self._stack.enter_async_context(self._emulated.sessions(self._rpc))
+        rpc = self._stack.enter_context(self._emulated.serve())
+        sessions = await self._stack.enter_async_context(self._emulated.sessions(rpc))
         control, beats = self.config.control, self.config.heartbeats
         self._controller = Controller(
             self.topology,
@@ -203,6 +161,10 @@ class Cluster:
             ),
             seed=self.config.seed,
         )
+        self._control = VirtualControl(
+            self._controller, self._emulated, rpc, self._agents, self._events, control.latency
+        )
+        self._promises = QueuePromises(self._controller.windows)
         if self._watching is not None and self._watching.puts_headers:
             self._emulated.count_int(self._watching.presence)
             self._controller.int_load = self._emulated.int_load
@@ -217,16 +179,14 @@ class Cluster:
             self.shares = await self._controller.shares(whole, job.stripes, self._fabric.now_ns)
         for number, (part, server, rounds) in zip(self._jobs, self._parts(), strict=True):
             for message in await self._admit(number, part, server, rounds):
-                worker = self._start_host(number, message, self._law(part.window))
+                worker = self._agents.start(number, message, self._law(part.window))
                 self._workers += [] if worker is None else [worker]
-            self._generations[number] = self._controller.jobs[number].plan.generation
+            self._moves.begin(self._controller.jobs[number].plan)
         for name in self.config.job.workers:
             shards = [worker for worker in self._workers if worker.name == name]
             self._drivers.append(ShardedDriver(shards, self.shares))
-        self._others = [
-            OtherJob(each, number, each.values or self.config.gradient_values, self._fabric.now_ns)
-            for number, each in enumerate(self.config.other_jobs, self._jobs.stop)
-        ]
+        for number, each in enumerate(self.config.other_jobs, self._jobs.stop):
+            self._others.add(OtherJob(each, number, each.values or self.config.gradient_values, self._fabric.now_ns))
         if beats is not None:
             self._beat()
 
@@ -273,8 +233,8 @@ class Cluster:
         now_ns = self._fabric.now_ns
         messages = await self._controller.admit(self._spec(number, job, server, rounds), now_ns)
         latency_ns = 0 if number in self._jobs else self.config.control.latency
-        self._progress.begin(self._controller.jobs[number].plan, rounds, now_ns, latency_ns)
-        self._note_promises()
+        self._others.progress.begin(self._controller.jobs[number].plan, rounds, now_ns, latency_ns)
+        self._promises.note()
         return messages
 
     def _spec(self, number: int, job: Participants, server: str | None, rounds: Rounds) -> JobSpec:
@@ -288,34 +248,8 @@ class Cluster:
             gradient_bytes=rounds.bytes(lanes_of(self.topology)),
         )
 
-    def _start_host(self, job: int, message: Message, law: Callable[[], WindowLaw]) -> VirtualWorker | None:
-        """A host begins with its part in a job; the worker, which goes by this law, if that is its part."""
-        name = message.host
-        if name not in self._hosts:
-            self._hosts[name] = VirtualHost(self._emulated, name)
-        where = self._hosts[name]
-        match message.content:
-            case WorkerPlan() as plan:
-                worker = VirtualWorker(where, WorkerCore(plan, WorkerOptions(law=law)))
-                self._agents[job, name] = worker
-                worker.flush()
-                return worker
-            case ServerPlan() as plan:
-                self._agents[job, name] = HostAgent(where, ParameterServerCore(plan))
-            case other:
-                raise ExperimentError(f"{message.host}: a job starts with plans, not with {type(other).__name__}")
-        return None
-
     def _law(self, window: int) -> Callable[[], WindowLaw]:
-        """How every worker of a job of this window finds its own."""
-        match self.config.congestion.law:
-            case "dctcp":
-                return Dctcp
-            case "delay":
-                return DelayTarget
-            case "fixed":
-                return partial(FixedWindow, window)
-        return ExplicitWindow
+        return window_law(self.config.congestion.law, window)
 
     # --- the job ---
 
@@ -378,16 +312,17 @@ class Cluster:
             control_ns = max(self._next_control_ns(), self._fabric.now_ns)
             target_ns = min(control_ns, limit_ns, until_ns if until_ns is not None else limit_ns)
             if self._others:
-                target_ns = self._go_on_with_others(target_ns)
+                next_ns = self._others.go_on(self._controller.jobs, self._workers, self._fabric.now_ns)
+                target_ns = max(min(target_ns, next_ns), self._fabric.now_ns)
             for wake in self._fabric.run(target_ns):
                 if self._watching is not None and wake.host == self._watching.collector:
                     wake = self._take_reports(wake, self._watching)
                 if self.heartbeats is not None and wake.host == self.heartbeats.at:
                     self.heartbeats.take(wake)
-                elif wake.host in self._hosts:
-                    self._hosts[wake.host].handle(wake)
+                else:
+                    self._agents.handle(wake)
             if self._fabric.now_ns >= control_ns:
-                await self._control()
+                await self._act()
             if self._fabric.now_ns >= limit_ns:
                 raise ExperimentError(
                     f"no progress in {STUCK_NS / 1e9:g} s of virtual time: waiting for {what}; {self._state()}"
@@ -396,52 +331,34 @@ class Cluster:
     def _take_reports(self, wake: Wake, watching: Watching) -> Wake:
         """What has come to the collector's host, without the reports, which the controller gets."""
         assert self._controller.reports is not None
-        others, times_ns = [], []
-        for frames, arrived_ns in zip(wake.frames, wake.times_ns, strict=True):
-            if frames.shape[1] < FRAME_HEADER_BYTES:
-                others.append(frames)
-                times_ns.append(arrived_ns)
-                continue
-            is_report = frame_headers(frames)["destination_port"] == watching.port
-            datagrams, _ = decapsulate(frames[is_report], int(self.topology.host(wake.host).address), watching.port)
-            if count := len(datagrams):
-                size = datagrams.payload.shape[1]
-                lengths = np.full(count, size, np.int64)
-                payload = np.ascontiguousarray(datagrams.payload).reshape(-1)
-                starts = size * np.arange(count, dtype=np.int64)
-                self._controller.reports.take_batch(payload, starts, lengths, count, self._fabric.now_ns)
-            others.append(frames[~is_report])
-            times_ns.append(arrived_ns[~is_report])
-        return replace(wake, frames=others, times_ns=times_ns)
+        address = int(self.topology.host(wake.host).address)
+        return take_reports(
+            wake, self._controller.reports, address=address, port=watching.port, now_ns=self._fabric.now_ns
+        )
 
     def _next_control_ns(self) -> int:
-        due = [self._controller.deadline_ns]
-        due += [self._due[0][0]] if self._due else []
-        return min(due + self._others_due_ns)
+        due_ns = [self._controller.deadline_ns, *self._others.due_ns]
+        if (next_ns := self._events.next_ns) is not None:
+            due_ns.append(next_ns)
+        return min(due_ns)
 
-    async def _control(self) -> None:
+    async def _act(self) -> None:
         """Deliver what is due between controller and hosts, then let the controller act."""
         now_ns = self._fabric.now_ns
-        while self._due and self._due[0][0] <= now_ns:
-            heapq.heappop(self._due)[2]()
-        asking = [other for other in self._others if other.due_ns is not None and other.due_ns <= now_ns]
+        self._events.run(now_ns)
+        asking = self._others.asking(now_ns)
         if self._controller.deadline_ns > now_ns and not asking:
             return
-        await self._controller.switches.drain(
-            {name: self._rpc.packet_ins(switch.device_id) for name, switch in self._switches.items()}
-        )
+        await self._control.drain()
         for other in asking:
             await self._attend_to(other)
         self._report_progress(now_ns)
-        messages = await self._controller.tick(now_ns)
-        await self._packet_outs_arrived()
-        self._note_promises()
+        await self._control.tick()
+        self._promises.note()
         if self._watch is not None and self._watch.is_due:
             self._watch.take_drops(await self.drops(), now_ns)
             self._watch.look(self._controller, now_ns, "virtual time")
-        for message in messages:
-            self._after_latency(lambda message=message: self._tell(message))  # type: ignore[misc]
-        self._note_placements()
+        self._moves.look(self._controller.jobs, self._fabric.now_ns)
 
     # --- jobs beside the trained one ---
 
@@ -451,54 +368,30 @@ class Cluster:
         if not other.workers:
             rounds = Rounds.of(other.values, lanes_of(self.topology), other.config.window)
             for message in await self._admit(other.number, other.config, other.config.server, rounds):
-                self._after_latency(partial(self._start_part, other, message))
+                self._control.after_latency(partial(self._start_part, other, message))
             return
         await self._controller.finish(other.number, now_ns)
-        self._note_promises()
-        self._progress.end(other.number, now_ns)
-        for (job, _), agent in self._agents.items():
-            if job == other.number:
-                agent.host.detach(job)
+        self._promises.note()
+        self._others.progress.end(other.number, now_ns)
+        self._agents.stop(other.number)
 
     def _start_part(self, other: OtherJob, message: Message) -> None:
         window = other.config.window
         law = self._law(window) if other.config.obeys else partial(FixedWindow, window)
-        worker = self._start_host(other.number, message, law)
+        worker = self._agents.start(other.number, message, law)
         other.workers += [] if worker is None else [worker]
-
-    def _go_on_with_others(self, until_ns: int) -> int:
-        """Let the other jobs whose sums are there go on, and note how far all are; when to look again, before this."""
-        now_ns = self._fabric.now_ns
-        for other in self._others:
-            if other.number not in self._controller.jobs or other.due_ns is not None or not other.idle:
-                continue
-            if not other.go_on(now_ns):
-                other.due_ns = now_ns + self.config.control.latency
-        if now_ns >= self._progress.next_ns:
-            complete: dict[int, int] = {}
-            for worker in self._summing:
-                job, rounds = worker.core.plan.job, worker.core.rounds_complete
-                complete[job] = min(rounds, complete.get(job, rounds))
-            self._progress.look(complete, now_ns)
-        return max(min([until_ns, self._progress.next_ns, *self._others_due_ns]), now_ns)
-
-    @property
-    def _others_due_ns(self) -> list[int]:
-        """When some of them are to come or to go."""
-        return [other.due_ns for other in self._others if other.due_ns is not None]
 
     @property
     def _summing(self) -> list[VirtualWorker]:
         """The workers of all jobs that the controller knows."""
-        others = [w for other in self._others if other.number in self._controller.jobs for w in other.workers]
-        return self._workers + others
+        return self._workers + self._others.workers(self._controller.jobs)
 
     def _beat(self) -> None:
         """Every worker sends a heartbeat now, and again after an interval; no two intervals are the same, lest all
         meet the same moment of what others send at a beat of their own.
         """
         assert self.heartbeats is not None
-        self._at(self._fabric.now_ns + self.heartbeats.beat(self._summing), self._beat)
+        self._events.schedule(self._fabric.now_ns + self.heartbeats.beat(self._summing), self._beat)
 
     def _hear(self, job: int, host: str, beat: Heartbeat) -> None:
         """A heartbeat has reached the controller; perhaps of a job that has left meanwhile."""
@@ -516,52 +409,6 @@ class Cluster:
                 core.plan.job, worker.name, core.rounds_complete, now_ns, waiting=not core.idle
             )
 
-    async def _packet_outs_arrived(self) -> None:
-        """Packet-outs are not acknowledged: wait until the switches have them all, or time would go on without them."""
-        async with asyncio.timeout(_CONTROL_TIMEOUT_S):
-            for name, sent in self._controller.switches.packet_outs_sent.items():
-                while self._rpc.packet_outs(self._switches[name].device_id) < sent:
-                    await asyncio.sleep(_LOOK_S)
-
-    def _after_latency(self, action: Callable[[], None]) -> None:
-        self._at(self._fabric.now_ns + self.config.control.latency, action)
-
-    def _at(self, time_ns: int, action: Callable[[], None]) -> None:
-        self._sequence += 1
-        heapq.heappush(self._due, (time_ns, self._sequence, action))
-
-    def _tell(self, message: Message) -> None:
-        """A message of the controller reaches its host; the answer sets out."""
-        host, moves = message.host, self._controller.moves
-        match message.content:
-            case Pause(job) as pause:
-                if (held := self._agents[job, host].pause(pause)) is not None:
-                    self._answer(job, lambda: moves.held(job, host, held))
-            case Resume(plan) as resume:
-                self._agents[plan.job, host].resume(resume)
-                self._answer(plan.job, lambda: moves.resumed(plan.job, host, plan.generation))
-            case other:
-                raise ExperimentError(f"{host}: a running job is not told {type(other).__name__}")
-
-    def _answer(self, job: int, hear: Callable[[], None]) -> None:
-        """A host's answer sets out, to be heard if its job is still there then."""
-        self._after_latency(lambda: hear() if job in self._controller.jobs else None)
-
-    def _note_promises(self) -> None:
-        """What is promised of every queue, before anything is sent under it: over all of the run, the loosest."""
-        for link, budget in self._controller.windows.budgets.items():
-            bound = math.inf if budget.refusal else budget.bound
-            self._promised[link] = max(bound, self._promised.get(link, 0.0))
-
-    def _note_placements(self) -> None:
-        """JobRecord where the shards are summed, when that has changed."""
-        for shard, job in enumerate(self._generations):
-            plan = self._controller.jobs[job].plan
-            if plan.generation != self._generations[job]:
-                self._generations[job] = plan.generation
-                root = {plan.placement.root} - {plan.spec.server}
-                self._moves.append(Moved(self._fabric.now_ns, tuple(sorted(plan.placement.switches | root)), shard))
-
     def _state(self) -> str:
         """What the user of a stuck run should see."""
         waiting = sorted({worker.name for worker in self._workers if not worker.core.idle})
@@ -571,8 +418,7 @@ class Cluster:
 
     def take_moves(self) -> list[Moved]:
         """What moved since the last call."""
-        moves, self._moves = self._moves, []
-        return moves
+        return self._moves.take()
 
     @property
     def decisions_ms(self) -> list[float]:
@@ -588,38 +434,24 @@ class Cluster:
     @property
     def resends(self) -> int:
         """Contributions that workers' timers sent again, of all jobs."""
-        workers = [*self._workers, *(worker for other in self._others for worker in other.workers)]
+        workers = [*self._workers, *self._others.workers()]
         return sum(worker.core.counters.retransmitted for worker in workers)
 
     @property
     def job_traces(self) -> list[JobTrace]:
         """How far each job was over time, of a run of several jobs."""
-        return self._progress.traces if self._others else []
+        return self._others.progress.traces if self._others else []
 
     @property
     def heartbeat_figures(self) -> HeartbeatFigures | None:
         """What became of the workers' heartbeats; None where they did not go through the fabric."""
-        beats, counts = self.config.heartbeats, self._controller.jobs.counts
-        if self.heartbeats is None or beats is None:
+        if self.heartbeats is None:
             return None
-        largest = FRAME_HEADER_BYTES + max(BACKGROUND_PAYLOAD_BYTES, message_bytes(lanes_of(self.topology)))
-        bound_ns = control_delay_ns(
+        return self.heartbeats.figures(
             self._routes,
             [name for job in (self.config.job, *self.config.other_jobs) for name in job.workers],
-            beats.to,
-            frame_bytes=FRAME_BYTES,
-            period_ns=int(LEAST_STRETCH * beats.interval),
-            largest_bytes=largest,
-        )
-        delays_ns = self.heartbeats.delays_ns or [0]
-        return HeartbeatFigures(
-            sent=self.heartbeats.sent,
-            delivered=self.heartbeats.delivered,
-            p999_us=float(np.percentile(delays_ns, 99.9)) / 1e3,
-            longest_us=max(delays_ns) / 1e3,
-            bound_us=bound_ns / 1e3,
-            taken_for_dead=counts.leases_expired,
-            explained=counts.verdicts_deferred,
+            FRAME_HEADER_BYTES + max(BACKGROUND_PAYLOAD_BYTES, message_bytes(lanes_of(self.topology))),
+            self._controller.jobs.counts,
         )
 
     @property
@@ -643,26 +475,17 @@ class Cluster:
     @property
     def promised(self) -> dict[Endpoint, int | None]:
         """By egress port: packets that its data queue was never to exceed; None where nothing was promised."""
-        return {link: math.floor(bound) if bound < math.inf else None for link, bound in self._promised.items()}
+        return self._promises.promised
 
     @property
     def broken_promises(self) -> list[str]:
         """Queues that held more than was promised, over every enqueue of the run."""
-        promised = self.promised
-        return [
-            f"{link.end} held {link.largest_queue_packets} packets, and {bound} were promised"
-            for link in self.links()
-            if (bound := promised.get(link.end)) is not None and link.largest_queue_packets > bound
-        ]
+        return self._promises.broken(self.links())
 
     @property
     def refusals(self) -> list[str]:
         """Why nothing is promised of some queues as the jobs are now."""
-        return [
-            promise.text
-            for promise in promises(self._controller.windows.budgets.values())
-            if promise.bound_packets is None
-        ]
+        return self._promises.refusals
 
     def queue(self, end: Endpoint) -> tuple[list[int], list[int]]:
         """Depth of a switch port's queues over time: instants in ns, depths in packets."""
@@ -678,8 +501,5 @@ class Cluster:
         figures = list(self.links())
         drops["link loss"] = sum(figure.lost_packets for figure in figures)
         drops["queue full"] = sum(figure.queue_drops for figure in figures)
-        drops["host: not a datagram"] = sum(host.rejects.total for host in self._hosts.values())
-        for agent in self._agents.values():
-            for reason, count in agent.core.counters.drops.items():
-                drops[f"host: {reason}"] = drops.get(f"host: {reason}", 0) + count
+        drops.update(self._agents.drops())
         return {reason: count for reason, count in drops.items() if count}

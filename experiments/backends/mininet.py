@@ -11,6 +11,7 @@ The sums are the virtual fabric's, bit for bit; times are the machine's.
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import sys
 import time
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from ...controller.congestion.promise import promises
 from ...controller.controller import Controller, Options
 from ...controller.p4runtime.session import SwitchSession
 from ...controller.p4runtime.tables import DROP_REASONS, DROPS
@@ -30,9 +32,10 @@ from ...controller.placement.strategies import STRATEGIES
 from ...controller.placement.strategies import strategy as strategy_named
 from ...controller.planning.plan import lanes_of
 from ...controller.service.service import ControlService
+from ...controller.telemetry.link_state import BULK
 from ...controller.telemetry.report_socket import ReportSocket
 from ...hosts import ControlClient
-from ...topologies import Routes
+from ...topologies import Endpoint, Routes
 from ...topologies.mininet.fabric import MininetFabric, SwitchKind
 from ...topologies.mininet.scratch import scratch_folder
 from ...wire import control_pb2 as pb
@@ -121,8 +124,9 @@ async def run_in_mininet(
         reports = asyncio.ensure_future(processes.reports())
         stack.callback(reports.cancel)
         trees: list[dict[str, str]] = [{} for _ in registrations]
-        generation = 0
+        generation, bounds = 0, dict[Endpoint, float]()
         while not reports.done():
+            _note_promises(controller, bounds)
             await asyncio.wait([reports], timeout=_LOOK_S)
             if watch is not None:
                 watch.look(controller, service.now_ns(), f"Mininet, {fabric.kind} switches")
@@ -145,7 +149,10 @@ async def run_in_mininet(
             other.notes.append("the jobs beside the trained one were not there")
         notes = [*other.notes, f"telemetry: {controller.telemetry_cost(time.monotonic_ns() - began_ns)}"]
         figures = None if beats is None else _heartbeat_figures(controller, service, delays_ns)
-        return _result(virtual.strategy, fabric, by_rank, drops, trees, generation, figures, notes, started)
+        result = _result(virtual.strategy, fabric, by_rank, drops, trees, generation, notes, started)
+        promised = {str(link): None if math.isinf(bound) else math.floor(bound) for link, bound in bounds.items()}
+        update = {"heartbeats": figures, "promised": promised, "deepest": _deepest(controller)}
+        return result.model_copy(update=update)
 
 
 def _take_reports(
@@ -207,6 +214,23 @@ async def _switch_drops(sessions: Mapping[str, SwitchSession]) -> dict[str, int]
     return drops
 
 
+def _note_promises(controller: Controller, bounds: dict[Endpoint, float]) -> None:
+    """The loosest that was promised of each queue so far; infinite where nothing was."""
+    for promise in promises(controller.windows.budgets.values()):
+        bound = math.inf if promise.bound_packets is None else promise.bound_packets
+        bounds[promise.link] = max(bounds.get(promise.link, 0), bound)
+
+
+def _deepest(controller: Controller) -> dict[str, int]:
+    """What probes and reports have told of the data class's queues since the run began."""
+    queues = controller.links.queues[:, BULK]
+    return {
+        str(link): int(queue["high"])
+        for link, queue in zip(controller.links.links, queues, strict=True)
+        if queue["measured"]
+    }
+
+
 def _heartbeat_figures(controller: Controller, service: ControlService, delays_ns: Sequence[int]) -> MininetHeartbeats:
     counts, delays = controller.jobs.counts, np.array(delays_ns or [0]) / 1e6
     return MininetHeartbeats(
@@ -227,7 +251,6 @@ def _result(
     drops: dict[str, int],
     trees: list[dict[str, str]],
     generation: int,
-    heartbeats: MininetHeartbeats | None,
     notes: Sequence[str],
     started: float,
 ) -> MininetResult:
@@ -251,7 +274,6 @@ def _result(
         drops={reason: count for reason, count in drops.items() if count},
         generation=generation,
         trees=trees,
-        heartbeats=heartbeats,
         notes=[*fabric.notes, *notes],
         wall_s=time.perf_counter() - started,
     )

@@ -239,9 +239,24 @@ class MininetResult(_Timed):
     """The trees at the end of the run, as `StrategyResult.trees` has them."""
     heartbeats: MininetHeartbeats | None = None
     """Of a run whose hosts' heartbeats go through the fabric."""
+    promised: dict[str, int | None] = {}
+    """As `StrategyResult.promised` has them. Records of old have none, nor of what follows."""
+    deepest: dict[str, int] = {}
+    """By egress port: the most packets that INT reported of its data queue, when a packet left it; what no report tells
+    of is left out.
+    """
     notes: list[str]
     """What the machine or the switches could not do of what the run asks for."""
     wall_s: float
+
+    @property
+    def broken(self) -> list[str]:
+        """Queues that held more than was promised, as far as INT tells."""
+        return [
+            f"{port} held {depth} packets, and {bound} were promised"
+            for port, depth in self.deepest.items()
+            if (bound := self.promised.get(port)) is not None and depth > bound
+        ]
 
 
 class ModeResult(_Record):

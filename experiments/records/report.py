@@ -121,7 +121,19 @@ def telemetry_lines(record: RunRecord) -> list[str]:
         for result in record.mininet
         if result.heartbeats is not None
     ]
-    return cost + beats + [line for label, result in labelled for line in _job_lines(label, result.jobs)]
+    deepest = [_deepest_line(result) for result in record.mininet if result.deepest]
+    return cost + beats + deepest + [line for label, result in labelled for line in _job_lines(label, result.jobs)]
+
+
+def _deepest_line(result: MininetResult) -> str:
+    port, depth = max(result.deepest.items(), key=lambda item: item[1])
+    bound = result.promised.get(port)
+    kept = "; no queue was reported with more than was promised of it"
+    return (
+        f"queues in Mininet, {label_of(result.strategy)}: INT reported {depth} packets at most (at {port}, where "
+        f"{'nothing was' if bound is None else f'{bound} were'} promised)"
+        f"{kept if not result.broken else '; ' + '; '.join(result.broken)}"
+    )
 
 
 def _job_lines(label: str, traces: list[JobTrace]) -> list[str]:

@@ -87,6 +87,36 @@ def test_sums_and_weights_are_the_virtual_fabrics_bit_for_bit(kind: SwitchKind, 
 
 
 @pytest.mark.skipif(obstacle() is not None, reason=f"Mininet: {obstacle()}")
+def test_queues_keep_their_bounds_as_int_reports_them(run_file: Path) -> None:
+    """Three workers send to one server over a link of 20 Mbit/s, and every change of a queue's depth is reported. In
+    real time a round that is only late may be sent again, and a copy of it may wait beside it.
+    """
+    dump_topology(leaf_spine(1, 0, 4, rate_bps=20_000_000), run_file.parent / "fabric.yaml")
+    run = {
+        **RUN,
+        "job": {**RUN["job"], "window": 32, "slots": 64},
+        "training": {"hidden": 128, "steps": 2},
+        "background": [],
+        "congestion": {"bound": 48},
+        "telemetry": {"watch": [], "queues": {"depth_step": 1}},
+        "strategies": ["ps"],
+    }
+    del run["heartbeats"]
+    run_file.write_text(yaml.safe_dump(run))
+    command = [*WEIR, "run", str(run_file), "--fabric", "mininet", "--out", str(run_file.parent / "runs"), "--json"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=240)
+    assert done.returncode == 0, done.stderr
+    (real,) = RunRecord.load(Path(json.loads(done.stdout)["folder"])).mininet
+    port = next(end for end in real.deepest if end.endswith("-p4"))
+    bound = real.promised[port]
+    assert bound is not None
+    assert bound <= 48
+    assert bound // 2 < real.deepest[port] <= bound + real.resends, "three windows meet there"
+    if not real.resends:
+        assert real.broken == []
+
+
+@pytest.mark.skipif(obstacle() is not None, reason=f"Mininet: {obstacle()}")
 @pytest.mark.parametrize(
     ("job", "strategies", "roots"),
     [

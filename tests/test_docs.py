@@ -19,7 +19,7 @@ CODE: Final = "|".join(FOLDERS)
 
 _PATH: Final = re.compile(rf"(?<![\w./-])(?:{CODE})(?:/[\w.*-]+)+/?")
 _MODULE_FILE: Final = re.compile(r"(?<![\w./-])\w+\.py\b")
-_LINK: Final = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
+_LINK: Final = re.compile(r'(?:\]\(|\bsrc(?:set)?=")([^)#:"]+)(?:#[^)]*)?[)"]')
 _DOTTED: Final = re.compile(rf"(?<![\w./-])(?:weir|{CODE})(?:\.\w+)+")
 _EXAMPLE: Final = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 

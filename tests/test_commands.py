@@ -19,7 +19,7 @@ from typing import Final
 import pytest
 
 from weir.tests.paths import ROOT, STF
-from weir.tests.test_snippets import LINES
+from weir.tests.test_snippets import LINES, SNIPPETS, lacks_arguments, passing_commands
 from weir.topologies.mininet.fabric import SwitchKind, obstacle
 
 PATIENCE_S: Final = 280
@@ -31,13 +31,17 @@ def command_of(line: str) -> str:
     return re.sub(r"\s+#.*|\bsudo ", "", line).replace(".venv/bin/", "", 1 if "../../" not in line else 0).strip()
 
 
-COMMANDS: Final = {command_of(line): page for page, line in LINES}
+WHOLE: Final = [(page, line) for page, line in passing_commands() if not lacks_arguments(line)]
+COMMANDS: Final = {command_of(line): page for page, line in LINES + WHOLE}
 
 ALONE: Final = [
     "make doctor",
+    "make tofino",
+    "make wireshark",
     "weir launch --hosts h1,h4,h7 examples/train.py",
     "weir launch -n 3 --topology examples/two_racks.yaml examples/train.py",
     "weir launch -n 4 examples/train.py",
+    "weir place TOPOLOGY --workers h1,h2 --server h3 --loads LOADS.yaml --strategy widest",
     "weir place topologies/leaf_spine.yaml --server h12",
     "weir place topologies/leaf_spine.yaml --strategy examples/own_strategy.py",
     "weir schema fabric > fabric.schema.json",
@@ -47,6 +51,8 @@ ALONE: Final = [
     "weir stf --p4c FOLDER",
     "weir stf examples/p4_program/firewall.json examples/p4_program/firewall.stf",
     "weir stf p4src/build/fabric.json tests/emulator/stf/fabric.stf",
+    "weir topology check FILE",
+    "weir topology draw FILE fabric.svg",
     "weir topology draw topologies/fat_tree.yaml fabric.svg",
 ]
 """Lines that need nothing and end by themselves."""
@@ -66,6 +72,9 @@ JOBS: Final = [
     "weir jobs register h1 h2 h4 --server h12 --policy continue",
     "weir jobs",
     'weir jobs end 1234 --reason "out of time"',
+    "weir controller TOPOLOGY.yaml --metrics-port 9100",
+    "weir controller TOPOLOGY.yaml --telemetry FILE.yaml",
+    "ip link show s1-p3",
 ]
 SWITCH: Final = [
     "ip netns add h1; ip link add s1-eth1 type veth peer name eth0 netns h1; ip link set s1-eth1 up",
@@ -87,22 +96,34 @@ WATCHED: Final = [
 ]
 LONG: Final = [
     "make bench",
+    "make bench ONLY=plugin",
+    "make bench ONLY=pytorch",
+    "make bench ONLY=tensors",
     "make demo",
     "make test-bmv2",
+    "make test-torch",
+    "python -m weir.tests.mutation --count 200 --seed 7 --only protocol",
     "weir demo",
     "weir demo --loss 0.01",
+    "weir evaluate SUITE.yaml",
     "weir evaluate experiments/evaluation.yaml --write docs/evaluation.md",
     "weir evaluate my_suite.yaml --workers 8",
     "weir run experiments/demo.yaml --strategy widest --seed 3",
+    "weir run experiments/modes.yaml",
+    "weir run experiments/striped.yaml",
     "weir run my.yaml --strategy widest --seed 3",
     "weir schemes experiments/queues/joins.yaml",
     "weir schemes my.yaml --scheme explicit --scheme dctcp-virtual --json",
     "weir torchrun -n 8 --topology fat_tree.yaml train.py --epochs 3",
 ]
 """Lines that take a minute or much longer."""
+NO_TORCH: Final = None if find_spec("torch") else "PyTorch is not installed"
 NEEDS: Final[Mapping[str, Callable[[], str | None]]] = {
+    "make bench ONLY=pytorch": lambda: NO_TORCH,
     "make test-bmv2": lambda: obstacle(SwitchKind.BMV2),
-    "weir torchrun": lambda: None if find_spec("torch") else "PyTorch is not installed",
+    "make test-torch": lambda: NO_TORCH,
+    "make tofino": lambda: None if shutil.which("p4test") else "p4test is not on PATH",
+    "weir torchrun": lambda: NO_TORCH,
     "p4c-bm2-ss": lambda: None if shutil.which("p4c-bm2-ss") else "it is not on PATH",
     "weir stf --p4c": lambda: None if shutil.which("p4c-bm2-ss") else "p4c-bm2-ss is not on PATH",
 }
@@ -120,8 +141,18 @@ BY_OTHERS: Final[Mapping[str, str]] = {
     '../../.venv/bin/weir mininet pod/topology.json --exec "h1 ping -c1 h2"': (
         "tests/test_examples.py::test_an_exercise_as_tutorials_write_it_runs_as_it_is"
     ),
+    "make mutants": "tests/test_commands.py::test_a_line_that_takes_a_minute_runs_as_it_stands",
     "make p4": "tests/p4src/test_build.py::test_compiling_again_gives_the_same_program",
-    "pip install '.[runs,torch]'": "tests/test_packaging.py::test_the_wheel_holds_the_packages_and_their_data",
+    "make proto": "tests/wire/test_control_messages.py::test_the_code_is_generated_from_the_messages_as_they_stand",
+    "make results": "tests/test_commands.py::test_a_line_that_takes_a_minute_runs_as_it_stands",
+    **dict.fromkeys(
+        sorted(line for line in COMMANDS if re.match(r"pip install (-e )?['.]", line)),
+        "tests/test_packaging.py::test_the_wheel_holds_the_packages_and_their_data",
+    ),
+    "python -m weir.bench --write docs/results.md": "tests/bench/test_report.py::test_a_document_gets_its_table",
+    "python -m weir.hosts.drivers.agent 127.0.0.1:9561 1234": (
+        "tests/experiments/backends/test_mininet_run.py::test_sums_and_weights_are_the_virtual_fabrics"
+    ),
     "make shell": "tests/emulator/p4runtime/test_p4runtime_shell.py::test_the_shell_connects",
     "pytest examples/p4_program": "tests/test_examples.py::test_a_p4_program_of_ones_own_under_pytest",
     "python examples/on_a_fabric.py": "tests/test_examples.py::test_processes_that_join_over_real_switches",
@@ -132,12 +163,19 @@ BY_OTHERS: Final[Mapping[str, str]] = {
     "weir ptf --program examples/p4_program/firewall.json --test-dir examples/ptf": (
         "tests/testing/test_ptf.py::test_the_example_passes"
     ),
+    "weir replay runs/NAME": "tests/test_examples.py::test_a_workload_of_ones_own_in_a_run",
     "weir replay runs/digits-20260101-120000": "tests/test_examples.py::test_a_workload_of_ones_own_in_a_run",
     "weir run examples/own_workload.yaml": "tests/test_examples.py::test_a_workload_of_ones_own_in_a_run",
     "weir run examples/own_workload.yaml --strategy widest --strategy examples/own_strategy.py": (
         "tests/test_examples.py::test_a_strategy_of_ones_own"
     ),
     "weir run examples/two_racks_run.yaml": "tests/test_examples.py::test_a_topology_of_ones_own",
+    "weir run FILE --fabric mininet": (
+        "tests/experiments/backends/test_mininet_run.py::test_sums_and_weights_are_the_virtual_fabrics"
+    ),
+    "weir run experiments/demo.yaml --strategy NAME": (
+        "tests/test_commands.py::test_a_line_that_takes_a_minute_runs_as_it_stands"
+    ),
     "weir run experiments/demo.yaml --fabric mininet": (
         "tests/experiments/backends/test_mininet_run.py::test_sums_and_weights_are_the_virtual_fabrics"
     ),
@@ -150,6 +188,9 @@ BY_OTHERS: Final[Mapping[str, str]] = {
     "weir stf PROGRAM TEST.stf...": "tests/test_commands.py::test_a_line_runs_as_it_stands",
     "weir topology check examples/two_racks.yaml": "tests/test_examples.py::test_a_topology_of_ones_own",
     "weir topology draw examples/two_racks.yaml two_racks.svg": "tests/test_examples.py::test_a_topology_of_ones_own",
+    "weir torchrun -n 2 examples/balanced.py": (
+        "tests/training/test_torch_steps.py::test_the_slow_rank_gets_fewer_samples"
+    ),
     "weir torchrun -n 4 examples/ddp.py": "tests/hosts/torch/test_torchrun.py::test_the_example_has_the_bits",
     "weir torchrun -n 4 --fabric mininet examples/ddp.py": (
         "tests/hosts/torch/test_torchrun.py::test_the_example_has_the_same_bits_in_mininet"
@@ -162,7 +203,10 @@ BY_OTHERS: Final[Mapping[str, str]] = {
 }
 """The beginning of a test that runs what the line does."""
 
-BY_NONE: Final[Mapping[str, str]] = {r"apt-get install .*": "what they install is the machine's"}
+BY_NONE: Final[Mapping[str, str]] = {
+    r"apt-get install ": "what they install is the machine's",
+    r"pip install (--no-deps ptf|pre-commit|setuptools|torchft)": "what they install is others'",
+}
 
 
 SMALL_SUITE: Final = """
@@ -191,11 +235,16 @@ def clone(tmp_path: Path) -> Path:
     (tmp_path / ".venv" / ".ready").touch()
     exercise = ROOT / "examples" / "exercise"
     brought = {"my.yaml": ROOT / "experiments" / "demo.yaml", "train.py": ROOT / "examples" / "ddp.py"}
+    brought |= dict.fromkeys(("FILE", "TOPOLOGY", "TOPOLOGY.yaml"), ROOT / "topologies" / "leaf_spine.yaml")
     brought |= {f"own.{ending}": exercise / "build" / f"router.{ending}" for ending in ("json", "p4info.txtpb")}
     brought |= {f"s{number}-runtime.json": exercise / "pod" / f"s{number}-runtime.json" for number in (1, 2)}
     for name, path in brought.items():
         (tmp_path / name).symlink_to(path)
-    (tmp_path / "my_suite.yaml").write_text(SMALL_SUITE)
+    for name in ("my_suite.yaml", "SUITE.yaml"):
+        (tmp_path / name).write_text(SMALL_SUITE)
+    (tmp_path / "LOADS.yaml").write_text("s1-p4: 700Mbit\n")
+    (watched,) = [each.text for each in SNIPPETS if (each.page, each.language) == ("docs/telemetry.md", "yaml")]
+    (tmp_path / "FILE.yaml").write_text(watched)
     (tmp_path / "FOLDER").mkdir()
     for name in ("skeleton.p4", "selector.p4", "selector.stf"):
         (tmp_path / "FOLDER" / name).symlink_to(STF / name)
@@ -272,7 +321,7 @@ def test_a_line_that_runs_tests_finds_some(line: str, clone: Path) -> None:
 def test_a_line_that_takes_a_minute_runs_as_it_stands(line: str, clone: Path) -> None:
     skip_what_cannot_run(line)
     shown = output_of(["bash", "-ec", line], clone, 3000)
-    if line == "make bench":
+    if line.startswith("make bench"):
         assert "✓" in shown  # an aim that is missed is this machine's; a benchmark that fails fails the line
     else:
         assert "✗" not in shown
@@ -290,7 +339,7 @@ def test_a_line_that_builds_a_fabric_in_mininet(line: str, clone: Path) -> None:
 @NEEDS_MININET
 def test_jobs_as_the_guide_has_them(clone: Path) -> None:
     """The fabric and the controller run meanwhile; the job's number is the one that was printed."""
-    controller, register, jobs, end = JOBS
+    controller, register, jobs, end, measured, watching, link = JOBS
     script = f"""
 mkfifo hold; weir mininet topologies/leaf_spine.yaml < hold > fabric.log 2>&1 & exec 3> hold
 until grep -q P4Runtime fabric.log; do sleep 0.2; kill -0 %1; done
@@ -300,10 +349,21 @@ until weir jobs > /dev/null 2>&1; do sleep 0.2; kill -0 %2; done
 number=$(grep -oE '[0-9]+' registered | head -n 1)
 {jobs}
 {end.replace("1234", "$number")}
-kill %2; wait %2 || true; exec 3>&-; wait %1
+{link}
+kill %2; wait %2 || true
+{measured} > controller.log 2>&1 &
+measured=$!; until grep served controller.log; do sleep 0.2; kill -0 $measured; done
+python -c "import urllib.request as r; print(r.urlopen('http://127.0.0.1:9100/metrics').read().decode())"
+kill $measured; wait $measured || true
+{watching} > controller.log 2>&1 &
+watching=$!; until grep served controller.log; do sleep 0.2; kill -0 $watching; done
+kill $watching; wait $watching || true; exec 3>&-; wait %1; cat controller.log
 """
     shown = output_of(in_its_own_network(script), clone)
     assert all(host in shown for host in ("h1", "h2", "h4", "h12"))
+    assert "alias weir" in shown, "a note of who made the link"
+    assert 'weir_link_load_ratio{link="s1-p3"}' in shown
+    assert "telemetry reports are taken at UDP port" in shown
 
 
 @NEEDS_MININET

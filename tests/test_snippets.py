@@ -15,6 +15,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
@@ -72,6 +73,13 @@ def python_of(page: str, beginning: str = "") -> str:
 
 COMMANDS: Final = ("weir", "weir-switch", "make", "pytest", "python", "pip", "sudo", "cd", "ip", "p4c-bm2-ss")
 PLACEHOLDERS: Final = {
+    "FILE": "topologies/leaf_spine.yaml",
+    "FILE.yaml": "watch.yaml",
+    "LOADS.yaml": "loads.yaml",
+    "NAME": "widest",
+    "SUITE.yaml": "experiments/evaluation.yaml",
+    "TOPOLOGY": "topologies/leaf_spine.yaml",
+    "TOPOLOGY.yaml": "topologies/leaf_spine.yaml",
     "my.yaml": "experiments/demo.yaml",
     "PROGRAM": "p",
     "TEST.stf...": "t.stf",
@@ -96,13 +104,53 @@ def command_lines() -> list[tuple[str, str]]:
 LINES: Final = command_lines()
 
 
+def passing_commands() -> list[tuple[str, str]]:
+    """Commands with arguments that pages name in a sentence or a table. Names alone (`weir top`) and what is said to be
+    no more than a part, by "…", are none.
+    """
+    found = []
+    for page in PAGES:
+        prose = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+        for text in re.findall(r"(?<!`)`([^`\n]+)`(?!`)", prose):
+            words = text.split()
+            command = len(words) > 1 and words[0] in COMMANDS and "…" not in text
+            if command and re.fullmatch(r"weir(-switch)?( [a-z-]+)+|python -m", text) is None:
+                found.append((str(page.relative_to(ROOT)), text))
+    return found
+
+
 def test_pages_have_commands() -> None:
     assert {page for page, _ in LINES} >= {"README.md", "docs/launch.md", "docs/mininet.md", "docs/runs.md"}
     assert len(LINES) > 50
+    assert {page for page, _ in passing_commands()} >= {"README.md", "docs/runs.md", "docs/training.md"}
 
 
 @pytest.mark.parametrize(("page", "line"), LINES, ids=[f"{page} {line[:40]}" for page, line in LINES])
 def test_a_command_line_is_what_its_command_takes(page: str, line: str) -> None:
+    check_line(line)
+
+
+def test_commands_that_are_named_in_passing_are_what_they_take() -> None:
+    for page, line in passing_commands():
+        try:
+            lacks_arguments(line)
+        except Exception as error:
+            raise AssertionError(f"{page}: `{line}`: {error}") from error
+
+
+def lacks_arguments(line: str) -> bool:
+    """Whether this is an option with its command's name rather than a command. Raises what `check_line` raises."""
+    try:
+        check_line(line)
+    except Exception as error:
+        if type(error).__name__ != "MissingParameter":
+            raise
+        return True
+    return False
+
+
+def check_line(line: str) -> None:
+    """Raises what the commands' own parsers raise, or AssertionError for what is not there."""
     folder = ROOT / "examples" / "exercise" if "../../" in line else ROOT
     for part in re.split(r"; |&& ", re.sub(r"\s(#.*|> \S+)", "", line)):
         words = [PLACEHOLDERS.get(word, word) for word in shlex.split(part, comments=True)]
@@ -114,11 +162,16 @@ def test_a_command_line_is_what_its_command_takes(page: str, line: str) -> None:
         check_command(words, folder)
 
 
+@cache
+def weir_command() -> Any:
+    return get_command(app)
+
+
 def check_command(words: Sequence[str], folder: Path) -> None:
     """Raises what the command's own parser raises, or AssertionError for what is not there."""
     match words:
         case ["weir", *rest]:
-            command: Any = get_command(app)
+            command: Any = weir_command()
             while rest and rest[0] in getattr(command, "commands", {}):
                 command, rest = command.commands[rest[0]], rest[1:]
             command.make_context("weir", list(rest))  # parses, and runs nothing
@@ -147,7 +200,7 @@ def check_command(words: Sequence[str], folder: Path) -> None:
 
 RUN_BY_OTHERS: Final = {
     "README.md": "tests/test_examples.py and tests/experiments/test_launch.py run examples/train.py, which it is",
-    "docs/pytorch.md": "the programs of tests/hosts/torch begin with it",
+    "docs/pytorch.md": "the programs of tests/hosts/torch begin with the first, and have the others' calls",
 }
 
 SEAT: Final = """
@@ -272,7 +325,33 @@ def test_the_strategy_of_the_placement_page_places(tmp_path: Path) -> None:
     assert set(plan.aggregators.values()) == {"s1"}
 
 
+BALANCED: Final = """
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, TensorDataset
+from weir.training.torch_steps import BalancedSampler
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+torch.manual_seed(1)
+inputs = torch.randn(480, 4)
+data = TensorDataset(inputs, inputs @ torch.tensor([[1.0], [2.0], [-1.0], [0.5]]))
+model, loss = DistributedDataParallel(torch.nn.Linear(4, 1)), torch.nn.MSELoss()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.2)
+before = loss(model(data.tensors[0]), data.tensors[1]).item()
+"""
+
+
+@pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed (pip install 'weir[torch]')")
+def test_the_sampler_of_the_training_page_trains() -> None:
+    lost = "loss(model.module(data.tensors[0]), data.tensors[1]).item()"
+    after = f"assert len(sampler) == 10\nassert {lost} < 0.1 * before\n"
+    program = BALANCED + python_of("docs/training.md") + after + "dist.destroy_process_group()\n"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=200)
+    assert done.returncode == 0, done.stderr
+
+
 def test_no_python_is_left_out() -> None:
+    assert {each.language for each in SNIPPETS} == {"", "python", "sh", "yaml"}, "and none has a language of its own"
     run = {python_of(page, words) for _, page, words, _ in IN_A_JOB}
     run |= {python_of("docs/emulator.md", words) for words in ("ActionCall", "P4RuntimeServer", "Fabric(seed=1)")}
     run |= {
@@ -281,6 +360,7 @@ def test_no_python_is_left_out() -> None:
         python_of("docs/placement.md"),
         python_of("docs/ptf.md"),
         python_of("docs/pytest.md"),
+        python_of("docs/training.md"),
     }
     left = {each for each in SNIPPETS if each.language == "python" and each.text not in run}
     assert {each.page for each in left} == set(RUN_BY_OTHERS), [str(each) for each in left]

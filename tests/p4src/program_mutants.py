@@ -60,6 +60,15 @@ def join_jobs_in_a_slot(program: Any) -> None:
     other[0] = _condition(False)
 
 
+def add_weights_in_31_bits(program: Any) -> None:
+    """`add` loses the highest bit of the summed weight."""
+    sums = _primitives(program, "add", "assign", f"{AGGREGATION}.header_sums")
+    [text] = (json.dumps(each) for each in sums if each[0]["value"] == ["aggregation", "weight"])
+    [total] = (each for each in sums if each[0]["value"] == ["aggregation", "weight"])
+    assert text.count('"0xffffffff"') == 1, f"weights are added in another way: {text}"
+    total[:] = json.loads(text.replace('"0xffffffff"', '"0x7fffffff"'))
+
+
 def take_messages_from_any_port(program: Any) -> None:
     """The UDP source port is not asked for."""
     [ingress] = (each for each in program["pipelines"] if each["name"] == "ingress")

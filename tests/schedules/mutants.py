@@ -7,7 +7,7 @@ events are broken in the exhaustive search instead (`tests.hosts.protocol.search
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
@@ -16,6 +16,12 @@ from unittest.mock import patch
 import numpy as np
 
 from weir.controller.jobs import moves
+from weir.controller.jobs.registry import JobRegistry
+from weir.controller.p4runtime.loading import Loading
+from weir.controller.planning import admission
+from weir.controller.planning.admission import messages_by_host
+from weir.controller.planning.plan import JobSpec
+from weir.controller.planning.slots import Pool
 from weir.emulator.entries import ActionCall
 from weir.emulator.program import Program, ProgramState
 from weir.hosts.array_types import BoolArray, IntArray
@@ -26,12 +32,15 @@ from weir.tests.hosts.protocol.search_mutants import accept_plan, settle_without
 from weir.tests.p4src.emulated_node import AGGREGATION
 from weir.tests.p4src.program_mutants import (
     Rewrite,
+    add_weights_in_31_bits,
+    join_jobs_in_a_slot,
     keep_the_children_of_the_former_round,
     rewritten,
     take_a_later_chunk_for_the_same,
 )
 from weir.tests.schedules import direct, rig
 from weir.tests.schedules.direct import StatePool
+from weir.tests.schedules.schedule import Schedule
 from weir.wire.control import WorkerPlan
 
 ADD: Final = 2
@@ -48,6 +57,8 @@ class Mutant:
     """Of the compiled switch program."""
     changes: tuple[tuple[object, str, object], ...] = ()
     """Modules or classes, the name of what is replaced in them, and by what."""
+    shows: Callable[[Schedule], bool] = lambda schedule: True
+    """In which schedules it may show: the others need not be played."""
 
 
 def pass_any_check(check: SumCheck, rounds: IntArray, *contents: object) -> BoolArray:
@@ -59,6 +70,49 @@ def begin_with_all_slots(core: WorkerCore, plan: WorkerPlan, options: WorkerOpti
     """A window of all slots."""
     _begin(core, replace(plan, window=plan.slots), options)
 
+
+def remove_with_history(jobs: JobRegistry, number: int) -> None:
+    """A number that is given to another job begins anew."""
+    _remove(jobs, number)
+    jobs._planner.histories.pop(number, None)
+
+
+_remove: Final[Callable[[JobRegistry, int], None]] = JobRegistry.remove
+
+
+def comes_after(schedule: Schedule, how: str) -> bool:
+    """Another job of the same number."""
+    return schedule.before is not None and (schedule.before.how, schedule.before.job) == (how, schedule.job)
+
+
+def take_any_registers(loading: Loading, cookie: int, program: int) -> bool:
+    """What another controller's jobs have left in a switch is as good as one's own."""
+    return True
+
+
+def tell_only_the_last_job(specs: Iterable[JobSpec]) -> dict[str, int]:
+    """A host may send what its last job sends."""
+    messages: dict[str, int] = {}
+    for spec in specs:
+        messages |= messages_by_host([spec])
+    return messages
+
+
+def allot_from_the_first(pool: Pool, owner: Hashable, size: int) -> int:
+    """All jobs have the same slots of a switch."""
+    base = _allot(pool, owner, size)
+    return pool.first if pool.name.endswith("slots") else base
+
+
+_allot: Final[Callable[[Pool, Hashable, int], int]] = Pool.allot
+
+
+def check_without_key(check: SumCheck, key: str, workers: int) -> None:
+    """All jobs are checked as everybody can."""
+    _make_check(check, "", workers)
+
+
+_make_check: Final[Callable[[SumCheck, str, int], None]] = SumCheck.__init__
 
 _begin: Final[Callable[[WorkerCore, WorkerPlan, WorkerOptions], None]] = WorkerCore.__init__
 
@@ -78,6 +132,41 @@ MUTANTS: Final = (
         changes=((SumCheck, "passes", pass_any_check), (SumCheck, "may_pass", pass_any_check)),
     ),
     Mutant("final rounds are not fetched", changes=((moves, "settle", settle_without_fetches),)),
+    Mutant(
+        "the switch does not ask whose round a slot holds",
+        rewrite=join_jobs_in_a_slot,
+        shows=lambda schedule: schedule.before is not None,
+    ),
+    Mutant(
+        "a number that is used again begins anew",
+        changes=((JobRegistry, "remove", remove_with_history),),
+        shows=lambda schedule: comes_after(schedule, "ended"),
+    ),
+    Mutant(
+        "a controller that forgot takes switches as they are",
+        changes=((Loading, "accepts", take_any_registers),),
+        shows=lambda schedule: comes_after(schedule, "forgotten"),
+    ),
+    Mutant(
+        "a host may send what one of its jobs sends",
+        changes=((admission, "messages_by_host", tell_only_the_last_job),),
+        shows=lambda schedule: schedule.beside is not None,
+    ),
+    Mutant(
+        "jobs overlap in a switch's memory",
+        changes=((Pool, "allot", allot_from_the_first),),
+        shows=lambda schedule: schedule.beside is not None,
+    ),
+    Mutant(
+        "the switch adds weights in 31 bits",
+        rewrite=add_weights_in_31_bits,
+        shows=lambda schedule: schedule.heavy,
+    ),
+    Mutant(
+        "keyed jobs have the public check",
+        changes=((SumCheck, "__init__", check_without_key),),
+        shows=lambda schedule: schedule.paired_flips > 0,
+    ),
 )
 
 

@@ -6,8 +6,9 @@
        │ tables, packet-out/in                                                       │ plans, Pause/Held, Resume/Resumed
     DirectSession ◀──────────────── Controller ◀──── control messages: late, lost, overtaking ────┘
 
-One host takes part in one job at a time. A test drives a `Rig` by `run`, which lets virtual time go on until a
-condition holds, and fails when it does not within bounds: nothing may hang.
+A host takes part in any number of jobs, each by a process of its own. They share its UDP port: any of them may read
+what has arrived, and passes on what is another one's. A test drives a `Rig` by `run`, which lets virtual time go on
+until a condition holds, and fails when it does not within bounds: nothing may hang.
 """
 
 from __future__ import annotations
@@ -15,9 +16,14 @@ from __future__ import annotations
 import heapq
 import inspect
 import random
-from collections.abc import Awaitable, Callable, Mapping
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final, cast
+
+import numpy as np
+from numpy.typing import NDArray
 
 from weir.controller.controller import Controller, Message, Options
 from weir.controller.p4runtime.session import SwitchSession
@@ -35,13 +41,23 @@ from weir.tests.schedules.direct import DirectSession, StatePool, fabric_program
 from weir.topologies.model import Endpoint, Topology
 from weir.topologies.routing import Routes
 from weir.topologies.targets import Target
+from weir.wire.aggregation import HEADER_BYTES
 from weir.wire.control import Abort, Pause, Resume, ServerPlan, WorkerPlan
+from weir.wire.fields import BY_NAME
+from weir.wire.frames import FRAME_HEADER_BYTES
 
 US: Final = 1_000
 MS: Final = 1_000_000
 _STATES: Final = StatePool()
 
+_JOB: Final = FRAME_HEADER_BYTES + BY_NAME["job"].offset
+"""Where a message's job is in a frame."""
+_FIRST_LANE: Final = FRAME_HEADER_BYTES + HEADER_BYTES
+"""Where lanes begin in a frame, the highest byte of each first."""
+
 Action = Callable[[], Awaitable[None] | None]
+Seat = tuple[int, str]
+"""A job's number and one of its hosts: a process there."""
 Agent = HostAgent[WorkerCore] | HostAgent[ParameterServerCore]
 
 
@@ -96,32 +112,40 @@ class Rig:
         poll_ns: int = 0,
         link: Mapping[str, Any] | None = None,
         worker_core: type[WorkerCore] = WorkerCore,
+        paired_flips: float = 0.0,
     ) -> None:
-        """`link`: settings of every link, as `EmulatedFabric` takes them."""
+        """`link`: settings of every link, as `EmulatedFabric` takes them. `paired_flips`: how many of the frames that a
+        host sends or gets have the highest bits of two lanes flipped on the way.
+        """
         self.topology = topology
         self.random = random.Random(seed)
         self.emulated = EmulatedFabric(topology, seed=seed, start=_start, poll_ns=poll_ns, **(link or {}))
         self.fabric = self.emulated.fabric
         self.pace = pace
         self.switches = self.emulated.switches
-        self.agents: dict[str, Agent] = {}
-        self.job_of: dict[str, int] = {}
-        self.dead: set[str] = set()
-        """Hosts that died, or were told that the job goes on without them."""
-        self.hung: dict[str, list[Callable[[], None]]] = {}
-        """Hosts that do nothing, with what awaits them."""
+        self.agents: dict[Seat, Agent] = {}
+        self.seats: set[Seat] = set()
+        """All that running jobs have, spare servers' among them."""
+        self.dead: set[Seat] = set()
+        """Processes that died, or were told that the job goes on without them."""
+        self.hung: dict[Seat, list[Callable[[], None]]] = {}
+        """Processes that do nothing, with what awaits them."""
+        self.flips = _Flips(paired_flips, seed)
+        self._processes: defaultdict[str, dict[int, _Process]] = defaultdict(dict)  # by host and job
         self._control = control
         self._worker_core = worker_core
         self._due: list[tuple[int, int, Action]] = []
         self._sequence = 0
         self.sessions = {name: DirectSession(name, switch) for name, switch in self.switches.items()}
-        self.controller = Controller(
+        self._make_controller = partial(
+            Controller,
             topology,
             routes or Routes(topology),
             cast("Mapping[str, SwitchSession]", self.sessions),
             strategy,
             options,
         )
+        self.controller = self._make_controller(0)
 
     def close(self) -> None:
         _STATES.give_back(switch.state for switch in self.switches.values() if switch.state is not None)
@@ -134,9 +158,10 @@ class Rig:
             assert not isinstance(message.content, Pause | Resume | Abort)
             self._start(message.host, message.content, self.pace.first_round)
         for name in spec.hosts:
-            self.job_of[name] = spec.job
-            self.dead.discard(name)
-            self._beat(name, spec.job)
+            seat = spec.job, name
+            self.seats.add(seat)
+            self.dead.discard(seat)
+            self._beat(seat)
 
     def _start(self, name: str, plan: WorkerPlan | ServerPlan, first_round: int) -> None:
         core: WorkerCore | ParameterServerCore
@@ -144,45 +169,59 @@ class Rig:
             core = self._worker_core(plan, self.pace)
         else:
             core = ParameterServerCore(replace(plan, first_round=first_round))
-        self.agents[name] = cast(Agent, HostAgent(VirtualHost(self.emulated, name), core))
+        process = self._processes[name][plan.job] = _Process(self, name)
+        host = VirtualHost(cast(EmulatedFabric, process), name)
+        self.agents[plan.job, name] = cast(Agent, HostAgent(host, core))
 
     async def finish(self, job: int) -> None:
         """End a job; its hosts are free."""
         await self.controller.finish(job, self.now_ns)
         self.dismiss(job)
 
-    def dismiss(self, job: int) -> None:
-        """The hosts of a job that has ended are free."""
-        for name in [name for name, of in self.job_of.items() if of == job]:
-            del self.job_of[name]
-            self.agents.pop(name, None)
-            self.hung.pop(name, None)
+    def dismiss(self, job: int, *, but: Collection[str] = ()) -> None:
+        """The processes of a job that has ended are gone, but those of some hosts, which have not heard of it."""
+        for seat in [seat for seat in self.seats if seat[0] == job]:
+            self.seats.remove(seat)
+            if seat[1] not in but:
+                self.agents.pop(seat, None)
+                self.hung.pop(seat, None)
+                self._processes[seat[1]].pop(job, None)
 
-    def worker(self, name: str) -> WorkerCore:
-        core = self.agents[name].core
+    async def forget(self) -> None:
+        """Another controller, which knows of no job, takes the place of this one."""
+        self.controller = self._make_controller(self.now_ns)
+        await self.controller.start(self.now_ns)
+
+    def is_busy(self, host: str) -> bool:
+        """Whether any job has a part there."""
+        return any(name == host for _, name in self.seats)
+
+    def worker(self, job: int, name: str) -> WorkerCore:
+        core = self.agents[job, name].core
         assert isinstance(core, WorkerCore)
         return core
 
     def workers(self, job: int) -> list[str]:
         """The job's workers that live, and are in its plan still."""
         plan = self.controller.jobs[job].plan
-        return [name for name in plan.workers if name not in self.dead]
+        return [name for name in plan.workers if (job, name) not in self.dead]
 
     # --- faults ---
 
-    def kill(self, host: str) -> None:
-        """The host stops for good; what it has sent is still on its way."""
-        self.dead.add(host)
+    def kill(self, host: str, job: int | None = None) -> None:
+        """A host stops for good, or only its process of one job; what it has sent is still on its way."""
+        self.dead |= {seat for seat in self.seats if seat[1] == host and job in (None, seat[0])}
 
-    def hang(self, host: str, for_ns: int) -> None:
-        """The host does nothing for a while; then it takes what has come meanwhile."""
-        if host in self.agents and host not in self.hung:
-            self.hung[host] = []
-            self.after(for_ns, lambda: self._go_on(host))
+    def hang(self, host: str, for_ns: int, job: int | None = None) -> None:
+        """A host does nothing for a while, or only its process of one job; then it takes what has come meanwhile."""
+        for seat in self.agents:
+            if seat[1] == host and job in (None, seat[0]) and seat not in self.hung:
+                self.hung[seat] = []
+                self.after(for_ns, lambda seat=seat: self._go_on(seat))  # type: ignore[misc]
 
-    def _go_on(self, host: str) -> None:
-        for action in self.hung.pop(host, ()):
-            if host in self.agents and host not in self.dead:
+    def _go_on(self, seat: Seat) -> None:
+        for action in self.hung.pop(seat, ()):
+            if seat in self.agents and seat not in self.dead:
                 action()
 
     def restart(self, switch: str, boot_ns: int) -> None:
@@ -245,11 +284,50 @@ class Rig:
         await self.run(lambda: self.now_ns >= end_ns, 2 * for_ns, "a rest")
 
     def _wake(self, wake: Wake) -> None:
-        agent = self.agents.get(wake.host)
-        if agent is None or wake.host in self.dead:
-            return
-        if wake.host in self.hung:
-            self.hung[wake.host].append(lambda: agent.handle(wake))
+        frames = [self.flips.of(each) for each in wake.frames]
+        here = [(job, wake.host) for job in self._processes[wake.host] if (job, wake.host) not in self.dead]
+        parts = self._share(here, frames) if len(here) > 1 else [frames] * len(here)
+        fired = self._fired(wake.host) if wake.timer else ()
+        for seat, mine in zip(here, parts, strict=True):
+            timer = seat[0] in fired
+            if mine or timer:
+                self._hand(seat, Wake(wake.host, mine, [], timer))
+
+    def _share(self, here: Sequence[Seat], arrived: Sequence[NDArray[np.uint8]]) -> list[list[NDArray[np.uint8]]]:
+        """Any process that does not hang reads what arrived for all of them, and keeps what is for a job of none."""
+        parts: dict[Seat, list[NDArray[np.uint8]]] = {seat: [] for seat in here}
+        for frames in arrived:
+            reader = self.random.choice([seat for seat in here if seat not in self.hung] or here)
+            jobs = frames[:, _JOB : _JOB + 2].copy().view(">u2")[:, 0]
+            left = np.ones(len(frames), np.bool_)
+            for seat in here:
+                rows = jobs == seat[0]
+                if seat != reader and rows.any():
+                    parts[seat].append(frames[rows])
+                    left &= ~rows
+            if left.any():
+                parts[reader].append(frames[left])
+        return list(parts.values())
+
+    def _fired(self, host: str) -> set[int]:
+        """The jobs of the processes whose timers are due; the others' go on."""
+        processes = self._processes[host]
+        fired = {job for job, each in processes.items() if each.due_ns is not None and each.due_ns <= self.now_ns}
+        for job in fired:
+            processes[job].due_ns = None
+        if len(fired) < len(processes):
+            self.set_timer(host)
+        return fired
+
+    def set_timer(self, host: str) -> None:
+        """The host's one timer goes off when the first of its processes' is due."""
+        due = [each.due_ns for each in self._processes[host].values() if each.due_ns is not None]
+        self.fabric.wake(host, min(due, default=None))
+
+    def _hand(self, seat: Seat, wake: Wake) -> None:
+        agent = self.agents[seat]
+        if seat in self.hung:
+            self.hung[seat].append(lambda: agent.handle(wake))
         else:
             agent.handle(wake)
 
@@ -274,48 +352,52 @@ class Rig:
 
     def _tell(self, message: Message) -> None:
         """A message of the controller reaches its host; the answer sets out."""
-        name = message.host
-        if name in self.dead or name not in self.job_of:
+        name, content = message.host, message.content
+        job = content.plan.job if isinstance(content, Resume) else content.job
+        seat = job, name
+        if seat in self.dead or seat not in self.seats:
             return
-        if name in self.hung:
-            self.hung[name].append(lambda: self._tell(message))
+        if seat in self.hung:
+            self.hung[seat].append(lambda: self._tell(message))
             return
-        match message.content:
-            case Pause(job):
-                if (held := self.agents[name].pause(message.content)) is not None:
+        match content:
+            case Pause():
+                if (held := self.agents[seat].pause(content)) is not None:
                     self._answer(job, lambda: self.controller.moves.held(job, name, held))
             case Resume(plan):
-                self.agents[name].resume(message.content)
-                self._answer(plan.job, lambda: self.controller.moves.resumed(plan.job, name, plan.generation))
+                self.agents[seat].resume(content)
+                self._answer(job, lambda: self.controller.moves.resumed(job, name, plan.generation))
             case ServerPlan() as plan:
-                if name not in self.agents:
+                if seat not in self.agents:
                     self._start(name, plan, plan.first_round)
-                self._answer(plan.job, lambda: self.controller.moves.resumed(plan.job, name, plan.generation))
+                self._answer(job, lambda: self.controller.moves.resumed(job, name, plan.generation))
             case Abort():
-                self.dead.add(name)
+                self.dead.add(seat)
             case other:
                 raise TypeError(f"a running job is not told {type(other).__name__}")
 
     def _answer(self, job: int, give: Callable[[], None]) -> None:
         """A host's message to the controller sets out; it is for nobody if the job has ended meanwhile."""
+        running = self.controller.jobs.get(job)
 
         def arrive() -> None:
-            if job in self.controller.jobs:
+            if running is not None and self.controller.jobs.get(job) is running:
                 give()
 
         self._carry(arrive)
 
-    def _beat(self, name: str, job: int) -> None:
-        """A host's heartbeat, and the next one."""
-        if self.job_of.get(name) != job or name in self.dead:
+    def _beat(self, seat: Seat) -> None:
+        """A process's heartbeat, and the next one."""
+        if seat not in self.seats or seat in self.dead:
             return
-        if name in self.hung:
-            self.hung[name].append(lambda: self._beat(name, job))
+        if seat in self.hung:
+            self.hung[seat].append(lambda: self._beat(seat))
             return
-        core = self.agents[name].core if name in self.agents else None
+        job, name = seat
+        core = self.agents[seat].core if seat in self.agents else None
         rounds, waiting = (core.rounds_complete, not core.idle) if isinstance(core, WorkerCore) else (0, False)
         self._answer(job, lambda: self.controller.members.heartbeat(job, name, rounds, self.now_ns, waiting=waiting))
-        self.after(self._control.heartbeat_ns, lambda: self._beat(name, job))
+        self.after(self._control.heartbeat_ns, lambda: self._beat(seat))
 
     # --- what can be seen ---
 
@@ -323,7 +405,7 @@ class Rig:
         """What the jobs and every worker that is not idle wait for."""
         lines = [self.controller.jobs.waiting_for(job, self.now_ns) for job in self.controller.jobs]
         for job in self.controller.jobs:
-            workers = map(self.worker, self.workers(job))
+            workers = (self.worker(job, name) for name in self.workers(job))
             lines += [core.waiting_for(self.now_ns) for core in workers if not core.idle]
         return "; ".join(lines)
 
@@ -340,3 +422,48 @@ class Rig:
             raise AssertionError(f"{name} does not hold what it should:\n{diff}")
         free = self.controller.planner.memory.jobs_that_fit(1)
         assert free == {switch.name: switch.slots for switch in self.topology.switches}, "slots have leaked"
+
+
+class _Process:
+    """What a process of a host has of the fabric, as `VirtualHost` knows it: the host's links, and a timer."""
+
+    def __init__(self, rig: Rig, host: str) -> None:
+        self.topology = rig.topology
+        self.fabric = self
+        self.due_ns: int | None = None
+        """When its timer goes off."""
+        self._rig = rig
+        self._host = host
+
+    @property
+    def now_ns(self) -> int:
+        return self._rig.now_ns
+
+    def wake(self, host: str, at_ns: int | None) -> None:
+        self.due_ns = at_ns
+        self._rig.set_timer(host)
+
+    def send(self, host: str, frames: NDArray[np.uint8]) -> None:
+        self._rig.fabric.send(host, self._rig.flips.of(frames))
+
+
+class _Flips:
+    """Bits flipped in pairs on hosts' links, the highest ones of two lanes: what the public check is blind to, in what
+    a host gets as in what a switch adds up (docs/design.md §2.2).
+    """
+
+    def __init__(self, rate: float, seed: int) -> None:
+        self.count = 0
+        self._rate = rate
+        self._random = np.random.default_rng([seed, 31])
+
+    def of(self, frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """Frames of one size, some of them changed."""
+        lanes = (frames.shape[1] - _FIRST_LANE) // 4
+        if not self._rate or lanes < 2:
+            return frames
+        frames = frames.copy()
+        for row in np.flatnonzero(self._random.random(len(frames)) < self._rate):
+            frames[row, _FIRST_LANE + 4 * self._random.choice(lanes, 2, replace=False)] ^= 0x80
+            self.count += 1
+        return frames

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Final
 
@@ -54,6 +54,8 @@ class MoveTo(Happening):
 @dataclass(frozen=True)
 class Kill(Happening):
     rank: int
+    whole: bool
+    """The host, with what other jobs have there; else the job's process alone."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,34 @@ class Damage:
 
 
 @dataclass(frozen=True)
+class Before:
+    """What was there before the job, and left rounds in slots of switches: another one of the same hosts."""
+
+    how: str
+    """"ended" by the controller; "forgotten", since another controller has come that knows nothing; or "dirty": slots
+    hold what jobs and generations of long ago may have left. Where a server alone has summed, no switch tells which
+    generations to avoid: there jobs are forgotten only if they have keys, another each time.
+    """
+    job: int = 0
+    rounds: int = 0
+    """It ends once its fastest worker has completed so many."""
+    extra: bool = False
+    """It has a worker more, which goes on by the old plan where the job is forgotten."""
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Another job, on some of the same hosts by processes of its own."""
+
+    job: int
+    workers: tuple[str, ...]
+    server: str
+    slots: int
+    sizes: tuple[int, ...]
+    key: str
+
+
+@dataclass(frozen=True)
 class Schedule:
     seed: int
     fabric: str
@@ -124,6 +154,12 @@ class Schedule:
     control_loss: float
     key: str
     """Of the job; "" for none."""
+    paired_flips: float
+    """How many of the frames to and from hosts have the highest bits of two lanes flipped; only where a key is."""
+    heavy: bool
+    """The weights add up to nearly 2³²."""
+    before: Before | None
+    beside: Beside | None
     happenings: tuple[Happening, ...] = field(default=())
 
     @classmethod
@@ -170,15 +206,22 @@ class Schedule:
             poll_ns=rng.choice((0, 5, 20)) * US,
             control_loss=rng.choice((0.0, 0.2)),
             key=key,
+            paired_flips=apart.choice((0.0, apart.uniform(0.005, 0.05) / workers)) if key else 0.0,
+            heavy=apart.random() < 0.5,
+            before=None,
+            beside=None,
         )
+        schedule = replace(schedule, before=_draw_before(apart, schedule), beside=_draw_beside(apart, schedule))
         happenings = _draw_happenings(rng, schedule, rounds, faults)
-        return cls(**{**schedule.__dict__, "happenings": happenings})
+        return replace(schedule, happenings=happenings)
 
     @property
     def may_stand_still(self) -> bool:
         """Whether a round may need a new generation, and not only the workers' resends."""
-        return any(not isinstance(one, MoveTo) for one in self.happenings) or (
-            self.damage is not None and self.damage.way != "down"
+        return (
+            any(not isinstance(one, MoveTo) for one in self.happenings)
+            or (self.damage is not None and self.damage.way != "down")
+            or self.paired_flips > 0
         )
 
     @property
@@ -193,11 +236,53 @@ class Schedule:
     def spares(self) -> tuple[str, ...]:
         return self._hosts()[self.workers + 1 : self.workers + 2] if self.spare else ()
 
+    @property
+    def part(self) -> tuple[str, ...]:
+        """The hosts that have a part in the job."""
+        return (*self.worker_names, *([self.server_name] if self.server_name else []))
+
+    @property
+    def idle_hosts(self) -> tuple[str, ...]:
+        """Those that have no part in the job."""
+        return self._hosts()[self.workers + self.server + len(self.spares) :]
+
     def _hosts(self) -> tuple[str, ...]:
         topology, _ = fabric_named(self.fabric)
         names = [host.name for host in topology.hosts]
         random.Random(f"hosts {self.seed}").shuffle(names)
         return tuple(names)
+
+
+def other_key(key: str) -> str:
+    """Of another job, which has one where this one has."""
+    return key[::-1]
+
+
+def _draw_before(rng: random.Random, schedule: Schedule) -> Before | None:
+    how = rng.choice((None, None, "ended", "ended", "dirty"))
+    if how == "ended" and (schedule.key or not schedule.server) and rng.random() < 0.7:
+        how = "forgotten"
+    if how in (None, "dirty"):
+        return Before(how) if how else None
+    job = rng.choice((schedule.job, schedule.job, schedule.job % 0xFFFF + 1))
+    return Before(how, job, rng.randint(1, 12), extra=rng.random() < 0.5)
+
+
+def _draw_beside(rng: random.Random, schedule: Schedule) -> Beside | None:
+    """Its hosts are mostly those of the job; the server may well be where the job has a worker."""
+    if rng.random() < 0.7 or schedule.slots_before > 500:
+        return None
+    hosts = rng.sample(schedule.part, min(len(schedule.part), rng.randint(2, 4)))
+    hosts += rng.sample(schedule.idle_hosts, rng.randint(1, 2) if len(hosts) < 2 else 0)
+    sizes = tuple(rng.choice(SIZES[:-2]) for _ in range(rng.randint(1, 2)))
+    return Beside(
+        (schedule.job + 1) % 0xFFFF + 1,
+        tuple(hosts[1:]),
+        hosts[0],
+        rng.choice((2, 8, 16)),
+        sizes,
+        other_key(schedule.key),
+    )
 
 
 def rounds_of(sizes: Sequence[int], window: int) -> int:
@@ -217,7 +302,7 @@ def _draw_happenings(rng: random.Random, schedule: Schedule, rounds: int, faults
     if not faults:
         return tuple(drawn)
     for rank in rng.sample(range(schedule.workers), rng.choice((0, 0, 0, 1, 1, 2))) if schedule.workers > 2 else ():
-        drawn.append(Kill(*when(), rank))
+        drawn.append(Kill(*when(), rank, whole=random.Random(f"kill {schedule.seed}").random() < 0.5))
     if schedule.server and rng.random() < 0.15:
         drawn.append(KillServer(*when()))
     deaths = sum(isinstance(one, Kill) for one in drawn)

@@ -27,11 +27,24 @@ def draw_tensors(seed: int, sizes: Sequence[int], workers: int) -> Tensors:
     ]
 
 
+def telling_weights(workers: int, *, heavy: bool = False) -> tuple[int, ...]:
+    """Weights by rank whose sum tells who is in it, and that nobody is in it twice; of up to eight workers.
+
+    They are powers of 16; or they add up to nearly 2³², the most that they may: each is the largest that is allowed
+    less 2^rank, so that c of them fall short of c times that by c different powers of two.
+    """
+    if heavy:
+        return tuple(((1 << 32) - 1) // workers - (1 << rank) for rank in range(workers))
+    return tuple(1 << 4 * rank for rank in range(workers))
+
+
 class Summing:
     """A running job's tensors: submitted to its workers, and taken from them when they are summed."""
 
-    def __init__(self, rig: Rig, spec: JobSpec, tensors: Tensors) -> None:
+    def __init__(self, rig: Rig, spec: JobSpec, tensors: Tensors, *, heavy: bool = False) -> None:
+        """`heavy`: the weights add up to nearly 2³²."""
         self.job = spec.job
+        self.weights = telling_weights(len(spec.workers), heavy=heavy) if len(spec.workers) <= 8 else None
         self.names = spec.workers
         self.sums: dict[str, dict[int, Reduced]] = {name: {} for name in spec.workers}
         self._rig = rig
@@ -44,19 +57,19 @@ class Summing:
 
     def submit(self, name: str, numbers: range) -> None:
         """These tensors to a worker, unless it is dead."""
-        if name in self._rig.dead:
+        if (self.job, name) in self._rig.dead:
             return
         rank = self.names.index(name)
+        worker = self._rig.worker(self.job, name)
         for number in numbers:
-            weight = 1 << 4 * rank if len(self.names) <= 8 else 1
-            handle = self._rig.worker(name).submit(self._tensors[number][rank], name=f"t{number}", weight=weight)
-            assert handle == number
-        self._rig.agents[name].flush()
+            weight = 1 if self.weights is None else self.weights[rank]
+            assert worker.submit(self._tensors[number][rank], name=f"t{number}", weight=weight) == number
+        self._rig.agents[self.job, name].flush()
         self.collect()
 
     def collect(self) -> None:
         for name in self._rig.workers(self.job):
-            worker, sums = self._rig.worker(name), self.sums[name]
+            worker, sums = self._rig.worker(self.job, name), self.sums[name]
             while (reduced := worker.take(len(sums))) is not None:
                 sums[len(sums)] = reduced
 
@@ -74,8 +87,8 @@ class Summing:
     def check(self) -> None:
         """Raises AssertionError unless every sum is exact."""
         survivors = {name: self.sums[name] for name in self._rig.workers(self.job)}
-        if len(self.names) <= 8:
-            check_sums(self._tensors, self.names, survivors)
+        if self.weights is not None:
+            check_sums(self._tensors, self.names, self.weights, survivors)
         else:
             for number, arrays in enumerate(self._tensors):
                 exact = reference_sum(arrays)
@@ -83,13 +96,16 @@ class Summing:
                     assert mine[number].array.tobytes() == exact.tobytes(), f"tensor {number}: wrong sum at {name}"
 
 
-def check_sums(tensors: Tensors, names: Sequence[str], sums: dict[str, dict[int, Reduced]]) -> None:
+def check_sums(
+    tensors: Tensors, names: Sequence[str], weights: Sequence[int], sums: dict[str, dict[int, Reduced]]
+) -> None:
     """All survivors hold the same bits, and these are the exact sum over the workers that the weights tell.
 
-    `sums` is by survivor and tensor. Worker i submitted with weight 16^i, so that the digits of a chunk's weight say
-    who is in its sum, and how often.
+    `weights` are those of `telling_weights`, `sums` is by survivor and tensor.
     """
     everyone = range(len(names))
+    groups = [group for size in everyone for group in itertools.combinations(everyone, size + 1)]
+    summed = {sum(weights[rank] for rank in group): set(group) for group in groups}
     alive = {names.index(name) for name in sums}
     for number, arrays in enumerate(tensors):
         one = sums[next(iter(sums))][number]
@@ -98,17 +114,14 @@ def check_sums(tensors: Tensors, names: Sequence[str], sums: dict[str, dict[int,
             assert mine[number].weights.tobytes() == one.weights.tobytes(), f"weights of tensor {number} differ"
         assert one.array.shape == arrays[0].shape
         assert len(one.weights) == -(-arrays[0].size // LANES)
-        whole = sum(1 << 4 * rank for rank in everyone)
-        if (one.weights == whole).all():
+        if (one.weights == sum(weights)).all():
             assert one.array.tobytes() == reference_sum(arrays).tobytes(), f"tensor {number}: wrong sum"
             continue
         padded = np.zeros((len(one.weights), LANES), np.float32)
         padded.reshape(-1)[: one.array.size] = one.array
         for chunk, weight in enumerate(one.weights.tolist()):
-            digits = [weight >> 4 * rank & 15 for rank in everyone]
-            assert sum(digit << 4 * rank for rank, digit in enumerate(digits)) == weight
-            assert set(digits) <= {0, 1}, f"tensor {number}, chunk {chunk}: a worker is in the sum twice: {digits}"
-            adding = {rank for rank, digit in enumerate(digits) if digit}
+            assert weight in summed, f"tensor {number}, chunk {chunk}: no workers, each once, weigh {weight}"
+            adding = summed[weight]
             assert alive <= adding, f"tensor {number}, chunk {chunk}: of {alive}, only {adding} are in the sum"
             assert any(
                 padded[chunk].tobytes() == exact.tobytes() for exact in _chunk_sums(arrays, chunk, adding, len(names))

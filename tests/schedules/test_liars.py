@@ -185,14 +185,14 @@ async def test_a_lie_is_dropped_for_its_reason_and_changes_no_sum(lie: Lie) -> N
     fabric, rng = Fabric(), np.random.default_rng(1)
     rig, told = fabric.rig, 0
     await fabric.start(8 * LANES)
-    base = rig.worker("h1").rounds_complete
+    base = rig.worker(1, "h1").rounds_complete
 
     def look() -> None:
         nonlocal told
         fabric.look()
-        if (told < 20 and lie.sender in rig.agents) or (lie.sender == STRANGER and told < 20):
+        if told < 20 and (rig.is_busy(lie.sender) or lie.sender == STRANGER):
             # of the round that is being summed, of those before and those to come
-            number = max(0, rig.worker("h1").rounds_complete - base + int(rng.integers(-2, 4)))
+            number = max(0, rig.worker(1, "h1").rounds_complete - base + int(rng.integers(-2, 4)))
             rig.fabric.send(lie.sender, forge(lie, number, rng))
             told += 1
 
@@ -200,14 +200,14 @@ async def test_a_lie_is_dropped_for_its_reason_and_changes_no_sum(lie: Lie) -> N
     await rig.rest(MS)
     assert told == 20
     if lie.to == "h2" and not lie.comes_to:  # what it does not wait for it drops for that reason
-        dropped = +Counter(rig.worker("h2").counters.drops)
+        dropped = +Counter(rig.worker(1, "h2").counters.drops)
         assert dropped[lie.reason]
         assert dropped.keys() <= {lie.reason, "duplicate", "out_of_window"}
         assert dropped.total() == told
     else:
         assert fabric.drops() == {lie.reason: told}
         where = lie.comes_to or lie.to
-        assert (rig.agents[where].core.counters.drops if where == SERVER else rig.drops(where))[lie.reason] == told
+        assert (rig.agents[1, SERVER].core.counters.drops if where == SERVER else rig.drops(where))[lie.reason] == told
     await fabric.close()
 
 
@@ -221,7 +221,7 @@ async def test_a_flood_of_any_lies_changes_no_sum() -> None:
         nonlocal told
         fabric.look()
         for lie in choose.choices(LIES, k=4):
-            frame = forge(lie, max(0, fabric.rig.worker("h1").rounds_complete + choose.randint(-3, 5)), rng).copy()
+            frame = forge(lie, max(0, fabric.rig.worker(1, "h1").rounds_complete + choose.randint(-3, 5)), rng).copy()
             if choose.random() < 0.3:
                 at = choose.randrange(14, frame.shape[1])  # behind the addresses of Ethernet
                 frame[0, at:] = rng.integers(0, 256, frame.shape[1] - at)

@@ -52,7 +52,7 @@ class Cluster:
             assert spec.server is None
             return False
         self.starved += bool(self.rig.controller.jobs[spec.job].note)
-        self.free = [name for name in self.free if name not in self.rig.job_of]
+        self.free = [name for name in self.free if not self.rig.is_busy(name)]
         sizes = [self.random.choice((1, 100, 256, 1000, 5000)) for _ in range(self.random.randint(1, 3))]
         self.running[spec.job] = summing = Summing(self.rig, spec, draw_tensors(spec.job, sizes, len(spec.workers)))
         summing.submit_all()
@@ -70,7 +70,7 @@ class Cluster:
                 await self.rig.finish(job)
                 del self.running[job]
                 self.ended += 1
-        self.free = [host.name for host in self.rig.topology.hosts if host.name not in self.rig.job_of]
+        self.free = [host.name for host in self.rig.topology.hosts if not self.rig.is_busy(host.name)]
 
     def look(self) -> None:
         for summing in self.running.values():

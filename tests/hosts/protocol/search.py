@@ -17,7 +17,7 @@ from itertools import pairwise
 
 from weir.tests.hosts.protocol.node_model import SwitchModel
 from weir.tests.hosts.protocol.search_controller import Control, ControlEvent, Controller
-from weir.tests.hosts.protocol.search_nodes import FIRE, Nodes, Setup, bits_of
+from weir.tests.hosts.protocol.search_nodes import FIRE, NO_PAST, Nodes, Past, Setup, bits_of
 
 State = tuple[int, ...]
 """A state number for each node, then the controller's, then the set of messages sent."""
@@ -43,10 +43,11 @@ class Search:
         *,
         resends: bool = True,
         most_states: int = 20_000_000,
+        past: Past = NO_PAST,
     ) -> None:
         """Without `resends` it is not asked whether resends finish the job: for a look at wrong sums alone."""
         self.setup = setup
-        self.nodes = Nodes(setup, make_switch)
+        self.nodes = Nodes(setup, make_switch, past)
         self.controller = Controller(setup)
         self._resends = resends
         self._most_states = most_states
@@ -63,11 +64,10 @@ class Search:
 
     def run(self) -> None:
         started = time.perf_counter()
-        first = (*self.nodes.start, self.controller.start, self.nodes.start_sent)
-        seen = {first}
         order, parents = self._order, self._parents
-        order.append(first)
-        parents.append(-1)
+        order += [(*start, self.controller.start, self.nodes.start_sent) for start in self.nodes.starts]
+        parents += [-1] * len(order)
+        seen = set(order)
         at = 0
         while at < len(order):
             state = order[at]

@@ -53,7 +53,9 @@ class Controller:
         self._enabled: dict[int, list[ControlEvent]] = {}
         ranks = tuple(range(setup.workers))
         self.start = self._intern(
-            Control(1, ranks, (ranks,), setup.with_server, setup.moves, setup.restarts, setup.deaths)
+            Control(
+                setup.first_generation, ranks, (ranks,), setup.with_server, setup.moves, setup.restarts, setup.deaths
+            )
         )
 
     def _intern(self, control: Control) -> int:

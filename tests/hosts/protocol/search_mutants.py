@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from types import ModuleType
@@ -10,6 +10,8 @@ from unittest.mock import patch
 
 from weir.controller.jobs import moves
 from weir.controller.jobs.moves import Move, Phase, Settlement, settle
+from weir.controller.p4runtime.loading import Loading
+from weir.controller.planning.generations import History
 from weir.hosts import ParameterServerCore, WorkerCore
 from weir.hosts.array_types import IntArray
 from weir.hosts.protocol import server, worker
@@ -19,7 +21,7 @@ from weir.hosts.protocol.stream import Stream
 from weir.tests.hosts.protocol.network_model import worker_address
 from weir.tests.hosts.protocol.node_model import JobEntry, Slot, SwitchModel
 from weir.tests.hosts.protocol.search_nodes import Setup
-from weir.wire.aggregation import split_tag
+from weir.wire.aggregation import FIRST_GENERATION, split_tag
 from weir.wire.control import FinalRound, Held, Resume
 
 
@@ -133,6 +135,20 @@ def send_beyond_the_span(stream: Stream, room: int, span: int, store: RoundStore
 _sendable = Stream.sendable
 
 
+def begin_anew(history: History) -> int:
+    """Whoever had the number before, its generations begin with the first."""
+    return FIRST_GENERATION
+
+
+def take_any_registers(loading: Loading, cookie: int, program: int) -> bool:
+    """What another controller's jobs have left in a switch is as good as one's own."""
+    return True
+
+
+def pass_by_nothing(history: History, generations: Collection[int]) -> None:
+    """The generations of forgotten jobs are not avoided."""
+
+
 def accept_plan(*plans: object) -> None:
     """Any window will do."""
 
@@ -140,7 +156,7 @@ def accept_plan(*plans: object) -> None:
 @contextmanager
 def broken(changes: tuple[tuple[str, object], ...]) -> Iterator[None]:
     """Names of modules and classes here, `__` for the dot, with what they become."""
-    owners = {owner.__name__: owner for owner in (WorkerCore, ParameterServerCore, Move, Stream)}
+    owners = {owner.__name__: owner for owner in (WorkerCore, ParameterServerCore, Move, Stream, History, Loading)}
     patches: list[AbstractContextManager[object]] = []
     for name, new in changes:
         owner, attribute = name.split("__")
@@ -249,5 +265,29 @@ MUTANTS = (
         Setup("root", workers=3, moves=1, lost=LAST),
         "stuck",
         changes=(("WorkerCore__pause", pause_without_stopping), ("WorkerCore__resume", resume_unpaused)),
+    ),
+    Mutant(
+        "a number that is used again begins anew",
+        Setup("root", after="ended"),
+        "wrong sum",
+        changes=(("History__next", begin_anew),),
+    ),
+    Mutant(
+        "a number that is used again begins anew, at a server",
+        Setup("server", after="ended"),
+        "wrong sum",
+        changes=(("History__next", begin_anew),),
+    ),
+    Mutant(
+        "a controller that forgot takes switches as they are",
+        Setup("inner", after="forgotten"),
+        "wrong sum",
+        changes=(("Loading__accepts", take_any_registers),),
+    ),
+    Mutant(
+        "a controller that forgot takes forgotten generations",
+        Setup("root", after="forgotten"),
+        "wrong sum",
+        changes=(("History__pass_by", pass_by_nothing),),
     ),
 )

@@ -31,6 +31,8 @@ from weir.wire.control import Child, Held, Resume, ServerPlan, WorkerPlan
 from weir.wire.frames import Datagrams
 
 Core = WorkerCore | ParameterServerCore | SwitchModel
+Message = tuple[int, int, bytes]
+"""Source, destination, payload."""
 Event = Hashable
 """A message's bit, FIRE, or what the controller does: a tuple whose first element names it."""
 
@@ -101,6 +103,13 @@ class Setup:
     """Hosts may also die between their answer to Pause and their Resume, which may go unheard when they take it."""
     restarts: int = 0
     """How often a switch loses its registers."""
+    after: str = ""
+    """How another job that had its number went: "ended" by the controller, or "forgotten", as another controller came
+    that knows of no job; at any moment.
+    """
+    first_generation: int = 1
+    seed: int = 1
+    """Of the gradients."""
 
     def __str__(self) -> str:
         parts = [f"{self.kind}, {self.workers} workers, S = {self.slots}, W = {self.window}, {self.chunks} chunks"]
@@ -115,10 +124,12 @@ class Setup:
             parts.append("also in the move")
         if self.restarts:
             parts.append(f"{self.restarts} restarts of a switch")
+        if self.after:
+            parts.append(f"after one that was {self.after}")
         return "; ".join(parts)
 
     def tree(self, generation: int, ranks: list[int]) -> Tree:
-        return make_tree(self.kind if generation == 1 or not self.next_kind else self.next_kind, ranks)
+        return make_tree(self.next_kind if self.next_kind and generation > self.first_generation else self.kind, ranks)
 
     @property
     def deaths(self) -> int:
@@ -127,13 +138,18 @@ class Setup:
     @property
     def with_server(self) -> bool:
         everyone = list(range(self.workers))
-        return any(SERVER in self.tree(generation, everyone).inner for generation in (1, 2))
+        return any(SERVER in self.tree(generation, everyone).inner for generation in self._generations)
 
     @property
     def switches(self) -> list[int]:
         everyone = list(range(self.workers))
-        inner = {node for generation in (1, 2) for node in self.tree(generation, everyone).inner}
+        inner = {node for generation in self._generations for node in self.tree(generation, everyone).inner}
         return sorted(inner - {SERVER})
+
+    @property
+    def _generations(self) -> tuple[int, int]:
+        """The first, and those after it."""
+        return self.first_generation, self.first_generation + 1
 
     def worker_plan(self, tree: Tree, generation: int, rank: int) -> WorkerPlan:
         address = worker_address(rank)
@@ -162,7 +178,7 @@ class Gradients:
     """The tensors of every worker, and the only results that their rounds may have."""
 
     def __init__(self, setup: Setup) -> None:
-        rng = np.random.default_rng(1)
+        rng = np.random.default_rng(setup.seed)
         self.count = setup.chunks
         self.lead = min(setup.window, setup.chunks)
         self.each = self.lead + self.count
@@ -231,18 +247,37 @@ class Facts:
     """What is wrong with this state in itself."""
 
 
+@dataclass(frozen=True)
+class Past:
+    """What there is from before when a job begins."""
+
+    messages: tuple[Message, ...] = ()
+    """All that may still arrive, at any time."""
+    slots: frozenset[tuple[bytes, ...]] = frozenset()
+    """What the switches' slots may hold, pickled, by switch: one of these; none: they are empty."""
+
+
+NO_PAST: Final = Past()
+
+
 class Nodes:
     """All nodes of one job, each with its states so far."""
 
-    def __init__(self, setup: Setup, make_switch: Callable[[int, int], SwitchModel] = SwitchModel) -> None:
+    def __init__(
+        self,
+        setup: Setup,
+        make_switch: Callable[[int, int], SwitchModel] = SwitchModel,
+        past: Past = NO_PAST,
+    ) -> None:
         self.setup = setup
         self.gradients = Gradients(setup)
         everyone = list(range(setup.workers))
-        tree = setup.tree(1, everyone)
-        self.messages: list[tuple[int, int, bytes]] = []
+        generation = setup.first_generation
+        tree = setup.tree(generation, everyone)
+        self.messages: list[Message] = []
         self.contents: list[Any] = [None]
         """Result number → (exponent, weight, check, lanes)."""
-        self._message_bits: dict[tuple[int, int, bytes], int] = {}
+        self._message_bits: dict[Message, int] = {}
         self._content_numbers: dict[tuple[int, Hashable], int] = {}
         self.core_calls = 0
 
@@ -250,17 +285,17 @@ class Nodes:
         self.addresses: list[int] = []
         for rank in everyone:
             self.addresses.append(worker_address(rank))
-            worker = WorkerCore(setup.worker_plan(tree, 1, rank), OPTIONS)
+            worker = WorkerCore(setup.worker_plan(tree, generation, rank), OPTIONS)
             for arrays in self.gradients.arrays:
                 worker.submit(arrays[rank], weight=self.gradients.weights[rank])
             cores.append(worker)
         if setup.with_server:
             self.addresses.append(SERVER)
-            cores.append(ParameterServerCore(setup.server_plan(tree, 1)))
+            cores.append(ParameterServerCore(setup.server_plan(tree, generation)))
         for address in setup.switches:
             self.addresses.append(address)
             switch = make_switch(address, setup.slots)
-            switch.jobs = setup.job_entries(tree, 1, address)
+            switch.jobs = setup.job_entries(tree, generation, address)
             cores.append(switch)
         self.index = {address: index for index, address in enumerate(self.addresses)}
         self.destined = [0] * len(cores)
@@ -271,12 +306,24 @@ class Nodes:
         self._steps: list[dict[tuple[int, Event], tuple[int, int]]] = [{} for _ in cores]
         self._held: dict[tuple[int, int], Held] = {}
         self.start_sent = 0
-        start = []
+        for message in past.messages:
+            self.start_sent |= self._bit(*message)
+        hosts = []
         for index, core in enumerate(cores):
             if isinstance(core, WorkerCore):
                 self.start_sent |= self._sent(index, core.poll(0))
-            start.append(self._intern(index, core, (0,) * self.gradients.rounds))
-        self.start = tuple(start)
+            if not isinstance(core, SwitchModel):
+                hosts.append(self._intern(index, core, (0,) * self.gradients.rounds))
+        empty = tuple(pickle.dumps(core.slots) for core in cores if isinstance(core, SwitchModel))
+        self.starts = []
+        for held in sorted(past.slots or {empty}):
+            switches = []
+            for index, slots in enumerate(held, len(hosts)):
+                core = cores[index]
+                assert isinstance(core, SwitchModel)
+                core.slots = pickle.loads(slots)
+                switches.append(self._intern(index, core, (0,) * self.gradients.rounds))
+            self.starts.append((*hosts, *switches))
 
     # --- steps ---
 

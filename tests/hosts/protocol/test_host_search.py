@@ -8,9 +8,10 @@ from __future__ import annotations
 import pytest
 
 from weir.tests.hosts.protocol.network_model import SERVER, worker_address
-from weir.tests.hosts.protocol.search import Search, Violation
+from weir.tests.hosts.protocol.search import Violation
 from weir.tests.hosts.protocol.search_mutants import MUTANTS, Mutant, broken
 from weir.tests.hosts.protocol.search_nodes import Setup
+from weir.tests.hosts.protocol.search_past import searches
 
 FIRST, LAST_OF_2, LAST_OF_3 = (worker_address(rank) for rank in (0, 1, 2))
 
@@ -35,11 +36,20 @@ QUICK = [
     *(Setup(kind, tensors=2) for kind in ("server", "root", "inner", "tree")),
     Setup("root", slots=4, window=2, tensors=2),
     Setup("root", tensors=2, moves=1, lost=(LAST_OF_2,)),
+    # another job had the number before, and left rounds in slots and messages under way
+    *(Setup(kind, chunks=2, after="ended") for kind in ("server", "root", "inner", "tree")),
+    *(Setup(kind, chunks=2, after="forgotten") for kind in ("root", "inner", "tree-root")),
+    Setup("root", tensors=2, after="ended"),
+    Setup("root", moves=1, lost=(LAST_OF_2,), after="ended"),
+    Setup("root", moves=1, lost=(LAST_OF_2,), after="forgotten"),
     # what mutants are caught in is sound without them
     *(mutant.setup for mutant in MUTANTS if mutant.setup.window <= mutant.setup.slots // 2),
 ]
 
 LONG = [
+    Setup("inner", moves=1, restarts=1, after="forgotten"),
+    Setup("tree", chunks=2, moves=1, after="ended"),
+    *(Setup("root", slots=4, window=2, chunks=3, moves=1, after=how) for how in ("ended", "forgotten")),
     *(Setup(kind, workers=4, slots=4, window=2, chunks=2) for kind in ("root", "inner", "tree")),
     *(Setup(kind, slots=8, window=4, chunks=5) for kind in ("server", "root", "inner")),
     Setup("root", chunks=1, moves=2, lost=(FIRST,), restarts=1),
@@ -91,16 +101,21 @@ LONG = [
     ids=str,
 )
 def test_no_order_of_events_breaks_the_protocol(setup: Setup) -> None:
-    search = Search(setup)
-    search.run()
-    print(search)  # noqa: T201
-    assert search.finished
+    for search in searches(setup):
+        search.run()
+        print(search)  # noqa: T201
+        assert search.finished
+
+
+def search_all(mutant: Mutant) -> None:
+    for search in searches(mutant.setup, mutant.make_switch, resends=mutant.resends):
+        search.run()
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_broken_protocol_is_found_out(mutant: Mutant) -> None:
     with broken(mutant.changes), pytest.raises(Violation) as found:
-        Search(mutant.setup, mutant.make_switch, resends=mutant.resends).run()
+        search_all(mutant)
     print(f"{mutant.name}, {mutant.setup}:\n{found.value.trace}")  # noqa: T201
     assert mutant.finds in found.value.what
     assert found.value.steps == len(found.value.trace.splitlines()) - 1

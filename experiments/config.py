@@ -124,8 +124,9 @@ class CongestionConfig(Section):
     """Q*: packets that no queue of the data class is to exceed."""
     lease: Duration = 20_000_000
     """After so long without a result a worker's window is one round."""
-    law: Literal["explicit", "dctcp", "delay", "fixed"] = "explicit"
-    """How workers find their windows: as switches allow, by marks, by round trips, or not at all (the job's window).
+    law: Literal["explicit", "dctcp", "hpcc", "delay", "fixed"] = "explicit"
+    """How workers find their windows: as switches allow, by marks, by links' INT, by round trips, or not at all (the
+    job's window).
     Only who obeys the switches can be promised anything.
     """
     marks: Marks = Marks.DEPTH

@@ -20,6 +20,7 @@ SCHEMES: Final[Mapping[str, Mapping[str, str]]] = {
     "dctcp": {"law": "dctcp", "marks": "depth"},
     "dctcp-sojourn": {"law": "dctcp", "marks": "sojourn"},
     "dctcp-virtual": {"law": "dctcp", "marks": "virtual"},
+    "hpcc": {"law": "hpcc"},
     "delay": {"law": "delay"},
     "fixed": {"law": "fixed"},
 }

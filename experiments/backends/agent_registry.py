@@ -8,7 +8,7 @@ from typing import Literal
 
 from ...controller.controller import Message
 from ...emulator.fabric import Wake
-from ...hosts.congestion import Dctcp, DelayTarget, ExplicitWindow, FixedWindow, WindowLaw
+from ...hosts.congestion import Dctcp, DelayTarget, ExplicitWindow, FixedWindow, Hpcc, WindowLaw
 from ...hosts.protocol.server import ParameterServerCore
 from ...hosts.protocol.worker import WorkerCore, WorkerOptions
 from ...wire.control import Held, Pause, Resume, ServerPlan, WorkerPlan
@@ -17,11 +17,17 @@ from .agents import HostAgent, VirtualHost, VirtualWorker
 from .emulated import EmulatedFabric
 
 
-def window_law(name: Literal["explicit", "dctcp", "delay", "fixed"], window: int) -> Callable[[], WindowLaw]:
-    """How every worker of a job of this window finds its own, by the law's name in a run's file."""
+def window_law(
+    name: Literal["explicit", "dctcp", "hpcc", "delay", "fixed"], window: int, hpcc: Callable[[], Hpcc]
+) -> Callable[[], WindowLaw]:
+    """How every worker of a job of this window finds its own, by the law's name in a run's file; `hpcc` makes the one
+    that must be told of links.
+    """
     match name:
         case "dctcp":
             return Dctcp
+        case "hpcc":
+            return hpcc
         case "delay":
             return DelayTarget
         case "fixed":

@@ -20,13 +20,14 @@ from typing import TYPE_CHECKING, Final
 from ...controller.controller import Controller, Message, Options
 from ...controller.p4runtime.tables import DROP_REASONS, DROPS
 from ...controller.placement.strategies import STRATEGIES
-from ...controller.planning.plan import FailurePolicy, JobSpec, lanes_of
+from ...controller.planning.plan import FailurePolicy, JobSpec, lanes_of, round_bytes
+from ...controller.telemetry.link_state import BULK
 from ...controller.watching.cost import TelemetryCost
 from ...controller.watching.settings import Watching
 from ...emulator.fabric import Wake
 from ...hosts.collectives.communicator import Communicator
 from ...hosts.collectives.sharding import ShardedDriver
-from ...hosts.congestion import FixedWindow, WindowLaw
+from ...hosts.congestion import FixedWindow, Hop, Hpcc, WindowLaw
 from ...hosts.numerics.tensors import Reduced, Tensor
 from ...topologies import Endpoint, Routes
 from ...training import Processes
@@ -179,7 +180,7 @@ class Cluster:
             self.shares = await self._controller.shares(whole, job.stripes, self._fabric.now_ns)
         for number, (part, server, rounds) in zip(self._jobs, self._parts(), strict=True):
             for message in await self._admit(number, part, server, rounds):
-                worker = self._agents.start(number, message, self._law(part.window))
+                worker = self._agents.start(number, message, self._law(number, part.window))
                 self._workers += [] if worker is None else [worker]
             self._moves.begin(self._controller.jobs[number].plan)
         for name in self.config.job.workers:
@@ -248,8 +249,22 @@ class Cluster:
             gradient_bytes=rounds.bytes(lanes_of(self.topology)),
         )
 
-    def _law(self, window: int) -> Callable[[], WindowLaw]:
-        return window_law(self.config.congestion.law, window)
+    def _law(self, number: int, window: int) -> Callable[[], WindowLaw]:
+        flows = max((budget.streams for budget in self._controller.windows.budgets.values()), default=1)
+        frame = round_bytes(self.topology)
+        hpcc = partial(Hpcc, partial(self._hops, number), round_bytes=frame, flows=max(1, flows))
+        return window_law(self.config.congestion.law, window, hpcc)
+
+    def _hops(self, number: int) -> dict[str, Hop]:
+        """What INT would say of the links that a job's rounds cross, at the instant at which it is read."""
+        hops = {}
+        job = self._controller.jobs.get(number)
+        for end in {} if job is None else job.plan.most_streams:
+            if (switch := self._switches.get(end.node)) is not None:
+                queue = switch.port_queues(end.port)[BULK]
+                sent = switch.port_counters(end.port).tx_bytes
+                hops[str(end)] = Hop(self.topology.link_at(end).rate_bps, sent, queue.depth_bytes)
+        return hops
 
     # --- the job ---
 
@@ -377,7 +392,7 @@ class Cluster:
 
     def _start_part(self, other: OtherJob, message: Message) -> None:
         window = other.config.window
-        law = self._law(window) if other.config.obeys else partial(FixedWindow, window)
+        law = self._law(other.number, window) if other.config.obeys else partial(FixedWindow, window)
         worker = self._agents.start(other.number, message, law)
         other.workers += [] if worker is None else [worker]
 

@@ -23,7 +23,7 @@ def schemes(
     scheme: Annotated[
         list[str] | None,
         typer.Option(
-            help="Only this one: explicit, dctcp, dctcp-sojourn, dctcp-virtual, delay, fixed; may be repeated."
+            help="Only this one: explicit, dctcp, dctcp-sojourn, dctcp-virtual, hpcc, delay, fixed; may be repeated."
         ),
     ] = None,
     write: Annotated[

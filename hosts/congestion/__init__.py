@@ -6,7 +6,8 @@ from .dctcp import Dctcp
 from .delay import DelayTarget
 from .explicit import ExplicitWindow
 from .fixed import FixedWindow
+from .hpcc import Hop, Hpcc
 from .law import Feedback, WindowLaw
 from .pacer import Pacer
 
-__all__ = ["Dctcp", "DelayTarget", "ExplicitWindow", "Feedback", "FixedWindow", "Pacer", "WindowLaw"]
+__all__ = ["Dctcp", "DelayTarget", "ExplicitWindow", "Feedback", "FixedWindow", "Hop", "Hpcc", "Pacer", "WindowLaw"]

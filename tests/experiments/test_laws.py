@@ -53,7 +53,7 @@ def incast(law: str) -> Incast:
     return asyncio.run(run())
 
 
-@pytest.mark.parametrize("law", ["explicit", "dctcp", "delay", "fixed"])
+@pytest.mark.parametrize("law", ["explicit", "dctcp", "hpcc", "delay", "fixed"])
 def test_only_who_obeys_is_promised_a_bound(law: str) -> None:
     seen = incast(law)
     assert not seen.broken

@@ -1,9 +1,14 @@
-"""SIGTERM at any moment, while clients send mutated calls: switch and controller end, and in good order."""
+"""SIGTERM at any moment, while clients send mutated calls, read everything and send packets: both servers end.
+
+In good order, and soon: within five seconds of a processor's time.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import random
+import resource
 import signal
 import threading
 import time
@@ -31,8 +36,36 @@ LONGEST_S = 0.5
 """Until the signal comes, at most."""
 PATIENCE_S = 60
 """Who does not end by then never does."""
+MOST_S = 5.0
+"""Of a processor's time, from the signal to the end: how long that takes is the other processes' matter, too."""
+WAITING_S = 30.0
+"""The same by the clock, where several others have the processors: the end waits for nobody."""
+
+EVERYTHING = p4r.ReadRequest(device_id=1, entities=[p4r.Entity(register_entry=p4r.RegisterEntry())] * 30)
+"""All registers, thirty times."""
 
 Call = Callable[[], object]
+
+
+class Ending:
+    """What a child process takes from now on, when it is about to be told to end."""
+
+    def __init__(self, pid: int) -> None:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        self._so_far_s = sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")  # in user mode and in the kernel
+        self._others_s = self._ended_s()
+        self._begun_s = time.monotonic()
+
+    def check(self) -> None:
+        """It has ended, and nobody else meanwhile. AssertionError where that took too long."""
+        assert self._ended_s() - self._others_s - self._so_far_s < MOST_S
+        assert time.monotonic() - self._begun_s < WAITING_S
+
+    @staticmethod
+    def _ended_s() -> float:
+        """Of all children that have ended."""
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return used.ru_utime + used.ru_stime
 
 
 @contextmanager
@@ -79,14 +112,21 @@ def test_a_switch_ends(seed: int, tmp_path: Path) -> None:
                 yield partial(write, damaged(request, rng) if rng.random() < 0.5 else request.SerializeToString())
                 query = p4r.ReadRequest(device_id=1, entities=[update.entity for update in request.updates])
                 yield partial(_all, read, query.SerializeToString())
+                yield partial(_all, read, EVERYTHING.SerializeToString())
 
     with running("--no-p4", "--device-id", "1", "--grpc-server-addr", address) as switch, Client(address) as client:
         stream = client.primary()
         assert client.set_config(load_config()) == "OK"
         with under_fire(calls, rng):
-            time.sleep(rng.uniform(0, LONGEST_S))
+            end_s = time.monotonic() + rng.uniform(0, LONGEST_S)
+            while time.monotonic() < end_s:
+                for _ in range(50):
+                    stream.send(p4r.StreamMessageRequest(packet=p4r.PacketOut(payload=rng.randbytes(200))))
+                time.sleep(0.001)
+            ending = Ending(switch.pid)
             switch.send_signal(signal.SIGTERM)
             switch.communicate(timeout=PATIENCE_S)
+            ending.check()
         assert switch.returncode == 0
         stream.close()
 
@@ -117,11 +157,14 @@ async def test_a_controller_ends(seed: int, rpc: P4RuntimeServer, tmp_path: Path
         def burn() -> None:
             with under_fire(calls, rng):
                 time.sleep(rng.uniform(0, LONGEST_S))
+                endings.append(Ending(controller.process.pid))
                 controller.send(signal.SIGTERM)
                 time.sleep(LONGEST_S)
 
+        endings: list[Ending] = []
         burning = asyncio.create_task(asyncio.to_thread(burn))
         assert await controller.end() == -signal.SIGTERM
+        endings[0].check()
         await burning
 
 

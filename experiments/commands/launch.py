@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shutil
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -43,6 +45,9 @@ def launch(
         raise ExperimentError("weir launch runs a program of yours: weir launch -n 4 train.py")
     if (workers is None) == (hosts is None):
         raise ExperimentError("say how many workers (-n 4) or on which hosts (--hosts h1,h4), and not both")
+    if not module and not _is_there(program):
+        what = "file" if program.endswith(".py") else "command; the name of a Python file ends with .py"
+        raise ExperimentError(f"{program}: there is no such {what}")
     found = load_topology(topology)
     names = hosts_for(found, workers) if workers is not None else (hosts or "").split(",")
     logging.basicConfig(level=logging.WARNING, format="weir: %(message)s")
@@ -54,6 +59,11 @@ def launch(
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     raise typer.Exit(status)
+
+
+def _is_there(program: str) -> bool:
+    """Before a fabric is made for it, and each rank says the same."""
+    return Path(program).is_file() if program.endswith(".py") else shutil.which(program) is not None
 
 
 async def _launch(options: LaunchOptions, words: Sequence[str]) -> int:

@@ -83,7 +83,12 @@ def test_heartbeats_of_ranks_go_through_the_fabric_to_a_host_without_one(fabric:
     [
         (["-n", "2"], "weir launch runs a program of yours: weir launch -n 4 train.py"),
         (["train.py"], "say how many workers (-n 4) or on which hosts (--hosts h1,h4), and not both"),
-        (["-n", "13", "train.py"], "13 workers on leaf-spine, which has 12 hosts; a host runs one worker"),
+        (["-n", "2", "nothing.py"], "nothing.py: there is no such file"),
+        (["-n", "2", "nothing"], "nothing: there is no such command; the name of a Python file ends with .py"),
+        (
+            ["-n", "13", str(ROOT / "examples" / "train.py")],
+            "13 workers on leaf-spine, which has 12 hosts; a host runs one worker",
+        ),
     ],
 )
 def test_what_cannot_be_launched_is_one_line(words: list[str], complaint: str) -> None:

@@ -11,16 +11,21 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Literal
 
 import numpy as np
 import torch
 import torch.distributed as dist
+from numpy.typing import NDArray
 
+from ..hosts.drivers.control_client import ControlClient
 from .batching.manager import REPORT_VALUES, BatchSizeManager, RuleName
 from .errors import TrainingError
 from .machines import Readings
 from .samples import Samples
+
+_ANSWER_S: Final = 1_800.0
+"""How long the controller's answer is waited for, which comes when the slowest rank has reported."""
 
 
 class BalancedSampler:
@@ -38,11 +43,13 @@ class BalancedSampler:
         *,
         rule: RuleName = "analytic",
         predictor: str = "narx",
+        manager: Literal["ranks", "controller"] = "ranks",
         seed: int = 0,
         group: Any = None,
     ) -> None:
         """`rows` are the data set's; `total` samples are shared among the ranks of `group` in each step. `model` tells
         when the last of this rank's gradients is there: waiting for the others' is not in a step's time.
+        `manager` says who decides: every rank from the reports of all, or the controller of the back end "weir".
         """
         self._rank: int = dist.get_rank(group)
         self._ranks: int = dist.get_world_size(group)
@@ -55,6 +62,11 @@ class BalancedSampler:
         self._total = total
         self._samples = Samples(rows, (seed,))
         self._manager = BatchSizeManager(total, self._ranks, rule=rule, predictor=predictor)
+        self._rule: RuleName = rule
+        self._controller = manager == "controller"
+        self._client: ControlClient | None = None
+        self._sizes = self._manager.sizes
+        self._steps = 0
         self._meter = _Meter()
         self._drawn = 0
         self._under_way: deque[tuple[list[int], float]] = deque()
@@ -70,7 +82,7 @@ class BalancedSampler:
 
     def __iter__(self) -> Iterator[list[int]]:
         for _ in range(len(self)):
-            sizes = self._manager.sizes
+            sizes = self._sizes
             rows = self._samples.share(self._drawn, sizes, self._rank)
             self._drawn += 1
             self._under_way.append((sizes, time.monotonic()))
@@ -84,7 +96,8 @@ class BalancedSampler:
     @property
     def scale(self) -> float:
         """What this rank's mean loss is multiplied by, so that the mean over the ranks is that over the samples."""
-        return self.sizes[self._rank] * self._ranks / self._total
+        taking_part = sum(size > 0 for size in self.sizes)  # the mean is over those who are left
+        return self.sizes[self._rank] * taking_part / self._total
 
     def step(self) -> None:
         """A step is done: tell all how fast this rank was, and decide the next one's sizes. Every rank calls it."""
@@ -93,10 +106,28 @@ class BalancedSampler:
             raise TrainingError("step() without a backward pass since the batch was drawn; call it after backward()")
         self._under_way.popleft()
         self._manager.observe(sizes[self._rank], self._computed_s - began_s)
-        own = torch.from_numpy(self._manager.report(self._meter.read()))
+        self._steps += 1
+        report = self._manager.report(self._meter.read())
+        if self._controller:
+            self._sizes = self._asked(report)
+            return
         reports = [torch.empty(REPORT_VALUES, dtype=torch.float64) for _ in range(self._ranks)]
-        dist.all_gather(reports, own, group=self._group)
-        self._manager.decide(np.stack([report.numpy() for report in reports]))
+        dist.all_gather(reports, torch.from_numpy(report), group=self._group)
+        self._sizes = self._manager.decide(np.stack([report.numpy() for report in reports]))
+
+    def _asked(self, report: NDArray[np.float64]) -> list[int]:
+        """Everyone's sizes, from the controller. Raises ControlRefused where it gives none."""
+        seat = getattr(self._group or dist.group.WORLD, "seat", None)
+        if seat is None:
+            raise TrainingError(
+                "no controller to ask for batch sizes: the group is not weir's, or has not summed through switches yet"
+            )
+        control, job, token = seat
+        if self._client is None:
+            self._client = ControlClient(control)
+        return self._client.balance(
+            job, token, self._steps, self._total, report.tolist(), rule=self._rule, timeout_s=_ANSWER_S
+        )
 
     def _step_under_way(self) -> tuple[list[int], float]:
         if not self._under_way:

@@ -15,6 +15,7 @@ SERVICE: Final = str(_SERVICE)
 REGISTER: Final = f"/{SERVICE}/Register"
 LIST_JOBS: Final = f"/{SERVICE}/ListJobs"
 END_JOB: Final = f"/{SERVICE}/EndJob"
+BALANCE: Final = f"/{SERVICE}/Balance"
 ATTEND: Final = f"/{SERVICE}/Attend"
 
 Told = control.WorkerPlan | control.ServerPlan | control.Pause | control.Resume | control.Abort

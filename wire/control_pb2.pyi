@@ -122,6 +122,32 @@ class EndJobReply(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class BalanceRequest(_message.Message):
+    __slots__ = ("job", "token", "step", "samples", "rule", "speed", "seconds", "limit")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    RULE_FIELD_NUMBER: _ClassVar[int]
+    SPEED_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    job: int
+    token: str
+    step: int
+    samples: int
+    rule: str
+    speed: float
+    seconds: float
+    limit: int
+    def __init__(self, job: _Optional[int] = ..., token: _Optional[str] = ..., step: _Optional[int] = ..., samples: _Optional[int] = ..., rule: _Optional[str] = ..., speed: _Optional[float] = ..., seconds: _Optional[float] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class BatchSizes(_message.Message):
+    __slots__ = ("sizes",)
+    SIZES_FIELD_NUMBER: _ClassVar[int]
+    sizes: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, sizes: _Optional[_Iterable[int]] = ...) -> None: ...
+
 class FromHost(_message.Message):
     __slots__ = ("join", "heartbeat", "held", "resumed", "leave")
     JOIN_FIELD_NUMBER: _ClassVar[int]

@@ -35,6 +35,7 @@ from ...wire.heartbeat import Heartbeat
 from ..controller import Controller
 from ..errors import ControllerEnded, ControllerError, OutOfMemory, PlanError, SwitchUnreachable
 from ..placement import PlacementError
+from .batch_sizes import BatchSizes, RuleOf
 from .heartbeats import HeartbeatReader, HeartbeatSource
 from .limits import MESSAGE_BYTES, Limits, bounded, client_of
 from .malformed import Malformed, checked, reader_of
@@ -84,6 +85,7 @@ class ControlService:
         allow_remote: bool = False,
         clock: Callable[[], int] = time.monotonic_ns,
         limits: Limits | None = None,
+        size_rule: RuleOf | None = None,
         heartbeats: HeartbeatSource | None = None,
         heard: Callable[[Heartbeat], object] = lambda _: None,
     ) -> None:
@@ -109,6 +111,7 @@ class ControlService:
         self._half_open = self._attending = 0
         self._heartbeats_from = heartbeats
         self._seating = Seating(controller, self._runner, self._limits, heartbeats, heard)
+        self._sizes = None if size_rule is None else BatchSizes(size_rule)
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
@@ -180,6 +183,9 @@ class ControlService:
                 ),
                 "EndJob": grpc.unary_unary_rpc_method_handler(
                     checked(self.end_job), reader_of(pb.EndJobRequest), pb.EndJobReply.SerializeToString
+                ),
+                "Balance": grpc.unary_unary_rpc_method_handler(
+                    checked(self.balance), reader_of(pb.BalanceRequest), pb.BatchSizes.SerializeToString
                 ),
                 "Attend": grpc.stream_stream_rpc_method_handler(
                     self.attend, reader_of(pb.FromHost), pb.ToHost.SerializeToString
@@ -283,6 +289,33 @@ class ControlService:
         if stream.failure is not None:
             await context.abort(*stream.failure)
 
+    async def balance(self, request: pb.BalanceRequest, context: Context) -> pb.BatchSizes:
+        """One worker's report: everyone's batch sizes, when all have reported."""
+        if self._sizes is None:
+            await context.abort(grpc.StatusCode.UNIMPLEMENTED, "this controller decides no batch sizes")
+        if request.job not in self._seating.jobs:
+            await context.abort(grpc.StatusCode.NOT_FOUND, self._seating.no_job(request.job))
+        seats = self._seating.jobs[request.job]
+        self._sizes.keep(self._seating.jobs.keys())
+        ranks = {host: seat.rank for host, seat in seats.seats.items() if seat.rank is not None}
+
+        def taking_part() -> frozenset[int]:
+            if self._seating.jobs.get(seats.job) is not seats:
+                raise _NotTakingPart(f"job {seats.job} is over")
+            return frozenset(ranks[host] for host in self._controller.jobs[seats.job].plan.workers)
+
+        try:
+            seat = seats.seat_of(request.token)
+            if seat.rank is None:
+                raise PlanError(f"job {seats.job}: {seat} has no batch; only workers have")
+            if seat.rank not in taking_part():
+                raise _NotTakingPart(f"job {seats.job} goes on without {seat}")
+            return pb.BatchSizes(sizes=await self._sizes.decide(request, seat.rank, len(ranks), taking_part))
+        except _NotTakingPart as error:
+            await context.abort(grpc.StatusCode.ABORTED, str(error))
+        except ControllerError as error:
+            await context.abort(_code_of(error), str(error))
+
     async def _first(self, requests: AsyncIterator[pb.FromHost | Malformed], context: Context) -> pb.Join:
         if self._half_open >= self._limits.half_open:
             many = f"{self._half_open} streams have not said Join yet, and no more may be; try again"
@@ -335,8 +368,15 @@ class ControlService:
         try:
             return await self._runner.call(action)
         except (ControllerError, TopologyError) as error:
-            code = next(code for kind, code in _CODES if isinstance(error, kind))
-            await context.abort(code, str(error))
+            await context.abort(_code_of(error), str(error))
+
+
+def _code_of(error: Exception) -> grpc.StatusCode:
+    return next(code for kind, code in _CODES if isinstance(error, kind))
+
+
+class _NotTakingPart(Exception):
+    """The job is over, or goes on without the worker."""
 
 
 def _tell_of_failure(stream: HostStream, reader: asyncio.Task[None]) -> None:

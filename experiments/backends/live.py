@@ -25,6 +25,7 @@ from ...topologies import Routes, Topology
 from ...topologies.mininet.fabric import MininetFabric, SwitchKind
 from ...topologies.mininet.scratch import scratch_folder
 from ...wire.heartbeat import HEARTBEAT_PORT
+from .batch_sizes import size_rule
 from .real_time import FabricHeartbeats, RealTimeFabric
 from .sessions import open_sessions
 
@@ -98,6 +99,6 @@ async def live_fabric(
         await controller.start(time.monotonic_ns())
         heartbeats = None if heartbeats_at is None else heartbeat_source(fabric, heartbeats_at)
         service = await stack.enter_async_context(
-            ControlService(controller, address=f"unix:{folder}/control", heartbeats=heartbeats)
+            ControlService(controller, address=f"unix:{folder}/control", heartbeats=heartbeats, size_rule=size_rule)
         )
         yield LiveFabric(fabric, service)

@@ -201,6 +201,7 @@ async def _serve(settings: _Settings) -> None:
     from ...controller.service.heartbeats import HeartbeatSocket
     from ...controller.service.metrics import serve as serve_metrics
     from ...controller.service.service import ControlService
+    from ..backends.batch_sizes import size_rule
     from ..backends.sessions import open_sessions
 
     topology = settings.topology
@@ -242,6 +243,7 @@ async def _serve(settings: _Settings) -> None:
                 tls=settings.tls,
                 allow_remote=settings.allow_remote,
                 heartbeats=beats,
+                size_rule=size_rule,
             )
         )
         port = settings.reports_port

@@ -11,7 +11,7 @@ from google.protobuf.message import Message
 
 from ...wire import control_pb2 as pb
 from ...wire.control_channel import DEFAULT_ADDRESS, Tls, check_address
-from ...wire.control_messages import END_JOB, LIST_JOBS, REGISTER
+from ...wire.control_messages import BALANCE, END_JOB, LIST_JOBS, REGISTER
 from ...wire.errors import WireError
 from ..errors import ControlRefused
 
@@ -104,12 +104,44 @@ class ControlClient:
         """Take a job from the switches; its hosts are told why."""
         self._call(END_JOB, pb.EndJobRequest(job=job, reason=reason), pb.EndJobReply.FromString)
 
-    def _call(self, method: str, request: Message, read: Callable[[bytes], _Answer]) -> _Answer:
+    def balance(
+        self,
+        job: int,
+        token: str,
+        step: int,
+        samples: int,
+        report: Sequence[float],
+        *,
+        rule: str = "analytic",
+        timeout_s: float = 60.0,
+    ) -> list[int]:
+        """Everyone's samples in that step, by rank, when all workers have reported at the end of the one before it.
+
+        `report` is this worker's, with the token of its seat: samples per second that it foretells for itself, seconds
+        of its last computation, the most samples that it holds; 0 is unknown. `samples` are all workers' together. Who
+        was lost has a size of 0.
+        """
+        speed, seconds, limit = report
+        request = pb.BalanceRequest(
+            job=job,
+            token=token,
+            step=step,
+            samples=samples,
+            rule=rule,
+            speed=speed,
+            seconds=seconds,
+            limit=int(limit),
+        )
+        return list(self._call(BALANCE, request, pb.BatchSizes.FromString, timeout_s).sizes)
+
+    def _call(
+        self, method: str, request: Message, read: Callable[[bytes], _Answer], timeout_s: float = _ANSWER_S
+    ) -> _Answer:
         call: grpc.UnaryUnaryMultiCallable[Message, _Answer] = self._channel.unary_unary(
             method, request_serializer=lambda message: message.SerializeToString(), response_deserializer=read
         )
         try:
-            return call(request, timeout=_ANSWER_S)
+            return call(request, timeout=timeout_s)
         except grpc.RpcError as error:
             if error.code() is grpc.StatusCode.UNAVAILABLE:
                 raise ControlRefused(

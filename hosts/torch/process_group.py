@@ -153,6 +153,13 @@ class WeirProcessGroup(dist.ProcessGroup):
         self._timeout = timeout
         self._inner.set_timeout(timeout)
 
+    @property
+    def seat(self) -> tuple[str, int, str] | None:
+        """Where the controller serves, the group's job, and the token of this rank; None before its first sum through
+        the switches.
+        """
+        return self._sums.place
+
     # --- failures ---
 
     def errored(self) -> Exception | None:

@@ -78,7 +78,8 @@ class FabricSums:
         self._error: Exception | None = None
         self._relay: Relay | None = None
         self._seat: int | None = None
-        self._job: int | None = None
+        self.place: tuple[str, int, str] | None = None
+        """Where the controller serves, the job and the token of this rank's seat; None before the first sum."""
         self._ended = threading.Event()
         """No more sums will come."""
         self._count = 0
@@ -118,12 +119,13 @@ class FabricSums:
 
     def end(self, reason: str) -> None:
         """From any thread: as `fail`, but the job ends for all ranks at once, so that none sums on without another."""
-        if self._job is not None:
+        if self.place is not None:
+            control, job, _ = self.place
             with (
                 suppress(ControlRefused),
-                ControlClient(self._settings.control) as client,
+                ControlClient(control) as client,
             ):  # another one's end is as good
-                client.end(self._job, reason)
+                client.end(job, reason)
                 self._ended.wait(_TOLD_S)
         self.fail(AllreduceAborted(reason), reason)
 
@@ -208,12 +210,13 @@ class FabricSums:
 
     def _seated(self, timeout_s: float) -> int:
         if self._seat is None:
-            self._job, token = self._meeting.seat(timeout_s, self._check)
+            job, token = self._meeting.seat(timeout_s, self._check)
+            self.place = self._settings.control, job, token
             self._relay = relay()
             seat = self._relay.open_seat(
                 self._over,
                 control=self._settings.control,
-                job=self._job,
+                job=job,
                 token=token,
                 timeout_s=timeout_s,
                 nic=self._settings.nic,

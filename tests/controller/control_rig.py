@@ -16,6 +16,7 @@ from weir.controller.controller import Controller, Options
 from weir.controller.p4runtime.pipeline import Pipeline
 from weir.controller.p4runtime.session import SwitchSession
 from weir.controller.placement.strategies import strategy
+from weir.controller.service.batch_sizes import RuleOf
 from weir.controller.service.heartbeats import HeartbeatSource
 from weir.controller.service.limits import Limits
 from weir.controller.service.service import ControlService
@@ -112,6 +113,7 @@ async def rig(
     client: Tls | None = None,
     limits: Limits | None = None,
     heartbeats: HeartbeatSource | None = None,
+    size_rule: RuleOf | None = None,
 ) -> AsyncIterator[Rig]:
     """`client`: what the channel shows; without, it is not secured."""
     async with AsyncExitStack() as stack:
@@ -134,7 +136,9 @@ async def rig(
         )
         await controller.start()
         service = await stack.enter_async_context(
-            ControlService(controller, address=address, tls=tls, limits=limits, heartbeats=heartbeats)
+            ControlService(
+                controller, address=address, tls=tls, limits=limits, heartbeats=heartbeats, size_rule=size_rule
+            )
         )
         channel = (
             grpc.aio.insecure_channel(service.address)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import signal
 import threading
@@ -25,6 +26,7 @@ from weir.hosts.torch.relay_client import end_relay
 from weir.hosts.torch.settings import LEAST_BYTES
 from weir.hosts.torch.works import completers
 from weir.tests.hosts.torch.rig import DIES_AT, EVERYONE, TOGETHER
+from weir.training.torch_steps import BalancedSampler
 
 FLOATS = {torch.float32: "float32", torch.float64: "float64", torch.float16: "float16", torch.bfloat16: "bfloat16"}
 
@@ -268,6 +270,21 @@ def hooks(rank: int, ranks: int, store: Any) -> Any:
     shard(sharded)
     steps(sharded, torch.optim.SGD(sharded.parameters(), lr=0.1))
     found["fsdp2"] = group.carried["fabric reduce_scatter"] - before == 4
+    return found
+
+
+def balanced(rank: int, ranks: int, store: Any) -> Any:
+    """Everyone's sizes in each step, where the last rank takes six times as long for a sample."""
+    begin(rank, ranks, store)
+    model = DistributedDataParallel(nn.Linear(64, 64))
+    sampler = BalancedSampler(4000, 90, model, manager="controller")
+    found = []
+    for rows in itertools.islice(iter(sampler), 12):
+        found.append(sampler.sizes)
+        assert len(rows) == sampler.sizes[rank]
+        time.sleep(len(rows) * (0.006 if rank == ranks - 1 else 0.001))
+        (sampler.scale * model(numbers(rank, len(rows) * 64).view(-1, 64)).mean()).backward()
+        sampler.step()
     return found
 
 

@@ -62,6 +62,14 @@ def test_hooks_and_sharded_training(ranks: Ranks) -> None:
     assert ranks.play("hooks") == [{"fp16": True, "power": True, "zero": True, "fsdp2": True}] * RANKS
 
 
+def test_the_controller_decides_the_ranks_batch_sizes(ranks: Ranks) -> None:
+    (sizes, *others) = ranks.play("balanced")
+    assert others == [sizes, sizes]
+    assert sizes[0] == [30, 30, 30]
+    assert {sum(step) for step in sizes} == {90}
+    assert sizes[-1][2] < 20 < min(sizes[-1][:2])
+
+
 def test_calls_that_differ_fail_at_every_rank(ranks: Ranks) -> None:
     for outcomes in ranks.play("mismatch"):
         for each in outcomes:

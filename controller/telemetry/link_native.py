@@ -12,7 +12,7 @@ import numpy as np
 from numba import carray, cfunc, types
 from numpy.typing import NDArray
 
-from ...wire.int_native import native
+from ...wire.int_native import allocating, native
 
 CLASSES: Final = 8
 """Queues of a port, by priority; the reports' queue id."""
@@ -138,7 +138,7 @@ def take(
             link.probed_ns = report.at_ns
 
 
-@native
+@allocating
 def take_into(  # type: ignore[no-untyped-def]
     reports, capacity, time_constant_ns, shortest_ns, horizon_ns, links, queues, link_count
 ):

@@ -9,7 +9,7 @@ from numba import carray, cfunc, types
 from numpy.typing import NDArray
 
 from ...wire.int_md import DOMAIN, HOP, INT_PORT
-from ...wire.int_native import KEPT_ITEMS, native, number_at, plain_at, read_hop, stack_layout, word_at
+from ...wire.int_native import KEPT_ITEMS, allocating, native, number_at, plain_at, read_hop, stack_layout, word_at
 from ...wire.int_report import GROUP_BYTES, SEQUENCE_BITS, InnerType, ReportFlag
 from ...wire.int_shim import DSCP_BIT, PROBE_MARKER
 from ...wire.report_native import INDIVIDUAL_ROW, LAYOUT, fault_of, read_individual
@@ -407,7 +407,7 @@ def _key_of(data: NDArray[np.uint8], ip: int, end: int, shim: int, key: NDArray[
     return True
 
 
-@native
+@allocating
 def _take_datagrams(
     data: NDArray[np.uint8],
     starts: NDArray[np.int64],

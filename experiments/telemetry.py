@@ -38,7 +38,6 @@ from ..controller.watching.settings import (
 from ..topologies import Topology
 from ..topologies.schema import UniqueKeys
 from ..topologies.spelling import nearest
-from ..wire.frames import MTU
 from ..wire.int_md import DomainInstruction, Instruction
 from ..wire.int_report import REPORT_PORT
 from ..wire.int_shim import Presence
@@ -197,7 +196,7 @@ class TelemetryConfig(Section):
     dscp: int = Field(0, ge=0, le=63)
     """Of reports on their way; 48 is the control class."""
     mark: Presence = Presence.UDP_PORT
-    mtu: int = Field(MTU, ge=576, le=9216)
+    mtu: int | None = Field(None, ge=576, le=9216)
     watch: list[FlowsConfig] = Field([])
     changes: Annotated[StepsConfig | None, BeforeValidator(_off)] = Field(
         StepsConfig(depth_step=8, latency_step=100_000, period=100_000_000), json_schema_extra=_or({"const": False})

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from ipaddress import IPv4Address
 
 from .errors import TopologyError
-from .model import Endpoint, Host, Link, Switch, Topology, networkx_module
+from .model import LEAST_MTU, Endpoint, Host, Link, Switch, Topology, networkx_module
 from .targets import BMV2, Target
 
 
@@ -25,6 +25,7 @@ def leaf_spine(
     delay_ns: int = 2_000,
     loss: float = 0.0,
     queue_packets: int = 128,
+    mtu: int = LEAST_MTU,
     slots: int = BMV2.slots,
     target: Target = BMV2,
     name: str = "leaf-spine",
@@ -43,11 +44,11 @@ def leaf_spine(
             host = Host(f"h{len(hosts) + 1}", IPv4Address(f"10.0.{leaf}.{place}"))
             hosts.append(host)
             access = Endpoint(host.name, 0), Endpoint(f"s{leaf}", place)
-            links.append(Link(*access, rate_bps, delay_ns, loss, queue_packets))
+            links.append(Link(*access, rate_bps, delay_ns, loss, queue_packets, mtu))
     for leaf in range(1, leaves + 1):
         for spine in range(1, spines + 1):
             uplink = Endpoint(f"s{leaf}", hosts_per_leaf + spine), Endpoint(f"s{leaves + spine}", leaf)
-            links.append(Link(*uplink, uplink_rate_bps or rate_bps, delay_ns, loss, queue_packets))
+            links.append(Link(*uplink, uplink_rate_bps or rate_bps, delay_ns, loss, queue_packets, mtu))
     tiers = ["leaf"] * leaves + ["spine"] * spines
     switches = tuple(Switch(f"s{i}", i, slots, tier, target) for i, tier in enumerate(tiers, 1))
     return Topology(name, tuple(hosts), switches, tuple(links))
@@ -60,6 +61,7 @@ def fat_tree(
     delay_ns: int = 2_000,
     loss: float = 0.0,
     queue_packets: int = 128,
+    mtu: int = LEAST_MTU,
     slots: int = BMV2.slots,
     target: Target = BMV2,
     name: str = "fat-tree",
@@ -77,7 +79,7 @@ def fat_tree(
     links: list[Link] = []
 
     def link(a: Endpoint, b: Endpoint) -> None:
-        links.append(Link(a, b, rate_bps, delay_ns, loss, queue_packets))
+        links.append(Link(a, b, rate_bps, delay_ns, loss, queue_packets, mtu))
 
     for edge in range(1, edges + 1):
         for place in range(1, half + 1):
@@ -109,6 +111,7 @@ def jellyfish(
     delay_ns: int = 2_000,
     loss: float = 0.0,
     queue_packets: int = 128,
+    mtu: int = LEAST_MTU,
     slots: int = BMV2.slots,
     target: Target = BMV2,
     name: str = "jellyfish",
@@ -125,7 +128,7 @@ def jellyfish(
         if networkx.is_connected(graph):
             break
     pairs = sorted((min(edge) + 1, max(edge) + 1) for edge in graph.edges)
-    return _flat(name, switches, pairs, hosts_per_switch, slots, target, (rate_bps, delay_ns, loss, queue_packets))
+    return _flat(name, switches, pairs, hosts_per_switch, slots, target, (rate_bps, delay_ns, loss, queue_packets, mtu))
 
 
 def random_fabric(
@@ -138,6 +141,7 @@ def random_fabric(
     delay_ns: int = 2_000,
     loss: float = 0.0,
     queue_packets: int = 128,
+    mtu: int = LEAST_MTU,
     slots: int = BMV2.slots,
     target: Target = BMV2,
     name: str = "random",
@@ -151,7 +155,7 @@ def random_fabric(
         a, b = sorted(rng.sample(range(1, switches + 1), 2))
         pairs.add((a, b))
     return _flat(
-        name, switches, sorted(pairs), hosts_per_switch, slots, target, (rate_bps, delay_ns, loss, queue_packets)
+        name, switches, sorted(pairs), hosts_per_switch, slots, target, (rate_bps, delay_ns, loss, queue_packets, mtu)
     )
 
 
@@ -162,7 +166,7 @@ def _flat(
     hosts_per_switch: int,
     slots: int,
     target: Target,
-    link: tuple[int, int, float, int],
+    link: tuple[int, int, float, int, int],
 ) -> Topology:
     """Switches of one tier, all with as many hosts, and these links between them."""
     _check_count("hosts_per_switch", hosts_per_switch, 1, 254)

@@ -26,6 +26,9 @@ LAST_DEVICE_ID: Final = 65_534
 """The loopback of device d is 10.255.(d >> 8).(d & 255); the last address of that network is its broadcast."""
 LARGEST_QUEUE_PACKETS: Final = 2**19 - 1
 """v1model's queue depths have 19 bits."""
+LEAST_MTU: Final = 1500
+"""What hosts send has room on every link."""
+LARGEST_MTU: Final = 9216
 
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,9}")
 _ENDPOINT: Final = re.compile(r"([A-Za-z][A-Za-z0-9_]{0,9})-p(\d{1,3})")
@@ -128,7 +131,7 @@ class Switch:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A full-duplex link; rate, delay, loss and queue hold for each direction."""
+    """A full-duplex link; rate, delay, loss, queue and MTU hold for each direction."""
 
     a: Endpoint
     b: Endpoint
@@ -139,6 +142,8 @@ class Link:
     """Probability that a frame is lost, in [0, 1)."""
     queue_packets: int = 128
     """Depth of the egress queue at either end."""
+    mtu: int = LEAST_MTU
+    """Bytes of an IPv4 packet that the link takes: what is beyond hosts' 1500, switches have for telemetry."""
 
     def __post_init__(self) -> None:
         if self.a.node == self.b.node:
@@ -151,6 +156,8 @@ class Link:
             raise TopologyError(f"{self}: loss {self.loss} is not a probability in [0, 1); write it like 0.01")
         if not 1 <= self.queue_packets <= LARGEST_QUEUE_PACKETS:
             raise TopologyError(f"{self}: queue {self.queue_packets} is not in 1…{LARGEST_QUEUE_PACKETS} packets")
+        if not LEAST_MTU <= self.mtu <= LARGEST_MTU:
+            raise TopologyError(f"{self}: mtu {self.mtu} is not in {LEAST_MTU}…{LARGEST_MTU} bytes")
 
     def __str__(self) -> str:
         return f"link {self.b if self.a.port == 0 else self.a}"

@@ -3,7 +3,7 @@
 Spelled out::
 
     name: two-racks
-    defaults: {rate: 1Gbit, delay: 2us, loss: 0, queue: 128, slots: 1024, target: bmv2}
+    defaults: {rate: 1Gbit, delay: 2us, loss: 0, queue: 128, mtu: 1500, slots: 1024, target: bmv2}
     hosts:
       h1: {address: 10.0.1.1, mac: 02:00:0a:00:01:01}     # both optional: addresses follow the order
       h2:
@@ -129,6 +129,7 @@ def _dumped_link(link: Link) -> dict[str, Any]:
         "delay": format_delay(link.delay_ns),
         "loss": link.loss,
         "queue": link.queue_packets,
+        "mtu": link.mtu,
     }
 
 
@@ -139,6 +140,7 @@ def _generate(data: GeneratedKeys) -> Topology:
         "delay_ns": g.delay,
         "loss": g.loss,
         "queue_packets": g.queue,
+        "mtu": g.mtu,
         "slots": g.slots,
         "target": g.target,
         "name": data.name,
@@ -201,6 +203,7 @@ def _link(given: LinkKeys, defaults: DefaultsKeys) -> Link:
         _chosen(given.delay, defaults.delay),
         _chosen(given.loss, defaults.loss),
         _chosen(given.queue, defaults.queue),
+        _chosen(given.mtu, defaults.mtu),
     )
 
 

@@ -113,9 +113,10 @@ def _link_items(topology: Topology, switch: str, watching: Watching) -> Iterator
     for port, far in topology.neighbours(switch).items():
         name = interface_name(topology, Endpoint(switch, port))
         to_host = int(topology.is_host(far.node))
-        yield entry(
-            LINK_NAMES, {"egress_port": port}, call("name_link", mtu=watching.mtu, interface=name, host=to_host)
-        )
+        mtu = topology.link_at(Endpoint(switch, port)).mtu
+        if watching.mtu is not None:
+            mtu = min(mtu, watching.mtu)
+        yield entry(LINK_NAMES, {"egress_port": port}, call("name_link", mtu=mtu, interface=name, host=to_host))
         yield entry(INGRESS_NAMES, {"ingress_port": port}, call("name_ingress", interface=name))
         if watching.presence is Presence.DSCP and to_host:
             yield entry(EDGES, {"ingress_port": port}, call("clear_mark"))

@@ -10,7 +10,6 @@ from enum import Enum
 from ipaddress import IPv4Network
 from typing import Final
 
-from ...wire.frames import MTU
 from ...wire.int_md import MAX_HOP_WORDS, DomainInstruction, Instruction, hop_words
 from ...wire.int_report import REPORT_PORT
 from ...wire.int_shim import DSCP_BIT, Presence
@@ -122,8 +121,8 @@ class Watching:
     """The UDP port there."""
     dscp: int = 0
     """Of reports on their way."""
-    mtu: int = MTU
-    """Bytes of an IPv4 packet that links take."""
+    mtu: int | None = None
+    """Bytes of an IPv4 packet that INT never goes beyond, whatever a link takes; None: as many as each link takes."""
     flow_steps: Steps | None = None
     """Change detection for watched packets; None: each of them is reported."""
     queue_steps: Steps | None = None
@@ -140,7 +139,7 @@ class Watching:
             raise PlanError(f"port {self.port} is not in 1…65535")
         if not 0 <= self.dscp <= 63 or (self.presence is Presence.DSCP and self.dscp & DSCP_BIT):
             raise PlanError(f"dscp {self.dscp} is not in 0…63, or has the bit {DSCP_BIT} that marks INT in this fabric")
-        if not 576 <= self.mtu <= 9216:
+        if self.mtu is not None and not 576 <= self.mtu <= 9216:
             raise PlanError(f"mtu {self.mtu} is not in 576…9216")
         if not self.queue_classes or not all(0 <= each <= 7 for each in self.queue_classes):
             raise PlanError(f"queue classes {self.queue_classes}: some of 0…7")

@@ -19,11 +19,12 @@ import numpy as np
 from ...controller.p4runtime.session import SwitchSession
 from ...emulator.fabric import Fabric
 from ...emulator.p4runtime import P4RuntimeServer
+from ...emulator.runtime.engine import MAX_FRAME
 from ...emulator.switch import Switch
 from ...p4src import json_of
 from ...topologies import Endpoint, Topology, mac_number
 from ...topologies.targets import Target
-from ...wire.frames import encapsulate
+from ...wire.frames import ETHERNET_BYTES, encapsulate
 from ...wire.int_shim import Presence
 from ..config import DISCARD_PORT
 from .sessions import open_sessions
@@ -70,7 +71,8 @@ class EmulatedFabric:
         `Fabric.add_link` takes them, which come before the topology's own.
         """
         self.topology = topology
-        self.fabric = Fabric(seed=seed)
+        longest = ETHERNET_BYTES + max((each.mtu for each in topology.links), default=0)
+        self.fabric = Fabric(seed=seed, max_frame=max(MAX_FRAME, longest))
         self.switches: dict[str, Switch] = {}
         for node in topology.switches:
             target = node.target

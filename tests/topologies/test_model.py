@@ -38,7 +38,7 @@ switches:
   s2: {device_id: 300}
 links:
   - {ends: [h1, s1-p1]}
-  - {ends: [h2, s1-p2], rate: 2.5Gbit, delay: 1.5ms, loss: 0.25, queue: 9}
+  - {ends: [h2, s1-p2], rate: 2.5Gbit, delay: 1.5ms, loss: 0.25, queue: 9, mtu: 9000}
   - {ends: [s2-p1, h3]}
   - {ends: [s1-p3, s2-p2], rate: 200Mbit, delay: 10us}
 """
@@ -62,7 +62,7 @@ def test_a_file_becomes_the_fabric_it_spells_out(tmp_path: Path) -> None:
         (Switch("s1", 1, 512, "leaf"), Switch("s2", 300, 1024)),
         (
             Link(Endpoint("h1", 0), Endpoint("s1", 1), 10**9, 2_000, 0.0, 128),
-            Link(Endpoint("h2", 0), Endpoint("s1", 2), 2_500_000_000, 1_500_000, 0.25, 9),
+            Link(Endpoint("h2", 0), Endpoint("s1", 2), 2_500_000_000, 1_500_000, 0.25, 9, 9000),
             Link(Endpoint("s2", 1), Endpoint("h3", 0), 10**9, 2_000, 0.0, 128),
             Link(Endpoint("s1", 3), Endpoint("s2", 2), 200_000_000, 10_000, 0.0, 128),
         ),
@@ -71,7 +71,11 @@ def test_a_file_becomes_the_fabric_it_spells_out(tmp_path: Path) -> None:
 
 
 def test_dump_and_load_give_an_equal_fabric(tmp_path: Path) -> None:
-    for fabric in (load(tmp_path, TWO_RACKS), leaf_spine(3, 2, 2, uplink_rate_bps=400_000_000), fat_tree(4, loss=0.01)):
+    for fabric in (
+        load(tmp_path, TWO_RACKS),
+        leaf_spine(3, 2, 2, uplink_rate_bps=400_000_000),
+        fat_tree(4, loss=0.01, mtu=9000),
+    ):
         dump_topology(fabric, tmp_path / "dumped.yaml")
         assert load_topology(tmp_path / "dumped.yaml") == fabric
 
@@ -134,11 +138,12 @@ def test_fat_tree_has_the_right_measures(k: int) -> None:
         ("rate: 1Gbit", "rate: 1GB", 'defaults: rate "1GB" is not a rate; write it like 200Mbit'),
         ("loss: 0.25", "loss: 1.5", "link s1-p2: loss 1.5 is not right: input should be less than 1"),
         ("queue: 9", "queue: 0", "link s1-p2: queue 0 is not right: input should be greater than or equal to 1"),
+        ("mtu: 9000", "mtu: 900", "link s1-p2: mtu 900 is not right: input should be greater than or equal to 1500"),
         ("queue: 9", "queue: 9999999", "link s1-p2: queue 9999999 is not in 1…524287 packets"),
         (
             "queue: 9",
             "quee: 9",
-            'unknown key "quee"; the keys here are ends, rate, delay, loss, queue, did you mean "queue"?',
+            'unknown key "quee"; the keys here are ends, rate, delay, loss, queue, mtu, did you mean "queue"?',
         ),
         ("queue: 9", "speed: 9", 'link s1-p2: unknown key "speed"; the keys here are ends, rate, delay, loss, queue'),
         ("{address: 10.0.7.9}", "{ip: 10.0.7.9}", 'host h2: unknown key "ip"; the keys here are address, mac'),

@@ -301,7 +301,10 @@ class MininetFabric:
         for end in self.topology.directed_links:
             if self.topology.is_switch(end.node):
                 name = interface(end)
-                self._run(end.node, f"ethtool -K {name} {_OFFLOADS}; {_without_ipv6(name)}")
+                mtu = self.topology.link_at(end).mtu
+                self._run(
+                    end.node, f"ip link set dev {name} mtu {mtu}; ethtool -K {name} {_OFFLOADS}; {_without_ipv6(name)}"
+                )
         self._shape_links()
         for name, setup in self._hosts.items():
             self._set_up(name, setup)
@@ -324,9 +327,11 @@ class MininetFabric:
     def _configure_host(self, host: Host) -> None:
         """The attached switch is the gateway; nobody asks for its MAC."""
         gateway = self.topology.attached_switch(host.name)
-        name = interface(Endpoint(host.name, 0))
+        end = Endpoint(host.name, 0)
+        name = interface(end)
         self._run(
             host.name,
+            f"ip link set dev {name} mtu {self.topology.link_at(end).mtu}; "
             f"ethtool -K {name} {_OFFLOADS}; {_without_ipv6('all')}; "
             f"ip address flush dev {name}; ip address add {host.address}/32 dev {name}; "  # ifconfig makes it a /0
             f"ip neigh replace {gateway.address} lladdr {gateway.mac} dev {name} nud permanent; "

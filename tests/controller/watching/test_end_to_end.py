@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,10 +20,15 @@ from weir.tests.controller.watching.watched_fabric import MS, WatchedFabric, wat
 from weir.tests.p4src.int_fabric import Departure, as_delivered, tcp_frame, udp_frame
 from weir.topologies.generators import leaf_spine
 from weir.topologies.model import Endpoint
+from weir.topologies.schema import load_topology
 from weir.wire.int_shim import Presence
 
 TOPOLOGY = leaf_spine(2, 2, 2, rate_bps=50_000_000, queue_packets=2000)
 COLLECTOR = "h4"
+_HEADERS = 16
+"""Bytes of the shim and of the INT-MD header."""
+_MD, _M = 46, 0x02
+"""Where the INT-MD header begins in a frame that the UDP port marks; its bit for an MTU that left no room."""
 SENDERS = ("h1", "h2", "h3")
 
 
@@ -117,6 +123,40 @@ async def test_what_is_watched_arrives_at_the_collector_and_packets_at_hosts_as_
         )
         assert (cost.int_packets, cost.int_bytes) == total(int_on_links(truth, packets))
         assert (mode is Mode.XD) == (cost.int_bytes == 0)
+
+
+MIXED = """
+name: mixed
+links:
+  - {ends: [h1, s1-p1]}
+  - {ends: [h2, s2-p1]}
+  - {ends: [s1-p2, s3-p1], mtu: 9000}
+  - {ends: [s2-p2, s3-p2]}
+hosts: {h1: , h2: }
+switches: {s1: , s2: , s3: }
+"""
+
+
+async def test_int_has_the_room_that_the_fabric_s_file_says_a_link_has(tmp_path: Path) -> None:
+    """Packets of 1500 bytes: there is room for INT on one link of three; in front of the next, the M bit says so."""
+    (tmp_path / "mixed.yaml").write_text(MIXED)
+    topology = load_topology(tmp_path / "mixed.yaml")
+    hosts = [int(topology.host(name).address) for name in ("h1", "h2")]
+    there = udp_frame(hosts[0], hosts[1], bytes(1472), 1)
+    back = udp_frame(hosts[1], hosts[0], bytes(1472), 2)
+    assert len(there) == len(back) == 14 + 1500
+    async with watched_fabric(topology, Watching((Flows(Mode.MD),))) as fabric:
+        fabric.tap()
+        send(fabric, [("h1", "h2", there), ("h2", "h1", back)])
+        await fabric.run(50 * MS)
+        hop = 4 * fabric.watching.flows[0].words
+        sizes = {number: [(each.switch, len(each.frame)) for each in way] for number, way in ways(fabric).items()}
+        with_one_hop = len(there) + _HEADERS + hop
+        assert sizes[1] == [("s1", with_one_hop), ("s3", with_one_hop), ("s2", len(there))]
+        assert [each.frame[_MD] & _M for each in ways(fabric)[1][:2]] == [0, _M]
+        assert sizes[2] == [(name, len(back)) for name in ("s2", "s3", "s1")], "the source's own link has no room"
+        assert [frame[14:] for frame in fabric.received["h2"]] == [as_delivered(there, 3)]
+        assert [frame[14:] for frame in fabric.received["h1"]] == [as_delivered(back, 3)]
 
 
 def int_on_links(

@@ -20,14 +20,17 @@ from weir.topologies import Topology, leaf_spine
 from weir.topologies.mininet.fabric import MininetFabric, SwitchKind
 
 DATAGRAMS = 8
-LARGEST_PAYLOAD = 1472
-"""Fills an Ethernet frame."""
+MTU = 4000
+"""Of all links, beyond what interfaces have by themselves."""
+LARGEST_PAYLOAD = MTU - 28
+"""Fills a packet, which nobody may cut into fragments."""
 
 HOST = """
 import json, select, socket, sys
 address, expected = sys.argv[1], int(sys.argv[2])
 sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+sock.setsockopt(socket.IPPROTO_IP, 10, 2)  # IP_MTU_DISCOVER, IP_PMTUDISC_DO
 sock.bind((address, 7000))
 print("ready", flush=True)
 for destination, payload in json.loads(sys.stdin.readline()):
@@ -41,8 +44,8 @@ print(json.dumps(sorted(received)), flush=True)
 
 
 def fabric_of() -> Topology:
-    """Two leaves, two spines, two hosts on each leaf; on a link of its own rate."""
-    topology = leaf_spine(2, 2, 2, rate_bps=200_000_000)
+    """Two leaves, two spines, two hosts on each leaf; on links of their own rate and MTU."""
+    topology = leaf_spine(2, 2, 2, rate_bps=200_000_000, mtu=MTU)
     return replace(topology, name="mininet-test")
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from ...topologies.model import Endpoint, Topology
@@ -207,11 +207,26 @@ def link_budgets(
             used[link] = max(used.get(link, 1), window)
             totals[link] = totals.get(link, 0) + count * window
     # then marks as late as the bound allows: the fuller a queue may be, the less its streams are held back in vain
-    return _largest(
+    budgets = _largest(
         least,
         options.bound_packets,
         lambda threshold: _at_levels(queues, totals, 0, threshold, options, used),
         options,
+    )
+    return {link: _on_lossy_ways(topology, budget, jobs) for link, budget in budgets.items()}
+
+
+def _on_lossy_ways(topology: Topology, budget: LinkBudget, jobs: Sequence[JobStreams]) -> LinkBudget:
+    """The budget without its promise, where a job crosses some link of which is known to lose frames: each worker sends
+    for itself what it misses, and switches do not sum that.
+    """
+    ways = {link for job in jobs if budget.link in job.count for link in job.count}
+    lossy = sorted(link for link in ways if topology.link_at(link).loss)
+    if budget.refusal or not lossy:
+        return budget
+    where = f"{lossy[0]} and {len(lossy) - 1} more" if len(lossy) > 1 else f"{lossy[0]}"
+    return replace(
+        budget, refusal=f"frames are lost on its jobs' ways (at {where}), and what is sent again is not summed"
     )
 
 

@@ -94,6 +94,26 @@ def test_what_cannot_be_kept_is_said_beforehand() -> None:
     assert many.gap_ns == math.ceil(200 * 8e9 * 1094 / 1e9), "each sends less than a packet in a round trip"
 
 
+def test_nothing_is_promised_of_queues_whose_jobs_lose_frames() -> None:
+    """h9's link loses some: what the job of its rack sends again is summed by nobody. The other job has its promise."""
+    here, there = at_one_switch(1, "h1", "h2"), plan_of(2, ("h7", "h9"), Placement({"h7": "s3", "h9": "s3"}, {}, "s3"))
+    jobs = [JobStreams.of(here), JobStreams.of(there)]
+    lossy = Topology(
+        FABRIC.name,
+        FABRIC.hosts,
+        FABRIC.switches,
+        tuple(replace(link, loss=0.01 * (link.a.node == "h9")) for link in FABRIC.links),
+    )
+    before = link_budgets(FABRIC, ROUTES, jobs, PROBES, OPTIONS)
+    budgets = link_budgets(lossy, ROUTES, jobs, PROBES, OPTIONS)
+    assert {link: replace(budget, refusal="") for link, budget in budgets.items()} == before
+    refused = {FABRIC.peer(link).node for link, budget in budgets.items() if budget.refusal}
+    assert refused == {"h7", "h9"}
+    [last] = [one for one in promises(budgets.values()) if FABRIC.peer(one.link).node == "h9"]
+    assert last.bound_packets is None
+    assert "cannot be kept because frames are lost on its jobs' ways (at h9-p0 and 1 more), and what is" in last.text
+
+
 def test_options_that_cannot_be() -> None:
     for options in ({"bound_packets": 0}, {"virtual_share": 0.0}, {"lease_ns": -1}):
         with pytest.raises(PlanError, match=next(iter(options))):

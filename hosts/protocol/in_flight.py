@@ -32,6 +32,8 @@ TURNS: Final = 8
 """Nobody knows whose packet was lost, and one resend repairs what was lost above a switch: workers take turns."""
 SPARE: Final = 2
 """Times the rounds that fill the network are let into it while others are repaired: what comes, comes in batches."""
+FEWEST: Final = 16
+"""Rounds are in the network at least, if the window allows: where few are, no later one shows that one is lost."""
 _GOLDEN: Final = (5**0.5 - 1) / 2
 
 _RESULT: Final = int(MessageType.RESULT)
@@ -98,9 +100,8 @@ class InFlight:
 
         More would only wait in queues, and while they do, workers repair what another has repaired already.
         """
-        least = self._span // (2 * TURNS)
-        if self._repairing and least:
-            return min(self._window, max(least, SPARE * self._filling))
+        if self._repairing:
+            return min(self._window, max(FEWEST, self._span // (2 * TURNS), SPARE * self._filling))
         return self._window
 
     def to_repair(self, now_ns: int) -> NDArray[np.intp]:

@@ -100,6 +100,14 @@ def test_repairs_shorten_queues_and_never_idle_the_network() -> None:
     assert rounds_in_the_network(window=80, trip=100, lose=10) >= 72  # the window is what binds, but for what is lost
 
 
+def test_few_rounds_are_not_made_fewer_while_others_wait_for_repair() -> None:
+    """Else nothing comes that shows what is lost, and only time-outs repair."""
+    one = in_flight(window=8, span=32, rank=1, workers=8)
+    launch(one, *range(8))
+    land(one, 3, 4, 5, 6, 7)
+    assert len(repaired(one)) + one.room == 8
+
+
 def test_without_room_for_turns_all_send_at_once() -> None:
     for rank in range(8):
         one = in_flight(window=16, span=16, rank=rank, workers=8)

@@ -149,7 +149,7 @@ BY_OTHERS: Final[Mapping[str, str]] = {
         sorted(line for line in COMMANDS if re.match(r"pip install (-e )?['.]", line)),
         "tests/test_packaging.py::test_the_wheel_holds_the_packages_and_their_data",
     ),
-    "python -m weir.bench --write docs/results.md": "tests/bench/test_report.py::test_a_document_gets_its_table",
+    "python -m weir.bench --write docs/results.md": "tests/experiments/test_page_tables.py::test_a_page_gets_its_table",
     "python -m weir.hosts.drivers.agent 127.0.0.1:9561 1234": (
         "tests/experiments/backends/test_mininet_run.py::test_sums_and_weights_are_the_virtual_fabrics"
     ),
@@ -356,7 +356,7 @@ measured=$!; until grep served controller.log; do sleep 0.2; kill -0 $measured; 
 python -c "import urllib.request as r; print(r.urlopen('http://127.0.0.1:9100/metrics').read().decode())"
 kill $measured; wait $measured || true
 {watching} > controller.log 2>&1 &
-watching=$!; until grep served controller.log; do sleep 0.2; kill -0 $watching; done
+watching=$!; until grep "UDP port" controller.log; do sleep 0.2; kill -0 $watching; done
 kill $watching; wait $watching || true; exec 3>&-; wait %1; cat controller.log
 """
     shown = output_of(in_its_own_network(script), clone)

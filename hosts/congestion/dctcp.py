@@ -19,6 +19,8 @@ GAIN: Final = 1 / 16
 class Dctcp:
     """Rounds in the network by the share of marked results."""
 
+    yields = True
+
     def __init__(self) -> None:
         self._window = 1.0
         self._starting = True

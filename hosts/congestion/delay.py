@@ -24,6 +24,8 @@ TARGET: Final = 1.5
 class DelayTarget:
     """Rounds in the network by the round trip."""
 
+    yields = True
+
     def __init__(self) -> None:
         self._window = 1.0
         self._least_ns: int | None = None

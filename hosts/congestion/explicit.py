@@ -9,6 +9,8 @@ from .law import Feedback
 class ExplicitWindow:
     """Obeys the window field. Without a result for a lease, one round asks what is allowed now."""
 
+    yields = True
+
     def __init__(self) -> None:
         self._pacing = Pacing()
         self._window = self._pacing.window

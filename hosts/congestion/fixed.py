@@ -9,6 +9,8 @@ from .law import Feedback
 class FixedWindow:
     """Always the same; only the span of the job's slots is below it."""
 
+    yields = False
+
     def __init__(self, rounds: int) -> None:
         self._rounds = rounds
 

@@ -34,6 +34,8 @@ class Hop:
 class Hpcc:
     """Rounds in the network by what links say of themselves."""
 
+    yields = True
+
     def __init__(self, hops: Callable[[], Mapping[str, Hop]], *, round_bytes: int, flows: int) -> None:
         """`hops` gives the INT that has come with the newest results, by link. `flows` is N: streams
         that are expected to share a link; `round_bytes` a round's frame.

@@ -28,6 +28,9 @@ class Feedback:
 class WindowLaw(Protocol):
     """Rounds that one worker may have in the network."""
 
+    yields: bool
+    """Whether fewer rounds than the window may be in the network while others are repaired."""
+
     def begin(self, pacing: Pacing, now_ns: int) -> None:
         """A generation begins, with nothing in the network."""
         ...

@@ -75,6 +75,7 @@ class InFlight:
         self._sendings = 0
         self._newest_order = -1  # of what is complete
         self._sifted = True
+        self._yields = True
         self._repairing = False  # some rounds were overtaken and not sent again yet
         self._filling = window  # rounds that fill the network without waiting anywhere
         self._landed = 0  # since it was last told how many these are
@@ -85,9 +86,12 @@ class InFlight:
 
     # --- what may be sent ---
 
-    def obey(self, window: int) -> None:
-        """Have at most this many rounds in the network (at least one, and at most the span), from now on."""
+    def obey(self, window: int, *, yields: bool = True) -> None:
+        """Have at most this many rounds in the network (at least one, and at most the span), from now on; fewer while
+        others are repaired only if it `yields`.
+        """
         self._window = max(1, min(self._span, window))
+        self._yields = yields
 
     @property
     def room(self) -> int:
@@ -100,7 +104,7 @@ class InFlight:
 
         More would only wait in queues, and while they do, workers repair what another has repaired already.
         """
-        if self._repairing:
+        if self._repairing and self._yields:
             return min(self._window, max(FEWEST, self._span // (2 * TURNS), SPARE * self._filling))
         return self._window
 

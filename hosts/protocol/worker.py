@@ -291,7 +291,7 @@ class WorkerCore:
         out, self._answers = self._answers, []
         in_flight = self._in_flight
         self._begin(now_ns)
-        in_flight.obey(self._law.window(now_ns))
+        in_flight.obey(self._law.window(now_ns), yields=self._law.yields)
         most = self._pacer.room(now_ns)
         lost = in_flight.expirations
         places = in_flight.to_repair(now_ns)[:most]

@@ -56,9 +56,9 @@ class Cluster:
         sizes = [self.random.choice((1, 100, 256, 1000, 5000)) for _ in range(self.random.randint(1, 3))]
         self.running[spec.job] = summing = Summing(self.rig, spec, draw_tensors(spec.job, sizes, len(spec.workers)))
         summing.submit_all()
-        if len(spec.workers) > 2 and self.random.random() < 0.05:
+        if len(spec.workers) > 2 and self.random.random() < 0.15:
             self.killed += 1
-            self.rig.after(self.random.randint(0, 2 * MS), lambda: self.rig.kill(spec.workers[0]))
+            self.rig.after(self.random.randint(0, 2 * MS), lambda: self.rig.kill(spec.workers[0], spec.job))
         self.most = max(self.most, len(self.running))
         return True
 

@@ -13,7 +13,7 @@ measure of theirs (`shares`).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -213,18 +213,27 @@ def link_budgets(
         lambda threshold: _at_levels(queues, totals, 0, threshold, options, used),
         options,
     )
-    return {link: _on_lossy_ways(topology, budget, jobs) for link, budget in budgets.items()}
+    losing = _losing(topology, jobs)
+    return {link: _without_promise(budget, losing.get(link, frozenset())) for link, budget in budgets.items()}
 
 
-def _on_lossy_ways(topology: Topology, budget: LinkBudget, jobs: Sequence[JobStreams]) -> LinkBudget:
-    """The budget without its promise, where a job crosses some link of which is known to lose frames: each worker sends
-    for itself what it misses, and switches do not sum that.
+def _losing(topology: Topology, jobs: Iterable[JobStreams]) -> Mapping[Endpoint, frozenset[Endpoint]]:
+    """By link: of the jobs that cross it, the links that are known to lose frames, where there are any."""
+    found: dict[Endpoint, frozenset[Endpoint]] = {}
+    for job in jobs:
+        lossy = frozenset(link for link in job.count if topology.link_at(link).loss)
+        if lossy:
+            found |= {link: lossy | found[link] if link in found else lossy for link in job.count}
+    return found
+
+
+def _without_promise(budget: LinkBudget, lossy: Collection[Endpoint]) -> LinkBudget:
+    """The budget, without its promise where jobs that cross lose frames: each worker sends for itself what it misses,
+    and switches do not sum that.
     """
-    ways = {link for job in jobs if budget.link in job.count for link in job.count}
-    lossy = sorted(link for link in ways if topology.link_at(link).loss)
     if budget.refusal or not lossy:
         return budget
-    where = f"{lossy[0]} and {len(lossy) - 1} more" if len(lossy) > 1 else f"{lossy[0]}"
+    where = f"{min(lossy)} and {len(lossy) - 1} more" if len(lossy) > 1 else f"{min(lossy)}"
     return replace(
         budget, refusal=f"frames are lost on its jobs' ways (at {where}), and what is sent again is not summed"
     )

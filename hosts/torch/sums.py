@@ -121,10 +121,7 @@ class FabricSums:
         """From any thread: as `fail`, but the job ends for all ranks at once, so that none sums on without another."""
         if self.place is not None:
             control, job, _ = self.place
-            with (
-                suppress(ControlRefused),
-                ControlClient(control) as client,
-            ):  # another one's end is as good
+            with suppress(ControlRefused), ControlClient(control) as client:  # another one's end is as good
                 client.end(job, reason)
                 self._ended.wait(_TOLD_S)
         self.fail(AllreduceAborted(reason), reason)

@@ -463,10 +463,13 @@ class NodeModel:
             packet.macs = dst_mac.to_bytes(6, "big") + src_mac.to_bytes(6, "big")
         if port in self.tables.marking and packet.priority == 0:
             self._mark(packet, port, self.tables.marking[port], now_us)
+        checksum = packet.udp[3] if packet.udp else 0
         stack = self._telemetry(packet, port, now_us)
-        frame = packet.frame(stack)
         if packet.md and packet.md[0] & 0x08 and port in self.tables.sinks:
-            return [(CPU_PORT, packet_in + frame)]
+            assert packet.udp
+            packet.udp[3] = checksum  # the clone is taken before checksums are made anew, and has no metadata to do so
+            return [(CPU_PORT, packet_in + packet.frame(stack))]
+        frame = packet.frame(stack)
         length = 14 + packet.ip[2] if packet.ip else packet.frame_bytes - 2
         self.bytes_sent[port] = self.bytes_sent.get(port, 0) + length
         self.sent.append((port, now_us >> 12, length))

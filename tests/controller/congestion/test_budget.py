@@ -112,6 +112,18 @@ def test_nothing_is_promised_of_queues_whose_jobs_lose_frames() -> None:
     [last] = [one for one in promises(budgets.values()) if FABRIC.peer(one.link).node == "h9"]
     assert last.bound_packets is None
     assert "cannot be kept because frames are lost on its jobs' ways (at h9-p0 and 1 more), and what is" in last.text
+    worse = Topology(
+        FABRIC.name,
+        FABRIC.hosts,
+        FABRIC.switches,
+        tuple(replace(link, loss=0.01 * (link.a.node in ("h8", "h9"))) for link in FABRIC.links),
+    )
+    third = plan_of(3, ("h8", "h9"), Placement({"h8": "s3", "h9": "s3"}, {}, "s3"))
+    for streams in ([*jobs, JobStreams.of(third)], [JobStreams.of(third), *jobs]):
+        budgets = link_budgets(worse, ROUTES, streams, PROBES, OPTIONS)
+        said = {FABRIC.peer(link).node: budget.refusal for link, budget in budgets.items() if budget.refusal}
+        assert "(at h8-p0 and 3 more)" in said["h9"], "both jobs' links"
+        assert "(at h9-p0 and 1 more)" in said["h7"], "of the job that crosses there"
 
 
 def test_options_that_cannot_be() -> None:

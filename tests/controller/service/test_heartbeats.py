@@ -123,3 +123,18 @@ async def test_leases_live_by_them_while_streams_are_broken_and_by_nothing_else(
         living.cancel()
         await hosts[0].say(leave=pb.Leave(reason="the test is over"))
         assert (await hosts[0].end())[0] is grpc.StatusCode.OK
+
+
+async def test_a_process_that_takes_a_seat_anew_counts_from_the_beginning() -> None:
+    wire = Wire()
+    async with rig(heartbeats=wire) as service:
+        registration = await service.register(workers=WORKERS)
+        for came in (1, 2):
+            host = await service.joined(registration, 0)
+            await host.hear("joined")
+            first = Heartbeat(registration.job, 0, 0, waiting=True, sent_ns=0).pack(registration.seats[0].token)
+            wire.bring(H1, first)
+            async with asyncio.timeout(10):
+                while service.service.heartbeats.came < came:
+                    await asyncio.sleep(0.01)
+        assert service.service.heartbeats.dropped == 0

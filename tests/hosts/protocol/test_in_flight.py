@@ -101,11 +101,26 @@ def test_repairs_shorten_queues_and_never_idle_the_network() -> None:
 
 
 def test_few_rounds_are_not_made_fewer_while_others_wait_for_repair() -> None:
-    """Else nothing comes that shows what is lost, and only time-outs repair."""
+    """Else nothing comes that shows what is lost, and only time-outs repair. One round fills this network."""
     one = in_flight(window=8, span=32, rank=1, workers=8)
     launch(one, *range(8))
-    land(one, 3, 4, 5, 6, 7)
-    assert len(repaired(one)) + one.room == 8
+    one._timeout.sample(1000)
+    land(one, 3, now_ns=1000)
+    land(one, 4, 5, 6, 7, now_ns=1000)
+    assert len(repaired(one, 1000)) + one.room == 8
+
+
+def test_other_ways_are_measured_anew() -> None:
+    timeout = RetransmissionTimeout(10 * MS, MS, 100 * MS)
+    for trip_ns in (7, 5, 9):
+        timeout.sample(trip_ns)
+    timeout.sample(1, has_lanes=False)
+    timeout.expired()
+    assert timeout.shortest_ns == 5
+    timeout.begin()
+    assert (timeout.shortest_ns, timeout.doublings) == (0, 0)
+    timeout.sample(9)
+    assert timeout.shortest_ns == 9
 
 
 def test_without_room_for_turns_all_send_at_once() -> None:

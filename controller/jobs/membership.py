@@ -24,6 +24,11 @@ MOST_DOUBTS: Final = 9
 """So many leases in a row a host is given beyond its first while the network explains its silence."""
 
 
+def longest_silence_ns(lease_ns: int) -> int:
+    """For how long a host that lives may be silent, where telemetry can explain it."""
+    return (1 + MOST_DOUBTS) * lease_ns
+
+
 class Membership:
     """The hosts of all running jobs."""
 

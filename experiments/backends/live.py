@@ -17,7 +17,7 @@ from typing import Final
 
 from ...controller.congestion import CongestionOptions
 from ...controller.controller import Controller, Options
-from ...controller.jobs.membership import MOST_DOUBTS
+from ...controller.jobs.membership import longest_silence_ns
 from ...controller.placement.strategies import strategy as strategy_named
 from ...controller.service.heartbeats import HeartbeatSocket, HeartbeatSource
 from ...controller.service.service import ControlService
@@ -89,7 +89,7 @@ async def live_fabric(
                 dwell_ns=5 * _SOLVE_NS,
                 lease_ns=lease_ns,
                 stuck_ns=lease_ns,
-                patience_ns=None if heartbeats_at is None else (1 + MOST_DOUBTS) * lease_ns,
+                patience_ns=None if heartbeats_at is None else longest_silence_ns(lease_ns),
                 heartbeats_at=heartbeats_at,
                 congestion=CongestionOptions(_QUEUE_PACKETS),
             ),

@@ -195,7 +195,7 @@ def _nanoseconds(option: str, text: str) -> int:
 
 async def _serve(settings: _Settings) -> None:
     from ...controller.controller import Controller, Options
-    from ...controller.jobs.membership import MOST_DOUBTS
+    from ...controller.jobs.membership import longest_silence_ns
     from ...controller.placement.strategies import STRATEGIES
     from ...controller.placement.strategies import strategy as strategy_named
     from ...controller.service.heartbeats import HeartbeatSocket
@@ -212,7 +212,7 @@ async def _serve(settings: _Settings) -> None:
         decide_aside=True,
         dwell_ns=5 * settings.solve_ns,
         lease_ns=settings.lease_ns,
-        patience_ns=None if settings.heartbeats is None else (1 + MOST_DOUBTS) * settings.lease_ns,
+        patience_ns=None if settings.heartbeats is None else longest_silence_ns(settings.lease_ns),
         stuck_ns=_STUCK_LEASES * settings.lease_ns,
         heartbeats_at=settings.heartbeats,
         watching=settings.watching,

@@ -185,6 +185,8 @@ class Names:
 
     def primitive(self, item: JsonObject, fallback: str) -> Primitive:
         where = where_of(item, fallback)
+        if not isinstance(item["op"], str):
+            raise UnsupportedProgram(f"{where}: op {item['op']!r} is not the name of a primitive")
         return Primitive(item["op"], tuple(self.expr(arg, where) for arg in item["parameters"]), where)
 
     def key_width(self, part: Expr, where: str) -> int:

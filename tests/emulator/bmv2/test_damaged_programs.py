@@ -74,6 +74,14 @@ def test_a_select_on_a_field_of_a_width_that_no_field_has(width: int) -> None:
     assert f"width of a part of a select's key is {width}, which is not a number from 1 to 8192" in refusal(root)
 
 
+@pytest.mark.parametrize("name", [-1, None, ["drop"]])
+def test_a_statement_whose_name_is_no_text(name: Any) -> None:
+    root = tables()
+    statement = next(action for action in root["actions"] if action["primitives"])["primitives"][0]
+    statement["op"] = name
+    assert f"op {name!r} is not the name of a primitive" in refusal(root)
+
+
 def test_names_that_are_not_there() -> None:
     root = tables()
     root["parsers"][0]["parse_states"][0]["transitions"][0]["next_state"] = "nowhere"

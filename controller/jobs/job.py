@@ -119,15 +119,17 @@ class RunningJob:
         """How many rounds the slowest worker completes in a second."""
         return min((self.progress[w].rounds_per_second for w in self.active if w in self.progress), default=0.0)
 
-    def stuck(self, now_ns: int, stuck_ns: int) -> list[str]:
-        """The workers that have waited for so long without completing a round."""
+    def stuck(self, stuck_ns: int) -> list[str]:
+        """The workers that have waited for so long without completing a round, as their last reports say: while none
+        comes nothing is known, and rounds may have been completed since.
+        """
         return [
             name
             for name in self.active
             if (seen := self.progress.get(name)) is not None
             and name not in self.left
             and seen.waiting
-            and now_ns - max(seen.grown_ns, self.moved_ns) >= stuck_ns
+            and seen.reported_ns - max(seen.grown_ns, self.moved_ns) >= stuck_ns
         ]
 
     @property

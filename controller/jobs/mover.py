@@ -98,7 +98,7 @@ class Mover:
         if self.options.stuck_ns is None:
             return
         for number, job in self._jobs.items():
-            if job.move is None and (stuck := job.stuck(now_ns, self.options.stuck_ns)):
+            if job.move is None and (stuck := job.stuck(self.options.stuck_ns)):
                 _log.warning("job %d starts a new generation: no progress at %s", number, ", ".join(stuck))
                 self._begin(job, f"no progress at {', '.join(stuck)}", now_ns)
 

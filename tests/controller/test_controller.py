@@ -375,6 +375,20 @@ async def test_a_job_is_stuck_only_where_a_worker_waits_without_progress(rig: Ri
     assert controller.jobs[4].plan.placement == rig.strategy.at(("h1", "h3"))
 
 
+async def test_a_job_whose_reports_come_seldom_is_not_stuck_between_them(rig: Rig) -> None:
+    """Heartbeats a second apart, and a job that counts as stuck after 50 ms: it goes on where each says of progress."""
+    controller = rig.controller
+    controller.moves.options = Options(solve_period_ns=0, stuck_ns=50 * MS)
+    await controller.admit(JobSpec(4, ("h1", "h3")), 0)
+    for second in range(3):
+        for host in ("h1", "h3"):
+            controller.members.heartbeat(4, host, 100 * second, second * 1000 * MS)
+        for now_ms in range(1000 * second, 1000 * second + 1000, 100):
+            assert await controller.tick(now_ms * MS) == []
+    controller.members.heartbeat(4, "h1", 200, 3000 * MS)
+    assert [message.content for message in await controller.tick(3000 * MS)] == [Pause(4, 1)] * 2
+
+
 async def test_probes_go_out_once_a_period_and_are_counted(rig: Rig) -> None:
     controller = rig.controller
     first = controller.switches.packet_outs_sent

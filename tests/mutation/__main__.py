@@ -13,28 +13,31 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
+from weir.tests.mutation.lines import LinesRun, lines_run
 from weir.tests.mutation.mutants import Mutant, mutant_of, places_of
 from weir.tests.mutation.plugin import VARIABLE
 from weir.tests.mutation.program import program_mutants
-from weir.tests.mutation.targets import PROGRAM_TESTS, TARGETS
+from weir.tests.mutation.targets import PROGRAM_TESTS, TARGETS, Target
 from weir.tests.paths import ROOT
 
 LEAST_SHARE: Final = 0.95
 EQUIVALENT: Final = Path(__file__).with_name("equivalent.txt")
 _PATIENCE_S: Final = 600.0
 """What runs for so long runs for ever, which is a failure, too."""
+_SLOWER: Final = 8
+"""A test that takes so many times as long as it did, and half a minute more, runs for ever."""
 _FAILED: Final = (1, 2, 3)
 """pytest's: a test failed, the run was interrupted, pytest itself failed (a module that cannot be imported)."""
 
 Runs = tuple[tuple[str, ...], ...]
 
 
-def drawn(count: int, seed: int, only: str) -> list[tuple[Mutant, Runs]]:
-    """So many mutants, each with the tests that are to notice it; a tenth of them are the program's."""
+def drawn(count: int, seed: int, only: str) -> list[tuple[Mutant, Target | None]]:
+    """So many mutants, each with whose it is; a tenth of them are the program's, which are nobody's."""
     rng = random.Random(seed)
     known = known_equivalent()
     places = [
-        (place, target.tests)
+        (place, target)
         for target in TARGETS
         for module in target.modules
         if only in module
@@ -42,14 +45,30 @@ def drawn(count: int, seed: int, only: str) -> list[tuple[Mutant, Runs]]:
     ]
     of_program = [mutant for mutant in program_mutants(rng) if only in mutant.path]
     share = 0 if not of_program else count if not places else max(count // 10, 1)
-    chosen: list[tuple[Mutant, Runs]] = [(mutant, PROGRAM_TESTS) for mutant in of_program[:share]]
-    for place, tests in rng.sample(places, len(places)):
+    chosen: list[tuple[Mutant, Target | None]] = [(mutant, None) for mutant in of_program[:share]]
+    for place, target in rng.sample(places, len(places)):
         if len(chosen) == count:
             break
         mutant = mutant_of(place, rng)
         if mutant is not None and (mutant.path, mutant.before, mutant.after) not in known:
-            chosen.append((mutant, tests))
+            chosen.append((mutant, target))
     return chosen
+
+
+def asked(mutants: list[tuple[Mutant, Target | None]], jobs: int) -> list[tuple[Mutant, Runs, float]]:
+    """Each mutant with the tests that are to notice it, and how many seconds the slowest of them may take."""
+    targets = [target for target in TARGETS if any(target is whose for _, whose in mutants)]
+    with ThreadPoolExecutor(jobs) as pool:
+        ran = dict(zip(targets, pool.map(lambda target: lines_run(target.modules, target.tests), targets), strict=True))
+    return [
+        (mutant, PROGRAM_TESTS, _PATIENCE_S) if target is None else (mutant, *_that_run(mutant, ran[target]))
+        for mutant, target in mutants
+    ]
+
+
+def _that_run(mutant: Mutant, ran: LinesRun) -> tuple[Runs, float]:
+    tests = ran.tests_of(mutant.path, mutant.line)
+    return ((tuple(tests),), 30 + _SLOWER * ran.seconds[tests[-1]]) if tests else ((), 0)
 
 
 def known_equivalent() -> dict[tuple[str, str, str], str]:
@@ -65,14 +84,14 @@ def known_equivalent() -> dict[tuple[str, str, str], str]:
     return known
 
 
-def killed(mutant: Mutant, runs: Runs) -> bool:
-    """Whether some test fails, or the tests do not end."""
+def killed(mutant: Mutant, runs: Runs, patience_s: float = 300) -> bool:
+    """Whether some test fails, or takes longer than `patience_s`."""
     with tempfile.TemporaryDirectory(prefix="weir-mutant-") as folder:
         file = Path(folder) / "mutant"
         file.write_text(f"{mutant.path}\n{mutant.content}")
         for tests in runs:
             words = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "weir.tests.mutation.plugin"]
-            words += ["-p", "no:cacheprovider", *tests]
+            words += ["-p", "no:cacheprovider", "--timeout", f"{patience_s:.0f}", *tests]
             try:
                 done = subprocess.run(
                     words,
@@ -90,10 +109,10 @@ def killed(mutant: Mutant, runs: Runs) -> bool:
     return False
 
 
-def results(mutants: list[tuple[Mutant, Runs]], jobs: int) -> Iterator[tuple[Mutant, bool]]:
+def results(mutants: list[tuple[Mutant, Runs, float]], jobs: int) -> Iterator[tuple[Mutant, bool]]:
     with ThreadPoolExecutor(jobs) as pool:
         verdicts = pool.map(lambda each: killed(*each), mutants)
-        for (mutant, _), verdict in zip(mutants, verdicts, strict=True):
+        for (mutant, *_), verdict in zip(mutants, verdicts, strict=True):
             yield mutant, verdict
 
 
@@ -106,9 +125,9 @@ def main(words: list[str] | None = None) -> int:
     options = parser.parse_args(words)
     seed = random.randrange(1 << 32) if options.seed is None else options.seed
     mutants = drawn(options.count, seed, options.only)
-    print(f"{len(mutants)} mutants of seed {seed}", flush=True)  # noqa: T201
+    print(f"{len(mutants)} mutants of seed {seed}; first, which tests run which lines", flush=True)  # noqa: T201
     lived = []
-    for number, (mutant, dead) in enumerate(results(mutants, options.jobs), 1):
+    for number, (mutant, dead) in enumerate(results(asked(mutants, options.jobs), options.jobs), 1):
         if not dead:
             lived.append(mutant)
             print(f"{number}: lives: {mutant}", flush=True)  # noqa: T201

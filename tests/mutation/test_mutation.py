@@ -7,8 +7,10 @@ import random
 import pytest
 
 pytest.importorskip("cosmic_ray")  # of the extra dev
+pytest.importorskip("coverage")
 
 from weir.tests.mutation.__main__ import killed, known_equivalent
+from weir.tests.mutation.lines import lines_run
 from weir.tests.mutation.mutants import Mutant, mutant_of, places_of
 from weir.tests.mutation.program import program_mutants
 from weir.tests.mutation.targets import TARGETS
@@ -42,6 +44,28 @@ def test_tests_run_on_the_mutant_and_on_nothing_else() -> None:
     assert not killed(Mutant(FETCHING, 1, "before", "after", source), ((stranger,),))
 
 
+def test_who_runs_a_line_is_asked_and_nobody_else() -> None:
+    """A line that one of two tests runs, one that both run, one that runs at import, and one of another module."""
+    cores = "tests/hosts/protocol/test_host_cores.py"
+    stranger, other = (
+        f"{cores}::{name}"
+        for name in (
+            "test_a_stranger_is_not_told_what_a_job_sums",
+            "test_a_result_from_a_stranger_is_foreign",
+        )
+    )
+    ran = lines_run([FETCHING], [stranger, other])
+    source = (ROOT / FETCHING).read_text().splitlines()
+    number = {line.strip(): at for at, line in enumerate(source, 1)}
+    told = next(at for line, at in number.items() if "np.isin(asked.addresses, members)" in line)
+    assert ran.tests_of(FETCHING, told) == [stranger]
+    first = next(at for line, at in number.items() if "if messages.lanes is not None" in line)
+    assert {*ran.tests_of(FETCHING, first)} == {stranger, other}
+    assert {*ran.tests_of(FETCHING, number["import numpy as np"])} == {stranger, other}
+    assert ran.tests_of("hosts/protocol/stream.py", 30) == []
+    assert {*ran.seconds} == {stranger, other}
+
+
 def test_the_program_is_broken_in_its_tables() -> None:
     mutants = program_mutants(random.Random(1))
     tables = {mutant.before.split()[0] for mutant in mutants}
@@ -54,7 +78,7 @@ def test_what_is_broken_is_there() -> None:
     modules = [module for target in TARGETS for module in target.modules]
     assert len(set(modules)) == len(modules)
     for target in TARGETS:
-        for path in (*target.modules, *(test for run in target.tests for test in run)):
+        for path in (*target.modules, *target.tests):
             assert (ROOT / path).exists(), path
     for path, before, after in known_equivalent():
         assert path in modules

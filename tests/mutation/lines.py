@@ -1,0 +1,124 @@
+"""Which tests run which lines: `lines_run` asks pytest, whose run loads this module as a plugin and writes them down.
+
+What a mutant breaks only a test can notice that runs the line, so nobody else is asked. A line that a child process
+runs is not seen, and a mutant is not imported there either.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import coverage
+import pytest
+
+from weir.tests.paths import ROOT
+
+_ASKED: Final = "WEIR_LINES"
+"""The environment's: the modules whose lines are wanted and the file to write to, as JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinesRun:
+    """Of some modules, by paths from the repository's root."""
+
+    seconds: dict[str, float]
+    """How long each test took."""
+    tests: dict[str, dict[int, list[str]]]
+    """Of a module and a line. What runs at import is not among them."""
+
+    def tests_of(self, path: str, line: int) -> list[str]:
+        """Those that run the statement at a line, the quickest first; where it runs at import, those of the module."""
+        by_line = self.tests.get(path, {})
+        found = {test for each in _statement(path, line) for test in by_line.get(each, ())}
+        if not found and _at_import(path, line):
+            found = {test for tests in by_line.values() for test in tests}
+        return sorted(found, key=lambda test: (self.seconds[test], test))
+
+
+def lines_run(modules: Sequence[str], tests: Sequence[str]) -> LinesRun:
+    """Runs the tests, which must pass."""
+    with tempfile.TemporaryDirectory(prefix="weir-lines-") as folder:
+        file = Path(folder) / "lines"
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", "-p", __name__, "-p", "no:cacheprovider", *tests],
+            cwd=ROOT,
+            env={**os.environ, _ASKED: json.dumps([[*modules], str(file)])},
+            capture_output=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout.decode()
+        seconds, by_module = json.loads(file.read_text())
+    return LinesRun(seconds, {path: {int(line): on for line, on in of.items()} for path, of in by_module.items()})
+
+
+def _statement(path: str, line: int) -> range:
+    """The lines of the innermost statement at a line; of one with a body those before it."""
+    found = range(line, line + 1)
+    for node in ast.walk(ast.parse((ROOT / path).read_text())):
+        if isinstance(node, ast.stmt):
+            body = getattr(node, "body", None)
+            last = body[0].lineno - 1 if body else node.end_lineno
+            assert last is not None
+            if node.lineno <= line <= max(last, node.lineno):
+                found = range(node.lineno, max(last, node.lineno) + 1)
+    return found
+
+
+def _at_import(path: str, line: int) -> bool:
+    """Whether a line is in no function's body: it is a module's or a class's, or says what a function takes."""
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    for node in ast.walk(ast.parse((ROOT / path).read_text())):
+        if isinstance(node, functions) and node.body[0].lineno <= line <= (node.end_lineno or 0):
+            return False
+    return True
+
+
+class _Recorder:
+    """Of one run of pytest."""
+
+    def __init__(self, modules: Sequence[str], file: Path) -> None:
+        self._modules = modules
+        self._file = file
+        self._seconds: defaultdict[str, float] = defaultdict(float)
+        self._coverage = coverage.Coverage(
+            data_file=None, config_file=False, include=[str(ROOT / module) for module in modules]
+        )
+        self._coverage.start()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        self._coverage.switch_context(item.nodeid)
+        try:
+            return (yield)
+        finally:
+            self._coverage.switch_context("")
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._seconds[report.nodeid] += report.duration
+
+    def pytest_sessionfinish(self) -> None:
+        self._coverage.stop()
+        data = self._coverage.get_data()
+        tests = {
+            module: {
+                line: [test for test in on if test] for line, on in data.contexts_by_lineno(str(ROOT / module)).items()
+            }
+            for module in self._modules
+        }
+        self._file.write_text(json.dumps([self._seconds, tests]))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if _ASKED in os.environ:
+        modules, file = json.loads(os.environ.pop(_ASKED))
+        config.pluginmanager.register(_Recorder(modules, Path(file)))

@@ -63,6 +63,15 @@ def poison() -> None:
     Pool.take = poisoned  # type: ignore[method-assign]
 
 
+def told(batches: int) -> Iterator[int]:
+    """So many numbers, and a dot for each: who watches sees that it goes on."""
+    for batch in range(batches):
+        yield batch
+        sys.stdout.write(".")
+        sys.stdout.flush()
+    sys.stdout.write("\n")
+
+
 @contextmanager
 def traffic(switch: Switch, frames: NDArray[np.uint8], check: Callable[[NDArray[np.uint8]], bool]) -> Iterator[None]:
     """Run these frames over and over, and end with an error if any frame that leaves is not as it must be."""
@@ -129,7 +138,7 @@ def tables(rng: random.Random, batches: int) -> None:
     frames = np.array([list(packet(*each)) for each in wanted], np.uint8)
     expected = np.array([[1, *stable.to_bytes(4, "big")] for _, stable in wanted], np.uint8)
     with traffic(switch, frames, lambda out: bool((out[:, 32:] == expected).all())):
-        for batch in range(batches):
+        for batch in told(batches):
             index.HOLD_SECONDS = rng.choice([0.0, 0.0025, 10.0])  # type: ignore[misc]
             others = {number: rng.sample(range(1000, 2000), 12 if number == 3 else 300) for number in range(4)}
             with state.held():
@@ -180,7 +189,7 @@ def profiles(rng: random.Random, batches: int) -> None:
     flapping.start()
     try:
         with traffic(switch, frames, lambda out: bool((out[:, 1:5].copy().view(">u4")[:, 0] == expected).all())):
-            for _ in range(batches):
+            for _ in told(batches):
                 index.HOLD_SECONDS = rng.choice([0.0, 0.0025, 10.0])  # type: ignore[misc]
                 with state.held():
                     for other in range(100, 180):

@@ -1,5 +1,7 @@
 """What load-balanced batch sizes cost a worker in every step: its speed foretold, all shares decided, its time noted.
 
+This is the whole of it where there is no controller, and every worker decides.
+
 Aim: less than 1.1 % of a step of 200 ms, which is what the authors of LB-BSP report of theirs.
 """
 
@@ -12,6 +14,7 @@ import numpy as np
 
 from weir.bench.measure import RUNS, Aim, Figure, cpu_seconds
 from weir.training.batching.manager import BatchSizeManager, RuleName
+from weir.training.batching.reporter import SpeedReporter
 from weir.training.machines import Readings
 
 STEP_S: Final = 0.2
@@ -36,17 +39,18 @@ def _step_s(rule: RuleName, workers: int, seed: int) -> float:
     """Processor time of one worker in one step, without the packets of the reports: speeds wander."""
     rng = np.random.default_rng(seed)
     manager = BatchSizeManager(_SAMPLES * workers, workers, rule=rule)
+    reporter = SpeedReporter("narx" if rule == "analytic" else "memoryless")
     free = np.clip(1 + np.cumsum(rng.normal(0, 0.03, (_STEPS, workers)), axis=0), 0.2, 1.0)
     sizes = manager.sizes
 
     def train() -> None:
         nonlocal sizes
         for shares in free:
-            own = manager.report(Readings(float(shares[0]), 0.5))
+            own = reporter.report(Readings(float(shares[0]), 0.5))
             times = np.array(sizes) / (1000 * shares)
             reports = np.column_stack([1000 * shares, times, np.zeros(workers)])
             reports[0] = own
             sizes = manager.decide(reports)
-            manager.observe(sizes[0], sizes[0] / (1000 * float(shares[0])))
+            reporter.observe(sizes[0], sizes[0] / (1000 * float(shares[0])))
 
     return cpu_seconds(train) / _STEPS

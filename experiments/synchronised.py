@@ -33,7 +33,10 @@ async def train_in_mode(config: RunConfig, index: int) -> ModeResult:
     training = Training(plan, workload, course, asked.machines.drawn(config.seed))
     async with Cluster(config, config.strategies[-1], values=workload.parameters, served=not mode.summed) as cluster:
         started_ns = cluster.now_ns
-        programs = training.summed(cluster.communicators) if mode.summed else training.served(cluster.pairs)
+        if mode.summed:
+            programs = training.summed(cluster.communicators, cluster.batch_sizes(plan))
+        else:
+            programs = training.served(cluster.pairs)
 
         def done() -> bool:
             reached = bool(course.losses) and course.losses[-1].loss <= asked.target

@@ -23,7 +23,7 @@ from .errors import TrainingError
 from .machines import Machine
 from .modes import Mode
 from .optimiser import Optimiser
-from .processes import Compute, Process, Until
+from .processes import Compute, Pending, Process, Until
 from .rules import Rule, Taken
 from .samples import Rows, Samples
 
@@ -57,6 +57,13 @@ class Workload(Protocol):
 
     def accuracy(self, weights: Floats) -> float:
         """Share of that data which the weights get right, 0…1; a problem without right and wrong says how."""
+
+
+class BatchSizeService(Protocol):
+    """Who decides the batch sizes: the controller, or what stands for it."""
+
+    def report(self, rank: int, step: int, report: NDArray[np.float64]) -> Pending:
+        """A worker's report (`SpeedReporter`) before that step; the answer is everyone's sizes in it, by rank."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +104,13 @@ class Training:
         self.weights: list[Floats] = [workload.initial() for _ in range(plan.workers)]
         """Each worker's, by rank, as it had them last."""
 
-    def summed(self, everyone: Sequence[Communicator]) -> list[Process]:
-        """The workers' processes of a summed mode; they speak by the communicators, by rank."""
-        step = self._averaging_worker if self._plan.mode.name == "local" else self._summing_worker
-        return [step(rank, communicator) for rank, communicator in enumerate(everyone)]
+    def summed(self, everyone: Sequence[Communicator], sizes: BatchSizeService) -> list[Process]:
+        """The workers' processes of a summed mode; they speak by the communicators, by rank, and ask for `sizes` where
+        the mode has them follow speeds.
+        """
+        if self._plan.mode.name == "local":
+            return [self._averaging_worker(rank, communicator) for rank, communicator in enumerate(everyone)]
+        return [self._summing_worker(rank, communicator, sizes) for rank, communicator in enumerate(everyone)]
 
     def served(self, pairs: Sequence[tuple[Communicator, Communicator]]) -> list[Process]:
         """The processes of the other modes: each worker's, and for each one of the server's.
@@ -122,25 +132,23 @@ class Training:
     def _optimiser(self) -> Optimiser:
         return Optimiser(self._workload.parameters, self._plan.learning_rate, self._plan.momentum)
 
-    def _summing_worker(self, rank: int, communicator: Communicator) -> Process:
+    def _summing_worker(self, rank: int, communicator: Communicator, service: BatchSizeService) -> Process:
         """Every worker's gradient counts by its samples; everyone makes the same step with the mean."""
         samples, optimiser = Samples(self._workload.rows, (self._plan.seed, 0)), self._optimiser()
         machine, sizes = self._machines[rank], self._plan.equal_sizes()
-        manager = self._plan.mode.manager(self._plan.batch, self._plan.workers)
+        reporter = self._plan.mode.reporter()
         now_ns = (yield Until(lambda: 0)).now_ns
         step = 0
         while True:
-            if manager is not None:
-                report = manager.report(machine.readings(now_ns))
-                reports, now_ns = yield communicator.all_gather_async(report, name="reports")
-                sizes = manager.decide(reports)
+            if reporter is not None and step > 0:
+                sizes, now_ns = yield service.report(rank, step, reporter.report(machine.readings(now_ns)))
             weights, rows = self.weights[rank], samples.share(step, sizes, rank)
             iteration = self._course.begin(rank, step, len(rows), now_ns)
             gradient, iteration.computed_ns = yield self._computing(rank, step, weights, rows)
-            if manager is not None:
+            if reporter is not None:
                 most = machine.memory_samples
                 lacking = most if most is not None and len(rows) > most else None
-                manager.observe(len(rows), (iteration.computed_ns - now_ns) / 1e9, lacking)
+                reporter.observe(len(rows), (iteration.computed_ns - now_ns) / 1e9, lacking)
             mean, now_ns = yield communicator.allreduce_async(gradient, op="mean", weight=len(rows), name="gradient")
             self.weights[rank] = optimiser.step(weights, mean)
             iteration.taken_ns = iteration.given_ns = iteration.ended_ns = now_ns

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
-from .batching.manager import BatchSizeManager, RuleName
+from .batching.manager import SIZE_STEP, RuleName
+from .batching.reporter import SpeedReporter
 from .errors import TrainingError
 from .rules import Quorum, RoundRobin, Rule, Staleness
 
@@ -60,7 +61,7 @@ class Mode:
     """lb-bsp: what batch sizes go by: "analytic" where time is proportional to samples, as on CPUs; else "numeric"."""
     predictor: str = "narx"
     """lb-bsp, analytic: what foretells a worker's speed."""
-    size_step: int = 5
+    size_step: int = SIZE_STEP
     """lb-bsp, numeric: samples that the fast approach moves at once."""
 
     @property
@@ -73,11 +74,11 @@ class Mode:
         """A worker's own steps between two synchronisations."""
         return self.period if self.name in ("local", "easgd") else 1
 
-    def manager(self, batch: int, workers: int) -> BatchSizeManager | None:
-        """What one worker asks for batch sizes; None where they stay equal."""
+    def reporter(self) -> SpeedReporter | None:
+        """What one worker's reports come from, by which batch sizes are decided; None where they stay equal."""
         if self.name != "lb-bsp":
             return None
-        return BatchSizeManager(batch, workers, rule=self.sizes, predictor=self.predictor, step=self.size_step)
+        return SpeedReporter(self.predictor if self.sizes == "analytic" else "memoryless")
 
     def rule(self, workers: int) -> Rule:
         """What the parameter server goes by. Raises `TrainingError` for numbers that no rule can have."""

@@ -1,6 +1,6 @@
 """Workers and servers as processes of their own, each a generator that says what it waits for.
 
-A process waits for its computation, for a collective call, or until something is so. Whoever runs it has the clock:
+A process waits for its computation, for an answer, or until something is so. Whoever runs it has the clock:
 `Processes` runs all of a job's in one thread, in virtual time, beside an emulated fabric or none (`ideal`).
 """
 
@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
-
-from ..hosts import Handle
+from typing import Any, NamedTuple, Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,15 +29,25 @@ class Until:
     """From when on it may go on; None while that depends on others."""
 
 
+class Pending(Protocol):
+    """An answer that is on its way: a collective call's (`hosts.Handle`), or the controller's."""
+
+    def done(self) -> bool:
+        """Whether it is there."""
+
+    def wait(self, timeout_s: float, /) -> Any:
+        """The answer, which is there. Raises what the call has failed with."""
+
+
 class Resumed(NamedTuple):
     """What a process is told when it goes on."""
 
     value: Any
-    """The computation's or the call's result."""
+    """The computation's result, or the answer."""
     now_ns: int
 
 
-Process = Generator[Compute | Until | Handle, Resumed, None]
+Process = Generator[Compute | Until | Pending, Resumed, None]
 
 
 class Processes:
@@ -48,7 +56,7 @@ class Processes:
     def __init__(self, processes: Sequence[Process], cost_ns: Callable[[Compute, int], int]) -> None:
         """`cost_ns(compute, now_ns)` is how long a computation takes that begins now."""
         self._cost_ns = cost_ns
-        self._waiting: list[tuple[Process, Compute | Until | Handle, int] | None] = [
+        self._waiting: list[tuple[Process, Compute | Until | Pending, int] | None] = [
             (process, next(process), 0) for process in processes
         ]
         """Each process with what it waits for, and when its computation ends; None when it has ended."""
@@ -89,30 +97,30 @@ class Processes:
         return not any(self._waiting)
 
     def _entry(
-        self, process: Process, wanted: Compute | Until | Handle, now_ns: int
-    ) -> tuple[Process, Compute | Until | Handle, int]:
+        self, process: Process, wanted: Compute | Until | Pending, now_ns: int
+    ) -> tuple[Process, Compute | Until | Pending, int]:
         return process, wanted, now_ns + self._cost_ns(wanted, now_ns) if isinstance(wanted, Compute) else 0
 
-    def _is_over(self, wanted: Compute | Until | Handle, due_ns: int, now_ns: int) -> bool:
+    def _is_over(self, wanted: Compute | Until | Pending, due_ns: int, now_ns: int) -> bool:
         match wanted:
             case Compute():
                 return due_ns <= now_ns
             case Until(when_ns):
                 due = when_ns()
                 return due is not None and due <= now_ns
-            case handle:
-                return handle.done()
+            case pending:
+                return pending.done()
 
     def _resume(
-        self, process: Process, wanted: Compute | Until | Handle, now_ns: int
-    ) -> tuple[Process, Compute | Until | Handle, int] | None:
+        self, process: Process, wanted: Compute | Until | Pending, now_ns: int
+    ) -> tuple[Process, Compute | Until | Pending, int] | None:
         match wanted:
             case Compute(work=work):
                 value = work()
             case Until():
                 value = None
-            case handle:
-                value = handle.wait(0)
+            case pending:
+                value = pending.wait(0)
         try:
             return self._entry(process, process.send(Resumed(value, now_ns)), now_ns)
         except StopIteration:

@@ -1,6 +1,7 @@
 """Load-balanced BSP for PyTorch scripts: a sampler with sizes of its own for each rank, and one call a step.
 
-It works with any back end of torch.distributed and any loss that is a mean over the batch. The script multiplies its
+It works with any loss that is a mean over the batch. Over the back end "weir" the controller decides the sizes; over
+any other, where there is no controller, every rank does from the reports of all. The script multiplies its
 loss by `scale`, since DistributedDataParallel's mean over the ranks would count each of a small batch's samples more.
 """
 
@@ -11,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -19,7 +20,8 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 
 from ..hosts.drivers.control_client import ControlClient
-from .batching.manager import REPORT_VALUES, BatchSizeManager, RuleName
+from .batching.manager import BatchSizeManager, RuleName
+from .batching.reporter import REPORT_VALUES, SpeedReporter
 from .errors import TrainingError
 from .machines import Readings
 from .samples import Samples
@@ -43,13 +45,11 @@ class BalancedSampler:
         *,
         rule: RuleName = "analytic",
         predictor: str = "narx",
-        manager: Literal["ranks", "controller"] = "ranks",
         seed: int = 0,
         group: Any = None,
     ) -> None:
         """`rows` are the data set's; `total` samples are shared among the ranks of `group` in each step. `model` tells
         when the last of this rank's gradients is there: waiting for the others' is not in a step's time.
-        `manager` says who decides: every rank from the reports of all, or the controller of the back end "weir".
         """
         self._rank: int = dist.get_rank(group)
         self._ranks: int = dist.get_world_size(group)
@@ -61,9 +61,9 @@ class BalancedSampler:
         self._rows = rows
         self._total = total
         self._samples = Samples(rows, (seed,))
-        self._manager = BatchSizeManager(total, self._ranks, rule=rule, predictor=predictor)
+        self._manager = BatchSizeManager(total, self._ranks, rule=rule)
+        self._reporter = SpeedReporter(predictor if rule == "analytic" else "memoryless")
         self._rule: RuleName = rule
-        self._controller = manager == "controller"
         self._client: ControlClient | None = None
         self._sizes = self._manager.sizes
         self._steps = 0
@@ -105,22 +105,23 @@ class BalancedSampler:
         if self._computed_s <= began_s:
             raise TrainingError("step() without a backward pass since the batch was drawn; call it after backward()")
         self._under_way.popleft()
-        self._manager.observe(sizes[self._rank], self._computed_s - began_s)
+        self._reporter.observe(sizes[self._rank], self._computed_s - began_s)
         self._steps += 1
-        report = self._manager.report(self._meter.read())
-        if self._controller:
-            self._sizes = self._asked(report)
+        report = self._reporter.report(self._meter.read())
+        group = self._group or dist.group.WORLD
+        if self._ranks > 1 and hasattr(group, "seat"):
+            self._sizes = self._asked(group.seat, report)
             return
         reports = [torch.empty(REPORT_VALUES, dtype=torch.float64) for _ in range(self._ranks)]
         dist.all_gather(reports, torch.from_numpy(report), group=self._group)
         self._sizes = self._manager.decide(np.stack([report.numpy() for report in reports]))
 
-    def _asked(self, report: NDArray[np.float64]) -> list[int]:
+    def _asked(self, seat: tuple[str, int, str] | None, report: NDArray[np.float64]) -> list[int]:
         """Everyone's sizes, from the controller. Raises ControlRefused where it gives none."""
-        seat = getattr(self._group or dist.group.WORLD, "seat", None)
         if seat is None:
             raise TrainingError(
-                "no controller to ask for batch sizes: the group is not weir's, or has not summed through switches yet"
+                "no batch sizes: the group has summed nothing through the switches yet, so the controller has no job "
+                "of it; call step() after a step that sums gradients"
             )
         control, job, token = seat
         if self._client is None:

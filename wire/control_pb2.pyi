@@ -123,7 +123,7 @@ class EndJobReply(_message.Message):
     def __init__(self) -> None: ...
 
 class BalanceRequest(_message.Message):
-    __slots__ = ("job", "token", "step", "samples", "rule", "speed", "seconds", "limit")
+    __slots__ = ("job", "token", "step", "samples", "rule", "speed", "seconds", "limit", "size_step")
     JOB_FIELD_NUMBER: _ClassVar[int]
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
@@ -132,6 +132,7 @@ class BalanceRequest(_message.Message):
     SPEED_FIELD_NUMBER: _ClassVar[int]
     SECONDS_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
+    SIZE_STEP_FIELD_NUMBER: _ClassVar[int]
     job: int
     token: str
     step: int
@@ -140,7 +141,8 @@ class BalanceRequest(_message.Message):
     speed: float
     seconds: float
     limit: int
-    def __init__(self, job: _Optional[int] = ..., token: _Optional[str] = ..., step: _Optional[int] = ..., samples: _Optional[int] = ..., rule: _Optional[str] = ..., speed: _Optional[float] = ..., seconds: _Optional[float] = ..., limit: _Optional[int] = ...) -> None: ...
+    size_step: int
+    def __init__(self, job: _Optional[int] = ..., token: _Optional[str] = ..., step: _Optional[int] = ..., samples: _Optional[int] = ..., rule: _Optional[str] = ..., speed: _Optional[float] = ..., seconds: _Optional[float] = ..., limit: _Optional[int] = ..., size_step: _Optional[int] = ...) -> None: ...
 
 class BatchSizes(_message.Message):
     __slots__ = ("sizes",)

@@ -36,37 +36,50 @@ class SizeRule(Protocol):
         """
 
 
-RuleOf = Callable[[int, int, str], SizeRule]
-"""A rule for a step of so many samples, so many workers, and its name. Raises PlanError where there is none."""
+RuleOf = Callable[[int, int, str, int], SizeRule]
+"""A rule for a step of so many samples, so many workers, its name, and how many samples it moves at once (0: its own
+choice). Raises PlanError where there is none, as the rule itself does where there are no sizes.
+"""
 
 
 @dataclass(slots=True, eq=False)
-class _Step:
-    """One step's end."""
+class StepEnd:
+    """One step's end at all of a job's workers."""
 
+    job: _Balanced
     asked: dict[int, pb.BalanceRequest] = field(default_factory=dict)
     """By rank."""
-    sizes: list[int] | None = None
+    found: list[int] | None = None
     """By rank of the whole job, once all have asked."""
     wrong: str = ""
     """Why there are none, and will be none."""
     decided: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def sizes(self) -> list[int]:
+        """Everyone's in the next step, by rank, once it is decided. Raises PlanError where there are none."""
+        if self.found is None:
+            raise PlanError(self.wrong)
+        return self.found
 
 
 @dataclass(slots=True, eq=False)
 class _Balanced:
     """What is known of one job."""
 
-    step: _Step = field(default_factory=_Step)
-    last: tuple[int, list[int]] | None = None
-    """The step that was decided last, and its answer."""
+    step: StepEnd | None = None
+    """The one that is not decided; None: nobody has reported since the last was."""
+    last: tuple[int, StepEnd] | None = None
+    """The step that was decided last."""
     rule: SizeRule | None = None
-    of: tuple[frozenset[int], int, str] | None = None
-    """What the rule is for: workers, samples, name."""
+    of: tuple[frozenset[int], int, str, int] | None = None
+    """What the rule is for: workers, samples, name, samples that it moves at once."""
 
 
 class BatchSizes:
-    """The sizes of all jobs that ask for some."""
+    """The sizes of all jobs that ask for some.
+
+    `report` and `look` are all of it; `decide` is the two for whoever waits on the wall clock.
+    """
 
     def __init__(self, rule_of: RuleOf) -> None:
         self._rule_of = rule_of
@@ -84,17 +97,10 @@ class BatchSizes:
         Raises PlanError for a report that cannot be, or that does not go with the others'; whatever `taking_part`
         raises ends the waiting.
         """
-        _check(request)
-        job = self._jobs.setdefault(request.job, _Balanced())
-        if job.last is not None and request.step <= job.last[0]:
-            if request.step < job.last[0]:
-                raise PlanError(f"step {request.step} is over; step {job.last[0]} was decided last")
-            return job.last[1]  # an answer that was lost on its way
-        step = job.step
-        step.asked[rank] = request
+        step = self.report(request, rank)
         try:
             while not step.decided.is_set():
-                self._look(job, step, ranks, taking_part())
+                self.look(step, ranks, taking_part())
                 try:
                     async with asyncio.timeout(_LOOK_S):
                         await step.decided.wait()
@@ -103,40 +109,51 @@ class BatchSizes:
         finally:
             if not step.decided.is_set() and step.asked.get(rank) is request:
                 del step.asked[rank]  # nobody waits for the answer any more
-        if step.sizes is None:
-            raise PlanError(step.wrong)
-        return step.sizes
+        return step.sizes()
 
-    def _look(self, job: _Balanced, step: _Step, ranks: int, taking_part: frozenset[int]) -> None:
-        """Decide, if all have asked."""
+    def report(self, request: pb.BalanceRequest, rank: int) -> StepEnd:
+        """This rank's report: the step's end that it is of. Raises PlanError for one that cannot be."""
+        _check(request)
+        job = self._jobs.setdefault(request.job, _Balanced())
+        if job.last is not None and request.step <= job.last[0]:
+            if request.step < job.last[0]:
+                raise PlanError(f"step {request.step} is over; step {job.last[0]} was decided last")
+            return job.last[1]  # an answer that was lost on its way
+        if job.step is None:
+            job.step = StepEnd(job)
+        job.step.asked[rank] = request
+        return job.step
+
+    def look(self, step: StepEnd, ranks: int, taking_part: frozenset[int]) -> None:
+        """Decide, if all of those who take part have reported; `ranks` is how many the job began with."""
         if step.decided.is_set() or not taking_part <= step.asked.keys():
             return
         present = sorted(taking_part)
         first, *others = (step.asked[rank] for rank in present)
-        job.step = _Step()
+        step.job.step = None
         step.decided.set()
         for rank, other in zip(present[1:], others, strict=True):
-            if (other.step, other.samples, other.rule) != (first.step, first.samples, first.rule):
+            if (other.step, *_asked_for(other)) != (first.step, *_asked_for(first)):
                 step.wrong = (
                     f"the workers do not ask for the same: rank {present[0]} for {_words(first)}, rank {rank} for "
                     f"{_words(other)}"
                 )
                 return
         try:
-            step.sizes = self._sizes(job, step, first, ranks, present)
+            step.found = self._sizes(step, first, ranks, present)
         except PlanError as error:
             step.wrong = str(error)
         else:
-            job.last = first.step, step.sizes
+            step.job.last = first.step, step
 
-    def _sizes(
-        self, job: _Balanced, step: _Step, asked: pb.BalanceRequest, ranks: int, present: list[int]
-    ) -> list[int]:
+    def _sizes(self, step: StepEnd, asked: pb.BalanceRequest, ranks: int, present: list[int]) -> list[int]:
+        job = step.job
         if asked.samples < len(present):
             raise PlanError(f"{asked.samples} samples for {len(present)} workers; each has one at least")
-        of = frozenset(present), asked.samples, asked.rule
+        samples, rule, size_step = _asked_for(asked)
+        of = frozenset(present), samples, rule, size_step
         if job.rule is None or job.of != of:
-            job.rule, job.of = self._rule_of(asked.samples, len(present), asked.rule), of
+            job.rule, job.of = self._rule_of(samples, len(present), rule, size_step), of
         rows = [[step.asked[rank].speed, step.asked[rank].seconds, step.asked[rank].limit] for rank in present]
         given = dict(zip(present, job.rule.decide(np.array(rows, np.float64)), strict=True))
         return [given.get(rank, 0) for rank in range(ranks)]
@@ -148,5 +165,11 @@ def _check(request: pb.BalanceRequest) -> None:
             raise PlanError(f"{name} {value} of step {request.step}; it is a number of 0 or more, and 0 is unknown")
 
 
+def _asked_for(request: pb.BalanceRequest) -> tuple[int, str, int]:
+    """What all workers of a job say alike."""
+    return request.samples, request.rule, request.size_step
+
+
 def _words(request: pb.BalanceRequest) -> str:
-    return f"step {request.step} of {request.samples} samples by the {request.rule} rule"
+    moved = f" that moves {request.size_step} at once" if request.size_step else ""
+    return f"step {request.step} of {request.samples} samples by the {request.rule} rule{moved}"

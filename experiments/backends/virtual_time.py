@@ -30,7 +30,7 @@ from ...hosts.collectives.sharding import ShardedDriver
 from ...hosts.congestion import FixedWindow, Hop, Hpcc, WindowLaw
 from ...hosts.numerics.tensors import Reduced, Tensor
 from ...topologies import Endpoint, Routes
-from ...training import Processes
+from ...training import Processes, TrainingPlan
 from ...wire.aggregation import message_bytes
 from ...wire.frames import FRAME_HEADER_BYTES
 from ...wire.heartbeat import Heartbeat
@@ -41,6 +41,7 @@ from ..records.record import HeartbeatFigures, JobTrace
 from ..workloads.workload import Floats
 from .agent_registry import AgentRegistry, window_law
 from .agents import VirtualWorker
+from .batch_sizes import VirtualBatchSizes
 from .emulated import EmulatedFabric, LinkFigures
 from .event_list import EventList
 from .heartbeats import VirtualHeartbeats
@@ -295,6 +296,10 @@ class Cluster:
         by_rank = sorted(self._workers, key=lambda worker: worker.rank)
         ends = [[worker for worker in by_rank if worker.core.plan.job == job] for job in self._jobs]
         return [(Communicator(worker), Communicator(server)) for worker, server in ends]
+
+    def batch_sizes(self, plan: TrainingPlan) -> VirtualBatchSizes:
+        """The controller's answers to the job's workers, which train by that plan."""
+        return VirtualBatchSizes(self._controller, self._control, FIRST_JOB, self.config.job.workers, plan)
 
     async def play(self, processes: Processes, done: Callable[[], bool]) -> None:
         """Let virtual time pass for a job's processes, which call the communicators, until `done` or all have ended."""

@@ -113,13 +113,14 @@ class ControlClient:
         report: Sequence[float],
         *,
         rule: str = "analytic",
+        size_step: int = 0,
         timeout_s: float = 60.0,
     ) -> list[int]:
         """Everyone's samples in that step, by rank, when all workers have reported at the end of the one before it.
 
         `report` is this worker's, with the token of its seat: samples per second that it foretells for itself, seconds
-        of its last computation, the most samples that it holds; 0 is unknown. `samples` are all workers' together. Who
-        was lost has a size of 0.
+        of its last computation, the most samples that it holds; 0 is unknown. `samples` are all workers' together,
+        `size_step` are those that the numeric rule moves at once; 0: 5. Who was lost has a size of 0.
         """
         speed, seconds, limit = report
         request = pb.BalanceRequest(
@@ -131,6 +132,7 @@ class ControlClient:
             speed=speed,
             seconds=seconds,
             limit=int(limit),
+            size_step=size_step,
         )
         return list(self._call(BALANCE, request, pb.BatchSizes.FromString, timeout_s).sizes)
 

@@ -4,9 +4,49 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
+from weir.controller.service.batch_sizes import BatchSizes, StepEnd
+from weir.experiments.backends.batch_sizes import size_rule
 from weir.training import Course, Machine, Mode, Processes, Training, TrainingPlan, Workload
 from weir.training.ideal import Clock, IdealJob, run
 from weir.training.workloads.synthetic import LeastSquares
+from weir.wire import control_pb2 as pb
+
+
+class IdealBatchSizes:
+    """The controller's, asked in no time at all."""
+
+    def __init__(self, plan: TrainingPlan) -> None:
+        self._plan = plan
+        self._sizes = BatchSizes(size_rule)
+
+    def report(self, rank: int, step: int, report: NDArray[np.float64]) -> Answer:
+        mode, (speed, seconds, limit) = self._plan.mode, report.tolist()
+        request = pb.BalanceRequest(
+            step=step,
+            samples=self._plan.batch,
+            rule=mode.sizes,
+            speed=speed,
+            seconds=seconds,
+            limit=int(limit),
+            size_step=mode.size_step,
+        )
+        end = self._sizes.report(request, rank)
+        self._sizes.look(end, self._plan.workers, frozenset(range(self._plan.workers)))
+        return Answer(end)
+
+
+class Answer:
+    def __init__(self, end: StepEnd) -> None:
+        self._end = end
+
+    def done(self) -> bool:
+        return self._end.decided.is_set()
+
+    def wait(self, timeout_s: float, /) -> list[int]:
+        return self._end.sizes()
 
 
 def train(
@@ -28,7 +68,7 @@ def train(
     training = Training(plan, workload, course, machines)
     if mode.summed:
         jobs = [IdealJob(clock, len(machines), delay_ns)]
-        processes = training.summed(jobs[0].communicators)
+        processes = training.summed(jobs[0].communicators, IdealBatchSizes(plan))
     else:
         jobs = [IdealJob(clock, 2, delay_ns) for _ in machines]
         processes = training.served([(job.communicators[0], job.communicators[1]) for job in jobs])

@@ -15,10 +15,11 @@ from weir.hosts import reference_sum
 from weir.tests.training.ideal_run import train
 from weir.training import Machine, Mode, TrainingError
 from weir.training.batching.analytic import equal_shares, proportional_shares
-from weir.training.batching.manager import PREDICTORS, REPORT_VALUES, BatchSizeManager
+from weir.training.batching.manager import BatchSizeManager
 from weir.training.batching.narx import Narx
 from weir.training.batching.numeric import NumericRule, Phase
 from weir.training.batching.predictors import AutoRegressive, Memoryless, MovingAverage, Predictor
+from weir.training.batching.reporter import PREDICTORS, REPORT_VALUES, SpeedReporter
 from weir.training.machines import Readings, jitter, stepping
 from weir.training.optimiser import Optimiser
 from weir.training.samples import Samples
@@ -279,22 +280,23 @@ def test_jitter_moves_nothing(rule: str) -> None:
     rng = np.random.default_rng(0)
     machines = [Machine(rng.uniform(300, 2000), 10 * MS, jitter=jitter(rng, 997, noise=0.0)) for _ in range(8)]
     managers = [BatchSizeManager(512, 8, rule=rule) for _ in machines]  # type: ignore[arg-type]
+    reporters = [SpeedReporter("narx" if rule == "analytic" else "memoryless") for _ in machines]
     sizes = []
     for iteration in range(350):
-        reports = np.stack([manager.report(FREE) for manager in managers])
+        reports = np.stack([reporter.report(FREE) for reporter in reporters])
         decided = [manager.decide(reports) for manager in managers]
         assert decided == [decided[0]] * 8, "all decide alike"
         sizes.append(decided[0])
-        for manager, machine, size in zip(managers, machines, decided[0], strict=True):
-            manager.observe(size, machine.compute_ns(size, iteration, 0) / 1e9)
+        for reporter, machine, size in zip(reporters, machines, decided[0], strict=True):
+            reporter.observe(size, machine.compute_ns(size, iteration, 0) / 1e9)
     assert np.abs(np.diff(sizes[50:], axis=0)).sum() < 0.02 * 512
 
 
 def test_the_manager_keeps_memory_limits_under_either_rule() -> None:
     for rule in ("analytic", "numeric"):
-        manager = BatchSizeManager(100, 2, rule=rule, predictor="memoryless")
-        manager.observe(50, 0.1, limit=30)
-        own = manager.report(FREE)
+        manager, reporter = BatchSizeManager(100, 2, rule=rule), SpeedReporter("memoryless")
+        reporter.observe(50, 0.1, limit=30)
+        own = reporter.report(FREE)
         assert own.shape == (REPORT_VALUES,)
         other = np.array([100.0, 0.5, 0.0])
         assert manager.decide(np.stack([own, other])) == [30, 70]
@@ -304,6 +306,6 @@ def test_a_manager_refuses_what_it_does_not_know() -> None:
     with pytest.raises(TrainingError, match='rule "fast" for batch sizes is unknown; there are analytic, numeric'):
         BatchSizeManager(8, 2, rule="fast")  # type: ignore[arg-type]
     with pytest.raises(TrainingError, match='predictor "lstm" is unknown; there are memoryless, ema, ar, narx'):
-        BatchSizeManager(8, 2, predictor="lstm")
+        SpeedReporter("lstm")
     with pytest.raises(TrainingError, match="a computation takes time"):
-        BatchSizeManager(8, 2).observe(4, 0.0)
+        SpeedReporter().observe(4, 0.0)

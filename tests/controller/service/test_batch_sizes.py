@@ -86,6 +86,28 @@ async def test_numeric_sizes_go_by_measured_times(service: Rig) -> None:
     assert max(size / speed for size, speed in zip(sizes, SPEEDS, strict=True)) <= 0.11
 
 
+async def test_numeric_sizes_move_by_what_the_job_says(service: Rig) -> None:
+    """The slowest gives as many to the fastest, once it was so in three steps."""
+    registration = await service.register(workers=WORKERS)
+    times = [0.1, 0.9, 0.5]
+    for step, sizes in enumerate([[27, 27, 26], [27, 27, 26], [30, 24, 26], [33, 21, 26]]):
+        told = [
+            asking(service, registration, rank, step=step, rule="numeric", seconds=times[rank], size_step=3)
+            for rank in range(3)
+        ]
+        assert [await each for each in told] == [sizes] * 3
+
+
+async def test_samples_that_nobody_holds_are_refused_to_all(service: Rig) -> None:
+    registration = await service.register(workers=WORKERS)
+    asked = [asking(service, registration, rank, limit=10) for rank in range(3)]
+    for each in asked:
+        assert await refusal(each) == (
+            grpc.StatusCode.INVALID_ARGUMENT,
+            "80 samples for 3 workers that hold 30 at most; each has between 1 and its limit",
+        )
+
+
 async def test_reports_that_do_not_go_together_are_refused_to_all(service: Rig) -> None:
     registration = await service.register(workers=WORKERS)
     asked = [asking(service, registration, rank, step=7 if rank == 2 else 6) for rank in range(3)]

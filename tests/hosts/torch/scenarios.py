@@ -277,7 +277,7 @@ def balanced(rank: int, ranks: int, store: Any) -> Any:
     """Everyone's sizes in each step, where the last rank takes six times as long for a sample."""
     begin(rank, ranks, store)
     model = DistributedDataParallel(nn.Linear(64, 64))
-    sampler = BalancedSampler(4000, 90, model, manager="controller")
+    sampler = BalancedSampler(4000, 90, model)
     found = []
     for rows in itertools.islice(iter(sampler), 12):
         found.append(sampler.sizes)

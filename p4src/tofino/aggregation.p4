@@ -310,7 +310,7 @@ control Aggregation(
                 } else if (members.apply().hit) {
                     if (meta.slots_left == 0) {
                         refuse(DROP_BAD_SLOT);
-                    } else {
+                    } else if (meta.color != MeterColor_t.RED) {
                         claim();
                     }
                 }

@@ -2,7 +2,7 @@
  * Egress: what happens on the way out of one port.
  *
  *   to the CPU ──▶ packet_in header, and nothing else
- *   to a link ───▶ replicas (address of one child)
+ *   to a link ───▶ replicas (address of one child) ─▶ congestion
  *
  * Reads bridged and intrinsic metadata; writes addresses and the packet_in header.
  */
@@ -15,6 +15,8 @@ control FabricEgress(
     inout egress_intrinsic_metadata_for_deparser_t eg_dprsr_md,
     inout egress_intrinsic_metadata_for_output_port_t eg_oport_md)
 {
+    Marking() congestion;
+
     @id(END_ACTION_ID)
     action end() {
         eg_dprsr_md.drop_ctl = 1;
@@ -46,8 +48,11 @@ control FabricEgress(
     apply {
         if (eg_intr_md.egress_port == CPU_PORT) {
             to_cpu();
-        } else if (eg_intr_md.egress_rid != 0) {
-            replicas.apply();
+        } else {
+            if (eg_intr_md.egress_rid != 0) {
+                replicas.apply();
+            }
+            congestion.apply(hdr, meta, eg_intr_md, eg_prsr_md);
         }
     }
 }

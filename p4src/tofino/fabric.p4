@@ -5,7 +5,7 @@
  *      ▲                           └─▶ recirculation port ─┐
  *      └───────────────────────────────────────────────────┘
  *
- * It routes IP and sums gradients addressed to it. docs/design.md §2 to §4 is the contract; the names and ids of tables, actions,
+ * It routes IP, sums gradients addressed to it, and bounds its queues. docs/design.md §2 to §4 is the contract; the names and ids of tables, actions,
  * parameters and counters are those of p4src/bmv2, and docs/tofino.md says what differs and what is not here.
  */
 
@@ -20,6 +20,7 @@
 #include "aggregation.p4"
 #include "routing.p4"
 #include "admission.p4"
+#include "congestion.p4"
 #include "ingress.p4"
 #include "egress.p4"
 

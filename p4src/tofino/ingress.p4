@@ -2,8 +2,8 @@
  * Ingress: is it sound, is it for this switch, and where does it go.
  *
  *   sound? ─▶ packet-out ───────────────────────────────────────────────▶ its port
- *        └──▶ node_address ─mine─▶ aggregation ─▶ a slot, children, around once more, or routing
- *                   └─not mine──▶ admission ─────▶ routing ─▶ traffic_class
+ *        └──▶ policing ─▶ node_address ─mine─▶ aggregation ─▶ a slot, children, around once more, or routing
+ *                               └─not mine──▶ admission ─────▶ routing ─▶ traffic_class
  *
  * The first reason to drop counts, once, in `drops`. Summing a packet into a slot is no drop.
  */
@@ -16,6 +16,7 @@ control FabricIngress(
     inout ingress_intrinsic_metadata_for_deparser_t ig_dprsr_md,
     inout ingress_intrinsic_metadata_for_tm_t ig_tm_md)
 {
+    Policing() policing;
     Aggregation() aggregation;
     Admission() admission;
     Routing() routing;
@@ -66,7 +67,12 @@ control FabricIngress(
         size = TRAFFIC_CLASSES;
     }
 
+    action stamp() {
+        meta.bridged.ingress_time = ig_prsr_md.global_tstamp;
+    }
+
     apply {
+        stamp();
         if (ig_prsr_md.parser_err != PARSER_ERROR_OK) {
             refuse(DROP_TRUNCATED);
         } else if (meta.ipv4_damaged || meta.aggregation_damaged) {
@@ -75,12 +81,19 @@ control FabricIngress(
             send_packet_out();
         } else if (!hdr.ipv4.isValid()) {
             refuse(DROP_NOT_IPV4);
-        } else if (!node_address.apply().hit) {
-            admission.apply(hdr, meta, ig_intr_md);
-        } else if (hdr.aggregation.isValid()) {
-            aggregation.apply(hdr, meta, ig_intr_md, ig_tm_md);
         } else {
-            refuse(DROP_NO_SERVICE);
+            policing.apply(hdr, meta, ig_intr_md);
+            if (!node_address.apply().hit) {
+                admission.apply(hdr, meta, ig_intr_md);
+            } else if (hdr.aggregation.isValid()) {
+                aggregation.apply(hdr, meta, ig_intr_md, ig_tm_md);
+            } else {
+                refuse(DROP_NO_SERVICE);
+            }
+            // tables that do not wait for the color have been asked, to no effect
+            if (meta.color == MeterColor_t.RED) {
+                refuse(DROP_POLICED);
+            }
         }
 
         if (meta.fate == Fate.ROUTE) {

@@ -9,9 +9,10 @@
 
 /* In front of every packet between ingress and egress */
 header bridged_t {
-    bit<4> _pad;
-    bit<3> priority;
-    port_t ingress_port;
+    bit<4>  _pad;
+    bit<3>  priority;
+    port_t  ingress_port;
+    bit<48> ingress_time;   // ns
 }
 
 /* In front of a message whose slot has to be read a second time: a register hands out one of its two halves in a pass. */
@@ -47,6 +48,7 @@ struct ingress_metadata_t {
     bit<8>    barred;              // bit i: the host sends no messages of type i
     Fate      fate;
     Message   message;
+    bit<8>    color;               // of its policer
     bool      ipv4_damaged;        // its checksum does not hold
     bool      aggregation_damaged;
     /* a contribution as registers take it */
@@ -71,6 +73,15 @@ struct ingress_metadata_t {
 
 struct egress_metadata_t {
     bridged_t bridged;
+    /* its queue */
+    bit<32>   depth;               // at enqueue, in cells
+    bit<32>   waited;              // since the ingress parser, in ns
+    bit<32>   depth_left;          // until the queue is at its threshold
+    bit<32>   sojourn_left;        // until the wait is
+    bit<8>    color;               // of the virtual queue
+    bool      congested;           // any of them is over
+    bit<16>   window_limit;
+    bit<16>   congested_limit;
 }
 
 #endif

@@ -25,6 +25,7 @@ parser FabricIngressParser(
         meta.bridged._pad = 0;
         meta.bridged.priority = BULK_PRIORITY;
         meta.bridged.ingress_port = ig_intr_md.ingress_port;
+        meta.bridged.ingress_time = 0;
         meta.src_port = 0;
         meta.dst_port = 0;
         meta.drop_reason = 0;
@@ -32,6 +33,7 @@ parser FabricIngressParser(
         meta.other_source = 0;
         meta.fate = Fate.ROUTE;
         meta.message = Message.OTHER;
+        meta.color = MeterColor_t.GREEN;
         meta.ipv4_damaged = false;
         meta.aggregation_damaged = false;
         meta.who = 0;
@@ -157,6 +159,14 @@ parser FabricEgressParser(
 {
     state start {
         packet.extract(eg_intr_md);
+        meta.depth = 0;
+        meta.waited = 0;
+        meta.depth_left = 0;
+        meta.sojourn_left = 0;
+        meta.color = MeterColor_t.GREEN;
+        meta.congested = false;
+        meta.window_limit = 0;
+        meta.congested_limit = 0;
         packet.extract(meta.bridged);
         packet.extract(hdr.ethernet);
         transition select(hdr.ethernet.ether_type) {

@@ -45,6 +45,16 @@ def let_any_later_round_take_the_slot(program: Any) -> None:
     verdict[1] = _NEWER
 
 
+def keep_what_does_not_fit_out(program: Any) -> None:
+    """`fill_virtual_queue` adds nothing to a virtual queue that is at its backlog with it."""
+    congestion = "FabricEgress.congestion"
+    [(drained, *_)] = _primitives(program, "fill_virtual_queue", "register_read", congestion)
+    [write] = _primitives(program, "fill_virtual_queue", "register_write", congestion)
+    left = {"type": "field", "value": ["scalars", "congestion_virtual_left"]}
+    full = _operation("==", left, {"type": "hexstr", "value": "0x0"})
+    write[2] = {"type": "expression", "value": _operation("?", drained, write[2], cond=full)}
+
+
 def keep_the_children_of_the_former_round(program: Any) -> None:
     """`gather` starts a newer round with the bitmap of the one before."""
     [(held, *_)] = _primitives(program, "gather", "register_read")
@@ -89,6 +99,10 @@ def let_a_host_send_any_message(program: Any) -> None:
     """`admit` bars no type."""
     [_, barred] = _primitives(program, "admit", "assign", "FabricIngress.admission")
     barred[1] = {"type": "hexstr", "value": "0x00"}
+
+
+def _operation(op: str, left: Any, right: Any, **more: Any) -> Any:
+    return {"type": "expression", "value": {"op": op, "left": left, "right": right, **more}}
 
 
 def _condition(value: bool) -> Any:

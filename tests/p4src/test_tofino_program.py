@@ -11,60 +11,46 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from finsy.proto import p4i
 from google.protobuf import text_format
 
 from weir import p4src
-from weir.controller.planning.admission import OF_WORKERS
-from weir.tests.p4src.emulated_node import PORTS, EmulatedNode
-from weir.tests.p4src.node_model import CPU_PORT
-from weir.tests.p4src.program_mutants import let_any_later_round_take_the_slot, rewritten
-from weir.tests.p4src.small_fabric import (
-    GENERATION,
-    INNER,
-    OTHER_SWITCH,
-    PARENT,
-    PARENT_PORT,
-    ROOT,
-    SLOTS,
-    STRANGER,
-    STRANGER_PORT,
-    SWITCH,
-    WORKERS,
-    hosts,
-    message,
-    packet,
-    tables,
-)
+from weir.tests.p4src.program_mutants import keep_what_does_not_fit_out, let_any_later_round_take_the_slot, rewritten
+from weir.tests.p4src.queued_node import QueuedNode
+from weir.tests.p4src.small_fabric import ROOT, SLOTS, WORKERS, message, packet, tables
 from weir.tests.p4src.tna_node import TnaNode
 from weir.tests.p4src.tna_program import Program, controlled, flattened, mutated
+from weir.tests.p4src.tofino_traffic import Traffic, busy_tables
 from weir.topologies.targets import BMV2_64
-from weir.wire.aggregation import MessageType
-from weir.wire.fields import REDUCED
 
 WRITTEN = {
     "FabricIngress.node_address",
     "FabricIngress.traffic_class",
+    "FabricIngress.policing.policers",
     "FabricIngress.aggregation.jobs",
     "FabricIngress.aggregation.members",
     "FabricIngress.aggregation.parents",
     "FabricIngress.admission.hosts",
     "FabricIngress.routing.routes",
     "FabricEgress.replicas",
+    "FabricEgress.congestion.marking",
 }
-"""Tables that a control plane writes in both programs: those of forwarding, aggregation and replication. The one for
-bmv2 has more."""
+"""Tables that a control plane writes in both programs: those of forwarding, aggregation, replication and congestion.
+The one for bmv2 has more."""
 
-ABSENT = {"policed", "out_of_window"}
-"""Drop reasons of the program for bmv2 alone: what belongs to congestion, and a rule that a chip's register has no
-comparison left for (docs/tofino.md)."""
+DIFFERENT = {
+    "FabricIngress.policing.policers": "#11 standard_metadata.ingress_port exact/9, hdr.ipv4.dscp ternary/6, "
+    "is_message exact/1 -> ['FabricIngress.policing.police#12(bucket_index/32)'] 1024",
+    "FabricEgress.congestion.marking": "#8 standard_metadata.egress_port exact/9 -> "
+    "['FabricEgress.congestion.bound_queue#9(threshold/19, sojourn/32, window/16, congested_window/16)'] 512",
+}
+"""What stands of them in the program for Tofino where the two differ, with reasons in docs/tofino.md: a bucket's and a
+virtual queue's rate and burst are a meter's, and what all DSCPs share is one entry."""
 
-DSCP_BYTE = 15
-"""Of a frame. It may say that there is INT, which only the program for bmv2 looks for."""
-
-NEAR_THE_WRAP = 2**24 - 4
+ABSENT = {"out_of_window"}
+"""Drop reasons of the program for bmv2 alone: a rule that a chip's register has no comparison left for
+(docs/tofino.md)."""
 
 
 @pytest.fixture(scope="module")
@@ -110,95 +96,40 @@ def test_one_controller_drives_both(text: str) -> None:
     assert mine.keys() == WRITTEN
     # intrinsic metadata has its width in TNA's own headers, which the text names and does not repeat
     for name, line in mine.items():
-        widths = {"standard_metadata.ingress_port exact/0": 9, "standard_metadata.egress_rid exact/0": 16}
+        widths = {
+            "standard_metadata.ingress_port exact/0": 9,
+            "standard_metadata.egress_port exact/0": 9,
+            "standard_metadata.egress_rid exact/0": 16,
+            "is_message exact/0": 1,
+        }
         for unknown, width in widths.items():
             line = line.replace(unknown, f"{unknown[:-1]}{width}")
-        assert line == theirs[name]
-
-
-class Traffic:
-    """Frames and the ports they arrive at: a running protocol of two jobs, with much that can be wrong mixed in."""
-
-    def __init__(self, seed: int) -> None:
-        self.rng = np.random.default_rng(seed)
-        self.round = NEAR_THE_WRAP
-        self.generation = GENERATION
-
-    def next(self) -> tuple[bytes, int]:
-        rng = self.rng
-        kind = rng.choice(["contribution", "result", "plain", "packet-out"], p=[0.8, 0.07, 0.08, 0.05])
-        frame, port = {"contribution": self._contribution, "result": self._result}.get(kind, self._plain)()
-        if rng.random() < 0.03:
-            frame = frame[: int(rng.integers(14, len(frame)))]
-        elif rng.random() < 0.02:
-            at = int(rng.choice([at for at in range(min(len(frame), 70)) if at != DSCP_BYTE]))
-            frame = frame[:at] + rng.bytes(1) + frame[at + 1 :]
-        if kind == "packet-out":
-            return (int(rng.integers(0, PORTS)) << 7).to_bytes(2) + frame, CPU_PORT
-        return frame, port if rng.random() < 0.97 else int(rng.integers(0, PORTS))
-
-    def _message(self, kind: MessageType, job: int, contributors: int) -> bytes:
-        rng = self.rng
-        self.round += int(rng.random() < 0.15)
-        self.generation = min(self.generation + int(rng.random() < 0.01), GENERATION + 3)
-        fields = {field.name: int(rng.integers(0, 1 << field.bits)) for field in REDUCED}
-        fields |= {"flags": int(rng.integers(0, 4)), "contributors": contributors}
-        if rng.random() < 0.03:
-            fields["version_type"] = int(rng.integers(0, 256))
-        if rng.random() < 0.03:
-            fields["slot"] = int(rng.choice([0, 3, 4, 0xFFFF]))
-        return message(
-            kind,
-            round_number=self.round if rng.random() < 0.85 else int(self.round + rng.integers(-6, 2)),
-            lanes=rng.integers(-(2**31), 2**31, 64),
-            width=64,
-            job=job if rng.random() < 0.98 else 1,
-            generation=self.generation - int(rng.random() < 0.03),
-            bad_checksum=rng.random() < 0.02,
-            **fields,
-        )
-
-    def _contribution(self) -> tuple[bytes, int]:
-        rng = self.rng
-        worker = int(rng.integers(0, 3))
-        kind = MessageType.CONTRIBUTION if self.round % 3 else MessageType.SCALE
-        kind = kind if rng.random() < 0.97 else MessageType(int(rng.integers(5, 8)))
-        child = 1 << worker if rng.random() < 0.97 else int(rng.integers(0, 8))
-        payload = self._message(kind, int(rng.choice([INNER, ROOT])), child)
-        destination = SWITCH if rng.random() < 0.96 else OTHER_SWITCH
-        return packet(
-            payload, WORKERS[worker], destination, source_port=22341 if rng.random() < 0.97 else 22342
-        ), worker
-
-    def _result(self) -> tuple[bytes, int]:
-        kind = MessageType.RESULT if self.rng.random() < 0.5 else MessageType.SCALE_RESULT
-        return packet(self._message(kind, INNER, 0), PARENT, dscp=int(self.rng.choice([0, 48]))), PARENT_PORT
-
-    def _plain(self) -> tuple[bytes, int]:
-        rng = self.rng
-        destination = int(rng.choice([SWITCH, WORKERS[0], STRANGER, PARENT, OTHER_SWITCH, 0x01020304]))
-        ttl = int(rng.choice([0, 1, 2, 64]))
-        # too short for INT, which the program for bmv2 alone looks for: it drops a datagram cut short of its marker
-        source = STRANGER if rng.random() < 0.8 else PARENT
-        return packet(rng.bytes(15), source, destination, destination_port=9, ttl=ttl), STRANGER_PORT
+        assert line == DIFFERENT.get(name, theirs[name])
+    assert not [name for name, line in DIFFERENT.items() if line == theirs[name]]
+    assert program.meters.keys() == {"FabricIngress.policing.buckets", "FabricEgress.congestion.virtual_queues"}
 
 
 @cache
 def program_of_bmv2() -> bytes:
-    """The one for bmv2, without the rule that a chip has no room for."""
-    return rewritten(let_any_later_round_take_the_slot, p4src.json_of(BMV2_64.program))
+    """The one for bmv2, without the rule that a chip has no room for, and with virtual queues that are meters."""
+
+    def as_on_a_chip(program: Any) -> None:
+        let_any_later_round_take_the_slot(program)
+        keep_what_does_not_fit_out(program)
+
+    return rewritten(as_on_a_chip, p4src.json_of(BMV2_64.program))
 
 
 def compared(seed: int, text: str, packets: int) -> TnaNode:
     """Run a sequence through both; the node of the program for Tofino."""
-    configured = tables()
-    configured.hosts = hosts(OF_WORKERS & ~(1 << MessageType.SCALE))  # the workers sum lanes alone elsewhere
-    chip = TnaNode(Program(text), configured)
-    bmv2 = EmulatedNode(configured, program_of_bmv2())
     traffic = Traffic(seed)
+    configured = busy_tables(traffic.rng)
+    chip = TnaNode(Program(text), configured)
+    bmv2 = QueuedNode(configured, program_of_bmv2())
     for number in range(packets):
         frame, port = traffic.next()
-        expected, got = bmv2.forward(frame, port), chip.forward(frame, port)
+        chip.queue = bmv2.queue = traffic.queue
+        expected, got = bmv2.forward(frame, port, traffic.now_us), chip.forward(frame, port, traffic.now_us)
         assert sorted(got) == sorted(expected), f"seed {seed}, packet {number} at port {port}: {frame.hex()}"
     assert chip.drops == bmv2.drops, f"seed {seed}"
     return chip
@@ -240,7 +171,7 @@ BROKEN = {
         "held.check = held.check + hdr.aggregation.check;",
         "held.check = hdr.aggregation.check;",
     ),
-    "the window is the largest": ("min<bit<16>>(", "max<bit<16>>("),
+    "the window is the largest": ("held.window = min<bit<16>>(", "held.window = max<bit<16>>("),
     "the exponent is the last": (
         "held.exponent = max<bit<16>>(held.exponent, meta.exponent);",
         "held.exponent = meta.exponent;",
@@ -248,6 +179,27 @@ BROKEN = {
     "a host sends in another's name": ("meta.other_source = hdr.ipv4.src_addr ^ address;", "meta.other_source = 32w0;"),
     "a host sends any message": ("meta.barred = ~messages;", "meta.barred = 8w0;"),
     "messages come from any port": ("meta.src_port != 16w22341", "false"),
+    "a host sends as fast as it likes": ("meta.color = policing_buckets.execute(bucket_index);", ""),
+    "what is policed is summed": ("} else if (meta.color != 8w3) {", "} else if (true) {"),
+    "the control class is marked": ("meta.bridged.priority == 3w0", "true"),
+    "the depth is not asked": ("meta.depth_left = meta.depth_left |-| meta.depth;", ""),
+    "a queue at its threshold is below it": (
+        "meta.depth_left = 13w0 ++ threshold;",
+        "meta.depth_left = (13w0 ++ threshold) + 32w5;",
+    ),
+    "the wait is not asked": ("meta.sojourn_left = meta.sojourn_left |-| meta.waited;", ""),
+    "the virtual queue is not asked": ("(default, default, 8w3) : congestion_congest_0();", ""),
+    "a full queue allows as much as an empty one": ("meta.window_limit = meta.congested_limit;", ""),
+    "a queue raises the window": (
+        "hdr.aggregation.window = min<bit<16>>(hdr.aggregation.window, meta.window_limit);",
+        "hdr.aggregation.window = meta.window_limit;",
+    ),
+    "a message whose window is limited keeps its UDP checksum": (
+        "hdr.aggregation.window, meta.window_limit);\n        hdr.udp.checksum = 16w0;",
+        "hdr.aggregation.window, meta.window_limit);",
+    ),
+    "a message is not marked": ("hdr.aggregation.flags = hdr.aggregation.flags | 8w0x1;", ""),
+    "what knows no ECN is marked and what knows it is not": ("2w0 : NoAction", "2w1 : NoAction"),
     "flags of others are lost": (
         "hdr.aggregation.flags | aggregation_header_sums_all_flags_held_flags",
         "hdr.aggregation.flags",

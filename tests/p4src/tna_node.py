@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 
 from weir.tests.p4src.emulated_node import exact_entries
 from weir.tests.p4src.node_model import CPU_PORT, DROP_REASONS, Tables
-from weir.tests.p4src.tna_program import Frame, Program
+from weir.tests.p4src.queued_node import EMPTY
+from weir.tests.p4src.tna_program import Frame, Meter, Program
 
 CHIP_CPU_PORT = 320
 RECIRCULATION = 68
 MOST_PASSES = 2
 EXACT = -1
+BRIDGED_BYTES = 8
+"""In front of a packet between ingress and egress."""
+CELLS = 5
+"""Of each packet in a queue."""
+TICKS_PER_NS = Fraction(1 << 16, 1000)
+"""Of the leaky buckets of the program for bmv2."""
 
 
 class TnaNode:
-    """As `NodeModel`, it has `forward` and `drops`."""
+    """As `QueuedNode`, it has `forward`, `drops` and `queue`. Tables are told in the units of the program for bmv2."""
 
     def __init__(self, program: Program, tables: Tables) -> None:
         self.program = program
@@ -29,14 +37,34 @@ class TnaNode:
             prefix = (route.prefix, (1 << 32) - (1 << 32 - route.length))
             forward = (route.port, route.src_mac, route.dst_mac)
             program.insert("FabricIngress.routing.routes", (prefix,), "FabricIngress.routing.forward", *forward)
+        self.queue = EMPTY
+        self.now_us = 0
+        self._bound_queues(tables)
+
+    def _bound_queues(self, tables: Tables) -> None:
+        """Cells for packets, nanoseconds for microseconds, meters for costs of bytes."""
+        meters = self.program.meters
+        for (port, dscp, is_message), (bucket, byte_cost, burst) in tables.policers.items():
+            key = (port, dscp, is_message)
+            self._insert("FabricIngress.policing.policers", key, "FabricIngress.policing.police", bucket)
+            rate = TICKS_PER_NS / byte_cost
+            meters["FabricIngress.policing.buckets"][bucket] = Meter(rate, Fraction(burst, byte_cost))
+        for port, bound in tables.marking.items():
+            limits = (bound.threshold * CELLS, bound.sojourn * 1000, bound.window, bound.congested_window)
+            self._insert("FabricEgress.congestion.marking", (port,), "FabricEgress.congestion.bound_queue", *limits)
+            if bound.byte_cost:  # a meter is red above its burst, the virtual queue of bmv2 over from its backlog on
+                rate, burst_bytes = TICKS_PER_NS / bound.byte_cost, Fraction(bound.backlog - 1, bound.byte_cost)
+                meters["FabricEgress.congestion.virtual_queues"][port] = Meter(rate, burst_bytes)
 
     def _insert(self, table: str, key: tuple[int, ...], action: str, *params: int) -> None:
         self.program.insert(table, tuple((value, EXACT) for value in key), action, *params)
 
-    def forward(self, data: bytes, port: int, passes: int = 1) -> list[tuple[int, bytes]]:
+    def forward(self, data: bytes, port: int, now_us: int = 0, passes: int = 1) -> list[tuple[int, bytes]]:
         """What leaves for one frame, as (port, frame)."""
         assert passes <= MOST_PASSES, "a packet goes round and round"
-        frame = Frame(data=data)
+        self.now_us = now_us
+        frame = Frame(data=data, now_ns=1000 * now_us, length=len(data))
+        frame.values["ig_prsr_md.global_tstamp"] = frame.now_ns
         frame.values["ig_intr_md.ingress_port"] = CHIP_CPU_PORT if port == CPU_PORT else port
         frame.values["ig_prsr_md.parser_err"] = self.program.parse("FabricIngressParser", frame)
         self.program.run("FabricIngress", frame)
@@ -48,14 +76,19 @@ class TnaNode:
             assert out == RECIRCULATION | frame.values["ig_intr_md.ingress_port"] & 0x180
             self.second_passes += 1
             self.between()
-            return self.forward(sent, out, passes + 1)
+            return self.forward(sent, out, now_us, passes + 1)
         copies = list(self.groups.get(frame.values.get("ig_tm_md.mcast_grp_a", 0), []))
         copies += [] if out is None else [(out, 0)]
         return [leaving for port, rid in copies for leaving in self._egress(sent, port, rid)]
 
     def _egress(self, data: bytes, port: int, rid: int) -> list[tuple[int, bytes]]:
-        frame = Frame(data=data)
-        frame.values |= {"eg_intr_md.egress_port": port, "eg_intr_md.egress_rid": rid}
+        frame = Frame(data=data, now_ns=1000 * (self.now_us + self.queue.wait_us), length=len(data) - BRIDGED_BYTES)
+        frame.values |= {
+            "eg_intr_md.egress_port": port,
+            "eg_intr_md.egress_rid": rid,
+            "eg_intr_md.enq_qdepth": self.queue.depth * CELLS + self.queue.depth % CELLS,
+            "eg_prsr_md.global_tstamp": frame.now_ns,
+        }
         assert self.program.parse("FabricEgressParser", frame) == 0
         self.program.run("FabricEgress", frame)
         if frame.values.get("eg_dprsr_md.drop_ctl"):

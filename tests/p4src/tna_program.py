@@ -11,6 +11,7 @@ import re
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,9 @@ from weir.tests.p4src.node_model import internet_checksum
 
 PARTIAL_HEADER = 2
 """TNA's PARSER_ERROR_PARTIAL_HDR."""
+
+GREEN, RED = 0, 3
+"""Colors of TNA's meters."""
 
 _TOKEN = re.compile(
     r"(?P<number>\d+w0x[0-9a-f]+|\d+w\d+|0x[0-9a-f]+|\d+(?!\w))|(?P<name>[A-Za-z_]\w*)|(?P<text>\"[^\"]*\")"
@@ -54,6 +58,10 @@ class Frame:
     out: list[tuple[int, int]] = field(default_factory=list)
     """Emitted (value, width)."""
     sums: dict[str, bytes] = field(default_factory=dict)
+    now_ns: int = 0
+    """When it is where it is, and"""
+    length: int = 0
+    """how many bytes of it meters count."""
 
     def take(self, width: int) -> int:
         if self.bit + width > 8 * len(self.data):
@@ -69,6 +77,26 @@ class Frame:
             number, bits = number << width | value, bits + width
         assert bits % 8 == 0
         return number.to_bytes(bits // 8) + self.data[self.bit // 8 :]
+
+
+@dataclass
+class Meter:
+    """The peak rate of a meter as RFC 2698 has it: what finds too few tokens is red, and takes none."""
+
+    bytes_per_ns: Fraction
+    burst_bytes: Fraction
+    filled_ns: int = 0
+
+    def __post_init__(self) -> None:
+        self.tokens = self.burst_bytes
+
+    def color(self, frame: Frame) -> int:
+        self.tokens = min(self.burst_bytes, self.tokens + (frame.now_ns - self.filled_ns) * self.bytes_per_ns)
+        self.filled_ns = frame.now_ns
+        if self.tokens < frame.length:
+            return RED
+        self.tokens -= frame.length
+        return GREEN
 
 
 Run = Callable[[Frame], Any]
@@ -112,7 +140,9 @@ class Control:
 
 
 class Program:
-    """The whole text. `registers` and `counters` are state; tables of a control plane are written by `insert`."""
+    """The whole text. `registers` and `counters` are state; tables of a control plane are written by `insert`, meters
+    by their name and index; without a configuration one is always green.
+    """
 
     def __init__(self, text: str) -> None:
         self._tokens = [
@@ -124,6 +154,9 @@ class Program:
         self.controls: dict[str, Control] = {}
         self.registers: dict[str, dict[int, dict[str, int]]] = {}
         self.counters: dict[str, dict[int, int]] = {}
+        self.meters: dict[str, dict[int, Meter]] = {}
+        self._meters: dict[str, dict[int, Meter]] = {}
+        """The same by their names in the text."""
         self._register_types: dict[str, str] = {}
         self._register_actions: dict[str, tuple[str, str, str | None, Run]] = {}
         self._widths: dict[str, int] = {}
@@ -297,6 +330,8 @@ class Program:
             self._register_types[name] = kind[len("Register<") :].split(",")[0]
         elif kind.startswith("Counter<"):
             self.counters[name] = {}
+        elif kind.startswith("Meter<"):
+            self.meters[notes["name"]] = self._meters[name] = {}
         elif kind.startswith("RegisterAction<"):
             self._expect("=", "{")
             self._read_register_action(name, first)
@@ -653,7 +688,7 @@ class Program:
             assert self._next() == "hit"
         run = self._method(subject, method, argument, args, places)
         width = self._width(argument) if method in ("min", "max", "lookahead") else 0
-        if method == "execute":
+        if method == "execute" and subject in self._register_actions:
             result = self._register_actions[subject][2]
             width = self._widths[result] if result else 0
         return run, width
@@ -668,6 +703,9 @@ class Program:
                 return lambda frame: frame.valid.discard(subject)
             case "apply":
                 return self._application(self._control, subject)
+            case "execute" if subject in self._meters:
+                meters, which = self._meters[subject], args[0][0]
+                return lambda frame: meters[which(frame)].color(frame) if which(frame) in meters else GREEN
             case "execute":
                 return self._execution(subject, args[0][0])
             case "count":

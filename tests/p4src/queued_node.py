@@ -1,0 +1,45 @@
+"""The compiled program in an emulated switch whose queues are made up: tests say what a packet finds there."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from weir.emulator.abi import PACKET
+from weir.tests.p4src.emulated_node import EmulatedNode
+from weir.tests.p4src.node_model import Tables
+
+_ENTRY = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
+
+
+class Queue(NamedTuple):
+    """What a packet, and each of its copies, meets between ingress and egress."""
+
+    depth: int
+    """Packets at its enqueue"""
+    wait_us: int
+
+
+EMPTY: Final = Queue(0, 0)
+
+
+class QueuedNode(EmulatedNode):
+    """Egress sees `queue` in its standard metadata: the runtime's call of the compiled egress is caught."""
+
+    def __init__(self, tables: Tables, program: bytes | None = None) -> None:
+        super().__init__(tables, program)
+        self.queue = EMPTY
+        record = self.switch._record
+        self._egress = _ENTRY(int(record["egress"]))
+        self._callback = _ENTRY(self._called)
+        record["egress"] = ctypes.cast(self._callback, ctypes.c_void_p).value
+
+    def _called(self, state: int, address: int) -> None:
+        memory = (ctypes.c_uint8 * PACKET.itemsize).from_address(address)
+        record = np.ctypeslib.as_array(memory).view(PACKET)[0]
+        record["enq_qdepth"] = self.queue.depth
+        record["deq_timedelta"] += self.queue.wait_us
+        record["egress_global_timestamp"] += self.queue.wait_us
+        self._egress(state, address)

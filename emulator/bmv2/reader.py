@@ -331,9 +331,9 @@ class _Reader:
 def _unsigned(value: int, width: int) -> int:
     """The bits of a number of so many bits, which p4c writes with its sign where it is an `int<N>`.
 
-    What does not fit stays as it is, and is refused with what it is for.
+    What does not fit stays as it is, and is refused with what it is for, as is a width that nothing has.
     """
-    return value + (1 << width) if width and -(1 << width - 1) <= value < 0 else value
+    return value + (1 << width) if 0 < width <= MOST_BITS and -(1 << width - 1) <= value < 0 else value
 
 
 def _key_value(value: int, parts: Sequence[tuple[int, bool]]) -> int:

@@ -132,6 +132,16 @@ def test_a_constant_entry_that_does_not_fit_its_action() -> None:
     assert "which is not a number from 0 to 65535" in refusal(root)
 
 
+@pytest.mark.parametrize("width", [-9, 1 << 63])
+def test_a_negative_argument_of_a_parameter_of_a_width_that_none_has(width: int) -> None:
+    root, entries = with_entries()
+    entry = entries[0]["action_entry"]
+    entry["action_data"] = ["-0x1"]
+    action = next(action for action in root["actions"] if action["id"] == entry["action_id"])
+    action["runtime_data"][0]["bitwidth"] = width
+    assert f"is {width}, which is not a number from 1 to 8192" in refusal(root)
+
+
 def test_a_constant_entry_on_a_negative_number_of_a_key_without_sign() -> None:
     root, entries = with_entries()
     entries[-1]["match_key"][0]["key"] = "-0x01"

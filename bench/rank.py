@@ -6,16 +6,16 @@ sums its tensor with the others' and answers in one line how many seconds that t
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 
 from weir.hosts.drivers.udp import UdpWorker
 from weir.hosts.protocol.worker import WorkerCore, WorkerOptions
@@ -43,13 +43,11 @@ class Rank:
     """Where Gloo's ranks meet: HOST:PORT at rank 0."""
 
     def dump(self) -> str:
-        return json.dumps(asdict(self))
+        return TypeAdapter(Rank).dump_json(self).decode()
 
     @classmethod
     def load(cls, text: str) -> Rank:
-        values = json.loads(text)
-        plan = None if values["plan"] is None else WorkerPlan(**values["plan"])
-        return cls(**{**values, "plan": plan})
+        return TypeAdapter(Rank).validate_json(text)
 
 
 Allreduce = Callable[[NDArray[np.float32]], NDArray[np.float32]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..bmv2.document import Conditional, Pipeline, Table
+from ..bmv2.document import Calculation, Conditional, Pipeline, Table
 from ..tables.rows import HIT_AT, METER_AT, RowLayout, action_codes, param_offsets, profile_actions, row_layout
 from .actions import add_to_counter, emit_action
 from .expressions import Expressions
@@ -63,10 +63,7 @@ class _Control:
         row: IRValue = None
         words: list[IRValue] = []
         if table.key:
-            lookup = make_lookup(frame.module, table.name, layout)
-            index = builder.load_atomic(root, "acquire", 8, typ=PTR)
-            words = self._key_words(table, layout)
-            row = builder.call(lookup, [index, *words])
+            row, words = self._look_up(table, layout, root)
             hit = builder.icmp_unsigned("!=", row, PTR(None))
         if layout.indirect and row is None:  # no key, so no entries, and an action profile has no default
             builder.branch(null)
@@ -85,6 +82,28 @@ class _Control:
             builder.branch(self._to(table.next_on_miss))
         else:
             builder.branch(self._to(table.base_next))
+
+    def _look_up(self, table: Table, layout: RowLayout, root: IRValue) -> tuple[IRValue, list[IRValue]]:
+        """The row that answers the packet's key, or null; and in a traced program the words of the key, for its notes.
+
+        A table without entries has no index: it misses before a key is made.
+        """
+        frame, builder = self.frame, self.frame.builder
+        lookup = make_lookup(frame.module, table.name, layout)
+        noted = self._key_words(table, layout) if frame.layout.steps is not None else []
+        index = builder.load_atomic(root, "acquire", 8, typ=PTR)
+        filled, after = frame.block(f"{table.name}.filled"), frame.block(f"{table.name}.looked_up")
+        empty = builder.block
+        builder.cbranch(builder.icmp_unsigned("!=", index, PTR(None)), filled, after)
+        builder.position_at_end(filled)
+        found = builder.call(lookup, [index, *(noted or self._key_words(table, layout))])
+        looked_up = builder.block
+        builder.branch(after)
+        builder.position_at_end(after)
+        row = builder.phi(PTR)
+        row.add_incoming(PTR(None), empty)
+        row.add_incoming(found, looked_up)
+        return row, noted
 
     def _key_words(self, table: Table, layout: RowLayout) -> list[IRValue]:
         frame, builder = self.frame, self.frame.builder
@@ -183,8 +202,7 @@ class _Control:
             count = builder.load(block, typ=I64)
             builder.cbranch(builder.icmp_unsigned("==", count, const(64, 0)), null, select)
             builder.position_at_end(select)
-            hashed = fit(builder, builder.trunc(compute(frame, profile.selector), I32), 64)  # 32 bits, as in bmv2
-            number = builder.urem(hashed, count)
+            number = self._drawn(profile.selector, count)
             place = frame.at(block, builder.add(builder.shl(number, const(64, 3)), const(64, 8)))
             member_cell = builder.load(place, typ=PTR)
             incoming.append((builder.load_atomic(member_cell, "acquire", 8, typ=I64), builder.block))
@@ -198,6 +216,23 @@ class _Control:
         builder.position_at_end(found)
         source = builder.inttoptr(member, PTR)
         return source, frame.at(source, 8)
+
+    def _drawn(self, selector: Calculation, count: IRValue) -> IRValue:
+        """Which of a group's members a packet gets, by the hash of its fields; of one member none is taken."""
+        frame, builder = self.frame, self.frame.builder
+        several, after = frame.block("several"), frame.block("drawn")
+        alone = builder.block
+        builder.cbranch(builder.icmp_unsigned(">", count, const(64, 1)), several, after)
+        builder.position_at_end(several)
+        hashed = fit(builder, builder.trunc(compute(frame, selector), I32), 64)  # 32 bits, as in bmv2
+        drawn = builder.urem(hashed, count)
+        ended = builder.block
+        builder.branch(after)
+        builder.position_at_end(after)
+        number = builder.phi(I64)
+        number.add_incoming(const(64, 0), alone)
+        number.add_incoming(drawn, ended)
+        return number
 
     def _actions(
         self, table: Table, source: IRValue, params: IRValue, hit: IRValue, null: IRValue, words: list[IRValue]

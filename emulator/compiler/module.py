@@ -11,13 +11,14 @@ from ..abi import PACKET, InstanceType
 from ..bmv2.document import Checksum, Document
 from .actions import emit_primitive
 from .control import emit_control
+from .deparser import emit_deparser
 from .digests import emit_digests
 from .expressions import Expressions
 from .frame import I64, PTR, VOID, Frame, IRValue, const, fit
 from .hashing import compute
 from .layout import Layout
 from .link import host_machine
-from .parser import emit_deparser, emit_parser
+from .parser import emit_parser
 
 _ONE_THREAD: Final = "singlethread"
 

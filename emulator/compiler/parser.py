@@ -1,4 +1,4 @@
-"""Parser and deparser: headers between the frame and the PHV.
+"""The parser: headers from the frame into the PHV.
 
 A state is a basic block; the cursor counts bytes from the start of the frame. Where the frame is too short the parser
 stops with PacketTooShort, what was not extracted stays invalid, and the packet goes on to ingress. So it does with
@@ -15,7 +15,7 @@ from ..bmv2.document import Const, Expr, Field, Parser, ParseState, Primitive, R
 from ..bmv2.schema import UnsupportedProgram
 from .actions import emit_primitive
 from .expressions import Expressions
-from .frame import I8, I32, I64, PTR, Frame, IRValue, Place, const, fit, int_type, swap
+from .frame import I8, I32, I64, PTR, Frame, IRValue, const, fit, int_type, swap
 
 MAX_RETURNS: Final = 16384
 """Transitions between states of a cycle that one packet may take: more than the bytes of the longest usual frame."""
@@ -279,56 +279,3 @@ def _value_set_lookup(module: IRValue, width: int) -> IRValue:
     builder.position_at_end(missed)
     builder.ret(const(1, 0))
     return function
-
-
-def emit_deparser(frame: Frame) -> None:
-    """Append the deparser: valid headers in front of the payload; `start` and `length` follow.
-
-    A packet that would grow out of its headroom is dropped.
-    """
-    builder, document = frame.builder, frame.document
-    payload = frame.load_packet("payload", 64)
-    end = builder.add(frame.load_packet("start", 64), frame.load_packet("length", 64))
-    end = builder.select(builder.icmp_unsigned("<", end, payload), payload, end)  # a clone cut within its headers
-    total = const(64, 0)
-    valid, sizes = {}, {}
-    for name in document.deparse_order:
-        place = frame.place(name)
-        valid[name], sizes[name] = frame.is_valid_at(place), frame.header_bytes(place)
-        total = builder.add(total, builder.select(valid[name], sizes[name], const(64, 0)))
-    fits, grown, done = frame.block("deparse"), frame.block("too_large"), frame.block("deparsed")
-    builder.cbranch(builder.icmp_unsigned("<=", total, payload), fits, grown)
-    builder.position_at_end(grown)
-    frame.store_packet("egress_spec", frame.load_packet("drop_port", 16))
-    builder.branch(done)
-    builder.position_at_end(fits)
-    position = start = builder.sub(payload, total)
-    for name in document.deparse_order:
-        emit, after = frame.block(f"emit.{name}"), frame.block(f"emitted.{name}")
-        before = builder.block
-        builder.cbranch(valid[name], emit, after)
-        builder.position_at_end(emit)
-        _emit_header(frame, frame.place(name), frame.at(frame.data, position))
-        behind = builder.add(position, sizes[name])
-        builder.branch(after)
-        builder.position_at_end(after)
-        joined = builder.phi(I64)
-        joined.add_incoming(position, before)
-        joined.add_incoming(behind, emit)
-        position = joined
-    frame.store_packet("start", start)
-    frame.store_packet("length", builder.sub(end, start))
-    builder.branch(done)
-    builder.position_at_end(done)
-
-
-def _emit_header(frame: Frame, place: Place, target: IRValue) -> None:
-    """Write a header to the frame, its varbit field where it belongs."""
-    fixed, front = frame.fixed_bytes(place.header), place.header.varbit_at // 8
-    frame.copy(target, place.data, front)
-    if place.varbit is not None:
-        size = fit(frame.builder, frame.builder.load(place.varbit, typ=I32), 64)
-        middle = frame.at(target, front)
-        frame.copy(middle, frame.at(place.data, fixed), size)
-        if fixed > front:
-            frame.copy(frame.at(middle, size), frame.at(place.data, front), fixed - front)

@@ -101,10 +101,10 @@ class Slots:
 
 
 class _Published:
-    """The block that the table's root points to."""
+    """The block that the table's root points to; none where there is nothing to be found."""
 
     def __init__(self, root: int, graveyard: Graveyard, content: Callable[[], bytes]) -> None:
-        """`content` tells what is to be published, now and whenever `change` is called."""
+        """`content` tells what is to be published, now and whenever `change` is called; it is empty without entries."""
         self._root = root
         self._graveyard = graveyard
         self._content = content
@@ -135,9 +135,10 @@ class _Published:
     def _publish(self) -> None:
         self._waiting_since = None
         content = self._content()
-        block = Block(len(content))
-        block.bytes[:] = np.frombuffer(content, np.uint8)
-        write_word(self._root, block.address)
+        block = Block(len(content)) if content else None
+        if block is not None:
+            block.bytes[:] = np.frombuffer(content, np.uint8)
+        write_word(self._root, 0 if block is None else block.address)
         if self._block is not None:
             self._graveyard.bury(self._block)
         self._block = block
@@ -155,15 +156,20 @@ class ExactIndex:
         self._published.change(left)
 
     def _content(self) -> bytes:
-        return struct.pack("<2Q", self._slots.address, self._slots.mask)
+        return struct.pack("<2Q", self._slots.address, self._slots.mask) if self._slots.rows else b""
 
     def put(self, key: int, mask: int, order: int, row: int) -> None:
+        first = not self._slots.rows
         left = self._slots.put(key, row)
         if left is not None:
             self._published.change(left)
+        elif first:
+            self._published.change()
 
     def remove(self, key: int, mask: int, order: int) -> None:
         self._slots.remove(key)
+        if not self._slots.rows:
+            self._published.change()
 
 
 class _Group:
@@ -194,6 +200,8 @@ class TupleIndex:
         self._published.change(*left)
 
     def _content(self) -> bytes:
+        if not self._groups:
+            return b""
         size = 8 * self._layout.words
         ordered = sorted(self._groups.items(), key=lambda item: -item[1].best)
         parts = [struct.pack("<2Q", len(ordered), 0)]
@@ -251,7 +259,7 @@ class RangeIndex:
 
     def _content(self) -> bytes:
         rows = [row for _, _, _, row in self._rows]
-        return struct.pack(f"<{len(rows) + 1}Q", len(rows), *rows)
+        return struct.pack(f"<{len(rows) + 1}Q", len(rows), *rows) if rows else b""
 
     def _find(self, key: int, mask: int, order: int) -> int:
         return bisect.bisect_left(self._rows, (-order, key, mask, 0))

@@ -12,7 +12,8 @@ member's row (action code and parameters, no key), or that of a group block plus
 
     | count u64 | cell of member u64 ... |
 
-The published index of a table is immutable but for the slots, which change by single aligned 8-byte stores::
+The published index of a table, which the root's first word points to, is immutable but for the slots, which change by
+single aligned 8-byte stores; without entries there is none, and that word is 0::
 
     exact          | slots | slot mask |
     lpm, ternary   | groups | unused | then per group: slots | slot mask | highest priority | key mask words |

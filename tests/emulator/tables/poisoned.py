@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import numpy as np
 from numpy.typing import NDArray
@@ -158,6 +158,31 @@ def tables(rng: random.Random, batches: int) -> None:
                         chosen[number].delete(entry(number, key).match, entry(number, key).priority)
 
 
+def emptied(rng: random.Random, batches: int) -> None:
+    """Tables lose their last entry and get another, over and over: a packet hits it, or misses."""
+    switch = Switch(1, ports=[1])
+    switch.load((PROGRAMS / "tables.json").read_bytes())
+    assert switch.state is not None
+    state: ProgramState = switch.state
+    chosen = [state.tables[f"TablesIngress.{name}"] for name in NAMES]
+    frames = np.array([list(packet(number, 7)) for number in range(len(chosen))] * 16, np.uint8)
+    missed = switch.process(frames, ports=1).data.reshape(frames.shape)[:, 32:].copy()
+    hit = np.tile(np.array([1, *(7).to_bytes(4, "big")], np.uint8), (len(frames), 1))
+
+    def fits(out: NDArray[np.uint8]) -> bool:
+        answers = out[:, 32:]
+        return bool(((answers == hit).all(axis=1) | (answers == missed).all(axis=1)).all())
+
+    with traffic(switch, frames, fits):
+        for _ in range(10 * batches):
+            index.HOLD_SECONDS = rng.choice([0.0, 0.0025, 10.0])  # type: ignore[misc]
+            with state.held() if rng.random() < 0.3 else nullcontext():
+                for number, table in enumerate(chosen):
+                    table.insert(entry(number, 7))
+                for number, table in enumerate(chosen):
+                    table.delete(entry(number, 7).match, entry(number, 7).priority)
+
+
 def profiles(rng: random.Random, batches: int) -> None:
     """Entries move between members and sets, which come and go with them; links of watched ports go down and up."""
     switch = Switch(1, ports=[1, 2, 3])
@@ -217,6 +242,7 @@ def main() -> None:
     sys.setswitchinterval(1e-4)
     poison()
     tables(rng, batches)
+    emptied(rng, batches)
     profiles(rng, batches)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from contextlib import nullcontext
 
 import pytest
 
@@ -12,6 +13,7 @@ from weir.emulator.program import Program
 from weir.emulator.tables import memory
 from weir.emulator.tables.memory import Block, Graveyard, Pool
 from weir.tests.emulator.harness import Rig, watched
+from weir.tests.emulator.tables.poisoned import NAMES, entry, packet
 from weir.tests.paths import PROGRAMS, ROOT
 
 
@@ -102,6 +104,32 @@ def test_an_entry_is_found_while_a_batch_makes_two_tables_grow(monkeypatch: pyte
             assert out[-5:] == bytes([1, 0, 0, 0, 7])
 
 
+@pytest.mark.parametrize("kind", range(len(NAMES)), ids=NAMES)
+@pytest.mark.parametrize("batched", [False, True])
+def test_a_table_without_entries_misses_and_finds_the_next_one(kind: int, batched: bool) -> None:
+    rig = Rig(Program.load(PROGRAMS / "tables.json"))
+    table = rig.state.tables[f"TablesIngress.{NAMES[kind]}"]
+
+    def answer(number: int) -> bytes:
+        out = rig.send(packet(kind, number)).frame
+        assert out is not None
+        return out[-5:]
+
+    missed = answer(7)
+    assert missed == answer(8) != bytes([1, 0, 0, 0, 7])
+    for number in (7, 8, 7, 9):
+        with rig.state.held() if batched else nullcontext():
+            table.insert(entry(kind, number))
+        assert answer(number) == bytes([1, *number.to_bytes(4, "big")])
+        assert answer(number + 1) == missed
+        with rig.state.held() if batched else nullcontext():
+            table.delete(entry(kind, number).match, entry(kind, number).priority)
+        assert answer(number) == missed
+    table.insert(entry(kind, 7))
+    table.reset()
+    assert answer(7) == missed
+
+
 def test_a_table_keeps_its_memory_alive() -> None:
     table = Program.load(PROGRAMS / "tables.json").new_state().tables["TablesIngress.exact_wide"]
     entry = TableEntry((Exact(1), Exact(0), Exact(0)), ActionCall("TablesIngress.number", (1,)))
@@ -116,7 +144,7 @@ def test_packets_never_read_what_is_freed() -> None:
         cwd=ROOT,
         environment={},
     )
-    assert said.count("rounds of") == 2, said
+    assert said.count("rounds of") == 3, said
 
 
 @pytest.mark.long

@@ -33,7 +33,11 @@ MTU: Final = 1500
 ETHERTYPE_IPV4: Final = 0x0800
 PROTOCOL_UDP: Final = 17
 DSCP_CONTROL: Final = 48
-"""CS6: the control class, strict priority 7."""
+"""CS6: what the control class is sent with."""
+CONTROL_CODE_POINTS: Final = (DSCP_CONTROL, 56)
+"""What switches put into the control class, strict priority 7: CS6 and CS7, as both are to go before the default (RFC
+2474, §4.2.2.2). Everything else is bulk traffic.
+"""
 
 DSCP_BULK: Final = 0
 DEFAULT_TTL: Final = 64

@@ -10,10 +10,9 @@ from typing import Final
 
 from ...topologies.model import Endpoint, Topology
 from ...wire.aggregation import NO_WINDOW_LIMIT
-from ...wire.frames import DSCP_CONTROL
 from ..p4runtime.entries import Entry, Item, SwitchState, call, entry
 from ..p4runtime.tables import MARKING, POLICERS
-from ..planning.plan import JobPlan, round_bytes
+from ..planning.plan import BULK_PRIORITY, CONTROL_PRIORITY, JobPlan, round_bytes
 from .budget import CongestionOptions, LinkBudget, Marks
 
 TICKS_PER_US: Final = 1 << 16
@@ -76,9 +75,9 @@ def windows_held(tables: Mapping[str, SwitchState]) -> Mapping[Endpoint, tuple[i
 def policer_entries(
     topology: Topology, switch: str, plans: Iterable[JobPlan], windows: Mapping[Endpoint, int] | None
 ) -> list[Item]:
-    """What hosts may send into a switch: control at a small rate and never as messages, workers' messages at what their
-    windows allow (None: they obey none). The host of a parameter server answers all its children and is not held to a
-    window.
+    """What hosts may send into a switch, in whatever DSCP: control at a small rate and never as messages, workers'
+    messages at what their windows allow (None: they obey none). The host of a parameter server answers all its children
+    and is not held to a window.
     """
     plans = tuple(plans)
     items: list[Item] = []
@@ -88,8 +87,8 @@ def policer_entries(
         rate_bps = topology.link_at(Endpoint(switch, port)).rate_bps
         control = byte_cost(CONTROL_SHARE * rate_bps)
         items += [
-            _policer(port, 2 * port, DSCP_CONTROL, False, control, CONTROL_BURST_BYTES * control),
-            _policer(port, 2 * port, DSCP_CONTROL, True, control, 0),
+            _policer(port, 2 * port, CONTROL_PRIORITY, False, control, CONTROL_BURST_BYTES * control),
+            _policer(port, 2 * port, CONTROL_PRIORITY, True, control, 0),
         ]
         mine = [plan for plan in plans if far.node in plan.workers]
         if windows is None or not mine or any(far.node in (plan.spec.server, *plan.spec.spares) for plan in plans):
@@ -99,7 +98,7 @@ def policer_entries(
         rate = sum(8e9 * w * frame / plan.round_trip_ns for w, plan in zip(rounds, mine, strict=True))
         cost = byte_cost(min(rate, rate_bps))
         burst = sum(2 * w + REPAIRS for w in rounds) * frame * cost
-        items.append(_policer(port, 2 * port + 1, 0, True, cost, burst))
+        items.append(_policer(port, 2 * port + 1, BULK_PRIORITY, True, cost, burst))
     return items
 
 
@@ -124,8 +123,8 @@ def marked_states(
     return marked
 
 
-def _policer(port: int, bucket: int, dscp: int, is_message: bool, cost: int, burst: int) -> Item:
-    match = {"ingress_port": port, "dscp": dscp, "is_message": int(is_message)}
+def _policer(port: int, bucket: int, priority: int, is_message: bool, cost: int, burst: int) -> Item:
+    match = {"ingress_port": port, "priority": priority, "is_message": int(is_message)}
     return entry(POLICERS, match, call("police", bucket_index=bucket, byte_cost=cost, burst=burst))
 
 

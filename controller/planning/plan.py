@@ -19,7 +19,7 @@ from ...topologies.model import Endpoint, Node, Topology, mac_number
 from ...topologies.routing import Routes
 from ...wire.aggregation import GENERATIONS, HEADER_BYTES, LANES, MESSAGE_BYTES, message_bytes
 from ...wire.control import Child, Pacing, ServerPlan, WorkerPlan
-from ...wire.frames import DSCP_CONTROL, FRAME_HEADER_BYTES
+from ...wire.frames import CONTROL_CODE_POINTS, FRAME_HEADER_BYTES
 from ..errors import PlanError
 from ..p4runtime.entries import CloneSession, Group, Item, SwitchState, call, default_action, entry
 from ..p4runtime.tables import (
@@ -37,6 +37,7 @@ from ..placement import Placement, PlacementError, way_up
 from .limits import check_items
 from .memory import Allotment
 
+BULK_PRIORITY: Final = 0
 CONTROL_PRIORITY: Final = 7
 PROBE_SESSION: Final = 1
 SCALE_ROUND_BYTES: Final = FRAME_HEADER_BYTES + HEADER_BYTES
@@ -289,7 +290,7 @@ def base_state(topology: Topology, routes: Routes, switch: str) -> SwitchState:
     own = topology.switch(switch)
     items: list[Item] = [
         entry(NODE_ADDRESS, {"dst_addr": int(own.address)}, call("to_node")),
-        entry(TRAFFIC_CLASS, {"dscp": DSCP_CONTROL}, call("set_class", priority=CONTROL_PRIORITY)),
+        *(control_class(dscp) for dscp in CONTROL_CODE_POINTS),
         default_action(TELEMETRY_NODE, call("identify", node_id=own.device_id)),
         CloneSession(PROBE_SESSION, ((own.target.cpu_port, 0),)),
     ]
@@ -301,6 +302,11 @@ def base_state(topology: Topology, routes: Routes, switch: str) -> SwitchState:
             items.append(_route(topology, switch, node, routes.next_hops(switch, node.name)))
     check_items(own, items)
     return SwitchState.of(items)
+
+
+def control_class(dscp: int) -> Item:
+    """What has this code point is of the control class; what no entry names is bulk traffic."""
+    return entry(TRAFFIC_CLASS, {"dscp": dscp}, call("set_class", priority=CONTROL_PRIORITY))
 
 
 def fabric_state(bases: Mapping[str, SwitchState], jobs: Iterable[JobPlan]) -> Mapping[str, SwitchState]:

@@ -3,7 +3,7 @@
 ::
 
     flows ─▶ watchlist: MD, MX where a packet's source hangs (a switch is its own source), XD everywhere
-         └─▶ sinks: where its destination hangs;  marks, edges: how INT is recognised
+         └─▶ sinks: where its destination hangs;  marks, edges: how INT is recognised;  classes of marked DSCPs
     steps ─▶ flow_steps, queue_watch;  drops ─▶ drop_watch
     collector ─▶ clone session and destination of reports; reports on their way are ignored by all of these
 """
@@ -16,8 +16,8 @@ from typing import Final
 
 from ...topologies.model import Endpoint, Host, Node, Topology, mac_number
 from ...topologies.routing import Routes
-from ...wire.frames import PROTOCOL_UDP
-from ...wire.int_shim import Presence
+from ...wire.frames import CONTROL_CODE_POINTS, PROTOCOL_UDP
+from ...wire.int_shim import DSCP_BIT, Presence
 from ..errors import PlanError
 from ..p4runtime.entries import Call, CloneSession, FieldValue, Item, SwitchState, call, default_action, entry
 from ..p4runtime.tables import (
@@ -35,7 +35,7 @@ from ..p4runtime.tables import (
     WATCHLIST,
 )
 from ..planning.limits import check_items
-from ..planning.plan import JobPlan
+from ..planning.plan import JobPlan, control_class
 from .settings import NEVER, Flows, Mode, Steps, Watching
 
 REPORT_SESSION: Final = 500
@@ -122,6 +122,9 @@ def _link_items(topology: Topology, switch: str, watching: Watching) -> Iterator
             yield entry(EDGES, {"ingress_port": port}, call("clear_mark"))
     if watching.presence is not Presence.UDP_PORT:
         yield entry(MARKS, {"presence": _PRESENCE[watching.presence]}, call("recognise"))
+    if watching.presence is Presence.DSCP:
+        for dscp in CONTROL_CODE_POINTS:
+            yield control_class(dscp | DSCP_BIT)
 
 
 # --- flows ---

@@ -27,12 +27,12 @@ control Policing(inout headers_t hdr, inout metadata_t meta, in standard_metadat
         burst_cost = burst;
     }
 
-    /* Hosts' ports: what may come in a class, messages apart from everything else. */
+    /* Hosts' ports: what may come in a class, whatever its DSCP, messages apart from everything else. */
     @id(POLICERS_TABLE_ID)
     table policers {
         key = {
             standard_metadata.ingress_port: exact;
-            hdr.ipv4.dscp: exact;
+            standard_metadata.priority: exact @name("priority");
             hdr.aggregation.isValid(): exact @name("is_message");
         }
         actions = { police; @defaultonly NoAction; }

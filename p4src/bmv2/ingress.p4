@@ -2,9 +2,9 @@
  * Ingress: is it sound, is it for this switch, and where does it go.
  *
  *   sound? ─▶ packet-out ───────────────────────────────────────────────▶ its port
- *        └──▶ int_sink ─▶ policing ─▶ node_address ─mine─▶ aggregation ─▶ a slot, children, or routing
- *                                         │        └───▶ probe ───────▶ CPU
- *                                         └─not mine──▶ admission ─────▶ routing ─▶ traffic_class
+ *        └──▶ int_sink ─▶ traffic_class ─▶ policing ─▶ node_address ─mine─▶ aggregation ─▶ a slot, children, or routing
+ *                                                          │        └───▶ probe ───────▶ CPU
+ *                                                          └─not mine──▶ admission ─────▶ routing
  *
  * The first reason to drop counts, once, in `drops`, and is reported if `drop_watch` wants it. Summing a packet into a slot is
  * no drop.
@@ -139,6 +139,11 @@ control FabricIngress(inout headers_t hdr, inout metadata_t meta, inout standard
             int_sink.apply(hdr, meta, standard_metadata);
         }
 
+        // as it comes in: its policer goes by its class, and what a switch makes of it stays in it
+        if (hdr.ipv4.isValid()) {
+            traffic_class.apply();
+        }
+
         if (standard_metadata.parser_error != error.NoError) {
             refuse(DROP_TRUNCATED);
         } else if (standard_metadata.checksum_error == 1) {
@@ -149,6 +154,10 @@ control FabricIngress(inout headers_t hdr, inout metadata_t meta, inout standard
             meta.fate = Fate.SEND;
         } else if (!hdr.ipv4.isValid()) {
             refuse(DROP_NOT_IPV4);
+        } else if (meta.mark == Mark.NONE && hdr.int_shim.isValid() && hdr.udp.isValid()
+                   && meta.dst_port == AGGREGATION_PORT) {
+            // a message that was read as INT and is none: hosts would take it for what no switch has looked at
+            refuse(DROP_MALFORMED);
         } else {
             policing.apply(hdr, meta, standard_metadata);
             if (meta.fate == Fate.ROUTE) {
@@ -177,8 +186,6 @@ control FabricIngress(inout headers_t hdr, inout metadata_t meta, inout standard
             mark_to_drop(standard_metadata);
         } else if (meta.fate == Fate.KEEP) {
             mark_to_drop(standard_metadata);
-        } else if (hdr.ipv4.isValid()) {
-            traffic_class.apply();
         }
     }
 }

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from weir import p4src
+from weir.emulator.entries import ActionCall, Exact, TableEntry
 from weir.tests.bmv2.differential import Pair
 from weir.tests.bmv2.fabric_node import (
     FAR,
@@ -34,7 +35,7 @@ from weir.tests.bmv2.fabric_node import (
 )
 from weir.tests.bmv2.harness import CPU_PORT, Compiled, needs_bmv2
 from weir.tests.bmv2.mutation import mutate
-from weir.wire import frames, int_md
+from weir.wire import int_md
 from weir.wire.aggregation import AGGREGATION_PORT, HEADER_BYTES, MessageType
 
 pytestmark = [pytest.mark.bmv2, needs_bmv2]
@@ -58,7 +59,7 @@ SEEDS: Final = (*COVERING, *(pytest.param(seed, marks=pytest.mark.long) for seed
     NOT_PARENT,
 ) = range(10)
 BAD_SLOT, DUPLICATE, LATE = 10, 11, 12
-FOREIGN_SOURCE, FOREIGN_TYPE, FOREIGN_PORT, OUT_OF_WINDOW = 14, 15, 16, 17
+POLICED, FOREIGN_SOURCE, FOREIGN_TYPE, FOREIGN_PORT, OUT_OF_WINDOW = 13, 14, 15, 16, 17
 
 
 @pytest.fixture
@@ -216,6 +217,37 @@ def test_what_ports_of_hosts_let_in(pair: Pair) -> None:
     assert sum(len(each) for each in sent) == 63 - 14 - 3 - 21
 
 
+def test_policers_go_by_the_class_of_each_dscp(pair: Pair) -> None:
+    """No time comes into it: of what these policers hold back nothing passes, in all 64 DSCPs and of both kinds."""
+    rng = np.random.default_rng(6)
+    held_back = {(1, 7, 0), (2, 7, 1), (3, 0, 1)}  # port, priority, whether it is a message
+    table = "FabricIngress.policing.policers"
+    for bucket, key in enumerate(sorted(held_back)):
+        call = ActionCall("FabricIngress.policing.police", (bucket, 1, 0))
+        pair.insert(pair.encoder.table_entry(table, TableEntry(tuple(Exact(each) for each in key), call)))
+    body = message(rng, MessageType.CONTRIBUTION, job=INNER, generation=GENERATIONS[0], chunk=2, contributors=2)
+    cases = [(port, dscp, told) for port in (1, 2, 3) for dscp in range(64) for told in (False, True)]
+    outputs = pair.compare(
+        [
+            (
+                port,
+                frame(
+                    body if told else b"no message",
+                    WORKERS[port - 1],
+                    FAR + 1,
+                    destination_port=AGGREGATION_PORT if told else 53,
+                    source_port=AGGREGATION_PORT,
+                    dscp=dscp,
+                ),
+            )
+            for port, dscp, told in cases
+        ]
+    )
+    expected = [(port, 7 if dscp in (48, 56) else 0, told) not in held_back for port, dscp, told in cases]
+    assert [bool(found) for found in outputs] == expected
+    assert drops(pair)[POLICED] == 2 + 2 + 62
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_routing_marking_and_damage(pair: Pair, seed: int) -> None:
     """Plain traffic: longest prefixes, equal-cost paths, TTL, ECN, classes; then the same damaged and cut short."""
@@ -231,7 +263,7 @@ def test_routing_marking_and_damage(pair: Pair, seed: int) -> None:
             rng.bytes(int(rng.integers(1, 80))),
             int(rng.choice(WORKERS)) + int(rng.integers(2)),
             int(rng.choice(destinations)),
-            dscp=int(rng.choice((0, frames.DSCP_CONTROL, 10))),
+            dscp=int(rng.integers(64)),
             ttl=int(rng.choice((64, 2, 1, 0))) if rng.random() < 0.3 else 64,
             **udp_ports,
         )

@@ -3,42 +3,49 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from itertools import cycle
 
 import numpy as np
 from numpy.typing import NDArray
 
+from weir.controller.congestion.marking import REPAIRS
 from weir.experiments.backends.rounds import Rounds
 from weir.experiments.backends.virtual_time import Cluster
 from weir.experiments.config import RunConfig
 from weir.experiments.run import run_strategy
 from weir.tests.paths import ROOT
+from weir.topologies.model import Endpoint
 from weir.wire.aggregation import internet_checksum
 from weir.wire.frames import DSCP_CONTROL, Datagrams, FrameWriter
 
 _TOS, _HEADER, _CHECKSUM = 15, slice(14, 34), slice(24, 26)
 
 
-class InControlClass(FrameWriter):
-    """What a host's frames become that calls its messages control messages."""
+class InOtherClasses(FrameWriter):
+    """What a host's frames become that says of its messages that they are of these DSCPs, one after the other."""
 
-    def __init__(self, honest: FrameWriter) -> None:
+    def __init__(self, honest: FrameWriter, dscps: Sequence[int]) -> None:
         self._honest = honest
+        self._dscps = cycle(dscps)
 
     def encapsulate(self, datagrams: Datagrams) -> NDArray[np.uint8]:
         frames = self._honest.encapsulate(datagrams).copy()
-        frames[:, _TOS] = DSCP_CONTROL << 2
+        frames[:, _TOS] = [next(self._dscps) << 2 for _ in frames]
         frames[:, _CHECKSUM] = 0
         words = frames[:, _HEADER].copy().view(">u2").astype(np.int64)
         frames[:, _CHECKSUM] = internet_checksum(words.sum(axis=1)).astype(">u2").reshape(-1, 1).view(np.uint8)
         return frames
 
 
+LEAF_SPINE = {"kind": "leaf-spine", "leaves": 2, "spines": 1, "hosts_per_leaf": 4, "rate": "1Gbit", "delay": "2us"}
+
+
 def two_jobs() -> RunConfig:
-    leaf_spine = {"kind": "leaf-spine", "leaves": 2, "spines": 1, "hosts_per_leaf": 4, "rate": "1Gbit", "delay": "2us"}
     return RunConfig.model_validate(
         {
             "name": "liar",
-            "fabric": {"name": "liar", "generate": leaf_spine},
+            "fabric": {"name": "liar", "generate": LEAF_SPINE},
             "job": {"workers": ["h1", "h2"], "server": "h5", "window": 32, "slots": 64},
             "training": {"hidden": 680},
             "other_jobs": [{"workers": ["h3", "h4"], "server": "h6", "window": 32, "slots": 64}],
@@ -61,7 +68,7 @@ def test_messages_in_the_control_class_pass_nowhere_and_nobody_else_notices() ->
             took = [(await cluster.allreduce(gradients, 1))[1] for _ in range(2)]
             assert not cluster.broken_promises, "whoever was idle while another joined does not use its old window"
             for name in config.other_jobs[0].workers:
-                cluster._hosts[name]._writer = InControlClass(cluster._hosts[name]._writer)
+                cluster._hosts[name]._writer = InOtherClasses(cluster._hosts[name]._writer, [DSCP_CONTROL])
             took += [(await cluster.allreduce(gradients, 1))[1] for _ in range(2)]
             (before, at_end) = (cluster.job_traces[1].chunks[i] for i in (-60, -1))
             honest_resends = sum(worker.core.counters.retransmitted for worker in cluster._workers)
@@ -88,3 +95,47 @@ def test_who_ignores_windows_loses_and_others_do_not() -> None:
     alone_ns = 8 * rounds.bytes(256)  # one stream at 1 Gbit/s
     assert sum(result.iteration_ns) <= len(result.iteration_ns) * streams * alone_ns / 0.97
     assert result.broken, "a bound is for who obeys, and the run says that it was not kept"
+
+
+def test_who_floods_in_every_dscp_is_held_to_its_class() -> None:
+    """A worker that obeys no window sends its messages in all 64 DSCPs, one after the other: the others' sums take no
+    longer, none of their messages is lost, the queue that they share is no longer than promised, and what the policers
+    let through at once; and heartbeats are as early as promised.
+    """
+    config = RunConfig.model_validate(
+        {
+            **two_jobs().model_dump(),
+            "fabric": {"name": "liar", "generate": {**LEAF_SPINE, "delay": "20us", "queue": 128}},
+            "other_jobs": [{"workers": ["h3", "h4"], "server": "h6", "window": 256, "slots": 512, "obeys": False}],
+            "congestion": {"bound": 24, "lease": "1ms"},
+            "heartbeats": {"to": "h8", "interval": "200us", "lease": "2ms", "detector": "timer"},
+        }
+    )
+    gradients = [np.full(config.gradient_values, rank, np.float32) for rank in range(2)]
+    shared, window = Endpoint("s1", 5), 11
+
+    async def run() -> None:
+        async with Cluster(config, "ps") as cluster:
+            promised = cluster.promised[shared]
+            assert promised == 2 * window + 1, "one stream of each job, and a probe"
+            await cluster.compute(5_000_000)  # what the liar sent before it was policed is gone
+            took = [(await cluster.allreduce(gradients, 1))[1]]
+            began_ns, before = cluster.now_ns, await cluster.drops()
+            for name in config.other_jobs[0].workers:
+                cluster._hosts[name]._writer = InOtherClasses(cluster._hosts[name]._writer, range(64))
+            took += [(await cluster.allreduce(gradients, 1))[1] for _ in range(2)]
+            after = await cluster.drops()
+            times, depths = cluster.queue(shared)
+            longest = max(depth for time, depth in zip(times, depths, strict=True) if time >= began_ns)
+            assert after["policed"] > before["policed"] + 50
+            assert after.get("queue full") == before.get("queue full")
+            assert longest <= promised + 2 * (2 * window + REPAIRS)
+            assert max(took[1:]) <= 1.02 * took[0]
+            assert sum(worker.core.counters.retransmitted for worker in cluster._workers) == 0
+            heard = cluster.heartbeat_figures
+            assert heard is not None
+            assert heard.sent - heard.delivered <= 4, "the last ones may be under way"
+            assert heard.longest_us <= heard.bound_us
+            assert heard.taken_for_dead == 0
+
+    asyncio.run(run())

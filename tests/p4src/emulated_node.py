@@ -56,8 +56,7 @@ class EmulatedNode:
             self.switch.replication.set_group(group, tuple(Replica(port, rid) for port, rid in replicas))
         for port, bound in tables.marking.items():
             self._insert("FabricEgress.congestion.marking", (port,), "FabricEgress.congestion.bound_queue", *bound)
-        for (port, dscp, is_message), policer in tables.policers.items():
-            key = (port, dscp, is_message)
+        for key, policer in tables.policers.items():
             self._insert("FabricIngress.policing.policers", key, "FabricIngress.policing.police", *policer)
         for port, session in tables.sinks.items():
             self._insert("FabricEgress.probe_sinks", (port,), "FabricEgress.report", session)

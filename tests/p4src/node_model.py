@@ -96,7 +96,7 @@ class Tables:
     marking: dict[int, Bound] = field(default_factory=dict)
     """egress port → what bounds its queue"""
     policers: dict[tuple[int, int, int], Policer] = field(default_factory=dict)
-    """(ingress port, DSCP, whether it is a message) → what may come"""
+    """(ingress port, priority, whether it is a message) → what may come"""
     hosts: dict[int, tuple[int, int]] = field(default_factory=dict)
     """ingress port → address of the host there, and a bit for each type of message that it may send"""
     sinks: dict[int, int] = field(default_factory=dict)
@@ -299,6 +299,8 @@ class NodeModel:
         """The port to leave through, or None for packet.group."""
         if not packet.checksums_hold():
             raise Dropped("bad_checksum")
+        if packet.ip:
+            packet.priority = self.tables.classes.get(packet.ip[1] >> 2, 0)
         if packet.out_port is not None:
             port: int | None = packet.out_port
         elif packet.ip is None:
@@ -314,13 +316,10 @@ class NodeModel:
             port = CPU_PORT
         else:
             raise Dropped("no_service")
-        if packet.ip:
-            packet.priority = self.tables.classes.get(packet.ip[1] >> 2, 0)
         return port
 
     def _conforms(self, packet: Packet, length: int, now_us: int) -> bool:
-        assert packet.ip is not None
-        key = (packet.ingress_port, packet.ip[1] >> 2, int(packet.aggregation is not None))
+        key = (packet.ingress_port, packet.priority, int(packet.aggregation is not None))
         if (policer := self.tables.policers.get(key)) is None:
             return True
         now = now_us << 16

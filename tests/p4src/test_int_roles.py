@@ -9,8 +9,19 @@ from weir.emulator.entries import ActionCall, CloneSession, Exact, Replica, Tabl
 from weir.tests.p4src.emulated_node import EmulatedNode
 from weir.tests.p4src.int_fabric import ANY, REPORT_SESSION, Tree, Watch, as_delivered, tcp_frame, udp_frame
 from weir.tests.p4src.node_model import DROP_REASONS
-from weir.tests.p4src.small_fabric import INNER, PARENT_PORT, STRANGER, SWITCH, WORKERS, contribution, packet, tables
+from weir.tests.p4src.small_fabric import (
+    INNER,
+    PARENT_PORT,
+    STRANGER,
+    SWITCH,
+    WORKERS,
+    contribution,
+    message,
+    packet,
+    tables,
+)
 from weir.wire import frames, int_report
+from weir.wire.aggregation import AGGREGATION_PORT
 from weir.wire.int_report import Report, ReportFlag
 
 COLLECTOR_PORT = 12
@@ -78,6 +89,24 @@ def test_what_a_host_sends_does_not_look_as_if_it_had_int() -> None:
     tree.run(1_000_000_000)
     assert [got[15] >> 2 for got in tree.received[tree.host(FAR)]] == [0x2E, 0x2E]
     assert [got[34:] for got in tree.received[tree.host(FAR)]] == [frame[34:], segment[34:]]
+
+
+@pytest.mark.parametrize("presence", ["udp-port", "dscp"])
+def test_no_message_passes_as_int(presence: str) -> None:
+    """In an odd DSCP, and of a generation that looks like INT's version, it would be looked at by no policer."""
+    tree = two_switches(presence)
+    as_int, as_message = (message(generation=generation) for generation in (0x20, 0x10))
+    frames_ = [
+        udp_frame(NEAR, FAR, payload, number, destination_port=AGGREGATION_PORT, dscp=dscp)
+        for number, (payload, dscp) in enumerate([(as_int, 1), (as_int, 0), (as_message, 1)], 1)
+    ]
+    for each in frames_:
+        tree.fabric.send(tree.host(NEAR), each)
+    tree.run(1_000_000_000)
+    assert [got[34:] for got in tree.received[tree.host(FAR)]] == [each[34:] for each in frames_[1:]]
+    state = tree.nodes[0].state
+    assert state is not None
+    assert state.counters["FabricIngress.drops"].packets[DROP_REASONS.index("malformed")] == 1
 
 
 @pytest.mark.parametrize("presence", ["dscp", "probe-marker"])

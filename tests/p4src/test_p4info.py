@@ -66,7 +66,7 @@ def test_tables_keys_actions_and_parameters() -> None:
             "standard_metadata.egress_rid exact/16 → deliver(dst_addr/32, src_mac/48, dst_mac/48)"
         ),
         "FabricIngress.policing.policers": (
-            "standard_metadata.ingress_port exact/9, hdr.ipv4.dscp exact/6, is_message exact/1"
+            "standard_metadata.ingress_port exact/9, priority exact/3, is_message exact/1"
             " → police(bucket_index/32, byte_cost/32, burst/64)"
         ),
         "FabricEgress.congestion.marking": (

@@ -27,7 +27,7 @@ from weir.tests.p4src.small_fabric import (
     packet,
     tables,
 )
-from weir.wire import frames, int_md
+from weir.wire import frames, int_md, int_shim
 from weir.wire.aggregation import LANES, MessageType
 from weir.wire.fields import REDUCED
 
@@ -52,7 +52,7 @@ def random_tables(rng: np.random.Generator) -> Tables:
     for port in range(PORTS):
         if rng.random() < 0.3:
             result.marking[port] = random_bound(rng)
-        for class_ in ((48, 0), (48, 1), (0, 1)):
+        for class_ in ((7, 0), (7, 1), (0, 1)):
             if rng.random() < 0.15:  # of some every packet conforms, of some none, of most what the bucket has room for
                 burst = int(rng.choice([0, 3000, 40_000])) * POLICED_BYTE_COST
                 result.policers[(port, *class_)] = Policer(len(result.policers), POLICED_BYTE_COST, burst)
@@ -94,6 +94,10 @@ class Traffic:
     def _maybe(self, chance: float, other: int, usual: int) -> int:
         return other if self.rng.random() < chance else usual
 
+    def _dscp(self) -> int:
+        """Any, and often one of those that hosts and switches send."""
+        return self._maybe(0.4, int(self.rng.integers(0, 64)), int(self.rng.choice([0, 48])))
+
     def _header_fields(self) -> dict[str, int]:
         rng = self.rng
         fields = {field.name: int(rng.integers(0, 1 << field.bits)) for field in REDUCED}
@@ -129,7 +133,9 @@ class Traffic:
             **fields,
         )
         destination = self._maybe(0.05, OTHER_SWITCH, SWITCH)
-        return packet(payload, WORKERS[worker], destination, source_port=self._maybe(0.03, 22342, 22341)), worker
+        source_port = self._maybe(0.03, 22342, 22341)
+        dscp = self._maybe(0.2, self._dscp(), 0)
+        return packet(payload, WORKERS[worker], destination, source_port=source_port, dscp=dscp), worker
 
     def _result(self) -> tuple[bytes, int]:
         rng = self.rng
@@ -145,7 +151,7 @@ class Traffic:
             bad_checksum=False,
             **self._header_fields(),
         )
-        return packet(payload, PARENT, dscp=int(rng.choice([0, 48])), ttl=int(rng.integers(0, 3))), PARENT_PORT
+        return packet(payload, PARENT, dscp=self._dscp(), ttl=int(rng.integers(0, 3))), PARENT_PORT
 
     def _probe(self) -> tuple[bytes, int]:
         """A probe with a random bitmap, hop limit and stack, sometimes of a layout that cannot be had."""
@@ -174,7 +180,7 @@ class Traffic:
         )
         body += rng.bytes(4 * stack) + rng.bytes(min(max(payload, 0), room + 4 * words))
         destination = int(rng.choice([SWITCH, WORKERS[1], STRANGER]))
-        frame = packet(body, PARENT, destination, destination_port=5000, dscp=int(rng.choice([0, 48])))
+        frame = packet(body, PARENT, destination, destination_port=5000, dscp=self._dscp())
         return frame, PARENT_PORT
 
     def _plain(self) -> tuple[bytes, int]:
@@ -187,7 +193,7 @@ class Traffic:
                 destination,
                 destination_port=int(rng.choice([9, 22342])),
                 ttl=int(rng.choice([0, 1, 2, 64])),
-                dscp=int(rng.choice([0, 10, 48])),
+                dscp=self._dscp() & ~int_shim.DSCP_BIT,  # random bytes may look like INT
             )
         )
         frame[15] |= int(rng.integers(0, 4))  # ECN

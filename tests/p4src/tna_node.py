@@ -42,11 +42,18 @@ class TnaNode:
         self._bound_queues(tables)
 
     def _bound_queues(self, tables: Tables) -> None:
-        """Cells for packets, nanoseconds for microseconds, meters for costs of bytes."""
+        """Cells for packets, nanoseconds for microseconds, meters for costs of bytes, DSCPs for classes: those of the
+        control class, and below them one entry for all others.
+        """
         meters = self.program.meters
-        for (port, dscp, is_message), (bucket, byte_cost, burst) in tables.policers.items():
-            key = (port, dscp, is_message)
-            self._insert("FabricIngress.policing.policers", key, "FabricIngress.policing.police", bucket)
+        policers, police = "FabricIngress.policing.policers", "FabricIngress.policing.police"
+        control = [dscp for dscp, priority in tables.classes.items() if priority]
+        for (port, priority, is_message), (bucket, byte_cost, burst) in sorted(
+            tables.policers.items(), key=lambda item: -item[0][1]
+        ):
+            for dscp in [(each, EXACT) for each in control] if priority else [(0, 0)]:
+                key = ((port, EXACT), dscp, (is_message, EXACT))
+                self.program.insert(policers, key, police, bucket)
             rate = TICKS_PER_NS / byte_cost
             meters["FabricIngress.policing.buckets"][bucket] = Meter(rate, Fraction(burst, byte_cost))
         for port, bound in tables.marking.items():

@@ -48,10 +48,10 @@ def busy_tables(rng: np.random.Generator) -> Tables:
             window = int(rng.integers(1, 2**16))
             limits = (int(rng.integers(4, 9)), int(rng.integers(15, 24)))
             result.marking[port] = Bound(*limits, *virtual, window, int(rng.integers(1, window + 1)))
-        for dscp, is_message, bytes_per_us in ((0, 1, 5), (0, 0, 1), (48, 0, 1), (48, 1, 1)):
+        for priority, is_message, bytes_per_us in ((0, 1, 5), (0, 0, 1), (7, 0, 1), (7, 1, 1)):
             burst = int(rng.choice([0, 400, 3000], p=[0.1, 0.3, 0.6]))
             cost = TICKS_PER_US // bytes_per_us
-            result.policers[port, dscp, is_message] = Policer(len(result.policers), cost, burst * cost)
+            result.policers[port, priority, is_message] = Policer(len(result.policers), cost, burst * cost)
     return result
 
 
@@ -113,13 +113,13 @@ class Traffic:
         child = 1 << worker if rng.random() < 0.97 else int(rng.integers(0, 8))
         payload = self._message(kind, int(rng.choice([INNER, ROOT])), child)
         destination = SWITCH if rng.random() < 0.96 else OTHER_SWITCH
-        return packet(
-            payload, WORKERS[worker], destination, source_port=22341 if rng.random() < 0.97 else 22342
-        ), worker
+        source_port = 22341 if rng.random() < 0.97 else 22342
+        dscp = 10 if self.round % 5 == 0 else 0
+        return packet(payload, WORKERS[worker], destination, source_port=source_port, dscp=dscp), worker
 
     def _result(self) -> tuple[bytes, int]:
         kind = MessageType.RESULT if self.rng.random() < 0.5 else MessageType.SCALE_RESULT
-        return packet(self._message(kind, INNER, 0), PARENT, dscp=int(self.rng.choice([0, 48]))), PARENT_PORT
+        return packet(self._message(kind, INNER, 0), PARENT, dscp=int(self.rng.choice([0, 10, 48, 56]))), PARENT_PORT
 
     def _plain(self) -> tuple[bytes, int]:
         rng = self.rng

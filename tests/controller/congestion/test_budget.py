@@ -271,10 +271,10 @@ def test_entries_of_a_port_and_of_a_host() -> None:
     policed = [line for line in lines if line.startswith("policers")]
     control = 8e6 * 65536 // (0.02 * 1e9)
     assert (
-        f"policers dscp=48 ingress_port=1 is_message=1 -> police(bucket_index=2, burst=0, byte_cost={control:.0f})"
+        f"policers ingress_port=1 is_message=1 priority=7 -> police(bucket_index=2, burst=0, byte_cost={control:.0f})"
         in policed
     )
-    workers = [line for line in policed if "dscp=0" in line]
+    workers = [line for line in policed if "priority=0" in line]
     assert len(workers) == 2, "the ports of the two workers"
     for line in workers:
         burst, cost = (int(re.search(rf"{name}=(\d+)", line)[1]) for name in ("burst", "byte_cost"))  # type: ignore[index]

@@ -41,6 +41,7 @@ def test_a_switch_without_jobs_routes_everywhere_and_sinks_probes_at_its_hosts()
     assert base_state(FABRIC, ROUTES, "s1").lines() == {
         "node_address dst_addr=10.255.0.1 -> to_node()",
         "traffic_class dscp=48 -> set_class(priority=7)",
+        "traffic_class dscp=56 -> set_class(priority=7)",
         "node default -> identify(node_id=1)",
         "clone session 1 -> 510#0",
         "probe_sinks egress_port=1 -> report(session=1)",

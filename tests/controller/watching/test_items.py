@@ -47,6 +47,8 @@ def test_a_flow_gets_int_where_it_enters_the_fabric_and_loses_it_where_it_leaves
         "flow_steps default -> set_steps(depth_step=8, depth_threshold=0, latency_step=4294967295, "
         "latency_threshold=0, period=70)",
         "marks presence=2 -> recognise()",
+        "traffic_class dscp=49 -> set_class(priority=7)",
+        "traffic_class dscp=57 -> set_class(priority=7)",
     }
     told = {
         name: {line for line in lines(name, watching) if not line.startswith("destination")}

@@ -442,20 +442,21 @@ def test_a_log_of_what_tables_do(net: Network, caplog: pytest.LogCaptureFixture)
     said = [record.getMessage().split("] ")[1] for record in caplog.records if record.name == "packets"]
     assert said == [
         "packet of 100 bytes received on port 1",
-        "table FabricIngress.policing.policers: miss for standard_metadata.ingress_port=0x1, hdr.ipv4.dscp=0x0, "
+        "table FabricIngress.traffic_class: miss for hdr.ipv4.dscp=0x0: NoAction()",
+        "table FabricIngress.policing.policers: miss for standard_metadata.ingress_port=0x1, priority=0x0, "
         "is_message=0x0: NoAction()",
         "table FabricIngress.node_address: miss for hdr.ipv4.dst_addr=0xa000002: NoAction()",
         "table FabricIngress.admission.hosts: miss for standard_metadata.ingress_port=0x1: NoAction()",
         "table FabricIngress.routing.routes: hit for hdr.ipv4.dst_addr=0xa000002: "
         "FabricIngress.routing.forward(port=0x2, src_mac=0x200000000aa, dst_mac=0x20000000002)",
-        "table FabricIngress.traffic_class: miss for hdr.ipv4.dscp=0x0: NoAction()",
         "table FabricEgress.congestion.marking: miss for standard_metadata.egress_port=0x2: NoAction()",
         "table FabricEgress.int_source.watchlist: miss for src_addr=0xa000009, dst_addr=0xa000002, protocol=0x11, "
         "src_port=0x3e8, dst_port=0x7d0: NoAction()",
         "table FabricEgress.int_events.queue_watch: miss for egress_port=0x2, priority=0x0: NoAction()",
         "packet of 100 bytes leaves through port 2",
         "packet of 90 bytes received on port 1",
-        "table FabricIngress.policing.policers: miss for standard_metadata.ingress_port=0x1, hdr.ipv4.dscp=0x0, "
+        "table FabricIngress.traffic_class: miss for hdr.ipv4.dscp=0x0: NoAction()",
+        "table FabricIngress.policing.policers: miss for standard_metadata.ingress_port=0x1, priority=0x0, "
         "is_message=0x0: NoAction()",
         "table FabricIngress.node_address: miss for hdr.ipv4.dst_addr=0xa000009: NoAction()",
         "table FabricIngress.admission.hosts: miss for standard_metadata.ingress_port=0x1: NoAction()",

@@ -39,6 +39,7 @@ BENCHMARKS: Final = (
     "placement",
     "flows",
     "batching",
+    "balance",
     "recovery",
     "mininet",
     "pytorch",

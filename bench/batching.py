@@ -21,7 +21,7 @@ STEP_S: Final = 0.2
 AIM: Final = Aim(0.011 * STEP_S)
 _STEPS: Final = 200
 """Of each run; NARX is at work after the first 100."""
-_SAMPLES: Final = 64
+SAMPLES: Final = 64
 """Of each worker."""
 
 _NAMES: Final[dict[RuleName, str]] = {"analytic": "NARX, analytic rule", "numeric": "numeric rule"}
@@ -38,7 +38,7 @@ def figures() -> Iterator[Figure]:
 def _step_s(rule: RuleName, workers: int, seed: int) -> float:
     """Processor time of one worker in one step, without the packets of the reports: speeds wander."""
     rng = np.random.default_rng(seed)
-    manager = BatchSizeManager(_SAMPLES * workers, workers, rule=rule)
+    manager = BatchSizeManager(SAMPLES * workers, workers, rule=rule)
     reporter = SpeedReporter("narx" if rule == "analytic" else "memoryless")
     free = np.clip(1 + np.cumsum(rng.normal(0, 0.03, (_STEPS, workers)), axis=0), 0.2, 1.0)
     sizes = manager.sizes

@@ -6,12 +6,12 @@ Every error names the file, the key and the value, and says what would be right.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
-import yaml
 from pydantic import Field, ValidationError, ValidationInfo, WithJsonSchema, field_validator, model_validator
 
 from .. import own_file
@@ -19,12 +19,16 @@ from ..controller.congestion import CongestionOptions, Marks, Uncontrolled
 from ..controller.placement.strategies import STRATEGIES, Need
 from ..controller.watching.settings import Watching
 from ..hosts.numerics.quantization import chunk_count
-from ..topologies import Topology, file_keys
-from ..topologies.schema import UniqueKeys, parse_topology
+from ..topologies import Topology, TopologyError, file_keys
+from ..topologies.key_errors import problems_of
+from ..topologies.problems import BadFile, Problem, shown, told
+from ..topologies.schema import parse_topology, shipped
+from ..topologies.spelling import nearest
+from ..topologies.yaml_file import YamlFile
 from ..wire.frames import FRAME_HEADER_BYTES
 from .errors import ExperimentError
 from .jobs import JobConfig, OtherJobConfig
-from .sections import Duration, LongDuration, Rate, Section, explain
+from .sections import Duration, FileName, LongDuration, Rate, Section, read_section
 from .synchronisation import SynchronisationConfig
 from .telemetry import TelemetryConfig
 from .workloads.digits import TrainingJob, TrainingOptions
@@ -155,7 +159,7 @@ class HeartbeatConfig(Section):
 class RunConfig(Section):
     """One run."""
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
+    name: FileName
     seed: int = Field(1, ge=0, lt=1 << 32)
     fabric: dict[str, Any]
     """The fabric, spelled out as in topologies/*.yaml (a file may name another one: `fabric: leaf_spine.yaml`)."""
@@ -217,7 +221,8 @@ class RunConfig(Section):
     def _known(cls, names: list[str], others: ValidationInfo) -> list[str]:
         for name in names:
             if name not in STRATEGIES:
-                raise ValueError(f'strategy "{name}" is unknown; there are {", ".join(sorted(STRATEGIES))}')
+                near = nearest(name, STRATEGIES)
+                raise ValueError(f'strategy "{name}" is unknown{near}; there are {", ".join(sorted(STRATEGIES))}')
         if len(set(names)) < len(names):
             raise ValueError("a strategy is named twice; name each once")
         job: JobConfig | None = others.data.get("job")  # there is none where it is wrong itself
@@ -239,25 +244,20 @@ class RunConfig(Section):
         Raises: ExperimentError: it cannot be read, or says something that no run can be.
         """
         try:
-            data = yaml.load(path.read_text(), Loader=UniqueKeys)
-        except OSError as error:
-            raise ExperimentError(f"{path}: cannot be read ({error.strerror})") from None
-        except UnicodeDecodeError:
-            raise ExperimentError(f"{path}: is not text; a run is a YAML file") from None
-        except yaml.YAMLError as error:
-            raise ExperimentError(f"{path}: is not YAML: {' '.join(str(error).split())}") from None
-        if not isinstance(data, dict):
-            raise ExperimentError(
-                f"{path}: a run is a YAML mapping with name, fabric and job; this is {type(data).__name__}"
-            )
+            written = YamlFile.read(path, "a run is a YAML mapping with name, fabric and job")
+        except BadFile as error:
+            raise ExperimentError(str(error)) from None
+        data = dict(written.data)
         if isinstance(data.get("fabric"), str):
             data["fabric"] = _read_fabric(path, data["fabric"])
+        elif isinstance(data.get("fabric"), dict):
+            _check_fabric(data["fabric"], f"{path}: fabric", written, ["fabric"])
         if isinstance(workload := data.get("workload"), dict) and isinstance(workload.get("script"), str):
             data["workload"] = _found_script(path, workload, data.get("training"))
         if isinstance(names := data.get("strategies"), list):
             data["strategies"] = [_found_strategy(path, name) for name in names]
-        config = cls._validated(str(path), data)
-        config.check_names(str(path))
+        config = read_section(cls, written, data)
+        config.check_names(str(path), written)
         return config
 
     def replaced(self, option: str, **values: object) -> RunConfig:
@@ -315,7 +315,7 @@ class RunConfig(Section):
         links = tuple(replace(link, loss=1 - (1 - link.loss) * (1 - self.loss)) for link in topology.links)
         return replace(topology, links=links)
 
-    def check_names(self, where: str) -> None:
+    def check_names(self, where: str, written: YamlFile | None = None) -> None:
         """Every host that the run names is one of the fabric's. Raises `ExperimentError`."""
         topology = self.topology
         named = [("job.workers", name) for name in self.job.workers]
@@ -341,10 +341,17 @@ class RunConfig(Section):
                 raise ExperimentError(
                     f"{where}: heartbeats: {twice[0]} is a worker of two jobs, and their bound counts one from a host"
                 )
-        for key, name in named:
-            if not topology.is_host(name):
-                hosts = ", ".join(host.name for host in topology.hosts)
-                raise ExperimentError(f'{where}: {key}: fabric {topology.name} has no host "{name}"; there are {hosts}')
+        hosts = [host.name for host in topology.hosts]
+        if strange := [(key, name) for key, name in named if not topology.is_host(name)]:
+            listed = ", ".join(hosts)
+            problems = [
+                Problem(
+                    f'{key}: fabric {topology.name} has no host "{name}"{nearest(name, hosts)}; there are {listed}',
+                    None if written is None else written.line(key.split(".")),
+                )
+                for key, name in strange
+            ]
+            raise ExperimentError(told(where, problems))
         if self.telemetry is not None:
             self.telemetry.watching(topology, f"{where}: telemetry")
 
@@ -368,8 +375,7 @@ class RunConfig(Section):
         try:
             return cls.model_validate(data)
         except ValidationError as error:
-            problems = "; ".join(explain(cls, detail, "run") for detail in error.errors())
-            raise ExperimentError(f"{where}: {problems}") from None
+            raise ExperimentError(told(where, problems_of(error, cls, data))) from None
 
 
 def _found_script(run_file: Path, workload: dict[str, Any], training: object) -> dict[str, Any]:
@@ -390,16 +396,23 @@ def _found_strategy(run_file: Path, name: object) -> object:
 
 def _read_fabric(run_file: Path, name: str) -> dict[str, Any]:
     """The fabric file named by a run: beside the run's file, or one that ships with topologies/."""
-    beside = run_file.parent / name
-    path = beside if beside.exists() else Path(str(resources.files("weir.topologies") / name))
     try:
-        data = yaml.load(path.read_text(), Loader=UniqueKeys)
-    except OSError:
-        raise ExperimentError(
-            f'{run_file}: fabric: no file "{name}" beside it, nor one shipped in topologies/'
-        ) from None
-    except yaml.YAMLError as error:
-        raise ExperimentError(f"{run_file}: fabric: {name} is not YAML: {' '.join(str(error).split())}") from None
-    if not isinstance(data, dict):
-        raise ExperimentError(f"{run_file}: fabric: {name} is not a fabric; it is a YAML mapping with links")
-    return data
+        beside = run_file.parent / name
+        path = beside if beside.exists() else Path(str(resources.files("weir.topologies") / name))
+        if not path.is_file():
+            raise ExperimentError(
+                f"{run_file}: fabric: no file {shown(name)} beside it, nor one shipped in topologies/"
+                f"{nearest(name, shipped())}"
+            )
+        written = YamlFile.read(path, "a fabric is a YAML mapping with name and links")
+    except BadFile as error:
+        raise ExperimentError(f"{run_file}: fabric: {error}") from None
+    _check_fabric(written.data, f"{run_file}: fabric: {path}", written)
+    return written.data
+
+
+def _check_fabric(data: dict[str, Any], where: str, written: YamlFile, within: Sequence[str] = ()) -> None:
+    try:
+        parse_topology(data, where, written, within)
+    except TopologyError as error:
+        raise ExperimentError(str(error)) from None

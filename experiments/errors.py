@@ -2,7 +2,8 @@
 
 
 class ExperimentError(Exception):
-    """A run cannot start or go on; the message is one line that a user can act on."""
+    """A run cannot start or go on; the message is one line that a user can act on, or a line for each thing
+    that is wrong with a file."""
 
 
 class Interrupted(ExperimentError):

@@ -1,15 +1,19 @@
-"""What sections of YAML files have in common: strict keys, quantities as people write them, errors in words."""
+"""What sections of YAML files have in common: strict keys, quantities and names as people write them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Annotated, Any, get_args
+import re
+from collections.abc import Callable
+from typing import Annotated, Any, Final, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
 
 from ..topologies import TopologyError
-from ..topologies.spelling import nearest
+from ..topologies.key_errors import problems_of
+from ..topologies.problems import shown, told
 from ..topologies.units import DELAY_PATTERN, RATE_PATTERN, parse_delay, parse_rate
+from ..topologies.yaml_file import YamlFile
+from .errors import ExperimentError
 
 
 def _quantity(parse: Callable[[object], int]) -> BeforeValidator:
@@ -38,29 +42,41 @@ LongDuration = Annotated[int, _quantity(parse_delay), Field(gt=0), _either({"exc
 """Nanoseconds, not 0."""
 
 
+_FILE_NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+
+
+def _file_name(text: str) -> str:
+    if not re.search(_FILE_NAME, text):
+        raise ValueError(
+            f"name {shown(text)} is not right; write up to 64 letters, digits, dots, dashes and underscores, first a "
+            "letter or digit"
+        )
+    return text
+
+
+FileName = Annotated[str, AfterValidator(_file_name), WithJsonSchema({"type": "string", "pattern": _FILE_NAME})]
+"""What files and folders are called after."""
+
+
 class Section(BaseModel):
     """A mapping with these keys and no others, which never changes."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
 
 
-def explain(model: type[BaseModel], detail: Any, what: str) -> str:
-    """One of pydantic's errors about a `what`, such as a run: the key, what is wrong, and what was given."""
-    key = ".".join(str(part) for part in detail["loc"]) or what
-    message = detail["msg"].removeprefix("Value error, ")
-    if detail["type"] == "extra_forbidden":
-        message = f"is not a key of a {what}{nearest(str(detail['loc'][-1]), _keys_at(model, detail['loc'][:-1]))}"
-    given = f" (given: {detail['input']!r})" if isinstance(detail["input"], str | int | float) else ""
-    return f"{key}: {message}{given}"
+Model = TypeVar("Model", bound=BaseModel)
 
 
-def _keys_at(model: type[BaseModel], place: Sequence[str | int]) -> list[str]:
-    """The keys that a section may have."""
-    for part in place:
-        if isinstance(part, str) and part in model.model_fields:
-            hint = model.model_fields[part].annotation
-            inner = [each for each in (hint, *get_args(hint)) if isinstance(each, type) and issubclass(each, BaseModel)]
-            if not inner:
-                return []
-            model = inner[0]
-    return list(model.model_fields)
+def read_section(model: type[Model], written: YamlFile, data: dict[Any, Any] | None = None) -> Model:
+    """A file's data, or what was made of them, as the model has them. Raises ExperimentError, which says all that is
+    wrong with the file.
+    """
+    given = written.data if data is None else data
+    try:
+        made = model.model_validate(given)
+    except ValidationError as error:
+        found = problems_of(error, model, given, line=written.line)
+        raise ExperimentError(told(str(written.path), [*written.problems, *found])) from None
+    if written.problems:
+        raise ExperimentError(told(str(written.path), written.problems))
+    return made

@@ -21,8 +21,7 @@ from operator import or_
 from pathlib import Path
 from typing import Annotated, Any, Final, Self
 
-import yaml
-from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from ..controller.errors import PlanError
 from ..controller.p4runtime.tables import DROP_REASONS
@@ -36,13 +35,14 @@ from ..controller.watching.settings import (
     Watching,
 )
 from ..topologies import Topology
-from ..topologies.schema import UniqueKeys
+from ..topologies.problems import BadFile
 from ..topologies.spelling import nearest
+from ..topologies.yaml_file import YamlFile
 from ..wire.int_md import DomainInstruction, Instruction
 from ..wire.int_report import REPORT_PORT
 from ..wire.int_shim import Presence
 from .errors import ExperimentError
-from .sections import Duration, Section, explain
+from .sections import Duration, Section, read_section
 
 COLLECTABLE: Final = {
     "node": Instruction.NODE_ID,
@@ -230,16 +230,10 @@ class TelemetryConfig(Section):
     def load(cls, path: Path) -> TelemetryConfig:
         """Read a file of its own. Raises ExperimentError."""
         try:
-            data = yaml.load(path.read_text(), Loader=UniqueKeys)
-        except (OSError, UnicodeDecodeError) as error:
-            raise ExperimentError(f"{path}: cannot be read ({getattr(error, 'strerror', 'it is not text')})") from None
-        except yaml.YAMLError as error:
-            raise ExperimentError(f"{path}: is not YAML: {' '.join(str(error).split())}") from None
-        try:
-            return cls.model_validate(data)
-        except ValidationError as error:
-            problems = "; ".join(explain(cls, detail, "telemetry section") for detail in error.errors())
-            raise ExperimentError(f"{path}: {problems}") from None
+            written = YamlFile.read(path, "telemetry is a YAML mapping with watch, queues or drops")
+        except BadFile as error:
+            raise ExperimentError(str(error)) from None
+        return read_section(cls, written)
 
     def watching(self, topology: Topology, where: str) -> Watching:
         """What it means in this fabric. Raises ExperimentError, with `where` in front."""

@@ -22,12 +22,18 @@ from typing import Any, Final
 
 from .errors import TopologyError
 from .model import Endpoint, Host, Link, Switch, Topology
-from .runtime_json import RuntimeFile, read_json
-from .spelling import nearest
+from .problems import BadFile, Problem, any_value, by_name, keys, list_of, read_json, text_value, told, wrong
+from .runtime_json import RuntimeFile
 from .units import parse_delay
 
-_HOST_KEYS: Final = ("ip", "mac", "commands")
-_SWITCH_KEYS: Final = ("runtime_json", "program", "cli_input")
+_SHAPE: Final = keys(
+    {
+        "hosts": by_name(keys({"ip": text_value}, {"mac": text_value, "commands": list_of(text_value)})),
+        "switches": by_name(keys({}, {"runtime_json": text_value, "program": text_value, "cli_input": text_value})),
+        "links": list_of(list_of(any_value)),
+    },
+    {},
+)
 _RATE_BPS: Final = 1_000_000_000
 _DELAY_NS: Final = 0
 
@@ -62,75 +68,88 @@ def is_exercise(path: Path) -> bool:
 
 def read_exercise(path: Path) -> Exercise:
     """Raises TopologyError, which names the file, the node or link, and what would be right."""
-    data = read_json(path)
     try:
-        for key in ("hosts", "switches", "links"):
-            if key not in data:
-                raise TopologyError(f'key "{key}" is missing; there are hosts, switches and links')
-        hosts = {name: _host(name, given) for name, given in data["hosts"].items()}
-        switches = {name: _checked(name, given, _SWITCH_KEYS) for name, given in data["switches"].items()}
+        data = read_json(path, "the topology of an exercise", _SHAPE)
+    except BadFile as error:
+        raise TopologyError(str(error)) from None
+    problems: list[Problem] = []
+    hosts: dict[str, tuple[Host, ExerciseHost]] = {}
+    for name, given in data["hosts"].items():
+        try:
+            hosts[name] = _host(name, given)
+        except TopologyError as error:
+            problems.append(Problem(str(error)))
+    links: list[Link] = []
+    for index, ends in enumerate(data["links"]):
+        try:
+            links.append(_link(index, ends, data["hosts"]))
+        except TopologyError as error:
+            problems.append(Problem(str(error)))
+    if problems:
+        raise TopologyError(told(str(path), problems))
+    switches: Mapping[str, Any] = data["switches"]
+    try:
         topology = Topology(
             path.stem.replace(".", "-"),
             tuple(host for host, _ in hosts.values()),
             tuple(Switch(name, number) for number, name in enumerate(switches, 1)),
-            tuple(_link(index, given, hosts) for index, given in enumerate(data["links"])),
-        )
-        return Exercise(
-            topology,
-            {name: setup for name, (_, setup) in hosts.items()},
-            {
-                name: RuntimeFile.read(_found(path, given["runtime_json"]))
-                for name, given in switches.items()
-                if "runtime_json" in given
-            },
-            {name: _found(path, given["program"]) for name, given in switches.items() if "program" in given},
-            {name: number for number, name in enumerate(switches)},
-            [
-                f"{name}: {given['cli_input']} is left out, for it speaks to a Thrift server (simple_switch_CLI)"
-                for name, given in switches.items()
-                if "cli_input" in given
-            ],
+            tuple(links),
         )
     except TopologyError as error:
-        raise error if str(error).startswith(str(path)) else error.within(str(path)) from None
-    except (AttributeError, TypeError, ValueError) as error:
-        raise TopologyError(f"{path}: is not the topology of an exercise: {error}") from None
-
-
-def _checked(name: str, given: Mapping[str, Any], known: Sequence[str]) -> Mapping[str, Any]:
-    for key in given:
-        if key not in known:
-            raise TopologyError(f'{name}: unknown key "{key}"{nearest(key, known)}; there are {", ".join(known)}')
-    return given
+        raise error.within(str(path)) from None
+    return Exercise(
+        topology,
+        {name: setup for name, (_, setup) in hosts.items()},
+        {
+            name: RuntimeFile.read(_found(path, given["runtime_json"]))
+            for name, given in switches.items()
+            if "runtime_json" in given
+        },
+        {name: _found(path, given["program"]) for name, given in switches.items() if "program" in given},
+        {name: number for number, name in enumerate(switches)},
+        [
+            f"{name}: {given['cli_input']} is left out, for it speaks to a Thrift server (simple_switch_CLI)"
+            for name, given in switches.items()
+            if "cli_input" in given
+        ],
+    )
 
 
 def _host(name: str, given: Mapping[str, Any]) -> tuple[Host, ExerciseHost]:
-    _checked(name, given, _HOST_KEYS)
     try:
-        interface = IPv4Interface(str(given["ip"]))
-    except KeyError:
-        raise TopologyError(f'{name}: key "ip" is missing; write it like 10.0.1.1/24') from None
-    except ValueError as error:
-        raise TopologyError(f"{name}: ip: {error}; write it like 10.0.1.1/24") from None
-    host = Host(name, interface.ip, str(given.get("mac", "")).lower())
+        interface = IPv4Interface(given["ip"])
+    except ValueError:
+        raise TopologyError(f'hosts.{name}: ip "{given["ip"]}" is no address; write it like 10.0.1.1/24') from None
+    try:
+        host = Host(name, interface.ip, given.get("mac", "").lower())
+    except TopologyError as error:
+        raise error.within(f"hosts.{name}") from None
     return host, ExerciseHost(interface.network.prefixlen, tuple(given.get("commands", [])))
 
 
 def _link(index: int, given: Sequence[Any], hosts: Mapping[str, object]) -> Link:
-    if not isinstance(given, list) or not 2 <= len(given) <= 4:
-        raise TopologyError(
-            f'links[{index}]: {given} is not two ports, a delay and a rate; write it like ["h1", "s1-p1"]'
-        )
-    ends = [Endpoint.parse(str(end)) for end in given[:2]]
+    where = f"links[{index}]"
+    if not 2 <= len(given) <= 4 or not all(isinstance(end, str) for end in given[:2]):
+        raise TopologyError(f'{where}: {given} is not two ports, a delay and a rate; write it like ["h1", "s1-p1"]')
+    try:
+        ends = [Endpoint.parse(end) for end in given[:2]]
+        delay_ns = _DELAY_NS
+        if len(given) > 2:
+            delay_ns = parse_delay(f"{given[2]}ms" if isinstance(given[2], int | float) else given[2])
+    except TopologyError as error:
+        raise error.within(where) from None
     for end in ends:
         if end.node in hosts and end.port:
-            raise TopologyError(f"links[{index}]: {end}: a host has one port; write {end.node}")
-    delay_ns, rate_bps = _DELAY_NS, _RATE_BPS
-    if len(given) > 2:
-        delay_ns = parse_delay(f"{given[2]}ms" if isinstance(given[2], int | float) else given[2])
+            raise TopologyError(f"{where}: {end}: a host has one port; write {end.node}")
+    rate_bps = _RATE_BPS
     if len(given) > 3:
-        rate_bps = round(float(given[3]) * 1e6)
-    return Link(ends[0], ends[1], rate_bps, delay_ns)
+        if isinstance(given[3], bool) or not isinstance(given[3], int | float) or not 1e-6 <= given[3] <= 1e9:
+            raise TopologyError(f"{where}: {wrong('rate', given[3], 'it in Mbit/s, like 0.5')}")
+        rate_bps = round(given[3] * 1e6)
+    try:
+        return Link(ends[0], ends[1], rate_bps, delay_ns)
+    except TopologyError as error:
+        raise error.within(where) from None
 
 
 def _found(path: Path, name: str) -> Path:

@@ -75,7 +75,7 @@ Ends = Annotated[
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
 
 class DefaultsKeys(_Strict):
@@ -174,20 +174,6 @@ class GeneratedKeys(_Strict):
 
     name: str
     generate: Annotated[LeafSpineKeys | FatTreeKeys | JellyfishKeys | RandomKeys, Field(discriminator="kind")]
-
-
-MODELS: Final[dict[str, type[BaseModel]]] = {
-    "": FabricKeys,
-    "defaults": DefaultsKeys,
-    "hosts": HostKeys,
-    "switches": SwitchKeys,
-    "links": LinkKeys,
-    "leaf-spine": LeafSpineKeys,
-    "fat-tree": FatTreeKeys,
-    "jellyfish": JellyfishKeys,
-    "random": RandomKeys,
-}
-"""The keys of each section, by what it is called in errors."""
 
 
 def json_schema() -> dict[str, Any]:

@@ -14,8 +14,7 @@ sessions, by names.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -23,10 +22,28 @@ from pathlib import Path
 from typing import Any, Final
 
 from .errors import TopologyError
-from .spelling import nearest
+from .problems import BadFile, any_value, by_name, keys, list_of, or_nothing, read_json, text_value, truth, whole_number
 
-_KEYS: Final = ("target", "p4info", "bmv2_json", "table_entries", "multicast_group_entries", "clone_session_entries")
-_ROW_KEYS: Final = ("table", "match", "action_name", "action_params", "default_action", "priority")
+_VALUES: Final = or_nothing(by_name(any_value))
+_REPLICAS: Final = list_of(keys({"egress_port": whole_number}, {"instance": whole_number}))
+_SHAPE: Final = keys(
+    {},
+    {
+        "target": text_value,
+        "p4info": text_value,
+        "bmv2_json": text_value,
+        "table_entries": list_of(
+            keys(
+                {"table": text_value, "action_name": text_value},
+                {"match": _VALUES, "action_params": _VALUES, "default_action": truth, "priority": whole_number},
+            )
+        ),
+        "multicast_group_entries": list_of(keys({"multicast_group_id": whole_number}, {"replicas": _REPLICAS})),
+        "clone_session_entries": list_of(
+            keys({"clone_session_id": whole_number}, {"replicas": _REPLICAS, "packet_length_bytes": whole_number})
+        ),
+    },
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,44 +88,21 @@ class RuntimeFile:
     @classmethod
     def read(cls, path: Path) -> RuntimeFile:
         """Raises TopologyError, which names the file, the entry, and what would be right."""
-        data = read_json(path)
         try:
-            _check_keys("", data, _KEYS)
-            return cls(
-                path,
-                _named_file(path, data.get("bmv2_json")),
-                _named_file(path, data.get("p4info")),
-                tuple(_row(index, row) for index, row in enumerate(data.get("table_entries", []))),
-                {
-                    _number(entry, "multicast_group_id"): _replicas(entry)
-                    for entry in data.get("multicast_group_entries", [])
-                },
-                {
-                    _number(entry, "clone_session_id"): RuntimeSession(
-                        _replicas(entry), int(entry.get("packet_length_bytes", 0))
-                    )
-                    for entry in data.get("clone_session_entries", [])
-                },
-            )
-        except TopologyError as error:
-            raise error.within(str(path)) from None
-        except (AttributeError, TypeError, ValueError) as error:
-            raise TopologyError(f"{path}: is not the runtime JSON of a switch: {error}") from None
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """A file's JSON object. Raises TopologyError; also where a key is there twice."""
-    try:
-        data = json.loads(path.read_text("utf-8"), object_pairs_hook=_unique)
-    except OSError as error:
-        raise TopologyError(f"{path}: cannot be read: {error.strerror}") from None
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise TopologyError(f"{path}: is not JSON: {error}") from None
-    except TopologyError as error:
-        raise error.within(str(path)) from None
-    if not isinstance(data, dict):
-        raise TopologyError(f"{path}: is a JSON {type(data).__name__}, not an object with keys")
-    return data
+            data = read_json(path, "the runtime of a switch", _SHAPE)
+        except BadFile as error:
+            raise TopologyError(str(error)) from None
+        return cls(
+            path,
+            _named_file(path, data.get("bmv2_json")),
+            _named_file(path, data.get("p4info")),
+            tuple(_row(row) for row in data.get("table_entries", [])),
+            {entry["multicast_group_id"]: _replicas(entry) for entry in data.get("multicast_group_entries", [])},
+            {
+                entry["clone_session_id"]: RuntimeSession(_replicas(entry), entry.get("packet_length_bytes", 0))
+                for entry in data.get("clone_session_entries", [])
+            },
+        )
 
 
 def value_number(value: object) -> int:
@@ -130,44 +124,20 @@ def value_number(value: object) -> int:
     )
 
 
-def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    keys = [key for key, _ in pairs]
-    for key in keys:
-        if keys.count(key) > 1:
-            raise TopologyError(f'key "{key}" is there twice in one object')
-    return dict(pairs)
-
-
-def _check_keys(where: str, data: Mapping[str, Any], known: Sequence[str]) -> None:
-    for key in data:
-        if key not in known:
-            raise TopologyError(f'{where}unknown key "{key}"{nearest(key, known)}; there are {", ".join(known)}')
-
-
-def _row(index: int, row: Mapping[str, Any]) -> RuntimeRow:
-    where = f"table_entries[{index}]: "
-    _check_keys(where, row, _ROW_KEYS)
-    for key in ("table", "action_name"):
-        if not isinstance(row.get(key), str):
-            raise TopologyError(f'{where}"{key}" is missing, or no text')
-    match, params = row.get("match") or {}, row.get("action_params") or {}
-    if not isinstance(match, dict) or not isinstance(params, dict):
-        raise TopologyError(f'{where}"match" and "action_params" are objects, by the names of fields and parameters')
+def _row(row: Mapping[str, Any]) -> RuntimeRow:
     return RuntimeRow(
-        row["table"], match, row["action_name"], params, int(row.get("priority", 0)), bool(row.get("default_action"))
+        row["table"],
+        row.get("match") or {},
+        row["action_name"],
+        row.get("action_params") or {},
+        row.get("priority", 0),
+        row.get("default_action", False),
     )
-
-
-def _number(entry: Mapping[str, Any], key: str) -> int:
-    if key not in entry:
-        raise TopologyError(f'an entry of {key.removesuffix("_id")}_entries has no "{key}"')
-    return int(entry[key])
 
 
 def _replicas(entry: Mapping[str, Any]) -> tuple[RuntimeReplica, ...]:
     return tuple(
-        RuntimeReplica(_number(replica, "egress_port"), int(replica.get("instance", 0)))
-        for replica in entry.get("replicas", [])
+        RuntimeReplica(replica["egress_port"], replica.get("instance", 0)) for replica in entry.get("replicas", [])
     )
 
 

@@ -23,7 +23,7 @@ or generated::
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -34,7 +34,6 @@ from pydantic import ValidationError
 from . import generators
 from .errors import TopologyError
 from .file_keys import (
-    MODELS,
     DefaultsKeys,
     FabricKeys,
     FatTreeKeys,
@@ -44,14 +43,15 @@ from .file_keys import (
     LinkKeys,
     RandomKeys,
 )
+from .key_errors import Location, dotted, problems_of
 from .model import Host, Link, Switch, Topology
+from .problems import BadFile, kind_of, told
 from .spelling import nearest
 from .units import format_delay, format_rate
+from .yaml_file import YamlFile
 
-LARGEST_FILE_BYTES: Final = 16 * 2**20
 _SHIPPED: Final = Path(__file__).parent
-_TOLD: Final = 20
-"""Most errors of one file that are told at once."""
+_WHAT: Final = "a fabric is a YAML mapping with name, and either generate or hosts, switches and links"
 
 
 def shipped() -> list[str]:
@@ -68,33 +68,40 @@ def load_topology(path: str | Path) -> Topology:
     path = Path(path)
     if path.name == str(path) and not path.exists() and path.name in shipped():
         path = _SHIPPED / path.name
+    if not path.exists():
+        raise TopologyError(
+            f"{path}: no such file{nearest(str(path), shipped())}; the fabrics that ship are {', '.join(shipped())}"
+        )
     try:
-        if path.stat().st_size > LARGEST_FILE_BYTES:
-            raise TopologyError(f"{path}: {path.stat().st_size} bytes is too large for a fabric (16 MiB)")
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError as error:
-        raise TopologyError(f"{path}: no such file; the fabrics that ship are {', '.join(shipped())}") from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise TopologyError(f"{path}: cannot be read as a fabric: {error}") from error
-    try:
-        data = yaml.load(text, Loader=UniqueKeys)
-    except yaml.YAMLError as error:
-        raise TopologyError(f"{path}: is not YAML: {' '.join(str(error).split())}") from error
-    return parse_topology(data, str(path))
+        written = YamlFile.read(path, _WHAT)
+    except BadFile as error:
+        raise TopologyError(str(error)) from None
+    return parse_topology(written.data, str(path), written)
 
 
-def parse_topology(data: object, where: str) -> Topology:
-    """The fabric that a mapping, as YAML gives it, describes. Raises `TopologyError`, with `where` in front."""
+def parse_topology(data: object, where: str, written: YamlFile | None = None, within: Location = ()) -> Topology:
+    """The fabric that a mapping, as YAML gives it, describes. Raises `TopologyError`, with `where` in front and the
+    lines of the file that it was `written` in, `within` these keys.
+    """
+    twice = () if written is None else written.problems
     if not isinstance(data, dict):
-        raise TopologyError(f"{where}: is not a fabric; write name and either generate or hosts, switches and links")
+        raise TopologyError(f"{where}: {_WHAT}; this is {kind_of(data)}")
+    model = GeneratedKeys if "generate" in data else FabricKeys
     try:
-        if "generate" in data:
-            return _generate(GeneratedKeys.model_validate(data))
-        return _build(FabricKeys.model_validate(data))
+        keys = model.model_validate(data)
     except ValidationError as error:
-        problems = list(dict.fromkeys(_explain(detail, data) for detail in error.errors()))
-        rest = f"; and {len(problems) - _TOLD} more" if len(problems) > _TOLD else ""
-        raise TopologyError(f"{where}: {'; '.join(problems[:_TOLD])}{rest}") from error
+        found = problems_of(
+            error,
+            model,
+            data,
+            place=lambda location: _place(location, data),
+            line=lambda location: None if written is None else written.line((*within, *location)),
+        )
+        raise TopologyError(told(where, [*twice, *found])) from None
+    if twice:
+        raise TopologyError(told(where, twice))
+    try:
+        return _generate(keys) if isinstance(keys, GeneratedKeys) else _build(keys)
     except TopologyError as error:
         raise error.within(where) from error
 
@@ -210,43 +217,19 @@ def _link(given: LinkKeys, defaults: DefaultsKeys) -> Link:
 # --- errors -----------------------------------------------------------------------------------------------------------
 
 
-def _explain(detail: Any, data: dict[Any, Any]) -> str:
-    """One sentence for one of pydantic's errors: where, which value, what would be right."""
-    location: tuple[Any, ...] = tuple(detail["loc"])
-    place, section, rest = _place(location, data)
-    key = ".".join(str(part) for part in rest)
-    value = detail["input"]
-    shown = f'"{value}"' if isinstance(value, str) else str(value)
-    if detail["type"] == "value_error":
-        problem: str = str(detail["ctx"]["error"])
-        if not problem.startswith(key.split("_")[-1]):
-            problem = f"{key}: {problem}"
-    elif detail["type"] == "extra_forbidden":
-        problem = f'unknown key "{key}"; the keys here are {", ".join(_keys(section))}{nearest(key, _keys(section))}'
-    elif detail["type"] == "missing":
-        problem = f'key "{key}" is missing; the keys here are {", ".join(_keys(section))}'
-    elif section == "generate":
-        kind = data["generate"].get("kind") if isinstance(data["generate"], dict) else data["generate"]
-        problem = f'kind "{kind}" is not a fabric; write leaf-spine, fat-tree, jellyfish or random'
-    else:
-        message: str = detail["msg"]
-        problem = f"{key + ' ' if key else ''}{shown} is not right: {message[0].lower()}{message[1:]}"
-    return f"{place}: {problem}" if place else problem
-
-
-def _place(location: Sequence[Any], data: dict[Any, Any]) -> tuple[str, str, Sequence[Any]]:
-    """Where an error is, in a user's words; the section whose keys apply; the rest of the location."""
-    match location:
+def _place(location: Location, data: dict[Any, Any]) -> str:
+    """Where an error is, in a user's words."""
+    match tuple(location):
         case ("hosts" | "switches" as section, name, *rest):
-            return f"{'host' if section == 'hosts' else 'switch'} {name}", section, rest
+            return ": ".join([f"{'host' if section == 'hosts' else 'switch'} {name}", *_dotted(rest)])
         case ("links", int() as index, *rest):
-            return f"link {_link_name(data['links'][index], index)}", "links", rest
-        case ("generate", "leaf-spine" | "fat-tree" | "jellyfish" | "random" as kind, *rest):
-            return "generate", kind, rest
-        case ("generate" | "defaults" as section, *rest):
-            return section, section, rest
+            return ": ".join([f"link {_link_name(data['links'][index], index)}", *_dotted(rest)])
         case _:
-            return "", "", location
+            return dotted(location)
+
+
+def _dotted(location: Location) -> list[str]:
+    return [dotted(location)] if location else []
 
 
 def _link_name(link: Any, index: int) -> str:
@@ -256,23 +239,3 @@ def _link_name(link: Any, index: int) -> str:
         name: str = next((end for end in ends if "-p" in end), ends[-1])
         return name
     return str(index + 1)
-
-
-def _keys(section: str) -> list[str]:
-    return list(MODELS[section].model_fields)
-
-
-class UniqueKeys(yaml.SafeLoader):
-    """YAML in which a key given twice is an error, where the plain loader lets the last one win silently."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[str] = set()
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
-                if key.value in seen:
-                    raise yaml.constructor.ConstructorError(
-                        None, None, f'"{key.value}" is given twice; give every node its own name', key.start_mark
-                    )
-                seen.add(key.value)
-        mapping: dict[Any, Any] = super().construct_mapping(node, deep)
-        return mapping

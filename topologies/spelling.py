@@ -8,5 +8,10 @@ from difflib import get_close_matches
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """`, did you mean "…"?` for the known word that is most like this one; nothing where none is like it."""
-    found = get_close_matches(word, list(known), 1)
-    return f', did you mean "{found[0]}"?' if found else ""
+    found = closest(word, known)
+    return f', did you mean "{found}"?' if found is not None else ""
+
+
+def closest(word: str, known: Iterable[str]) -> str | None:
+    """That word itself; None where none is like it."""
+    return next(iter(get_close_matches(word, list(known), 1)), None)

@@ -56,7 +56,7 @@ def read(text: bytes) -> Document:
     try:
         root = json.loads(text)
     except (ValueError, UnicodeDecodeError, RecursionError) as error:
-        raise UnsupportedProgram(f"not a BMv2 JSON program: {error}") from None
+        raise UnsupportedProgram(f"not a BMv2 JSON program: {_why_no_json(text, error)}") from None
     if not isinstance(root, dict) or "pipelines" not in root:
         raise UnsupportedProgram("not a BMv2 JSON program: no 'pipelines' (compile with p4c-bm2-ss --arch v1model)")
     try:
@@ -66,8 +66,32 @@ def read(text: bytes) -> Document:
         document = _Reader(root).document()
         check(document)
     except MALFORMED as error:
-        raise UnsupportedProgram(f"{root.get('program', 'program')}: malformed BMv2 JSON ({error!r})") from error
+        raise UnsupportedProgram(
+            f"{root.get('program', 'program')}: malformed BMv2 JSON: {_what_is_off(error)}"
+        ) from error
     return document
+
+
+def _why_no_json(text: bytes, error: Exception) -> str:
+    match error:
+        case json.JSONDecodeError() if not text.strip():
+            return "it is empty"
+        case json.JSONDecodeError():
+            return f"line {error.lineno}, column {error.colno}: {error.msg[:1].lower()}{error.msg[1:]}"
+        case UnicodeDecodeError():
+            return f"byte {error.start} is no text"
+        case RecursionError():
+            return "it is nested too deeply"
+        case _:
+            return str(error)
+
+
+def _what_is_off(error: Exception) -> str:
+    """Of a program that no compiler wrote, as far as what stumbled over it can tell."""
+    hint = "compile the program anew, with p4c-bm2-ss --arch v1model"
+    if isinstance(error, KeyError):
+        return f'"{error.args[0]}" is missing, or nothing is called so; {hint}'
+    return f"a value is not of the kind that belongs there; {hint}"
 
 
 class _Reader:

@@ -12,6 +12,7 @@ import finsy as fy
 from finsy.p4schema import P4MatchType, P4Schema
 
 from ...controller.p4runtime.finsy_switch import FinsySwitch, quiet_finsy, switch_error
+from ...topologies.problems import Problem, told
 from ...topologies.runtime_json import RuntimeFile, RuntimeReplica, RuntimeRow, value_number
 from ..errors import ExperimentError
 from .sessions import CONNECT_S
@@ -76,11 +77,14 @@ def _details(error: fy.P4ClientError, file: RuntimeFile) -> str:
 def _entities(file: RuntimeFile, schema: P4Schema) -> list[Any]:
     """Updates in the order of the file. Raises ExperimentError for what the P4Info has not."""
     entities: list[Any] = []
+    problems: list[Problem] = []
     for index, row in enumerate(file.rows):
         try:
             entities.append(_update(row, schema))
         except (ValueError, LookupError) as error:
-            raise ExperimentError(f"{file.path}: table_entries[{index}]: {' '.join(str(error).split())}") from None
+            problems.append(Problem(f"table_entries[{index}]: {' '.join(str(error).split())}"))
+    if problems:
+        raise ExperimentError(told(str(file.path), problems))
     entities += [+fy.P4MulticastGroupEntry(number, replicas=_pairs(each)) for number, each in file.groups.items()]
     entities += [
         +fy.P4CloneSessionEntry(

@@ -29,7 +29,7 @@ _INTERRUPTED: Final = 130
 
 
 def main() -> NoReturn:
-    """Run the command; an error that a user can mend is one line on stderr and exit status 2, never a traceback."""
+    """Run the command; an error that a user can mend is told on stderr with exit status 2, never a traceback."""
     # before grpc is imported: it would report every closed stream, and every address that cannot be had
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     logging.getLogger("finsy").setLevel(logging.ERROR)

@@ -87,30 +87,27 @@ def place(
 
 def read_loads(path: Path, topology: Topology) -> Mapping[Endpoint, LinkLoad]:
     """Others' traffic by directed link. Raises ExperimentError, which names file and key."""
-    import yaml
-
     from ...controller.placement.loads import LinkLoad
     from ...topologies import Endpoint, TopologyError
+    from ...topologies.problems import BadFile, Problem, told
     from ...topologies.units import parse_rate
+    from ...topologies.yaml_file import YamlFile
 
     try:
-        data = yaml.safe_load(path.read_text()) or {}
-    except OSError as error:
-        raise ExperimentError(f"{path}: cannot be read ({error.strerror})") from None
-    except (UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ExperimentError(f"{path}: is not YAML: {' '.join(str(error).split())}") from None
-    if not isinstance(data, dict):
-        raise ExperimentError(
-            f"{path}: loads are a YAML mapping, such as s1-p3: 300Mbit; this is {type(data).__name__}"
-        )
+        written = YamlFile.read(path, "loads are a YAML mapping, such as s1-p3: 300Mbit")
+    except BadFile as error:
+        raise ExperimentError(str(error)) from None
     found: dict[Endpoint, LinkLoad] = {}
-    for key, value in data.items():
+    problems = list(written.problems)
+    for key, value in written.data.items():
         try:
             link = Endpoint.parse(str(key))
             topology.link_at(link)
             found[link] = LinkLoad(float(parse_rate(value)))
         except TopologyError as error:
-            raise ExperimentError(f"{path}: {key}: {error}") from None
+            problems.append(Problem(f"{key}: {error}", written.line([key])))
+    if problems:
+        raise ExperimentError(told(str(path), problems))
     return found
 
 

@@ -5,19 +5,22 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from ...controller.placement.strategies import STRATEGIES
 from ...topologies import TopologyError
+from ...topologies.problems import BadFile, shown
 from ...topologies.schema import parse_topology
+from ...topologies.spelling import nearest
+from ...topologies.yaml_file import YamlFile
 from ...wire.aggregation import FAN_IN
 from ..errors import ExperimentError
-from ..sections import Duration
+from ..sections import Duration, FileName, Section, read_section
 
 RING: Final = "ring"
 STRIPED: Final = "striped"
@@ -36,11 +39,16 @@ Engine = Literal["flows", "packets"]
 Strategies = Annotated[tuple[str, ...], Field(min_length=1)]
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+def _title(text: str) -> str:
+    if not re.search(r"^[A-Za-z0-9][A-Za-z0-9 ._-]{0,63}$", text):
+        raise ValueError(
+            f"name {shown(text)} is not right; write up to 64 letters, digits, blanks, dots, dashes and underscores, "
+            "first a letter or digit"
+        )
+    return text
 
 
-class Timing(_Section):
+class Timing(Section):
     """How long things take; the same for all points of a grid."""
 
     steps: int = Field(20, ge=1)
@@ -57,7 +65,7 @@ class Timing(_Section):
     """A running job is moved when the predicted completion time falls by more than this share."""
 
 
-class Point(_Section):
+class Point(Section):
     """One set of conditions under one seed."""
 
     grid: str
@@ -92,10 +100,10 @@ class Point(_Section):
         return {"fabric": fabric_name(self.fabric), **{name: getattr(self, name) for name in kept}}
 
 
-class Grid(_Section):
+class Grid(Section):
     """Conditions that are crossed with each other: each list's values with all of the others'."""
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._-]{0,63}$")
+    name: Annotated[str, AfterValidator(_title)]
     about: str = ""
     """For the page: what the grid is to show."""
     engine: Engine = "flows"
@@ -155,10 +163,10 @@ class Grid(_Section):
                 raise ValueError(f"strategy {name} is not for packets; use engine flows")
 
 
-class Suite(_Section):
+class Suite(Section):
     """One evaluation."""
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
+    name: FileName
     seeds: int = Field(20, ge=1, le=1000)
     """Every condition is drawn with the seeds 1 to this."""
     strategies: list[str] = Field(min_length=1)
@@ -182,23 +190,10 @@ class Suite(_Section):
     def load(cls, path: Path) -> Suite:
         """Read a suite's YAML file. Raises: ExperimentError, which names file, key and value."""
         try:
-            data = yaml.safe_load(path.read_text())
-        except OSError as error:
-            raise ExperimentError(f"{path}: cannot be read ({error.strerror})") from None
-        except (UnicodeDecodeError, yaml.YAMLError) as error:
-            raise ExperimentError(f"{path}: is not YAML: {' '.join(str(error).split())}") from None
-        if not isinstance(data, dict):
-            raise ExperimentError(f"{path}: a suite is a YAML mapping with name, strategies and grids")
-        try:
-            return cls.model_validate(data)
-        except ValidationError as error:
-            first = error.errors()[0]
-            key = ".".join(str(part) for part in first["loc"]) or "suite"
-            message = first["msg"].removeprefix("Value error, ")
-            if first["type"] == "extra_forbidden":
-                message = "is not a key of a suite"
-            given = f" (given: {first['input']!r})" if isinstance(first["input"], str | int | float) else ""
-            raise ExperimentError(f"{path}: {key}: {message}{given}") from None
+            written = YamlFile.read(path, "a suite is a YAML mapping with name, strategies and grids")
+        except BadFile as error:
+            raise ExperimentError(str(error)) from None
+        return read_section(cls, written)
 
     def points(self) -> Iterator[Point]:
         """All of them, grid by grid, those of one fabric together."""
@@ -240,7 +235,8 @@ def known_strategies(names: list[str]) -> list[str]:
     """The same. Raises ValueError for one that is not there, or is there twice."""
     for name in names:
         if name not in STRATEGIES and name not in BESIDE:
-            raise ValueError(f'strategy "{name}" is unknown; there are {", ".join(sorted([*STRATEGIES, *BESIDE]))}')
+            known = sorted([*STRATEGIES, *BESIDE])
+            raise ValueError(f'strategy "{name}" is unknown{nearest(name, known)}; there are {", ".join(known)}')
     if len(set(names)) < len(names):
         raise ValueError("a strategy is named twice; name each once")
     return names

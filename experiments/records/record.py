@@ -26,8 +26,10 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ...controller.watching.cost import TelemetryCost
+from ...topologies.key_errors import problems_of
 from ...topologies.mininet.fabric import SwitchKind
 from ...topologies.mininet.scratch import keep_as, scratch_folder
+from ...topologies.problems import told
 from ..config import RunConfig
 from ..errors import ExperimentError
 
@@ -369,9 +371,9 @@ class RunRecord(_Record):
         except OSError as error:
             raise ExperimentError(f"{path}: no run record there ({error.strerror})") from None
         except ValidationError as error:
-            first = error.errors()[0]
-            reason = ": ".join(filter(None, [".".join(map(str, first["loc"])), first["msg"]]))
-            raise ExperimentError(f"{path}: not a run record of this version: {reason}") from None
+            raise ExperimentError(
+                told(f"{path}: not a run record of this version", problems_of(error, cls, values)[:1])
+            ) from None
         except (ValueError, RecursionError) as error:
             raise ExperimentError(f"{path}: not a run record: no JSON ({error})") from None
         if said != record._digest():

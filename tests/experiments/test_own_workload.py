@@ -96,7 +96,11 @@ def test_a_script_that_was_changed_is_not_taken_for_the_records(tmp_path: Path) 
         (SCRIPT.replace("zeros(size,", "zeros(0 * size,"), {}, "worker 0 has no weights, so there is nothing to sum"),
         (SCRIPT, {"workload": {"script": "absent.py"}}, "absent.py: cannot be read as a workload's script (No such"),
         (SCRIPT, {"workload": {"script": "run.yaml"}}, "run.yaml: is no Python file; a workload's script ends in .py"),
-        (SCRIPT, {"workload": {"scrip": "own.py"}}, 'workload.scrip: is not a key of a run, did you mean "script"?'),
+        (
+            SCRIPT,
+            {"workload": {"scrip": "own.py"}},
+            'workload: unknown key "scrip", did you mean "script"? There are script',
+        ),
         (SCRIPT, {"training": {"batch": 4}}, "training.batch: is the digits' network's"),
         (
             SCRIPT,

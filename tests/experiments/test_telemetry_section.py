@@ -97,11 +97,11 @@ def test_the_json_schema_takes_what_is_read(text: str, tmp_path: Path) -> None:
     ("data", "why"),
     [
         ({}, "nothing is watched; name flows under watch, or queues, or drops"),
-        ([], "Input should be a valid dictionary"),
+        ([], "telemetry is a YAML mapping with watch, queues or drops; this is a list"),
         ({"watch": [{"source": "h44"}]}, 'watch.0: source: "h44" is no node of leaf-spine, did you mean "h4"?'),
         ({"watch": [{"source": "10.9.0.1"}]}, "watch.0.source: 10.9.0.1/32 has no host or switch of leaf-spine in it"),
         ({"watch": [{}, {"collect": ["nod"]}]}, 'watch.1.collect: nodes do not collect "nod", did you mean "node"?'),
-        ({"watch": [{"modus": "md"}]}, 'watch.0.modus: is not a key of a telemetry section, did you mean "mode"?'),
+        ({"watch": [{"modus": "md"}]}, 'watch.0: unknown key "modus", did you mean "mode"? There are mode'),
         ({"watch": [{"protocol": "sctp"}]}, "watch.0.protocol: is no protocol; write icmp, tcp, udp or a number"),
         ({"watch": [{"source_port": "x"}]}, "watch.0: source_port: 'x' is no port; write it like 9, or 0x1000/0xf000"),
         ({"changes": {"period": "fast"}}, 'changes.period: delay "fast" is not a delay; write it like 10us'),

@@ -66,7 +66,7 @@ def test_a_plan_is_drawn_keeps_off_full_switches_and_its_matrix_is_proven(fabric
     [
         ("s1-p99: 1Mbit", "s1-p99: leaf-spine: nothing is linked to port s1-p99"),
         ("s1-p4: fast", 's1-p4: rate "fast" is not a rate'),
-        ("[1, 2]", "loads are a YAML mapping, such as s1-p3: 300Mbit; this is list"),
+        ("[1, 2]", "loads are a YAML mapping, such as s1-p3: 300Mbit; this is a list"),
     ],
 )
 def test_loads_that_are_none_are_named(fabric: Path, tmp_path: Path, text: str, says: str) -> None:

@@ -1,0 +1,233 @@
+"""What is wrong with a file that somebody wrote, in words and all at once; and the shapes that JSON files are held to.
+
+A problem says where it is by the file's own keys, what stands there and what would be right.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from .spelling import closest, nearest
+
+LARGEST_FILE_BYTES: Final = 16 * 2**20
+_TOLD: Final = 20
+"""Most problems of one file that are told at once."""
+_LONGEST_VALUE: Final = 60
+"""Characters of a value that are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong with a file."""
+
+    text: str
+    line: int | None = None
+    """Where in the file, counted from 1; None where that is not known."""
+
+    def __str__(self) -> str:
+        return self.text if self.line is None else f"line {self.line}: {self.text}"
+
+
+class BadFile(Exception):
+    """A file that is not what it is read as. Whoever reads it raises an error of its own room with this text."""
+
+
+def told(where: str, problems: Sequence[Problem]) -> str:
+    """One problem in one line; several in a line each, in the file's order, below a line that names the file."""
+    distinct = list(dict.fromkeys(problems))
+    if len(distinct) == 1:
+        return f"{where}: {distinct[0]}"
+    distinct.sort(key=lambda problem: problem.line or 0)
+    lines = [f"{where}: {len(distinct)} things are wrong:", *(f"  {problem}" for problem in distinct[:_TOLD])]
+    return "\n".join([*lines, f"  and {len(distinct) - _TOLD} more"] if len(distinct) > _TOLD else lines)
+
+
+def shown(value: object) -> str:
+    """A value as the file has it, if it is short."""
+    match value:
+        case str():
+            text = json.dumps(value, ensure_ascii=False)
+        case bool():
+            text = str(value).lower()
+        case None:
+            text = "nothing"
+        case dict() if len(value) > 4 or any(isinstance(each, dict | list) for each in value.values()):
+            text = "a mapping"
+        case list() if len(value) > 4 or any(isinstance(each, dict | list) for each in value):
+            text = "a list"
+        case _:
+            text = str(value)
+    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}…"
+
+
+def kind_of(value: object) -> str:
+    """What a file holds that should hold a mapping."""
+    match value:
+        case None:
+            return "nothing"
+        case dict():
+            return "a mapping"
+        case list():
+            return "a list"
+        case str():
+            return "text"
+        case _:
+            return shown(value)
+
+
+def wrong(where: str, value: object, right: str) -> str:
+    """What stands there is not right, and this would be."""
+    if value is None:
+        return f"{where}: has no value; write {right}"
+    return f"{where}: {shown(value)} is not right; write {right}"
+
+
+def unknown_key(key: object, known: Sequence[str]) -> str:
+    """A key that nothing reads, with those that are read."""
+    near, listed = nearest(str(key), known), ", ".join(known)
+    return f"unknown key {shown(str(key))}{near}{' There are' if near else '; there are'} {listed}"
+
+
+def missing_key(key: str, known: Sequence[str]) -> str:
+    """A key that has to be there, with the others that may be."""
+    others = ", ".join(each for each in known if each != key)
+    return f'key "{key}" is missing' + (f"; beside it there may be {others}" if others else "")
+
+
+def read_text(path: Path) -> str:
+    """A file's text. Raises BadFile."""
+    try:
+        if path.stat().st_size > LARGEST_FILE_BYTES:
+            raise BadFile(f"{path}: {path.stat().st_size} bytes is too large; 16 MiB are the most")
+        return path.read_text("utf-8-sig")
+    except OSError as error:
+        raise BadFile(f"{path}: cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError as error:
+        raise BadFile(f"{path}: is not text: byte {error.start} is {error.object[error.start]:#04x}") from None
+    except ValueError:  # a name with a byte of 0
+        raise BadFile(f"{str(path)!r}: is no file's name") from None
+
+
+# --- JSON -------------------------------------------------------------------------------------------------------------
+
+Shape = Callable[[object, str], Iterator[str]]
+"""What is wrong with a value at a place in a file, such as `links[0]`."""
+
+
+def read_json(path: Path, what: str, shape: Shape) -> dict[str, Any]:
+    """The JSON object of a file that has this shape. Raises BadFile; also where a key is there twice."""
+    twice: list[str] = []
+
+    def once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+        made = dict(pairs)
+        if len(made) < len(pairs):
+            keys = [key for key, _ in pairs]
+            twice.extend(f"key {shown(key)} is there twice in one object" for key in made if keys.count(key) > 1)
+        return made
+
+    text = read_text(path)
+    if not text.strip():
+        raise BadFile(f"{path}: is empty; {what} is a JSON object")
+    try:
+        data = json.loads(text, object_pairs_hook=once, parse_constant=_no_number)
+    except json.JSONDecodeError as error:
+        raise BadFile(f"{path}: line {error.lineno}: is not JSON: {_small(error.msg)}, column {error.colno}") from None
+    except (ValueError, RecursionError) as error:
+        said = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise BadFile(f"{path}: is not JSON: {said}") from None
+    if not isinstance(data, dict):
+        raise BadFile(f"{path}: {what} is a JSON object with keys; this is {kind_of(data)}")
+    if problems := [Problem(text) for text in (*twice, *shape(data, ""))]:
+        raise BadFile(told(str(path), problems))
+    return data
+
+
+def _no_number(name: str) -> Any:
+    raise ValueError(f"{name} is no number in JSON")
+
+
+def _small(text: str) -> str:
+    return text[:1].lower() + text[1:]
+
+
+def _placed(place: str, said: str) -> str:
+    return f"{place}: {said}" if place else said
+
+
+def any_value(value: object, place: str) -> Iterator[str]:
+    """Anything goes."""
+    yield from ()
+
+
+def text_value(value: object, place: str) -> Iterator[str]:
+    if not isinstance(value, str):
+        yield wrong(place, value, "text, in quotes")
+
+
+def truth(value: object, place: str) -> Iterator[str]:
+    if not isinstance(value, bool):
+        yield wrong(place, value, "true or false")
+
+
+def whole_number(value: object, place: str) -> Iterator[str]:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        yield wrong(place, value, "a whole number of 0 or more")
+
+
+def or_nothing(shape: Shape) -> Shape:
+    """The same, or null."""
+
+    def check(value: object, place: str) -> Iterator[str]:
+        if value is not None:
+            yield from shape(value, place)
+
+    return check
+
+
+def list_of(each: Shape) -> Shape:
+    def check(value: object, place: str) -> Iterator[str]:
+        if not isinstance(value, list):
+            yield wrong(place, value, "a list")
+            return
+        for index, item in enumerate(value):
+            yield from each(item, f"{place}[{index}]")
+
+    return check
+
+
+def by_name(each: Shape) -> Shape:
+    """A mapping with keys of the user's."""
+
+    def check(value: object, place: str) -> Iterator[str]:
+        if not isinstance(value, dict):
+            yield wrong(place, value, "a mapping, by names")
+            return
+        for name, item in value.items():
+            yield from each(item, f"{place}.{name}" if place else name)
+
+    return check
+
+
+def keys(required: Mapping[str, Shape], optional: Mapping[str, Shape]) -> Shape:
+    """A mapping with these keys and no others."""
+    known = {**required, **optional}
+
+    def check(value: object, place: str) -> Iterator[str]:
+        if not isinstance(value, dict):
+            yield wrong(place, value, f"a mapping with {', '.join(known)}")
+            return
+        for key, item in value.items():
+            if key not in known:
+                yield _placed(place, unknown_key(key, list(known)))
+            else:
+                yield from known[key](item, f"{place}.{key}" if place else key)
+        meant = {closest(key, list(known)) for key in value if key not in known}
+        for key in required:
+            if key not in value and key not in meant:
+                yield _placed(place, missing_key(key, list(known)))
+
+    return check

@@ -1,0 +1,96 @@
+"""A YAML file that somebody wrote: its data, the line of everything in it, and keys that are there twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from .problems import BadFile, Problem, kind_of, read_text, shown
+
+
+@dataclass(frozen=True, slots=True)
+class YamlFile:
+    """A file with a mapping in it."""
+
+    path: Path
+    data: dict[Any, Any]
+    problems: tuple[Problem, ...]
+    """Keys that are there twice, of which `data` has the last value."""
+    _root: yaml.MappingNode
+
+    @classmethod
+    def read(cls, path: Path, what: str) -> YamlFile:
+        """`what` says what the file is to be: "a run is a YAML mapping with name, fabric and job".
+
+        Raises BadFile for what is no YAML, or no mapping.
+        """
+        text = read_text(path)
+        try:
+            loader = yaml.SafeLoader(text)
+            root = loader.get_single_node()
+            twice = tuple(_keys_given_twice(root)) if root is not None else ()
+            data = loader.construct_document(root) if root is not None else None
+        except yaml.MarkedYAMLError as error:
+            raise BadFile(f"{path}: {_at(error)}is not YAML: {_said(error)}") from None
+        except yaml.reader.ReaderError as error:
+            raise BadFile(f"{path}: is not text: character {error.position} is {error.character:#04x}") from None
+        except RecursionError:
+            raise BadFile(f"{path}: is not YAML: it is nested too deeply") from None
+        except (ValueError, yaml.YAMLError) as error:  # a date that no calendar has, a number beyond measure
+            raise BadFile(f"{path}: is not YAML: {' '.join(str(error).split())}") from None
+        if data is None:
+            raise BadFile(f"{path}: is empty; {what}")
+        if not isinstance(root, yaml.MappingNode):
+            raise BadFile(f"{path}: {what}; this is {kind_of(data)}")
+        return cls(path, data, twice, root)
+
+    def line(self, location: Sequence[str | int]) -> int | None:
+        """Where a value is, by its keys and indexes, or what of them is there."""
+        node: yaml.Node = self._root
+        found: int | None = None
+        for part in location:
+            if isinstance(node, yaml.MappingNode):
+                pair = next((pair for pair in node.value if pair[0].value == str(part)), None)
+                if pair is None:
+                    break
+                found, node = pair[0].start_mark.line + 1, pair[1]
+            elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+                node = node.value[part]
+                found = node.start_mark.line + 1
+            else:
+                break
+        return found
+
+
+def _keys_given_twice(root: yaml.Node) -> Iterator[Problem]:
+    """In any mapping of the file, where a plain loader lets the last one win silently."""
+    left, visited = [root], {id(root)}
+    while left:
+        node = left.pop()
+        children: list[yaml.Node] = []
+        if isinstance(node, yaml.MappingNode):
+            seen: set[tuple[str, str]] = set()
+            for key, value in node.value:
+                children.append(value)
+                if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+                    if (key.tag, key.value) in seen:
+                        line = key.start_mark.line + 1
+                        yield Problem(f"{shown(key.value)} is given twice; give every key and node its own name", line)
+                    seen.add((key.tag, key.value))
+        elif isinstance(node, yaml.SequenceNode):
+            children = node.value
+        left += [child for child in children if id(child) not in visited]
+        visited.update(map(id, children))
+
+
+def _at(error: yaml.MarkedYAMLError) -> str:
+    mark = error.problem_mark or error.context_mark
+    return "" if mark is None else f"line {mark.line + 1}: "
+
+
+def _said(error: yaml.MarkedYAMLError) -> str:
+    return ", ".join(" ".join(part.split()) for part in (error.context, error.problem) if part)

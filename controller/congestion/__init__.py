@@ -5,8 +5,17 @@ Formulas first (`formulas`), then what others send (`cross_traffic`), each queue
 words (`promise`), table entries (`marking`), and the order in which windows change (`changes`).
 """
 
-from .budget import CongestionOptions, JobStreams, LinkBudget, Marks, link_budgets
+from .budget import WALL_CLOCK_LEASE_NS, CongestionOptions, JobStreams, LinkBudget, Marks, link_budgets
 from .changes import Windows
 from .cross_traffic import Uncontrolled
 
-__all__ = ["CongestionOptions", "JobStreams", "LinkBudget", "Marks", "Uncontrolled", "Windows", "link_budgets"]
+__all__ = [
+    "WALL_CLOCK_LEASE_NS",
+    "CongestionOptions",
+    "JobStreams",
+    "LinkBudget",
+    "Marks",
+    "Uncontrolled",
+    "Windows",
+    "link_budgets",
+]

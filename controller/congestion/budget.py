@@ -16,6 +16,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Final
 
 from ...topologies.model import Endpoint, Topology
 from ...topologies.routing import Routes
@@ -47,6 +48,12 @@ class Marks(StrEnum):
     """How long a packet has waited: what K packets take to be sent."""
     VIRTUAL = "virtual"
     """Packets that would be there if the link were slower than it is."""
+
+
+WALL_CLOCK_LEASE_NS: Final = 100_000_000
+"""Of windows where hosts are processes: longer than a busy machine keeps one from its turn, as a rule, and no longer
+than a job may be held back when another is there.
+"""
 
 
 @dataclass(frozen=True, slots=True)

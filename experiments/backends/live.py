@@ -15,7 +15,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from ...controller.congestion import CongestionOptions
+from ...controller.congestion import WALL_CLOCK_LEASE_NS, CongestionOptions
 from ...controller.controller import Controller, Options
 from ...controller.jobs.membership import longest_silence_ns
 from ...controller.placement.strategies import strategy as strategy_named
@@ -91,7 +91,7 @@ async def live_fabric(
                 stuck_ns=lease_ns,
                 patience_ns=None if heartbeats_at is None else longest_silence_ns(lease_ns),
                 heartbeats_at=heartbeats_at,
-                congestion=CongestionOptions(_QUEUE_PACKETS),
+                congestion=CongestionOptions(_QUEUE_PACKETS, lease_ns=WALL_CLOCK_LEASE_NS),
             ),
             time.monotonic_ns(),
             seed=seed,

@@ -194,6 +194,7 @@ def _nanoseconds(option: str, text: str) -> int:
 
 
 async def _serve(settings: _Settings) -> None:
+    from ...controller.congestion import WALL_CLOCK_LEASE_NS, CongestionOptions
     from ...controller.controller import Controller, Options
     from ...controller.jobs.membership import longest_silence_ns
     from ...controller.placement.strategies import STRATEGIES
@@ -215,6 +216,7 @@ async def _serve(settings: _Settings) -> None:
         patience_ns=None if settings.heartbeats is None else longest_silence_ns(settings.lease_ns),
         stuck_ns=_STUCK_LEASES * settings.lease_ns,
         heartbeats_at=settings.heartbeats,
+        congestion=CongestionOptions(lease_ns=WALL_CLOCK_LEASE_NS),
         watching=settings.watching,
     )
     async with AsyncExitStack() as stack:

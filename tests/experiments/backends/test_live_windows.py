@@ -1,0 +1,70 @@
+"""Windows of jobs at a real service over a fabric in real time: lent, counted while a job is silent, and given on."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+import grpc
+
+from weir.controller.congestion import WALL_CLOCK_LEASE_NS
+from weir.experiments.backends.live import live_fabric
+from weir.tests.controller.control_rig import Host, Rig
+from weir.topologies import Endpoint, leaf_spine
+from weir.wire import control_pb2 as pb
+from weir.wire.control import Pacing, WorkerPlan
+from weir.wire.control_messages import told
+
+WORKERS = ["h1", "h2"]
+TO_H1 = Endpoint("s1", 1)
+
+
+async def seated(rig: Rig) -> tuple[list[Host], Pacing]:
+    """The hosts of a job that has begun, and what its workers are told of their windows."""
+    registration = await rig.register(workers=WORKERS, window=128, slots=256)
+    hosts = [await rig.joined(registration, seat) for seat in range(len(registration.seats))]
+    plan = told(pb.ToHost(worker_plan=await hosts[0].hear("worker_plan")))
+    assert isinstance(plan, WorkerPlan)
+    return hosts, plan.pacing
+
+
+async def living(hosts: list[Host]) -> None:
+    while True:
+        for host in hosts:
+            await host.say(heartbeat=pb.Heartbeat(rounds=1, waiting=False))
+        await asyncio.sleep(0.3)
+
+
+async def test_a_silent_jobs_windows_are_nobody_elses_until_its_leases_have_run_out() -> None:
+    async with (
+        live_fabric(leaf_spine(1, 1, 3), lease_ns=5_000_000_000) as live,
+        grpc.aio.insecure_channel(live.service.address) as channel,
+    ):
+        controller = live.service._controller
+        rig = Rig(live.service, controller, channel, {})
+
+        def window() -> int:
+            return controller.windows.budgets[TO_H1].window
+
+        silent, alone = await seated(rig)
+        whole = window()
+        assert (alone.window, alone.hold_ns, alone.lease_ns) == (whole, 0, WALL_CLOCK_LEASE_NS)
+        hosts, second = await seated(rig)
+        life = asyncio.create_task(living(hosts))
+        half = window()
+        assert whole // 2 - 1 <= half <= whole // 2
+        assert second.window == half
+        assert second.lease_ns == WALL_CLOCK_LEASE_NS
+        assert second.hold_ns > WALL_CLOCK_LEASE_NS, "until the first has obeyed, or has had no result for a lease"
+
+        for host in silent:
+            host.call.cancel()
+        while len(controller.jobs) == 2:
+            assert window() == half
+            await asyncio.sleep(0.05)
+        async with asyncio.timeout(60):
+            while window() < whole:
+                await asyncio.sleep(0.05)
+        life.cancel()
+        with suppress(asyncio.CancelledError):
+            await life

@@ -39,8 +39,13 @@ class History:
             self.last_used[switch] = self.count
 
     def pass_by(self, generations: Collection[int]) -> None:
-        """Hosts of a forgotten job with this number may still send in these: the next one is none of them."""
-        while self.count < max(generations) or self.next() in generations:
+        """Hosts of a forgotten job with this number may still send in these: the next one is none of them, if any is
+        left.
+        """
+        self.count = max(self.count, *generations)
+        for _ in range(GENERATIONS):
+            if self.next() not in generations:
+                break
             self.count += 1
 
     def may_use(self, switch: str) -> bool:

@@ -49,3 +49,26 @@ def test_asking_again_gives_the_same_range_and_another_size_is_refused() -> None
         pool.allot("b", 0)
     with pytest.raises(OutOfMemory, match="8 of 16 are free, the longest piece has 8"):
         pool.allot("b", 9)
+
+
+@given(
+    size=st.integers(1, 40),
+    first=st.integers(0, 5),
+    steps=st.lists(st.tuples(st.integers(0, 4), st.integers(-2, 50), st.integers(-1, 20)), max_size=40),
+)
+def test_a_range_is_had_again_where_it_is_free_and_its_owner_has_none(
+    size: int, first: int, steps: list[tuple[int, int, int]]
+) -> None:
+    pool = Pool("s1: slots", size, first)
+    owned: dict[int, range] = {}
+    for owner, base, length in steps:
+        wanted = range(base, base + length)
+        within = first <= base and base + length <= first + size
+        taken = any(base < held.stop and held.start < base + length for held in owned.values())
+        if owner not in owned and length > 0 and within and not taken:
+            pool.reoccupy(owner, base, length)
+            owned[owner] = wanted
+        else:
+            with pytest.raises(OutOfMemory, match=f"{owner} had {length} at {base}, which is not free any more"):
+                pool.reoccupy(owner, base, length)
+        assert dict(pool.allotments) == {o: (r.start, len(r)) for o, r in owned.items()}

@@ -1,0 +1,33 @@
+"""A number's generations go on counting, and pass by what others may still send in."""
+
+from __future__ import annotations
+
+from itertools import count
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weir.controller.planning.generations import History
+from weir.wire.aggregation import FIRST_GENERATION, GENERATIONS
+
+ALL = range(FIRST_GENERATION, GENERATIONS)
+
+
+def generation(number: int) -> int:
+    """Of the so manieth of a job."""
+    return ALL[(number - 1) % len(ALL)]
+
+
+@given(before=st.integers(0, 600), left=st.sets(st.sampled_from(ALL), min_size=1, max_size=len(ALL) - 1))
+def test_the_next_is_the_first_that_nobody_may_send_in(before: int, left: set[int]) -> None:
+    history = History(before)
+    history.pass_by(left)
+    first = next(number for number in count(max(before, *left) + 1) if generation(number) not in left)
+    assert history.count == first - 1
+    assert history.next() == generation(first)
+
+
+def test_it_ends_where_every_one_is_left_behind() -> None:
+    history = History(7)
+    history.pass_by(frozenset(ALL))
+    assert history.count >= len(ALL)

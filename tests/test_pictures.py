@@ -1,4 +1,6 @@
-"""The pictures that README begins with, as pages of every width show them, by day and by night."""
+"""The pictures that README begins with, as pages of every width show them, by day and by night; and the evaluation's
+plots.
+"""
 
 from __future__ import annotations
 
@@ -58,6 +60,26 @@ def test_both_drawings_are_of_the_same_parts_in_the_same_colours() -> None:
         groups = [re.findall(rf'<g class="{kind}".*?</g>|<\w+ class="{kind}"[^>]*>', each) for each in (wide, narrow)]
         of_wide, of_narrow = (sum(len(re.findall("<(?:rect|path)", group)) for group in each) for each in groups)
         assert of_wide == of_narrow > 0, kind
+
+
+def test_the_plots_of_the_evaluation_read_on_pages_with_a_column_beside_them(tmp_path: Path) -> None:
+    plots = sorted((ROOT / "docs" / "evaluation").glob("*.svg"))
+    assert {f"evaluation/{plot.name}" for plot in plots} == set(
+        re.findall(r"!\[[^]]*\]\(([^)]+)\)", (ROOT / "docs" / "evaluation.md").read_text())
+    )
+    figures = "".join(
+        f"<figure style='margin: 0'>{text[text.index('<svg') :]}<figcaption>{plot.name}</figcaption></figure>"
+        for plot in plots
+        for text in [plot.read_text()]
+    )
+    size = "<style>svg { max-width: 100%; height: auto; display: block }</style>"
+    page = tmp_path / "page.html"
+    with chromium() as browser:
+        for room in sorted(set(WITH_A_COLUMN_BESIDE.values())):
+            page.write_text(PAGE.format(width=room, content=size + figures))
+            look(browser, 20_000)
+            browser.get(page.as_uri())
+            assert words_at_fault(browser) == [], room
 
 
 _CONTRAST: Final = """

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from .comparison import Condition
 
-_WIDTH: Final = 9.0
-_ROW: Final = 0.16
+_WIDTH: Final = 5.8
+"""Inches: pages that show code with a column beside it have room for so much, and words keep their size."""
+_ROW: Final = 0.2
+_POINTS: Final = 9.5
+"""Of all words but the title, which is larger."""
+_LINE: Final = 64
+"""Characters of a condition's name in one row."""
+_ROUND: Final = (1, 2, 5, 10)
+"""What ends of the axis and marks on it are, times a power of ten."""
+_MANY: Final = 200
+"""From one end of the axis to the other: with more, powers of ten alone are marked."""
 _COLOURS: Final = {"widest": "#1f7a5c", "striped": "#2b6f9e", "oracle": "#444444", "blind": "#8f8f8f"}
 _OTHER: Final = "#c9b38a"
 
@@ -20,22 +31,24 @@ def bars(title: str, conditions: Sequence[tuple[str, Condition]], labels: Mappin
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+    from matplotlib.transforms import blended_transform_factory
 
-    style = {"svg.hashsalt": "weir", "svg.fonttype": "none", "font.size": 7}
+    style = {"svg.hashsalt": "weir", "svg.fonttype": "none", "font.size": _POINTS}
     with matplotlib.rc_context(style):
         names: list[str] = []
         heights, widths, errors, colours = [], [], [], []
         at = 0.0
-        ticks: list[float] = []
         figure, axes = plt.subplots()
+        beside = blended_transform_factory(figure.transFigure, axes.transData)
         for name, condition in conditions:
-            axes.text(0.0, at, f" {name}", transform=axes.get_yaxis_transform(), va="center", fontweight="bold")
-            at += 1.0
+            for line in textwrap.wrap(name, _LINE):
+                axes.text(0.01, at, line, transform=beside, va="center", fontweight="bold")
+                at += 1.0
             for row in condition.rows:
                 if row.mean_ms.value != row.mean_ms.value:
                     continue
                 names.append(labels[row.strategy])
-                ticks.append(at)
                 heights.append(at)
                 widths.append(row.mean_ms.value)
                 errors.append((row.mean_ms.high - row.mean_ms.low) / 2)
@@ -43,12 +56,30 @@ def bars(title: str, conditions: Sequence[tuple[str, Condition]], labels: Mappin
                 at += 1.0
             at += 0.5
         axes.barh(heights, widths, xerr=errors, color=colours, error_kw={"linewidth": 0.7})
-        axes.set_yticks(ticks, names)
+        axes.set_yticks(heights, names)
         axes.set_ylim(at, -1.0)
+        axes.spines[["left", "top", "right"]].set_visible(False)  # names of conditions stand across the axis
         axes.set_xscale("log")
+        spans = list(zip(widths, errors, strict=True))
+        least = min((max(width - error, width / 2) for width, error in spans), default=1.0)
+        most = max((width + error for width, error in spans), default=10.0)
+        low, high = _rounded(least, 1 / 1.05), _rounded(most, 1.05)
+        axes.set_xlim(low, high)
+        marks = LogLocator(subs=(1.0, 2.0, 5.0) if high / low <= _MANY else (1.0,))
+        axes.xaxis.set_major_locator(marks)
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))  # a power's exponent is tiny
+        axes.xaxis.set_minor_formatter(NullFormatter())
         axes.set_xlabel("completion time, ms (mean over seeds, 95 % interval)")
         axes.set_title(title)
-        figure.set_size_inches(_WIDTH, max(2.0, _ROW * at + 0.8))
+        figure.set_size_inches(_WIDTH, max(2.0, _ROW * at + 0.9))
         figure.tight_layout()
         figure.savefig(path, metadata={"Date": None})
         plt.close(figure)
+
+
+def _rounded(value: float, margin: float) -> float:
+    """The nearest round number beyond `value` times `margin`, below it for a margin of less than 1."""
+    wanted = value * margin
+    decade = 10.0 ** math.floor(math.log10(wanted))
+    beyond = [each * decade for each in _ROUND]
+    return max(x for x in beyond if x <= wanted) if margin < 1 else min(x for x in beyond if x >= wanted)

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .frames import as_frames, by_size
+from .frames import ETHERNET_BYTES, as_frames, by_size
 from .link_faults import REORDER_NS, check_faults, write_faults
 from .nodes import Endpoint, FabricError, HostNode, Nodes, label
 from .port import PortConfig, PortCounters, check_config, read_port, set_rate
@@ -118,12 +118,14 @@ class Fabric:
         queue_packets: int | None = 64,
         queue_bytes: int | None = None,
         overhead_bytes: int = 0,
+        mtu: int | None = None,
     ) -> None:
         """Connect two ports, in both directions. Rate and overhead hold at both ends, queue limits at switches.
 
         A switch's port is made if it is not there; a host's NIC has unlimited queues of strict priority. Faults
         are drawn per frame and direction with the given probabilities: `loss`, `duplicate` (a copy arrives right
         behind), `reorder` (arrives up to `reorder_ns` later, uniformly), `corrupt` (one bit flips).
+        Either end drops and counts frames with more than `mtu` bytes behind the Ethernet header; None: none.
         Raises FabricError; SwitchError for a rate, depth or overhead.
         """
         where = f"link {label(a)} to {label(b)}"
@@ -140,6 +142,8 @@ class Fabric:
             raise FabricError(f"link {label(a)} to itself")
         check_config(where, config)
         check_faults(where, faults)
+        if mtu is not None and mtu < 1:
+            raise FabricError(f"{where}: mtu is {mtu}; it must be 1 or more, or None for unlimited")
         for end in (a, b):
             if self._has_link(end):
                 raise FabricError(f"{where}: {label(end)} has a link already")
@@ -149,6 +153,7 @@ class Fabric:
             key = self._key("link", *end)
             self._engine.ports.data[index]["key"] = key
             self._engine.ports.data[index]["digest"] = key
+            self._engine.ports.data[index]["longest"] = 0 if mtu is None else mtu + ETHERNET_BYTES
             write_faults(self._engine.ports.data[index], faults)
 
     def _has_link(self, end: Endpoint) -> bool:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 from numpy.typing import NDArray
 
 from .port import SwitchError
 from .runtime.engine import Drained
+
+ETHERNET_BYTES: Final = 14
+"""What an MTU does not count of a frame."""
 
 
 def as_frames(frame: bytes | NDArray[np.uint8], max_frame: int) -> NDArray[np.uint8]:

@@ -46,6 +46,8 @@ class PortCounters(NamedTuple):
     """Packets that found a full queue, by priority."""
     lost_packets: int
     """Lost by the link on the way out, or sent without one."""
+    oversized_packets: int
+    """Beyond the link's MTU (`Fabric.add_link`): dropped at the transmitter, and not among those sent."""
     depth_packets: int
     depth_bytes: int
     max_depth_packets: int

@@ -77,6 +77,7 @@ class Network:
                 delay_ns=link.delay_ns,
                 loss=link.loss,
                 queue_packets=link.queue_packets,
+                mtu=link.mtu,
             )
 
     # --- packets ---

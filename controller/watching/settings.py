@@ -122,7 +122,9 @@ class Watching:
     dscp: int = 0
     """Of reports on their way."""
     mtu: int | None = None
-    """Bytes of an IPv4 packet that INT never goes beyond, whatever a link takes; None: as many as each link takes."""
+    """Bytes of an IPv4 packet that INT never goes beyond, whatever links take; None: what each link between switches
+    takes.
+    """
     flow_steps: Steps | None = None
     """Change detection for watched packets; None: each of them is reported."""
     queue_steps: Steps | None = None

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ..entries import EmulatorError
+from ..frames import ETHERNET_BYTES
 
 # linux/if_packet.h, linux/if_ether.h, linux/sockios.h
 _SOL_PACKET: Final = 263
@@ -35,7 +36,6 @@ _FRAME_OVERHEAD: Final = 256
 """Room in a ring's frame for the kernel's headers, Ethernet's and a tag: 96 bytes and some."""
 _SEND_HEADERS: Final = 32 + 10 + 4
 """Bytes before what is sent in a ring's frame: the kernel's header, virtio's, and room for a VLAN tag."""
-_ETHERNET: Final = 14
 _FEWEST_FRAMES: Final = 256
 _SEND_FRAMES: Final = 512
 _FEWEST_SEND_FRAMES: Final = 32
@@ -82,7 +82,7 @@ class Interface:
 
         That is the MTU, and where that has grown since the ring was made, what the ring's frames hold.
         """
-        longest = self.mtu + _ETHERNET
+        longest = self.mtu + ETHERNET_BYTES
         return longest if self.send_ring is None else min(longest, self.frame_bytes - _SEND_HEADERS)
 
     def ask_mtu(self) -> bool:

@@ -31,10 +31,15 @@ def twin_frame(world: Any, packet: Any) -> Any:
 def transmit(world: Any, port: Any, packet: Any) -> None:
     """Serialise a frame onto the link of `port`: take the time, apply the link's faults, schedule the arrival.
 
+    A frame beyond the link's MTU is dropped and counted before any of that, as by an interface's driver.
     Draws are a function of the direction's key and the count of frames sent in it, so no other traffic shifts them.
     """
     meta = meta_at(world.meta, packet)
     size = meta.length
+    if port.longest > 0 and size > port.longest:
+        port.oversized_packets += 1
+        release(world, packet)
+        return
     done = world.now
     if port.rate_bps > 0:
         bits = (size + port.overhead_bytes) * 8

@@ -107,6 +107,7 @@ PORT: Final = _record(
     "peer",
     "rate_bps",  # 0: infinite
     "overhead_bytes",
+    "longest",  # frame in bytes that the link takes; 0: any
     "delay_ns",
     "up",
     "reorder_ns",
@@ -126,6 +127,7 @@ PORT: Final = _record(
     "rx_packets",
     "rx_bytes",
     "lost_packets",  # by the link, going out
+    "oversized_packets",  # longer than the link takes, and not sent
     "draws",  # of the fault generator: one per frame sent
     unsigned=("key", "digest", "loss", "duplicate", "reorder", "corrupt"),  # probabilities × 2⁶⁴
 )

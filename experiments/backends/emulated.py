@@ -45,6 +45,8 @@ class LinkFigures:
     largest_queue_packets: int
     """Of the data class, over every enqueue; 0 for a host's NIC."""
     lost_packets: int
+    oversized_packets: int
+    """Beyond the link's MTU."""
     queue_drops: int
 
 
@@ -89,6 +91,7 @@ class EmulatedFabric:
                 "delay_ns": each.delay_ns,
                 "loss": each.loss,
                 "queue_packets": each.queue_packets,
+                "mtu": each.mtu,
             }
             self.fabric.add_link(each.a, each.b, **{**own, **link})
 
@@ -155,5 +158,6 @@ class EmulatedFabric:
                     if self.topology.is_switch(end.node)
                     else 0,
                     lost_packets=counters.lost_packets,
+                    oversized_packets=counters.oversized_packets,
                     queue_drops=sum(counters.drops),
                 )

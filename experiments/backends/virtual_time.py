@@ -520,6 +520,7 @@ class Cluster:
                 drops[reason] += count
         figures = list(self.links())
         drops["link loss"] = sum(figure.lost_packets for figure in figures)
+        drops["beyond MTU"] = sum(figure.oversized_packets for figure in figures)
         drops["queue full"] = sum(figure.queue_drops for figure in figures)
         drops.update(self._agents.drops())
         return {reason: count for reason, count in drops.items() if count}

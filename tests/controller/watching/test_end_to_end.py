@@ -131,30 +131,38 @@ links:
   - {ends: [h1, s1-p1]}
   - {ends: [h2, s2-p1]}
   - {ends: [s1-p2, s3-p1], mtu: 9000}
-  - {ends: [s2-p2, s3-p2]}
+  - {ends: [s2-p2, s3-p2], mtu: NARROW}
 hosts: {h1: , h2: }
 switches: {s1: , s2: , s3: }
 """
 
 
-async def test_int_has_the_room_that_the_fabric_s_file_says_a_link_has(tmp_path: Path) -> None:
-    """Packets of 1500 bytes: there is room for INT on one link of three; in front of the next, the M bit says so."""
-    (tmp_path / "mixed.yaml").write_text(MIXED)
+@pytest.mark.parametrize("hops", [1, 0, None])
+async def test_int_has_the_room_that_the_narrowest_link_has(hops: int | None, tmp_path: Path) -> None:
+    """Packets of 1500 bytes: a link has room for INT of one hop, of none (the M bit says so), or lacks a byte for that.
+    Then there is no INT on the wide link either, for the next one would lose the packet.
+    """
+    watching = Watching((Flows(Mode.MD),))
+    hop = 4 * watching.flows[0].words
+    room = {1: _HEADERS + 2 * hop - 1, 0: _HEADERS + hop - 1, None: _HEADERS - 1}[hops]
+    added = 0 if hops is None else _HEADERS + hop * hops
+    (tmp_path / "mixed.yaml").write_text(MIXED.replace("NARROW", str(1500 + room)))
     topology = load_topology(tmp_path / "mixed.yaml")
     hosts = [int(topology.host(name).address) for name in ("h1", "h2")]
     there = udp_frame(hosts[0], hosts[1], bytes(1472), 1)
     back = udp_frame(hosts[1], hosts[0], bytes(1472), 2)
     assert len(there) == len(back) == 14 + 1500
-    async with watched_fabric(topology, Watching((Flows(Mode.MD),))) as fabric:
+    async with watched_fabric(topology, watching) as fabric:
         fabric.tap()
         send(fabric, [("h1", "h2", there), ("h2", "h1", back)])
         await fabric.run(50 * MS)
-        hop = 4 * fabric.watching.flows[0].words
         sizes = {number: [(each.switch, len(each.frame)) for each in way] for number, way in ways(fabric).items()}
-        with_one_hop = len(there) + _HEADERS + hop
-        assert sizes[1] == [("s1", with_one_hop), ("s3", with_one_hop), ("s2", len(there))]
-        assert [each.frame[_MD] & _M for each in ways(fabric)[1][:2]] == [0, _M]
-        assert sizes[2] == [(name, len(back)) for name in ("s2", "s3", "s1")], "the source's own link has no room"
+        assert sizes[1] == [("s1", len(there) + added), ("s3", len(there) + added), ("s2", len(there))]
+        assert sizes[2] == [("s2", len(back) + added), ("s3", len(back) + added), ("s1", len(back))]
+        if hops is not None:
+            bits = [0 if hops == 1 else _M, _M]
+            assert [[each.frame[_MD] & _M for each in ways(fabric)[number][:2]] for number in (1, 2)] == [bits, bits]
+        assert not any(link.oversized_packets for link in fabric.emulated.links())
         assert [frame[14:] for frame in fabric.received["h2"]] == [as_delivered(there, 3)]
         assert [frame[14:] for frame in fabric.received["h1"]] == [as_delivered(back, 3)]
 

@@ -65,6 +65,29 @@ def test_flight_time_is_serialisation_plus_delay_at_every_hop(
     assert fabric.now_ns == 10**13
 
 
+def test_a_link_carries_no_frame_beyond_its_mtu() -> None:
+    """A host's NIC and a switch's port drop and count it; it takes no time, and those behind it go on."""
+    fabric = Fabric()
+    for number in (1, 2):
+        fabric.add_switch(f"s{number}", switch(number))
+        fabric.add_host(f"h{number}")
+    fabric.add_link(("h1", 0), ("s1", 1), rate_bps=1e9, mtu=1100)
+    fabric.add_link(("s1", 2), ("s2", 1), rate_bps=1e9, mtu=1000)
+    fabric.add_link(("s2", 2), ("h2", 0), rate_bps=1e9)
+    sizes = (1115, 1014, 1015, 1114, 64)
+    for number, size in enumerate(sizes):
+        fabric.send("h1", frame(2, size=size, number=number))
+    assert arrivals(run_all(fabric, 1_000_000)) == [
+        ("h2", 1, 3 * 8 * 1014),
+        ("h2", 4, 8 * (1014 + 1015 + 1114 + 3 * 64)),
+    ]
+    nic, narrow, wide = fabric.nic_counters("h1"), fabric.port_counters()["s1", 2], fabric.port_counters()["s2", 2]
+    assert [each.oversized_packets for each in (nic, narrow, wide)] == [1, 2, 0]
+    assert [each.tx_packets for each in (nic, narrow, wide)] == [4, 2, 2]
+    assert [each.tx_bytes for each in (nic, narrow, wide)] == [1014 + 1015 + 1114 + 64, 1078, 1078]
+    assert [each.lost_packets for each in (nic, narrow, wide)] == [0, 0, 0]
+
+
 def test_frames_follow_each_other_at_the_rate_of_the_link() -> None:
     fabric = line(rate_bps=1e9, delay_ns=500)
     fabric.send("h1", frames(range(50), port=2, size=1000))
@@ -343,6 +366,7 @@ def test_bad_calls_say_what_is_wrong() -> None:
         (lambda: fabric.add_link(("h1", 1), ("s1", 5), rate_bps=0), "link h1-p1 to s1-p5: rate 0"),
         (lambda: fabric.add_link(("h1", 1), ("s1", 5), overhead_bytes=-1), "overhead of -1"),
         (lambda: fabric.add_link(("h1", 1), ("s1", 5), loss=-0.5), "loss is -0.5"),
+        (lambda: fabric.add_link(("h1", 1), ("s1", 5), mtu=0), "link h1-p1 to s1-p5: mtu is 0"),
         (lambda: fabric.set_link(("s1", 5), up=False), "s1-p5 has no link"),
         (lambda: fabric.add_flow("h1", frame(), rate_bps=0), "rate 0"),
         (lambda: fabric.flow_counters(0), "flow 0"),

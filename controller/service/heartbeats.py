@@ -3,10 +3,11 @@
 ::
 
     hosts ──UDP, control class──▶ HeartbeatSource ──(source address, datagram)──▶ HeartbeatReader ──▶ Seating
-                                                                             └── no host's: dropped, counted
+                                                                             └── no host's: dropped, counted by reason
 
 The source address names the host, the token of its seat proves it, and the sequence number is newer than the last one:
-a copy that somebody kept keeps nobody alive.
+a copy that somebody kept keeps nobody alive. Of how long one took the two clocks tell what is beyond the fastest of the
+same process: by how much they are apart is the same for all.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from ...wire.heartbeat import HEARTBEAT_BYTES, HEARTBEAT_PORT, Heartbeat, is_fro
 from ..errors import ControllerError
 
 _SEQUENCES: Final = 1 << 32
+_DRIFT_PPM: Final = 200
+"""Of two clocks against each other at most: what is known of how far they are apart grows old at this pace."""
 _MOST: Final = 4096
 """Datagrams of one look, so that a flood does not keep the controller from its work."""
 
@@ -98,6 +101,12 @@ class SeatHeartbeats:
     first: int
     last: int
     """Sequence numbers, the last one as if they had no end."""
+    apart_ns: int
+    """Between the clocks, and the way of the fastest: the least time from a heartbeat's own to when it came."""
+    heard_ns: int
+    """When the last one came."""
+    delay_ns: int = 0
+    """By how much longer the last one took than the fastest."""
     came: int = 1
 
     @property
@@ -109,15 +118,29 @@ class SeatHeartbeats:
 class HeartbeatReader:
     """Tells what a datagram says, and who says it. Pure."""
 
-    def __init__(self, topology: Topology, token_of: Callable[[int, str], str | None]) -> None:
-        """`token_of` gives the token of a host's seat in a job; None where it has none."""
-        self.dropped = 0
-        """Datagrams that were no heartbeat of a host with a seat, or came a second time."""
+    def __init__(self, topology: Topology, token_of: Callable[[int, str], str | None], late_ns: int = 0) -> None:
+        """`token_of` gives the token of a host's seat in a job; None where it has none. Whoever takes longer than the
+        fastest by more than `late_ns` is late.
+        """
+        self.damaged = 0
+        """Datagrams that were no heartbeats,"""
+        self.foreign = 0
+        """heartbeats of a host without a seat or made with another token than the seat's,"""
+        self.repeated = 0
+        """and those that came a second time, or after a newer one."""
+        self.late = 0
+        """Those that were taken, and late."""
         self.seats: dict[tuple[int, str], SeatHeartbeats] = {}
         """By job and host."""
         self._ended_sent = self._ended_came = 0
+        self._late_ns = late_ns
         self._token_of = token_of
         self._host_at = {int(host.address): host.name for host in topology.hosts}
+
+    @property
+    def dropped(self) -> int:
+        """Datagrams that said nothing."""
+        return self.damaged + self.foreign + self.repeated
 
     @property
     def sent(self) -> int:
@@ -128,29 +151,38 @@ class HeartbeatReader:
     def came(self) -> int:
         return self._ended_came + sum(seat.came for seat in self.seats.values())
 
-    def read(self, address: int, payload: bytes) -> tuple[str, Heartbeat] | None:
+    def read(self, address: int, payload: bytes, now_ns: int) -> tuple[str, Heartbeat] | None:
         """The host and its heartbeat; None, and counted, for anything else."""
         host = self._host_at.get(address)
         try:
             beat = Heartbeat.parse(payload)
         except WireError:
-            beat = None
-        token = None if beat is None or host is None else self._token_of(beat.job, host)
-        if beat is None or host is None or token is None or not is_from(payload, token) or not self._newer(host, beat):
-            self.dropped += 1
+            self.damaged += 1
+            return None
+        token = None if host is None else self._token_of(beat.job, host)
+        if host is None or token is None or not is_from(payload, token):
+            self.foreign += 1
+            return None
+        if not self._newer(host, beat, now_ns):
+            self.repeated += 1
             return None
         return host, beat
 
-    def _newer(self, host: str, beat: Heartbeat) -> bool:
+    def _newer(self, host: str, beat: Heartbeat, now_ns: int) -> bool:
+        took_ns = now_ns - beat.sent_ns
         seat = self.seats.get((beat.job, host))
         if seat is None:
-            self.seats[beat.job, host] = SeatHeartbeats(beat.sequence, beat.sequence)
+            self.seats[beat.job, host] = SeatHeartbeats(beat.sequence, beat.sequence, took_ns, now_ns)
             return True
         ahead = (beat.sequence - seat.last) % _SEQUENCES
         if not 0 < ahead < _SEQUENCES // 2:
             return False
         seat.last += ahead
         seat.came += 1
+        drifted_ns = (now_ns - seat.heard_ns) * _DRIFT_PPM // 1_000_000
+        seat.heard_ns, seat.apart_ns = now_ns, min(seat.apart_ns + drifted_ns, took_ns)
+        seat.delay_ns = took_ns - seat.apart_ns
+        self.late += seat.delay_ns > self._late_ns
         return True
 
     def forget(self, job: int, host: str) -> None:

@@ -1,4 +1,5 @@
-"""What the controller knows, for Prometheus: links, queues and their ages, switches, jobs, generations, moves, leases.
+"""What the controller knows, for Prometheus: links, queues and their ages, switches, jobs, generations, moves, leases,
+heartbeats.
 
 Everything is read at the moment of a scrape, in the controller's own event loop, so a figure is never half of a
 change. `text` gives the page, `serve` puts it on a port.
@@ -18,22 +19,28 @@ from prometheus_client.registry import Collector
 
 from ..controller import Controller
 from ..errors import ControllerError
+from .heartbeats import HeartbeatReader
 
 _REQUEST_BYTES: Final = 8_192
 _REQUEST_S: Final = 5.0
+MOST_SEATS: Final = 1_000
+"""Of which each a page tells how its heartbeats come: those that were silent for longest."""
 
 
 class _Reading(Collector):
     """One controller at one time."""
 
-    def __init__(self, controller: Controller, now_ns: int) -> None:
+    def __init__(self, controller: Controller, heartbeats: HeartbeatReader | None, now_ns: int) -> None:
         self._controller = controller
+        self._heartbeats = heartbeats
         self._now_ns = now_ns
 
     def collect(self) -> Iterable[Metric]:
         yield from self._links()
         yield from self._switches()
         yield from self._jobs()
+        if self._heartbeats is not None:
+            yield from self._beats(self._heartbeats)
 
     def _links(self) -> Iterable[Metric]:
         controller = self._controller
@@ -117,17 +124,46 @@ class _Reading(Collector):
         leases.add_metric([], len(jobs.leases))
         yield leases
 
+    def _beats(self, heard: HeartbeatReader) -> Iterable[Metric]:
+        """Of heartbeats through the fabric. A seat is a job's number and a rank, or a host's name where it has none."""
+        for name, what, count in (
+            ("received", "Heartbeats that keep a host alive", heard.came),
+            ("late", "Of these, later than the fastest of their host by an interval and more", heard.late),
+            ("missing", "Heartbeats that newer ones came without", heard.sent - heard.came),
+        ):
+            counter = CounterMetricFamily(f"weir_heartbeats_{name}", what)
+            counter.add_metric([], count)
+            yield counter
+        refused = CounterMetricFamily("weir_heartbeats_refused", "Datagrams that keep nobody alive", labels=("reason",))
+        for reason, count in (("damaged", heard.damaged), ("token", heard.foreign), ("sequence", heard.repeated)):
+            refused.add_metric([reason], count)
+        names = ("job", "rank")
+        age = GaugeMetricFamily("weir_heartbeat_age_seconds", "Since the last heartbeat", labels=names)
+        delay = GaugeMetricFamily("weir_heartbeat_delay_seconds", "Of the last, beyond the fastest one's", labels=names)
+        seats = [(seat, job, host) for (job, host), seat in heard.seats.items() if job in self._controller.jobs]
+        for seat, job, host in sorted(seats, key=lambda each: each[0].heard_ns)[:MOST_SEATS]:
+            label = [str(job), str(self._controller.jobs[job].ranks.get(host, host))]
+            age.add_metric(label, (self._now_ns - seat.heard_ns) / 1e9)
+            delay.add_metric(label, seat.delay_ns / 1e9)
+        yield from (refused, age, delay)
 
-def text(controller: Controller, now_ns: int) -> bytes:
-    """The page, in Prometheus' text format. `now_ns`: on the clock that the controller is driven by."""
+
+def text(controller: Controller, now_ns: int, heartbeats: HeartbeatReader | None = None) -> bytes:
+    """The page, in Prometheus' text format. `now_ns`: on the clock that the controller is driven by; `heartbeats`: what
+    has come through the fabric, None where none come.
+    """
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Reading(controller, now_ns))
+    registry.register(_Reading(controller, heartbeats, now_ns))
     return generate_latest(registry)
 
 
 @asynccontextmanager
 async def serve(
-    controller: Controller, clock: Callable[[], int], port: int, host: str = "127.0.0.1"
+    controller: Controller,
+    clock: Callable[[], int],
+    port: int,
+    host: str = "127.0.0.1",
+    heartbeats: HeartbeatReader | None = None,
 ) -> AsyncIterator[int]:
     """Serve the page at `/metrics` to whoever asks, in this event loop; gives the port, which 0 leaves open.
 
@@ -142,7 +178,7 @@ async def serve(
                 if method != b"GET" or path.split(b"?")[0] not in (b"/metrics", b"/"):
                     status, kind, body = "404 Not Found", "text/plain", b"ask for /metrics\n"
                 else:
-                    status, kind, body = "200 OK", CONTENT_TYPE_LATEST, text(controller, clock())
+                    status, kind, body = "200 OK", CONTENT_TYPE_LATEST, text(controller, clock(), heartbeats)
                 head = f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
                 writer.write(f"{head}Connection: close\r\n\r\n".encode() + body)
                 await writer.drain()

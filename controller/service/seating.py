@@ -64,7 +64,9 @@ class Seating:
         """The seats of the jobs that run, by number."""
         self.ends: OrderedDict[int, pb.ToHost] = OrderedDict()
         """The last that hosts were told of jobs that have ended, by number."""
-        self.heartbeats = HeartbeatReader(controller.topology, self._token_of)
+        lease_ns = controller.jobs.leases.lease_ns
+        self._heartbeat_ns = lease_ns // HEARTBEATS_IN_A_LEASE if lease_ns else _HEARTBEAT_WITHOUT_LEASE_NS
+        self.heartbeats = HeartbeatReader(controller.topology, self._token_of, late_ns=self._heartbeat_ns)
         """Whose heartbeats have come through the fabric."""
         self._heartbeats_from = heartbeats
         self._controller = controller
@@ -121,11 +123,10 @@ class Seating:
         if generation == 0:  # perhaps another process than before, whose heartbeats are numbered from 0 again
             self.heartbeats.forget(seats.job, seat.host)
         seat.stream = stream = HostStream()
-        lease_ns = self._controller.jobs.leases.lease_ns
         joined = pb.Joined(
             host=seat.host,
             address=int(self._controller.topology.host(seat.host).address),
-            heartbeat_ns=lease_ns // HEARTBEATS_IN_A_LEASE if lease_ns else _HEARTBEAT_WITHOUT_LEASE_NS,
+            heartbeat_ns=self._heartbeat_ns,
             spare=seat.spare,
             heartbeats_to=0 if self._heartbeats_from is None else self._heartbeats_from.address,
         )
@@ -190,7 +191,7 @@ class Seating:
         if self._heartbeats_from is None:
             return
         for address, payload in self._heartbeats_from.receive():
-            if (heard := self.heartbeats.read(address, payload)) is not None:
+            if (heard := self.heartbeats.read(address, payload, self._runner.now_ns())) is not None:
                 host, beat = heard
                 self._heard(beat)
                 seats = self.jobs[beat.job]

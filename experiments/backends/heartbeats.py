@@ -105,7 +105,7 @@ class VirtualHeartbeats:
         for frames, times in zip(wake.frames, wake.times_ns, strict=True):
             datagrams, _ = decapsulate(frames, self._address, HEARTBEAT_PORT)
             for address, payload, time_ns in zip(datagrams.addresses.tolist(), datagrams.payload, times, strict=True):
-                if (heard := self.reader.read(address, payload.tobytes())) is None:
+                if (heard := self.reader.read(address, payload.tobytes(), int(time_ns))) is None:
                     continue
                 host, beat = heard
                 self.delays_ns.append(int(time_ns) - beat.sent_ns)

@@ -254,7 +254,9 @@ async def _serve(settings: _Settings) -> None:
         if port is not None:
             _take_reports(stack, keeper, port, service.now_ns)
         if settings.metrics_port is not None:
-            at = await stack.enter_async_context(serve_metrics(keeper, service.now_ns, settings.metrics_port))
+            heard = None if beats is None else service.heartbeats
+            page = serve_metrics(keeper, service.now_ns, settings.metrics_port, heartbeats=heard)
+            at = await stack.enter_async_context(page)
             _say(f"metrics: http://127.0.0.1:{at}/metrics")
         watch = stack.enter_context(watching(settings.web, settings.history))
         if watch is not None:

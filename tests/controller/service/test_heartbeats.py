@@ -12,7 +12,7 @@ import pytest
 from weir.controller.service.heartbeats import HeartbeatReader
 from weir.tests.controller.control_rig import TOPOLOGY, rig
 from weir.wire import control_pb2 as pb
-from weir.wire.heartbeat import Heartbeat
+from weir.wire.heartbeat import HEARTBEAT_BYTES, Heartbeat
 
 WORKERS = ["h1", "h2"]
 AT = TOPOLOGY.host("h4")
@@ -68,24 +68,48 @@ def reader() -> HeartbeatReader:
 )
 def test_what_is_no_heartbeat_of_a_seat_is_dropped_and_counted(address: int, payload: bytes) -> None:
     heard = reader()
-    assert heard.read(address, payload) is None
+    assert heard.read(address, payload, 0) is None
     assert (heard.dropped, heard.came, heard.sent) == (1, 0, 0)
+    assert (heard.damaged, heard.foreign) == ((0, 1) if len(payload) == HEARTBEAT_BYTES else (1, 0))
     damaged = bytearray(beat(1))
     damaged[20] ^= 1
-    assert heard.read(H1, bytes(damaged)) is None
-    assert heard.read(H1, beat(1)) == ("h1", Heartbeat(7, 1, 1, waiting=True, sent_ns=1))
+    assert heard.read(H1, bytes(damaged), 0) is None
+    assert heard.read(H1, beat(1), 0) == ("h1", Heartbeat(7, 1, 1, waiting=True, sent_ns=1))
     assert (heard.dropped, heard.came, heard.sent) == (2, 1, 1)
 
 
 def test_a_copy_or_an_older_one_says_nothing_and_what_is_missing_is_counted() -> None:
     heard = reader()
     last = 2**32 - 2
-    taken = [heard.read(H1, beat(sequence)) is not None for sequence in (last, last, last + 1, 3, 0, 2**31 + 4, 4)]
+    taken = [heard.read(H1, beat(sequence), 0) is not None for sequence in (last, last, last + 1, 3, 0, 2**31 + 4, 4)]
     assert taken == [True, False, True, True, False, False, True]
+    assert heard.repeated == 3
     assert (heard.sent, heard.came, heard.dropped) == (7, 4, 3)  # 0, 1 and 2 came too late or not at all
     heard.forget(7, "h1")
-    assert heard.read(H1, beat(0)) is not None, "another process has the seat, and counts from 0"
+    assert heard.read(H1, beat(0), 0) is not None, "another process has the seat, and counts from 0"
     assert (heard.sent, heard.came) == (8, 5)
+
+
+def test_a_heartbeat_is_late_by_what_it_took_longer_than_the_fastest_whatever_the_clocks_say() -> None:
+    """The host's clock is an hour ahead, and drifts by 100 ppm for a day: ten million heartbeats of no delay follow."""
+    heard = HeartbeatReader(TOPOLOGY, lambda *_: "t1", late_ns=5_000_000)
+    hour_ns, ms = 3_600_000_000_000, 1_000_000
+
+    def come(sequence: int, sent_ms: int, took_ms: int, drift_ppm: int = 0) -> tuple[int, int]:
+        sent_ns = sent_ms * ms
+        told = Heartbeat(7, sequence, 0, waiting=True, sent_ns=sent_ns + hour_ns - sent_ns * drift_ppm // 1_000_000)
+        assert heard.read(H1, told.pack("t1"), sent_ns + took_ms * ms) is not None
+        seat = heard.seats[7, "h1"]
+        assert seat.heard_ns == sent_ns + took_ms * ms
+        return round(seat.delay_ns / ms), heard.late
+
+    assert come(1, 0, took_ms=3) == (0, 0)
+    assert come(2, 100, took_ms=2) == (0, 0)
+    assert come(3, 200, took_ms=7) == (5, 0)
+    assert come(4, 300, took_ms=9) == (7, 1)
+    assert come(6, 500, took_ms=2) == (0, 1)
+    for i in range(1, 100):
+        assert come(6 + i, 500 + i * 864_000, took_ms=2, drift_ppm=100) == (0, 1)
 
 
 async def test_leases_live_by_them_while_streams_are_broken_and_by_nothing_else() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import suppress
 
@@ -14,9 +15,13 @@ from weir.controller.errors import ControllerError
 from weir.controller.p4runtime.pipeline import Pipeline
 from weir.controller.placement import Placement
 from weir.controller.planning.plan import FailurePolicy, JobSpec
+from weir.controller.service import metrics
+from weir.controller.service.heartbeats import HeartbeatReader
 from weir.controller.service.metrics import serve, text
 from weir.tests.controller.job_rig import MS, Fixed, Rig, make_rig
+from weir.tests.paths import ROOT
 from weir.topologies.generators import leaf_spine
+from weir.wire.heartbeat import Heartbeat
 
 TOPOLOGY = leaf_spine(2, 2, 2, rate_bps=1_000_000_000)
 OPTIONS = Options(probe_period_ns=5 * MS, solve_period_ns=0, lease_ns=30 * MS)
@@ -79,6 +84,57 @@ async def test_the_page_says_what_is_known_of_links_switches_and_jobs(rig: Rig) 
     assert {name: page[name] for name in expected} == expected
     assert page["weir_switch_packet_outs_total/s1"] == rig.controller.switches.packet_outs_sent["s1"]
     assert page["weir_switch_packet_ins_total/s1"] > 0
+
+
+async def test_heartbeats_are_told_by_job_and_rank_and_no_more_seats_than_fit(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await rig.admit(JobSpec(7, ("h1", "h2"), slots=16, window=8, policy=FailurePolicy.WAIT))
+    heard = HeartbeatReader(TOPOLOGY, lambda _, host: host, late_ns=5 * MS)
+    address = {name: int(TOPOLOGY.host(name).address) for name in ("h1", "h2", "h3")}
+
+    def come(host: str, sequence: int, sent_ns: int, took_ns: int, job: int = 7) -> None:
+        heard.read(
+            address[host], Heartbeat(job, sequence, 1, waiting=True, sent_ns=sent_ns).pack(host), sent_ns + took_ns
+        )
+
+    come("h1", 1, 0, MS)
+    come("h1", 3, 20 * MS, 9 * MS)
+    come("h1", 2, 10 * MS, 25 * MS)
+    come("h2", 1, 30 * MS, MS)
+    come("h3", 1, 30 * MS, MS, job=8)  # a job that has ended
+    heard.read(address["h2"], Heartbeat(7, 2, 1, waiting=True, sent_ns=0).pack("h1"), 0)
+    heard.read(address["h2"], b"?", 0)
+    assert "weir_heartbeats_received_total" not in values(text(rig.controller, 0))
+    page = values(text(rig.controller, 41 * MS, heard))
+    told = {name: value for name, value in page.items() if name.startswith("weir_heartbeat")}
+    assert told == pytest.approx(
+        {
+            "weir_heartbeats_received_total": 4,
+            "weir_heartbeats_late_total": 1,
+            "weir_heartbeats_missing_total": 1,
+            "weir_heartbeats_refused_total/damaged": 1,
+            "weir_heartbeats_refused_total/token": 1,
+            "weir_heartbeats_refused_total/sequence": 1,
+            "weir_heartbeat_age_seconds/7/0": 0.012,
+            "weir_heartbeat_age_seconds/7/1": 0.010,
+            "weir_heartbeat_delay_seconds/7/0": 0.008,
+            "weir_heartbeat_delay_seconds/7/1": 0,
+        },
+        abs=1e-5,
+    )
+    monkeypatch.setattr(metrics, "MOST_SEATS", 1)
+    fewer = values(text(rig.controller, 41 * MS, heard))
+    assert [name for name in fewer if name.startswith("weir_heartbeat_age")] == ["weir_heartbeat_age_seconds/7/0"]
+
+
+async def test_the_dashboard_asks_for_what_the_page_has(rig: Rig) -> None:
+    heard = HeartbeatReader(TOPOLOGY, lambda _, host: host)
+    families = text_string_to_metric_families(text(rig.controller, 0, heard).decode())
+    had = {family.name + ("_total" if family.type == "counter" else "") for family in families}
+    asked = set(re.findall(r"weir_\w+", (ROOT / "docs" / "grafana.json").read_text()))
+    assert len(asked) > 15
+    assert asked - had == set()
 
 
 async def test_the_page_is_served_and_nothing_else(rig: Rig) -> None:

@@ -2,7 +2,9 @@
  * Egress: what happens on the way out of one port.
  *
  *   to the CPU ──▶ packet_in header, and nothing else
- *   to a link ───▶ replicas (address of one child) ─▶ congestion
+ *   to a link ───▶ replicas (address of one child) ─▶ congestion ─▶ probe_sinks ─▶ int_source ─▶ telemetry
+ *                                                                      └─ a finished probe: mirrored to the CPU, the original ends
+ *   mirrored ────▶ as it is
  *
  * Reads bridged and intrinsic metadata; writes addresses and the packet_in header.
  */
@@ -16,9 +18,12 @@ control FabricEgress(
     inout egress_intrinsic_metadata_for_output_port_t eg_oport_md)
 {
     Marking() congestion;
+    IntSource() int_source;
+    Telemetry() telemetry;
 
     @id(END_ACTION_ID)
     action end() {
+        meta.leaves = false;
         eg_dprsr_md.drop_ctl = 1;
     }
 
@@ -45,14 +50,45 @@ control FabricEgress(
         hdr.packet_in._pad = 0;
     }
 
+    /* The mirror takes the packet as egress's deparser leaves it, with this hop's items and the packet_in header. */
+    @id(REPORT_ACTION_ID)
+    action report(bit<32> session) {
+        eg_dprsr_md.mirror_type = MIRROR_TYPE;
+        meta.session = session[9:0];
+        to_cpu();
+        end();
+    }
+
+    @id(PROBE_SINKS_TABLE_ID)
+    table probe_sinks {
+        key = { eg_intr_md.egress_port: exact @name("standard_metadata.egress_port"); }
+        actions = { report; @defaultonly NoAction; }
+        const default_action = NoAction;
+        size = PORTS;
+    }
+
+    action leave() {
+        meta.leaves = true;
+    }
+
     apply {
-        if (eg_intr_md.egress_port == CPU_PORT) {
-            to_cpu();
-        } else {
-            if (eg_intr_md.egress_rid != 0) {
-                replicas.apply();
+        if (meta.bridged.isValid()) {
+            if (eg_intr_md.egress_port == CPU_PORT) {
+                to_cpu();
+            } else {
+                leave();
+                if (eg_intr_md.egress_rid != 0) {
+                    replicas.apply();
+                }
+                congestion.apply(hdr, meta, eg_intr_md, eg_prsr_md);
+                if (hdr.int_md.isValid()) {
+                    if (hdr.int_md.discard == 1) {
+                        probe_sinks.apply();
+                    }
+                    int_source.apply(meta, eg_intr_md);
+                }
+                telemetry.apply(hdr, meta, eg_intr_md, eg_prsr_md);
             }
-            congestion.apply(hdr, meta, eg_intr_md, eg_prsr_md);
         }
     }
 }

@@ -5,7 +5,7 @@
  *      ▲                           └─▶ recirculation port ─┐
  *      └───────────────────────────────────────────────────┘
  *
- * It routes IP, sums gradients addressed to it, and bounds its queues. docs/design.md §2 to §4 is the contract; the names and ids of tables, actions,
+ * It routes IP, sums gradients addressed to it, bounds its queues, and tells of them by INT. docs/design.md §2 to §4 is the contract; the names and ids of tables, actions,
  * parameters and counters are those of p4src/bmv2, and docs/tofino.md says what differs and what is not here.
  */
 
@@ -21,6 +21,8 @@
 #include "routing.p4"
 #include "admission.p4"
 #include "congestion.p4"
+#include "int_source.p4"
+#include "int_transit.p4"
 #include "ingress.p4"
 #include "egress.p4"
 

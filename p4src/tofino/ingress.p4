@@ -1,9 +1,12 @@
 /*
  * Ingress: is it sound, is it for this switch, and where does it go.
  *
- *   sound? ─▶ packet-out ───────────────────────────────────────────────▶ its port
- *        └──▶ policing ─▶ node_address ─mine─▶ aggregation ─▶ a slot, children, around once more, or routing
- *                               └─not mine──▶ admission ─────▶ routing ─▶ traffic_class
+ *   sound? ─▶ policing ─▶ edges, marks ─▶ packet-out ───────────────────────────────▶ its port
+ *                              └──▶ node_address ─mine─▶ aggregation ─▶ a slot, children, around once more, or routing
+ *                                         │        └───▶ probe ───────▶ CPU
+ *                                         └─not mine──▶ admission ─────▶ routing ─▶ traffic_class
+ *
+ * Policing comes before `edges`, so that nothing waits: it sees the DSCP as it came.
  *
  * The first reason to drop counts, once, in `drops`. Summing a packet into a slot is no drop.
  */
@@ -67,6 +70,55 @@ control FabricIngress(
         size = TRAFFIC_CLASSES;
     }
 
+    /* ---- INT ---- */
+
+    @id(RECOGNISE_ACTION_ID)
+    action recognise() {}
+
+    @id(REFUSE_MARK_ACTION_ID)
+    action refuse_mark() {
+        meta.mark = Mark.NONE;
+        meta.has_int = false;
+        meta.stacks = false;
+    }
+
+    /* The fabric's way to mark INT, beside port 5000: what the parser took for INT of another way is not. */
+    @id(MARKS_TABLE_ID)
+    table marks {
+        key = { meta.mark: exact @name("presence"); }
+        actions = { recognise; @defaultonly refuse_mark; }
+        const default_action = refuse_mark;
+        size = 4;
+    }
+
+    @id(CLEAR_MARK_ACTION_ID)
+    action clear_mark() {
+        hdr.ipv4.dscp = hdr.ipv4.dscp & ~DSCP_MARK;
+        refuse_mark();
+    }
+
+    /* Ports of hosts in a fabric that marks by DSCP: what comes in there has no INT, and must not look as if it had. */
+    @id(EDGES_TABLE_ID)
+    table edges {
+        key = { ig_intr_md.ingress_port: exact @name("ingress_port"); }
+        actions = { clear_mark; @defaultonly NoAction; }
+        const default_action = NoAction;
+        size = PORTS;
+    }
+
+    action bridge_mark() {
+        meta.bridged.mark = meta.mark;
+    }
+
+    action bridge_message() {
+        meta.bridged.kind = Kind.MESSAGE;
+    }
+
+    action to_cpu() {
+        ig_tm_md.ucast_egress_port = CPU_PORT;
+        meta.fate = Fate.SEND;
+    }
+
     action stamp() {
         meta.bridged.ingress_time = ig_prsr_md.global_tstamp;
     }
@@ -77,16 +129,36 @@ control FabricIngress(
             refuse(DROP_TRUNCATED);
         } else if (meta.ipv4_damaged || meta.aggregation_damaged) {
             refuse(DROP_BAD_CHECKSUM);
-        } else if (hdr.packet_out.isValid()) {
-            send_packet_out();
-        } else if (!hdr.ipv4.isValid()) {
-            refuse(DROP_NOT_IPV4);
         } else {
-            policing.apply(hdr, meta, ig_intr_md);
-            if (!node_address.apply().hit) {
+            if (hdr.ipv4.isValid() && !hdr.packet_out.isValid()) {
+                policing.apply(hdr, meta, ig_intr_md);
+            }
+            if (meta.dscp_marked == 1) {
+                edges.apply();
+            }
+            if (meta.mark == Mark.DSCP || meta.mark == Mark.PROBE_MARKER) {
+                marks.apply();
+            }
+            if (meta.has_int) {
+                bridge_mark();
+            }
+            if (hdr.aggregation.isValid()) {
+                bridge_message();
+            }
+            if (hdr.packet_out.isValid()) {
+                send_packet_out();
+            } else if (!hdr.ipv4.isValid()) {
+                refuse(DROP_NOT_IPV4);
+            } else if (meta.mark == Mark.NONE && hdr.int_shim.isValid() && hdr.udp.isValid()
+                       && meta.dst_port == AGGREGATION_PORT) {
+                // a message that was read as INT and is none: hosts would take it for what no switch has looked at
+                refuse(DROP_MALFORMED);
+            } else if (!node_address.apply().hit) {
                 admission.apply(hdr, meta, ig_intr_md);
             } else if (hdr.aggregation.isValid()) {
                 aggregation.apply(hdr, meta, ig_intr_md, ig_tm_md);
+            } else if (meta.stacks) {
+                to_cpu();
             } else {
                 refuse(DROP_NO_SERVICE);
             }

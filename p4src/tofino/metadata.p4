@@ -7,12 +7,26 @@
 #ifndef WEIR_METADATA_P4
 #define WEIR_METADATA_P4
 
+/* What comes to egress: a packet from ingress, or what a mirror has made of one that has been in egress */
+enum bit<2> Kind {
+    BRIDGED  = 0,
+    MIRRORED = 1,
+    MESSAGE  = 2    // bridged, and ingress has seen an aggregation message
+}
+
 /* In front of every packet between ingress and egress */
 header bridged_t {
-    bit<4>  _pad;
+    Kind    kind;
+    Mark    mark;           // NONE: no INT
     bit<3>  priority;
     port_t  ingress_port;
     bit<48> ingress_time;   // ns
+}
+
+/* In front of a finished probe on its way to the CPU port */
+header mirrored_t {
+    Kind    kind;
+    bit<6>  _pad;
 }
 
 /* In front of a message whose slot has to be read a second time: a register hands out one of its two halves in a pass. */
@@ -40,8 +54,13 @@ enum bit<2> Message {
 struct ingress_metadata_t {
     bridged_t bridged;
     again_t   again;
-    bit<16>   src_port;            // UDP's, or 0: part of the ECMP hash
+    bit<16>   src_port;            // UDP's or TCP's as if there were no INT, or 0: part of the ECMP hash
     bit<16>   dst_port;
+    /* INT, as the packet came */
+    Mark      mark;
+    bool      has_int;             // a shim with an INT-MD or INT-MX header of our version
+    bool      stacks;              // INT-MD, of any version
+    bit<1>    dscp_marked;
     bit<8>    drop_reason;
     /* the host at the packet's port, if it is a host's */
     bit<32>   other_source;        // not 0: the source address is not the host's
@@ -73,6 +92,9 @@ struct ingress_metadata_t {
 
 struct egress_metadata_t {
     bridged_t bridged;
+    mirrored_t mirrored;
+    bool      leaves;              // through this port, onto the link
+    bit<10>   session;             // of the mirror
     /* its queue */
     bit<32>   depth;               // at enqueue, in cells
     bit<32>   waited;              // since the ingress parser, in ns
@@ -82,6 +104,45 @@ struct egress_metadata_t {
     bool      congested;           // any of them is over
     bit<16>   window_limit;
     bit<16>   congested_limit;
+    /* its link and this node */
+    bit<16>   mtu;
+    bit<32>   egress_name;
+    bit<32>   ingress_name;
+    bit<32>   this_node;
+    bit<32>   free_slots;
+    /* what INT asks for, in words or by bits; and how it stands to the packet */
+    bit<8>    items;               // bits 0 to 7
+    bit<2>    domain_items;        // the domain's bits 0 and 1
+    bit<8>    words_0_7;
+    bit<8>    words_8_15;
+    bit<8>    domain_words_0_7;
+    bit<8>    baseline_ones;       // bits 8 to 14
+    bit<8>    ones_15;
+    bit<8>    domain_ones_2_7;
+    bit<8>    domain_ones_8_15;
+    bit<8>    domain_ones;         // with bit 15
+    bit<8>    words;
+    bit<8>    domain_words;
+    bit<8>    hop_words;
+    bit<8>    mismatch;            // 0: as many as the source has said
+    bit<16>   stack_words;         // behind the shim then
+    bit<16>   growth;              // in bytes
+    bit<16>   twice_growth;
+    bit<16>   beyond_mtu;
+    bool      pushes;
+    /* bytes of its port */
+    bit<32>   frame_bytes;
+    bit<32>   sent_before;
+    bit<32>   until_wrap;
+    bit<32>   beyond_wrap;
+    bit<32>   carried_before;
+    /* the L4 checksum without what INT changes, and by what a length in it has grown: twice in UDP, by its own and its pseudo header's */
+    bit<16>   udp_sum;             // as it came
+    bit<16>   rest_of_sum;
+    bool      sums_udp;
+    bool      sums_tcp;
+    bit<16>   grown;
+    bit<16>   grown_twice;
 }
 
 #endif

@@ -2,11 +2,16 @@
  * Parsers and deparsers.
  *
  *   start ─CPU port──────▶ packet_out ─┐
- *     ├────recirculation─▶ again ──────┴▶ ethernet ─0x0800─▶ ipv4 (no options) ─UDP, first fragment─▶ udp ─22341─▶ aggregation ─▶ lanes
- *     └─────────────────────────────────▶
+ *     ├────recirculation─▶ again ──────┴▶ ethernet ─0x0800─▶ ipv4 (no options) ─first fragment─▶ udp ─▶ INT? ─no, 22341─▶ aggregation ─▶ lanes
+ *     └─────────────────────────────────▶                              └───no fragment──▶ tcp ─▶ INT?
+ *
+ *   INT?  UDP port 5000 ───────────────────────┐
+ *         DSCP bit, and what looks like a shim ─┼─▶ shim ─▶ INT-MD or INT-MX; the stack is payload, and so is what is behind it
+ *         probe marker ────────────────────────┘
  *
  * Lanes are extracted in ingress from contributions alone: only they are summed. What is not IPv4 without options stays payload
- * behind Ethernet. A packet that ends too early has a parser error, which ingress counts. Egress sees bridged metadata in front.
+ * behind Ethernet. A packet that ends too early has a parser error, which ingress counts. Egress sees bridged metadata in front, by
+ * which it knows whether there is INT or a message.
  */
 
 parser FabricIngressParser(
@@ -22,12 +27,17 @@ parser FabricIngressParser(
         packet.extract(ig_intr_md);
         packet.advance(PORT_METADATA_SIZE);
         meta.bridged.setValid();
-        meta.bridged._pad = 0;
+        meta.bridged.kind = Kind.BRIDGED;
+        meta.bridged.mark = Mark.NONE;
         meta.bridged.priority = BULK_PRIORITY;
         meta.bridged.ingress_port = ig_intr_md.ingress_port;
         meta.bridged.ingress_time = 0;
         meta.src_port = 0;
         meta.dst_port = 0;
+        meta.mark = Mark.NONE;
+        meta.has_int = false;
+        meta.stacks = false;
+        meta.dscp_marked = 0;
         meta.drop_reason = 0;
         meta.barred = 0;
         meta.other_source = 0;
@@ -87,16 +97,147 @@ parser FabricIngressParser(
         packet.extract(hdr.ipv4);
         ipv4_checksum.add(hdr.ipv4);
         meta.ipv4_damaged = ipv4_checksum.verify();
-        transition select(hdr.ipv4.fragment_offset, hdr.ipv4.protocol) {
-            (0, PROTOCOL_UDP): parse_udp;
+        meta.dscp_marked = hdr.ipv4.dscp[0:0];
+        transition select(hdr.ipv4.fragment_offset, hdr.ipv4.flags[0:0], hdr.ipv4.protocol) {
+            (0, _, PROTOCOL_UDP): parse_udp;
+            (0, 0, PROTOCOL_TCP): look_at_tcp;
             default: accept;
         }
     }
 
+    /* A mark by DSCP or marker is looked for where the datagram has room for it and for the headers behind. */
     state parse_udp {
         packet.extract(hdr.udp);
         meta.src_port = hdr.udp.src_port;
         meta.dst_port = hdr.udp.dst_port;
+        transition select(hdr.udp.dst_port, hdr.udp.length, meta.dscp_marked) {
+            (INT_PORT, _,               _): parse_port_mark;
+            (_,        24 &&& 16w0xFFF8, 1): look_at_shim;
+            (_,        0 &&& 16w0xFFE0,  _): behind_udp;
+            (_,        _,               1): look_at_shim;
+            default: look_at_marker;
+        }
+    }
+
+    /* A segment that is cut short of its header is passed on as it is. */
+    state look_at_tcp {
+        transition select(hdr.ipv4.total_length) {
+            0 &&& 16w0xFFE0:  accept;
+            32 &&& 16w0xFFF8: accept;
+            default: parse_tcp;
+        }
+    }
+
+    state parse_tcp {
+        packet.extract(hdr.tcp);
+        meta.src_port = hdr.tcp.src_port;
+        meta.dst_port = hdr.tcp.dst_port;
+        transition select(hdr.ipv4.total_length, meta.dscp_marked) {
+            (40 &&& 16w0xFFF8, _): accept;
+            (48 &&& 16w0xFFF8, _): accept;
+            (56 &&& 16w0xFFF8, 0): accept;
+            (_,               1): look_at_tcp_shim;
+            default: look_at_tcp_marker;
+        }
+    }
+
+    /* type MD or MX, next protocol type 0; version 2 behind it */
+    state look_at_shim {
+        transition select(packet.lookahead<bit<40>>()[39:32], packet.lookahead<bit<40>>()[7:0]) {
+            (0x10 &&& 0xFC, 0x20 &&& 0xF0): parse_dscp_mark;
+            (0x30 &&& 0xFC, 0x20 &&& 0xF0): parse_dscp_mark;
+            default: behind_udp;
+        }
+    }
+
+    state look_at_marker {
+        transition select(packet.lookahead<bit<64>>()[63:32]) {
+            PROBE_MARKER[63:32]: look_at_marker_end;
+            default: behind_udp;
+        }
+    }
+
+    state look_at_marker_end {
+        transition select(packet.lookahead<bit<64>>()[31:0]) {
+            PROBE_MARKER[31:0]: parse_marker;
+            default: behind_udp;
+        }
+    }
+
+    state look_at_tcp_shim {
+        transition select(packet.lookahead<bit<40>>()[39:32], packet.lookahead<bit<40>>()[7:0]) {
+            (0x10 &&& 0xFC, 0x20 &&& 0xF0): parse_dscp_mark;
+            (0x30 &&& 0xFC, 0x20 &&& 0xF0): parse_dscp_mark;
+            default: accept;
+        }
+    }
+
+    state look_at_tcp_marker {
+        transition select(packet.lookahead<bit<64>>()[63:32]) {
+            PROBE_MARKER[63:32]: look_at_tcp_marker_end;
+            default: accept;
+        }
+    }
+
+    state look_at_tcp_marker_end {
+        transition select(packet.lookahead<bit<64>>()[31:0]) {
+            PROBE_MARKER[31:0]: parse_marker;
+            default: accept;
+        }
+    }
+
+    state parse_port_mark {
+        meta.mark = Mark.UDP_PORT;
+        transition parse_int_shim;
+    }
+
+    state parse_dscp_mark {
+        meta.mark = Mark.DSCP;
+        transition parse_int_shim;
+    }
+
+    state parse_marker {
+        packet.extract(hdr.int_marker);
+        meta.mark = Mark.PROBE_MARKER;
+        transition parse_int_shim;
+    }
+
+    state parse_int_shim {
+        packet.extract(hdr.int_shim);
+        transition select(hdr.int_shim.shim_type, hdr.int_shim.length) {
+            (_, 0 &&& 0xFE): accept;
+            (_, 2): accept;
+            (INT_TYPE_MD, _): parse_int_md;
+            (INT_TYPE_MX, _): parse_int_mx;
+            default: accept;
+        }
+    }
+
+    state parse_int_md {
+        meta.stacks = true;
+        transition parse_int_mx;
+    }
+
+    state parse_int_mx {
+        packet.extract(hdr.int_md);
+        transition select(hdr.int_md.version, meta.mark, hdr.int_shim.next_protocol_type) {
+            (INT_VERSION, Mark.UDP_PORT, NPT_UDP_PORT): restore_port;
+            (INT_VERSION, _, _): behind_int;
+            default: accept;
+        }
+    }
+
+    state restore_port {
+        meta.dst_port = hdr.int_shim.original;
+        transition behind_int;
+    }
+
+    state behind_int {
+        meta.has_int = true;
+        transition accept;
+    }
+
+    state behind_udp {
         transition select(hdr.udp.dst_port) {
             AGGREGATION_PORT: parse_aggregation;
             default: accept;
@@ -157,8 +298,12 @@ parser FabricEgressParser(
     out egress_metadata_t meta,
     out egress_intrinsic_metadata_t eg_intr_md)
 {
+    Checksum() l4_checksum;
+
     state start {
         packet.extract(eg_intr_md);
+        meta.leaves = false;
+        meta.session = 0;
         meta.depth = 0;
         meta.waited = 0;
         meta.depth_left = 0;
@@ -167,6 +312,54 @@ parser FabricEgressParser(
         meta.congested = false;
         meta.window_limit = 0;
         meta.congested_limit = 0;
+        meta.mtu = 0;
+        meta.egress_name = UNAVAILABLE;
+        meta.ingress_name = UNAVAILABLE;
+        meta.this_node = UNAVAILABLE;
+        meta.free_slots = UNAVAILABLE;
+        meta.items = 0;
+        meta.domain_items = 0;
+        meta.words_0_7 = 0;
+        meta.words_8_15 = 0;
+        meta.domain_words_0_7 = 0;
+        meta.baseline_ones = 0;
+        meta.ones_15 = 0;
+        meta.domain_ones_2_7 = 0;
+        meta.domain_ones_8_15 = 0;
+        meta.domain_ones = 0;
+        meta.words = 0;
+        meta.domain_words = 0;
+        meta.hop_words = 0;
+        meta.mismatch = 0;
+        meta.stack_words = 0;
+        meta.growth = 0;
+        meta.twice_growth = 0;
+        meta.beyond_mtu = 0;
+        meta.pushes = false;
+        meta.frame_bytes = 0;
+        meta.sent_before = 0;
+        meta.until_wrap = 0;
+        meta.beyond_wrap = 0;
+        meta.carried_before = 0;
+        meta.udp_sum = 0;
+        meta.rest_of_sum = 0;
+        meta.sums_udp = false;
+        meta.sums_tcp = false;
+        meta.grown = 0;
+        meta.grown_twice = 0;
+        transition select(packet.lookahead<bit<8>>()) {
+            0x40 &&& 0xC0: parse_mirrored;     // Kind.MIRRORED
+            default: parse_bridged;
+        }
+    }
+
+    /* It has left egress as it is to be. */
+    state parse_mirrored {
+        packet.extract(meta.mirrored);
+        transition accept;
+    }
+
+    state parse_bridged {
         packet.extract(meta.bridged);
         packet.extract(hdr.ethernet);
         transition select(hdr.ethernet.ether_type) {
@@ -184,18 +377,67 @@ parser FabricEgressParser(
 
     state parse_ipv4 {
         packet.extract(hdr.ipv4);
-        transition select(hdr.ipv4.fragment_offset, hdr.ipv4.protocol) {
-            (0, PROTOCOL_UDP): parse_udp;
+        transition select(hdr.ipv4.fragment_offset, hdr.ipv4.protocol, meta.bridged.mark) {
+            (0, PROTOCOL_UDP, _):         parse_udp;
+            (0, PROTOCOL_TCP, Mark.NONE): accept;
+            (0, PROTOCOL_TCP, _):         parse_tcp;
             default: accept;
         }
     }
 
     state parse_udp {
         packet.extract(hdr.udp);
-        transition select(hdr.udp.dst_port) {
-            AGGREGATION_PORT: parse_aggregation;
+        l4_checksum.subtract({ hdr.udp.checksum });
+        meta.udp_sum = hdr.udp.checksum;
+        transition select(meta.bridged.kind, meta.bridged.mark) {
+            (Kind.MESSAGE, _):      parse_aggregation;
+            (_, Mark.NONE):         accept;
+            (_, Mark.PROBE_MARKER): parse_int_marker;
+            default: parse_int_shim;
+        }
+    }
+
+    state parse_tcp {
+        packet.extract(hdr.tcp);
+        l4_checksum.subtract({ hdr.tcp.checksum });
+        transition select(meta.bridged.mark) {
+            Mark.PROBE_MARKER: parse_int_marker;
+            default: parse_int_shim;
+        }
+    }
+
+    state parse_int_marker {
+        packet.extract(hdr.int_marker);
+        transition parse_int_shim;
+    }
+
+    state parse_int_shim {
+        packet.extract(hdr.int_shim);
+        l4_checksum.subtract(SHIM_FIELDS);
+        transition parse_int_md;
+    }
+
+    state parse_int_md {
+        packet.extract(hdr.int_md);
+        l4_checksum.subtract(MD_FIELDS);
+        l4_checksum.subtract_all_and_deposit(meta.rest_of_sum);
+        // a datagram without a checksum stays without (RFC 768)
+        transition select(hdr.int_shim.shim_type, hdr.ipv4.protocol, meta.udp_sum) {
+            (INT_TYPE_MD, PROTOCOL_UDP, 0): accept;
+            (INT_TYPE_MD, PROTOCOL_UDP, _): sum_udp;
+            (INT_TYPE_MD, PROTOCOL_TCP, _): sum_tcp;
             default: accept;
         }
+    }
+
+    state sum_udp {
+        meta.sums_udp = true;
+        transition accept;
+    }
+
+    state sum_tcp {
+        meta.sums_tcp = true;
+        transition accept;
     }
 
     state parse_aggregation {
@@ -212,13 +454,26 @@ control FabricEgressDeparser(
 {
     Checksum() ipv4_checksum;
     Checksum() aggregation_checksum;
+    Checksum() udp_checksum;
+    Checksum() tcp_checksum;
+    Mirror(MIRROR_TYPE) finished_probe;
 
     apply {
+        if (eg_dprsr_md.mirror_type == MIRROR_TYPE) {
+            finished_probe.emit<mirrored_t>(meta.session, { Kind.MIRRORED, 0 });
+        }
         if (hdr.ipv4.isValid()) {
             hdr.ipv4.checksum = ipv4_checksum.update(IPV4_FIELDS);
         }
         if (hdr.aggregation.isValid()) {
             hdr.aggregation.checksum = aggregation_checksum.update(AGGREGATION_FIELDS);
+        }
+        // a sum that comes out as 0 is written as all ones in UDP
+        if (meta.sums_udp) {
+            hdr.udp.checksum = udp_checksum.update({ INT_FIELDS, meta.grown_twice, meta.rest_of_sum }, true);
+        }
+        if (meta.sums_tcp) {
+            hdr.tcp.checksum = tcp_checksum.update({ INT_FIELDS, meta.grown, meta.rest_of_sum });
         }
         packet.emit(hdr);
     }

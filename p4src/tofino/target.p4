@@ -12,9 +12,15 @@
 #define CPU_PORT_NUMBER 320
 #endif
 
+/* Of what egress mirrors */
+#define MIRROR_TYPE 1
+
 /* Of the action selector in routing.p4 */
 #define ECMP_GROUP_SIZE 64
 #define ECMP_GROUPS 1024
+
+/* What a packet's length in egress has beside the frame: bridged_t, and the frame's checksum */
+const bit<32> HANDED_BYTES        = 12;
 
 const bit<9> CPU_PORT             = CPU_PORT_NUMBER;
 const bit<7> RECIRCULATION        = 68;       // of each pipe: what leaves there comes in there again

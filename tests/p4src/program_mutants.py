@@ -55,6 +55,19 @@ def keep_what_does_not_fit_out(program: Any) -> None:
     write[2] = {"type": "expression", "value": _operation("?", drained, write[2], cond=full)}
 
 
+def tell_latency_in_nanoseconds(program: Any) -> None:
+    """`push_latency` does not tell microseconds."""
+    [latency] = _primitives(program, "push_latency", "assign", "FabricEgress.telemetry")
+    thousand, bits = {"type": "hexstr", "value": "0x3e8"}, {"type": "hexstr", "value": "0xffffffff"}
+    latency[1] = {"type": "expression", "value": _operation("&", _operation("*", latency[1], thousand), bits)}
+
+
+def tell_no_utilisation(program: Any) -> None:
+    """`push_utilisation` has nothing to tell."""
+    [bytes_in_window] = _primitives(program, "push_utilisation", "assign", "FabricEgress.telemetry")
+    bytes_in_window[1] = {"type": "hexstr", "value": "0xffffffff"}
+
+
 def keep_the_children_of_the_former_round(program: Any) -> None:
     """`gather` starts a newer round with the bitmap of the one before."""
     [(held, *_)] = _primitives(program, "gather", "register_read")

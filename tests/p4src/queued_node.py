@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from weir.emulator.abi import PACKET
+from weir.emulator.entries import ActionCall
 from weir.tests.p4src.emulated_node import EmulatedNode
 from weir.tests.p4src.node_model import Tables
 
@@ -20,9 +21,11 @@ class Queue(NamedTuple):
     depth: int
     """Packets at its enqueue"""
     wait_us: int
+    left: int
+    """What is behind it at its dequeue, in the switch's own unit"""
 
 
-EMPTY: Final = Queue(0, 0)
+EMPTY: Final = Queue(0, 0, 0)
 
 
 class QueuedNode(EmulatedNode):
@@ -36,10 +39,18 @@ class QueuedNode(EmulatedNode):
         self._callback = _ENTRY(self._called)
         record["egress"] = ctypes.cast(self._callback, ctypes.c_void_p).value
 
+    def write(self, table: str, key: tuple[int, ...], action: str, params: tuple[int, ...]) -> None:
+        """One entry, or without a key the default."""
+        if key:
+            self._insert(table, key, action, *params)
+        else:
+            self.state.tables[table].set_default(ActionCall(action, params))
+
     def _called(self, state: int, address: int) -> None:
         memory = (ctypes.c_uint8 * PACKET.itemsize).from_address(address)
         record = np.ctypeslib.as_array(memory).view(PACKET)[0]
         record["enq_qdepth"] = self.queue.depth
+        record["deq_qdepth"] = self.queue.left
         record["deq_timedelta"] += self.queue.wait_us
         record["egress_global_timestamp"] += self.queue.wait_us
         self._egress(state, address)

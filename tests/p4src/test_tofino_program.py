@@ -16,18 +16,26 @@ from finsy.proto import p4i
 from google.protobuf import text_format
 
 from weir import p4src
-from weir.tests.p4src.program_mutants import keep_what_does_not_fit_out, let_any_later_round_take_the_slot, rewritten
+from weir.tests.p4src.program_mutants import (
+    keep_what_does_not_fit_out,
+    let_any_later_round_take_the_slot,
+    rewritten,
+    tell_latency_in_nanoseconds,
+    tell_no_utilisation,
+)
 from weir.tests.p4src.queued_node import QueuedNode
 from weir.tests.p4src.small_fabric import ROOT, SLOTS, WORKERS, message, packet, tables
 from weir.tests.p4src.tna_node import TnaNode
 from weir.tests.p4src.tna_program import Program, controlled, flattened, mutated
-from weir.tests.p4src.tofino_traffic import Traffic, busy_tables
+from weir.tests.p4src.tofino_traffic import Traffic, busy_tables, rows_of_int
 from weir.topologies.targets import BMV2_64
 
 WRITTEN = {
     "FabricIngress.node_address",
     "FabricIngress.traffic_class",
     "FabricIngress.policing.policers",
+    "FabricIngress.edges",
+    "FabricIngress.marks",
     "FabricIngress.aggregation.jobs",
     "FabricIngress.aggregation.members",
     "FabricIngress.aggregation.parents",
@@ -35,9 +43,14 @@ WRITTEN = {
     "FabricIngress.routing.routes",
     "FabricEgress.replicas",
     "FabricEgress.congestion.marking",
+    "FabricEgress.probe_sinks",
+    "FabricEgress.int_source.links",
+    "FabricEgress.telemetry.node",
+    "FabricEgress.telemetry.slots",
+    "FabricEgress.telemetry.ingress_names",
 }
-"""Tables that a control plane writes in both programs: those of forwarding, aggregation, replication and congestion.
-The one for bmv2 has more."""
+"""Tables that a control plane writes in both programs: those of forwarding, aggregation, replication, congestion, and
+what INT's transit and probes need. The one for bmv2 has more."""
 
 DIFFERENT = {
     "FabricIngress.policing.policers": "#11 standard_metadata.ingress_port exact/9, hdr.ipv4.dscp ternary/6, "
@@ -51,6 +64,14 @@ virtual queue's rate and burst are a meter's, and what all DSCPs share is one en
 ABSENT = {"out_of_window"}
 """Drop reasons of the program for bmv2 alone: a rule that a chip's register has no comparison left for
 (docs/tofino.md)."""
+
+
+UNSAID_SIZE = 1024
+"""P4Info's, of a table whose program says none."""
+
+BEFORE_THE_CARRY = (1, 10)
+BYTES_BEFORE = 2**32 - 3000
+"""Of a port's low half, which is full after some packets"""
 
 
 @pytest.fixture(scope="module")
@@ -91,15 +112,15 @@ def test_one_controller_drives_both(text: str) -> None:
             if action.name != ".NoAction"
         }
         key = ", ".join(f"{name} {kind}/{width}" for name, kind, width in table.key)
-        mine[table.name] = f"#{table.id} {key} -> {sorted(calls)} {table.size}"
+        mine[table.name] = f"#{table.id} {key} -> {sorted(calls)} {table.size or UNSAID_SIZE}"
     theirs = described(info)
     assert mine.keys() == WRITTEN
     # intrinsic metadata has its width in TNA's own headers, which the text names and does not repeat
     for name, line in mine.items():
         widths = {
-            "standard_metadata.ingress_port exact/0": 9,
-            "standard_metadata.egress_port exact/0": 9,
-            "standard_metadata.egress_rid exact/0": 16,
+            "ingress_port exact/0": 9,
+            "egress_port exact/0": 9,
+            "egress_rid exact/0": 16,
             "is_message exact/0": 1,
         }
         for unknown, width in widths.items():
@@ -111,11 +132,15 @@ def test_one_controller_drives_both(text: str) -> None:
 
 @cache
 def program_of_bmv2() -> bytes:
-    """The one for bmv2, without the rule that a chip has no room for, and with virtual queues that are meters."""
+    """The one for bmv2, without the rule that a chip has no room for, with virtual queues that are meters, and with a
+    chip's clock.
+    """
 
     def as_on_a_chip(program: Any) -> None:
         let_any_later_round_take_the_slot(program)
         keep_what_does_not_fit_out(program)
+        tell_latency_in_nanoseconds(program)
+        tell_no_utilisation(program)
 
     return rewritten(as_on_a_chip, p4src.json_of(BMV2_64.program))
 
@@ -126,12 +151,19 @@ def compared(seed: int, text: str, packets: int) -> TnaNode:
     configured = busy_tables(traffic.rng)
     chip = TnaNode(Program(text), configured)
     bmv2 = QueuedNode(configured, program_of_bmv2())
+    for row in rows_of_int(traffic.rng):
+        chip.write(*row)
+        bmv2.write(*row)
+    for port in BEFORE_THE_CARRY:
+        chip.set_bytes_sent(port, BYTES_BEFORE)
+        bmv2.state.registers["FabricEgress.telemetry.bytes_sent"].values[port] = BYTES_BEFORE
     for number in range(packets):
         frame, port = traffic.next()
         chip.queue = bmv2.queue = traffic.queue
         expected, got = bmv2.forward(frame, port, traffic.now_us), chip.forward(frame, port, traffic.now_us)
         assert sorted(got) == sorted(expected), f"seed {seed}, packet {number} at port {port}: {frame.hex()}"
     assert chip.drops == bmv2.drops, f"seed {seed}"
+    assert chip.bytes_sent == bmv2.bytes_sent, f"seed {seed}"
     return chip
 
 
@@ -152,7 +184,7 @@ BROKEN = {
     "a later chunk is taken for the same": ("(int<32>)(meta.chunk - held.chunk) > 32s0", "false"),
     "jobs and generations share a slot": ("held.who != meta.who || ", ""),
     "a newer round keeps the former one's children": ("held.bits = meta.child;", "held.bits = held.bits | meta.child;"),
-    "an older round has the children of the slot": ("before = 32w0;", "before = held.bits;"),
+    "an older round has the children of the slot": (" before = 32w0;", " before = held.bits;"),
     "the packet's round is complete without the others": (
         "meta.missing = meta.other_children & ~meta.children;",
         "meta.missing = 32w0;",
@@ -200,6 +232,29 @@ BROKEN = {
     ),
     "a message is not marked": ("hdr.aggregation.flags = hdr.aggregation.flags | 8w0x1;", ""),
     "what knows no ECN is marked and what knows it is not": ("2w0 : NoAction", "2w1 : NoAction"),
+    "E is not set": ("hdr.int_md.hop_limit_exceeded = 1w1;", ""),
+    "M is not set": ("hdr.int_md.mtu_exceeded = 1w1;", ""),
+    "a hop does not count": ("hdr.int_md.remaining_hops = hdr.int_md.remaining_hops + 8w255;", ""),
+    "a hop pushes what hop ML does not allow": ("meta.mismatch = meta.words ^ meta.hop_words;", ""),
+    "a stack grows beyond what the shim can count": (
+        "8w0, 16w0 &&& 16w0x100, 16w0) : telemetry_grow_0();",
+        "8w0, default, 16w0) : telemetry_grow_0();",
+    ),
+    "links have no MTU": ("meta.beyond_mtu = meta.beyond_mtu |-| meta.mtu;", "meta.beyond_mtu = 16w0;"),
+    "a length counts once in UDP's checksum": (
+        "meta.grown_twice = meta.twice_growth;",
+        "meta.grown_twice = meta.growth;",
+    ),
+    "a length does not count in TCP's checksum": ("meta.grown = meta.growth;", ""),
+    "a datagram without a checksum gets one": ("(4w1, 8w17, 16w0): accept;", "(4w1, 8w17, 16w0): sum_udp;"),
+    "the high half of a port's bytes stays": ("held = held + 32w1;", "held = held;"),
+    "a finished probe counts as sent": ("            meta.leaves = false;", "            meta.leaves = true;"),
+    "INT of another way is INT": (
+        "        meta.mark = 2w0;\n        meta.has_int = false;\n        meta.stacks = false;\n    }",
+        "    }",
+    ),
+    "a message that reads as INT passes": ("meta.mark == 2w0 && hdr.int_shim.isValid()", "false"),
+    "a host marks what has no INT": ("hdr.ipv4.dscp = hdr.ipv4.dscp & 6w0x3e;", ""),
     "flags of others are lost": (
         "hdr.aggregation.flags | aggregation_header_sums_all_flags_held_flags",
         "hdr.aggregation.flags",

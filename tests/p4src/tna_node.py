@@ -18,6 +18,8 @@ BRIDGED_BYTES = 8
 """In front of a packet between ingress and egress."""
 CELLS = 5
 """Of each packet in a queue."""
+FCS_BYTES = 4
+"""Of the frame's checksum, which a chip counts"""
 TICKS_PER_NS = Fraction(1 << 16, 1000)
 """Of the leaky buckets of the program for bmv2."""
 
@@ -40,6 +42,18 @@ class TnaNode:
         self.queue = EMPTY
         self.now_us = 0
         self._bound_queues(tables)
+        self.sessions = dict.fromkeys(tables.sinks.values(), CHIP_CPU_PORT)
+        for port, session in tables.sinks.items():
+            self._insert("FabricEgress.probe_sinks", (port,), "FabricEgress.report", session)
+        if tables.node_id is not None:
+            program.set_default("FabricEgress.telemetry.node", "FabricEgress.telemetry.identify", tables.node_id)
+
+    def write(self, table: str, key: tuple[int, ...], action: str, params: tuple[int, ...]) -> None:
+        """One entry, or without a key the default."""
+        if key:
+            self._insert(table, key, action, *params)
+        else:
+            self.program.set_default(table, action, *params)
 
     def _bound_queues(self, tables: Tables) -> None:
         """Cells for packets, nanoseconds for microseconds, meters for costs of bytes, DSCPs for classes: those of the
@@ -94,14 +108,31 @@ class TnaNode:
             "eg_intr_md.egress_port": port,
             "eg_intr_md.egress_rid": rid,
             "eg_intr_md.enq_qdepth": self.queue.depth * CELLS + self.queue.depth % CELLS,
+            "eg_intr_md.deq_qdepth": self.queue.left,
+            "eg_intr_md.pkt_length": len(data) + FCS_BYTES,
             "eg_prsr_md.global_tstamp": frame.now_ns,
         }
         assert self.program.parse("FabricEgressParser", frame) == 0
         self.program.run("FabricEgress", frame)
-        if frame.values.get("eg_dprsr_md.drop_ctl"):
-            return []
         self.program.run("FabricEgressDeparser", frame)
-        return [(CPU_PORT if port == CHIP_CPU_PORT else port, frame.emitted())]
+        sent = frame.emitted()
+        leaving = [(CPU_PORT if port == CHIP_CPU_PORT else port, sent)]
+        if frame.values.get("eg_dprsr_md.drop_ctl"):
+            leaving = []
+        if frame.mirrored is not None:
+            session, front = frame.mirrored
+            leaving += self._egress(Frame(out=front).emitted() + sent, self.sessions[session], 0)
+        return leaving
+
+    @property
+    def bytes_sent(self) -> dict[int, int]:
+        low, high = (self.program.registers[f"telemetry_bytes_{half}"] for half in ("sent", "carried"))
+        counts = {port: high.get(port, {}).get("", 0) << 32 | held[""] for port, held in low.items()}
+        return {port: count for port, count in counts.items() if count}
+
+    def set_bytes_sent(self, port: int, count: int) -> None:
+        for half, value in (("sent", count & 0xFFFFFFFF), ("carried", count >> 32)):
+            self.program.registers[f"telemetry_bytes_{half}"][port] = {"": value}
 
     @property
     def drops(self) -> dict[str, int]:

@@ -62,6 +62,8 @@ class Frame:
     """When it is where it is, and"""
     length: int = 0
     """how many bytes of it meters count."""
+    mirrored: tuple[int, list[tuple[int, int]]] | None = None
+    """The session of its mirror, and what is put in front of the mirrored frame."""
 
     def take(self, width: int) -> int:
         if self.bit + width > 8 * len(self.data):
@@ -155,6 +157,7 @@ class Program:
         self.registers: dict[str, dict[int, dict[str, int]]] = {}
         self.counters: dict[str, dict[int, int]] = {}
         self.meters: dict[str, dict[int, Meter]] = {}
+        self._mirrors: set[str] = set()
         self._meters: dict[str, dict[int, Meter]] = {}
         """The same by their names in the text."""
         self._register_types: dict[str, str] = {}
@@ -185,6 +188,9 @@ class Program:
     def action(self, name: str) -> str:
         """An action as the text calls it."""
         return next(key for c in self.controls.values() for key, a in c.actions.items() if a.name == name)
+
+    def set_default(self, table: str, action: str, *args: int) -> None:
+        self.table(table).default = self.action(action), args
 
     def insert(self, table: str, match: tuple[tuple[int, int], ...], action: str, *args: int) -> None:
         """`match` is (value, mask) per key; longer prefixes are to come first."""
@@ -330,6 +336,8 @@ class Program:
             self._register_types[name] = kind[len("Register<") :].split(",")[0]
         elif kind.startswith("Counter<"):
             self.counters[name] = {}
+        elif kind == "Mirror":
+            self._mirrors.add(name)
         elif kind.startswith("Meter<"):
             self.meters[notes["name"]] = self._meters[name] = {}
         elif kind.startswith("RegisterAction<"):
@@ -527,6 +535,7 @@ class Program:
         return run
 
     def _statement(self) -> Run:
+        self._annotations()  # of an action's body that stands in another's
         if self._peek() == ";":
             self._next()
             return lambda frame: None
@@ -628,7 +637,18 @@ class Program:
         return lambda frame: frame.values.get(path, 0), width
 
     def _is_type_argument(self) -> bool:
-        return self._peek(-1) in ("extract", "emit", "lookahead", "add", "update", "min", "max")
+        methods = (
+            "extract",
+            "emit",
+            "lookahead",
+            "add",
+            "subtract",
+            "subtract_all_and_deposit",
+            "update",
+            "min",
+            "max",
+        )
+        return self._peek(-1) in methods
 
     def _type_arguments(self) -> str:
         text = self._type_text()
@@ -716,6 +736,14 @@ class Program:
                 return lambda frame: choose(args[0][0](frame), args[1][0](frame))
             case "extract":
                 return self._extraction(argument, places[0])
+            case "emit" if subject in self._mirrors:
+                session, front = args[0][0], places[1]
+                parts = [(f"{front}.{name}", self._width(kind)) for kind, name in self.types[argument]]
+
+                def mirror(frame: Frame) -> None:
+                    frame.mirrored = session(frame), [(frame.values[path], width) for path, width in parts]
+
+                return mirror
             case "emit":
                 return self._emission(argument, places[0])
             case "lookahead":
@@ -739,8 +767,19 @@ class Program:
                 return add
             case "verify":
                 return lambda frame: internet_checksum(frame.sums[subject]) != 0
+            case "subtract":
+                parts_of = args[0][0]
+
+                def subtract(frame: Frame) -> None:
+                    frame.sums[subject] = frame.sums.get(subject, b"") + _packed(parts_of(frame))
+
+                return subtract
+            case "subtract_all_and_deposit":  # nothing is extracted behind it here
+                residual = places[0]
+                return lambda frame: frame.values.__setitem__(residual, internet_checksum(frame.sums[subject]))
             case "update":
-                return lambda frame: internet_checksum(_packed(args[0][0](frame)))
+                zero = 0xFFFF if len(args) == 2 else 0
+                return lambda frame: internet_checksum(_packed(args[0][0](frame))) or zero
         raise AssertionError(f"{subject}.{method} is not known")
 
     def _extraction(self, kind: str, path: str) -> Run:
@@ -846,4 +885,4 @@ def mutated(text: str, old: str, new: str) -> str:
 def controlled(program: Program) -> Iterator[Table]:
     """The tables that a control plane writes."""
     for control in program.controls.values():
-        yield from (table for table in control.tables.values() if table.key and not table.constant)
+        yield from (table for table in control.tables.values() if table.id is not None and not table.constant)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+
 import numpy as np
 
 from weir.controller.planning.admission import OF_WORKERS
@@ -24,13 +26,12 @@ from weir.tests.p4src.small_fabric import (
     packet,
     tables,
 )
-from weir.wire import frames
+from weir.wire import frames, int_md
 from weir.wire.aggregation import MessageType
 from weir.wire.fields import REDUCED
 
-DSCP_BYTE = 15
-"""Of a frame. It may say that there is INT, which only the program for bmv2 looks for."""
-
+ECN_BYTE = 15
+MARKER = b"Weir-INT"
 NEAR_THE_WRAP = 2**24 - 4
 BEFORE_THE_CLOCK_WRAPS_US = 2**32 // 1000 - 2_000
 """32 bits of nanoseconds end in a sequence."""
@@ -41,6 +42,9 @@ def busy_tables(rng: np.random.Generator) -> Tables:
     """Two jobs, hosts that are policed, and bounds for the queues of most ports."""
     result = tables()
     result.hosts = hosts(OF_WORKERS & ~(1 << MessageType.SCALE))  # the workers sum lanes alone elsewhere
+    result.classes[49] = 7
+    result.sinks = {port: port + 1 for port in (1, STRANGER_PORT) if rng.random() < 0.5}
+    result.node_id = None if rng.random() < 0.2 else int(rng.integers(0, 2**32))
     for port in (*range(len(WORKERS)), PARENT_PORT, STRANGER_PORT):
         if rng.random() < 0.8:
             cost = TICKS_PER_US // 2
@@ -48,11 +52,33 @@ def busy_tables(rng: np.random.Generator) -> Tables:
             window = int(rng.integers(1, 2**16))
             limits = (int(rng.integers(4, 9)), int(rng.integers(15, 24)))
             result.marking[port] = Bound(*limits, *virtual, window, int(rng.integers(1, window + 1)))
-        for priority, is_message, bytes_per_us in ((0, 1, 5), (0, 0, 1), (7, 0, 1), (7, 1, 1)):
+        if port == PARENT_PORT:
+            continue  # a switch's
+        for priority, is_message, bytes_per_us in ((0, 1, 10), (0, 0, 1), (7, 0, 1), (7, 1, 1)):
             burst = int(rng.choice([0, 400, 3000], p=[0.1, 0.3, 0.6]))
             cost = TICKS_PER_US // bytes_per_us
             result.policers[port, priority, is_message] = Policer(len(result.policers), cost, burst * cost)
     return result
+
+
+Row = tuple[str, tuple[int, ...], str, tuple[int, ...]]
+"""A table, the exact key of an entry, or none for the default, its action and parameters."""
+
+
+def rows_of_int(rng: np.random.Generator) -> list[Row]:
+    """Which way INT is marked, what links and this node are called, and how much fits a link."""
+    rows: list[Row] = [("FabricIngress.marks", (int(rng.integers(2, 4)),), "FabricIngress.recognise", ())]
+    if rng.random() < 0.4:
+        rows.append(("FabricIngress.edges", (PARENT_PORT,), "FabricIngress.clear_mark", ()))
+    if rng.random() < 0.5:
+        rows.append(("FabricEgress.telemetry.slots", (), "FabricEgress.telemetry.tell_free_slots", (7,)))
+    for port in (1, PARENT_PORT, STRANGER_PORT):
+        if rng.random() < 0.6:
+            name = (int(rng.choice([600, 1500])), 70000 + port, 0)
+            rows.append(("FabricEgress.int_source.links", (port,), "FabricEgress.int_source.name_link", name))
+            name_ingress = "FabricEgress.telemetry.name_ingress"
+            rows.append(("FabricEgress.telemetry.ingress_names", (port,), name_ingress, (80000 + port,)))
+    return rows
 
 
 class Traffic:
@@ -67,18 +93,26 @@ class Traffic:
         self.now_us = BEFORE_THE_CLOCK_WRAPS_US
         """When the frame arrives"""
         self.queue = EMPTY
+        self.int_ends: int | None = None
+        """Where INT's header ends in the frame, if it has one"""
 
     def next(self) -> tuple[bytes, int]:
         rng = self.rng
         self.now_us += self.queue.wait_us + int(rng.integers(0, 20))
-        self.queue = Queue(int(rng.integers(0, 10)), int(rng.integers(0, 25)))
-        kind = rng.choice(["contribution", "result", "plain", "packet-out"], p=[0.8, 0.07, 0.08, 0.05])
-        frame, port = {"contribution": self._contribution, "result": self._result}.get(kind, self._plain)()
-        frame = _with(frame, int(rng.integers(0, 4)), rng.bytes(2))
+        self.queue = Queue(int(rng.integers(0, 10)), int(rng.integers(0, 25)), int(rng.integers(0, 2**19)))
+        self.int_ends = None
+        kind = rng.choice(["contribution", "result", "plain", "probe", "packet-out"], p=[0.77, 0.07, 0.05, 0.07, 0.04])
+        kinds = {"contribution": self._contribution, "result": self._result, "plain": self._plain, "probe": self._probe}
+        frame, port = kinds[kind]() if kind in kinds else self._packet_out()
+        if self.int_ends is None:
+            frame = frame[:40] + rng.bytes(2) + frame[42:]  # the UDP checksum, which nobody verifies
+        frame = _with(frame, int(rng.integers(0, 4)))
+        # a chip looks no further than INT's header: it does not miss a stack's end
         if rng.random() < 0.03:
-            frame = frame[: int(rng.integers(14, len(frame)))]
+            frame = frame[: int(rng.integers(14, self.int_ends or len(frame)))]
         elif rng.random() < 0.02:
-            at = int(rng.choice([at for at in range(min(len(frame), 70)) if at != DSCP_BYTE]))
+            area = (0, min(len(frame), 70)) if self.int_ends is None else (self.int_ends - 11, self.int_ends)
+            at = int(rng.integers(*area))
             frame = frame[:at] + rng.bytes(1) + frame[at + 1 :]
         if kind == "packet-out":
             return (int(rng.integers(0, PORTS)) << 7).to_bytes(2) + frame, CPU_PORT
@@ -125,16 +159,69 @@ class Traffic:
         rng = self.rng
         destination = int(rng.choice([SWITCH, WORKERS[0], STRANGER, PARENT, OTHER_SWITCH, 0x01020304]))
         ttl = int(rng.choice([0, 1, 2, 64]))
-        # too short for INT, which the program for bmv2 alone looks for: it drops a datagram cut short of its marker
         source = STRANGER if rng.random() < 0.8 else PARENT
-        return packet(rng.bytes(15), source, destination, destination_port=9, ttl=ttl), STRANGER_PORT
+        if rng.random() < 0.15:  # a message that reads as INT
+            payload = message(generation=0x20, flags=int(rng.integers(0, 3)), width=64)
+            return packet(payload, source, WORKERS[0], dscp=1), STRANGER_PORT
+        dscp = int(rng.choice([0, 1, 10, 48]))
+        frame = packet(rng.bytes(int(rng.integers(0, 80))), source, destination, destination_port=9, ttl=ttl, dscp=dscp)
+        if rng.random() < 0.3:
+            frame = frame[:23] + b"\x06" + frame[24:]
+        if rng.random() < 0.1:
+            frame = frame[:12] + b"\x08\x06" + frame[14:]
+        return frame, STRANGER_PORT
+
+    def _packet_out(self) -> tuple[bytes, int]:
+        """Its egress port stays one that the switch has. A chip has another port for the CPU, so its INT neither asks
+        for ports nor ends here.
+        """
+        frame, _ = self._plain() if self.rng.random() < 0.5 else self._probe(~0x4000, ends=False)
+        return frame, CPU_PORT
+
+    def _probe(self, allowed: int = 0xFFFF, ends: bool = True) -> tuple[bytes, int]:
+        """INT of any bitmap, hop limit and stack, marked in any way, behind UDP or TCP; sometimes of a layout that
+        cannot be had.
+        """
+        rng = self.rng
+        bitmap = int(rng.choice([0xF000, 0xFC00, int(rng.integers(0, 2**16))])) & allowed
+        domain = int(rng.choice([int_md.DOMAIN, 0, 1], p=[0.8, 0.1, 0.1]))
+        domain_bitmap = int(rng.choice([0x8000, 0, int(rng.integers(0, 2**16))]))
+        words = int_md.hop_words(bitmap, domain_bitmap if domain == int_md.DOMAIN else 0)
+        words = (int(rng.integers(0, 32)) if rng.random() < 0.1 else words) % 32
+        mark, is_tcp = str(rng.choice(["port", "dscp", "marker"], p=[0.6, 0.2, 0.2])), bool(rng.random() < 0.3)
+        is_tcp = is_tcp and mark != "port"
+        front = MARKER if mark == "marker" else b""
+        # fresh, or of any number of hops; of all of which the shim can count hardly one more
+        most = 252 // max(words, 1)
+        stack = words * int(rng.choice([int(rng.integers(0, 3)), int(rng.integers(0, most + 1)), most]))
+        room = int(rng.choice([600, frames.MTU])) - 28 - 12 * is_tcp - 16 - len(front) - 4 * stack - 4 * words
+        payload = max(0, int(rng.choice([0, 2, room - 1, room, room + 1])))
+        first = int(rng.choice([0x10, 0x20, 0x28], p=[0.03, 0.77, 0.2]))
+        if mark != "port" or not ends:
+            first &= ~0x08  # bmv2 ends what says so at a probe sink, even if it is not marked in the fabric's way
+        original = int(rng.choice([9, 22342]))
+        shim_type = 0x30 if rng.random() < 0.1 else 0x10
+        shim = struct.pack("!BBH", shim_type | (4 if mark == "port" else 0), 3 + stack, original)
+        remaining = int(rng.choice([0, 1, 5, 255]))
+        header = struct.pack("!BBBBHHHH", first, 0, words, remaining, bitmap, domain, domain_bitmap, 0)
+        behind = shim + header + rng.bytes(4 * stack)
+        limit = frames.MTU - 28 - 12 * is_tcp - len(front) - len(behind)
+        body = (rng.bytes(12) if is_tcp else b"") + front + behind + rng.bytes(min(payload, limit))
+        destination = int(rng.choice([SWITCH, WORKERS[1], STRANGER], p=[0.1, 0.4, 0.5]))
+        port = {"port": 5000}.get(mark, 9)
+        dscp = int(rng.choice([0, 48])) | (mark == "dscp")
+        frame = bytearray(packet(body, PARENT, destination, destination_port=port, dscp=dscp))
+        frame[23] = 6 if is_tcp else 17
+        if not is_tcp and not first & 0x08 and rng.random() < 0.8:
+            frame[40:42] = rng.bytes(2)
+        self.int_ends = 42 + 12 * is_tcp + len(front) + 16
+        return bytes(frame), PARENT_PORT
 
 
-def _with(frame: bytes, ecn: int, checksum: bytes) -> bytes:
-    """The frame with these ECN bits and this UDP checksum, which nobody verifies."""
+def _with(frame: bytes, ecn: int) -> bytes:
+    """The frame with these ECN bits, and an IPv4 checksum that holds."""
     changed = bytearray(frame)
-    changed[DSCP_BYTE] |= ecn
-    changed[40:42] = checksum
+    changed[ECN_BYTE] |= ecn
     headers = frames.frame_headers(np.frombuffer(bytes(changed), np.uint8)[None])
     changed[24:26] = int(frames.ipv4_checksum(headers["ipv4"])[0]).to_bytes(2, "big")
     return bytes(changed)

@@ -34,7 +34,7 @@ from .rounds import NO_ROUND, RoundStore
 from .stream import Stream
 from .timers import RetransmissionTimeout
 
-BATCHING_DELAYS: Final = 8
+BATCHING_DELAYS: Final = 4
 """How often in a round trip a worker looks at what has arrived."""
 
 _RESULT: Final = int(MessageType.RESULT)  # plain integers: NumPy compares them faster

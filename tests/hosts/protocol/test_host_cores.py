@@ -604,13 +604,13 @@ def test_a_round_that_another_worker_resent_is_no_round_trip_sample() -> None:
     assert timeouts[0] != timeouts[1] == timeouts[2]
 
 
-def test_what_arrives_may_wait_for_an_eighth_of_a_round_trip() -> None:
+def test_what_arrives_may_wait_for_a_quarter_of_a_round_trip() -> None:
     job = Job()
     assert (job.workers[0].batching_delay_ns, job.server.batching_delay_ns) == (0, 0)
     for worker in job.workers:
         worker.submit(ones(20))
     job.step(after_ns=8 * MS)
-    assert (job.workers[0].batching_delay_ns, job.server.batching_delay_ns) == (MS, 0)
+    assert (job.workers[0].batching_delay_ns, job.server.batching_delay_ns) == (2 * MS, 0)
 
 
 def test_rounds_go_on_beyond_the_window_while_a_lost_one_is_repaired() -> None:

@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from weir.bench.measure import Figure, cpu_seconds
+from weir.bench.measure import Aim, Figure, cpu_seconds
 from weir.controller.telemetry.link_state import LinkState
 from weir.controller.telemetry.probe_reports import ProbeReports
 from weir.controller.telemetry.probes import Probe, ProbeFrames, plan_probes
@@ -59,7 +59,7 @@ def _collecting(topology: Topology) -> Figure:
         assert np.allclose(state.state["rate"], rates), "both must come to the same rates"
     mine, theirs = ([reports / taken for taken in column] for column in zip(*turns, strict=True))
     name = f"telemetry of {len(topology.switches)} switches, {len(probes)} probes a period"
-    return Figure(name, "reports/s", tuple(mine), "Python loop", tuple(theirs))
+    return Figure(name, "reports/s", tuple(mine), "Python loop", tuple(theirs), aim=Aim(1.0, of_ratio=True))
 
 
 def _collect(collector: ProbeReports, periods: Sequence[Sequence[bytes]]) -> None:

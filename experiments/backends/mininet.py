@@ -129,6 +129,8 @@ async def run_in_mininet(
             _note_promises(controller, bounds)
             await asyncio.wait([reports], timeout=_LOOK_S)
             if watch is not None:
+                if watch.is_due:
+                    watch.take_drops(await _switch_drops(sessions, drops_before), service.now_ns())
                 watch.look(controller, service.now_ns(), f"Mininet, {fabric.kind} switches")
             states = await asyncio.to_thread(client.jobs)
             if states:
@@ -142,7 +144,7 @@ async def run_in_mininet(
                 placement, generation = job.plan.placement, max(generation, job.plan.generation)
                 trees[number - first_job] = {**placement.aggregators, **placement.parents}
         by_rank = await reports
-        drops = {reason: count - drops_before[reason] for reason, count in (await _switch_drops(sessions)).items()}
+        drops = await _switch_drops(sessions, drops_before)
         if beats is not None and not beats.in_class:
             other.notes.append("heartbeats were in the control class")
         if config.other_jobs:
@@ -206,8 +208,11 @@ def _controller(
     )
 
 
-async def _switch_drops(sessions: Mapping[str, SwitchSession]) -> dict[str, int]:
-    drops = dict.fromkeys(DROP_REASONS, 0)
+async def _switch_drops(
+    sessions: Mapping[str, SwitchSession], before: Mapping[str, int] | None = None
+) -> dict[str, int]:
+    """Packets dropped by all switches since there were so many `before`, by reason."""
+    drops = {reason: -(before or {}).get(reason, 0) for reason in DROP_REASONS}
     for session in sessions.values():
         for reason, count in zip(DROP_REASONS, await session.read_counter(DROPS), strict=True):
             drops[reason] += count

@@ -112,10 +112,15 @@ def test_state_is_right_and_loss_exact_when_reports_are_lost_doubled_and_reorder
             arriving.append((min(number + late, total - 1), number))  # the newest is the last that comes
     doubled = len(arriving) - (total - lost)
     arriving.sort()
-    for begin in range(0, len(arriving), 97):
-        batch = arriving[begin : begin + 97]
+    newest, heard = -1, 0
+    while arriving:
+        size = rng.choice([1, 2, 97])  # alone, one that another overtook does not make what is known younger
+        batch, arriving = arriving[:size], arriving[size:]
         rig.now = round(batch[-1][0] * 1_000_000)
         rig.take(*(datagram("s1", (first + number) % (1 << 22), **measured(number)) for _, number in batch))
+        if max(number for _, number in batch) > newest:
+            newest, heard = max(number for _, number in batch), rig.now
+        assert rig.links.snapshot(rig.now + 7).links[LINK].age_ns == rig.now + 7 - heard
     (stream,) = rig.collector.streams()
     assert (stream.switch, stream.lost, stream.received) == ("s1", lost, total - lost)
     assert (stream.duplicates, stream.restarts) == (doubled, 0)

@@ -7,14 +7,17 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
 import pytest
 import yaml
 from rich.console import Console
 
+from weir.controller.p4runtime.tables import DROP_REASONS
 from weir.experiments.config import RunConfig
 from weir.experiments.errors import ExperimentError
 from weir.experiments.records import report
@@ -41,6 +44,40 @@ RUN: dict[str, Any] = {
 }
 
 
+def watched_by_top(command: list[str], seen: Path) -> tuple[str, list[dict[str, Any]]]:
+    """What a program prints that makes a network of its own and ends well; and the states of its live page, which
+    `weir top` has written to the file `seen` from within that network.
+    """
+    with seen.open("w") as lines, subprocess.Popen(command, cwd=ROOT, stdout=PIPE, stderr=PIPE, text=True) as running:
+        network = Path(f"/proc/{running.pid}/ns/net")
+        while running.poll() is None and network.readlink() == Path("/proc/self/ns/net").readlink():
+            time.sleep(0.01)
+        top = ["nsenter", f"--net={network}", sys.executable, *WEIR[-2:], "top", "http://127.0.0.1:8265", "--json"]
+        with subprocess.Popen(top, cwd=ROOT, stdout=lines) as watching:
+            try:
+                printed, said = running.communicate(timeout=240)
+            finally:
+                running.terminate()  # where it has not ended, it takes its fabric down
+                watching.terminate()
+    assert running.returncode == 0, said
+    return printed, [json.loads(line) for line in seen.read_text().splitlines() if line.endswith("}")]
+
+
+def assert_seen_live(states: list[dict[str, Any]]) -> None:
+    """Of a run over the real fabric: its job, summed in the switches; every link, some with traffic; drops; events."""
+    assert {state["fabric"] for state in states} == {"leaf-spine"}
+    jobs = [job for state in states for job in state["jobs"]]
+    assert {(tuple(job["workers"]), job["server"]) for job in jobs} == {(("h1", "h2", "h3"), "h4")}
+    assert any(job["sums"] for job in jobs)
+    assert {switch for job in jobs for switch in job["sums"]} <= {"s1", "s2", "s3", "s4"}
+    assert {len(state["links"]) for state in states} == {12}
+    assert any(view[0] > 0 for state in states for view in state["links"] if view is not None)
+    assert set(states[-1]["drops"]) == set(DROP_REASONS)
+    texts = {event["text"] for event in states[-1]["events"]}
+    assert "short, widest tree, Mininet" in texts
+    assert any(text.startswith("job 1 runs with 3 workers, summed at ") for text in texts)
+
+
 @pytest.fixture
 def run_file(tmp_path: Path) -> Path:
     dump_topology(leaf_spine(3, 1, 2, rate_bps=100_000_000), tmp_path / "fabric.yaml")
@@ -51,17 +88,10 @@ def run_file(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("kind", WITHOUT_OBSTACLE)
 def test_sums_and_weights_are_the_virtual_fabrics_bit_for_bit(kind: SwitchKind, run_file: Path) -> None:
-    command = [*WEIR, "run", str(run_file), "--fabric", "mininet", "--switch", kind, "--json"]
-    done = subprocess.run(
-        [*command, "--out", str(run_file.parent / "runs")],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=240,
-    )
-    assert done.returncode == 0, done.stderr
-    values = json.loads(done.stdout)
+    command = [*WEIR, "run", str(run_file), "--fabric", "mininet", "--switch", kind, "--json", "--web", "8265"]
+    printed, states = watched_by_top([*command, "--out", str(run_file.parent / "runs")], run_file.parent / "seen")
+    assert_seen_live([state for state in states if state["doing"] == f"Mininet, {kind} switches"])
+    values = json.loads(printed)
     record = RunRecord.load(Path(values.pop("folder")))
     assert record.model_dump(mode="json") == values
     (virtual,), (real,) = record.results, record.mininet

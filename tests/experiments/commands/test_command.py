@@ -105,7 +105,7 @@ def test_errors_reach_the_user_as_one_line(
             {"job": {"workers": ["h1", "h2"], "server": None}, "strategies": ["widest", "ps"]},
             "strategies: ps needs a parameter server and the job has none; without one go blind, canary, ",
         ),
-        ({"fabric": {"name": "x", "switches": {"s1": {}}, "links": 3}}, "links"),
+        ({"fabric": {"name": "x", "hosts": {}, "switches": {}, "links": 3}}, "links: 3 is not right; write a list"),
     ],
 )
 def test_a_bad_run_file_is_named_with_key_and_value(
@@ -287,6 +287,13 @@ def test_the_table_of_a_run_fits_eighty_columns() -> None:
 
 def test_a_key_that_is_there_twice_is_refused(content: dict[str, Any], tmp_path: Path) -> None:
     path = write(tmp_path, content)
+    lines = path.read_text().count("\n")
     path.write_text(path.read_text() + "seed: 7\nseed: 8\n")
-    with pytest.raises(ExperimentError, match=f'{path}: line .*: "seed" is given twice'):
+    with pytest.raises(ExperimentError) as caught:
         RunConfig.load(path)
+    twice = '"seed" is given twice; give every key and node its own name'
+    assert str(caught.value).split("\n") == [
+        f"{path}: 2 things are wrong:",
+        f"  line {lines + 1}: {twice}",
+        f"  line {lines + 2}: {twice}",
+    ]

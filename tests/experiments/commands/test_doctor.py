@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 from importlib import metadata
 from pathlib import Path
@@ -53,6 +54,24 @@ def test_what_is_missing_is_named_with_the_way_to_get_it(monkeypatch: pytest.Mon
     assert f"cache folder: {tmp_path / 'file' / 'cache'}: cannot be written to: Not a directory" in output
     assert "WEIR_CACHE=FOLDER" in output
     assert "something needed is missing" in output
+
+
+def test_who_installed_by_pip_is_told_of_pip_and_who_cloned_of_make(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """With nothing on PATH and a package missing, so that every finding has its problem and remedy."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(metadata, "requires", lambda _: ["no-such-package"])
+    said = {}
+    for clone in (True, False):
+        monkeypatch.setattr(doctor, "is_clone", lambda clone=clone: clone)
+        status, said[clone] = report()
+        assert status == 1
+        assert "no-such-package is not installed" in said[clone]
+    assert "everything that joining jobs needs" not in said[True]
+    assert re.findall(r"\bmake (?:clean|demo|p4|shell|test)\b|--editable|-e '|tests/|the clone", said[True])
+    assert not re.findall(r"\bmake (?:clean|demo|p4|shell|test)\b|--editable|-e '|tests/|the clone", said[False])
+    assert re.search(r"-m\s+pip\s+install\s+weir\b", said[False])
 
 
 def test_packages_of_the_wrong_version_are_named(monkeypatch: pytest.MonkeyPatch) -> None:

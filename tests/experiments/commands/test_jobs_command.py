@@ -51,6 +51,17 @@ async def test_a_job_is_registered_listed_and_ended() -> None:
         assert "(h2)" in shown
         assert "…" not in shown.replace("(…): not attending", ""), "nothing is cut off"
         assert all(word in shown for word in ("(h3)", "wait ", "64", "the server"))
+        plain = await weir(service, "register", "h1", "h2")
+        (other,) = [each for each in json.loads(await weir(service, "--json")) if each["job"] != job["job"]]
+        number, *_, first, second = [line.strip() for line in plain.splitlines() if line.strip()]
+        assert number == f"job {other['job']}: 64 slots, window 32"
+        for line, seat in ((first, ["h1", "rank", "0"]), (second, ["h2", "rank", "1"])):
+            words = line.split()
+            assert words[:3] == seat
+            assert len(words) == 4, "the token is whole, in one line"
+            assert len(words[3]) == len(job["seats"][0]["token"])
+        assert max(len(line) for line in plain.splitlines() if not line.startswith("note: ")) <= 80
+        await weir(service, "end", str(other["job"]))
         await weir(service, "end", str(job["job"]), "--reason", "enough")
         assert (await host.hear("ended")).reason == "enough"
         assert await weir(service) == "no jobs\n"

@@ -153,18 +153,20 @@ control FabricIngress(
                        && meta.dst_port == AGGREGATION_PORT) {
                 // a message that was read as INT and is none: hosts would take it for what no switch has looked at
                 refuse(DROP_MALFORMED);
-            } else if (!node_address.apply().hit) {
-                admission.apply(hdr, meta, ig_intr_md);
-            } else if (hdr.aggregation.isValid()) {
-                aggregation.apply(hdr, meta, ig_intr_md, ig_tm_md);
-            } else if (meta.stacks) {
-                to_cpu();
             } else {
-                refuse(DROP_NO_SERVICE);
-            }
-            // tables that do not wait for the color have been asked, to no effect
-            if (meta.color == MeterColor_t.RED) {
-                refuse(DROP_POLICED);
+                if (!node_address.apply().hit) {
+                    admission.apply(hdr, meta, ig_intr_md);
+                } else if (hdr.aggregation.isValid()) {
+                    aggregation.apply(hdr, meta, ig_intr_md, ig_tm_md);
+                } else if (meta.stacks) {
+                    to_cpu();
+                } else {
+                    refuse(DROP_NO_SERVICE);
+                }
+                // tables that do not wait for the color have been asked, to no effect
+                if (meta.color == MeterColor_t.RED) {
+                    refuse(DROP_POLICED);
+                }
             }
         }
 

@@ -184,7 +184,7 @@ def test_chunks_are_counted_without_the_rounds_of_exponents() -> None:
     [
         ({"workers": ["h3"], "server": "h4", "start": "5ms", "stop": "5ms"}, "a job comes before it goes"),
         ({"workers": ["h3"], "server": "h3"}, "server h3 is a worker too"),
-        ({"workers": ["h3"], "servers": ["h4", "h5"]}, "other_jobs.0.servers"),
+        ({"workers": ["h3"], "servers": ["h4", "h5"]}, 'other_jobs.0: unknown key "servers", did you mean "server"'),
         ({"workers": ["h3"], "values": 0}, "other_jobs.0.values"),
         ({"workers": ["h99"], "server": "h4"}, 'has no host "h99"'),
     ],

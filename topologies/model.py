@@ -258,6 +258,12 @@ class Topology:
         return tuple(end for link in self.links for end in link.ends)
 
     @cached_property
+    def mtu_between_switches(self) -> int:
+        """Bytes of an IP packet that every link between two switches takes; LARGEST_MTU where there is none."""
+        between = (link.mtu for link in self.links if all(self.is_switch(end.node) for end in link.ends))
+        return min(between, default=LARGEST_MTU)
+
+    @cached_property
     def graph(self) -> networkx.Graph:
         """Nodes with attribute `node` (Host or Switch); edges with `links`, a tuple (parallel links share one edge)."""
         graph = networkx_module().Graph(name=self.name)

@@ -110,12 +110,11 @@ def interface_name(topology: Topology, end: Endpoint) -> int:
 
 
 def _link_items(topology: Topology, switch: str, watching: Watching) -> Iterator[Item]:
-    # no switch knows what comes behind its own link, and a packet that INT made too long there would be lost
-    between = [link.mtu for link in topology.links if all(topology.is_switch(end.node) for end in link.ends)]
     for port, far in topology.neighbours(switch).items():
         name = interface_name(topology, Endpoint(switch, port))
         to_host = int(topology.is_host(far.node))
-        mtu = topology.link_at(Endpoint(switch, port)).mtu if to_host else min(between)
+        # no switch knows what comes behind its own link, and a packet that INT made too long there would be lost
+        mtu = topology.link_at(Endpoint(switch, port)).mtu if to_host else topology.mtu_between_switches
         if watching.mtu is not None:
             mtu = min(mtu, watching.mtu)
         yield entry(LINK_NAMES, {"egress_port": port}, call("name_link", mtu=mtu, interface=name, host=to_host))

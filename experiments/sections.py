@@ -43,19 +43,28 @@ LongDuration = Annotated[int, _quantity(parse_delay), Field(gt=0), _either({"exc
 
 
 _FILE_NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+_TITLE: Final = r"^[A-Za-z0-9][A-Za-z0-9 ._-]{0,63}$"
 
 
-def _file_name(text: str) -> str:
-    if not re.search(_FILE_NAME, text):
-        raise ValueError(
-            f"name {shown(text)} is not right; write up to 64 letters, digits, dots, dashes and underscores, first a "
-            "letter or digit"
-        )
-    return text
+def _named(pattern: str, letters: str) -> AfterValidator:
+    def check(text: str) -> str:
+        if not re.search(pattern, text):
+            raise ValueError(
+                f"name {shown(text)} is not right; write up to 64 {letters}, dots, dashes and underscores, first a "
+                "letter or digit"
+            )
+        return text
+
+    return AfterValidator(check)
 
 
-FileName = Annotated[str, AfterValidator(_file_name), WithJsonSchema({"type": "string", "pattern": _FILE_NAME})]
+FileName = Annotated[
+    str, _named(_FILE_NAME, "letters, digits"), WithJsonSchema({"type": "string", "pattern": _FILE_NAME})
+]
 """What files and folders are called after."""
+
+Title = Annotated[str, _named(_TITLE, "letters, digits, blanks"), WithJsonSchema({"type": "string", "pattern": _TITLE})]
+"""The same, with blanks."""
 
 
 class Section(BaseModel):

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from .problems import Problem, missing_key, shown, unknown_key, wrong
+from .problems import Problem, missing_key, shown, uncapitalised, unknown_key, wrong
 from .spelling import closest, nearest
 
 Location = Sequence[str | int]
@@ -193,7 +193,7 @@ def _right(detail: Any) -> str:
         case other if other in _RIGHT:
             return _RIGHT[other]
         case _:
-            return f"something else: {str(detail['msg'])[:1].lower()}{str(detail['msg'])[1:]}"
+            return f"something else: {uncapitalised(detail['msg'])}"
 
 
 def _plain(bound: float) -> str:

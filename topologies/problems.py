@@ -135,7 +135,9 @@ def read_json(path: Path, what: str, shape: Shape) -> dict[str, Any]:
     try:
         data = json.loads(text, object_pairs_hook=once, parse_constant=_no_number)
     except json.JSONDecodeError as error:
-        raise BadFile(f"{path}: line {error.lineno}: is not JSON: {_small(error.msg)}, column {error.colno}") from None
+        raise BadFile(
+            f"{path}: line {error.lineno}: is not JSON: {uncapitalised(error.msg)}, column {error.colno}"
+        ) from None
     except (ValueError, RecursionError) as error:
         said = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise BadFile(f"{path}: is not JSON: {said}") from None
@@ -150,7 +152,8 @@ def _no_number(name: str) -> Any:
     raise ValueError(f"{name} is no number in JSON")
 
 
-def _small(text: str) -> str:
+def uncapitalised(text: str) -> str:
+    """A library's sentence, for the middle of one of ours."""
     return text[:1].lower() + text[1:]
 
 

@@ -5,22 +5,21 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from ...controller.placement.strategies import STRATEGIES
 from ...topologies import TopologyError
-from ...topologies.problems import BadFile, shown
+from ...topologies.problems import BadFile
 from ...topologies.schema import parse_topology
 from ...topologies.spelling import nearest
 from ...topologies.yaml_file import YamlFile
 from ...wire.aggregation import FAN_IN
 from ..errors import ExperimentError
-from ..sections import Duration, FileName, Section, read_section
+from ..sections import Duration, FileName, Section, Title, read_section
 
 RING: Final = "ring"
 STRIPED: Final = "striped"
@@ -37,15 +36,6 @@ Memory = Literal["ample", "scarce"]
 Telemetry = Literal["fresh", "old", "lossy", "absent"]
 Engine = Literal["flows", "packets"]
 Strategies = Annotated[tuple[str, ...], Field(min_length=1)]
-
-
-def _title(text: str) -> str:
-    if not re.search(r"^[A-Za-z0-9][A-Za-z0-9 ._-]{0,63}$", text):
-        raise ValueError(
-            f"name {shown(text)} is not right; write up to 64 letters, digits, blanks, dots, dashes and underscores, "
-            "first a letter or digit"
-        )
-    return text
 
 
 class Timing(Section):
@@ -103,7 +93,7 @@ class Point(Section):
 class Grid(Section):
     """Conditions that are crossed with each other: each list's values with all of the others'."""
 
-    name: Annotated[str, AfterValidator(_title)]
+    name: Title
     about: str = ""
     """For the page: what the grid is to show."""
     engine: Engine = "flows"

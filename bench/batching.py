@@ -39,7 +39,7 @@ def _step_s(rule: RuleName, workers: int, seed: int) -> float:
     """Processor time of one worker in one step, without the packets of the reports: speeds wander."""
     rng = np.random.default_rng(seed)
     manager = BatchSizeManager(SAMPLES * workers, workers, rule=rule)
-    reporter = SpeedReporter("narx" if rule == "analytic" else "memoryless")
+    reporter = SpeedReporter(rule=rule)
     free = np.clip(1 + np.cumsum(rng.normal(0, 0.03, (_STEPS, workers)), axis=0), 0.2, 1.0)
     sizes = manager.sizes
 

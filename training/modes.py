@@ -78,7 +78,7 @@ class Mode:
         """What one worker's reports come from, by which batch sizes are decided; None where they stay equal."""
         if self.name != "lb-bsp":
             return None
-        return SpeedReporter(self.predictor if self.sizes == "analytic" else "memoryless")
+        return SpeedReporter(self.predictor, rule=self.sizes)
 
     def rule(self, workers: int) -> Rule:
         """What the parameter server goes by. Raises `TrainingError` for numbers that no rule can have."""

@@ -62,7 +62,7 @@ class BalancedSampler:
         self._total = total
         self._samples = Samples(rows, (seed,))
         self._manager = BatchSizeManager(total, self._ranks, rule=rule)
-        self._reporter = SpeedReporter(predictor if rule == "analytic" else "memoryless")
+        self._reporter = SpeedReporter(predictor, rule=rule)
         self._rule: RuleName = rule
         self._client: ControlClient | None = None
         self._sizes = self._manager.sizes

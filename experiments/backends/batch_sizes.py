@@ -40,6 +40,21 @@ def size_rule(samples: int, workers: int, name: str, size_step: int) -> SizeRule
         raise PlanError(str(error)) from None
 
 
+def balance_request(plan: TrainingPlan, job: int, step: int, report: NDArray[np.float64]) -> pb.BalanceRequest:
+    """What a worker that trains by this plan asks the controller before a step; `report` is `SpeedReporter`'s."""
+    speed, seconds, limit = report.tolist()
+    return pb.BalanceRequest(
+        job=job,
+        step=step,
+        samples=plan.batch,
+        rule=plan.mode.sizes,
+        speed=speed,
+        seconds=seconds,
+        limit=int(limit),
+        size_step=plan.mode.size_step,
+    )
+
+
 class VirtualBatchSizes:
     """What the workers of a job ask in virtual time: reports and answers travel the control latency each."""
 
@@ -57,18 +72,7 @@ class VirtualBatchSizes:
 
     def report(self, rank: int, step: int, report: NDArray[np.float64]) -> _Answer:
         """As `training.job.BatchSizeService` has it."""
-        mode, (speed, seconds, limit) = self._plan.mode, report.tolist()
-        request = pb.BalanceRequest(
-            job=self._job,
-            step=step,
-            samples=self._plan.batch,
-            rule=mode.sizes,
-            speed=speed,
-            seconds=seconds,
-            limit=int(limit),
-            size_step=mode.size_step,
-        )
-        answer = _Answer()
+        request, answer = balance_request(self._plan, self._job, step, report), _Answer()
         self._control.after_latency(partial(self._take, rank, request, answer))
         return answer
 

@@ -8,11 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weir.controller.service.batch_sizes import BatchSizes, StepEnd
-from weir.experiments.backends.batch_sizes import size_rule
+from weir.experiments.backends.batch_sizes import balance_request, size_rule
 from weir.training import Course, Machine, Mode, Processes, Training, TrainingPlan, Workload
 from weir.training.ideal import Clock, IdealJob, run
 from weir.training.workloads.synthetic import LeastSquares
-from weir.wire import control_pb2 as pb
 
 
 class IdealBatchSizes:
@@ -23,17 +22,7 @@ class IdealBatchSizes:
         self._sizes = BatchSizes(size_rule)
 
     def report(self, rank: int, step: int, report: NDArray[np.float64]) -> Answer:
-        mode, (speed, seconds, limit) = self._plan.mode, report.tolist()
-        request = pb.BalanceRequest(
-            step=step,
-            samples=self._plan.batch,
-            rule=mode.sizes,
-            speed=speed,
-            seconds=seconds,
-            limit=int(limit),
-            size_step=mode.size_step,
-        )
-        end = self._sizes.report(request, rank)
+        end = self._sizes.report(balance_request(self._plan, 0, step, report), rank)
         self._sizes.look(end, self._plan.workers, frozenset(range(self._plan.workers)))
         return Answer(end)
 

@@ -15,7 +15,7 @@ from weir.hosts import reference_sum
 from weir.tests.training.ideal_run import train
 from weir.training import Machine, Mode, TrainingError
 from weir.training.batching.analytic import equal_shares, proportional_shares
-from weir.training.batching.manager import BatchSizeManager
+from weir.training.batching.manager import BatchSizeManager, RuleName
 from weir.training.batching.narx import Narx
 from weir.training.batching.numeric import NumericRule, Phase
 from weir.training.batching.predictors import AutoRegressive, Memoryless, MovingAverage, Predictor
@@ -275,12 +275,12 @@ def test_predictors_learn_a_steady_speed(name: str) -> None:
 
 
 @pytest.mark.parametrize("rule", ["analytic", "numeric"])
-def test_jitter_moves_nothing(rule: str) -> None:
+def test_jitter_moves_nothing(rule: RuleName) -> None:
     """Iterations that take twice as long, 3 of 100, and no lasting change: sizes stay once they are found."""
     rng = np.random.default_rng(0)
     machines = [Machine(rng.uniform(300, 2000), 10 * MS, jitter=jitter(rng, 997, noise=0.0)) for _ in range(8)]
-    managers = [BatchSizeManager(512, 8, rule=rule) for _ in machines]  # type: ignore[arg-type]
-    reporters = [SpeedReporter("narx" if rule == "analytic" else "memoryless") for _ in machines]
+    managers = [BatchSizeManager(512, 8, rule=rule) for _ in machines]
+    reporters = [SpeedReporter(rule=rule) for _ in machines]
     sizes = []
     for iteration in range(350):
         reports = np.stack([reporter.report(FREE) for reporter in reporters])

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ..errors import TrainingError
 from ..machines import Readings
+from .manager import RuleName
 from .narx import Narx
 from .predictors import AutoRegressive, Memoryless, MovingAverage, Predictor
 
@@ -31,10 +32,13 @@ REPORT_VALUES: Final = 3
 class SpeedReporter:
     """One worker's: `observe` after it has computed, `report` before the next iteration."""
 
-    def __init__(self, predictor: str = "narx") -> None:
+    def __init__(self, predictor: str = "narx", *, rule: RuleName = "analytic") -> None:
+        """`predictor` foretells the speed for the analytic `rule`; the numeric one goes by times, and is told the last
+        speed.
+        """
         if predictor not in PREDICTORS:
             raise TrainingError(f'predictor "{predictor}" is unknown; there are {", ".join(PREDICTORS)}')
-        self._predictor = PREDICTORS[predictor]()
+        self._predictor = PREDICTORS[predictor]() if rule == "analytic" else Memoryless()
         self._last_s = 0.0
         self._limit = 0
 

@@ -26,6 +26,7 @@ TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--np
 
 def run(*words: object, **options: Any) -> str:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment.pop("PYTHONUNBUFFERED", None)  # with it print() writes a line and its end apart, and ranks share a pipe
     command = [str(word) for word in words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False, env=environment, **options)
     assert done.returncode == 0, done.stdout + done.stderr

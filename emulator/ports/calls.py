@@ -15,6 +15,7 @@ from .memory import LOOP, NIC
 EINTR: Final = 4
 EAGAIN: Final = 11
 EMSGSIZE: Final = 90
+ENETDOWN: Final = 100
 ENOBUFS: Final = 105
 
 _CLOCK_MONOTONIC: Final = 1

@@ -13,7 +13,18 @@ from ..abi import HEADROOM
 from ..runtime.manager import receive
 from ..runtime.native import copy, load, load_byte, meta_at, native, port_at, store, store_byte, switch_at
 from ..runtime.packets import allocate, data_of, release
-from .calls import copy_apart, invoke, load_status, load_u16, load_u32, read_clock, store_status, store_u16
+from .calls import (
+    ENETDOWN,
+    copy_apart,
+    invoke,
+    last_error,
+    load_status,
+    load_u16,
+    load_u32,
+    read_clock,
+    store_status,
+    store_u16,
+)
 from .capture import record_frame
 from .memory import BATCH, CONTROL_BYTES, HEADER_BYTES, MESSAGE_BYTES, VIRTIO_HEADER_BYTES
 from .reasons import RECEIVED
@@ -203,7 +214,11 @@ def receive_by_call(loop: Any, world: Any, nic: Any) -> Any:
         store(nic.receive_controls + i * CONTROL_BYTES, 1, 0)
     count = 0
     if room > 0:
-        count = max(invoke(loop.recvmmsg, nic.receive_fd, nic.receive_messages, room, _DONT_WAIT, 0), 0)
+        count = invoke(loop.recvmmsg, nic.receive_fd, nic.receive_messages, room, _DONT_WAIT, 0)
+        if count < 0:
+            count = 0
+            if last_error(loop) == ENETDOWN:  # which this call has cleared: the sleeping loop does not see it
+                nic.outages += 1
     for i in range(count, room):
         release(world, load(nic.receive_packets, i))
     if count > 0:

@@ -46,9 +46,20 @@ class Network:
         self.interfaces = {port: f"s1-eth{port}" for port in ports}
         for port, name in self.interfaces.items():
             ip(f"link add {name} type veth peer name far{port}")
-            ip(f"link set {name} up")
             ip(f"link set far{port} up")
+        self.up(*ports)
         self.far = {port: _tap(f"far{port}") for port in ports}
+
+    def up(self, *ports: int) -> None:
+        """Set these interfaces up. The kernel takes frames at both ends of a pair a moment later: until it does, it
+        drops what is sent there without a word.
+        """
+        for port in ports:
+            ip(f"link set {self.interfaces[port]} up")
+        ends = {name for port in ports for name in (self.interfaces[port], f"far{port}")}
+        assert eventually(lambda: ends <= _working())
+        for name in ends:
+            ip(f"link set {name} up")  # waits for the lock under which an end that works is let send
 
     def send(self, port: int, *frames: bytes) -> None:
         for frame in frames:
@@ -113,6 +124,13 @@ def _enter(namespace: int) -> None:
 
 def ip(arguments: str) -> None:
     subprocess.run(["ip", *arguments.split()], check=True)
+
+
+def _working() -> set[str]:
+    """Interfaces of this namespace that are up and have a carrier."""
+    said = subprocess.run(["ip", "-brief", "link"], check=True, capture_output=True, text=True).stdout
+    rows = (line.split() for line in said.splitlines())
+    return {name.split("@")[0] for name, state, *_ in rows if state == "UP"}
 
 
 def eventually(holds: Callable[[], object], seconds: float = 30.0) -> bool:

@@ -356,8 +356,7 @@ def test_an_interface_that_goes_down_and_comes_back(net: Network, ring: bool) ->
         assert eventually(lambda: wired.counters()[2].unreachable == 1)
         ip("link set s1-eth1 down")
         assert eventually(lambda: wired.counters()[1].outages == 1)
-        for port in (1, 2):
-            ip(f"link set s1-eth{port} up")
+        net.up(1, 2)
         net.send(1, frames[2])
         assert net.receive(2, 1) == frames[2:]
         ip("link del s1-eth2")

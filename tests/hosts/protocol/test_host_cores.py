@@ -184,6 +184,23 @@ def test_a_resent_round_is_no_sample_and_new_rounds_keep_the_back_off() -> None:
     assert job.workers[0].deadline_ns == 41 * MS + 40 * MS  # 10 ms twice doubled, and not "1 ms"
 
 
+@pytest.mark.parametrize("resent_by", ["nobody", "another", "itself"])
+def test_the_round_trip_of_what_anybody_sent_twice_is_no_sample(resent_by: str) -> None:
+    """Another's resend shows in the result's flag, one's own in nothing that comes where the first copy was summed."""
+    job = Job(window=2, slots=4)
+    for each in job.workers:
+        each.submit(ones(4))
+    job.step()  # exponents
+    answers, worker = job.answer(), job.workers[0]
+    if resent_by == "itself":
+        worker.poll(job.now + 10 * MS)
+    flags = int(MessageFlag.RETRANSMISSION) if resent_by == "another" else 0
+    job.deliver(answers, 12 * MS, flags=flags)
+    worker.poll(job.now)
+    expected = {"nobody": MULTIPLE * 12 * MS, "another": 10 * MS, "itself": 2 * 10 * MS}  # its own doubles the time-out
+    assert worker.deadline_ns == job.now + expected[resent_by]
+
+
 def test_no_two_workers_resend_in_step() -> None:
     """In step they would find the same queue full each time, and lose the same packets for ever."""
     job = Job()

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weir.hosts.protocol.in_flight import REORDERING, TURNS, InFlight
-from weir.hosts.protocol.timers import MAX_SHARED_DOUBLINGS, RetransmissionTimeout
+from weir.hosts.protocol.timers import MAX_SHARED_DOUBLINGS, MULTIPLE, RetransmissionTimeout
 from weir.wire.aggregation import MessageType
 
 SIZE, SPAN = 1024, 512
@@ -234,3 +234,13 @@ def test_rounds_without_lanes_say_nothing_of_how_long_those_with_lanes_take() ->
     timeout.expired()
     timeout.sample(MS // 10, has_lanes=False)
     assert timeout.first_ns == 30 * MS  # those with lanes may be late as before
+
+
+def test_the_time_out_goes_by_the_least_of_the_last_sixteen_round_trips() -> None:
+    timeout = RetransmissionTimeout(10 * MS, MS, 100 * MS)
+    timeout.sample(2 * MS)
+    for _ in range(15):
+        timeout.sample(4 * MS)
+        assert timeout.first_ns == MULTIPLE * 2 * MS
+    timeout.sample(4 * MS)
+    assert timeout.first_ns == MULTIPLE * 4 * MS

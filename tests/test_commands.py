@@ -102,7 +102,7 @@ LONG: Final = [
     "make demo",
     "make test-bmv2",
     "make test-torch",
-    "python -m weir.tests.mutation --count 200 --seed 7 --only protocol",
+    "python -m weir.tests.mutation --count 20 --seed 7 --only protocol",
     "weir demo",
     "weir demo --loss 0.01",
     "weir evaluate SUITE.yaml",

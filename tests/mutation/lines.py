@@ -15,6 +15,7 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Final
 
@@ -25,6 +26,8 @@ from weir.tests.paths import ROOT
 
 _ASKED: Final = "WEIR_LINES"
 """The environment's: the modules whose lines are wanted and the file to write to, as JSON."""
+IMPORT: Final = ""
+"""In a test's place: no test runs, modules are imported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +37,17 @@ class LinesRun:
     seconds: dict[str, float]
     """How long each test took."""
     tests: dict[str, dict[int, list[str]]]
-    """Of a module and a line. What runs at import is not among them."""
+    """Of a module and a line; `IMPORT` is among them where it runs as the module is imported."""
 
     def tests_of(self, path: str, line: int) -> list[str]:
-        """Those that run the statement at a line, the quickest first; where it runs at import, those of the module."""
+        """Those that run the statement at a line, the quickest first.
+
+        Where it runs at import, they are those that run anything of the module, and of one without functions all.
+        """
         by_line = self.tests.get(path, {})
         found = {test for each in _statement(path, line) for test in by_line.get(each, ())}
-        if not found and _at_import(path, line):
-            found = {test for tests in by_line.values() for test in tests}
+        if IMPORT in found:
+            found = {test for tests in by_line.values() for test in tests} - {IMPORT} or {*self.seconds}
         return sorted(found, key=lambda test: (self.seconds[test], test))
 
 
@@ -74,15 +80,6 @@ def _statement(path: str, line: int) -> range:
     return found
 
 
-def _at_import(path: str, line: int) -> bool:
-    """Whether a line is in no function's body: it is a module's or a class's, or says what a function takes."""
-    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
-    for node in ast.walk(ast.parse((ROOT / path).read_text())):
-        if isinstance(node, functions) and node.body[0].lineno <= line <= (node.end_lineno or 0):
-            return False
-    return True
-
-
 class _Recorder:
     """Of one run of pytest."""
 
@@ -94,6 +91,8 @@ class _Recorder:
             data_file=None, config_file=False, include=[str(ROOT / module) for module in modules]
         )
         self._coverage.start()
+        for module in modules:  # before the first test, which is not to pass for the only one that sees its constants
+            import_module(".".join(("weir", *Path(module).with_suffix("").parts)))
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
@@ -101,7 +100,7 @@ class _Recorder:
         try:
             return (yield)
         finally:
-            self._coverage.switch_context("")
+            self._coverage.switch_context(IMPORT)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._seconds[report.nodeid] += report.duration
@@ -109,16 +108,12 @@ class _Recorder:
     def pytest_sessionfinish(self) -> None:
         self._coverage.stop()
         data = self._coverage.get_data()
-        tests = {
-            module: {
-                line: [test for test in on if test] for line, on in data.contexts_by_lineno(str(ROOT / module)).items()
-            }
-            for module in self._modules
-        }
+        tests = {module: data.contexts_by_lineno(str(ROOT / module)) for module in self._modules}
         self._file.write_text(json.dumps([self._seconds, tests]))
 
 
-def pytest_configure(config: pytest.Config) -> None:
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """Before anything of Weir's is imported."""
     if _ASKED in os.environ:
         modules, file = json.loads(os.environ.pop(_ASKED))
-        config.pluginmanager.register(_Recorder(modules, Path(file)))
+        early_config.pluginmanager.register(_Recorder(modules, Path(file)))

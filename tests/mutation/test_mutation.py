@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("cosmic_ray")  # of the extra dev
 pytest.importorskip("coverage")
 
-from weir.tests.mutation.__main__ import killed, known_equivalent
+from weir.tests.mutation.__main__ import killed, known_equivalent, tolerated
 from weir.tests.mutation.lines import lines_run
 from weir.tests.mutation.mutants import Mutant, mutant_of, places_of
 from weir.tests.mutation.program import program_mutants
@@ -17,6 +17,8 @@ from weir.tests.mutation.targets import TARGETS
 from weir.tests.paths import ROOT
 
 FETCHING = "hosts/protocol/fetching.py"
+MESSAGES = "hosts/protocol/messages.py"
+CONSTANTS = "wire/int_shim.py"
 NO_TEST = (("tests/wire/test_package.py",),)
 
 
@@ -45,7 +47,7 @@ def test_tests_run_on_the_mutant_and_on_nothing_else() -> None:
 
 
 def test_who_runs_a_line_is_asked_and_nobody_else() -> None:
-    """A line that one of two tests runs, one that both run, one that runs at import, and one of another module."""
+    """A line that one of two tests runs, one that both run, some that run at import, and one of another module."""
     cores = "tests/hosts/protocol/test_host_cores.py"
     stranger, other = (
         f"{cores}::{name}"
@@ -54,7 +56,7 @@ def test_who_runs_a_line_is_asked_and_nobody_else() -> None:
             "test_a_result_from_a_stranger_is_foreign",
         )
     )
-    ran = lines_run([FETCHING], [stranger, other])
+    ran = lines_run([FETCHING, MESSAGES, CONSTANTS], [stranger, other])
     source = (ROOT / FETCHING).read_text().splitlines()
     number = {line.strip(): at for at, line in enumerate(source, 1)}
     told = next(at for line, at in number.items() if "np.isin(asked.addresses, members)" in line)
@@ -62,6 +64,9 @@ def test_who_runs_a_line_is_asked_and_nobody_else() -> None:
     first = next(at for line, at in number.items() if "if messages.lanes is not None" in line)
     assert {*ran.tests_of(FETCHING, first)} == {stranger, other}
     assert {*ran.tests_of(FETCHING, number["import numpy as np"])} == {stranger, other}
+    for path, text in ((MESSAGES, "self._mask = "), (CONSTANTS, ": Final = ")):
+        at_import = next(at for at, line in enumerate((ROOT / path).read_text().splitlines(), 1) if text in line)
+        assert {*ran.tests_of(path, at_import)} == {stranger, other}
     assert ran.tests_of("hosts/protocol/stream.py", 30) == []
     assert {*ran.seconds} == {stranger, other}
 
@@ -89,3 +94,9 @@ def test_what_is_broken_is_there() -> None:
 @pytest.mark.parametrize("broken", ["hosts/protocol/fetching.py"])
 def test_a_module_that_does_not_import_is_noticed(broken: str) -> None:
     assert killed(Mutant(broken, 1, "", "", "raise ImportError"), (("tests/hosts/protocol/test_in_flight.py",),))
+
+
+@pytest.mark.parametrize(("count", "lives"), [(1, 0), (20, 3), (100, 9), (200, 10), (400, 20)])
+def test_few_mutants_are_judged_by_what_chance_may_draw(count: int, lives: int) -> None:
+    """With 95 % killed in the long run, P(more than 3 of 20 live) = 1.6 %, P(more than 9 of 100) = 2.8 %."""
+    assert tolerated(count) == lives

@@ -24,20 +24,25 @@ PACKET_LOG: Final = "packets"
 ALL: Final = "all"
 
 _DESCRIPTION: Final = """\
-One emulated P4 switch on network interfaces, with a P4Runtime server. Runs BMv2 JSON, the output of p4c.
-The flags are simple_switch_grpc's; what may stand behind `--` there may stand anywhere here.
+One emulated P4 switch on network interfaces, with a P4Runtime server.
+It runs BMv2 JSON, the output of p4c. The flags are simple_switch_grpc's; what
+may stand behind `--` there may stand anywhere here.
 """
 _EPILOG: Final = """\
-example: a switch between two hosts, each in a network namespace of its own, with 100 Mbit/s towards h2
+example: a switch between two hosts, each in a network namespace of its own,
+with 100 Mbit/s towards h2
 
-  ip netns add h1; ip link add s1-eth1 type veth peer name eth0 netns h1; ip link set s1-eth1 up
-  ip netns add h2; ip link add s1-eth2 type veth peer name eth0 netns h2; ip link set s1-eth2 up
-  ip -n h1 link set eth0 up; ip -n h2 link set eth0 up
-  weir-switch -i 1@s1-eth1 -i 2@s1-eth2 --port-rate 2=100Mbit --device-id 1 fabric.json
+  ip netns add h1; ip link add s1-eth1 type veth peer name eth0 netns h1
+  ip netns add h2; ip link add s1-eth2 type veth peer name eth0 netns h2
+  ip link set s1-eth1 up; ip -n h1 link set eth0 up
+  ip link set s1-eth2 up; ip -n h2 link set eth0 up
+  weir-switch -i 1@s1-eth1 -i 2@s1-eth2 --port-rate 2=100Mbit fabric.json
 
-It then waits for a P4Runtime controller on 127.0.0.1:9559. Meanwhile `weir-switch ctl set_queue_rate 200Mbit 2` changes
-the rate of port 2; `weir-switch ctl help` lists what else. SIGTERM, SIGHUP or Ctrl-C ends it, with its counters.
-Exit status: 0, or 2 for a command line, program, interface or address that does not serve.
+It then waits for a P4Runtime controller on 127.0.0.1:9559. Meanwhile
+`weir-switch ctl set_queue_rate 200Mbit 2` changes the rate of port 2;
+`weir-switch ctl help` lists what else. SIGTERM, SIGHUP or Ctrl-C ends it, with
+its counters. Exit status: 0, or 2 for a command line, program, interface or
+address that does not serve.
 """
 _RATE_BPS: Final = {"bit": 1, "kbit": 10**3, "Kbit": 10**3, "Mbit": 10**6, "Gbit": 10**9, "Tbit": 10**12}
 _QUANTITY: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)")

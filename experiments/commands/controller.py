@@ -20,6 +20,7 @@ from ...topologies.units import parse_delay
 from ...wire.control_channel import DEFAULT_ADDRESS, Tls
 from ..errors import ExperimentError
 from .console import NOTES
+from .help import STRATEGY_NAMES, complete_strategy
 from .live import HistoryOption, WebOption, watching
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class _Settings:
 
 
 def controller(
-    file: Annotated[Path, typer.Argument(metavar="TOPOLOGY.yaml", help="The fabric.")],
+    file: Annotated[Path, typer.Argument(metavar="TOPOLOGY", help="The fabric: a file, or one that ships with Weir.")],
     switch: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME=HOST:PORT", help="Where a switch serves P4Runtime; may be repeated."),
@@ -83,10 +84,12 @@ def controller(
         tuple[Path, Path, Path] | None,
         typer.Option(metavar="CERTIFICATE KEY AUTHORITY", help="PEM files; clients need certificates, too."),
     ] = None,
-    strategy: Annotated[str, typer.Option(help="How jobs are placed: widest, rack, ps, …")] = "widest",
+    strategy: Annotated[
+        str, typer.Option(help=f"Where gradients are summed: {STRATEGY_NAMES}.", autocompletion=complete_strategy)
+    ] = "widest",
     lease: Annotated[str, typer.Option(help="A host or switch that is silent for so long is lost.")] = "2s",
-    probe: Annotated[str, typer.Option(help="Between two rounds of probes.")] = "100ms",
-    solve: Annotated[str, typer.Option(help="Between two looks at whether jobs should move; 0ms: never.")] = "1s",
+    probe: Annotated[str, typer.Option(help="Time between two rounds of probes.")] = "100ms",
+    solve: Annotated[str, typer.Option(help="Time between two looks at whether jobs should move; 0ms: never.")] = "1s",
     journal: Annotated[
         Path | None,
         typer.Option(help="Keep the jobs in this file, so that they go on when the controller starts anew."),
@@ -101,7 +104,7 @@ def controller(
             min=1,
             max=65_535,
             metavar="PORT",
-            help="Take switches' telemetry reports at this UDP port; by default the one that --telemetry sends to.",
+            help="Take switches' telemetry reports at this UDP port; default: the one that --telemetry sends to.",
         ),
     ] = None,
     telemetry: Annotated[
@@ -125,9 +128,11 @@ def controller(
         bool,
         typer.Option("--take-over", help="End the controller that has the journal, even one that hangs, and go on."),
     ] = False,
-    election_id: Annotated[int, typer.Option(help="Of two controllers the one with the higher id rules.")] = 10,
+    election_id: Annotated[
+        int, typer.Option(help="Of two controllers on the same switches, the one with the higher id rules.")
+    ] = 10,
 ) -> None:
-    """Keep the switches of a fabric as its jobs need them, and serve jobs to hosts and operators, until Ctrl-C."""
+    """Keep a fabric's switches as its jobs need them. Hosts and operators are served until Ctrl-C."""
     from ...controller.placement.strategies import STRATEGIES
     from ...topologies import load_topology
 

@@ -8,20 +8,18 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from ..errors import ExperimentError, Interrupted
+from .console import NOTES
 
 
 def evaluate(
-    file: Annotated[
-        Path, typer.Argument(metavar="SUITE", help="Grids, seeds and strategies (YAML); experiments/evaluation.yaml.")
-    ],
+    file: Annotated[Path, typer.Argument(metavar="SUITE", help="Grids, seeds and strategies (YAML).")],
     out: Annotated[
-        Path | None, typer.Option(help="Folder of the points' records. Default: evaluations/ and the suite's name.")
+        Path | None, typer.Option(help="Folder of the points' records; default: evaluations/ and the suite's name.")
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Local processes. Default: one for each processor.")
+        int | None, typer.Option(min=1, help="Local processes; default: one for each processor.")
     ] = None,
     cluster: Annotated[
         str | None, typer.Option(help="Run on this Dask cluster instead: its scheduler, such as tcp://host:8786.")
@@ -32,7 +30,10 @@ def evaluate(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print every condition's figures as JSON.")] = False,
 ) -> None:
-    """Run every point of SUITE that has no record yet, and compare the strategies.
+    """Compare strategies over a grid of conditions and seeds.
+
+    Every point of SUITE that has no record yet is run. An evaluation that was ended so goes on where it was: each
+    point's record is a file in the folder.
 
     A suite has grids; a grid crosses lists of conditions: fabrics, workers (of each job), spread (packed, spread,
     random), rates (equal, mixed), load (of the links between switches, 0 to 0.8), background (static, shifting,
@@ -40,8 +41,6 @@ def evaluate(
     drawn for the seeds 1 to `seeds`: hosts, others' traffic, hashing. `engine: packets` runs the compiled P4 in the
     packet fabric, `engine: flows` the flow-level simulator, which is much faster and takes far larger fabrics.
     Strategies are those of `weir place`, and ring and striped (all jobs together).
-
-    An evaluation that was ended goes on where it was: each point's record is a file in the folder.
     """
     from rich.progress import (
         BarColumn,
@@ -62,7 +61,6 @@ def evaluate(
         )
     suite = Suite.load(file)
     folder = out if out is not None else Path("evaluations") / suite.name
-    notes = Console(stderr=True, highlight=False)
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -70,7 +68,7 @@ def evaluate(
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=notes) as progress:
+    with Progress(*columns, console=NOTES) as progress:
         task = progress.add_task(f"{suite.name}: points")
         try:
             records = run_grid(
@@ -84,5 +82,5 @@ def evaluate(
             raise Interrupted(f"interrupted; the points that are done are kept in {folder}") from None
     if write is not None:
         written(suite, records, file, write)
-        notes.print(f"page: {write}")
+        NOTES.print(f"page: {write}")
     sys.stdout.write(printed(suite, records, as_json))

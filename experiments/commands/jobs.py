@@ -14,19 +14,28 @@ from rich.console import Console
 from rich.table import Table
 
 from ...wire.control_channel import DEFAULT_ADDRESS, Tls
+from .help import POLICY_NAMES, command_group, complete_policy, examples
 
-app = typer.Typer(help="Jobs of a running controller: list them (no command), register one, end one.")
+app = command_group(
+    help="List a running controller's jobs; register and end them. Without a command it lists.",
+    epilog=examples(
+        "weir jobs",
+        "weir jobs register h1 h2 h4 --server h12 --policy continue",
+        "weir jobs end 1234",
+    ),
+)
 
 ControlOption = Annotated[
     str | None,
     typer.Option(
         "--control",
         metavar="HOST:PORT",
-        help=f"Where the controller serves, also before the command; {DEFAULT_ADDRESS} if nothing is said.",
+        help=f"Where the controller serves; default: {DEFAULT_ADDRESS}.",
     ),
 ]
 TlsOption = Annotated[
-    tuple[Path, Path, Path] | None, typer.Option("--tls", metavar="CERTIFICATE KEY AUTHORITY", help="PEM files.")
+    tuple[Path, Path, Path] | None,
+    typer.Option("--tls", metavar="CERTIFICATE KEY AUTHORITY", help="PEM files, where the controller has TLS."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
@@ -78,19 +87,32 @@ def list_jobs(
         _console.print("(…): not attending")
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "weir jobs register h1 h2 h4",
+        "weir jobs register h1 h2 h4 --server h12 --policy continue",
+    )
+)
 def register(
     context: typer.Context,
     workers: Annotated[list[str], typer.Argument(metavar="HOST…", help="The workers' hosts, by rank.")],
     server: Annotated[
-        str | None, typer.Option(help="The parameter server's host; without, a switch is the root.")
+        str | None,
+        typer.Option(metavar="HOST", help="The parameter server's host; default: none, and a switch is the root."),
     ] = None,
-    spare: Annotated[list[str] | None, typer.Option(help="A host that can be the server in its stead.")] = None,
+    spare: Annotated[
+        list[str] | None,
+        typer.Option(metavar="HOST", help="A host that can be the server in its stead; may be repeated."),
+    ] = None,
     slots: Annotated[int, typer.Option(help="Aggregation slots in each switch, a power of two; 0: 64.")] = 0,
     window: Annotated[int, typer.Option(help="Most rounds in flight; 0: half the slots.")] = 0,
-    policy: Annotated[str, typer.Option(help="When a worker is lost: continue, wait or abort.")] = "continue",
-    least_workers: Annotated[int, typer.Option(help="Fewer than these do not go on.")] = 1,
-    gradient_bytes: Annotated[int, typer.Option(help="Of a worker's stream in a step, for placement; 0: 1 MiB.")] = 0,
+    policy: Annotated[
+        str, typer.Option(help=f"When a worker is lost: {POLICY_NAMES}.", autocompletion=complete_policy)
+    ] = "continue",
+    least_workers: Annotated[int, typer.Option(help="Fewer workers than these do not go on.")] = 1,
+    gradient_bytes: Annotated[
+        int, typer.Option(help="Bytes of a worker's stream in a step, for placement; 0: 1 MiB.")
+    ] = 0,
     weight: Annotated[
         float, typer.Option(help="How much more its time counts than another job's on the same links.")
     ] = 1.0,
@@ -98,7 +120,7 @@ def register(
     tls: TlsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Register a job; print its number and the tokens that its hosts join with."""
+    """Register a job; print its number, and its hosts' tokens."""
     with _client(context, control, tls) as client:
         job = client.register(
             workers,
@@ -129,7 +151,7 @@ def register(
     _console.print(table)
 
 
-@app.command()
+@app.command(epilog=examples('weir jobs end 1234 --reason "out of time"'))
 def end(
     context: typer.Context,
     job: Annotated[int, typer.Argument(metavar="JOB", help="The job's number.")],

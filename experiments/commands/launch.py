@@ -14,6 +14,7 @@ import typer
 
 from ..errors import ExperimentError
 from .console import NOTES
+from .help import POLICY_NAMES, STRATEGY_NAMES, complete_policy, complete_strategy
 
 if TYPE_CHECKING:
     from ..launch import LaunchOptions
@@ -24,19 +25,26 @@ def launch(
     program: Annotated[
         str | None, typer.Argument(metavar="PROGRAM", help="What each rank runs: FILE.py, or a command.")
     ] = None,
-    workers: Annotated[int | None, typer.Option("-n", "--workers", help="How many; the fabric's first hosts.")] = None,
-    hosts: Annotated[str | None, typer.Option(metavar="h1,h4,…", help="The workers' hosts, by rank.")] = None,
+    workers: Annotated[
+        int | None, typer.Option("-n", "--workers", min=1, help="So many workers, on the fabric's first hosts.")
+    ] = None,
+    hosts: Annotated[str | None, typer.Option(metavar="h1,h4,…", help="Or workers on these hosts, by rank.")] = None,
     module: Annotated[bool, typer.Option("-m", help="PROGRAM is a module, as with python -m.")] = False,
     topology: Annotated[
-        str, typer.Option(metavar="TOPOLOGY.yaml", help="The fabric: a file, or one that ships with Weir.")
+        str, typer.Option(metavar="TOPOLOGY", help="The fabric: a file, or one that ships with Weir.")
     ] = "leaf_spine.yaml",
-    strategy: Annotated[str, typer.Option(help="Where gradients are summed: widest, rack, …")] = "widest",
-    policy: Annotated[str, typer.Option(help="What is done when a rank is lost: abort, continue or wait.")] = "abort",
+    strategy: Annotated[
+        str, typer.Option(help=f"Where gradients are summed: {STRATEGY_NAMES}.", autocompletion=complete_strategy)
+    ] = "widest",
+    policy: Annotated[
+        str, typer.Option(help=f"When a rank is lost: {POLICY_NAMES}.", autocompletion=complete_policy)
+    ] = "abort",
     seed: Annotated[int, typer.Option(help="Fixes what is random in the fabric.")] = 1,
 ) -> None:
-    """Run PROGRAM once for each rank, on hosts of an emulated fabric; weir.join() there takes the rank's seat.
+    """Run your program, once for each rank, on an emulated fabric.
 
-    What follows PROGRAM is given to it. No root, no switch: the fabric runs in this process, by the clock.
+    No root, no switch: the fabric runs in this process, by the clock, with a controller and a job. PROGRAM takes its
+    seat by weir.join(); what follows it on the line is given to it.
     """
     from ...topologies import load_topology
     from ..launch import LaunchOptions, hosts_for

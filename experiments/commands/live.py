@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from ..errors import ExperimentError
+from .console import NOTES
 
 if TYPE_CHECKING:
     from ...controller.live.watch import Watch
@@ -40,7 +40,7 @@ def watching(web: str | None, history: Path | None) -> Iterator[Watch | None]:
         server = stack.enter_context(LiveServer(*_address(web))) if web is not None else None
         kept = stack.enter_context(History(history)) if history is not None else None
         if server is not None:
-            Console(stderr=True, highlight=False).print(f"live page: {server.url}  (or: weir top {server.url})")
+            NOTES.print(f"live page: {server.url}  (or: weir top {server.url})")
         yield Watch(server, kept)
 
 

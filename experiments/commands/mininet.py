@@ -25,7 +25,7 @@ def mininet(
     file: Annotated[
         Path, typer.Argument(metavar="TOPOLOGY", help="The fabric: YAML, or the topology JSON of p4lang/tutorials.")
     ],
-    switch: Annotated[SwitchKind, typer.Option(help="The program that every switch runs.")] = SwitchKind.WEIR,
+    switch: Annotated[SwitchKind, typer.Option(help="What every switch runs.")] = SwitchKind.WEIR,
     lines: Annotated[
         list[str] | None,
         typer.Option(
@@ -38,9 +38,7 @@ def mininet(
     program: Annotated[
         Path | None, typer.Option(metavar="FILE.json", help="A P4 program of yours for every switch (BMv2 JSON).")
     ] = None,
-    p4info: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Its P4Info; if nothing is said, the one beside it.")
-    ] = None,
+    p4info: Annotated[Path | None, typer.Option(metavar="FILE", help="Its P4Info; default: the one beside it.")] = None,
     entries: Annotated[
         list[str] | None,
         typer.Option(
@@ -55,7 +53,9 @@ def mininet(
         Path | None, typer.Option(metavar="FOLDER", help="Write there what each switch does to each packet.")
     ] = None,
 ) -> None:
-    """Build a fabric in Mininet, write routes between all hosts, and open Mininet's command line (root).
+    """Build a fabric in Mininet, with a prompt or commands (root).
+
+    Routes are written between all hosts, and Mininet's own command line waits for words, or --exec has them.
 
     With a P4 program of yours, the switches run that, and hold what its runtime JSON says. With --exec, the exit status
     is that of the first command that fails. Everything is stopped at the end.

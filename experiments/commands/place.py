@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ..errors import ExperimentError
+from .help import STRATEGY_NAMES, complete_strategy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,10 +25,11 @@ _console = Console(highlight=False)
 def place(
     file: Annotated[Path, typer.Argument(metavar="TOPOLOGY", help="A fabric (YAML).")],
     workers: Annotated[
-        str, typer.Option(help="Hosts of the workers, with commas; without it, all but the server.")
+        str, typer.Option(metavar="h1,h4,…", help="The workers' hosts; default: all but the server.")
     ] = "",
     server: Annotated[
-        str | None, typer.Option(help="The parameter server's host; without it a switch is the root.")
+        str | None,
+        typer.Option(metavar="HOST", help="The parameter server's host; default: none, and a switch is the root."),
     ] = None,
     size: Annotated[int, typer.Option(help="Bytes of one worker's stream, headers included.")] = 1 << 20,
     window: Annotated[
@@ -37,10 +39,15 @@ def place(
         Path | None, typer.Option(metavar="LOADS", help="Others' traffic by directed link (YAML): s1-p3: 300Mbit.")
     ] = None,
     strategy: Annotated[
-        list[str] | None, typer.Option(help="How to place; may be given again. Default: widest.")
+        list[str] | None,
+        typer.Option(
+            help=f"How to place: {STRATEGY_NAMES}; may be repeated; default: widest.", autocompletion=complete_strategy
+        ),
     ] = None,
-    full: Annotated[list[str] | None, typer.Option(help="A switch without room; may be given again.")] = None,
-    seed: Annotated[int, typer.Option(help="For strategies that draw.")] = 1,
+    full: Annotated[
+        list[str] | None, typer.Option(metavar="SWITCH", help="A switch without room; may be repeated.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Fixes what strategies draw.")] = 1,
     draw: Annotated[
         Path | None, typer.Option(metavar="PICTURE", help="Draw the first plan: NAME.svg or NAME.png.")
     ] = None,
@@ -49,7 +56,7 @@ def place(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the plans as JSON.")] = False,
 ) -> None:
-    """Say where a job's gradients would be summed on TOPOLOGY, how long that takes, and which link is slowest."""
+    """Say where a job's gradients would be summed, and why. Also how long a step takes, and which link is slowest."""
     import json
     import random
 

@@ -21,14 +21,18 @@ def ptf(
     words: Annotated[list[str], typer.Argument(metavar="--test-dir FOLDER …", help="Options and tests for ptf.")],
     program: Annotated[
         Path | None,
-        typer.Option(metavar="PROGRAM", help="BMv2 JSON, or P4 that p4c compiles now; without, the tests set one."),
+        typer.Option(
+            metavar="PROGRAM", help="BMv2 JSON, or P4 that p4c compiles now; default: none, the tests set one."
+        ),
     ] = None,
     ports: Annotated[str, typer.Option(metavar="FIRST-LAST", help="Numbers of the switch's ports.")] = "0-7",
     grpc_addr: Annotated[
         str, typer.Option(metavar="ADDRESS:PORT", help="Where P4Runtime is served; port 0 takes a free one.")
     ] = "127.0.0.1:9559",
 ) -> None:
-    """Run PTF tests against an emulated switch, without root or interfaces; the exit status is ptf's.
+    """Run PTF tests of a P4 program, without root or interfaces.
+
+    They meet an emulated switch. The exit status is ptf's.
 
     Tests find P4Runtime by the test parameter grpcaddr, and the switch's tables, counters and registers by name
     through weir.testing.switch_under_test().

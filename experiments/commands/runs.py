@@ -17,6 +17,7 @@ from rich.table import Table
 from ...topologies.mininet.fabric import SwitchKind
 from ..errors import ExperimentError
 from .console import NOTES
+from .help import STRATEGY_NAMES, complete_strategy
 from .live import HistoryOption, WebOption, watching
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def demo(
     history: HistoryOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Train the demo's model over the demo's fabric, once per strategy, and compare."""
+    """Train the demo's model once per strategy, and compare."""
     from importlib import resources
 
     from ..config import RunConfig
@@ -63,20 +64,22 @@ def run(
     ],
     out: OutOption = Path("runs"),
     strategy: Annotated[
-        list[str] | None, typer.Option(help="Run only this one: ps, rack, random or agg; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            help=f"Run this one in place of the file's: {STRATEGY_NAMES}; may be repeated.",
+            autocompletion=complete_strategy,
+        ),
     ] = None,
     seed: SeedOption = None,
     fabric: Annotated[
-        FabricKind, typer.Option(help="Where: in virtual time, or in Mininet as well (root), compared with that.")
+        FabricKind, typer.Option(help="In virtual time, or then in Mininet as well (root), compared.")
     ] = FabricKind.VIRTUAL,
-    switch: Annotated[
-        SwitchKind | None, typer.Option(help="What every switch runs in Mininet; weir if nothing is said.")
-    ] = None,
+    switch: Annotated[SwitchKind | None, typer.Option(help="What every switch runs in Mininet; default: weir.")] = None,
     web: WebOption = None,
     history: HistoryOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Run FILE once per strategy, print the comparison and write a run record."""
+    """Run FILE once per strategy, compare, and keep a record."""
     from ..config import RunConfig
 
     if switch is not None and fabric is not FabricKind.MININET:
@@ -94,7 +97,7 @@ def replay(
     record: Annotated[Path, typer.Argument(metavar="RECORD", help="A run record: its folder or its record.json.")],
     out: OutOption = Path("runs"),
 ) -> None:
-    """Run a record's configuration again and compare every figure; exit status 1 when one differs."""
+    """Run a record again and compare every figure. The exit status is 1 when one differs."""
     from ..records.record import RunRecord
 
     before = RunRecord.load(record)

@@ -17,8 +17,8 @@ class FileKind(StrEnum):
     RUN = "run"
 
 
-def schema(kind: Annotated[FileKind, typer.Argument(help="Of which file.")]) -> None:
-    """Print the JSON schema of a fabric's or a run's file, which editors complete and check by."""
+def schema(kind: Annotated[FileKind, typer.Argument(metavar="KIND", help="fabric or run.")]) -> None:
+    """Print the JSON schema of a fabric's or a run's file. Editors complete and check by it."""
     if kind is FileKind.FABRIC:
         from ...topologies.file_keys import json_schema
 

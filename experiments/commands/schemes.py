@@ -19,11 +19,13 @@ if TYPE_CHECKING:
 
 
 def schemes(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Runs (YAML), such as experiments/queues/*.")],
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE...", help="Runs (YAML), such as those in experiments/queues.")
+    ],
     scheme: Annotated[
         list[str] | None,
         typer.Option(
-            help="Only this one: explicit, dctcp, dctcp-sojourn, dctcp-virtual, hpcc, delay, fixed; may be repeated."
+            help="Only this one: explicit, dctcp, dctcp-sojourn, dctcp-virtual, hpcc, delay or fixed; may be repeated."
         ),
     ] = None,
     write: Annotated[
@@ -31,11 +33,11 @@ def schemes(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON instead of a table.")] = False,
 ) -> None:
-    """Run each FILE under several ways to control congestion, with its first strategy, and compare.
+    """Compare ways to control congestion on the same runs.
 
-    Of each: the longest queue of the data class over every enqueue, and the loosest of the bounds that were promised
-    beforehand; gradients summed by all jobs together; Jain's index where jobs joined others; what was sent again, and
-    what full queues dropped.
+    Each FILE is run with its first strategy under each of them. Shown are the longest queue of the data class over
+    every enqueue, and the loosest of the bounds that were promised beforehand; gradients summed by all jobs together;
+    Jain's index where jobs joined others; what was sent again, and what full queues dropped.
     """
     from ..config import RunConfig
     from ..page_tables import check_places, write_table

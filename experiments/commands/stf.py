@@ -34,12 +34,12 @@ def stf(
         typer.Option(
             "--p4c",
             metavar="FOLDER",
-            help="Compile and run every FOLDER/*.stf instead. p4c's source tree will do.",
+            help="Instead, compile and run every FOLDER/*.stf; p4c's source tree will do.",
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON instead of a table.")] = False,
 ) -> None:
-    """Run STF packet tests against the emulated switch; exit status 1 when one fails."""
+    """Run STF packet tests of a P4 program. The exit status is 1 when one fails."""
     if p4c is not None and program is None:
         failed = _folder(p4c, as_json)
     elif p4c is None and program is not None and tests:

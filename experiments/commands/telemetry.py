@@ -13,11 +13,20 @@ from rich.console import Console
 from rich.table import Table
 
 from ..errors import ExperimentError
+from .help import command_group, examples
 
-app = typer.Typer(no_args_is_help=True, help="Ask what telemetry has seen: a history that --history has kept.")
+app = command_group(
+    no_args_is_help=True,
+    help="Ask a history, which --history has kept, what telemetry saw.",
+    epilog=examples(
+        "weir demo --history seen.duckdb         # keeps one",
+        "weir telemetry links seen.duckdb",
+        "weir telemetry link seen.duckdb s1-p4",
+    ),
+)
 
 FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="The history.")]
-RunOption = Annotated[int | None, typer.Option("--run", help="Of this controller; the last one if nothing is said.")]
+RunOption = Annotated[int | None, typer.Option("--run", help="Of this controller; default: the last one.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print rows as JSON instead of a table.")]
 
 _LINKS: Final = """
@@ -40,22 +49,22 @@ SELECT round(time_ns / 1e6, 2) AS "time ms", kind, text FROM events WHERE run = 
 _console = Console(highlight=False)
 
 
-@app.command()
+@app.command(epilog=examples("weir telemetry runs seen.duckdb"))
 def runs(file: FileArgument, as_json: JsonOption = False) -> None:
     """The controllers that were looked at."""
     _print(file, "SELECT run, title, fabric, began FROM runs ORDER BY run", [], as_json)
 
 
-@app.command()
+@app.command(epilog=examples("weir telemetry links seen.duckdb"))
 def links(file: FileArgument, run: RunOption = None, as_json: JsonOption = False) -> None:
-    """Every link's load, longest queue, latency, loss and age; the fullest first."""
+    """Every link's load, queue, latency, loss and age; fullest first."""
     _print(file, _LINKS, [_run_of(file, run)], as_json)
 
 
-@app.command()
+@app.command(epilog=examples("weir telemetry link seen.duckdb s1-p4"))
 def link(
     file: FileArgument,
-    name: Annotated[str, typer.Argument(metavar="LINK", help="By its sending end, such as s1-p3.")],
+    name: Annotated[str, typer.Argument(metavar="LINK", help="The link, by its sending end, such as s1-p3.")],
     run: RunOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -70,16 +79,16 @@ def link(
     _print(file, _SERIES, [number, name], as_json)
 
 
-@app.command()
+@app.command(epilog=examples("weir telemetry events seen.duckdb"))
 def events(file: FileArgument, run: RunOption = None, as_json: JsonOption = False) -> None:
-    """Moves, leases, switches, links, stale telemetry and drops, in order."""
+    """Moves, leases, lost switches and links, drops: in order."""
     _print(file, _EVENTS, [_run_of(file, run)], as_json)
 
 
-@app.command()
+@app.command(epilog=examples('weir telemetry sql seen.duckdb "SELECT max(load) FROM links WHERE run = 1"'))
 def sql(
     file: FileArgument,
-    query: Annotated[str, typer.Argument(help="Of the tables runs, links and events; docs/telemetry.md has them.")],
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="SQL, of the tables runs, links and events.")],
     as_json: JsonOption = False,
 ) -> None:
     """Any question, in SQL. Nothing is written to the file."""

@@ -31,12 +31,12 @@ _console = Console(highlight=False)
 
 def top(
     url: Annotated[
-        str, typer.Argument(help="Where --web of weir run or weir controller serves its page.")
+        str, typer.Argument(metavar="URL", help="Where --web of weir run or weir controller serves its page.")
     ] = _DEFAULT_URL,
     once: Annotated[bool, typer.Option("--once", help="Print what is there now, and end.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print each state as a line of JSON.")] = False,
 ) -> None:
-    """Show the links, queues, jobs and events of a running fabric, until Ctrl-C."""
+    """Show a running fabric's links, queues, jobs and events. Until Ctrl-C."""
     try:
         if as_json:
             for fabric, state in _states(url, again=not once):

@@ -8,14 +8,26 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-app = typer.Typer(no_args_is_help=True, help="Fabrics as data: check, generate and draw them.")
+from .help import command_group, examples
+
+app = command_group(
+    no_args_is_help=True,
+    help="Check, draw and write fabrics' files.",
+    epilog=examples(
+        "weir topology leaf-spine my.yaml --leaves 2 --spines 2",
+        "weir topology check my.yaml",
+        "weir topology draw my.yaml my.svg",
+    ),
+)
 
 _console = Console(highlight=False)
 
 
-@app.command()
-def check(file: Annotated[Path, typer.Argument(metavar="FILE", help="A fabric (YAML).")]) -> None:
-    """Validate FILE and say what it is."""
+@app.command(epilog=examples("weir topology check my.yaml"))
+def check(
+    file: Annotated[Path, typer.Argument(metavar="TOPOLOGY", help="The fabric: a file, or one that ships with Weir.")],
+) -> None:
+    """Say what is wrong with a fabric's file, or what it is."""
     from ...topologies import load_topology
 
     topology = load_topology(file)
@@ -24,12 +36,12 @@ def check(file: Annotated[Path, typer.Argument(metavar="FILE", help="A fabric (Y
     )
 
 
-@app.command()
+@app.command(epilog=examples("weir topology draw leaf_spine.yaml fabric.svg"))
 def draw(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A fabric (YAML).")],
+    file: Annotated[Path, typer.Argument(metavar="TOPOLOGY", help="The fabric: a file, or one that ships with Weir.")],
     picture: Annotated[Path, typer.Argument(metavar="PICTURE", help="Where to draw it: NAME.svg or NAME.png.")],
 ) -> None:
-    """Draw the fabric in FILE, tier by tier."""
+    """Draw a fabric, tier by tier."""
     from ...topologies import load_topology
     from ...topologies.drawing import Drawing
 
@@ -37,7 +49,7 @@ def draw(
     Drawing(topology, title=topology.name).save(picture)
 
 
-@app.command("leaf-spine")
+@app.command("leaf-spine", epilog=examples("weir topology leaf-spine my.yaml --leaves 8 --rate 10Gbit"))
 def leaf_spine_command(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write the fabric (YAML).")],
     leaves: Annotated[int, typer.Option(help="Leaf switches.")] = 4,
@@ -45,20 +57,20 @@ def leaf_spine_command(
     hosts_per_leaf: Annotated[int, typer.Option(help="Hosts on every leaf.")] = 3,
     rate: Annotated[str, typer.Option(help="Rate of every link, such as 10Gbit.")] = "1Gbit",
 ) -> None:
-    """Write a leaf-spine fabric, every node and link spelled out, to edit."""
+    """Write a leaf-spine fabric's file, spelled out, to edit."""
     from ...topologies import dump_topology, leaf_spine
     from ...topologies.units import parse_rate
 
     dump_topology(leaf_spine(leaves, spines, hosts_per_leaf, rate_bps=parse_rate(rate)), file)
 
 
-@app.command("fat-tree")
+@app.command("fat-tree", epilog=examples("weir topology fat-tree my.yaml --k 8"))
 def fat_tree_command(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write the fabric (YAML).")],
     k: Annotated[int, typer.Option(help="Ports of every switch, even: k^3 / 4 hosts.")] = 4,
     rate: Annotated[str, typer.Option(help="Rate of every link, such as 10Gbit.")] = "1Gbit",
 ) -> None:
-    """Write a fat tree, every node and link spelled out, to edit."""
+    """Write a fat tree's file, spelled out, to edit."""
     from ...topologies import dump_topology, fat_tree
     from ...topologies.units import parse_rate
 

@@ -13,21 +13,20 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
-from rich.console import Console
 
 from ...extras import MissingExtra
 from ...topologies import Endpoint, Topology, TopologyError
 from ...topologies.mininet.fabric import MininetFabric, SwitchKind, interface
 from ...topologies.units import parse_delay
 from ..errors import ExperimentError, Interrupted
+from .console import NOTES
+from .help import POLICY_NAMES, complete_policy
 
 if TYPE_CHECKING:
     from ..backends.real_time import RealTimeFabric
 
 _STORE_PORT: Final = 29_500
 _RUN: Final = (sys.executable, "-m", "torch.distributed.run")
-
-_console = Console(stderr=True, highlight=False)
 
 
 class Where(StrEnum):
@@ -44,20 +43,23 @@ def torchrun(
         Where, typer.Option("--fabric", help="Emulated, without root, or in Mininet (root).")
     ] = Where.EMULATED,
     topology: Annotated[
-        str, typer.Option(metavar="TOPOLOGY.yaml", help="The fabric: a file, or one that ships with Weir.")
+        str, typer.Option(metavar="TOPOLOGY", help="The fabric: a file, or one that ships with Weir.")
     ] = "leaf_spine.yaml",
     switch: Annotated[
         SwitchKind, typer.Option(help="In Mininet, the program that every switch runs.")
     ] = SwitchKind.WEIR,
-    policy: Annotated[str, typer.Option(help="When a rank is lost: abort, continue or wait.")] = "abort",
+    policy: Annotated[
+        str, typer.Option(help=f"When a rank is lost: {POLICY_NAMES}.", autocompletion=complete_policy)
+    ] = "abort",
     lease: Annotated[str, typer.Option(help="A host that is silent for so long is lost.")] = "10s",
     restarts: Annotated[
         int, typer.Option("--max-restarts", min=0, help="How often a rank's process is started anew, alone.")
     ] = 0,
 ) -> None:
-    """Start a fabric and its controller, run a script on it by torchrun, and end all of it.
+    """Run a PyTorch script by torchrun, on a fabric started for it.
 
-    The script says init_process_group("weir"); the exit status is torchrun's.
+    The fabric and its controller end with it. The script says init_process_group("weir"); the exit status is
+    torchrun's.
     """
     from ...hosts.drivers.control_client import POLICIES
     from ...topologies import load_topology
@@ -98,7 +100,7 @@ async def _run(
 
     async with live_fabric(topology, kind, lease_ns=lease_ns, heartbeats_at=free_host(topology, hosts)) as live:
         told = {"OMP_NUM_THREADS": "1", **os.environ, "WEIR_CONTROL": live.service.address, "WEIR_POLICY": policy}
-        _console.print(
+        NOTES.print(
             f"{topology.name}: {len(topology.switches)} switches, ranks on {', '.join(hosts)}; jobs are served at "
             f"{live.service.address}",
             markup=False,

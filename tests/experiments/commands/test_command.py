@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -164,35 +163,6 @@ def test_a_fabric_is_written_checked_and_drawn(tmp_path: Path) -> None:
     assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
 
 
-COMMANDS = [
-    "controller",
-    "demo",
-    "doctor",
-    "evaluate",
-    "jobs",
-    "launch",
-    "mininet",
-    "place",
-    "ptf",
-    "replay",
-    "run",
-    "schema",
-    "schemes",
-    "stf",
-    "telemetry",
-    "top",
-    "topology",
-    "torchrun",
-]
-
-
-@pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS)])
-def test_every_command_explains_itself(command: list[str], tmp_path: Path) -> None:
-    done = weir(*command, "--help", cwd=tmp_path)
-    assert done.returncode == 0
-    assert "Usage: weir" in done.stdout
-
-
 def test_help_and_version_load_nothing_that_is_slow_to_load(tmp_path: Path) -> None:
     """So that they answer at once: of what pip installs, typer and rich alone."""
     code = (
@@ -206,22 +176,6 @@ def test_help_and_version_load_nothing_that_is_slow_to_load(tmp_path: Path) -> N
         assert done.returncode == 0
         assert expected in done.stdout
         assert set(done.stderr.split()) & slow == {"rich", "typer"}
-    assert set(re.findall(r"^│ (\w+) ", weir("--help", cwd=tmp_path).stdout, re.MULTILINE)) == {*COMMANDS}
-
-
-@pytest.mark.parametrize(
-    ("typed", "completed"),
-    [
-        ("weir to", {"top", "topology", "torchrun"}),
-        ("weir topology ch", {"check"}),
-        ("weir run --stra", {"--strategy"}),
-    ],
-)
-def test_a_shell_completes_commands_and_options(typed: str, completed: set[str], tmp_path: Path) -> None:
-    """As the script does that `weir --install-completion` gives bash."""
-    asked = {"_WEIR_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(len(typed.split()) - 1)}
-    done = subprocess.run([WEIR], env={**os.environ, **asked}, cwd=tmp_path, capture_output=True, text=True)
-    assert set(done.stdout.split()) == completed
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ from typing import Final, Self
 
 from pydantic import Field, model_validator
 
+from ..controller.placement.striped import MOST_STRIPES
 from .sections import Duration, Section
 
 LARGEST_WINDOW: Final = 512
-MOST_STRIPES: Final = 16
 
 
 class Participants(Section):

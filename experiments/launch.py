@@ -45,6 +45,8 @@ class LaunchOptions:
     policy: str = "abort"
     """What is done when a rank is lost: abort, continue or wait."""
     seed: int = 1
+    stripes: int = 1
+    """Trees that share the job's chunks, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +103,10 @@ async def launched_job(options: LaunchOptions) -> AsyncIterator[LaunchedJob]:
         fabric = live.fabric
         assert isinstance(fabric, RealTimeFabric)
         with ControlClient(live.service.address) as client:
-            job = await asyncio.to_thread(client.register, options.workers, policy=options.policy)
-            state = (await asyncio.to_thread(client.jobs))[0]
+            job = await asyncio.to_thread(
+                client.register, options.workers, policy=options.policy, stripes=options.stripes
+            )
+            states = await asyncio.to_thread(client.jobs)
         ranks = []
         for seat in job.seats:
             environment = {
@@ -113,7 +117,8 @@ async def launched_job(options: LaunchOptions) -> AsyncIterator[LaunchedJob]:
                 "WEIR_HOSTS": ",".join(options.workers),
             }
             ranks.append(Rank(seat.rank, seat.host, environment))
-        yield LaunchedJob(job.job, ranks, tuple(state.switches), fabric, free, live.service.heartbeats)
+        switches = sorted({name for state in states for name in state.switches})
+        yield LaunchedJob(job.job, ranks, switches, fabric, free, live.service.heartbeats)
 
 
 async def run_ranks(

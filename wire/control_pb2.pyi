@@ -17,7 +17,7 @@ WAIT: Policy
 ABORT: Policy
 
 class RegisterRequest(_message.Message):
-    __slots__ = ("job", "workers", "server", "spares", "slots", "window", "gradient_bytes", "policy", "least_workers", "weight")
+    __slots__ = ("job", "workers", "server", "spares", "slots", "window", "gradient_bytes", "policy", "least_workers", "weight", "stripes")
     JOB_FIELD_NUMBER: _ClassVar[int]
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     SERVER_FIELD_NUMBER: _ClassVar[int]
@@ -28,6 +28,7 @@ class RegisterRequest(_message.Message):
     POLICY_FIELD_NUMBER: _ClassVar[int]
     LEAST_WORKERS_FIELD_NUMBER: _ClassVar[int]
     WEIGHT_FIELD_NUMBER: _ClassVar[int]
+    STRIPES_FIELD_NUMBER: _ClassVar[int]
     job: int
     workers: _containers.RepeatedScalarFieldContainer[str]
     server: str
@@ -38,7 +39,16 @@ class RegisterRequest(_message.Message):
     policy: Policy
     least_workers: int
     weight: float
-    def __init__(self, job: _Optional[int] = ..., workers: _Optional[_Iterable[str]] = ..., server: _Optional[str] = ..., spares: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ..., window: _Optional[int] = ..., gradient_bytes: _Optional[int] = ..., policy: _Optional[_Union[Policy, str]] = ..., least_workers: _Optional[int] = ..., weight: _Optional[float] = ...) -> None: ...
+    stripes: int
+    def __init__(self, job: _Optional[int] = ..., workers: _Optional[_Iterable[str]] = ..., server: _Optional[str] = ..., spares: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ..., window: _Optional[int] = ..., gradient_bytes: _Optional[int] = ..., policy: _Optional[_Union[Policy, str]] = ..., least_workers: _Optional[int] = ..., weight: _Optional[float] = ..., stripes: _Optional[int] = ...) -> None: ...
+
+class Stripe(_message.Message):
+    __slots__ = ("job", "share")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    SHARE_FIELD_NUMBER: _ClassVar[int]
+    job: int
+    share: int
+    def __init__(self, job: _Optional[int] = ..., share: _Optional[int] = ...) -> None: ...
 
 class Seat(_message.Message):
     __slots__ = ("host", "rank", "token")
@@ -51,18 +61,20 @@ class Seat(_message.Message):
     def __init__(self, host: _Optional[str] = ..., rank: _Optional[int] = ..., token: _Optional[str] = ...) -> None: ...
 
 class Registration(_message.Message):
-    __slots__ = ("job", "seats", "slots", "window", "note")
+    __slots__ = ("job", "seats", "slots", "window", "note", "stripes")
     JOB_FIELD_NUMBER: _ClassVar[int]
     SEATS_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     NOTE_FIELD_NUMBER: _ClassVar[int]
+    STRIPES_FIELD_NUMBER: _ClassVar[int]
     job: int
     seats: _containers.RepeatedCompositeFieldContainer[Seat]
     slots: int
     window: int
     note: str
-    def __init__(self, job: _Optional[int] = ..., seats: _Optional[_Iterable[_Union[Seat, _Mapping]]] = ..., slots: _Optional[int] = ..., window: _Optional[int] = ..., note: _Optional[str] = ...) -> None: ...
+    stripes: _containers.RepeatedCompositeFieldContainer[Stripe]
+    def __init__(self, job: _Optional[int] = ..., seats: _Optional[_Iterable[_Union[Seat, _Mapping]]] = ..., slots: _Optional[int] = ..., window: _Optional[int] = ..., note: _Optional[str] = ..., stripes: _Optional[_Iterable[_Union[Stripe, _Mapping]]] = ...) -> None: ...
 
 class ListJobsRequest(_message.Message):
     __slots__ = ()
@@ -83,7 +95,7 @@ class HostState(_message.Message):
     def __init__(self, host: _Optional[str] = ..., rank: _Optional[int] = ..., attending: bool = ..., rounds: _Optional[int] = ..., silent_seconds: _Optional[float] = ...) -> None: ...
 
 class JobState(_message.Message):
-    __slots__ = ("job", "generation", "hosts", "switches", "slots", "window", "policy", "rounds", "waiting_for")
+    __slots__ = ("job", "generation", "hosts", "switches", "slots", "window", "policy", "rounds", "waiting_for", "stripes")
     JOB_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     HOSTS_FIELD_NUMBER: _ClassVar[int]
@@ -93,6 +105,7 @@ class JobState(_message.Message):
     POLICY_FIELD_NUMBER: _ClassVar[int]
     ROUNDS_FIELD_NUMBER: _ClassVar[int]
     WAITING_FOR_FIELD_NUMBER: _ClassVar[int]
+    STRIPES_FIELD_NUMBER: _ClassVar[int]
     job: int
     generation: int
     hosts: _containers.RepeatedCompositeFieldContainer[HostState]
@@ -102,7 +115,8 @@ class JobState(_message.Message):
     policy: Policy
     rounds: int
     waiting_for: str
-    def __init__(self, job: _Optional[int] = ..., generation: _Optional[int] = ..., hosts: _Optional[_Iterable[_Union[HostState, _Mapping]]] = ..., switches: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ..., window: _Optional[int] = ..., policy: _Optional[_Union[Policy, str]] = ..., rounds: _Optional[int] = ..., waiting_for: _Optional[str] = ...) -> None: ...
+    stripes: _containers.RepeatedCompositeFieldContainer[Stripe]
+    def __init__(self, job: _Optional[int] = ..., generation: _Optional[int] = ..., hosts: _Optional[_Iterable[_Union[HostState, _Mapping]]] = ..., switches: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ..., window: _Optional[int] = ..., policy: _Optional[_Union[Policy, str]] = ..., rounds: _Optional[int] = ..., waiting_for: _Optional[str] = ..., stripes: _Optional[_Iterable[_Union[Stripe, _Mapping]]] = ...) -> None: ...
 
 class JobList(_message.Message):
     __slots__ = ("jobs",)
@@ -225,18 +239,20 @@ class ToHost(_message.Message):
     def __init__(self, joined: _Optional[_Union[Joined, _Mapping]] = ..., waiting: _Optional[_Union[Waiting, _Mapping]] = ..., worker_plan: _Optional[_Union[WorkerPlan, _Mapping]] = ..., server_plan: _Optional[_Union[ServerPlan, _Mapping]] = ..., pause: _Optional[_Union[Pause, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., abort: _Optional[_Union[Abort, _Mapping]] = ..., ended: _Optional[_Union[Ended, _Mapping]] = ...) -> None: ...
 
 class Joined(_message.Message):
-    __slots__ = ("host", "address", "heartbeat_ns", "spare", "heartbeats_to")
+    __slots__ = ("host", "address", "heartbeat_ns", "spare", "heartbeats_to", "stripes")
     HOST_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_NS_FIELD_NUMBER: _ClassVar[int]
     SPARE_FIELD_NUMBER: _ClassVar[int]
     HEARTBEATS_TO_FIELD_NUMBER: _ClassVar[int]
+    STRIPES_FIELD_NUMBER: _ClassVar[int]
     host: str
     address: int
     heartbeat_ns: int
     spare: bool
     heartbeats_to: int
-    def __init__(self, host: _Optional[str] = ..., address: _Optional[int] = ..., heartbeat_ns: _Optional[int] = ..., spare: bool = ..., heartbeats_to: _Optional[int] = ...) -> None: ...
+    stripes: _containers.RepeatedCompositeFieldContainer[Stripe]
+    def __init__(self, host: _Optional[str] = ..., address: _Optional[int] = ..., heartbeat_ns: _Optional[int] = ..., spare: bool = ..., heartbeats_to: _Optional[int] = ..., stripes: _Optional[_Iterable[_Union[Stripe, _Mapping]]] = ...) -> None: ...
 
 class Waiting(_message.Message):
     __slots__ = ("reason",)

@@ -39,6 +39,8 @@ from .trees import placed
 
 PARTS: Final = 256
 """A job's chunks are divided into so many equal parts at most."""
+MOST_STRIPES: Final = 16
+"""One job's chunks are divided among so many trees at most."""
 MOST_ROUNDS: Final = 30
 CLOSE: Final = 0.01
 """Once the bound is nearer than this share, no further trees are looked for."""

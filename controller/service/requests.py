@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
-from ...topologies.model import Topology
+from ...topologies.model import Host, Topology
 from ...wire import control_pb2 as pb
 from ...wire.control_messages import to_host
 from ..errors import PlanError
+from ..placement.striped import MOST_STRIPES
 from ..planning.plan import FailurePolicy, JobPlan, JobSpec
 from .seats import JobSeats
 
@@ -29,6 +32,10 @@ def job_spec(request: pb.RegisterRequest, number: int, topology: Topology, key: 
     slots = request.slots or _DEFAULT_SLOTS
     if request.policy not in _POLICIES:
         raise PlanError(f"job {number}: policy {request.policy} is none; there are {', '.join(pb.Policy.keys())}")
+    if request.stripes > MOST_STRIPES:
+        raise PlanError(f"job {number}: stripes {request.stripes} is not in 1…{MOST_STRIPES}")
+    if request.stripes > 1 and request.server:
+        raise PlanError(f"job {number}: stripes have switches as roots; leave out server {request.server}, or stripes")
     for host in [*request.workers, *([request.server] if request.server else []), *request.spares]:
         topology.host(host)
     return JobSpec(
@@ -46,6 +53,15 @@ def job_spec(request: pb.RegisterRequest, number: int, topology: Topology, key: 
     )
 
 
+def stripe_of(spec: JobSpec, shares: Sequence[int], at: int) -> JobSpec:
+    """A job with one of these shares of another's chunks, which brings as much less onto a link."""
+    return replace(spec, gradient_bytes=max(1, round(spec.gradient_bytes * shares[at] / sum(shares))))
+
+
+def _stripes(shares: Mapping[int, int]) -> list[pb.Stripe]:
+    return [pb.Stripe(job=job, share=share) for job, share in shares.items()]
+
+
 def registration(plan: JobPlan, seats: JobSeats, note: str) -> pb.Registration:
     """What whoever registers a job is told."""
     return pb.Registration(
@@ -54,6 +70,7 @@ def registration(plan: JobPlan, seats: JobSeats, note: str) -> pb.Registration:
         slots=plan.spec.slots,
         window=plan.spec.window,
         note=note,
+        stripes=_stripes(seats.stripes),
     )
 
 
@@ -79,6 +96,21 @@ def job_state(plan: JobPlan, seats: JobSeats, waiting_for: str, now_ns: int) -> 
         policy=_POLICY_NUMBERS[plan.spec.policy],
         rounds=min((seats.seats[host].rounds for host in plan.workers), default=0),
         waiting_for=waiting_for,
+        stripes=_stripes(seats.stripes),
+    )
+
+
+def joined(host: Host, seats: JobSeats, heartbeat_ns: int, heartbeats_to: int) -> pb.Joined:
+    """What a host is told that sits down."""
+    seat = seats.seats[host.name]
+    first = next(iter(seats.stripes), None) == seats.job
+    return pb.Joined(
+        host=seat.host,
+        address=int(host.address),
+        heartbeat_ns=heartbeat_ns,
+        spare=seat.spare,
+        heartbeats_to=heartbeats_to,
+        stripes=_stripes(seats.stripes) if first else (),
     )
 
 

@@ -25,7 +25,7 @@ from ..errors import ControllerError
 from ..leases import HEARTBEATS_IN_A_LEASE
 from .heartbeats import HeartbeatReader, HeartbeatSource
 from .limits import Limits, bounded
-from .requests import first_messages
+from .requests import first_messages, joined
 from .runner import Runner
 from .seats import JobSeats, Seat, list_seats
 from .streams import HostStream
@@ -96,11 +96,20 @@ class Seating:
         return self._controller.jobs.waiting_for(number, now_ns)
 
     async def end(self, job: int, reason: str, now_ns: int) -> None:
-        """Take a job from the switches and tell its hosts."""
-        if job in self.jobs:
-            self._over(job, pb.ToHost(ended=pb.Ended(job=job, reason=reason)))
-        if job in self._controller.jobs:
-            await self._controller.finish(job, now_ns)
+        """Take a job from the switches and tell its hosts; with it those that share its chunks."""
+        together = self.jobs[job].stripes if job in self.jobs else ()
+        for each in together or (job,):
+            if each in self.jobs:
+                self._over(each, pb.ToHost(ended=pb.Ended(job=each, reason=reason)))
+        failure: ControllerError | None = None
+        for each in together or (job,):
+            if each in self._controller.jobs:
+                try:
+                    await self._controller.finish(each, now_ns)
+                except ControllerError as error:  # the others are to end all the same
+                    failure = error
+        if failure is not None:
+            raise failure
 
     def _over(self, job: int, last: pb.ToHost) -> None:
         """A job is no more: that is the last that its hosts are told."""
@@ -123,14 +132,9 @@ class Seating:
         if generation == 0:  # perhaps another process than before, whose heartbeats are numbered from 0 again
             self.heartbeats.forget(seats.job, seat.host)
         seat.stream = stream = HostStream()
-        joined = pb.Joined(
-            host=seat.host,
-            address=int(self._controller.topology.host(seat.host).address),
-            heartbeat_ns=self._heartbeat_ns,
-            spare=seat.spare,
-            heartbeats_to=0 if self._heartbeats_from is None else self._heartbeats_from.address,
-        )
-        stream.send(pb.ToHost(joined=joined))
+        beats_to = 0 if self._heartbeats_from is None else self._heartbeats_from.address
+        host = self._controller.topology.host(seat.host)
+        stream.send(pb.ToHost(joined=joined(host, seats, self._heartbeat_ns, beats_to)))
         if seats.told:
             stream.send(pb.ToHost(waiting=pb.Waiting(reason=seats.told)))
         if seats.awaited:
@@ -245,6 +249,7 @@ class Seating:
     async def announce(self, now_ns: int) -> None:
         """Tell hosts what their job waits for, and end those that nobody has come to for long."""
         self.sweep()
+        await self._end_incomplete(now_ns)
         await self._end_unattended(now_ns)
         for job, seats in self.jobs.items():
             reason = self.waits_for(job, now_ns)
@@ -252,24 +257,37 @@ class Seating:
                 seats.told = reason
                 seats.tell(pb.ToHost(waiting=pb.Waiting(reason=reason)))
 
-    async def _end_unattended(self, now_ns: int) -> None:
+    async def _end_incomplete(self, now_ns: int) -> None:
+        """Jobs that share one's chunks end together, whatever one of them has ended by."""
         for job, seats in list(self.jobs.items()):
-            attended = any(seat.stream is not None for seat in seats.seats.values())
+            if job in self.jobs and (gone := [each for each in seats.stripes if each not in self.jobs]):
+                why = self._controller.jobs.aborted.get(gone[0])
+                shared = f"job {gone[0]}, which had a share of its chunks, is over"
+                await self.end(job, shared if why is None else f"{shared}: {why}", now_ns)
+
+    async def _end_unattended(self, now_ns: int) -> None:
+        attended_jobs = {job for job, seats in self.jobs.items() if seats.attended}
+        for job, seats in list(self.jobs.items()):
+            attended = not attended_jobs.isdisjoint(seats.stripes or (job,))
             if not seats.plans or attended or seats.attended_ns is None:
                 seats.attended_ns = now_ns
-            elif now_ns - seats.attended_ns >= self._limits.unattended_ns:
+            elif job in self.jobs and now_ns - seats.attended_ns >= self._limits.unattended_ns:
                 why = f"no host has attended it for {self._limits.unattended_ns / 1e9:g} s, and it has not begun"
                 _log.warning("job %d is ended: %s", job, why)
                 await self.end(job, why, now_ns)
 
-    def check_room(self, client: str) -> None:
-        """Raises TooMany where a client may not register a job more."""
+    def check_room(self, client: str, more: int = 1) -> None:
+        """Raises TooMany where a client may not register so many jobs more."""
         limits, its = self._limits, sum(seats.client == client for seats in self.jobs.values())
-        if len(self.jobs) >= limits.jobs:
-            raise TooMany(f"{len(self.jobs)} jobs run, and no more than {limits.jobs} may; end one (weir jobs end)")
-        if its >= limits.jobs_of_client:
+        asked = f"; {more} more are asked for, one for each stripe" if more > 1 else ""
+        if len(self.jobs) + more > limits.jobs:
             raise TooMany(
-                f"{its} jobs of {client} run, and one client may have {limits.jobs_of_client}; end one (weir jobs end)"
+                f"{len(self.jobs)} jobs run, and no more than {limits.jobs} may{asked}; end one (weir jobs end)"
+            )
+        if its + more > limits.jobs_of_client:
+            raise TooMany(
+                f"{its} jobs of {client} run, and one client may have {limits.jobs_of_client}{asked}; end one (weir "
+                "jobs end)"
             )
 
     def sweep(self) -> None:

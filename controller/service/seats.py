@@ -69,6 +69,10 @@ class JobSeats:
     """Every seat of the job, by the name of its host."""
     plans: dict[str, pb.ToHost] = field(default_factory=dict)
     """The plans that hosts get when the job starts, by host; empty once it has."""
+    stripes: Mapping[int, int] = field(default_factory=dict)
+    """The jobs that share one's chunks, this one among them, in their order, each with its share in proportion to the
+    others'; empty for a job that has all of them.
+    """
     told: str = ""
     """What the job waits for, as its hosts were told last."""
     client: str = ""
@@ -77,14 +81,19 @@ class JobSeats:
     """When somebody was last seen in one of its seats, or it was looked at first."""
 
     @classmethod
-    def assign(cls, spec: JobSpec) -> JobSeats:
-        """Seats for a job's hosts, with new tokens."""
+    def assign(cls, spec: JobSpec, like: JobSeats | None = None) -> JobSeats:
+        """Seats for a job's hosts, with new tokens, or the same as in another job of the same hosts."""
         ranks: list[tuple[str, int | None]] = [(host, rank) for rank, host in enumerate(spec.workers)]
         ranks += [(host, None) for host in (spec.server, *spec.spares) if host is not None]
         return cls(
             spec.job,
             {
-                host: Seat(host, rank, secrets.token_urlsafe(_TOKEN_BYTES), spare=host in spec.spares)
+                host: Seat(
+                    host,
+                    rank,
+                    secrets.token_urlsafe(_TOKEN_BYTES) if like is None else like.seats[host].token,
+                    spare=host in spec.spares,
+                )
                 for host, rank in ranks
             },
         )
@@ -92,7 +101,7 @@ class JobSeats:
     def as_json(self) -> dict[str, Any]:
         """What must outlive the controller."""
         seats = [[seat.host, seat.rank, seat.token, seat.spare] for seat in self.seats.values()]
-        return {"seats": seats, "started": not self.plans}
+        return {"seats": seats, "started": not self.plans, "stripes": [*self.stripes.items()]}
 
     @classmethod
     def from_json(cls, job: int, values: Mapping[str, Any], plans: Mapping[str, pb.ToHost]) -> JobSeats:
@@ -102,7 +111,13 @@ class JobSeats:
             host: Seat(host, rank, token, spare=spare, ran=started and not spare)
             for host, rank, token, spare in values["seats"]
         }
-        return cls(job, seats, {} if started else dict(plans))
+        stripes = values.get("stripes", ())  # journals of old have none
+        return cls(job, seats, {} if started else dict(plans), dict(stripes))
+
+    @property
+    def attended(self) -> bool:
+        """Whether somebody sits in one of its seats."""
+        return any(seat.stream is not None for seat in self.seats.values())
 
     @property
     def awaited(self) -> list[Seat]:

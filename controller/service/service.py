@@ -17,8 +17,9 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
@@ -39,7 +40,7 @@ from .batch_sizes import BatchSizes, RuleOf
 from .heartbeats import HeartbeatReader, HeartbeatSource
 from .limits import MESSAGE_BYTES, Limits, bounded, client_of
 from .malformed import Malformed, checked, reader_of
-from .requests import job_spec, job_state, registration
+from .requests import job_spec, job_state, registration, stripe_of
 from .runner import Runner
 from .seating import Seating, TooMany
 from .seats import JobSeats, Seat, WrongToken
@@ -212,22 +213,36 @@ class ControlService:
         client = client_of(context.peer())
         self._seating.check_room(client)
         number = request.job or self._seating.new_number()
-        spec = job_spec(request, number, self._controller.topology, secrets.token_hex(KEY_BYTES))
-        plans = await self._controller.admit(spec, now_ns)
-        if context.done():  # whoever asked is gone, and with him the tokens
-            await self._controller.finish(spec.job, now_ns)
-            raise ControllerError(f"job {spec.job}: given up, for nobody waits for its registration any more")
-        seats = JobSeats.assign(spec)
-        seats.client = client
-        seats.plans = {message.host: to_host(message.content) for message in plans}
+        spec = job_spec(request, number, self._controller.topology, _new_key())
+        shares: Sequence[int] = (1,)
+        if request.stripes > 1:
+            shares = await self._controller.shares(spec, request.stripes, now_ns)
+            self._seating.check_room(client, len(shares))
+        admitted: list[JobSeats] = []
         try:
-            self._controller.jobs.keep(spec.job, seats.as_json())
-        except ControllerError:
-            await self._controller.finish(spec.job, now_ns)
+            for at in range(len(shares)):
+                part = spec if not at else replace(spec, job=self._seating.new_number(), key=_new_key())
+                plans = await self._controller.admit(stripe_of(part, shares, at), now_ns)
+                seats = JobSeats.assign(part, *admitted[:1])
+                seats.plans = {message.host: to_host(message.content) for message in plans}
+                seats.client = client
+                admitted.append(seats)
+            if context.done():  # whoever asked is gone, and with him the tokens
+                raise ControllerError(f"job {number}: given up, for nobody waits for its registration any more")
+            for seats in admitted:
+                if len(shares) > 1:
+                    seats.stripes = {each.job: share for each, share in zip(admitted, shares, strict=True)}
+                self._controller.jobs.keep(seats.job, seats.as_json())
+        except (ControllerError, TopologyError):
+            for seats in admitted:
+                with suppress(ControllerError):  # the job is gone in any case
+                    await self._controller.finish(seats.job, now_ns)
             raise
-        self._seating.add(seats)
-        running = self._controller.jobs[spec.job]
-        return registration(running.plan, seats, running.note)
+        for seats in admitted:
+            self._seating.add(seats)
+        notes = {seats.job: self._controller.jobs[seats.job].note for seats in admitted}
+        note = "; ".join(f"job {job}: {each}" if len(notes) > 1 else each for job, each in notes.items() if each)
+        return registration(self._controller.jobs[number].plan, admitted[0], note)
 
     async def list_jobs(self, request: pb.ListJobsRequest, context: Context) -> pb.JobList:
         """Every job, in the order of registration."""
@@ -373,6 +388,10 @@ class ControlService:
 
 def _code_of(error: Exception) -> grpc.StatusCode:
     return next(code for kind, code in _CODES if isinstance(error, kind))
+
+
+def _new_key() -> str:
+    return secrets.token_hex(KEY_BYTES)
 
 
 class _NotTakingPart(Exception):

@@ -83,6 +83,9 @@ def list_jobs(
             job.waiting_for or "–",
         )
     _console.print(table)
+    for stripes in dict.fromkeys(tuple((stripe.job, stripe.share) for stripe in job.stripes) for job in jobs):
+        if stripes:
+            _console.print(_shared(stripes), soft_wrap=True)
     if any(not host.attending for job in jobs for host in job.hosts):
         _console.print("(…): not attending")
 
@@ -116,6 +119,9 @@ def register(
     weight: Annotated[
         float, typer.Option(help="How much more its time counts than another job's on the same links.")
     ] = 1.0,
+    stripes: Annotated[
+        int, typer.Option(min=1, help="Without a server: trees that share each sum's chunks, at most.")
+    ] = 1,
     control: ControlOption = None,
     tls: TlsOption = None,
     as_json: JsonOption = False,
@@ -132,15 +138,19 @@ def register(
             least_workers=least_workers,
             gradient_bytes=gradient_bytes,
             weight=weight,
+            stripes=stripes,
         )
     seats = [
         {"host": seat.host, "rank": seat.rank if seat.HasField("rank") else None, "token": seat.token}
         for seat in job.seats
     ]
     if as_json:
-        _dump({"job": job.job, "slots": job.slots, "window": job.window, "note": job.note, "seats": seats})
+        given = {"job": job.job, "slots": job.slots, "window": job.window, "note": job.note}
+        _dump({**given, "seats": seats, "stripes": _stripes(job)})
         return
     _console.print(f"job {job.job}: {job.slots} slots, window {job.window}")
+    if job.stripes:
+        _console.print(_shared([(stripe.job, stripe.share) for stripe in job.stripes]), soft_wrap=True)
     if job.note:
         _console.print(f"note: {job.note}", soft_wrap=True)
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), collapse_padding=True, pad_edge=False)
@@ -186,6 +196,7 @@ def _as_dict(job: Any) -> dict[str, Any]:
         "policy": next(name for name, number in POLICIES.items() if number == job.policy),
         "switches": list(job.switches),
         "waiting_for": job.waiting_for,
+        "stripes": _stripes(job),
         "hosts": [
             {
                 "host": host.host,
@@ -197,6 +208,15 @@ def _as_dict(job: Any) -> dict[str, Any]:
             for host in job.hosts
         ],
     }
+
+
+def _stripes(job: Any) -> list[dict[str, int]]:
+    return [{"job": stripe.job, "share": stripe.share} for stripe in job.stripes]
+
+
+def _shared(stripes: Sequence[tuple[int, int]]) -> str:
+    jobs, shares = ", ".join(str(job) for job, _ in stripes), " : ".join(str(share) for _, share in stripes)
+    return f"jobs {jobs} are stripes of one: they share its chunks as {shares}, and end together"
 
 
 def _mark(host: dict[str, Any]) -> str:

@@ -39,6 +39,7 @@ def launch(
     policy: Annotated[
         str, typer.Option(help=f"When a rank is lost: {POLICY_NAMES}.", autocompletion=complete_policy)
     ] = "abort",
+    stripes: Annotated[int, typer.Option(min=1, help="Trees that share each sum's chunks, at most.")] = 1,
     seed: Annotated[int, typer.Option(help="Fixes what is random in the fabric.")] = 1,
 ) -> None:
     """Run your program, once for each rank, on an emulated fabric.
@@ -63,7 +64,7 @@ def launch(
     if module or program.endswith(".py"):
         words = [sys.executable, *(["-m"] if module else []), *words]
     try:
-        status = asyncio.run(_launch(LaunchOptions(found, names, strategy, policy, seed), words))
+        status = asyncio.run(_launch(LaunchOptions(found, names, strategy, policy, seed, stripes), words))
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     raise typer.Exit(status)

@@ -10,6 +10,7 @@ sum as `AllreduceAborted`.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
@@ -20,6 +21,7 @@ from ...wire.aggregation import AGGREGATION_PORT
 from ...wire.control import ServerPlan, WorkerPlan
 from ...wire.control_channel import Tls
 from ..collectives.communicator import Communicator
+from ..collectives.sharding import ShardedDriver
 from ..errors import HostError, JoinRefused
 from ..protocol.counters import Counters
 from ..protocol.server import ParameterServerCore
@@ -33,7 +35,11 @@ PATIENT: Final = WorkerOptions(initial_timeout_ns=100_000_000, least_timeout_ns=
 
 
 class Membership:
-    """One worker's part in a job, from joining until leaving; a context manager. `join` is the short way."""
+    """One worker's part in a job, from joining until leaving; a context manager. `join` is the short way.
+
+    Of a job whose chunks several trees share, which are a job each, the worker joins all, one after the other as all
+    workers do.
+    """
 
     def __init__(
         self,
@@ -68,19 +74,22 @@ class Membership:
         self._job = job
         self._token = token
         self._tls = tls
-        self._worker: UdpWorker | None = None
+        self._workers: list[UdpWorker] = []
+        self._streams: list[MembershipStream] = []
+        self._given_up: HostError | None = None
 
     def __enter__(self) -> Self:
         """Raises ControlRefused, JoinTimeout, and AllreduceAborted where the job ends before it begins."""
-        self._stream = MembershipStream(
-            self._control, self._job, self._token, self._begin, _worker_beat, self._tls, self.nic
-        )
         try:
-            self._stream.wait_begun(self._timeout_s)
+            self._sit(self._job)
+            shares = self._streams[0].stripes
+            for job in [*shares][1:]:
+                self._sit(job)
+            driver = ShardedDriver(self._workers, [*shares.values()]) if shares else self.worker
         except BaseException:
-            self._stream.close()
+            self._close()
             raise
-        self.communicator = Communicator(self.worker, timeout_s=self._timeout_s)
+        self.communicator = Communicator(driver, timeout_s=self._timeout_s)
         return self
 
     def __exit__(
@@ -88,23 +97,41 @@ class Membership:
     ) -> None:
         """In good order it waits until the others leave, too; by an exception the rank is given up at once."""
         try:
-            self._stream.leave("" if error is None else f"{type(error).__name__}: {error}")
+            for stream in self._streams:
+                stream.leave("" if error is None else f"{type(error).__name__}: {error}")
             if error is None:
-                self._stream.wait_over(self._linger_s)
+                until = time.monotonic() + self._linger_s
+                for stream in self._streams:
+                    stream.wait_over(max(0.0, until - time.monotonic()))
         finally:
-            self._stream.close()
+            self._close()
+
+    def _sit(self, job: int) -> None:
+        """Join this job, and wait until it begins."""
+        stream = MembershipStream(self._control, job, self._token, self._begin, _worker_beat, self._tls, self.nic)
+        self._streams.append(stream)
+        if self._given_up is not None:
+            raise self._given_up
+        stream.wait_begun(self._timeout_s)
+
+    def _close(self) -> None:
+        for stream in reversed(self._streams):  # the first one's endpoint has the socket
+            stream.close()
 
     def give_up(self, reason: str) -> None:
         """From another thread: whoever waits for the beginning, or for a sum, gets a HostError with this reason."""
-        self._stream.fail(HostError(reason))
+        self._given_up = HostError(reason)
+        for stream in list(self._streams):
+            stream.fail(self._given_up)
 
     @property
     def worker(self) -> UdpWorker:
-        assert self._worker is not None  # there is one from the beginning on
-        return self._worker
+        """In the job that was named."""
+        return self._workers[0]
 
     @property
     def counters(self) -> Counters:
+        """In the job that was named."""
         return self.worker.core.counters
 
     @property
@@ -116,8 +143,11 @@ class Membership:
         if not isinstance(plan, WorkerPlan):
             raise JoinRefused(f"job {self._job}: the token is the parameter server's, not a worker's")
         host = self._host(address) if callable(self._host) else self._host
-        self._worker = UdpWorker(WorkerCore(plan, self._options), host or address, self._port, nic=self.nic)
-        return self._worker.endpoint
+        if host is None and self._workers:
+            host = self.worker.endpoint.host
+        worker = UdpWorker(WorkerCore(plan, self._options), host or address, self._port, nic=self.nic)
+        self._workers.append(worker)
+        return worker.endpoint
 
 
 @contextmanager

@@ -73,12 +73,14 @@ class ControlClient:
         policy: str = "continue",
         least_workers: int = 0,
         weight: float = 0.0,
+        stripes: int = 0,
     ) -> pb.Registration:
         """Have a job placed: its number, and a token for each seat. 0 leaves a number to the controller.
 
         `spares` are hosts that can be the server in its stead. `policy` is what is done when a worker is lost:
         `continue`, `wait` or `abort`. `weight` is how much more the job's time counts than another's that it shares
-        links with.
+        links with. Without a server at most `stripes` trees, a job each, share its chunks; who joins the one that is
+        named joins them all.
         """
         if policy not in POLICIES:
             raise ControlRefused(f'policy "{policy}" is none; there are {", ".join(POLICIES)}')
@@ -93,6 +95,7 @@ class ControlClient:
             policy=POLICIES[policy],
             least_workers=least_workers,
             weight=weight,
+            stripes=stripes,
         )
         return self._call(REGISTER, request, pb.Registration.FromString)
 

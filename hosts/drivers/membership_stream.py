@@ -83,6 +83,10 @@ class MembershipStream:
         """The job has been ended in an orderly way."""
         self.waiting_for = ""
         """What the job waits for, as the controller said last."""
+        self.stripes: dict[int, int] = {}
+        """The jobs that share this one's chunks, this one first, each with its share in proportion to the others';
+        empty where it has all of them.
+        """
         self.changed = threading.Condition()
         """Notified when one of these changes, or `state`."""
         self._address = address
@@ -279,6 +283,7 @@ class MembershipStream:
                 with self.changed:
                     self._fabric_address = message.joined.address
                     self._spare = message.joined.spare
+                    self.stripes = {stripe.job: stripe.share for stripe in message.joined.stripes}
                     self.changed.notify_all()
                 self._beat_through_fabric(message.joined.heartbeats_to, message.joined.heartbeat_ns / 1e9)
                 self._heartbeat_s = message.joined.heartbeat_ns / 1e9

@@ -23,6 +23,7 @@ from weir.controller.service.service import ControlService
 from weir.p4src import FABRIC_JSON, FABRIC_P4INFO
 from weir.tests.controller.fake_switch import FakeSwitch
 from weir.topologies.generators import leaf_spine
+from weir.topologies.model import Topology
 from weir.topologies.routing import Routes
 from weir.wire import control_pb2 as pb
 from weir.wire.control_channel import Tls
@@ -114,11 +115,13 @@ async def rig(
     limits: Limits | None = None,
     heartbeats: HeartbeatSource | None = None,
     size_rule: RuleOf | None = None,
+    topology: Topology = TOPOLOGY,
+    placed_by: str = "ps",
 ) -> AsyncIterator[Rig]:
-    """`client`: what the channel shows; without, it is not secured."""
+    """`client`: what the channel shows; without, it is not secured. `placed_by` is a strategy's name."""
     async with AsyncExitStack() as stack:
         sessions, switches = {}, {}
-        for node in TOPOLOGY.switches:
+        for node in topology.switches:
             switch = switches[node.name] = FakeSwitch()
             await switch.start()
             stack.push_async_callback(switch.stop)
@@ -132,7 +135,7 @@ async def rig(
             sessions[node.name] = await stack.enter_async_context(session)
         options = Options(probe_period_ns=10**12, solve_period_ns=0, lease_ns=lease_ns)
         controller = Controller(
-            TOPOLOGY, Routes(TOPOLOGY), sessions, strategy("ps"), options, now_ns=time.monotonic_ns()
+            topology, Routes(topology), sessions, strategy(placed_by), options, now_ns=time.monotonic_ns()
         )
         await controller.start()
         service = await stack.enter_async_context(

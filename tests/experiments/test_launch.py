@@ -107,3 +107,38 @@ def test_join_without_a_seat_says_how_to_get_one(monkeypatch: pytest.MonkeyPatch
     refusal = pytest.raises(JoinRefused, match='WEIR_JOB is "seven", which is no number')
     with refusal, join("127.0.0.1:9561", token="x"):
         pass
+
+
+SPINES = """
+name: two-spines
+hosts: {h1: , h2: , h3: , h4: }
+switches: {s1: , s2: , s3: , s4: }
+defaults: {rate: 200Mbit}
+links:
+- {ends: [h1, s1-p1]}
+- {ends: [h2, s1-p2]}
+- {ends: [h3, s2-p1]}
+- {ends: [h4, s2-p2]}
+- {ends: [s1-p3, s3-p1], rate: 100Mbit}
+- {ends: [s1-p4, s4-p1], rate: 100Mbit}
+- {ends: [s2-p3, s3-p2], rate: 100Mbit}
+- {ends: [s2-p4, s4-p2], rate: 100Mbit}
+"""
+
+
+def test_two_trees_share_a_loops_sums(tmp_path: Path) -> None:
+    """Each over a spine of its own; the program knows of one seat, and has the sums of all chunks."""
+    fabric, program = tmp_path / "two_spines.yaml", tmp_path / "sums.py"
+    fabric.write_text(SPINES)
+    program.write_text(
+        "import numpy as np, weir\n"
+        "with weir.join() as communicator:\n"
+        "    mine = np.arange(5_000) * (communicator.rank + 1)\n"
+        "    for length in (5_000, 1, 300):\n"
+        "        total = communicator.allreduce(mine[:length])\n"
+        "        print(bool((total == 10 * np.arange(5_000)[:length]).all()))\n"
+    )
+    done = launch("-n", "4", "--stripes", "2", "--topology", fabric, program)
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == [f"[{rank}] True" for rank in range(4) for _ in range(3)]
+    assert "summed at s1, s2, s3, s4" in done.stderr

@@ -119,6 +119,12 @@ async def test_workers_that_are_done_wait_for_each_other(service: Rig) -> None:
         ({"workers": ["h1"], "job": 65_536}, "INVALID_ARGUMENT", "a job's number is 1…65535"),
         ({"workers": ["h1"], "policy": 7}, "INVALID_ARGUMENT", "policy 7 is none; there are CONTINUE, WAIT, ABORT"),
         ({"workers": ["h1"], "least_workers": 2}, "INVALID_ARGUMENT", "least_workers 2 is not in 1…1"),
+        ({"workers": ["h1"], "stripes": 17}, "INVALID_ARGUMENT", "stripes 17 is not in 1…16"),
+        (
+            {"workers": ["h1"], "server": "h2", "stripes": 2},
+            "INVALID_ARGUMENT",
+            "stripes have switches as roots; leave out server h2, or stripes",
+        ),
         ({"workers": ["h1"], "weight": -1.0}, "INVALID_ARGUMENT", "weight -1.0 is not above 0 and finite"),
         ({"workers": ["h1"], "weight": float("nan")}, "INVALID_ARGUMENT", "weight nan is not above 0 and finite"),
     ],

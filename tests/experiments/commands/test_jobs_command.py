@@ -13,6 +13,7 @@ import pytest
 from weir.experiments.commands.controller import switch_addresses
 from weir.experiments.errors import ExperimentError
 from weir.tests.controller.control_rig import TOPOLOGY, Rig, rig
+from weir.topologies.generators import leaf_spine
 
 WEIR = Path(sys.executable).with_name("weir")
 
@@ -46,6 +47,7 @@ async def test_a_job_is_registered_listed_and_ended() -> None:
             "policy": "wait",
             "switches": [],
             "waiting_for": "waits for h2 (rank 1), h3 (server) to join",
+            "stripes": [],
         }
         shown = await weir(service)  # in a pipe, where tables have 80 columns
         assert "(h2)" in shown
@@ -65,6 +67,23 @@ async def test_a_job_is_registered_listed_and_ended() -> None:
         await weir(service, "end", str(job["job"]), "--reason", "enough")
         assert (await host.hear("ended")).reason == "enough"
         assert await weir(service) == "no jobs\n"
+
+
+async def test_a_job_of_several_trees_is_registered_and_ended_as_one() -> None:
+    async with rig(topology=leaf_spine(2, 2, 1, uplink_rate_bps=500_000_000), placed_by="widest") as service:
+        job = json.loads(await weir(service, "register", "h1", "h2", "--stripes", "2", "--json"))
+        assert [stripe["share"] for stripe in job["stripes"]] == [128, 128]
+        numbers = [stripe["job"] for stripe in job["stripes"]]
+        assert numbers[0] == job["job"]
+        listed = json.loads(await weir(service, "--json"))
+        assert [(each["job"], each["stripes"]) for each in listed] == [(each, job["stripes"]) for each in numbers]
+        line = (
+            f"jobs {numbers[0]}, {numbers[1]} are stripes of one: they share its chunks as 128 : 128, and end together"
+        )
+        assert line in (await weir(service)).splitlines()
+        await weir(service, "end", str(numbers[1]))
+        assert await weir(service) == "no jobs\n"
+        assert line.split(":")[1] in await weir(service, "register", "h1", "h2", "--stripes", "2")
 
 
 def test_where_the_switches_are() -> None:

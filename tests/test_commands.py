@@ -350,13 +350,13 @@ number=$(grep -oE '[0-9]+' registered | head -n 1)
 {jobs}
 {end.replace("1234", "$number")}
 {link}
-kill %2; wait %2 || true
+kill %2; wait %2 || true; rm controller.log
 {measured} > controller.log 2>&1 &
-measured=$!; until grep served controller.log; do sleep 0.2; kill -0 $measured; done
+measured=$!; until grep -s served controller.log; do sleep 0.2; kill -0 $measured; done
 python -c "import urllib.request as r; print(r.urlopen('http://127.0.0.1:9100/metrics').read().decode())"
-kill $measured; wait $measured || true
+kill $measured; wait $measured || true; rm controller.log
 {watching} > controller.log 2>&1 &
-watching=$!; until grep "UDP port" controller.log; do sleep 0.2; kill -0 $watching; done
+watching=$!; until grep -s "UDP port" controller.log; do sleep 0.2; kill -0 $watching; done
 kill $watching; wait $watching || true; exec 3>&-; wait %1; cat controller.log
 """
     shown = output_of(in_its_own_network(script), clone)

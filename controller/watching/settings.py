@@ -96,7 +96,7 @@ class Steps:
     """The same for the time from ingress to egress."""
     latency_step_us: int | None = None
     period_us: int | None = None
-    """So long nothing was reported."""
+    """So long ago was the last report that this was the reason for."""
 
     def __post_init__(self) -> None:
         values = asdict(self)

@@ -1,0 +1,238 @@
+"""Change detection against the emulator's record: what was not reported, and what reports a steady state costs.
+
+::
+
+    Tap (what every packet met in every queue) ─▶ hops: packets in order ─▶ missed: an event that no report is about
+    reports ─▶ the packet that each is about ───────────┘              └──▶ stretches: nothing moves by a step
+
+What is an event is decided here by the guide (docs/telemetry.md): depth or latency differs by a step or more from what
+it was when it last was an event, or is on the threshold's other side; a flow's first packet is one of both.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from weir.controller.watching.settings import Mode, Steps
+from weir.tests.controller.watching.watched_fabric import PROBE, WatchedFabric
+from weir.tests.p4src.int_fabric import NORMAL, Departure
+from weir.topologies.model import Endpoint
+from weir.wire import int_report
+from weir.wire.int_md import PROBE_PORT
+from weir.wire.int_report import ReportFlag
+
+FLOW_CELLS = 4096
+"""Of a node, for the flows that it compares; two flows in one cell are reported each time that they take turns."""
+_HOP = struct.Struct("!IHHIIQQ")
+"""What a node pushes where nothing else is asked for: node, ports, latency, queue, egress time, bytes sent."""
+_STACK = 20 + 8 + 4 + 12
+"""Where it begins in an IPv4 packet that the UDP port marks."""
+
+
+@dataclass
+class Hop:
+    """What went through one queue, or a flow's packets at one node."""
+
+    depths: list[int] = field(default_factory=list)
+    latencies: list[int] = field(default_factory=list)
+    times: list[int] = field(default_factory=list)
+    """Egress, in µs."""
+    told: set[int] = field(default_factory=set)
+    """Which packets reports tell of, by their place in these lists."""
+    probes: set[int] = field(default_factory=set)
+    """Which of them are probes that ended there: their own stacks tell the controller what they met."""
+
+    def add(self, departure: Departure) -> int:
+        self.depths.append(departure.depth)
+        self.latencies.append(departure.egress_us - departure.ingress_us)
+        self.times.append(departure.egress_us)
+        return len(self.times) - 1
+
+
+@dataclass
+class Subject:
+    """A queue, a flow at a node, or (MD) a flow along its whole way, whose hops one report tells of."""
+
+    name: str
+    steps: Steps
+    hops: list[Hop]
+    is_flow: bool
+    mode: Mode | None = None
+
+    def missed(self) -> Iterator[str]:
+        """Every packet that was an event, or came a period after the last report, and that no report tells of."""
+        for number, hop in enumerate(self.hops):
+            kinds = (
+                ("depth", hop.depths, self.steps.depth_step, self.steps.depth_threshold),
+                ("latency", hop.latencies, self.steps.latency_step_us, self.steps.latency_threshold_us),
+            )
+            known = hop.told | hop.probes
+            for what, values, step, threshold in kinds:
+                last, begun = 0, not self.is_flow
+                for index, value in enumerate(values):
+                    moved = step is not None and abs(value - last) >= step
+                    crossed = threshold is not None and (value >= threshold) != (last >= threshold)
+                    if begun and not moved and not crossed:
+                        continue
+                    if index not in known:
+                        yield f"{self.name} hop {number}: {what} {value} at {hop.times[index]} µs, was {last}"
+                        break
+                    last, begun = value, True
+            if self.steps.period_us is not None and self.mode is not Mode.MD:
+                before = 0
+                for index, now in enumerate(hop.times):
+                    if index in known:
+                        before = now
+                    elif now - before >= self.steps.period_us:
+                        yield f"{self.name} hop {number}: nothing said at {now} µs, since {before}"
+                        break
+
+    def stretches(self) -> Iterator[range]:
+        """The packets during which nothing was an event for a period or longer: from the least to the greatest that
+        each hop had in them is less than a step, on one side of the threshold.
+        """
+        assert self.steps.period_us is not None
+        bands = [
+            band
+            for hop in self.hops
+            for band in (
+                (hop.depths, self.steps.depth_step, self.steps.depth_threshold),
+                (hop.latencies, self.steps.latency_step_us, self.steps.latency_threshold_us),
+            )
+        ]
+        times, start = self.hops[0].times, 0
+        spans = [[values[0], values[0]] for values, _, _ in bands]
+        for index in range(len(times) + 1):
+            ends = index == len(times)
+            for (values, step, threshold), span in zip(bands, spans, strict=True):
+                if ends:
+                    break
+                low, high = min(span[0], values[index]), max(span[1], values[index])
+                ends |= step is not None and high - low >= step
+                ends |= threshold is not None and low < threshold <= high
+                span[:] = low, high
+            if ends:
+                if times[index - 1] - times[start] >= self.steps.period_us:
+                    yield range(start, index)
+                start = index
+                spans = [[values[index], values[index]] for values, _, _ in bands] if index < len(times) else []
+
+    def reports_in(self, stretch: range) -> int:
+        """How many packets of it were reported."""
+        return sum(any(index in hop.told for hop in self.hops) for index in stretch)
+
+    def most_in(self, stretch: range) -> int:
+        """As many reports of it as there may be: once each quantity may come to be known, then periods pass. A sink
+        has one for the stack and one for its own queue.
+        """
+        assert self.steps.period_us is not None
+        times = self.hops[0].times
+        periods = 1 + (times[stretch[-1]] - times[stretch[0]]) // self.steps.period_us
+        return 2 * len(self.hops) + periods * (2 if self.mode is Mode.MD else 1)
+
+
+def subjects(fabric: WatchedFabric) -> list[Subject]:
+    """Everything that the fabric's switches compare, as the emulator had it, with what was reported of each.
+
+    Asserts that each report is about a packet that the emulator recorded, with the depth and latency that it had. A
+    flow that shares its cell with another one is left out.
+    """
+    topology, watching = fabric.topology, fabric.watching
+    (watched,) = watching.flows
+    names = {switch.device_id: switch.name for switch in topology.switches}
+    queues: dict[tuple[str, int], Hop] = defaultdict(Hop)
+    flows: dict[int, dict[tuple[str, int], Hop]] = defaultdict(lambda: defaultdict(Hop))
+    at: dict[tuple[str, int, int | None, int], tuple[Hop, int]] = {}
+    cells: dict[tuple[str, int], set[bytes]] = defaultdict(set)
+
+    def note(hop: Hop, departure: Departure, flow: int | None) -> int:
+        index = hop.add(departure)
+        at[departure.switch, departure.port, flow, departure.egress_us] = hop, index
+        return index
+
+    for each in fabric.log:
+        if each.instance_type != NORMAL or each.port not in topology.neighbours(each.switch):
+            continue
+        if each.frame and each.frame[36:38] == watching.port.to_bytes(2, "big"):
+            continue  # a report
+        if each.priority in watching.queue_classes:
+            queue = queues[each.switch, each.port]
+            index = note(queue, each, None)
+            if not each.frame:
+                queue.probes.add(index)
+        if each.frame:
+            key = _key(each.frame)
+            cells[each.switch, zlib.crc32(key) % FLOW_CELLS].add(key)
+            if key[11:] != PROBE_PORT.to_bytes(2, "big"):
+                flow = flow_of(each.frame[14:])
+                note(flows[flow][each.switch, each.port], each, flow)
+
+    def tell(switch: str, port: int, flow: int | None, time_us: int, depth: int, latency: int) -> None:
+        hop, index = at[switch, port, flow, time_us]
+        assert (hop.depths[index], hop.latencies[index]) == (depth, latency), (switch, port, time_us)
+        hop.told.add(index)
+
+    for payload in fabric.payloads:
+        group = int_report.decode(payload)
+        assert group is not None
+        (report,) = group.reports
+        flow, values = flow_of(report.inner), report.metadata
+        if "egress_port" not in values:  # of a sink, with the stack of MD or the header of MX
+            for hop_id, port, latency, queue_depth, egress_ns in _stack(report.inner):
+                tell(names[hop_id], port, flow, egress_ns // 1000, queue_depth, latency)
+            continue
+        where = names[group.node_id], values["egress_port"]
+        met = values["egress_ns"] // 1000, values["queue_packets"], values["latency_us"]
+        if report.flags & ReportFlag.CONGESTED_QUEUE:
+            tell(*where, None, *met)
+        if report.flags & ReportFlag.TRACKED_FLOW:
+            tell(*where, flow, *met)
+
+    shared = {key for keys in cells.values() if len(keys) > 1 for key in keys}
+    alone = flows.keys() - {_flow_of_key(key) for key in shared}
+    found = []
+    if watching.queue_steps is not None:
+        found += [
+            Subject(f"queue of {Endpoint(*where)}", watching.queue_steps, [hop], is_flow=False)
+            for where, hop in queues.items()
+        ]
+    if watching.flow_steps is not None:
+        for flow in alone:
+            ways = sorted(flows[flow].items(), key=lambda item: item[1].times[0])
+            counts = Counter(len(hop.times) for _, hop in ways)
+            assert len(counts) == 1, f"a packet of flow {flow:x} was lost: {counts}"
+            if watched.mode is Mode.MD:
+                hops = [hop for _, hop in ways]
+                found.append(Subject(f"flow {flow:x}", watching.flow_steps, hops, is_flow=True, mode=Mode.MD))
+            else:
+                found += [
+                    Subject(f"flow {flow:x} at {where[0]}", watching.flow_steps, [hop], is_flow=True, mode=watched.mode)
+                    for where, hop in ways
+                ]
+    return found
+
+
+def flow_of(packet: bytes) -> int:
+    """Which of the flows an IPv4 packet belongs to: address and source port tell it."""
+    return int.from_bytes(packet[12:16], "big") << 16 | int.from_bytes(packet[20:22], "big")
+
+
+def _key(frame: bytes) -> bytes:
+    """A flow as switches tell it: addresses, protocol and ports, as they are without INT."""
+    has_int = frame[36:38] == PROBE.to_bytes(2, "big")
+    return frame[26:34] + frame[23:24] + frame[34:36] + (frame[44:46] if has_int else frame[36:38])
+
+
+def _flow_of_key(key: bytes) -> int:
+    return int.from_bytes(key[:4], "big") << 16 | int.from_bytes(key[9:11], "big")
+
+
+def _stack(packet: bytes) -> Iterator[tuple[int, int, int, int, int]]:
+    """(node, egress port, latency, depth, egress ns) of each hop; an MX header has none."""
+    for start in range(_STACK, 28 + 4 + 4 * packet[29], _HOP.size):
+        node, _, port, latency, queue, egress_ns, _ = _HOP.unpack_from(packet, start)
+        yield node, port, latency, queue & 0xFFFFFF, egress_ns

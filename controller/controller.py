@@ -132,6 +132,7 @@ class Controller:
         self._down = routes.down
         self._bases = self._base_states(routes)
         self._stale: frozenset[Endpoint] = frozenset()
+        self._next_stale_ns: int | None = None
         self._made_of: list[object] = []
         self._made: Mapping[str, SwitchState] = {}
         self.prober.link_watch.take_for_down(self.jobs.journal.down, now_ns)
@@ -148,6 +149,7 @@ class Controller:
             self.moves.deadline_ns,
             self.improver.deadline_ns,
             self.switches.deadline_ns,
+            self._next_stale_ns,
         )
         return min([self.prober.deadline_ns, *(deadline for deadline in parts if deadline is not None)])
 
@@ -298,13 +300,16 @@ class Controller:
                 self.planner.history(number).pass_by(generations)
 
     def _say_stale(self, now_ns: int) -> None:
-        """What is no longer known, and what is known again: a link that is down is neither, for nobody watches it."""
+        """What is no longer known, and what is known again: a link that is down is neither, for nobody watches it. The
+        next tick is no later than the next of this, so that it is said when it is so.
+        """
         stale = self.links.stale(now_ns)
         if gone := stale - self._stale:
             _log.warning("telemetry of %s is %s", listed(gone), DOUBTED)
         if back := (self._stale - stale) & self.links.watched:
             _log.warning("telemetry of %s is fresh again", listed(back))
         self._stale = stale
+        self._next_stale_ns = self.links.next_stale_ns(now_ns)
 
     def _follow(self, now_ns: int) -> None:
         """The fabric has changed: new routes for switches and probes; jobs stay if they can, else they move."""

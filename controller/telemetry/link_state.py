@@ -116,6 +116,12 @@ class LinkState:
         """The watched links that have a rate and no report of the last three periods."""
         return frozenset(self.links[i] for i in np.flatnonzero(self._is_stale(now_ns)))
 
+    def next_stale_ns(self, now_ns: int) -> int | None:
+        """When the next watched link becomes stale, if nothing is heard of it until then; None: there is none to."""
+        known = self._state["at_ns"][self._watched & self._state["rated"]]
+        ahead = known[known + STALE_PERIODS * self.period_ns >= now_ns]
+        return int(ahead.min()) + STALE_PERIODS * self.period_ns + 1 if len(ahead) else None
+
     def snapshot(self, now_ns: int, exclude: Mapping[Endpoint, float] | None = None) -> Snapshot:
         """The state of all watched links. `exclude` is traffic in bit/s per link to be left out, such as a job's own
         (`own_traffic`).

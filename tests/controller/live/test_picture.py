@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
+import random
+import sys
+from collections import defaultdict
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from weir.controller.controller import Options
 from weir.controller.live.picture import LiveView, fabric_picture
 from weir.controller.p4runtime.pipeline import Pipeline
 from weir.controller.placement import Placement
+from weir.controller.placement.strategies import strategy
 from weir.controller.planning.plan import FailurePolicy, JobSpec
+from weir.controller.telemetry.snapshot import listed
+from weir.experiments.commands.top import screen
 from weir.tests.controller.job_rig import MS, Fixed, Rig, make_rig
 from weir.topologies.generators import leaf_spine
 
 TOPOLOGY = leaf_spine(2, 2, 2, rate_bps=1_000_000_000)
 OPTIONS = Options(probe_period_ns=5 * MS, solve_period_ns=0, lease_ns=30 * MS)
+DOUBTED = "stale: no job moves because of it; who must be placed is placed by its last good values"
+THREE_PERIODS = 3 * OPTIONS.probe_period_ns
 AT_LEAF = Placement({"h1": "s1", "h2": "s1"}, {}, "s1")
 AT_SPINE = Placement({"h1": "s3", "h2": "s3"}, {}, "s3")
 
@@ -99,27 +110,96 @@ async def test_what_happens_is_told_once_and_no_move_is_missed(rig: Rig) -> None
     assert numbers == list(range(len(numbers), 0, -1))
 
 
+def drawn_offset() -> int:
+    """How long after a tick something befalls the fabric: any moment of a period."""
+    seed = int(os.environ.get("WEIR_SEED") or random.randrange(1 << 32))
+    sys.stdout.write(f"WEIR_SEED={seed}\n")
+    return random.Random(seed).randrange(OPTIONS.probe_period_ns)
+
+
+def shown_stale(rig: Rig, state: dict[str, Any]) -> set[str]:
+    """The links that are stale, by what the page gets; the terminal page says the same."""
+    views = dict(zip(map(str, rig.controller.links.links), state["links"], strict=True))
+    stale = {name for name, view in views.items() if view is not None and view[6]}
+    console = Console(record=True, width=150, file=io.StringIO())
+    console.print(screen(fabric_picture(TOPOLOGY, "a test"), state, rows=len(views)))
+    rows = [line.split() for line in console.export_text().splitlines()]
+    assert {row[0] for row in rows if row and row[0] in views and row[-1] == "stale"} == stale
+    return stale
+
+
+def lines_due(rig: Rig, stale: set[str], died_ns: int) -> list[str]:
+    """What the controller has to have said of these, which became stale when their newest report was three periods old,
+    to the nanosecond; and that report was of before the death.
+    """
+    now_ns, links = rig.fabric.now_ns, rig.controller.links
+    by_time: dict[int, list[str]] = defaultdict(list)
+    for link, view in links.snapshot(now_ns).links.items():
+        if str(link) in stale:
+            assert view.age_ns is not None
+            newest_ns = now_ns - view.age_ns
+            assert newest_ns < died_ns, "a report is dated by when its probe was sent, which was before it crossed"
+            assert link not in links.stale(newest_ns + THREE_PERIODS)
+            assert link in links.stale(newest_ns + THREE_PERIODS + 1)
+            by_time[newest_ns].append(str(link))
+    return [f"telemetry of {listed(names)} is {DOUBTED}" for _, names in sorted(by_time.items())]
+
+
 async def test_a_stale_link_is_shown_within_three_periods_with_what_placement_does(
     rig: Rig, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Whenever it dies: three periods later, to the nanosecond, it is shown, and what placement does has been said."""
     view = LiveView()
-    await rig.run(30 * MS)
+    await rig.run(30 * MS + drawn_offset())
     assert view.look(rig.controller, rig.fabric.now_ns)["telemetry"] == "telemetry of all 12 links is fresh"
     rig.fabric.set_link(("s1", 3), loss=1.0)
     died_ns = rig.fabric.now_ns
-    await rig.run(died_ns + 3 * OPTIONS.probe_period_ns + 2 * MS)
+    await rig.run(died_ns + THREE_PERIODS)
     state = view.look(rig.controller, rig.fabric.now_ns)
-    links = rig.controller.links.links
-    assert "s1-p3" in {str(link) for link, shown in zip(links, state["links"], strict=True) if shown and shown[6]}
-    (text,) = [text for kind, text in told(state) if kind == "telemetry"]
-    assert "s1-p3" in text
-    doubted = "stale: no job moves because of it; who must be placed is placed by its last good values"
-    assert text.endswith(doubted)
-    told_of = "telemetry of s1-p1, s1-p3, s3-p1 is"  # by the probes that all go over that link
-    assert [line for line in caplog.messages if "s1-p3" in line] == [f"{told_of} {doubted}"]
+    stale = shown_stale(rig, state)
+    assert stale == {"s1-p1", "s1-p3", "s3-p1"}, "those by whose probes all go over that link"
+    assert [line for line in caplog.messages if "s1-p3" in line] == lines_due(rig, stale, died_ns)
+    assert [text for kind, text in told(state) if kind == "telemetry"] == [f"s1-p1, s1-p3, s3-p1 are {DOUBTED}"]
+    caplog.clear()
     rig.fabric.set_link(("s1", 3), loss=0.0)
     await rig.run(rig.fabric.now_ns + 2 * OPTIONS.probe_period_ns)
-    assert [line for line in caplog.messages if "s1-p3" in line][1:] == [f"{told_of} fresh again"]
+    fresh = "telemetry of s1-p1, s1-p3, s3-p1 is fresh again"
+    assert [line for line in caplog.messages if "s1-p3" in line] == [fresh]
+
+
+async def test_links_of_a_node_that_dies_are_shown_stale_and_then_its_job_goes_elsewhere(
+    pipeline: Pipeline, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A switch that sums dies, whenever: its links are doubted until its lease runs out, then it is done without."""
+    async with make_rig(TOPOLOGY, pipeline, strategy("widest"), OPTIONS) as rig:
+        view = LiveView()
+        await rig.admit(JobSpec(7, ("h1", "h3"), slots=16, window=8))
+        await rig.run(30 * MS + drawn_offset())
+        state = view.look(rig.controller, rig.fabric.now_ns)
+        assert state["telemetry"] == "telemetry of all 12 links is fresh"
+        spine = rig.controller.jobs[7].plan.placement.root
+        other = {"s3": "s4", "s4": "s3"}[spine]
+        at_leaves = {"s3": 3, "s4": 4}[spine]
+        its_links = {f"{spine}-p1", f"{spine}-p2", f"s1-p{at_leaves}", f"s2-p{at_leaves}"}
+        await rig.kill_switch(spine)
+        died_ns = rig.fabric.now_ns
+        await rig.run(died_ns + THREE_PERIODS)
+        state = view.look(rig.controller, rig.fabric.now_ns)
+        stale = shown_stale(rig, state)
+        assert stale >= its_links
+        assert not any(name.startswith(other) for name in stale)
+        assert [line for line in caplog.messages if "telemetry of" in line] == lines_due(rig, stale, died_ns)
+        assert [text for kind, text in told(state) if kind == "telemetry"] == [f"{listed(stale)} are {DOUBTED}"]
+        assert rig.controller.jobs[7].plan.generation == 1, "it is doubted, not moved"
+
+        assert OPTIONS.lease_ns is not None
+        await rig.run(died_ns + OPTIONS.lease_ns + THREE_PERIODS)
+        state = view.look(rig.controller, rig.fabric.now_ns)
+        assert shown_stale(rig, state) == set()
+        views = dict(zip(map(str, rig.controller.links.links), state["links"], strict=True))
+        assert {name for name, shown in views.items() if shown is None} == its_links, "nobody watches what is down"
+        moved = f"job 7: generation 2, summed at {other} ({spine} is lost)"
+        assert {("switch", f"{spine} is lost"), ("move", moved)} <= {*told(state)}
 
 
 def test_another_controller_begins_with_no_memory_of_the_last_one() -> None:

@@ -60,6 +60,7 @@ control FabricIngress(inout headers_t hdr, inout metadata_t meta, inout standard
         meta.mark = Mark.NONE;
         meta.has_int = 0;
         meta.stacks = 0;
+        meta.discards = 0;
     }
 
     /* The fabric's way to mark INT, beside port 5000: what the parser took for INT of another way is not. */

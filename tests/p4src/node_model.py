@@ -160,6 +160,8 @@ class Packet:
         self.shim: list[int] | None = None
         self.md: list[int] | None = None
         self.stack = b""
+        self.marked = b""
+        """Of a datagram, what reads as INT by DSCP"""
         self.priority = 0
         self.group = 0
         self.rid = 0
@@ -195,8 +197,8 @@ class Packet:
             self._parse_int()
         else:
             self._look_for_marks(0, self.udp[2], 24)
-            if self.udp[1] == 22341:
-                self._parse_aggregation(self.udp[2])
+            if self.udp[1] == 22341 and len(self.marked) != 4:
+                self._parse_aggregation(self.udp[2] - len(self.marked))
 
     def _look(self, count: int) -> bytes:
         if len(self._data) < count:
@@ -204,11 +206,18 @@ class Packet:
         return self._data[:count]
 
     def _look_for_marks(self, at: int, length: int, least: int) -> None:
-        """INT by DSCP or by a marker, which no test of this model's has: a switch looks where there is room for it."""
+        """INT by DSCP or by a marker, where there is room for it. No packet here is meant to have it, but a damaged one
+        may read as if it had, by DSCP: a shim of INT-MD or INT-MX, and a header of version 2.
+        """
         assert self.ip
         by_dscp = self.ip[1] >> 2 & 1
         if by_dscp and length >= least:
-            self._look(at + 5)
+            shim = self._look(at + 5)[at:]
+            if shim[0] & 0xFC in (0x10, 0x30) and shim[4] >> 4 == 2:
+                size = 4 * (shim[1] + 1) if shim[1] >= 3 else 4
+                self._look(at + size)
+                if self.udp:
+                    self.marked = self._take(size)
         elif length >= least + 8:
             self._look(at + 8)
 
@@ -250,7 +259,7 @@ class Packet:
         if self.ip:
             parts.append(self._ip_bytes(internet_checksum(self._ip_bytes(0))))
         if self.udp:
-            parts.append(struct.pack("!HHHH", *self.udp))
+            parts.append(struct.pack("!HHHH", *self.udp) + self.marked)
         if self.shim:
             parts.append(struct.pack("!BBH", *self.shim))
         if self.md:
@@ -305,6 +314,8 @@ class NodeModel:
             port: int | None = packet.out_port
         elif packet.ip is None:
             raise Dropped("not_ipv4")
+        elif packet.marked and packet.udp and packet.udp[1] == 22341:
+            raise Dropped("malformed")
         elif not self._conforms(packet, length, now_us):
             raise Dropped("policed")
         elif packet.ip[9] not in self.tables.addresses:

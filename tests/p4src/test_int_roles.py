@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from weir.controller.planning.plan import PROBE_SESSION
 from weir.emulator.entries import ActionCall, CloneSession, Exact, Replica, TableEntry, Ternary
 from weir.tests.p4src.emulated_node import EmulatedNode
 from weir.tests.p4src.int_fabric import ANY, REPORT_SESSION, Tree, Watch, as_delivered, tcp_frame, udp_frame
@@ -109,14 +110,19 @@ def test_no_message_passes_as_int(presence: str) -> None:
     assert state.counters["FabricIngress.drops"].packets[DROP_REASONS.index("malformed")] == 1
 
 
-@pytest.mark.parametrize("presence", ["dscp", "probe-marker"])
-def test_another_way_to_mark_is_no_int(presence: str) -> None:
-    """What looks like INT marked by DSCP or a marker passes as it is where the fabric marks by port."""
+@pytest.mark.parametrize("discard", [False, True])
+@pytest.mark.parametrize(("presence", "at"), [("dscp", 46), ("probe-marker", 54)])
+def test_another_way_to_mark_is_no_int(presence: str, at: int, discard: bool) -> None:
+    """What looks like INT marked by DSCP or a marker passes as it is where the fabric marks by port, probes as well."""
     other = two_switches(presence)
     other.watch(0, Watch("md"))
     send(other, 1)
     inner = next(each.frame for each in other.log if each.packet == 1 and each.switch == "s0")
+    assert inner[at] >> 4 == 2, "INT's version"
+    inner = inner[:at] + bytes([inner[at] | discard << 3]) + inner[at + 1 :]
     tree = two_switches()
+    for port in range(3):
+        tree.insert(1, "FabricEgress.probe_sinks", (Exact(port),), "report", PROBE_SESSION)
     tree.fabric.send(tree.host(NEAR), inner)
     tree.run(1_000_000_000)
     assert [got[34:] for got in tree.received[tree.host(FAR)]] == [inner[34:]]

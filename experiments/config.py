@@ -24,6 +24,7 @@ from ..topologies.key_errors import problems_of
 from ..topologies.problems import BadFile, Problem, shown, told
 from ..topologies.schema import parse_topology, shipped
 from ..topologies.spelling import nearest
+from ..topologies.targets import LIKE_TOFINO
 from ..topologies.yaml_file import YamlFile
 from ..wire.frames import FRAME_HEADER_BYTES
 from .errors import ExperimentError
@@ -316,8 +317,11 @@ class RunConfig(Section):
         return replace(topology, links=links)
 
     def check_names(self, where: str, written: YamlFile | None = None) -> None:
-        """Every host that the run names is one of the fabric's. Raises `ExperimentError`."""
+        """Every host that the run names is one of the fabric's, whose switches can be emulated. Raises
+        `ExperimentError`.
+        """
         topology = self.topology
+        refuse_chips(topology, f"{where}: fabric")
         named = [("job.workers", name) for name in self.job.workers]
         key = "job.server" if self.job.servers is None else "job.servers"
         named += [(key, name) for name in self.job.roots if name is not None]
@@ -376,6 +380,15 @@ class RunConfig(Section):
             return cls.model_validate(data)
         except ValidationError as error:
             raise ExperimentError(told(where, problems_of(error, cls, data))) from None
+
+
+def refuse_chips(topology: Topology, where: str) -> None:
+    """Raises `ExperimentError` where a switch is of a kind that the emulator and bmv2 cannot be."""
+    if chips := [switch for switch in topology.switches if not switch.target.is_emulated]:
+        raise ExperimentError(
+            f"{where}: {', '.join(switch.name for switch in chips)}: {chips[0].target.name} is a chip, which no switch "
+            f"made of software is; write target: {LIKE_TOFINO.name} for one within its limits"
+        )
 
 
 def _found_script(run_file: Path, workload: dict[str, Any], training: object) -> dict[str, Any]:

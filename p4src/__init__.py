@@ -2,7 +2,8 @@
 
 `common/` holds ids, sizes and headers, `bmv2/` the program for v1model with `fabric.p4` on top and `target.p4` for what
 is v1model's alone, `build/` what p4c makes of it. The compiled form is checked in, so that only who edits P4 needs p4c:
-`make p4` recompiles. `tofino/` is the program for Tofino 1 under the same names, of which no compiled form is here.
+`make p4` recompiles. `tofino/` is the program for Tofino 1 under the same names; of its compiled form only the control
+plane is here, for what the chip loads takes the chip's own compiler.
 """
 
 from __future__ import annotations
@@ -14,9 +15,14 @@ ROOT: Final = Path(__file__).parent
 BUILD: Final = ROOT / "build"
 
 
+def loaded_of(program: str, ending: str) -> Path:
+    """What a switch loads, by the ending that its kind of switch names."""
+    return BUILD / f"{program}.{ending}"
+
+
 def json_of(program: str) -> Path:
     """A compiled program as BMv2 JSON."""
-    return BUILD / f"{program}.json"
+    return loaded_of(program, "json")
 
 
 def p4info_of(program: str) -> Path:
@@ -28,6 +34,9 @@ LANES: Final = {"fabric": 256, "fabric_64": 64}
 """The compiled programs, and how many lanes each sums of a message at most. The first takes messages of the second as
 well."""
 
+TOFINO: Final = "fabric_tofino"
+"""The program for Tofino 1, by the name of its control plane and of what is loaded."""
+
 FABRIC_JSON: Final = json_of("fabric")
 FABRIC_P4INFO: Final = p4info_of("fabric")
 
@@ -35,4 +44,6 @@ FABRIC_DIGEST: Final = BUILD / "fabric.sha256"
 """Digests of the sources and of all that is made of them; `sha256sum --check` in p4src/ reads it."""
 
 P4C: Final = "p4c-bm2-ss"
+P4TEST: Final = "p4test"
+"""p4c without a back end, which takes TNA."""
 P4C_HOME: Final = "https://github.com/p4lang/p4c"

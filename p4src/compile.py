@@ -1,4 +1,5 @@
-"""Compile the switch program: p4c on `bmv2/fabric.p4`, and the digests that tie the result to its sources.
+"""Compile the switch program: p4c on `bmv2/fabric.p4`, the control plane of `tofino/fabric.p4`, and the digests that
+tie the result to its sources.
 
 p4c runs inside this folder with relative paths, so the result names no path of the machine.
 """
@@ -6,12 +7,28 @@ p4c runs inside this folder with relative paths, so the result names no path of 
 from __future__ import annotations
 
 import hashlib
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
 
-from . import FABRIC_DIGEST, LANES, P4C, P4C_HOME, ROOT, json_of, p4info_of
+from . import FABRIC_DIGEST, LANES, P4C, P4C_HOME, P4TEST, ROOT, TOFINO, json_of, p4info_of
+
+_TNA_AS_PSA: Final = (
+    (r"Meter\(bit<32> size,", "Meter(bit<32> n_meters,"),
+    (r"\bCounter\(bit<32> size,", "Counter(bit<32> n_counters,"),
+    (r"extern ActionSelector \{", "extern ActionSelector { ActionSelector(bit<32> size);"),
+    (
+        r"ActionProfile\((\w+)\) ecmp;(.*?)ActionSelector\(ecmp, \w+, [\w.]+, (\w+), \w+\) ecmp_groups;",
+        r"@max_group_size(\3) ActionSelector(\1) ecmp;\2",
+    ),
+    (r"\bimplementation = ecmp_groups;", "psa_implementation = ecmp;"),
+)
+"""p4c's own generator of P4Info knows PSA and not TNA, whose externs have other names for the same parameters, and a
+profile apart from its selector, which P4Info has as one."""
 
 
 class CompileError(Exception):
@@ -20,14 +37,19 @@ class CompileError(Exception):
 
 def sources() -> list[Path]:
     """All P4 files that the program is made of, in a fixed order."""
-    return sorted([*ROOT.glob("common/*.p4"), *ROOT.glob("bmv2/*.p4")])
+    return sorted(path for folder in ("common", "bmv2", "tofino") for path in ROOT.glob(f"{folder}/*.p4"))
+
+
+def products() -> list[Path]:
+    """All that is made of them."""
+    return [*(path for program in LANES for path in (json_of(program), p4info_of(program))), p4info_of(TOFINO)]
 
 
 def digests() -> str:
     """One line per source and product, as `sha256sum` writes them."""
     return "".join(
         f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.relative_to(ROOT)}\n"
-        for path in (*sources(), *(path for program in LANES for path in (json_of(program), p4info_of(program))))
+        for path in (*sources(), *products())
     )
 
 
@@ -37,20 +59,36 @@ def compile_fabric(json: Path, p4info: Path, lanes: int) -> None:
     One warning is off: p4c warns of each table with an action selector that v1model knows no default action there, and
     the program relies on none. Raises CompileError with p4c's own words.
     """
-    if shutil.which(P4C) is None:
-        raise CompileError(
-            f"{P4C} is not on PATH; install p4c as {P4C_HOME} says, under 'Installing packaged versions'"
-        )
     options = [f"-DLANES={lanes}", "--arch", "v1model", "--Werror", "--Wdisable=unsupported"]
-    done = subprocess.run(
-        [P4C, *options, "-o", str(json), "--p4runtime-files", str(p4info), "bmv2/fabric.p4"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    _run(P4C, *options, "-o", str(json), "--p4runtime-files", str(p4info), "bmv2/fabric.p4")
+
+
+def describe_tofino(p4info: Path) -> None:
+    """Write the control plane of `tofino/fabric.p4` as P4Info, which takes no back end for the chip. Raises
+    CompileError with p4c's own words.
+    """
+    text = _run(P4TEST, "-E", "-D__TARGET_TOFINO__=1", "tofino/fabric.p4")
+    for tna, psa in _TNA_AS_PSA:
+        text, count = re.subn(tna, psa, text, flags=re.DOTALL)
+        if not count:
+            raise CompileError(f"tofino/fabric.p4 and TNA have nothing like {tna}, which P4Info is made from")
+    with TemporaryDirectory() as folder:
+        adapted = Path(folder, "fabric.p4")
+        adapted.write_text(text)
+        _run(P4TEST, "--arch", "psa", "--Wdisable=unused", "--p4runtime-files", str(p4info), str(adapted))
+    p4info.write_text(p4info.read_text().replace('arch: "psa"', 'arch: "tna"'))
+
+
+def _run(compiler: str, *options: str) -> str:
+    """What the compiler prints. Raises CompileError."""
+    if shutil.which(compiler) is None:
+        raise CompileError(
+            f"{compiler} is not on PATH; install p4c as {P4C_HOME} says, under 'Installing packaged versions'"
+        )
+    done = subprocess.run([compiler, *options], cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
         raise CompileError(done.stderr.strip())
+    return done.stdout
 
 
 def main() -> int:
@@ -58,9 +96,10 @@ def main() -> int:
     try:
         for program, lanes in LANES.items():
             compile_fabric(json_of(program), p4info_of(program), lanes)
+        describe_tofino(p4info_of(TOFINO))
     except CompileError as error:
         sys.stderr.write(f"p4src: {error}\n")
         return 2
     FABRIC_DIGEST.write_text(digests())
-    sys.stdout.write(f"p4src: {' and '.join(LANES)} are made of {len(sources())} sources\n")
+    sys.stdout.write(f"p4src: {', '.join((*LANES, TOFINO))} are made of {len(sources())} sources\n")
     return 0

@@ -38,7 +38,7 @@ class Target:
 
     name: str
     program: str
-    """The compiled program in p4src/build: `<program>.json` and `<program>.p4info.txtpb`."""
+    """Its control plane stands in p4src/build/`<program>.p4info.txtpb`, and what it loads beside it."""
     lanes: int
     """Numbers that the program sums of one message."""
     slots: int = 1024
@@ -56,6 +56,23 @@ class Target:
     """Clone sessions are 1…last_clone_session."""
     clone_copies: int | None = None
     """The most copies of one clone session; None: any number."""
+    loads: str = "json"
+    """The ending of what it loads: BMv2 JSON, which is checked in, or what a chip's compiler has made, packed as its
+    P4Runtime server takes it, which is the user's to make (docs/tofino.md)."""
+    one_shot: bool = True
+    """Its P4Runtime server takes a route's next hops with the route; else they are members and groups apart."""
+    meters: bool = False
+    """Policers and virtual queues are meters, written beside the tables, and policers match DSCPs; else their rates and
+    bursts are parameters of the tables' actions, and policers match classes."""
+    reports: bool = True
+    """The program is a source and a sink of INT, and reports flows, queues and drops."""
+    tick_ns: int = 1000
+    """The unit of waits that marks compare and of INT's hop latency."""
+
+    @property
+    def is_emulated(self) -> bool:
+        """Whether the emulator and bmv2 can be it: they run BMv2 JSON alone."""
+        return self.loads == "json"
 
     def refusal_of_port(self, port: int) -> str | None:
         """What is wrong with a port of a link, and what would be right; None: nothing."""
@@ -112,7 +129,26 @@ LIKE_TOFINO: Final = replace(
 """The same within what a Tofino of four pipes and its P4Runtime server take, so that a plan for one can be tried
 without one: ports, channels, one pipe for a node's children, clone sessions. Depths are v1model's, in packets."""
 
-TARGETS: Final[Mapping[str, Target]] = {target.name: target for target in (BMV2, BMV2_64, LIKE_TOFINO)}
+TOFINO: Final = Target(
+    "tofino",
+    "fabric_tofino",
+    lanes=64,
+    last_port=Pipes(count=4).last_port,
+    cpu_port=320,
+    pipes=Pipes(count=4),
+    cell_bytes=80,
+    last_clone_session=1015,
+    clone_copies=1,
+    loads="pb.bin",
+    one_shot=False,
+    meters=True,
+    reports=False,
+    tick_ns=1,
+)
+"""A Tofino 1 of four pipes behind Stratum: depths in cells, waits in nanoseconds. That the program fits its stages has
+not been shown (docs/tofino.md)."""
+
+TARGETS: Final[Mapping[str, Target]] = {target.name: target for target in (BMV2, BMV2_64, LIKE_TOFINO, TOFINO)}
 
 
 def target_named(name: str) -> Target:

@@ -26,7 +26,7 @@ from ...topologies import Endpoint, Topology, mac_number
 from ...topologies.targets import Target
 from ...wire.frames import ETHERNET_BYTES, encapsulate
 from ...wire.int_shim import Presence
-from ..config import DISCARD_PORT
+from ..config import DISCARD_PORT, refuse_chips
 from .sessions import open_sessions
 
 DATA_PRIORITY: Final = 0
@@ -70,8 +70,9 @@ class EmulatedFabric:
     ) -> None:
         """`start` gives each switch what its target runs; with None they begin without a program. Hosts see their
         frames at multiples of `poll_ns`; `sinks` are those that only count them. `link` has settings of every link, as
-        `Fabric.add_link` takes them, which come before the topology's own.
+        `Fabric.add_link` takes them, which come before the topology's own. Raises ExperimentError for a chip.
         """
+        refuse_chips(topology, topology.name)
         self.topology = topology
         longest = ETHERNET_BYTES + max((each.mtu for each in topology.links), default=0)
         self.fabric = Fabric(seed=seed, max_frame=max(MAX_FRAME, longest))

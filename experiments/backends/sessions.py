@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from ...controller.p4runtime.pipeline import Pipeline
 from ...controller.p4runtime.session import SwitchSession
-from ...p4src import json_of, p4info_of
+from ...p4src import loaded_of, p4info_of
 from ...topologies import Topology
 
 CONNECT_S: Final = 60.0
@@ -25,11 +25,12 @@ async def open_sessions(
     async with AsyncExitStack() as stack:
         sessions = {}
         for switch in topology.switches:
+            target = switch.target
             session = SwitchSession(
                 switch.name,
                 addresses[switch.name],
                 device_id=switch.device_id,
-                pipeline=Pipeline(p4info_of(switch.target.program), json_of(switch.target.program)),
+                pipeline=Pipeline(p4info_of(target.program), loaded_of(target.program, target.loads)),
                 timeout_s=CONNECT_S,
                 **options,
             )

@@ -141,12 +141,15 @@ async def load_programs(fabric: MininetFabric, own: Mapping[str, OwnProgram]) ->
 async def install_base_plan(topology: Topology, addresses: Mapping[str, str]) -> Mapping[str, SwitchState]:
     """Load the switch program into every switch and write what is there without any job; what was written, by switch.
 
-    Raises ControllerError where a switch cannot be reached or refuses, ExperimentError where one reads back otherwise.
+    Raises ControllerError where a switch cannot be reached or refuses, ExperimentError where one reads back otherwise,
+    or is a chip.
     """
     from ...controller.p4runtime.reconcile import reconcile_all, verify
     from ...controller.planning.plan import base_state
     from ..backends.sessions import open_sessions
+    from ..config import refuse_chips
 
+    refuse_chips(topology, topology.name)
     routes = Routes(topology)
     states = {switch.name: base_state(topology, routes, switch.name) for switch in topology.switches}
     async with open_sessions(topology, addresses) as sessions:

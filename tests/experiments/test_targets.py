@@ -10,13 +10,15 @@ import pytest
 import yaml
 
 from weir.controller.planning.plan import lanes_of
+from weir.experiments.backends.emulated import EmulatedFabric
 from weir.experiments.config import RunConfig
+from weir.experiments.errors import ExperimentError
 from weir.experiments.run import run_strategy
 from weir.experiments.workloads.digits import TrainingJob
 from weir.experiments.workloads.workload import train_without_network
 from weir.hosts import reference_sum
 from weir.topologies import dump_topology
-from weir.topologies.targets import BMV2, BMV2_64, LIKE_TOFINO, Target
+from weir.topologies.targets import BMV2, BMV2_64, LIKE_TOFINO, TOFINO, Target
 
 KINDS = {
     "like Tofino": {"leaf": LIKE_TOFINO, "spine": LIKE_TOFINO},
@@ -45,3 +47,16 @@ def test_weights_are_those_of_training_without_a_network(
     train_without_network(job, lambda gradients: reference_sum(gradients, lanes=lanes))
     for strategy in ("ps", "hierarchy", "widest"):
         assert asyncio.run(run_strategy(config, strategy)).weights == job.digests()[0], strategy
+
+
+def test_a_chip_is_not_emulated(demo: RunConfig, tmp_path: Path) -> None:
+    switches = tuple(
+        replace(switch, target=TOFINO if switch.tier == "spine" else BMV2) for switch in demo.topology.switches
+    )
+    topology = replace(demo.topology, switches=switches)
+    with pytest.raises(ExperimentError, match=r"s5, s6: tofino is a chip, .*; write target: like-tofino"):
+        EmulatedFabric(topology)
+    dump_topology(topology, tmp_path / "fabric.yaml")
+    config = demo.model_copy(update={"fabric": yaml.safe_load((tmp_path / "fabric.yaml").read_text())})
+    with pytest.raises(ExperimentError, match=r"^demo.yaml: fabric: s5, s6: tofino is a chip"):
+        config.check_names("demo.yaml")

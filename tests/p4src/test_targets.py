@@ -6,12 +6,16 @@ import json
 import re
 
 import pytest
+from finsy.proto import p4i
+from google.protobuf import text_format
 
 from weir import emulator, p4src
-from weir.topologies.targets import BMV2, TARGETS, Target
+from weir.topologies.targets import BMV2, TARGETS, TOFINO, Target
+
+EMULATED = {name: target for name, target in TARGETS.items() if target.is_emulated}
 
 
-@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
+@pytest.mark.parametrize("target", EMULATED.values(), ids=EMULATED)
 def test_the_program_has_registers_for_the_slots(target: Target) -> None:
     program = json.loads(p4src.json_of(target.program).read_text())
     sizes = {array["size"] for array in program["register_arrays"] if ".aggregation." in array["name"]}
@@ -19,14 +23,14 @@ def test_the_program_has_registers_for_the_slots(target: Target) -> None:
     assert p4src.p4info_of(target.program).is_file()
 
 
-@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
+@pytest.mark.parametrize("target", EMULATED.values(), ids=EMULATED)
 def test_the_program_has_a_register_for_each_lane(target: Target) -> None:
     program = json.loads(p4src.json_of(target.program).read_text())
     lanes = [array["name"] for array in program["register_arrays"] if ".lane_sums." in array["name"]]
     assert len(lanes) == target.lanes == p4src.LANES[target.program]
 
 
-@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
+@pytest.mark.parametrize("target", EMULATED.values(), ids=EMULATED)
 def test_the_program_counts_bytes_for_every_port_of_a_link(target: Target) -> None:
     program = json.loads(p4src.json_of(target.program).read_text())
     [ports] = [array["size"] for array in program["register_arrays"] if array["name"].endswith(".bytes_sent")]
@@ -39,3 +43,18 @@ def test_the_reserved_ports_of_v1model_are_those_of_the_program_and_of_the_emula
     assert cpu_port
     assert (BMV2.cpu_port, BMV2.drop_port) == (int(cpu_port[1]), emulator.DROP_PORT)
     assert BMV2.cpu_port == emulator.CPU_PORT
+
+
+def test_a_chip_is_what_its_program_was_compiled_for() -> None:
+    """Two lanes share a register."""
+    info = text_format.Parse(p4src.p4info_of(TOFINO.program).read_text(), p4i.P4Info())
+    sizes = {register.preamble.name: register.size for register in info.registers}
+    slots = {name: size for name, size in sizes.items() if ".aggregation." in name}
+    assert set(slots.values()) == {TOFINO.slots}
+    assert 2 * sum(".lane_sums." in name for name in slots) == TOFINO.lanes
+    assert TOFINO.refusal_of_port(TOFINO.cpu_port) is not None, "a link could take the processor's port"
+    assert max(TOFINO.last_port, TOFINO.cpu_port) < sizes["FabricEgress.telemetry.bytes_sent"]
+    text = (p4src.ROOT / "tofino" / "target.p4").read_text()
+    assert f"#define CPU_PORT_NUMBER {TOFINO.cpu_port}\n" in text
+    assert f"#define LANES {TOFINO.lanes}\n" in text
+    assert [name for name, target in TARGETS.items() if not target.is_emulated] == [TOFINO.name]

@@ -1,17 +1,24 @@
 """The table entries that keep a promise: `marking` for every egress port, `policers` for the ports of hosts
 (docs/design.md §4.2).
+
+A leaky bucket is a rate and a burst in bytes. The program for bmv2 has them as parameters of its tables' actions, in
+costs of bytes; where they are meters (`Target.meters`) they are written beside the tables, in the multiples that
+Stratum keeps.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from ...topologies.model import Endpoint, Topology
 from ...wire.aggregation import NO_WINDOW_LIMIT
-from ..p4runtime.entries import Entry, Item, SwitchState, call, entry
-from ..p4runtime.tables import MARKING, POLICERS
+from ...wire.frames import CONTROL_CODE_POINTS
+from ...wire.int_shim import DSCP_BIT
+from ..p4runtime.entries import Entry, FieldValue, Item, MeterRate, SwitchState, call, entry
+from ..p4runtime.tables import BUCKET_RATES, EDGES, MARKING, POLICERS, VIRTUAL_QUEUE_RATES
 from ..planning.plan import BULK_PRIORITY, CONTROL_PRIORITY, JobPlan, round_bytes
 from .budget import CongestionOptions, LinkBudget, Marks
 
@@ -24,8 +31,13 @@ LARGEST_CONTROL_BYTES: Final = 256
 """Of a frame of the control class that is not dropped for its rate."""
 REPAIRS: Final = 8
 """Rounds that a worker may send again at once, beyond its window."""
-_NEVER_US: Final = (1 << 32) - 1
+METER_GRAIN_BYTES: Final = 125
+"""Stratum for Tofino keeps rates in kbit/s and bursts in kbit, cut off."""
+NO_BUCKET: Final = 0
+"""Of what nobody may send, where buckets are meters: it has no burst. Port 0 has no link, so its buckets are free."""
+_NEVER_TICKS: Final = (1 << 32) - 1
 _NEVER_DEPTH: Final = (1 << 19) - 1
+_DSCPS: Final = 0x3F
 
 
 def byte_cost(rate_bps: float) -> int:
@@ -33,29 +45,36 @@ def byte_cost(rate_bps: float) -> int:
     return max(1, math.floor(8e6 * TICKS_PER_US / rate_bps))
 
 
-def marking_entry(topology: Topology, budget: LinkBudget, options: CongestionOptions) -> Item:
-    """The entry of one egress port."""
-    rate_bps = topology.link_at(budget.link).rate_bps
-    frame_us = 8e6 * round_bytes(topology) / rate_bps
-    depth = topology.switch(budget.link.node).target.queue_depth(budget.threshold, round_bytes(topology))
-    sojourn_us, cost, backlog = math.ceil(options.bound_packets * frame_us) + 1, 0, 1
+def marking_entries(topology: Topology, budget: LinkBudget, options: CongestionOptions) -> list[Item]:
+    """What bounds the queue of one egress port."""
+    target = topology.switch(budget.link.node).target
+    rate_bps, frame_bytes = topology.link_at(budget.link).rate_bps, round_bytes(topology)
+    frame_us = 8e6 * frame_bytes / rate_bps
+    depth = target.queue_depth(budget.threshold, frame_bytes)
+    sojourn_us = math.ceil(options.bound_packets * frame_us) + 1
     if options.marks is not Marks.DEPTH and not options.windows_obeyed:
         depth = _NEVER_DEPTH
     if options.marks is Marks.SOJOURN:
         sojourn_us = math.ceil(budget.threshold * frame_us)
+    bound = {
+        "threshold": depth,
+        "sojourn": min(sojourn_us * 1000 // target.tick_ns, _NEVER_TICKS),
+        "window": budget.window,
+        "congested_window": budget.congested_window,
+    }
+    match, drains_bps = {"egress_port": budget.link.port}, options.virtual_share * rate_bps
+    if target.meters:
+        items: list[Item] = [entry(MARKING, match, call("bound_queue", **bound))]
+        if options.marks is Marks.VIRTUAL:
+            # cut off: a virtual queue that is a little shorter marks a little earlier
+            burst, rate = (_in_grains(each) for each in (budget.threshold * frame_bytes, drains_bps / 8))
+            items.append(MeterRate(VIRTUAL_QUEUE_RATES, budget.link.port, rate, burst))
+        return items
+    cost, backlog = 0, 1
     if options.marks is Marks.VIRTUAL:
-        cost = byte_cost(options.virtual_share * rate_bps)
-        backlog = max(1, budget.threshold * round_bytes(topology) * cost)
-    bound = call(
-        "bound_queue",
-        threshold=depth,
-        sojourn=min(sojourn_us, _NEVER_US),
-        byte_cost=cost,
-        backlog=backlog,
-        window=budget.window,
-        congested_window=budget.congested_window,
-    )
-    return entry(MARKING, {"egress_port": budget.link.port}, bound)
+        cost = byte_cost(drains_bps)
+        backlog = max(1, budget.threshold * frame_bytes * cost)
+    return [entry(MARKING, match, call("bound_queue", **bound, byte_cost=cost, backlog=backlog))]
 
 
 def windows_held(tables: Mapping[str, SwitchState]) -> Mapping[Endpoint, tuple[int, int]]:
@@ -73,32 +92,38 @@ def windows_held(tables: Mapping[str, SwitchState]) -> Mapping[Endpoint, tuple[i
 
 
 def policer_entries(
-    topology: Topology, switch: str, plans: Iterable[JobPlan], windows: Mapping[Endpoint, int] | None
+    topology: Topology,
+    switch: str,
+    plans: Iterable[JobPlan],
+    windows: Mapping[Endpoint, int] | None,
+    cleared: Collection[int] = (),
 ) -> list[Item]:
     """What hosts may send into a switch, in whatever DSCP: control at a small rate and never as messages, workers'
     messages at what their windows allow (None: they obey none). The host of a parameter server answers all its children
-    and is not held to a window.
+    and is not held to a window. Ports in `cleared` have INT's mark taken off what comes in.
     """
     plans = tuple(plans)
+    write = _metered if topology.switch(switch).target.meters else _priced
     items: list[Item] = []
     for port, far in sorted(topology.neighbours(switch).items()):
         if not topology.is_host(far.node):
             continue
         rate_bps = topology.link_at(Endpoint(switch, port)).rate_bps
-        control = byte_cost(CONTROL_SHARE * rate_bps)
-        items += [
-            _policer(port, 2 * port, CONTROL_PRIORITY, False, control, CONTROL_BURST_BYTES * control),
-            _policer(port, 2 * port, CONTROL_PRIORITY, True, control, 0),
+        control_bps = CONTROL_SHARE * rate_bps
+        buckets = [
+            _Bucket(port, CONTROL_PRIORITY, False, control_bps, CONTROL_BURST_BYTES),
+            _Bucket(port, CONTROL_PRIORITY, True, control_bps, 0),
         ]
         mine = [plan for plan in plans if far.node in plan.workers]
-        if windows is None or not mine or any(far.node in (plan.spec.server, *plan.spec.spares) for plan in plans):
-            continue
-        frame = round_bytes(topology)
-        rounds = [min(plan.spec.window, _least_window(plan, windows)) for plan in mine]
-        rate = sum(8e9 * w * frame / plan.round_trip_ns for w, plan in zip(rounds, mine, strict=True))
-        cost = byte_cost(min(rate, rate_bps))
-        burst = sum(2 * w + REPAIRS for w in rounds) * frame * cost
-        items.append(_policer(port, 2 * port + 1, BULK_PRIORITY, True, cost, burst))
+        serves = any(far.node in (plan.spec.server, *plan.spec.spares) for plan in plans)
+        if windows is not None and mine and not serves:
+            frame = round_bytes(topology)
+            rounds = [min(plan.spec.window, _least_window(plan, windows)) for plan in mine]
+            rate = sum(8e9 * w * frame / plan.round_trip_ns for w, plan in zip(rounds, mine, strict=True))
+            burst = sum(2 * w + REPAIRS for w in rounds) * frame
+            buckets.append(_Bucket(port, BULK_PRIORITY, True, min(rate, rate_bps), burst))
+        for bucket in buckets:
+            items += write(bucket, port in cleared)
     return items
 
 
@@ -115,17 +140,62 @@ def marked_states(
     windows = {link: budget.window for link, budget in budgets.items()} if obeyed else None
     marked = {}
     for switch, state in states.items():
-        own = [
-            marking_entry(topology, budgets[Endpoint(switch, port)], options) for port in topology.neighbours(switch)
-        ]
-        items = (*state.items.values(), *own, *policer_entries(topology, switch, plans, windows))
+        budgeted = [budgets[Endpoint(switch, port)] for port in topology.neighbours(switch)]
+        own = [item for budget in budgeted for item in marking_entries(topology, budget, options)]
+        cleared = _cleared_ports(state)
+        items = (*state.items.values(), *own, *policer_entries(topology, switch, plans, windows, cleared))
         marked[switch] = SwitchState.of(items)
     return marked
 
 
-def _policer(port: int, bucket: int, priority: int, is_message: bool, cost: int, burst: int) -> Item:
-    match = {"ingress_port": port, "priority": priority, "is_message": int(is_message)}
-    return entry(POLICERS, match, call("police", bucket_index=bucket, byte_cost=cost, burst=burst))
+@dataclass(frozen=True, slots=True)
+class _Bucket:
+    """What may come in by a port in a class, as messages or as everything else."""
+
+    port: int
+    priority: int
+    is_message: bool
+    rate_bps: float
+    burst_bytes: int
+
+    @property
+    def index(self) -> int:
+        return 2 * self.port + (self.priority == BULK_PRIORITY)
+
+
+def _priced(bucket: _Bucket, cleared: bool) -> list[Item]:
+    """As the program for bmv2 has it, which asks for the class that a packet is given, whatever its mark was."""
+    cost = byte_cost(bucket.rate_bps)
+    match = {"ingress_port": bucket.port, "priority": bucket.priority, "is_message": int(bucket.is_message)}
+    police = call("police", bucket_index=bucket.index, byte_cost=cost, burst=bucket.burst_bytes * cost)
+    return [entry(POLICERS, match, police)]
+
+
+def _metered(bucket: _Bucket, cleared: bool) -> list[Item]:
+    """As a chip has it, which asks for DSCPs as they come, before INT's mark is taken off: the control class's are
+    entries of their own, the others share one below these.
+    """
+    index = bucket.index if bucket.burst_bytes else NO_BUCKET
+    rate, burst = (_in_grains(each + METER_GRAIN_BYTES - 1) for each in (bucket.rate_bps / 8, bucket.burst_bytes))
+    items: list[Item] = [MeterRate(BUCKET_RATES, index, *((rate, burst) if bucket.burst_bytes else (0, 0)))]
+    police = call("police", bucket_index=index)
+    match: dict[str, FieldValue] = {"ingress_port": bucket.port, "is_message": int(bucket.is_message)}
+    if bucket.priority == BULK_PRIORITY:
+        return [*items, entry(POLICERS, match, police, priority=1)]
+    mask = _DSCPS ^ DSCP_BIT if cleared else _DSCPS
+    return [*items, *(entry(POLICERS, {**match, "dscp": (c, mask)}, police, priority=2) for c in CONTROL_CODE_POINTS)]
+
+
+def _in_grains(count: float) -> int:
+    """Cut off to what Stratum keeps."""
+    return int(count // METER_GRAIN_BYTES) * METER_GRAIN_BYTES
+
+
+def _cleared_ports(state: SwitchState) -> frozenset[int]:
+    """Those whose packets lose INT's mark as they come in."""
+    edges = [item for item in state.items.values() if isinstance(item, Entry) and item.table == EDGES]
+    ports = (dict(item.match)["ingress_port"] for item in edges)
+    return frozenset(port for port in ports if isinstance(port, int))
 
 
 def _least_window(plan: JobPlan, windows: Mapping[Endpoint, int]) -> int:

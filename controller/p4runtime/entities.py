@@ -9,37 +9,85 @@ import finsy as fy
 from finsy.p4entity import P4Entity
 from finsy.p4schema import P4Schema
 
-from .entries import Call, CloneSession, Entry, FieldValue, Group, Item
+from .entries import Call, Choice, CloneSession, Entry, FieldValue, Group, Item, Member, MeterRate, call
+
+Written = (
+    fy.P4TableEntry
+    | fy.P4MulticastGroupEntry
+    | fy.P4CloneSessionEntry
+    | fy.P4ActionProfileMember
+    | fy.P4ActionProfileGroup
+    | fy.P4MeterEntry
+)
 
 
-def as_entity(item: Item, schema: P4Schema) -> fy.P4TableEntry | fy.P4MulticastGroupEntry | fy.P4CloneSessionEntry:
+def as_entity(item: Item, schema: P4Schema) -> Written:
     """Raises ValueError or KeyError for what the program does not have."""
     match item:
         case Group(group_id, replicas):
             return fy.P4MulticastGroupEntry(group_id, replicas=replicas)
         case CloneSession(session_id, replicas):
             return fy.P4CloneSessionEntry(session_id, replicas=replicas)
+        case Member(profile, member_id, action):
+            return fy.P4ActionProfileMember(profile, member_id=member_id, action=_action(action))
+        case Choice(profile, group_id, members):
+            chosen = [fy.P4Member(member, weight=1) for member in members]
+            return fy.P4ActionProfileGroup(profile, group_id=group_id, members=chosen)
+        case MeterRate(meter, index, rate, burst):
+            return fy.P4MeterEntry(
+                meter, index=index, config=fy.P4MeterConfig(cir=rate, cburst=burst, pir=rate, pburst=burst)
+            )
         case Entry(table, fields, calls, default, priority):
-            actions = [fy.P4TableAction(call.action, **dict(call.args)) for call in calls]
             selector = schema.tables[table].action_profile is not None
-            if not selector and len(actions) != 1:
-                raise ValueError(f"{len(actions)} actions for a table without selector")
+            if not selector and len(calls) != 1:
+                raise ValueError(f"{len(calls)} actions for a table without selector")
             return fy.P4TableEntry(
                 table,
                 match=None if default else fy.P4TableMatch(dict(fields)),
-                action=fy.P4IndirectAction([(1, action) for action in actions]) if selector else actions[0],
+                action=_indirect(calls) if selector else _action(calls[0]),
                 is_default_action=default,
                 priority=priority,
             )
 
 
+def unset_meter(item: MeterRate) -> fy.P4MeterEntry:
+    """The cell without a rate, which is how one is taken away."""
+    return fy.P4MeterEntry(item.meter, index=item.index)
+
+
+def _action(call_: Call) -> fy.P4TableAction:
+    return fy.P4TableAction(call_.action, **dict(call_.args))
+
+
+def _indirect(calls: tuple[Call, ...]) -> fy.P4IndirectAction:
+    match calls:
+        case (Call("member", ((_, number),)),):
+            return fy.P4IndirectAction(member_id=number)
+        case (Call("choice", ((_, number),)),):
+            return fy.P4IndirectAction(group_id=number)
+        case _:
+            return fy.P4IndirectAction([(1, _action(each)) for each in calls])
+
+
 def as_item(entity: P4Entity, schema: P4Schema) -> Item | None:
-    """None for constant entries and those that are not the plan's matter."""
+    """None for constant entries, cells of meters without a rate, and what is not the plan's matter."""
     match entity:
         case fy.P4MulticastGroupEntry():
             return Group(entity.multicast_group_id, _replicas(entity.replicas))
         case fy.P4CloneSessionEntry():
             return CloneSession(entity.session_id, _replicas(entity.replicas))
+        case fy.P4ActionProfileMember():
+            if entity.action is None:
+                return None
+            return Member(schema.action_profiles[entity.action_profile_id].name, entity.member_id, _call(entity.action))
+        case fy.P4ActionProfileGroup():
+            members = tuple(sorted(member.member_id for member in entity.members or ()))
+            return Choice(schema.action_profiles[entity.action_profile_id].name, entity.group_id, members)
+        case fy.P4MeterEntry():
+            if entity.config is None or entity.index is None:
+                return None
+            rate, burst = entity.config.pir, entity.config.pburst
+            return MeterRate(schema.meters[entity.meter_id].name, entity.index, rate, burst)
         case fy.P4TableEntry():
             table = schema.tables[entity.table_id]
             if table.is_const or entity.is_const:
@@ -59,12 +107,9 @@ def _calls(action: fy.P4TableAction | fy.P4IndirectAction | None) -> tuple[Call,
     if isinstance(action, fy.P4TableAction):
         return (_call(action),)
     if action.action_set is None:
-        return (
-            Call(
-                "member" if action.member_id is not None else "group",
-                (("id", action.member_id or action.group_id or 0),),
-            ),
-        )
+        if action.member_id is not None:
+            return (call("member", id=action.member_id),)
+        return (call("choice", id=action.group_id or 0),)
     calls: list[Call] = []
     for weight, member in action.action_set:
         calls += [_call(member)] * (weight if isinstance(weight, int) else weight[0])

@@ -1,4 +1,5 @@
-"""What one switch holds, as plain frozen values: table entries, multicast groups, clone sessions.
+"""What one switch holds, as plain frozen values: table entries, multicast groups, clone sessions, and where a kind of
+switch keeps these apart from the tables, next hops and the rates of meters.
 
 These are the words of `planning.plan` (what should be), `reconcile` (what differs) and `session` (what is, by
 P4Runtime). Names are P4Info's: tables by their full name, fields and parameters by the last part of theirs.
@@ -34,7 +35,8 @@ def call(action: str, **args: int) -> Call:
 class Entry:
     """One table entry, or a table's default action (no match, `default`).
 
-    Several calls are a one-shot action set of equal weights, in a canonical order.
+    Several calls are a one-shot action set of equal weights, in a canonical order. One call of `member` or `choice` is
+    no action: it names what stands apart (`Member`, `Choice`).
     """
 
     table: str
@@ -96,7 +98,56 @@ class CloneSession:
         return f"clone session {self.session_id} -> {' '.join(f'{port}#{rid}' for port, rid in self.replicas)}"
 
 
-Item = Entry | Group | CloneSession
+@dataclass(frozen=True, slots=True)
+class Member:
+    """An action of a profile, which entries and choices name."""
+
+    profile: str
+    member_id: int
+    call: Call
+
+    @property
+    def key(self) -> tuple[str, object]:
+        return f"member of {self.profile}", self.member_id
+
+    def __str__(self) -> str:
+        return f"member {self.member_id} -> {self.call}"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A group of an action profile: a packet gets one of these members, each as likely as the others."""
+
+    profile: str
+    group_id: int
+    members: tuple[int, ...]
+
+    @property
+    def key(self) -> tuple[str, object]:
+        return f"choice of {self.profile}", self.group_id
+
+    def __str__(self) -> str:
+        return f"choice {self.group_id} -> {' | '.join(map(str, self.members))}"
+
+
+@dataclass(frozen=True, slots=True)
+class MeterRate:
+    """What a cell of a meter lets pass; one that has none lets everything pass."""
+
+    meter: str
+    index: int
+    bytes_per_s: int
+    burst_bytes: int
+
+    @property
+    def key(self) -> tuple[str, object]:
+        return self.meter, self.index
+
+    def __str__(self) -> str:
+        return f"{self.meter.rsplit('.', 1)[-1]} {self.index} -> {self.bytes_per_s} B/s, {self.burst_bytes} B"
+
+
+Item = Entry | Group | CloneSession | Member | Choice | MeterRate
 
 
 @dataclass(frozen=True)

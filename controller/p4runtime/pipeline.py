@@ -15,7 +15,8 @@ from ..errors import ControllerError
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """A compiled P4 program: P4Info in text format, and what the target loads (BMv2 JSON)."""
+    """A compiled P4 program: P4Info in text format, and what the switch loads: BMv2 JSON, or what a chip's
+    P4Runtime server takes."""
 
     p4info: Path
     blob: Path

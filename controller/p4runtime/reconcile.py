@@ -2,10 +2,11 @@
 traffic.
 
 An entry may refer to another: a member leads to its job, a job and a parent to a multicast group, a group to its
-replicas. So what refers is taken away first and put in last::
+replicas; a route leads to a choice of next hops, a choice to each of them. So what refers is taken away first and put
+in last::
 
-    delete members, parents │ delete jobs │ write replicas, then groups │ write jobs │ write members, parents │ delete
-    the rest
+    delete members, parents │ delete jobs │ write next hops, then choices, routes and the rest, then groups │ write jobs
+    │ write members, parents │ delete groups, the rest, choices, next hops
 
 At no moment does a member lead to a job that is not there, nor a job to a group that is not there. The actual state
 is read back each time: applying a plan twice writes nothing the second time, and what anyone else changed is put
@@ -19,7 +20,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ..errors import ControllerError
-from .entries import Entry, Group, Item, SwitchState
+from .entries import Choice, Entry, Group, Item, Member, SwitchState
 from .session import SwitchSession
 from .tables import JOBS, MEMBERS, PARENTS
 
@@ -103,21 +104,22 @@ async def reconcile_all(
 
 async def _read(session: SwitchSession, desired: SwitchState) -> SwitchState:
     defaults = [item.table for item in desired.items.values() if isinstance(item, Entry) and item.default]
-    return await session.read(defaults)
+    profiles = sorted({item.profile for item in desired.items.values() if isinstance(item, Member)})
+    return await session.read(defaults, profiles)
 
 
 def _stages(diff: Diff) -> list[Diff]:
     def of(table: str) -> Callable[[Item], bool]:
         return lambda item: isinstance(item, Entry) and item.table == table
 
-    def is_group(item: Item) -> bool:
-        return isinstance(item, Group)
+    def is_a(kind: type[Item]) -> Callable[[Item], bool]:
+        return lambda item: isinstance(item, kind)
 
     def leads(item: Item) -> bool:
         return of(MEMBERS)(item) or of(PARENTS)(item)
 
     def rest(item: Item) -> bool:
-        return not (leads(item) or of(JOBS)(item) or is_group(item))
+        return not (leads(item) or of(JOBS)(item) or isinstance(item, Group | Choice | Member))
 
     def writes(wanted: Callable[[Item], bool]) -> Diff:
         return Diff(tuple(filter(wanted, diff.inserts)), tuple(m for m in diff.modifies if wanted(m[1])))
@@ -128,10 +130,14 @@ def _stages(diff: Diff) -> list[Diff]:
     return [
         removes(leads),
         removes(of(JOBS)),
+        writes(is_a(Member)),
+        writes(is_a(Choice)),
         writes(rest),
-        writes(is_group),
+        writes(is_a(Group)),
         writes(of(JOBS)),
         writes(leads),
-        removes(is_group),
+        removes(is_a(Group)),
         removes(rest),
+        removes(is_a(Choice)),
+        removes(is_a(Member)),
     ]

@@ -34,8 +34,8 @@ from finsy.p4schema import P4Schema
 from finsy.proto import p4r
 
 from ..errors import ControllerError, ElectionLost, SwitchUnreachable
-from .entities import as_entity, as_item
-from .entries import Item, SwitchState
+from .entities import as_entity, as_item, unset_meter
+from .entries import Item, MeterRate, SwitchState
 from .finsy_switch import FinsySwitch, new_switch, switch_error
 from .loading import Loading
 from .pipeline import Pipeline
@@ -275,22 +275,28 @@ class SwitchSession:
     ) -> None:
         """Write updates in batches: deletes, then modifies, then inserts; within a kind the switch may reorder.
 
-        A table's default action goes into `modifies`. Raises WriteRefused with every refused entry; what was not
-        refused has been written (P4Runtime: a batch continues on error).
+        A table's default action goes into `modifies`; a meter's rate is always modified, as P4Runtime has it. Raises
+        WriteRefused with every refused entry; what was not refused has been written (P4Runtime: a batch continues on
+        error).
         """
         for kind, items in (
             (p4r.Update.DELETE, deletes),
             (p4r.Update.MODIFY, modifies),
             (p4r.Update.INSERT, inserts),
         ):
-            updates = [(item, p4r.Update(type=kind, entity=self._encode(item))) for item in items]
+            updates = [(item, self._update(kind, item)) for item in items]
             for start in range(0, len(updates), BATCH_UPDATES):
                 await self._write_batch(updates[start : start + BATCH_UPDATES])
 
-    async def read(self, defaults: Sequence[str] = ()) -> SwitchState:
-        """All entries but constant ones, multicast groups, clone sessions, and the defaults of these tables."""
+    async def read(self, defaults: Sequence[str] = (), profiles: Sequence[str] = ()) -> SwitchState:
+        """All entries but constant ones, multicast groups, clone sessions, rates of meters, the defaults of these
+        tables, and what stands in these action profiles.
+        """
         wanted: list[P4Entity] = [fy.P4TableEntry(), fy.P4MulticastGroupEntry(), fy.P4CloneSessionEntry()]
         wanted += [fy.P4TableEntry(table, is_default_action=True) for table in defaults]
+        wanted += [fy.P4MeterEntry(meter.name) for meter in self.schema.meters]
+        for profile in profiles:
+            wanted += [fy.P4ActionProfileMember(profile), fy.P4ActionProfileGroup(profile)]
         return await self._read_items(wanted)
 
     async def read_table(self, table: str) -> SwitchState:
@@ -415,9 +421,12 @@ class SwitchSession:
     def _election_lost(self, asked: str) -> ElectionLost:
         return ElectionLost(*self._who, asked, self._switch.primary_id, self._switch.election_id)
 
-    def _encode(self, item: Item) -> p4r.Entity:
+    def _update(self, kind: p4r.Update.Type.ValueType, item: Item) -> p4r.Update:
         try:
-            return as_entity(item, self.schema).encode(self.schema)
+            if isinstance(item, MeterRate):
+                rate = unset_meter(item) if kind == p4r.Update.DELETE else as_entity(item, self.schema)
+                return p4r.Update(type=p4r.Update.MODIFY, entity=rate.encode(self.schema))
+            return p4r.Update(type=kind, entity=as_entity(item, self.schema).encode(self.schema))
         except (ValueError, KeyError) as error:
             raise ProgramMisfit(self.name, item, str(error)) from error
 

@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -21,10 +22,22 @@ from ...wire.aggregation import GENERATIONS, HEADER_BYTES, LANES, MESSAGE_BYTES,
 from ...wire.control import Child, Pacing, ServerPlan, WorkerPlan
 from ...wire.frames import CONTROL_CODE_POINTS, FRAME_HEADER_BYTES
 from ..errors import PlanError
-from ..p4runtime.entries import CloneSession, Group, Item, SwitchState, call, default_action, entry
+from ..p4runtime.entries import (
+    Choice,
+    CloneSession,
+    FieldValue,
+    Group,
+    Item,
+    Member,
+    SwitchState,
+    call,
+    default_action,
+    entry,
+)
 from ..p4runtime.tables import (
     JOBS,
     MEMBERS,
+    NEXT_HOPS,
     NODE_ADDRESS,
     PARENTS,
     PROBE_SINKS,
@@ -299,9 +312,10 @@ def base_state(topology: Topology, routes: Routes, switch: str) -> SwitchState:
             items.append(entry(PROBE_SINKS, {"egress_port": port}, call("report", session=PROBE_SESSION)))
     for node in topology.nodes:
         if node.name != switch and routes.reaches(switch, node.name):
-            items.append(_route(topology, switch, node, routes.next_hops(switch, node.name)))
-    check_items(own, items)
-    return SwitchState.of(items)
+            items += _route(topology, switch, node, routes.next_hops(switch, node.name))
+    state = SwitchState.of(items)
+    check_items(own, state.items.values())
+    return state
 
 
 def control_class(dscp: int) -> Item:
@@ -394,13 +408,22 @@ def _arrivals(topology: Topology, routes: Routes, source: str, switch: str) -> l
     return sorted(far.port for far in map(topology.peer, routes.shares(source, switch)) if far.node == switch)
 
 
-def _route(topology: Topology, switch: str, destination: Node, ports: Sequence[int]) -> Item:
-    source = mac_number(topology.switch(switch).mac)
-    hops = [
-        call("forward", port=p, src_mac=source, dst_mac=mac_number(topology.node(far.node).mac))
-        for p, far in ((p, topology.peer(Endpoint(switch, p))) for p in ports)
-    ]
-    return entry(ROUTES, {"dst_addr": (int(destination.address), 32)}, *hops)
+def _route(topology: Topology, switch: str, destination: Node, ports: Sequence[int]) -> list[Item]:
+    own = topology.switch(switch)
+    hops = {
+        port: call("forward", port=port, src_mac=mac_number(own.mac), dst_mac=mac_number(topology.node(far.node).mac))
+        for port, far in ((port, topology.peer(Endpoint(switch, port))) for port in ports)
+    }
+    match: dict[str, FieldValue] = {"dst_addr": (int(destination.address), 32)}
+    if own.target.one_shot:
+        return [entry(ROUTES, match, *hops.values())]
+    # a member is its port; what a choice's number stands for never changes, so nothing is misled while it is replaced
+    items: list[Item] = [Member(NEXT_HOPS, port, hop) for port, hop in hops.items()]
+    if len(hops) == 1:
+        return [*items, entry(ROUTES, match, call("member", id=ports[0]))]
+    chosen = tuple(sorted(hops))
+    choice = Choice(NEXT_HOPS, zlib.crc32(repr(chosen).encode()), chosen)
+    return [*items, choice, entry(ROUTES, match, call("choice", id=choice.group_id))]
 
 
 def _round_trip(topology: Topology, routes: Routes, parents: Mapping[str, str], worker: str) -> tuple[int, int]:

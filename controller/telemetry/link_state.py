@@ -14,6 +14,8 @@ switches are never compared. Ages are on the controller's clock.
   two periods.
 * A counter that goes backwards or jumps by more than the link can carry has wrapped or its switch has restarted: the
   report becomes the new base line, and gives no rate.
+* Reports tell depths and latencies in their switch's own units, packets or cells, microseconds or nanoseconds; so the
+  records keep them, and whoever reads them gets packets and microseconds.
 * A link whose newest report is older than three periods is stale: `snapshot` then uses its last good value and says so;
   a link never measured gets the mean load of the fresh ones, and is named too.
 """
@@ -27,6 +29,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...topologies.model import Endpoint, Topology
+from ...topologies.targets import Target
+from ...wire.aggregation import message_bytes
+from ...wire.frames import FRAME_HEADER_BYTES
 from .link_native import CLASSES, LINK, QUEUE, REPORT, take_reports
 from .snapshot import LinkView, Snapshot
 
@@ -61,6 +66,9 @@ class LinkState:
         self._capacity = np.array([topology.link_at(e).rate_bps / 8 for e in self.links])
         self._state = np.zeros(len(self.links), LINK)
         self._queues = np.zeros((len(self.links), CLASSES), QUEUE)
+        targets = [topology.switch(link.node).target for link in self.links]
+        self._depth_unit = np.array([1 / target.queue_depth(1, _packet_bytes(target)) for target in targets])
+        self._tick_us = np.array([target.tick_ns / 1000 for target in targets])
         self._watched = np.zeros(len(self.links), np.bool_)
         self._sources: list[Source] = []
         self.into = (
@@ -82,11 +90,15 @@ class LinkState:
     @property
     def queues(self) -> NDArray[np.void]:
         """QUEUE (n, classes): one record for each queue of each entry of `links` (a copy)."""
-        return self._queues.copy()
+        queues = self._queues.copy()
+        for depth in ("depth", "average", "high", "peak"):
+            queues[depth] *= self._depth_unit[:, None]
+        queues["sojourn_us"] *= self._tick_us[:, None]
+        return queues
 
     def take_peaks(self) -> NDArray[np.float64]:
         """(n, classes): the greatest depth in packets that each queue was reported with since the last call."""
-        peaks = self._queues["peak"].copy()
+        peaks: NDArray[np.float64] = self._queues["peak"] * self._depth_unit[:, None]
         self._queues["peak"] = 0.0
         return peaks
 
@@ -142,8 +154,8 @@ class LinkState:
         columns = zip(
             (8 * state["rate"]).tolist(),
             (8 * background).tolist(),
-            bulk["average"].tolist(),
-            bulk["sojourn_us"].tolist(),
+            (bulk["average"] * self._depth_unit).tolist(),
+            (bulk["sojourn_us"] * self._tick_us).tolist(),
             self._least([source.loss(now_ns) for source in self._sources]).tolist(),
             [a if measured else None for a, measured in zip(age.tolist(), state["measured"].tolist(), strict=True)],
             np.where(state["rated"], arriving * freshness, 0.0).tolist(),
@@ -171,6 +183,11 @@ class LinkState:
         least: NDArray[np.float64] = known.reshape(-1, len(self.links)).min(axis=0, initial=np.inf)
         least[np.isinf(least)] = 0.0
         return least
+
+
+def _packet_bytes(target: Target) -> int:
+    """Of a packet as depths are told in: the largest that a job sends through such a switch."""
+    return FRAME_HEADER_BYTES + message_bytes(target.lanes)
 
 
 def own_traffic(

@@ -50,10 +50,16 @@ _ALL_ONES: Final = {"protocol": 0xFF, "reason": 0xFF, "dst_port": 0xFFFF, "dst_a
 
 
 def check_watching(topology: Topology, watching: Watching) -> None:
-    """Raises PlanError where this fabric has not what is to be watched, or reported to."""
+    """Raises PlanError where this fabric has not what is to be watched, or reported to, or cannot watch it."""
     if watching.collector is not None and not topology.is_host(watching.collector):
         hosts = ", ".join(host.name for host in topology.hosts)
         raise PlanError(f'collector "{watching.collector}" is no host of {topology.name}; there are {hosts}')
+    if watching.reports_anything and (blind := [each for each in topology.switches if not each.target.reports]):
+        names = ", ".join(switch.name for switch in blind)
+        raise PlanError(
+            f"watch: {names}: the program of {blind[0].target.name} is no source or sink of INT and reports neither "
+            "queues nor drops; watch nothing in this fabric (probes measure its links all the same)"
+        )
     for number, flows in enumerate(watching.flows):
         for end, network in (("source", flows.source), ("destination", flows.destination)):
             if network is not None and not any(node.address in network for node in topology.nodes):
@@ -73,12 +79,11 @@ def check_watching(topology: Topology, watching: Watching) -> None:
 def watch_state(topology: Topology, routes: Routes, switch: str, watching: Watching) -> SwitchState:
     """What a switch holds for it, whatever its jobs are. Raises PlanError where its target cannot."""
     own = topology.switch(switch)
-    items = [
-        *_link_items(topology, switch, watching),
-        *_flow_items(topology, switch, watching),
-        *_event_items(topology, switch, watching),
-        *_report_items(topology, routes, switch, watching),
-    ]
+    items = [*_link_items(topology, switch, watching)]
+    if own.target.reports:
+        items += _flow_items(topology, switch, watching)
+        items += _event_items(topology, switch, watching)
+        items += _report_items(topology, routes, switch, watching)
     check_items(own, items)
     return SwitchState.of(items)
 

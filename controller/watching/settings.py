@@ -152,6 +152,11 @@ class Watching:
         return any(flow.mode in (Mode.MD, Mode.MX) for flow in self.flows)
 
     @property
+    def reports_anything(self) -> bool:
+        """Whether switches are to report of themselves, beside what probes collect."""
+        return bool(self.flows or self.queue_steps or self.drops)
+
+    @property
     def sink_period_us(self) -> int:
         """So long a sink says nothing of a flow without an event on its way; 0: it reports each packet."""
         if self.flow_steps is None:

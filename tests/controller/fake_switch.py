@@ -164,6 +164,10 @@ def _key(entity: p4r.Entity) -> bytes:
     match _kind(entity):
         case "table_entry":
             name.table_entry.ClearField("action")
+        case "action_profile_member":
+            name.action_profile_member.ClearField("action")
+        case "action_profile_group":
+            name.action_profile_group.ClearField("members")
         case "multicast_group_entry":
             name.packet_replication_engine_entry.multicast_group_entry.ClearField("replicas")
         case "clone_session_entry":

@@ -1,4 +1,4 @@
-"""What a plan for switches like Tofino asks of their P4Runtime server, held to what Stratum for Tofino takes."""
+"""What plans for a fabric of Tofinos ask of their P4Runtime servers, held to what Stratum for Tofino takes."""
 
 from __future__ import annotations
 
@@ -11,40 +11,73 @@ from finsy.proto import p4i
 from google.protobuf import text_format
 
 import weir.experiments
-from weir.controller.congestion import Windows
-from weir.controller.congestion.marking import marked_states
-from weir.controller.p4runtime.entries import CloneSession, Entry, Group, Item, SwitchState, call, entry
+from weir.controller.congestion import CongestionOptions, Windows
+from weir.controller.congestion.budget import Marks
+from weir.controller.congestion.marking import METER_GRAIN_BYTES, TICKS_PER_US, marked_states
+from weir.controller.errors import PlanError
+from weir.controller.p4runtime.entries import (
+    Choice,
+    CloneSession,
+    Entry,
+    FieldValue,
+    Group,
+    Item,
+    Member,
+    MeterRate,
+    SwitchState,
+    call,
+    entry,
+)
 from weir.controller.p4runtime.pipeline import Pipeline
+from weir.controller.p4runtime.reconcile import reconcile, verify
 from weir.controller.p4runtime.refusals import WriteRefused
 from weir.controller.p4runtime.session import SwitchSession
-from weir.controller.p4runtime.tables import NODE_ADDRESS, ROUTES
+from weir.controller.p4runtime.tables import (
+    BUCKET_RATES,
+    MARKING,
+    NEXT_HOPS,
+    NODE_ADDRESS,
+    POLICERS,
+    ROUTES,
+    VIRTUAL_QUEUE_RATES,
+)
 from weir.controller.placement.strategies import strategy
 from weir.controller.planning.admission import admitting_states
-from weir.controller.planning.plan import JobPlan, JobSpec, base_state, fabric_state
+from weir.controller.planning.plan import JobPlan, JobSpec, base_state, fabric_state, round_bytes
 from weir.controller.planning.planner import Planner, Surroundings
+from weir.controller.watching.items import check_watching, telling_slots, watch_state
+from weir.controller.watching.settings import Flows, Mode, Steps, Watching
 from weir.experiments.config import RunConfig
-from weir.p4src import json_of, p4info_of
+from weir.p4src import p4info_of
 from weir.tests.controller.p4runtime.stratum_switch import StratumSwitch
 from weir.topologies.routing import Routes
-from weir.topologies.targets import LIKE_TOFINO
+from weir.topologies.targets import BMV2_64, TOFINO
+from weir.wire.int_shim import Presence
 
 DEMO = RunConfig.load(Path(weir.experiments.__file__).parent / "demo.yaml")
-FABRIC = replace(
-    DEMO.topology, switches=tuple(replace(switch, target=LIKE_TOFINO) for switch in DEMO.topology.switches)
-)
-P4INFO = p4info_of(LIKE_TOFINO.program)
+FABRIC = replace(DEMO.topology, switches=tuple(replace(switch, target=TOFINO) for switch in DEMO.topology.switches))
+P4INFO = p4info_of(TOFINO.program)
+PARSED = text_format.Parse(P4INFO.read_text(), p4i.P4Info())
 
 
 @pytest.fixture
 async def stratum() -> AsyncIterator[StratumSwitch]:
-    switch = StratumSwitch(text_format.Parse(P4INFO.read_text(), p4i.P4Info()))
+    switch = StratumSwitch(PARSED)
     await switch.start()
     yield switch
     await switch.stop()
 
 
-def session_with(switch: StratumSwitch) -> SwitchSession:
-    pipeline = Pipeline(P4INFO, json_of(LIKE_TOFINO.program))
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the compiler for the chip would have made, which the recording server takes unread."""
+    path = tmp_path_factory.mktemp("tofino") / "fabric.pb.bin"
+    path.write_bytes(b"packed")
+    return path
+
+
+def session_with(switch: StratumSwitch, packed: Path) -> SwitchSession:
+    pipeline = Pipeline(P4INFO, packed)
     return SwitchSession("s1", switch.address, device_id=1, pipeline=pipeline, timeout_s=60.0)
 
 
@@ -57,36 +90,167 @@ def demo_plan(name: str) -> JobPlan:
     return planner.plan(grant.spec, grant.placement, 1)
 
 
-def bounded(bases: Mapping[str, SwitchState], plan: JobPlan) -> Mapping[str, SwitchState]:
+def held(plan: JobPlan, options: CongestionOptions, routes: Routes, watching: Watching) -> Mapping[str, SwitchState]:
     """All that the switches hold with this job."""
-    options = DEMO.congestion_options
     windows = Windows(FABRIC, options)
-    windows.follow(Routes(FABRIC), [plan], (), 0)
+    windows.follow(routes, [plan], (), 0)
+    bases = {
+        name: SwitchState.of(
+            item
+            for part in (base_state(FABRIC, routes, name), watch_state(FABRIC, routes, name, watching))
+            for item in part.items.values()
+        )
+        for name in (switch.name for switch in FABRIC.switches)
+    }
+    bases = dict(telling_slots(FABRIC, bases, [plan]))
     states = admitting_states(FABRIC, fabric_state(bases, [plan]), [plan])
     return marked_states(FABRIC, states, windows.budgets, [plan], options)
 
 
+MARKED = [replace(DEMO.congestion_options, marks=marks) for marks in Marks]
+
+
 @pytest.mark.parametrize("name", DEMO.strategies)
-async def test_all_of_the_demos_plans_but_routes_is_taken(stratum: StratumSwitch, name: str) -> None:
-    """Routes are one-shot action sets, which Stratum does not have: it wants members and groups written apart."""
-    routes = Routes(FABRIC)
-    bases = {switch.name: base_state(FABRIC, routes, switch.name) for switch in FABRIC.switches}
+async def test_all_of_the_demos_plans_is_taken(stratum: StratumSwitch, packed: Path, name: str) -> None:
     plan = demo_plan(name)
     assert name == "ps" or plan.switches
-    for switch, state in bounded(bases, plan).items():
-        stratum.entities.clear()
-        stratum.defaults.clear()
-        defaults: list[Item] = [item for item in state.items.values() if isinstance(item, Entry) and item.default]
-        others = [item for item in state.items.values() if item not in defaults]
-        async with session_with(stratum) as session:
-            with pytest.raises(WriteRefused) as error:
-                await session.write_updates(modifies=defaults, inserts=others)
-        refused = [update.item for update in error.value.refused]
-        assert {(update.code, getattr(update.item, "table", None)) for update in error.value.refused} == {
-            ("UNIMPLEMENTED", ROUTES)
-        }, switch
-        assert len(stratum.entities) == len(others) - len(refused)
-        assert len(stratum.defaults) == len(defaults)
+    states = held(plan, DEMO.congestion_options, Routes(FABRIC), Watching())
+    async with session_with(stratum, packed) as session:
+        for state in states.values():
+            assert await reconcile(session, state)
+            assert not await verify(session, state)
+
+
+async def test_plans_are_read_back_and_replaced(stratum: StratumSwitch, packed: Path) -> None:
+    """By other marks, and by what is left when a link is lost: nothing is refused on the way, and what stands as it is
+    to be is written no second time.
+    """
+    plan = demo_plan("widest")
+    between = [each for each in FABRIC.directed_links if FABRIC.is_switch(each.node)]
+    uplink = next(each for each in between if FABRIC.is_switch(FABRIC.peer(each).node))
+    fewer = Routes(FABRIC, {uplink, FABRIC.peer(uplink)})
+    plans = [held(plan, options, Routes(FABRIC), Watching())[uplink.node] for options in MARKED]
+    plans.append(held(plan, MARKED[0], fewer, Watching(presence=Presence.DSCP))[uplink.node])
+    async with session_with(stratum, packed) as session:
+        for state in (*plans, plans[0]):
+            assert await reconcile(session, state)
+            writes = len(stratum.writes)
+            assert not await reconcile(session, state)
+            assert len(stratum.writes) == writes
+
+
+def test_equal_ways_are_one_choice_of_next_hops() -> None:
+    """A choice's number says what is in it, so it never comes to mean something else."""
+    lines = base_state(FABRIC, Routes(FABRIC), "s1").lines()
+    choices = {line for line in lines if line.startswith("choice ")}
+    members = {line.split(" -> ")[0] for line in lines if line.startswith("member ")}
+    routes = [line.split(" -> ")[1] for line in lines if line.startswith("routes ")]
+    ports = set(FABRIC.neighbours("s1"))
+    assert members == {f"member {port}" for port in ports}
+    assert len(routes) == len(FABRIC.nodes) - 1
+    named = {line.split()[1] for line in choices}
+    assert {route for route in routes if "choice" in route} == {f"choice(id={number})" for number in named}
+    for line in choices:
+        chosen = {int(port) for port in line.split(" -> ")[1].split(" | ")}
+        assert len(chosen) > 1
+        assert chosen <= ports
+
+
+def rates(state: SwitchState, meter: str) -> dict[int, tuple[int, int]]:
+    found = (item for item in state.items.values() if isinstance(item, MeterRate) and item.meter == meter)
+    return {rate.index: (rate.bytes_per_s, rate.burst_bytes) for rate in found}
+
+
+@pytest.mark.parametrize("options", MARKED, ids=[each.marks.value for each in MARKED])
+def test_bounds_are_those_of_bmv2_in_a_chips_units(options: CongestionOptions) -> None:
+    """Cells for packets, nanoseconds for microseconds, and meters for costs of bytes."""
+    plan = demo_plan("widest")
+    bmv2 = replace(FABRIC, switches=tuple(replace(switch, target=BMV2_64) for switch in FABRIC.switches))
+    windows = Windows(FABRIC, options)
+    windows.follow(Routes(FABRIC), [plan], (), 0)
+    bare = {switch.name: SwitchState() for switch in FABRIC.switches}
+    chip, model = (marked_states(each, bare, windows.budgets, [plan], options) for each in (FABRIC, bmv2))
+    cells = -(-round_bytes(FABRIC) // 80)
+    for switch in bare:
+        bounds, theirs = (arguments(states[switch], MARKING) for states in (chip, model))
+        assert bounds.keys() == theirs.keys()
+        virtual, buckets = (rates(chip[switch], meter) for meter in (VIRTUAL_QUEUE_RATES, BUCKET_RATES))
+        for key, args in theirs.items():
+            never = args["threshold"] == (1 << 19) - 1
+            assert bounds[key] == {
+                "threshold": args["threshold"] * (1 if never else cells),
+                "sojourn": args["sojourn"] * 1000,
+                "window": args["window"],
+                "congested_window": args["congested_window"],
+            }
+            if args["byte_cost"]:
+                [(_, port)] = key
+                assert isinstance(port, int)
+                rate, burst = virtual.pop(port)
+                assert is_rate_of(rate, args["byte_cost"])
+                assert (
+                    args["backlog"] // args["byte_cost"] - METER_GRAIN_BYTES
+                    < burst
+                    <= args["backlog"] // args["byte_cost"]
+                )
+        assert not virtual
+        policed = arguments(chip[switch], POLICERS)
+        expected = {}
+        for key, args in arguments(model[switch], POLICERS).items():
+            where = dict(key)
+            dscps = ((48, 0x3F), (56, 0x3F)) if where.pop("priority") else (None,)
+            for dscp in dscps:
+                match = where if dscp is None else {**where, "dscp": dscp}
+                bucket = policed[tuple(sorted(match.items()))]["bucket_index"]
+                expected[tuple(sorted(match.items()))] = {"bucket_index": bucket}
+                rate, burst = buckets[bucket]
+                allowed = args["burst"] // args["byte_cost"]
+                assert allowed <= burst < allowed + METER_GRAIN_BYTES
+                if allowed:
+                    assert bucket == args["bucket_index"]
+                    assert is_rate_of(rate, args["byte_cost"])
+                else:
+                    assert (rate, burst) == (0, 0)
+        assert policed == expected
+
+
+def is_rate_of(bytes_per_s: int, byte_cost: int) -> bool:
+    """A cost is a whole number, cut off; a rate goes by 125 bytes."""
+    least, most = (1e6 * TICKS_PER_US / cost for cost in (byte_cost + 1, byte_cost))
+    return least - METER_GRAIN_BYTES < bytes_per_s < most + METER_GRAIN_BYTES
+
+
+def arguments(state: SwitchState, table: str) -> dict[tuple[tuple[str, FieldValue], ...], dict[str, int]]:
+    """By match, what the entries of a table say."""
+    entries = [item for item in state.items.values() if isinstance(item, Entry) and item.table == table]
+    return {each.match: dict(each.calls[0].args) for each in entries}
+
+
+def test_what_marks_by_dscp_is_policed_with_its_mark() -> None:
+    """Policers see packets before the mark is taken off, so at ports of hosts it does not count; nor does it elsewhere
+    make another class of what the control class does not have.
+    """
+    plan = demo_plan("widest")
+    by_port, by_dscp = (
+        held(plan, MARKED[0], Routes(FABRIC), Watching(presence=presence))["s1"]
+        for presence in (Presence.UDP_PORT, Presence.DSCP)
+    )
+    masks = [
+        {dict(match)["dscp"] for match in arguments(state, POLICERS) if "dscp" in dict(match)}
+        for state in (by_port, by_dscp)
+    ]
+    assert masks == [{(48, 0x3F), (56, 0x3F)}, {(48, 0x3E), (56, 0x3E)}]
+
+
+def test_what_a_chip_does_not_report_cannot_be_watched() -> None:
+    for watching in (
+        Watching(drops=frozenset({"late"})),
+        Watching(queue_steps=Steps(depth_threshold=3)),
+        Watching(flows=(Flows(Mode.XD),)),
+    ):
+        with pytest.raises(PlanError, match="the program of tofino is no source or sink of INT"):
+            check_watching(FABRIC, watching)
+    check_watching(FABRIC, Watching(presence=Presence.DSCP))
 
 
 @pytest.mark.parametrize(
@@ -100,10 +264,18 @@ async def test_all_of_the_demos_plans_but_routes_is_taken(stratum: StratumSwitch
         (CloneSession(1016, ((320, 0),)), "INTERNAL"),
         (CloneSession(1, ((320, 0), (1, 0))), "INTERNAL"),
         (CloneSession(1, ((320, 1),)), "INTERNAL"),
+        (Member(NEXT_HOPS, 5, call("forward", port=5, src_mac=1, dst_mac=2)), None),
+        (Choice(NEXT_HOPS, 1, (5,)), "INTERNAL"),
+        (entry(ROUTES, {"dst_addr": (1, 32)}, call("forward", port=5, src_mac=1, dst_mac=2)), "UNIMPLEMENTED"),
+        (entry(ROUTES, {"dst_addr": (1, 32)}, call("member", id=5)), "INTERNAL"),
+        (MeterRate(BUCKET_RATES, 1024, 125, 125), "INVALID_ARGUMENT"),
+        (MeterRate(BUCKET_RATES, 1023, -1, 125), "INTERNAL"),
+        (entry(POLICERS, {"ingress_port": 1, "is_message": 1}, call("police", bucket_index=1)), "INVALID_ARGUMENT"),
+        (entry(POLICERS, {"ingress_port": 1, "is_message": 1}, call("police", bucket_index=1), priority=1), None),
     ],
 )
-async def test_limits_of_copies(stratum: StratumSwitch, item: Item, code: str | None) -> None:
-    async with session_with(stratum) as session:
+async def test_limits(stratum: StratumSwitch, packed: Path, item: Item, code: str | None) -> None:
+    async with session_with(stratum, packed) as session:
         if code is None:
             await session.write_updates(inserts=[item])
             assert len(stratum.entities) == 1

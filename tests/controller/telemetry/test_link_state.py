@@ -14,6 +14,7 @@ from weir.controller.telemetry.probes import MAX_HOPS, Probe, ProbeFrames, plan_
 from weir.topologies.generators import fat_tree, leaf_spine
 from weir.topologies.model import Endpoint, Topology
 from weir.topologies.routing import Routes
+from weir.topologies.targets import TOFINO
 from weir.wire.int_md import parse_frames
 
 PERIOD = 10_000_000
@@ -115,6 +116,24 @@ def test_rates_queues_and_ages_follow_the_reports() -> None:
     assert seen.links[busy].age_ns == 50_000
     assert seen.links[quiet].background_bps == 0
     assert (fabric.reports.rejected, fabric.reports.unknown_hops) == (0, 0)
+
+
+def test_depths_in_cells_and_latencies_in_nanoseconds_are_told_in_packets_and_microseconds() -> None:
+    """A message of 64 lanes has 326 bytes: five cells of 80."""
+    fabric = Fabric(leaf_spine(2, 2, 2, target=TOFINO))
+    busy = Endpoint("s1", 3)
+    for _ in range(2):
+        fabric.advance({busy: 50e6})
+        fabric.round()
+        fabric.queue[busy] = 60
+    at = fabric.links.links.index(busy)
+    seen = fabric.links.snapshot(fabric.now).links[busy]
+    assert seen.queue_packets == pytest.approx(6)
+    assert seen.latency_us == pytest.approx(0.007)
+    record = fabric.links.queues[at, 0]
+    assert (record["depth"], record["high"]) == (12, 12)
+    assert (record["average"], record["sojourn_us"]) == (seen.queue_packets, seen.latency_us)
+    assert fabric.links.take_peaks()[at].tolist() == [12] + [0] * 7
 
 
 def test_averages_weigh_a_sample_by_the_time_it_stands_for() -> None:

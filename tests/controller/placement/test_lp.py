@@ -6,12 +6,16 @@ import itertools
 import random
 from collections.abc import Iterator, Mapping
 
+import networkx
+import numpy as np
 import pytest
+import scipy.optimize  # type: ignore[import-untyped]
 
-from weir.controller.placement import Costs, Problem
+from weir.controller.placement import Costs, PlacementError, Problem
 from weir.controller.placement.lp import FlowProgram
 from weir.controller.placement.network import SINK, Network, build
-from weir.tests.controller.placement.fabrics import random_fabric, random_loads
+from weir.controller.placement.strategies import strategy
+from weir.tests.controller.placement.fabrics import jellyfish, random_fabric, random_loads
 from weir.topologies import Routes, fat_tree, leaf_spine
 from weir.wire.aggregation import FAN_IN
 
@@ -118,6 +122,155 @@ def test_every_vertex_is_integral_over_hundreds() -> None:
     instances, _, worst = integrality(range(1000, 1400))
     assert instances == 400
     assert worst == pytest.approx(0.0, abs=1e-9)
+
+
+def combinatorial(
+    network: Network, times: list[list[list[float]]], supply: Mapping[str, int], capacity: Mapping[str, int]
+) -> dict[object, int] | None:
+    """The flow whose sorted times are lexicographically least, by the network simplex method on whole numbers: the i-th
+    unit on an arc is an arc of its own and costs what it adds to Σ M^rank, which Python's integers hold.
+    """
+    reached = [seconds for links in times for by_unit in links for seconds in by_unit]
+    part = max(reached, default=1.0) * 1e-12  # of the longest; what differs by less is rounding
+    rank = {each: at for at, each in enumerate(sorted({round(seconds / part) for seconds in reached}))}
+    base = sum(len(links) for links in times) + 1
+    graph = networkx.MultiDiGraph()
+    graph.add_node(SINK, demand=sum(supply.values()))
+    for source, count in supply.items():
+        graph.add_node(source, demand=-count)
+    for arc, units, links in zip(network.arcs, network.units, times, strict=True):
+        most = min(capacity.get(arc.tail, 0), units) if arc.head == SINK else units
+        before = 0
+        for unit in range(most):
+            cost = sum(base ** rank[round(by_unit[unit] / part)] for by_unit in links)
+            graph.add_edge(arc.tail, arc.head, key=(arc, unit), capacity=1, weight=cost - before)
+            before = cost
+    try:
+        _, flow = networkx.network_simplex(graph)
+    except networkx.NetworkXUnfeasible:
+        return None
+    flows: dict[object, int] = dict.fromkeys(network.arcs, 0)
+    for heads in flow.values():
+        for keys in heads.values():
+            for (arc, _), taken in keys.items():
+                flows[arc] += taken
+    return flows
+
+
+def slowest_by_integer_program(
+    network: Network, times: list[list[list[float]]], supply: Mapping[str, int], capacity: Mapping[str, int]
+) -> float:
+    """The least time of the slowest link in use, with whole flows asked for and no matrix relied on."""
+    arcs, longest = network.arcs, max((each[-1] for links in times for each in links), default=1.0)
+    first = [*itertools.accumulate(network.units, initial=0)]
+    row = {node: at for at, node in enumerate(dict.fromkeys(arc.tail for arc in arcs))}
+    conserved, slow = np.zeros((len(row), first[-1] + 1)), []
+    upper = np.ones(first[-1] + 1)
+    for at, (arc, units, links) in enumerate(zip(arcs, network.units, times, strict=True)):
+        conserved[row[arc.tail], first[at] : first[at + 1]] += 1
+        if arc.head == SINK:
+            upper[first[at] + min(capacity.get(arc.tail, 0), units) : first[at + 1]] = 0
+        else:
+            conserved[row.get(arc.head, 0), first[at] : first[at + 1]] -= float(arc.head in row)
+        for by_unit in links:
+            for unit in range(units):
+                slow.append(np.zeros(first[-1] + 1))
+                slow[-1][[first[at] + unit, first[-1]]] = by_unit[unit] / longest, -1.0
+        for unit in range(1, units):  # the second unit comes after the first
+            slow.append(np.zeros(first[-1] + 1))
+            slow[-1][[first[at] + unit, first[at] + unit - 1]] = 1.0, -1.0
+    right = np.zeros(len(row))
+    for source, count in supply.items():
+        right[row[source]] = count
+    whole = np.ones(first[-1] + 1)
+    whole[-1] = 0
+    solved = scipy.optimize.milp(
+        np.eye(1, first[-1] + 1, first[-1])[0],
+        integrality=whole,
+        bounds=scipy.optimize.Bounds(0, upper),
+        constraints=[
+            scipy.optimize.LinearConstraint(conserved, right, right),
+            scipy.optimize.LinearConstraint(np.array(slow), -np.inf, 0.0),
+        ],
+        options={"mip_rel_gap": 0.0},
+    )
+    assert solved.success, solved.message
+    return float(solved.fun) * longest
+
+
+def three_solvers(seeds: range, capacities: int) -> int:
+    """How many instances were solved alike by the linear program, the network simplex and an integer program."""
+    instances = 0
+    for seed in seeds:
+        rng = random.Random(seed)
+        topology = rng.choice((leaf_spine(rng.randint(2, 4), rng.randint(1, 3), 3), random_fabric(rng), jellyfish(rng)))
+        routes = Routes(topology)
+        server, *workers = rng.sample([host.name for host in topology.hosts], min(len(topology.hosts), 6))
+        problem = Problem(routes, tuple(workers), server, 1_000_000, random_loads(topology, rng))
+        supply = {rack: len(names) for rack, names in problem.racks.items()}
+        switches = [switch.name for switch in topology.switches]
+        network = build(routes, supply, switches, server)
+        costs = Costs(problem)
+        times, program = network.times(costs, costs.streams()), FlowProgram(network)
+        for _ in range(capacities):
+            capacity = {name: rng.randint(0, 3) for name in switches} | {server: rng.randint(0, 4)}
+            solved, flows = (
+                program.lexicographic(supply, capacity, times),
+                combinatorial(network, times, supply, capacity),
+            )
+            instances += 1
+            if flows is None:
+                assert solved is None, f"seed {seed}"
+                continue
+            assert solved is not None, f"seed {seed}"
+            mine = sorted_times(network, times, dict(zip(network.arcs, solved, strict=True)))
+            assert mine == sorted_times(network, times, flows), f"seed {seed}"
+            least = slowest_by_integer_program(network, times, supply, capacity)
+            assert max(mine, default=0.0) == pytest.approx(least, rel=1e-6, abs=1e-12), f"seed {seed}"
+        assert program.effort.largest_fraction < 1e-6
+    return instances
+
+
+def test_the_linear_program_a_combinatorial_solver_and_an_integer_program_agree() -> None:
+    assert three_solvers(range(12), 3) == 36
+
+
+@pytest.mark.long
+def test_the_three_agree_on_thousands() -> None:
+    assert three_solvers(range(10_000, 11_250), 4) == 5_000
+
+
+def test_a_matrix_that_is_no_graphs_is_refused() -> None:
+    """By its columns before anything is solved, and by its vertex whatever the columns were."""
+    routes = Routes(leaf_spine(2, 1, 2))
+    network = build(routes, {"s1": 1}, ["s1"], None)
+    program = FlowProgram(network)
+    assert "totally unimodular" in program.proof()
+    assert program.lexicographic({"s1": 1}, {"s1": 1}, [[[1.0]] for _ in network.arcs]) == [1]
+    program = FlowProgram(network)
+    program._incidence = 2 * program._incidence
+    with pytest.raises(PlacementError, match=r"column 0 of the placement LP has \[2.0\]: its matrix is no graph's"):
+        program.proof()
+    with pytest.raises(PlacementError, match=r"a vertex of .* is 0\.5 from integral; its matrix is not TU"):
+        program.lexicographic({"s1": 1}, {"s1": 1}, [[[1.0]] for _ in network.arcs])
+
+
+def test_ways_that_would_let_a_flow_be_read_in_two_ways_are_left_out_and_counted() -> None:
+    """The placement is of the ways that are left, and says how many are not."""
+    told = 0
+    for seed in range(30):
+        rng = random.Random(seed)
+        topology = random_fabric(rng)
+        server, *workers = [host.name for host in topology.hosts]
+        problem = Problem(Routes(topology), tuple(workers), server, 1_000_000)
+        switches = [switch.name for switch in topology.switches]
+        supply = {rack: len(names) for rack, names in problem.racks.items()}
+        left_out = build(problem.routes, supply, switches, server).left_out
+        if left_out and told < 3:
+            told += 1
+            note = strategy("agg").place(problem, rng).note
+            assert note.startswith(f"{left_out} ways of racks to switches are left out"), f"seed {seed}"
+    assert told == 3
 
 
 def test_networks_keep_to_routed_paths() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from weir.controller.placement import PlacementError
 from weir.experiments.commands.app import app
 from weir.experiments.errors import ExperimentError
 from weir.topologies import TopologyError, dump_topology, leaf_spine
@@ -66,6 +67,8 @@ def test_a_plan_is_drawn_keeps_off_full_switches_and_its_matrix_is_proven(fabric
     [
         ("s1-p99: 1Mbit", "s1-p99: leaf-spine: nothing is linked to port s1-p99"),
         ("s1-p4: fast", 's1-p4: rate "fast" is not a rate'),
+        ("s1-p4: .nan", "s1-p4: rate nan is not a rate"),
+        ("s1-p4: -5", "s1-p4: rate -5 is not a rate"),
         ("[1, 2]", "loads are a YAML mapping, such as s1-p3: 300Mbit; this is a list"),
     ],
 )
@@ -80,3 +83,29 @@ def test_loads_that_are_none_are_named(fabric: Path, tmp_path: Path, text: str, 
 def test_a_host_that_is_not_there_is_named(fabric: Path) -> None:
     with pytest.raises(TopologyError, match='no host "h99"'):
         place(fabric, "--workers", "h1,h99", "--server", "h12")
+
+
+TWO = """
+name: two
+hosts: {h1: , h2: , h3: }
+switches: {s1: , s2: }
+links: [{ends: [h1, s1-p1]}, {ends: [h2, s1-p2]}, {ends: [h3, s2-p1]}%s]
+"""
+
+
+def test_a_fabric_in_pieces_or_with_a_link_that_carries_nothing_is_none(tmp_path: Path) -> None:
+    apart, still = tmp_path / "apart.yaml", tmp_path / "still.yaml"
+    apart.write_text(TWO % "")
+    still.write_text(TWO % ", {ends: [s1-p3, s2-p2], rate: 0}")
+    with pytest.raises(TopologyError, match=r"apart\.yaml: two: the fabric is in 2 pieces; h3, s2 cannot reach h1"):
+        place(apart, "--server", "h3")
+    with pytest.raises(TopologyError, match=r"still\.yaml: line 5: link s1-p3: rate 0 is not a rate"):
+        place(still, "--server", "h3")
+
+
+def test_without_memory_anywhere_the_server_sums_alone_and_without_a_server_nobody(fabric: Path) -> None:
+    full = [word for number in range(1, 7) for word in ("--full", f"s{number}")]
+    (plan,) = json.loads(place(fabric, "--workers", "h1,h4", "--server", "h12", "--json", *full))["plans"]
+    assert plan["workers"] == {"h1": "h12", "h4": "h12"}
+    with pytest.raises(PlacementError, match="no switch"):
+        place(fabric, "--workers", "h1,h4", *full)

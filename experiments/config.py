@@ -16,7 +16,8 @@ from pydantic import Field, ValidationError, ValidationInfo, WithJsonSchema, fie
 
 from .. import own_file
 from ..controller.congestion import CongestionOptions, Marks, Uncontrolled
-from ..controller.placement.strategies import STRATEGIES, Need
+from ..controller.placement.problem import PlacementError
+from ..controller.placement.strategies import STRATEGIES, Need, description
 from ..controller.watching.settings import Watching
 from ..hosts.numerics.quantization import chunk_count
 from ..topologies import Topology, TopologyError, file_keys
@@ -221,9 +222,10 @@ class RunConfig(Section):
     @classmethod
     def _known(cls, names: list[str], others: ValidationInfo) -> list[str]:
         for name in names:
-            if name not in STRATEGIES:
-                near = nearest(name, STRATEGIES)
-                raise ValueError(f'strategy "{name}" is unknown{near}; there are {", ".join(sorted(STRATEGIES))}')
+            try:
+                description(name)
+            except PlacementError as error:
+                raise ValueError(str(error)) from None
         if len(set(names)) < len(names):
             raise ValueError("a strategy is named twice; name each once")
         job: JobConfig | None = others.data.get("job")  # there is none where it is wrong itself

@@ -19,8 +19,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final, TextIO
 
+from ..controller.placement.strategies import description
 from ..controller.service.heartbeats import HeartbeatReader
 from ..hosts import ControlClient
+from ..hosts.drivers.control_client import POLICIES
 from ..topologies import Topology
 from ..topologies.mininet.processes import ends_with_us
 from .backends.live import live_fabric
@@ -47,6 +49,16 @@ class LaunchOptions:
     seed: int = 1
     stripes: int = 1
     """Trees that share the job's chunks, at most."""
+
+    def __post_init__(self) -> None:
+        """Raises what would be said only when the fabric is there: TopologyError, PlacementError, ExperimentError."""
+        for name in self.workers:
+            self.topology.host(name)
+        if twice := sorted({name for name in self.workers if self.workers.count(name) > 1}):
+            raise ExperimentError(f"{', '.join(twice)}: named twice; a host runs one worker")
+        description(self.strategy)
+        if self.policy not in POLICIES:
+            raise ExperimentError(f'policy "{self.policy}" is none; there are {", ".join(POLICIES)}')
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,8 @@ def read_test(path: Path) -> StfTest:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise StfError(f"{path}: cannot be read as an STF test: {error}") from None
+        why = error.strerror if isinstance(error, OSError) else error
+        raise StfError(f"{path}: cannot be read as an STF test: {why}") from None
     return StfTest(path, parse(text, path.name))
 
 

@@ -72,6 +72,8 @@ def load_program(path: Path) -> Program:
         path.read_bytes()
     except OSError as error:
         raise StfError(f"{path}: cannot be read as a program: {error.strerror}") from None
+    except UnsupportedProgram as error:
+        raise UnsupportedProgram(f"{path}: {error}") from None
     _need_p4c(path)
     return Program.load(compile_v1model(path))
 

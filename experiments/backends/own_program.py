@@ -31,9 +31,6 @@ async def load_program(name: str, address: str, device_id: int, own: OwnProgram)
     """Load a switch's program and write its entries; how many. Raises ExperimentError, which names the switch, the file
     and what it says of that.
     """
-    for path in (own.json, own.p4info):
-        if not path.is_file():
-            raise ExperimentError(f"{name}: {path}: there is no such file; p4c writes both: BMv2 JSON and P4Info")
     quiet_finsy()
     options = fy.SwitchOptions(p4info=own.p4info, p4blob=own.json, device_id=device_id)
     switch = _OwnSwitch(name, address, options)
@@ -135,7 +132,7 @@ def own_programs(
     programs: Mapping[str, Path],
 ) -> dict[str, OwnProgram]:
     """What each switch is to run: what the command line says, else what its own files name. Raises ExperimentError for
-    a switch that nobody names a program for.
+    a switch that nobody names a program for, and for a file that is not there.
     """
     found = {}
     for name in names:
@@ -146,7 +143,10 @@ def own_programs(
                 f"{name}: no program; give --program FILE.json, or a runtime JSON that names bmv2_json"
             )
         named = next((file.p4info for file in files if file.p4info and file.program in (None, json)), None)
-        found[name] = OwnProgram(json, p4info or named or _beside(json), files)
+        found[name] = own = OwnProgram(json, p4info or named or _beside(json), files)
+        for path in (own.json, own.p4info):
+            if not path.is_file():
+                raise ExperimentError(f"{name}: {path}: there is no such file; p4c writes both: BMv2 JSON and P4Info")
     return found
 
 

@@ -133,12 +133,11 @@ def controller(
     ] = 10,
 ) -> None:
     """Keep a fabric's switches as its jobs need them. Hosts and operators are served until Ctrl-C."""
-    from ...controller.placement.strategies import STRATEGIES
+    from ...controller.placement.strategies import description
     from ...topologies import load_topology
 
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
-    if strategy not in STRATEGIES:
-        raise ExperimentError(f'--strategy "{strategy}" is unknown; there are {", ".join(sorted(STRATEGIES))}')
+    description(strategy)  # before anything is spoken to
     topology = load_topology(file)
     settings = _Settings(
         topology=topology,

@@ -58,7 +58,7 @@ def launch(
         what = "file" if program.endswith(".py") else "command; the name of a Python file ends with .py"
         raise ExperimentError(f"{program}: there is no such {what}")
     found = load_topology(topology)
-    names = hosts_for(found, workers) if workers is not None else (hosts or "").split(",")
+    names = hosts_for(found, workers) if workers is not None else [name.strip() for name in (hosts or "").split(",")]
     logging.basicConfig(level=logging.WARNING, format="weir: %(message)s")
     words = [program, *context.args]
     if module or program.endswith(".py"):

@@ -110,6 +110,7 @@ def _states(url: str, again: bool) -> Iterator[tuple[dict[str, Any], dict[str, A
             reason: object = "the page has ended"
         except (OSError, URLError, HTTPException, ValueError) as error:
             reason = getattr(error, "reason", error)
+            reason = getattr(reason, "strerror", None) or reason
         if not again:
             raise ExperimentError(f"{url}: {reason}; start one with --web PORT of weir run or weir controller")
         time.sleep(_RETRY_S)

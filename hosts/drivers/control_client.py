@@ -43,6 +43,11 @@ def open_channel(address: str, tls: Tls | None = None) -> grpc.Channel:
         raise ControlRefused(f"control service: {error}") from None
 
 
+def unreachable(error: grpc.RpcError) -> str:
+    """Why a call found nobody: of a chain of gRPC's, the end that says it."""
+    return str(error.details()).rpartition("Failed to connect to remote host: ")[2]
+
+
 class ControlClient:
     """A connection to the control service; a context manager. Every call raises ControlRefused where it is refused,
     or nobody answers.
@@ -150,6 +155,6 @@ class ControlClient:
         except grpc.RpcError as error:
             if error.code() is grpc.StatusCode.UNAVAILABLE:
                 raise ControlRefused(
-                    f"no controller at {self.address}: {error.details()}; start one with weir controller"
+                    f"no controller at {self.address}: {unreachable(error)}; start one with weir controller"
                 ) from None
             raise ControlRefused(f"{self.address}: {error.details()}") from None

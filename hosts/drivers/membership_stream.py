@@ -28,7 +28,7 @@ from ...wire.control_channel import Tls
 from ...wire.control_messages import ATTEND, Told, from_host, told
 from ..errors import AllreduceAborted, ControlRefused, HostError, JoinRefused, JoinTimeout
 from ..protocol.plans import JOBS
-from .control_client import open_channel
+from .control_client import open_channel, unreachable
 from .heartbeat_sender import HeartbeatSender
 from .udp import UdpEndpoint
 
@@ -336,14 +336,14 @@ class MembershipStream:
 
     def _lost(self, error: grpc.RpcError) -> None:
         """The stream broke: for good, or until the controller answers again."""
-        code, details = error.code(), error.details()
+        code = error.code()
         if self._closing.is_set():
             return
         if code in _FINAL:
-            self.fail(JoinRefused(f"{self._address}: {details}"))
+            self.fail(JoinRefused(f"{self._address}: {error.details()}"))
             return
         if not self._last_error and self.endpoint is not None:
             _log.warning("job %d: no controller at %s; the sums go on without it", self.job, self._address)
         with self.changed:
-            self._last_error = f"no controller at {self._address}: {details}"
+            self._last_error = f"no controller at {self._address}: {unreachable(error)}"
             self.changed.notify_all()

@@ -10,12 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from weir.experiments.commands.main import main
 from weir.experiments.launch import LaunchOptions, launched_job, run_ranks
 from weir.hosts import JoinRefused, join
 from weir.tests.paths import ROOT
 from weir.topologies import load_topology
 
 WEIR = Path(sys.executable).with_name("weir")
+LOOP = str(ROOT / "examples" / "train.py")
 
 SMALL = """
 name: two-switches
@@ -37,7 +39,7 @@ def launch(*words: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_loop_of_ones_own_ends_with_the_same_bits_at_all_ranks(fabric: Path) -> None:
-    done = launch("-n", "3", "--topology", fabric, ROOT / "examples" / "train.py")
+    done = launch("-n", "3", "--topology", fabric, LOOP)
     assert done.returncode == 0, done.stderr
     found = re.findall(r"^\[(\d)\] rank (\d) of 3: weights (\w+) are \[(.*)\]$", done.stdout, re.MULTILINE)
     assert sorted((tag, rank) for tag, rank, _, _ in found) == [("0", "0"), ("1", "1"), ("2", "2")]
@@ -86,15 +88,30 @@ def test_heartbeats_of_ranks_go_through_the_fabric_to_a_host_without_one(fabric:
         (["-n", "2", "nothing.py"], "nothing.py: there is no such file"),
         (["-n", "2", "nothing"], "nothing: there is no such command; the name of a Python file ends with .py"),
         (
-            ["-n", "13", str(ROOT / "examples" / "train.py")],
+            ["-n", "13", LOOP],
             "13 workers on leaf-spine, which has 12 hosts; a host runs one worker",
         ),
+        (["--hosts", "h1, h99", LOOP], 'weir: leaf-spine: no host "h99"; there are h1, h2'),
+        (["--hosts", "h1, h2,h1", LOOP], "weir: h1: named twice; a host runs one worker"),
+        (
+            ["-n", "2", "--strategy", "wides", LOOP],
+            'strategy "wides" is unknown, did you mean "widest"?; there are agg',
+        ),
+        (["-n", "2", "--policy", "abbort", LOOP], 'policy "abbort" is none; there are continue, wait, abort'),
     ],
 )
-def test_what_cannot_be_launched_is_one_line(words: list[str], complaint: str) -> None:
-    done = launch(*words)
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    assert complaint in done.stderr
+def test_what_cannot_be_launched_is_one_line(
+    words: list[str], complaint: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Said before a fabric is made."""
+    monkeypatch.setenv("GRPC_VERBOSITY", "NONE")  # as the command would, but for this test alone
+    monkeypatch.setattr(sys, "argv", ["weir", "launch", *words])
+    monkeypatch.setattr("weir.experiments.launch.live_fabric", None)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    printed = capsys.readouterr()
+    assert (ended.value.code, printed.out, printed.err.count("\n")) == (2, "", 1)
+    assert complaint in printed.err
 
 
 def test_join_without_a_seat_says_how_to_get_one(monkeypatch: pytest.MonkeyPatch) -> None:

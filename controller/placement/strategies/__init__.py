@@ -12,10 +12,11 @@ from pkgutil import iter_modules
 from typing import Final
 
 from .... import own_file
+from ....topologies.spelling import nearest
 from ..problem import PlacementError
 from ..strategy import Description, Need, Strategy
 
-__all__ = ["DEFAULT", "STRATEGIES", "Description", "Need", "Strategy", "strategy"]
+__all__ = ["DEFAULT", "STRATEGIES", "Description", "Need", "Strategy", "description", "strategy"]
 
 DEFAULT: Final = "widest"
 """What places jobs where nobody says otherwise."""
@@ -64,8 +65,14 @@ STRATEGIES: Final[Mapping[str, Description]] = _Strategies(_registered())
 """Descriptions by name. Raises PlacementError for the path of a file that is none."""
 
 
-def strategy(name: str) -> Strategy:
-    """A strategy by its name. Raises PlacementError, which lists the right ones, for an unknown one."""
+def description(name: str) -> Description:
+    """Of a strategy, by its name. Raises PlacementError, which lists the right ones, for an unknown one."""
     if name not in STRATEGIES:
-        raise PlacementError(f'strategy "{name}" is unknown; there are {", ".join(sorted(STRATEGIES))}')
-    return STRATEGIES[name].make()
+        near, known = nearest(name, STRATEGIES), ", ".join(sorted(STRATEGIES))
+        raise PlacementError(f'strategy "{name}" is unknown{near}; there are {known}')
+    return STRATEGIES[name]
+
+
+def strategy(name: str) -> Strategy:
+    """A strategy by its name. Raises PlacementError for an unknown one."""
+    return description(name).make()

@@ -10,6 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from weir.emulator.program import UnsupportedProgram
 from weir.emulator.stf import StfError
 from weir.experiments.commands.stf import stf
 from weir.experiments.errors import ExperimentError
@@ -53,13 +54,17 @@ def test_one_of_two_tests_fails(tmp_path: Path) -> None:
         (["program.json", "test.stf", "--p4c", "folder"], "weir stf takes either"),
         (["nothing.p4", str(FOLDER / "tables.stf")], "nothing.p4: cannot be read as a program: No such file"),
         (["nothing.json", str(FOLDER / "tables.stf")], "nothing.json: cannot be read as a program"),
-        ([str(FOLDER / "tables.json"), "nothing.stf"], "nothing.stf: cannot be read as an STF test"),
+        (
+            [str(FOLDER / "tables.json"), "nothing.stf"],
+            "nothing.stf: cannot be read as an STF test: No such file or directory",
+        ),
+        ([str(FOLDER / "tables.stf"), str(FOLDER / "tables.stf")], "tables.stf: not a BMv2 JSON program"),
         (["--p4c", "nowhere"], "nowhere: no *.stf in this folder, nor in testdata/p4_16_samples"),
     ],
 )
 def test_usage_errors(arguments: list[str], complaint: str) -> None:
     result = RUNNER.invoke(app, arguments)
-    assert isinstance(result.exception, (ExperimentError, StfError))
+    assert isinstance(result.exception, (ExperimentError, StfError, UnsupportedProgram))
     assert complaint in str(result.exception)
 
 

@@ -31,7 +31,7 @@ def test_top_prints_the_newest_state_once(tmp_path: Path) -> None:
     ends = [link["end"] for link in FABRIC["links"]]
     for word in ("a test", "1 stale", "90.0 %", "summed at s3", "no_route 3", "off it went", *ends):
         assert word in text
-    with pytest.raises(ExperimentError, match="refused; start one with --web"):
+    with pytest.raises(ExperimentError, match=f"^{server.url}: Connection refused; start one with --web"):
         RUNNER.invoke(app, ["top", server.url, "--once"], catch_exceptions=False)
     with pytest.raises(ExperimentError, match='"here" is no address of a live page'):
         RUNNER.invoke(app, ["top", "here", "--once"], catch_exceptions=False)

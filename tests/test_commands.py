@@ -19,7 +19,7 @@ from typing import Final
 import pytest
 
 from weir.tests.paths import ROOT, STF
-from weir.tests.test_snippets import LINES, SNIPPETS, lacks_arguments, passing_commands
+from weir.tests.test_snippets import LINES, SNIPPETS, lacks_arguments, passing_commands, python_of
 from weir.topologies.mininet.fabric import SwitchKind, obstacle
 
 PATIENCE_S: Final = 280
@@ -141,6 +141,7 @@ BY_OTHERS: Final[Mapping[str, str]] = {
     '../../.venv/bin/weir mininet pod/topology.json --exec "h1 ping -c1 h2"': (
         "tests/test_examples.py::test_an_exercise_as_tutorials_write_it_runs_as_it_is"
     ),
+    "weir examples": "tests/test_examples.py::test_the_examples_are_written_for_who_has_no_clone",
     "make mutants": "tests/test_commands.py::test_a_line_that_takes_a_minute_runs_as_it_stands",
     "make p4": "tests/p4src/test_build.py::test_compiling_again_gives_the_same_program",
     "make proto": "tests/wire/test_control_messages.py::test_the_code_is_generated_from_the_messages_as_they_stand",
@@ -160,6 +161,7 @@ BY_OTHERS: Final[Mapping[str, str]] = {
         "tests/test_examples.py::test_a_training_loop_of_ones_own_on_an_emulated_fabric"
     ),
     "weir controller topologies/leaf_spine.yaml": "tests/test_commands.py::test_jobs_as_the_guide_has_them",
+    "weir launch -n 4 my_loop.py": "tests/test_commands.py::test_the_first_loop_prints_what_its_page_shows",
     "weir ptf --program examples/p4_program/firewall.json --test-dir examples/ptf": (
         "tests/testing/test_ptf.py::test_the_example_passes"
     ),
@@ -240,6 +242,7 @@ def clone(tmp_path: Path) -> Path:
     brought |= {f"s{number}-runtime.json": exercise / "pod" / f"s{number}-runtime.json" for number in (1, 2)}
     for name, path in brought.items():
         (tmp_path / name).symlink_to(path)
+    (tmp_path / "my_loop.py").write_text(python_of("docs/launch.md"))
     for name in ("my_suite.yaml", "SUITE.yaml"):
         (tmp_path / name).write_text(SMALL_SUITE)
     (tmp_path / "LOADS.yaml").write_text("s1-p4: 700Mbit\n")
@@ -325,6 +328,13 @@ def test_a_line_that_takes_a_minute_runs_as_it_stands(line: str, clone: Path) ->
         assert "✓" in shown  # an aim that is missed is this machine's; a benchmark that fails fails the line
     else:
         assert "✗" not in shown
+
+
+def test_the_first_loop_prints_what_its_page_shows(clone: Path) -> None:
+    (shown,) = [each.text for each in SNIPPETS if each.page == "docs/launch.md" and each.text.startswith("weir: job ")]
+    printed = output_of(["bash", "-ec", "weir launch -n 4 my_loop.py"], clone)
+    assert sorted(printed.splitlines()) == sorted(line for line in shown.splitlines() if line.startswith("["))
+    assert len(printed.splitlines()) == 4
 
 
 @NEEDS_MININET

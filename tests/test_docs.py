@@ -16,10 +16,13 @@ from weir.tests.paths import ROOT
 PAGES: Final = {str(path.relative_to(ROOT)): path for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"))}
 FOLDERS: Final = ["docs", *sorted({path.parent.name for path in ROOT.glob("[a-z]*/*.py")})]
 CODE: Final = "|".join(FOLDERS)
+READERS: Final = {"my_loop.py", "test_mine.py"}
+"""Files that the guides have a reader write."""
 
 _PATH: Final = re.compile(rf"(?<![\w./-])(?:{CODE})(?:/[\w.*-]+)+/?")
 _MODULE_FILE: Final = re.compile(r"(?<![\w./-])\w+\.py\b")
 _LINK: Final = re.compile(r'(?:\]\(|\bsrc(?:set)?=")([^)#:"]+)(?:#[^)]*)?[)"]')
+_ANCHOR: Final = re.compile(r"\]\(([^)#:]*)#([^)]+)\)")
 _DOTTED: Final = re.compile(rf"(?<![\w./-])(?:weir|{CODE})(?:\.\w+)+")
 _EXAMPLE: Final = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
@@ -64,13 +67,32 @@ def test_paths_exist(page: str) -> None:
 def test_modules_that_are_named_alone_exist(page: str) -> None:
     files = [*ROOT.glob("*.py"), *(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))]
     there = {path.name for path in files}
-    assert set(_MODULE_FILE.findall(PAGES[page].read_text())) - there == set()
+    assert set(_MODULE_FILE.findall(PAGES[page].read_text())) - there - READERS == set()
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_links_lead_somewhere(page: str) -> None:
     links = set(_LINK.findall(PAGES[page].read_text()))
     assert {link for link in links if not (PAGES[page].parent / link).exists()} == set()
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_into_pages_lead_to_a_heading(page: str) -> None:
+    for link, anchor in _ANCHOR.findall(PAGES[page].read_text()):
+        there = (PAGES[page].parent / link).resolve() if link else PAGES[page]
+        assert anchor in anchors(there.read_text()), f"{link}#{anchor}"
+
+
+def anchors(text: str) -> set[str]:
+    """As GitHub makes them of headings: small letters and hyphens, nothing else."""
+    headings = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.strip().lower()).replace(" ", "-") for heading in headings}
+
+
+def test_every_guide_is_in_the_readmes_table() -> None:
+    listed = set(re.findall(r"^\| (\[.*?) \|", PAGES["README.md"].read_text(), re.MULTILINE))
+    linked = {link for cell in listed for link in _LINK.findall(cell)}
+    assert {page for page in PAGES if page.startswith("docs/")} - linked == set()
 
 
 @pytest.mark.parametrize("page", PAGES)

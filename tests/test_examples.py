@@ -149,6 +149,22 @@ def test_who_cannot_build_a_fabric_is_told_why(tmp_path: Path) -> None:
     assert done.stderr.count("\n") == 1
 
 
+def test_the_examples_are_written_for_who_has_no_clone(tmp_path: Path) -> None:
+    shown = output_of(WEIR, "examples", cwd=tmp_path)
+    files = {path.relative_to(EXAMPLES) for path in EXAMPLES.rglob("*") if path.is_file() and path.suffix != ".pyc"}
+    written = {path.relative_to(tmp_path / "examples") for path in (tmp_path / "examples").rglob("*") if path.is_file()}
+    assert written == files
+    assert all((tmp_path / "examples" / path).read_bytes() == (EXAMPLES / path).read_bytes() for path in files)
+    named = set(re.findall(r"examples/[\w/.]+", shown))
+    assert len(named) >= 5
+    assert {name for name in named if not (tmp_path / name).exists()} == set()
+    again = subprocess.run([WEIR, "examples"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (again.returncode, again.stderr) == (
+        2,
+        "weir: examples is there already; name one that is not: weir examples my_examples\n",
+    )
+
+
 def test_the_readmes_training_loop_is_the_one_that_runs() -> None:
     (shown,) = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
     assert (EXAMPLES / "train.py").read_text().endswith(f'"""\n\n{shown}')

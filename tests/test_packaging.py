@@ -23,7 +23,7 @@ from weir.extras import EXTRAS, PURPOSES
 from weir.tests.paths import ROOT
 
 USERS: Final = {"bench", "examples", "tests"}
-"""Packages of the checkout that are not installed."""
+"""What of the checkout is installed as no package."""
 DECOYS: Final = (
     "controller.py",
     "emulator.py",
@@ -167,6 +167,14 @@ def test_the_pytest_plugin_comes_with_the_package(full: Path, tmp_path: Path) ->
     assert "1 passed" in output_of(full / "bin" / "python", "-m", "pytest", "-q", cwd=tmp_path)
 
 
+def test_who_has_no_clone_gets_the_examples_and_runs_them(full: Path, tmp_path: Path) -> None:
+    output_of(full / "bin" / "weir", "examples", cwd=tmp_path)
+    checked = output_of(full / "bin" / "weir", "topology", "check", "examples/two_racks.yaml", cwd=tmp_path)
+    assert checked == "two-racks: 3 switches, 6 hosts, 8 links\n"
+    words = ["-m", "pytest", "-q", "examples/p4_program"]
+    assert re.search(r"\b9 passed\b", output_of(full / "bin" / "python", *words, cwd=tmp_path))
+
+
 def project() -> dict[str, Any]:
     return tomllib.loads((ROOT / "pyproject.toml").read_text())
 
@@ -276,6 +284,7 @@ def test_the_wheel_holds_the_packages_and_their_data_and_no_tests(wheel: Path, c
         if path.suffix in {".p4", ".json", ".txtpb", ".sha256"}
     }
     data |= {str(path.relative_to(clone)) for path in (clone / "experiments" / "queues").glob("*.yaml")}
+    data |= {str(path.relative_to(clone)) for path in (clone / "examples").rglob("*") if path.is_file()}
     assert {"p4src/bmv2/fabric.p4", "p4src/common/headers.p4", "p4src/build/fabric.json"} <= data
     assert held == code | data | {"__init__.py", "extras.py", "own_file.py", "switch_entry.py", "torch_entry.py"}
 

@@ -13,6 +13,7 @@ from ... import __version__
 from .console import NOTES
 from .controller import controller
 from .evaluate import evaluate
+from .examples import copy_examples
 from .help import COMPARE, CONTROL, FABRICS, MACHINE, PROGRAMS, TRAIN, command_group, examples
 from .jobs import app as jobs_app
 from .launch import launch
@@ -34,6 +35,7 @@ app = command_group(
     epilog=examples(
         "weir doctor                         # what this machine has",
         "weir demo                           # train over an emulated fabric",
+        "weir examples                       # writes examples/, which the guides run",
         "weir launch -n 4 examples/train.py  # a training loop of your own",
         "weir launch --help                  # a command's options and examples",
     ),
@@ -174,4 +176,12 @@ app.command(
     ),
 )(top)
 app.add_typer(telemetry_app, name="telemetry", rich_help_panel=CONTROL)
+app.command(
+    "examples",
+    rich_help_panel=MACHINE,
+    epilog=examples(
+        "weir examples",
+        "weir examples my_examples",
+    ),
+)(copy_examples)
 app.command(rich_help_panel=MACHINE, epilog=examples("weir doctor"))(doctor)

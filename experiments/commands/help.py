@@ -12,7 +12,7 @@ COMPARE: Final = "Compare"
 FABRICS: Final = "Fabrics"
 PROGRAMS: Final = "P4 programs"
 CONTROL: Final = "Control plane"
-MACHINE: Final = "This machine"
+MACHINE: Final = "First steps"
 """Groups of commands, as `rich_help_panel` of each names them."""
 
 STRATEGY_NAMES: Final = (

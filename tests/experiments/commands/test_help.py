@@ -44,7 +44,9 @@ def helps() -> dict[str, str]:
 
 
 def test_every_command_is_there(helps: dict[str, str]) -> None:
-    plain = "controller demo doctor evaluate launch mininet place ptf replay run schema schemes stf top torchrun"
+    plain = (
+        "controller demo doctor evaluate examples launch mininet place ptf replay run schema schemes stf top torchrun"
+    )
     within = {
         "jobs": ["register", "end"],
         "topology": ["check", "draw", "leaf-spine", "fat-tree"],

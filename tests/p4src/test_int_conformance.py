@@ -7,13 +7,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "int-conformance.md"
+FOLDERS = "p4src", "wire", "topologies", "controller/watching", "controller/telemetry"
 
 
 def test_every_test_of_the_conformance_table_exists() -> None:
     named = re.findall(r"`(\w+\.py)::(\w+)`", PAGE.read_text())
     assert len(named) > 20
     for file, test in sorted(set(named)):
-        folders = (ROOT / "tests" / folder for folder in ("p4src", "wire", "controller/watching"))
+        folders = (ROOT / "tests" / folder for folder in FOLDERS)
         [path] = [path for folder in folders if (path := folder / file).exists()]
         assert f"def {test}(" in path.read_text(), f"{file} has no {test}"
 

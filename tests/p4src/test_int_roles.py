@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import struct
+from collections import defaultdict
+
 import numpy as np
 import pytest
 
 from weir.controller.planning.plan import PROBE_SESSION
 from weir.emulator.entries import ActionCall, CloneSession, Exact, Replica, TableEntry, Ternary
 from weir.tests.p4src.emulated_node import EmulatedNode
-from weir.tests.p4src.int_fabric import ANY, REPORT_SESSION, Tree, Watch, as_delivered, tcp_frame, udp_frame
+from weir.tests.p4src.int_fabric import (
+    ANY,
+    REPORT_SESSION,
+    Tree,
+    Watch,
+    as_delivered,
+    l4_checksum,
+    tcp_frame,
+    udp_frame,
+)
 from weir.tests.p4src.node_model import DROP_REASONS
 from weir.tests.p4src.small_fabric import (
     INNER,
@@ -144,6 +156,48 @@ def test_fragments_are_left_alone() -> None:
     assert reports(tree) == []
 
 
+@pytest.mark.parametrize("presence", ["udp-port", "dscp", "probe-marker"])
+def test_a_wrong_checksum_stays_as_wrong_as_it_was(presence: str) -> None:
+    """So INT hides no damage: with it and without it whoever looks finds the same difference."""
+    tree = two_switches(presence)
+    tree.watch(0, Watch("md"))
+    good = [
+        tcp_frame(NEAR, FAR, bytes(range(60)), 1, source_port=7, destination_port=80),
+        udp_frame(NEAR, FAR, bytes(range(60)), 2),
+    ]
+    damaged = [frame[:70] + bytes([frame[70] ^ 0x5A]) + frame[71:] for frame in good]
+    for frame in damaged:
+        tree.fabric.send(tree.host(NEAR), frame)
+    tree.run(1_000_000_000)
+    assert [frame[14:] for frame in tree.received[tree.host(FAR)]] == [as_delivered(each, 2) for each in damaged]
+    between = {each.packet: each.frame for each in tree.log if each.switch == "s0" and each.packet}
+    for number, frame in enumerate(damaged, 1):
+        assert len(between[number]) > len(frame), "it had INT"
+        if between[number][23] == frame[23]:  # no UDP header of INT's own, which has no checksum
+            at = {6: 50, 17: 40}[frame[23]]
+            was, now = (int.from_bytes(each[at : at + 2], "big") for each in (frame, between[number]))
+            off_before, off_now = was - l4_checksum(frame[14:]), now - l4_checksum(between[number][14:])
+            assert (off_before - off_now) % 0xFFFF == 0 != off_before % 0xFFFF
+
+
+def test_a_new_udp_header_has_a_source_port_by_the_flow() -> None:
+    """All of a flow go the same way, and flows may go different ones."""
+    tree = two_switches()
+    tree.watch(0, Watch("md"))
+    for number in range(1, 17):
+        frame = tcp_frame(NEAR, FAR, bytes(9), number, source_port=2000 + number % 8, destination_port=80)
+        tree.fabric.send(tree.host(NEAR), frame)
+    tree.run(1_000_000_000)
+    ports: dict[int, set[int]] = defaultdict(set)
+    for each in tree.log:
+        if each.switch == "s0" and each.packet:
+            assert (each.frame[23], each.frame[36:38]) == (17, (5000).to_bytes(2, "big"))
+            ports[each.packet % 8].add(int.from_bytes(each.frame[34:36], "big"))
+    assert all(len(of_flow) == 1 for of_flow in ports.values())
+    assert len(set.union(*ports.values())) >= 6
+    assert min(set.union(*ports.values())) >= 0xC000
+
+
 @pytest.mark.parametrize("mode", ["xd", "md"])
 def test_a_steady_flow_is_reported_once_a_period(mode: str) -> None:
     """100 packets in 100 ms and a period of 40 ms: the first, and one each 40 ms; no event above the step is missed."""
@@ -242,6 +296,19 @@ def test_a_drop_is_reported_with_its_reason(reason: str, frame: bytes) -> None:
     }
     assert frame[14:].startswith(report.inner)
     assert node.drops[reason] == 1
+
+
+@pytest.mark.parametrize("domain", [0, 77])
+def test_mx_of_another_domain_is_reported_without_its_items(domain: int) -> None:
+    """And goes on as it came."""
+    header = struct.pack("!BBHBBBBHHHH", 0x34, 3, 9, 0x20, 0, 0, 0, 0x7000, domain, 0x8000, 0)
+    frame = packet(header + b"payload!", WORKERS[0], STRANGER, destination_port=5000)
+    sent = dict(watched_node().forward(frame, 0, 77))
+    (report,) = int_report.decode(sent.pop(COLLECTOR_PORT)[42:]).reports  # type: ignore[union-attr]
+    assert report.flags == ReportFlag.TRACKED_FLOW
+    assert set(report.metadata) == {"ingress_port", "egress_port", "latency_us", "queue_id", "queue_packets"}
+    ((_, passed),) = sent.items()
+    assert passed[34:] == frame[34:]
 
 
 def test_other_drops_are_not_reported() -> None:

@@ -110,8 +110,18 @@ def test_the_domains_items_come_before_the_checksum_complement() -> None:
         raw_probe(0, 0),
         raw_probe(3, 0x8000, domain=77, domain_bitmap=0x8000),
         raw_probe(7, 0xF800, domain_bitmap=0x8000, behind=bytes(4 * 246)),
+        raw_probe(1, 0x8000).replace(b"\x20\x00\x01\x09\x80", b"\x10\x00\x01\x09\x80"),
+        raw_probe(2, 0x8000, domain=0, domain_bitmap=0x8000),
     ],
-    ids=["hop ML too small", "hop ML too large", "nothing asked", "another domain", "more than the shim can count"],
+    ids=[
+        "hop ML too small",
+        "hop ML too large",
+        "nothing asked",
+        "another domain",
+        "more than the shim can count",
+        "version 1",
+        "reserved instructions of the domain 0",
+    ],
 )
 def test_a_layout_that_cannot_be_had_passes_untouched(frame: bytes) -> None:
     ((_, sent),) = EmulatedNode(tables()).forward(frame, PARENT_PORT)
@@ -120,6 +130,15 @@ def test_a_layout_that_cannot_be_had_passes_untouched(frame: bytes) -> None:
 
 def test_another_domain_without_items_still_gets_the_baseline() -> None:
     assert pushed(raw_probe(1, 0x8000, domain=77)) == struct.pack("!I", 1)
+
+
+def test_reserved_bits_are_ignored_and_left_as_they_are() -> None:
+    """The shim's two, and the twelve of the header."""
+    frame = bytearray(raw_probe(1, 0x8000))
+    frame[42] |= 0x03
+    frame[46:49] = bytes([0x21, 0xFF, 0xE0 | 1])
+    ((_, sent),) = EmulatedNode(tables()).forward(bytes(frame), PARENT_PORT, 5)
+    assert sent[42:] == frame[42:43] + b"\x04" + frame[44:49] + b"\x08" + frame[50:] + struct.pack("!I", 1)
 
 
 def test_no_hops_left_sets_e() -> None:

@@ -16,7 +16,7 @@ from weir.topologies.generators import leaf_spine
 from weir.topologies.model import Endpoint
 from weir.wire import int_md, int_report
 from weir.wire.int_md import DomainInstruction, Instruction
-from weir.wire.int_report import InnerType, Report, ReportFlag, ReportGroup
+from weir.wire.int_report import InnerType, Report, ReportFlag, ReportGroup, ReportType
 
 PERIOD = 10_000_000
 TOPOLOGY = leaf_spine(2, 1, 1)
@@ -265,6 +265,39 @@ def test_the_two_reports_of_a_sink_are_joined_to_a_whole_path() -> None:
     state = rig.links.state
     reported = {link for link, record in zip(rig.links.links, state, strict=True) if record["measured"]}
     assert reported == {Endpoint("s1", 2), Endpoint("s3", 2), Endpoint("s2", 1)}
+
+
+@pytest.mark.parametrize("on_the_stack", [True, False])
+def test_a_sinks_own_hop_is_taken_from_the_stack_or_the_same_report(on_the_stack: bool) -> None:
+    """Three places are allowed for it; the third is a report of its own."""
+    rig = Rig()
+    at = 10**9
+    before = [("s1", 2, 30, 4, at), ("s3", 2, 20, 1, 77 * at)]
+    if on_the_stack:
+        rig.take(datagram("s2", 0, inner=with_stack([*before, ("s2", 1, 7, 3, 5 * at)], 61)))
+    else:
+        own = {"ingress_port": 1, "egress_port": 1, "latency_us": 7, "queue_id": 0, "queue_packets": 3}
+        rig.take(datagram("s2", 0, inner=with_stack(before, 62), egress_ns=5 * at, **own))
+    (flow,) = rig.collector.flows(rig.now)
+    assert flow.path == (FlowHop("s1", 1, 2, 4, 30), FlowHop("s3", 1, 2, 1, 20), FlowHop("s2", 1, 1, 3, 7))
+    assert (flow.destination_port, flow.path_us) == (9, 57)
+    reported = {link for link, record in zip(rig.links.links, rig.links.state, strict=True) if record["measured"]}
+    assert reported == {Endpoint("s1", 2), Endpoint("s3", 2), Endpoint("s2", 1)}
+
+
+def test_a_group_of_reports_is_taken_one_by_one() -> None:
+    """A report without INT's contents has no metadata, whatever its metadata length says."""
+    rig = Rig()
+    dropped = Report(ReportFlag.DROPPED, {"drop_queue_id": 0, "drop_reason": 5, "drop_padding": 0})
+    bare = Report(TRACKED, {}, InnerType.IPV4, packet(), ReportType.INNER_ONLY)
+    group = bytearray(datagram("s1", 0, bare, dropped, Report(TRACKED, measured(1))))
+    assert group[8] >> 4 == ReportType.INNER_ONLY
+    group[10] = 99
+    rig.take(bytes(group))
+    assert (rig.collector.reports, rig.collector.datagrams, rig.collector.faults) == (3, 1, {})
+    assert rig.collector.drops == {("s1", 5): 1}
+    assert [flow.source_port for flow in rig.collector.flows(rig.now)] == [4000]
+    assert rig.links.state[rig.links.links.index(LINK)]["reports"] == 1
 
 
 def test_free_slots_and_drops_by_reason() -> None:

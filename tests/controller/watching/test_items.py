@@ -39,8 +39,8 @@ def test_a_flow_gets_int_where_it_enters_the_fabric_and_loses_it_where_it_leaves
         domain_instructions=DomainInstruction.BYTES_SENT,
         hops=4,
     )
-    watching = Watching((flows,), Presence.DSCP, "h2", dscp=48, flow_steps=Steps(depth_step=8, period_us=70))
-    reports = "dst_addr=10.0.2.1/0xffffffff dst_port=22343/0xffff protocol=17/0xff [60000]"
+    watching = Watching((flows,), Presence.DSCP, "h2", 22399, dscp=48, flow_steps=Steps(depth_step=8, period_us=70))
+    reports = "dst_addr=10.0.2.1/0xffffffff dst_port=22399/0xffff protocol=17/0xff [60000]"
     everywhere = {
         f"watchlist {reports} -> ignore()",
         f"drop_watch {reports} -> ignore_drop()",
@@ -73,10 +73,10 @@ def test_a_flow_gets_int_where_it_enters_the_fabric_and_loses_it_where_it_leaves
         "sinks dst_addr=10.255.0.3 -> strip(period=70)",
     }
     assert {line for name in ("s1", "s3") for line in lines(name, watching) if line.startswith("destination")} == {
-        "destination default -> address(collector=167772673, dscp=48, dst_mac=02:00:0a:ff:00:03, dst_port=22343, "
-        "node_id=1, source=184483841, src_mac=02:00:0a:ff:00:01, src_port=22343)",
-        "destination default -> address(collector=167772673, dscp=48, dst_mac=02:00:0a:ff:00:02, dst_port=22343, "
-        "node_id=3, source=184483843, src_mac=02:00:0a:ff:00:03, src_port=22343)",
+        "destination default -> address(collector=167772673, dscp=48, dst_mac=02:00:0a:ff:00:03, dst_port=22399, "
+        "node_id=1, source=184483841, src_mac=02:00:0a:ff:00:01, src_port=22399)",
+        "destination default -> address(collector=167772673, dscp=48, dst_mac=02:00:0a:ff:00:02, dst_port=22399, "
+        "node_id=3, source=184483843, src_mac=02:00:0a:ff:00:03, src_port=22399)",
     }
 
 

@@ -192,8 +192,9 @@ class DirectSession:
         else:
             table.insert(TableEntry(match, action))
 
-    async def read(self, defaults: Sequence[str] = ()) -> SwitchState:
+    async def read(self, defaults: Sequence[str] = (), profiles: Sequence[str] = ()) -> SwitchState:
         self._check_reachable("read its state")
+        assert not profiles, f"{profiles}: next hops are said with their tables' entries here"
         items: list[Item] = []
         for name, table in self._state.tables.items():
             fields = [_last(field.name) for field in table.schema.key]

@@ -361,6 +361,8 @@ class Rig:
             self.hung[seat].append(lambda: self._tell(message))
             return
         match content:
+            case Pause() | Resume() if seat not in self.agents:
+                pass  # as a host whose first plan was lost or overtaken does; both are said again, the plan before them
             case Pause():
                 if (held := self.agents[seat].pause(content)) is not None:
                     self._answer(job, lambda: self.controller.moves.held(job, name, held))

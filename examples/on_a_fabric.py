@@ -19,7 +19,7 @@ from weir import ControlClient, HostError, TopologyError, load_topology
 from weir.topologies.mininet.fabric import MininetFabric, SwitchKind
 
 HERE = Path(__file__).parent
-TOPOLOGY = HERE.parent / "topologies" / "leaf_spine.yaml"
+TOPOLOGY = "leaf_spine.yaml"  # which ships with Weir
 WORKERS = ("h1", "h2", "h4")
 
 
@@ -29,7 +29,7 @@ def start_controller(listen: str) -> subprocess.Popen[str]:
     command = [
         str(Path(sys.executable).with_name("weir")),
         "controller",
-        str(TOPOLOGY),
+        TOPOLOGY,
         "--listen",
         listen,
         "--probe",

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from ..controller.planning.plan import lanes_of
+from ..topologies.spelling import nearest
 from .backends.rounds import Rounds
 from .config import RunConfig
 from .errors import ExperimentError
@@ -100,7 +101,8 @@ def compare(
     Raises ExperimentError for a scheme that is not there.
     """
     if unknown := [scheme for scheme in schemes if scheme not in SCHEMES]:
-        raise ExperimentError(f'--scheme: "{unknown[0]}" is unknown; there are {", ".join(SCHEMES)}')
+        near = nearest(unknown[0], SCHEMES)
+        raise ExperimentError(f'--scheme: "{unknown[0]}" is unknown{near}; there are {", ".join(SCHEMES)}')
     found = []
     for config in configs:
         for scheme in schemes:

@@ -141,11 +141,16 @@ def test_the_exercises_program_is_what_p4c_makes_of_its_source(tmp_path: Path) -
 
 
 def test_who_cannot_build_a_fabric_is_told_why(tmp_path: Path) -> None:
+    """From a copy that has nothing of a clone around it."""
+    copy = shutil.copytree(EXAMPLES, tmp_path / "copy", ignore=shutil.ignore_patterns("__pycache__"))
     environment = {**os.environ, "PATH": str(tmp_path)}
-    words = [sys.executable, str(EXAMPLES / "on_a_fabric.py")]
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    words = [sys.executable, str(copy / "on_a_fabric.py")]
+    done = subprocess.run(
+        words, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("on_a_fabric.py: ")
+    assert "leaf_spine" not in done.stderr, "the fabric is found"
     assert done.stderr.count("\n") == 1
 
 

@@ -8,14 +8,14 @@ fabric is another one.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from ipaddress import IPv4Address, IPv4Network
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ..extras import explained
-from .errors import TopologyError
+from .errors import TopologyError, UnsoundFabric
 from .targets import BMV2, Target
 
 if TYPE_CHECKING:
@@ -168,11 +168,13 @@ class Link:
 
 
 Node = Host | Switch
+_Problem = tuple[Sequence[str | int], str]
+"""Of a fabric: where, by its file's keys, and what."""
 
 
 @dataclass(frozen=True)
 class Topology:
-    """A sound fabric. Raises `TopologyError` when it is not. The sequences keep the order they were given in."""
+    """A sound fabric. Raises `UnsoundFabric` when it is not. The sequences keep the order they were given in."""
 
     name: str
     hosts: tuple[Host, ...]
@@ -181,30 +183,17 @@ class Topology:
     _link_at: Mapping[Endpoint, Link] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        _refuse_duplicates("name", ((node.name, node.name) for node in self.nodes))
-        _refuse_duplicates("address", ((node.name, str(node.address)) for node in self.nodes))
-        _refuse_duplicates("mac", ((node.name, node.mac) for node in self.nodes))
-        _refuse_duplicates("device_id", ((switch.name, switch.device_id) for switch in self.switches))
         link_at: dict[Endpoint, Link] = {}
-        channels: dict[Endpoint, Link] = {}
-        for link in self.links:
-            for end in link.ends:
-                self._check_end(link, end)
-                if end in link_at:
-                    raise TopologyError(f"{link}: port {end} is taken already; give every link its own port")
-                link_at[end] = link
-                for channel in self._channels(link, end):
-                    if (other := channels.setdefault(channel, link)) is not link:
-                        raise TopologyError(
-                            f"{link}: port {end} would share channel {channel.port} of {end.node} with {other}; a port "
-                            "faster than one channel takes those behind it as well"
-                        )
-            if all(end.node in self._hosts for end in link.ends):
-                raise TopologyError(
-                    f"{link}: joins two hosts, {link.a.node} and {link.b.node}; a host hangs on a switch"
-                )
         object.__setattr__(self, "_link_at", link_at)
-        self._check_connected()
+        problems = [
+            *_duplicates("name", ((node, node.name) for node in self.nodes)),
+            *_duplicates("address", ((node, str(node.address)) for node in self.nodes)),
+            *_duplicates("mac", ((node, node.mac) for node in self.nodes)),
+            *_duplicates("device_id", ((switch, switch.device_id) for switch in self.switches)),
+            *self._misplaced(link_at),
+        ]
+        if problems or (problems := list(self._unconnected())):
+            raise UnsoundFabric(problems)
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -289,15 +278,43 @@ class Topology:
             neighbours[end.node][end.port] = self.peer(end)
         return neighbours
 
-    def _check_end(self, link: Link, end: Endpoint) -> None:
+    def _misplaced(self, link_at: dict[Endpoint, Link]) -> Iterator[_Problem]:
+        """Links that cannot be where they are said to be; the others' ports are put into `link_at`."""
+        channels: dict[Endpoint, Link] = {}
+        for index, link in enumerate(self.links):
+            place = ("links", index)
+            for end in link.ends:
+                if why := self._refusal_of_end(end):
+                    yield place, f"{link}: {why}"
+                    continue
+                if end in link_at:
+                    yield place, f"{link}: port {end} is taken already; give every link its own port"
+                    continue
+                link_at[end] = link
+                try:
+                    taken = list(self._channels(link, end))
+                except TopologyError as error:
+                    yield place, str(error)
+                    continue
+                for channel in taken:
+                    if (other := channels.setdefault(channel, link)) is not link:
+                        yield (
+                            place,
+                            f"{link}: port {end} would share channel {channel.port} of {end.node} with {other}; a port "
+                            "faster than one channel takes those behind it as well",
+                        )
+                        break
+            if all(end.node in self._hosts for end in link.ends):
+                yield place, f"{link}: joins two hosts, {link.a.node} and {link.b.node}; a host hangs on a switch"
+
+    def _refusal_of_end(self, end: Endpoint) -> str | None:
+        """Why a link cannot end there."""
         if end.node in self._switches:
-            if why := self.switch(end.node).target.refusal_of_port(end.port):
-                raise TopologyError(f"{link}: port {end}: {why}")
-        elif end.node in self._hosts:
-            if end.port != 0:
-                raise TopologyError(f"{link}: port {end}: a host has one port, 0; write {end.node}")
-        else:
-            raise TopologyError(f'{link}: no node "{end.node}"; there are {_listed(node.name for node in self.nodes)}')
+            why = self.switch(end.node).target.refusal_of_port(end.port)
+            return f"port {end}: {why}" if why else None
+        if end.node in self._hosts:
+            return f"port {end}: a host has one port, 0; write {end.node}" if end.port else None
+        return f'no node "{end.node}"; there are {_listed(node.name for node in self.nodes)}'
 
     def _channels(self, link: Link, end: Endpoint) -> Iterable[Endpoint]:
         """What a link's end takes of its node, as ports."""
@@ -309,17 +326,20 @@ class Topology:
             raise TopologyError(f"{link}: port {end}: {error}") from error
         return (Endpoint(end.node, number) for number in numbers)
 
-    def _check_connected(self) -> None:
+    def _unconnected(self) -> Iterator[_Problem]:
+        """What keeps the fabric from being one piece."""
         if not self.switches:
-            raise TopologyError(f"{self.name}: no switches; a fabric has at least one")
-        for node in self.nodes:
-            if not self._neighbours[node.name]:
-                raise TopologyError(f"{_kind(node)} {node.name}: has no link; every node needs one")
+            yield (), f"{self.name}: no switches; a fabric has at least one"
+            return
+        alone = [node for node in self.nodes if not self._neighbours[node.name]]
+        for node in alone:
+            yield _place(node), f"{_kind(node)} {node.name}: has no link; every node needs one"
         pieces = self._pieces()
-        if len(pieces) > 1:
-            raise TopologyError(
+        if len(pieces) > 1 and not alone:
+            yield (
+                (),
                 f"{self.name}: the fabric is in {len(pieces)} pieces; {_listed(sorted(pieces[1]))} cannot reach "
-                f"{_listed(sorted(pieces[0]))}; link them"
+                f"{_listed(sorted(pieces[0]))}; link them",
             )
 
     def _pieces(self) -> list[set[str]]:
@@ -352,14 +372,19 @@ def _check_name(kind: str, name: str) -> None:
         )
 
 
-def _refuse_duplicates(what: str, values: Iterable[tuple[str, object]]) -> None:
+def _duplicates(what: str, values: Iterable[tuple[Node, object]]) -> Iterator[_Problem]:
     seen: dict[object, str] = {}
-    for name, value in values:
-        if value in seen:
-            if what == "name":
-                raise TopologyError(f'two nodes are called "{value}"; give every node its own name')
-            raise TopologyError(f"{what} {value} is both {seen[value]}'s and {name}'s; give every node its own")
-        seen[value] = name
+    for node, value in values:
+        if value not in seen:
+            seen[value] = node.name
+        elif what == "name":
+            yield _place(node), f'two nodes are called "{value}"; give every node its own name'
+        else:
+            yield _place(node), f"{what} {value} is both {seen[value]}'s and {node.name}'s; give every node its own"
+
+
+def _place(node: Node) -> tuple[str, str]:
+    return ("hosts" if isinstance(node, Host) else "switches"), node.name
 
 
 def _kind(node: Node) -> str:

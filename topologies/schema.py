@@ -24,6 +24,7 @@ or generated::
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -32,7 +33,7 @@ import yaml
 from pydantic import ValidationError
 
 from . import generators
-from .errors import TopologyError
+from .errors import TopologyError, UnsoundFabric
 from .file_keys import (
     DefaultsKeys,
     FabricKeys,
@@ -45,7 +46,7 @@ from .file_keys import (
 )
 from .key_errors import Location, dotted, problems_of
 from .model import Host, Link, Switch, Topology
-from .problems import BadFile, kind_of, told
+from .problems import BadFile, Problem, kind_of, told
 from .spelling import nearest
 from .units import format_delay, format_rate
 from .yaml_file import YamlFile
@@ -83,6 +84,10 @@ def parse_topology(data: object, where: str, written: YamlFile | None = None, wi
     """The fabric that a mapping, as YAML gives it, describes. Raises `TopologyError`, with `where` in front and the
     lines of the file that it was `written` in, `within` these keys.
     """
+
+    def line(location: Location) -> int | None:
+        return None if written is None else written.line((*within, *location))
+
     twice = () if written is None else written.problems
     if not isinstance(data, dict):
         raise TopologyError(f"{where}: {_WHAT}; this is {kind_of(data)}")
@@ -95,13 +100,15 @@ def parse_topology(data: object, where: str, written: YamlFile | None = None, wi
             model,
             data,
             place=lambda location: _place(location, data),
-            line=lambda location: None if written is None else written.line((*within, *location)),
+            line=line,
         )
         raise TopologyError(told(where, [*twice, *found])) from None
     if twice:
         raise TopologyError(told(where, twice))
     try:
         return _generate(keys) if isinstance(keys, GeneratedKeys) else _build(keys)
+    except UnsoundFabric as error:
+        raise TopologyError(told(where, [Problem(text, line(place)) for place, text in error.problems])) from None
     except TopologyError as error:
         raise error.within(where) from error
 
@@ -171,29 +178,51 @@ def _generate(data: GeneratedKeys) -> Topology:
 
 
 def _build(data: FabricKeys) -> Topology:
-    hosts = tuple(_hosts(data.hosts))
-    switches = tuple(
-        Switch(
-            name,
-            (given.device_id if given and given.device_id is not None else number),
-            (given.slots if given and given.slots is not None else data.defaults.slots),
-            given.tier if given else None,
-            (given.target if given and given.target is not None else data.defaults.target),
-        )
-        for number, (name, given) in enumerate(data.switches.items(), 1)
-    )
-    links = tuple(_link(given, data.defaults) for given in data.links)
-    return Topology(data.name, hosts, switches, links)
+    """Raises UnsoundFabric."""
+    hosts: list[Host] = []
+    switches: list[Switch] = []
+    links: list[Link] = []
+    problems: list[tuple[Location, str]] = []
+    for name, address, mac in _addresses(data.hosts):
+        with _told(problems, "hosts", name):
+            hosts.append(Host(name, address, mac))
+    for number, (name, switch) in enumerate(data.switches.items(), 1):
+        with _told(problems, "switches", name):
+            switches.append(
+                Switch(
+                    name,
+                    (switch.device_id if switch and switch.device_id is not None else number),
+                    (switch.slots if switch and switch.slots is not None else data.defaults.slots),
+                    switch.tier if switch else None,
+                    (switch.target if switch and switch.target is not None else data.defaults.target),
+                )
+            )
+    for index, link in enumerate(data.links):
+        with _told(problems, "links", index):
+            links.append(_link(link, data.defaults))
+    if problems:
+        raise UnsoundFabric(problems)
+    return Topology(data.name, tuple(hosts), tuple(switches), tuple(links))
 
 
-def _hosts(given: dict[str, HostKeys | None]) -> Iterator[Host]:
+@contextmanager
+def _told(problems: list[tuple[Location, str]], *place: str | int) -> Iterator[None]:
+    """What is wrong with one thing is kept until the others have been looked at."""
+    try:
+        yield
+    except TopologyError as error:
+        problems.append((place, str(error)))
+
+
+def _addresses(given: dict[str, HostKeys | None]) -> Iterator[tuple[str, IPv4Address, str]]:
+    """Every host's name, address and MAC."""
     taken = {host.address for host in given.values() if host and host.address}
     free = (IPv4Address(f"10.0.{x}.{y}") for x in range(256) for y in range(1, 255))
     for name, host in given.items():
         address = host.address if host and host.address else next((a for a in free if a not in taken), None)
         if address is None:
             raise TopologyError(f"host {name}: no address is left in 10.0.0.0/16; a fabric has at most 65024 hosts")
-        yield Host(name, address, host.mac.lower() if host else "")
+        yield name, address, host.mac.lower() if host else ""
 
 
 T = TypeVar("T")

@@ -7,6 +7,7 @@ say, `samples` and `accuracy()`. docs/runs.md has an example.
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -60,6 +61,13 @@ class ScriptWorkload(Workload):
         super().__init__(workers, script.steps)
         self._script = script
         self._make = _function(script.path, script.digest)
+        try:
+            inspect.signature(self._make).bind(0, workers, seed, **script.options)
+        except TypeError as error:
+            raise ExperimentError(
+                f"{script.path}: {_FUNCTION}{inspect.signature(self._make)} does not take a rank, the workers, a seed "
+                f"and the options that the run's file has ({', '.join(script.options) or 'none'}): {error}"
+            ) from None
         self._seed = seed
         self._made: dict[int, Worker] = {}
 
@@ -114,7 +122,13 @@ def script_digest(path: Path) -> str:
 
 def gradient_values(script: ScriptOptions, workers: int, seed: int) -> int:
     """How many values a gradient has, by the script's first worker. Raises ExperimentError as `ScriptWorkload`."""
-    return _gradient_values(script.path, script.digest, json.dumps(dict(script.options)), workers, seed)
+    try:
+        return _gradient_values(script.path, script.digest, json.dumps(dict(script.options)), workers, seed)
+    except (
+        ValueError,
+        AssertionError,
+    ) as error:  # the script's: whoever reads a run's file takes these for words on it
+        raise RuntimeError(f"{script.path}: raised {type(error).__name__} when its first worker was made") from error
 
 
 @cache

@@ -101,6 +101,12 @@ def test_a_script_that_was_changed_is_not_taken_for_the_records(tmp_path: Path) 
             {"workload": {"scrip": "own.py"}},
             'workload: unknown key "scrip", did you mean "script"? There are script',
         ),
+        (
+            SCRIPT,
+            {"workload": {"script": "own.py", "options": {"sise": 9}}},
+            "own.py: worker(rank, workers, seed, size=700) does not take a rank, the workers, a seed and the options "
+            "that the run's file has (sise): got an unexpected keyword argument 'sise'",
+        ),
         (SCRIPT, {"training": {"batch": 4}}, "training.batch: is the digits' network's"),
         (
             SCRIPT,
@@ -142,3 +148,6 @@ def test_an_error_of_the_script_itself_is_shown_as_python_shows_it(tmp_path: Pat
         RunConfig.load(write(tmp_path, SCRIPT.replace("return Worker", "return 1 / 0, Worker"))).new_job().gradient(
             0, 0
         )
+    with pytest.raises(RuntimeError, match="raised ValueError when its first worker was made") as caught:
+        RunConfig.load(write(tmp_path, SCRIPT.replace("return Worker", "return int('no data'), Worker"))).new_job()
+    assert "'no data'" in str(caught.value.__cause__)

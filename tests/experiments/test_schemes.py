@@ -54,6 +54,8 @@ def test_schemes_side_by_side(tmp_path: Path) -> None:
 def test_what_cannot_be_compared(tmp_path: Path) -> None:
     with pytest.raises(ExperimentError, match=r'"red" is unknown; there are explicit, dctcp, .*fixed'):
         compare([], ["red"])
+    with pytest.raises(ExperimentError, match='"dctpc" is unknown, did you mean "dctcp"'):
+        compare([], ["dctpc"])
     file, page = tmp_path / "pair.yaml", tmp_path / "page.md"
     file.write_text(RUN)
     page.write_text("no marks")

@@ -187,6 +187,30 @@ def test_what_cannot_be_is_refused_with_file_place_value_and_remedy(
     assert message in str(error.value)
 
 
+def test_what_does_not_fit_together_is_told_at_once_with_its_lines(tmp_path: Path) -> None:
+    text = TWO_RACKS.replace("s1-p2", "s9-p2").replace("[h1, s1-p1]", "[h1-p1, s1-p1]").replace("device_id: 300", "")
+    text = text.replace("02:00:00:00:00:33", "02:00:0a:00:00:01")
+    with pytest.raises(TopologyError) as error:
+        load(tmp_path, text)
+    lines = text.splitlines()
+    at = {key: next(n for n, line in enumerate(lines, 1) if key in line) for key in ("h3: ", "h1-p1", "s9-p2")}
+    assert str(error.value).splitlines() == [
+        f"{tmp_path / 'fabric.yaml'}: 3 things are wrong:",
+        f"  line {at['h3: ']}: mac 02:00:0a:00:00:01 is both h1's and h3's; give every node its own",
+        f"  line {at['h1-p1']}: link h1-p1: port h1-p1: a host has one port, 0; write h1",
+        f'  line {at["s9-p2"]}: link s9-p2: no node "s9"; there are h1, h2, h3, s1, s2',
+    ]
+
+
+def test_every_node_without_a_link_is_named(tmp_path: Path) -> None:
+    text = "name: x\nhosts: {h1: , h2: , h3: }\nswitches: {s1: }\nlinks:\n  - {ends: [h2, s1-p1]}\n"
+    with pytest.raises(TopologyError) as error:
+        load(tmp_path, text)
+    assert str(error.value).splitlines()[1:] == [
+        f"  line 2: host {name}: has no link; every node needs one" for name in ("h1", "h3")
+    ]
+
+
 CHIP = """
 name: chip
 hosts: {h1: {}, h2: {}}

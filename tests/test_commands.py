@@ -165,6 +165,9 @@ BY_OTHERS: Final[Mapping[str, str]] = {
     "weir ptf --program examples/p4_program/firewall.json --test-dir examples/ptf": (
         "tests/testing/test_ptf.py::test_the_example_passes"
     ),
+    "weir ptf --program p4src/build/fabric.json --ports 1-4 --test-dir tests/ptf/fabric": (
+        "tests/testing/test_ptf.py::test_the_switch_program_passes"
+    ),
     "weir replay runs/NAME": "tests/test_examples.py::test_a_workload_of_ones_own_in_a_run",
     "weir replay runs/digits-20260101-120000": "tests/test_examples.py::test_a_workload_of_ones_own_in_a_run",
     "weir run examples/own_workload.yaml": "tests/test_examples.py::test_a_workload_of_ones_own_in_a_run",
@@ -208,6 +211,7 @@ BY_OTHERS: Final[Mapping[str, str]] = {
 BY_NONE: Final[Mapping[str, str]] = {
     r"apt-get install ": "what they install is the machine's",
     r"pip install (--no-deps ptf|pre-commit|setuptools|torchft)": "what they install is others'",
+    r"weir controller FABRIC\.yaml --switch s1=ADDRESS:9559": "it wants a chip",
 }
 
 

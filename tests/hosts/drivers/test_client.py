@@ -191,7 +191,7 @@ def test_a_worker_joins_sums_and_leaves(service: StandIn, server: UdpEndpoint) -
 
 
 def test_a_worker_moves_to_a_new_generation(service: StandIn, server: UdpEndpoint) -> None:
-    summed, paused = threading.Event(), threading.Event()
+    summed, paused, confirmed = threading.Event(), threading.Event(), threading.Event()
 
     def work() -> Any:
         with Membership(service.address, 7, "secret", **HERE) as membership:
@@ -199,6 +199,7 @@ def test_a_worker_moves_to_a_new_generation(service: StandIn, server: UdpEndpoin
             summed.set()
             paused.wait(ANSWER_S)
             second = membership.communicator.allreduce(np.full(300, 2, np.float32))
+            confirmed.wait(ANSWER_S)  # or it may leave between its two answers
             return first[0], second[0], membership.generation
 
     sums = in_background(work)
@@ -219,6 +220,7 @@ def test_a_worker_moves_to_a_new_generation(service: StandIn, server: UdpEndpoin
     stand.tell(to_host(resume), to_host(resume))
     assert [stand.hear("resumed").generation for _ in range(2)] == [2, 2]
     assert stand.kinds.count("held") == 1
+    confirmed.set()
     stand.hear("leave")
     stand.tell(pb.ToHost(ended=pb.Ended(job=7)))
     assert sums.result(ANSWER_S) == (1.0, 2.0, 2)

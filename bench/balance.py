@@ -1,59 +1,73 @@
-"""What the controller's batch sizes cost in every step: a worker's report and call, and all calls at the controller.
+"""What the controller's batch sizes cost in every step: a worker's prediction, its two sums, one worker's call.
 
 ::
 
-    this process: Controller, ControlService ◀── Balance on a unix socket ── another process: a thread for each worker
+    this process: Controller, ControlService ◀── Balance on a unix socket ── the asking worker
+    echo process, in place of the switches and all other workers ◀══ sums ══▶ a worker on a UDP socket
 
-Aim: less than 1.1 % of a step of 200 ms, which is what the authors of LB-BSP report of theirs.
+Everything is processor time, of the controller without what it takes when nobody asks. All workers wait for the parts
+one after the other, so the aim is for their sum: less than 1.1 % of a step of 200 ms, which is what the authors of
+LB-BSP report of theirs.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 import tempfile
 import time
 from asyncio.subprocess import PIPE
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from weir.bench.batching import AIM, SAMPLES
-from weir.bench.measure import RUNS, Figure
+from weir.bench.endpoint import ECHO_ADDRESS, WORKER_ADDRESS, echoing
+from weir.bench.measure import Figure
 from weir.controller.controller import Controller, Options
 from weir.controller.placement.strategies import strategy
 from weir.controller.service.service import ControlService
 from weir.experiments.backends.batch_sizes import size_rule
 from weir.experiments.backends.emulated import EmulatedFabric
-from weir.hosts import ControlClient
+from weir.hosts import Communicator, ControlClient, UdpWorker, WorkerCore
+from weir.hosts.collectives.leader_query import LeaderQuery
+from weir.hosts.drivers.client import PATIENT
 from weir.topologies import Routes, leaf_spine
 from weir.training.batching.reporter import SpeedReporter
 from weir.training.machines import Readings
-from weir.wire import control_pb2 as pb
+from weir.wire.control import WorkerPlan
 
-_CALLS: Final = 1_024
-"""Of each run, of all workers together."""
+RUNS: Final = 5
+_STEPS: Final = 50
+"""Of each run."""
 _SEEN: Final = 100
 """Steps after which NARX is at work."""
+_IDLE_S: Final = 1.0
 _NEVER_NS: Final = 10**15
+_SLOTS: Final = 64
 
 
 def figures() -> Iterator[Figure]:
     """Run the benchmarks of this module."""
-    for workers in (8, 32, 128):
-        told = asyncio.run(_played(workers))
-        for part, taken in zip(("a worker", "the controller"), zip(*told, strict=True), strict=True):
-            name = f"Balance, a step of {workers} workers: processor time of {part}"
-            yield Figure(name, "s", taken, less_is_better=True, aim=AIM)
+    for workers in (8, 128):
+        parts = asyncio.run(_played(workers))
+        for part, taken in parts.items():
+            yield Figure(_named(workers, part), "s", tuple(taken), less_is_better=True)
+        whole = tuple(map(sum, zip(*parts.values(), strict=True)))
+        yield Figure(_named(workers, "all of these"), "s", whole, less_is_better=True, aim=AIM)
 
 
-async def _played(workers: int) -> list[tuple[float, float]]:
-    """Of each run, seconds of processor time in a step: one worker's, the controller's."""
-    topology = leaf_spine(8, 1, workers // 8)
+def _named(workers: int, part: str) -> str:
+    return f"batch sizes by the controller, a step of {workers} workers: {part}"
+
+
+async def _played(workers: int) -> dict[str, list[float]]:
+    """Seconds of processor time in a step, by part and by run."""
+    topology = leaf_spine(4, 1, workers // 4)
     fabric, routes = EmulatedFabric(topology), Routes(topology)
     options = Options(probe_period_ns=_NEVER_NS, solve_period_ns=0)
     with fabric.serve() as server, tempfile.TemporaryDirectory() as folder:
@@ -66,73 +80,108 @@ async def _played(workers: int) -> list[tuple[float, float]]:
                 asking = await asyncio.create_subprocess_exec(*words, stdin=PIPE, stdout=PIPE)
                 assert asking.stdin is not None
                 assert asking.stdout is not None
-                found = []
+                taken = []
                 for _ in range(RUNS):
                     await asking.stdout.readline()
-                    began = time.process_time()
+                    idle, _ = await _spending(asyncio.sleep(_IDLE_S))
                     asking.stdin.write(b"\n")
-                    steps, theirs = json.loads(await asking.stdout.readline())
-                    found.append((theirs, (time.process_time() - began) / steps))
+                    busy, took_s = await _spending(asking.stdout.readline())
+                    taken.append((busy - idle) * took_s / _STEPS)
+                parts: dict[str, list[float]] = json.loads(await asking.stdout.readline())
                 if await asking.wait() != 0:
                     raise RuntimeError("the workers of the benchmark have failed")
-    return found
+    return {**parts, "the controller": taken}
+
+
+async def _spending(until: Awaitable[object]) -> tuple[float, float]:
+    """Processor time of this process until then, per second; and how many seconds that were."""
+    began, began_s = time.process_time(), time.monotonic()
+    await until
+    took_s = time.monotonic() - began_s
+    return (time.process_time() - began) / took_s, took_s
 
 
 # --- the workers' process ---
 
 
 def _ask(address: str, workers: int) -> None:
-    """All workers of one job: for each run a line when they are ready, one of the other side, one with the figures."""
-    steps = max(2, _CALLS // workers)
-    with ExitStack() as stack:
-        client = stack.enter_context(ControlClient(address))
+    """For each run of calls a line when it may begin, one of the other side, one at its end; then the figures."""
+    rng = np.random.default_rng(1)
+    with ControlClient(address) as client:
         registration = client.register([f"h{host}" for host in range(1, workers + 1)])
-        tokens = [seat.token for seat in registration.seats if seat.HasField("rank")]
-        everyone = [_Worker(address, registration, token, rank) for rank, token in enumerate(tokens)]
-        with ThreadPoolExecutor(workers) as pool:
+        token, present = registration.seats[0].token, np.ones(workers, np.bool_)
 
-            def played(first: int, steps: int) -> None:
-                list(pool.map(lambda worker: worker.play(first, steps), everyone))
+        def call() -> None:
+            reports = np.column_stack([rng.uniform(200, 1000, workers), np.full((workers, 2), [0.2, 0])])
+            client.balance(registration.job, token, SAMPLES * workers, reports, present).wait()
 
-            for run in range(RUNS):
-                first = 1 + run * (steps + 1)
-                played(first, 1)
-                print(flush=True)  # the other side reads it
-                sys.stdin.readline()
-                began = time.process_time()
-                played(first + 1, steps)
-                print(json.dumps([steps, (time.process_time() - began) / (steps * workers)]), flush=True)
+        call()
+        calls = []
+        for _ in range(RUNS):
+            print(flush=True)  # the other side reads it
+            sys.stdin.readline()
+            calls.append(_spent(call))
+            print(flush=True)
+    figures = {
+        "a worker's prediction": _predictions(),
+        "a worker's two sums": _sums(workers),
+        "the call of the worker that asks": calls,
+    }
+    print(json.dumps(figures), flush=True)
 
 
-class _Worker:
-    """One rank, whose free share of the processor wanders; it computes in no time."""
+def _spent(work: Callable[[], None]) -> float:
+    """Processor time of all threads of this process, for one of some steps."""
+    began = time.process_time()
+    for _ in range(_STEPS):
+        work()
+    return (time.process_time() - began) / _STEPS
 
-    def __init__(self, address: str, registration: pb.Registration, token: str, rank: int) -> None:
-        self._client = ControlClient(address)
-        self._registration = registration
-        self._token = token
-        self._rank = rank
-        self._rng = np.random.default_rng(rank)
-        self._reporter = SpeedReporter()
-        self._free = 1.0
-        for _ in range(_SEEN):
-            self._report(SAMPLES)
 
-    def _report(self, samples: int) -> list[float]:
-        self._free = float(np.clip(self._free + self._rng.normal(0, 0.03), 0.2, 1.0))
-        report = self._reporter.report(Readings(self._free, 0.5)).tolist()
-        self._reporter.observe(samples, samples / (1000 * self._free))
-        return list(report)
+def _predictions() -> list[float]:
+    """By run, where the free share of the processor wanders."""
+    rng, reporter, free = np.random.default_rng(2), SpeedReporter(), 1.0
 
-    def play(self, first: int, steps: int) -> None:
-        """So many steps from that one on."""
-        samples = SAMPLES
-        workers = len(self._registration.seats)
-        for step in range(first, first + steps):
-            sizes = self._client.balance(
-                self._registration.job, self._token, step, SAMPLES * workers, self._report(samples)
-            )
-            samples = sizes[self._rank]
+    def predict() -> None:
+        nonlocal free
+        free = float(np.clip(free + rng.normal(0, 0.03), 0.2, 1.0))
+        reporter.report(Readings(free, 0.5))
+        reporter.observe(SAMPLES, SAMPLES / (1000 * free))
+
+    for _ in range(_SEEN):
+        predict()
+    return [_spent(predict) for _ in range(RUNS)]
+
+
+class _Given:
+    """An answer that is there."""
+
+    def __init__(self, sizes: list[int]) -> None:
+        self._sizes = sizes
+
+    def done(self) -> bool:
+        return True
+
+    def wait(self, timeout_s: float, /) -> list[int]:
+        return self._sizes
+
+
+def _sums(workers: int) -> list[float]:
+    """By run, of a job with so many workers, of whom one is here."""
+    port, answer = 20_000 + os.getpid() % 10_000, _Given([SAMPLES] * workers)
+    plan = WorkerPlan(1, 1, 0, workers, ECHO_ADDRESS, 1, _SLOTS, _SLOTS // 2)
+    with echoing(port), UdpWorker(WorkerCore(plan, PATIENT), WORKER_ADDRESS, port) as worker:
+        query = LeaderQuery(Communicator(worker), lambda *_: answer, name="batch sizes")
+        report = np.array([1000.0, 0.2, 0.0])
+
+        def step() -> None:
+            reports: NDArray[np.float64]
+            reports, present = query.report(report).wait()
+            query.ask(reports, present)
+            query.answer().wait()
+
+        step()
+        return [_spent(step) for _ in range(RUNS)]
 
 
 if __name__ == "__main__":

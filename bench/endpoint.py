@@ -36,8 +36,8 @@ SLOTS: Final = 1024
 RUNS: Final = 3
 AIM: Final = 100e6
 """Bytes of tensor data per second."""
-_WORKER: Final = 0x7F00_0B01
-_ECHO: Final = 0x7F00_0B02
+WORKER_ADDRESS: Final = 0x7F00_0B01
+ECHO_ADDRESS: Final = 0x7F00_0B02
 _TIMEOUT_S: Final = 120.0
 _CHECKSUM: Final = BY_NAME["checksum"].offset
 
@@ -61,7 +61,7 @@ def echoing(port: int) -> Iterator[None]:
     """An echo process."""
     context = multiprocessing.get_context("spawn")
     ready = context.Event()
-    process = context.Process(target=echo, args=(_ECHO, port, ready), daemon=True)
+    process = context.Process(target=echo, args=(ECHO_ADDRESS, port, ready), daemon=True)
     process.start()
     try:
         if not ready.wait(_TIMEOUT_S):
@@ -75,8 +75,8 @@ def echoing(port: int) -> Iterator[None]:
 def summed(port: int, chunks: int) -> tuple[float, float]:
     """Sum one tensor: (CPU seconds of this process, seconds on the wall)."""
     tensor = np.random.default_rng(1).standard_normal(chunks * LANES, np.float32)
-    plan = WorkerPlan(1, 1, 0, 1, _ECHO, 1, SLOTS, SLOTS // 2)
-    with UdpWorker(WorkerCore(plan), _WORKER, port) as worker:
+    plan = WorkerPlan(1, 1, 0, 1, ECHO_ADDRESS, 1, SLOTS, SLOTS // 2)
+    with UdpWorker(WorkerCore(plan), WORKER_ADDRESS, port) as worker:
         worker.wait(worker.submit(tensor[: 4 * LANES]), _TIMEOUT_S)
         cpu, wall = time.process_time(), time.perf_counter()
         reduced = worker.wait(worker.submit(tensor), _TIMEOUT_S)
@@ -88,9 +88,9 @@ def summed(port: int, chunks: int) -> tuple[float, float]:
 
 def exchanged(port: int, chunks: int, window: int = SLOTS // 2) -> float:
     """Send as many datagrams and take the echoes, and nothing else: CPU seconds of this process."""
-    socket = DatagramSocket(_WORKER, port)
+    socket = DatagramSocket(WORKER_ADDRESS, port)
     batch = 64
-    datagrams = Datagrams(np.full(batch, _ECHO, np.uint32), np.zeros((batch, MESSAGE_BYTES), np.uint8))
+    datagrams = Datagrams(np.full(batch, ECHO_ADDRESS, np.uint32), np.zeros((batch, MESSAGE_BYTES), np.uint8))
     cpu = time.process_time()
     sent = received = 0
     while received < chunks:

@@ -35,6 +35,10 @@ class ControlRefused(HostError):
     """The control service refuses what it was asked, cannot be reached, or its address cannot be one. Says why."""
 
 
+class ControlAbsent(ControlRefused):
+    """No controller answers now that could: it is away, late, or knows nothing of the job. Asking again may help."""
+
+
 class JoinRefused(ControlRefused):
     """The controller does not want this host in the job. Says why."""
 

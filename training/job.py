@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -17,13 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..hosts import Communicator
+from ..hosts.collectives.leader_query import PATIENCE_S, Answer, LeaderQuery
 from .batching.analytic import equal_shares
 from .course import Course
 from .errors import TrainingError
 from .machines import Machine
 from .modes import Mode
 from .optimiser import Optimiser
-from .processes import Compute, Pending, Process, Until
+from .processes import Compute, Pending, Process, Resumed, Until
 from .rules import Rule, Taken
 from .samples import Rows, Samples
 
@@ -62,8 +63,10 @@ class Workload(Protocol):
 class BatchSizeService(Protocol):
     """Who decides the batch sizes: the controller, or what stands for it."""
 
-    def report(self, rank: int, step: int, report: NDArray[np.float64]) -> Pending:
-        """A worker's report (`SpeedReporter`) before that step; the answer is everyone's sizes in it, by rank."""
+    def ask(self, reports: NDArray[np.float64], present: NDArray[np.bool_]) -> Answer:
+        """Everyone's report (`SpeedReporter`) by rank, and whose are there; the answer is everyone's sizes in the next
+        step.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,11 +140,13 @@ class Training:
         samples, optimiser = Samples(self._workload.rows, (self._plan.seed, 0)), self._optimiser()
         machine, sizes = self._machines[rank], self._plan.equal_sizes()
         reporter = self._plan.mode.reporter()
+        query = LeaderQuery(communicator, service.ask, name="batch sizes")
         now_ns = (yield Until(lambda: 0)).now_ns
         step = 0
         while True:
             if reporter is not None and step > 0:
-                sizes, now_ns = yield service.report(rank, step, reporter.report(machine.readings(now_ns)))
+                found, now_ns = yield from _asked(query, reporter.report(machine.readings(now_ns)))
+                sizes = found or sizes
             weights, rows = self.weights[rank], samples.share(step, sizes, rank)
             iteration = self._course.begin(rank, step, len(rows), now_ns)
             gradient, iteration.computed_ns = yield self._computing(rank, step, weights, rows)
@@ -198,6 +203,18 @@ class Training:
 
     def _computing(self, rank: int, step: int, weights: Floats, rows: Rows) -> Compute:
         return Compute(rank, step, len(rows), lambda: self._workload.gradient(weights, rows))
+
+
+def _asked(
+    query: LeaderQuery, report: NDArray[np.float64]
+) -> Generator[Until | Pending, Resumed, tuple[list[int] | None, int]]:
+    """One worker's part in a question of all: the answer, None where there is none now, and when it is there."""
+    (reports, present), now_ns = yield query.report(report)
+    if (asked := query.ask(reports, present)) is not None:
+        late_ns = now_ns + round(PATIENCE_S * 1e9)
+        yield Until(lambda: 0 if asked.done() else late_ns)
+    found, now_ns = yield query.answer()
+    return found, now_ns
 
 
 class ParameterServer:

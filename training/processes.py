@@ -30,7 +30,7 @@ class Until:
 
 
 class Pending(Protocol):
-    """An answer that is on its way: a collective call's (`hosts.Handle`), or the controller's."""
+    """An answer that is on its way, such as a collective call's (`hosts.Handle`)."""
 
     def done(self) -> bool:
         """Whether it is there."""

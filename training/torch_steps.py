@@ -12,22 +12,17 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
-from numpy.typing import NDArray
 
-from ..hosts.drivers.control_client import ControlClient
 from .batching.manager import BatchSizeManager, RuleName
 from .batching.reporter import REPORT_VALUES, SpeedReporter
 from .errors import TrainingError
 from .machines import Readings
 from .samples import Samples
-
-_ANSWER_S: Final = 1_800.0
-"""How long the controller's answer is waited for, which comes when the slowest rank has reported."""
 
 
 class BalancedSampler:
@@ -64,7 +59,6 @@ class BalancedSampler:
         self._manager = BatchSizeManager(total, self._ranks, rule=rule)
         self._reporter = SpeedReporter(predictor, rule=rule)
         self._rule: RuleName = rule
-        self._client: ControlClient | None = None
         self._sizes = self._manager.sizes
         self._steps = 0
         self._meter = _Meter()
@@ -100,7 +94,10 @@ class BalancedSampler:
         return self.sizes[self._rank] * taking_part / self._total
 
     def step(self) -> None:
-        """A step is done: tell all how fast this rank was, and decide the next one's sizes. Every rank calls it."""
+        """A step is done: tell all how fast this rank was, and learn the next one's sizes. Every rank calls it.
+
+        Raises ControlRefused where the controller has none.
+        """
         sizes, began_s = self._step_under_way()
         if self._computed_s <= began_s:
             raise TrainingError("step() without a backward pass since the batch was drawn; call it after backward()")
@@ -109,26 +106,12 @@ class BalancedSampler:
         self._steps += 1
         report = self._reporter.report(self._meter.read())
         group = self._group or dist.group.WORLD
-        if self._ranks > 1 and hasattr(group, "seat"):
-            self._sizes = self._asked(group.seat, report)
+        if self._ranks > 1 and hasattr(group, "batch_sizes"):
+            self._sizes = group.batch_sizes(report.tolist(), self._total, self._rule) or self._sizes
             return
         reports = [torch.empty(REPORT_VALUES, dtype=torch.float64) for _ in range(self._ranks)]
         dist.all_gather(reports, torch.from_numpy(report), group=self._group)
         self._sizes = self._manager.decide(np.stack([report.numpy() for report in reports]))
-
-    def _asked(self, seat: tuple[str, int, str] | None, report: NDArray[np.float64]) -> list[int]:
-        """Everyone's sizes, from the controller. Raises ControlRefused where it gives none."""
-        if seat is None:
-            raise TrainingError(
-                "no batch sizes: the group has summed nothing through the switches yet, so the controller has no job "
-                "of it; call step() after a step that sums gradients"
-            )
-        control, job, token = seat
-        if self._client is None:
-            self._client = ControlClient(control)
-        return self._client.balance(
-            job, token, self._steps, self._total, report.tolist(), rule=self._rule, timeout_s=_ANSWER_S
-        )
 
     def _step_under_way(self) -> tuple[list[int], float]:
         if not self._under_way:

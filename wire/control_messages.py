@@ -5,7 +5,10 @@ Values that come from a message are as the sender made them: whoever takes a pla
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from . import control
 from . import control_pb2 as pb
@@ -78,6 +81,28 @@ def read_held(message: pb.Held) -> control.Held:
         first_incomplete=message.first_incomplete,
         complete=frozenset(message.complete),
     )
+
+
+def balance_request(
+    job: int,
+    samples: int,
+    rule: str,
+    reports: NDArray[np.float64],
+    present: NDArray[np.bool_],
+    *,
+    token: str = "",
+    size_step: int = 0,
+) -> pb.BalanceRequest:
+    """What one worker asks for all: each one's row of `reports` has its speed, its seconds and its limit.
+
+    `reports` is of shape (workers, 3), by rank; `present` says whose rows are there.
+    """
+    rows: list[Any] = reports.tolist()
+    told = [
+        pb.SpeedReport(rank=rank, speed=rows[rank][0], seconds=rows[rank][1], limit=int(rows[rank][2]))
+        for rank in np.flatnonzero(present).tolist()
+    ]
+    return pb.BalanceRequest(job=job, token=token, samples=samples, rule=rule, size_step=size_step, reports=told)
 
 
 def _worker_plan(plan: control.WorkerPlan) -> pb.WorkerPlan:

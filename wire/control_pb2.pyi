@@ -137,26 +137,32 @@ class EndJobReply(_message.Message):
     def __init__(self) -> None: ...
 
 class BalanceRequest(_message.Message):
-    __slots__ = ("job", "token", "step", "samples", "rule", "speed", "seconds", "limit", "size_step")
+    __slots__ = ("job", "token", "samples", "rule", "size_step", "reports")
     JOB_FIELD_NUMBER: _ClassVar[int]
     TOKEN_FIELD_NUMBER: _ClassVar[int]
-    STEP_FIELD_NUMBER: _ClassVar[int]
     SAMPLES_FIELD_NUMBER: _ClassVar[int]
     RULE_FIELD_NUMBER: _ClassVar[int]
+    SIZE_STEP_FIELD_NUMBER: _ClassVar[int]
+    REPORTS_FIELD_NUMBER: _ClassVar[int]
+    job: int
+    token: str
+    samples: int
+    rule: str
+    size_step: int
+    reports: _containers.RepeatedCompositeFieldContainer[SpeedReport]
+    def __init__(self, job: _Optional[int] = ..., token: _Optional[str] = ..., samples: _Optional[int] = ..., rule: _Optional[str] = ..., size_step: _Optional[int] = ..., reports: _Optional[_Iterable[_Union[SpeedReport, _Mapping]]] = ...) -> None: ...
+
+class SpeedReport(_message.Message):
+    __slots__ = ("rank", "speed", "seconds", "limit")
+    RANK_FIELD_NUMBER: _ClassVar[int]
     SPEED_FIELD_NUMBER: _ClassVar[int]
     SECONDS_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
-    SIZE_STEP_FIELD_NUMBER: _ClassVar[int]
-    job: int
-    token: str
-    step: int
-    samples: int
-    rule: str
+    rank: int
     speed: float
     seconds: float
     limit: int
-    size_step: int
-    def __init__(self, job: _Optional[int] = ..., token: _Optional[str] = ..., step: _Optional[int] = ..., samples: _Optional[int] = ..., rule: _Optional[str] = ..., speed: _Optional[float] = ..., seconds: _Optional[float] = ..., limit: _Optional[int] = ..., size_step: _Optional[int] = ...) -> None: ...
+    def __init__(self, rank: _Optional[int] = ..., speed: _Optional[float] = ..., seconds: _Optional[float] = ..., limit: _Optional[int] = ...) -> None: ...
 
 class BatchSizes(_message.Message):
     __slots__ = ("sizes",)

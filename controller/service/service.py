@@ -36,7 +36,7 @@ from ...wire.heartbeat import Heartbeat
 from ..controller import Controller
 from ..errors import ControllerEnded, ControllerError, OutOfMemory, PlanError, SwitchUnreachable
 from ..placement import PlacementError
-from .batch_sizes import BatchSizes, RuleOf
+from .batch_sizes import BatchSizes, ReportMissing, RuleOf
 from .heartbeats import HeartbeatReader, HeartbeatSource
 from .limits import MESSAGE_BYTES, Limits, bounded, client_of
 from .malformed import Malformed, checked, reader_of
@@ -64,6 +64,7 @@ _CODES: Final = (
     (SwitchUnreachable, grpc.StatusCode.UNAVAILABLE),
     (ControllerEnded, grpc.StatusCode.UNAVAILABLE),
     (WrongToken, grpc.StatusCode.PERMISSION_DENIED),
+    (ReportMissing, grpc.StatusCode.ABORTED),
     (PlanError, grpc.StatusCode.INVALID_ARGUMENT),
     (PlacementError, grpc.StatusCode.INVALID_ARGUMENT),
     (TopologyError, grpc.StatusCode.INVALID_ARGUMENT),
@@ -305,7 +306,7 @@ class ControlService:
             await context.abort(*stream.failure)
 
     async def balance(self, request: pb.BalanceRequest, context: Context) -> pb.BatchSizes:
-        """One worker's report: everyone's batch sizes, when all have reported."""
+        """All workers' reports, from one of them: everyone's batch sizes."""
         if self._sizes is None:
             await context.abort(grpc.StatusCode.UNIMPLEMENTED, "this controller decides no batch sizes")
         if request.job not in self._seating.jobs:
@@ -313,21 +314,14 @@ class ControlService:
         seats = self._seating.jobs[request.job]
         self._sizes.keep(self._seating.jobs.keys())
         ranks = {host: seat.rank for host, seat in seats.seats.items() if seat.rank is not None}
-
-        def taking_part() -> frozenset[int]:
-            if self._seating.jobs.get(seats.job) is not seats:
-                raise _NotTakingPart(f"job {seats.job} is over")
-            return frozenset(ranks[host] for host in self._controller.jobs[seats.job].plan.workers)
-
         try:
             seat = seats.seat_of(request.token)
             if seat.rank is None:
                 raise PlanError(f"job {seats.job}: {seat} has no batch; only workers have")
-            if seat.rank not in taking_part():
-                raise _NotTakingPart(f"job {seats.job} goes on without {seat}")
-            return pb.BatchSizes(sizes=await self._sizes.decide(request, seat.rank, len(ranks), taking_part))
-        except _NotTakingPart as error:
-            await context.abort(grpc.StatusCode.ABORTED, str(error))
+            taking_part = frozenset(ranks[host] for host in self._controller.jobs[seats.job].plan.workers)
+            if seat.rank not in taking_part:
+                await context.abort(grpc.StatusCode.ABORTED, f"job {seats.job} goes on without {seat}")
+            return pb.BatchSizes(sizes=self._sizes.decide(request, len(ranks), taking_part))
         except ControllerError as error:
             await context.abort(_code_of(error), str(error))
 
@@ -392,10 +386,6 @@ def _code_of(error: Exception) -> grpc.StatusCode:
 
 def _new_key() -> str:
     return secrets.token_hex(KEY_BYTES)
-
-
-class _NotTakingPart(Exception):
-    """The job is over, or goes on without the worker."""
 
 
 def _tell_of_failure(stream: HostStream, reader: asyncio.Task[None]) -> None:

@@ -10,12 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...controller.controller import Controller
-from ...controller.errors import PlanError
-from ...controller.service.batch_sizes import BatchSizes, SizeRule, StepEnd
+from ...controller.errors import ControllerError, PlanError
+from ...controller.service.batch_sizes import BatchSizes, ReportMissing, SizeRule
+from ...hosts import ControlAbsent
 from ...training import TrainingPlan
 from ...training.batching.manager import SIZE_STEP, BatchSizeManager, RuleName
 from ...training.errors import TrainingError
 from ...wire import control_pb2 as pb
+from ...wire.control_messages import balance_request
 from .virtual_control import VirtualControl
 
 
@@ -40,23 +42,8 @@ def size_rule(samples: int, workers: int, name: str, size_step: int) -> SizeRule
         raise PlanError(str(error)) from None
 
 
-def balance_request(plan: TrainingPlan, job: int, step: int, report: NDArray[np.float64]) -> pb.BalanceRequest:
-    """What a worker that trains by this plan asks the controller before a step; `report` is `SpeedReporter`'s."""
-    speed, seconds, limit = report.tolist()
-    return pb.BalanceRequest(
-        job=job,
-        step=step,
-        samples=plan.batch,
-        rule=plan.mode.sizes,
-        speed=speed,
-        seconds=seconds,
-        limit=int(limit),
-        size_step=plan.mode.size_step,
-    )
-
-
 class VirtualBatchSizes:
-    """What the workers of a job ask in virtual time: reports and answers travel the control latency each."""
+    """What the leader of a job's workers asks in virtual time: question and answer travel the control latency each."""
 
     def __init__(
         self, controller: Controller, control: VirtualControl, job: int, workers: Sequence[str], plan: TrainingPlan
@@ -68,40 +55,42 @@ class VirtualBatchSizes:
         self._workers = workers
         self._plan = plan
         self._sizes = BatchSizes(size_rule)
-        self._waiting: list[tuple[StepEnd, _Answer]] = []
 
-    def report(self, rank: int, step: int, report: NDArray[np.float64]) -> _Answer:
+    def ask(self, reports: NDArray[np.float64], present: NDArray[np.bool_]) -> _Answer:
         """As `training.job.BatchSizeService` has it."""
-        request, answer = balance_request(self._plan, self._job, step, report), _Answer()
-        self._control.after_latency(partial(self._take, rank, request, answer))
+        mode, answer = self._plan.mode, _Answer()
+        request = balance_request(self._job, self._plan.batch, mode.sizes, reports, present, size_step=mode.size_step)
+        self._control.after_latency(partial(self._take, request, answer))
         return answer
 
-    def _take(self, rank: int, request: pb.BalanceRequest, answer: _Answer) -> None:
-        """A report has reached the controller; where it is the last one, the answers to all set out."""
-        step = self._sizes.report(request, rank)
-        self._waiting.append((step, answer))
-        present = self._controller.jobs[self._job].plan.workers
-        taking_part = frozenset(rank for rank, host in enumerate(self._workers) if host in present)
-        self._sizes.look(step, len(self._workers), taking_part)
-        if step.decided.is_set():
-            for of, waiting in self._waiting:
-                self._control.after_latency(partial(waiting.comes, of))
-            self._waiting.clear()
+    def _take(self, request: pb.BalanceRequest, answer: _Answer) -> None:
+        """A question has reached the controller; the answer sets out."""
+        part = self._controller.jobs[self._job].plan.workers
+        taking_part = frozenset(rank for rank, host in enumerate(self._workers) if host in part)
+        try:
+            found: list[int] | ControllerError = self._sizes.decide(request, len(self._workers), taking_part)
+        except ControllerError as error:
+            found = error
+        self._control.after_latency(partial(answer.comes, found))
 
 
 class _Answer:
-    """One worker's, on its way."""
+    """To the leader, on its way."""
 
     def __init__(self) -> None:
-        self._step: StepEnd | None = None
+        self._found: list[int] | ControllerError | None = None
 
-    def comes(self, step: StepEnd) -> None:
-        self._step = step
+    def comes(self, found: list[int] | ControllerError) -> None:
+        self._found = found
 
     def done(self) -> bool:
-        return self._step is not None
+        return self._found is not None
 
     def wait(self, timeout_s: float, /) -> list[int]:
-        """Everyone's sizes. Raises PlanError where there are none."""
-        assert self._step is not None
-        return self._step.sizes()
+        """Everyone's sizes. Raises PlanError where there are none, ControlAbsent where there may be some later."""
+        assert self._found is not None
+        if isinstance(self._found, ReportMissing):
+            raise ControlAbsent(str(self._found))
+        if isinstance(self._found, ControllerError):
+            raise self._found
+        return self._found

@@ -269,6 +269,25 @@ class Communicator:
 
     def all_gather_async(self, array: Any, *, name: str = "tensor") -> Handle:
         """As `all_gather`, without waiting."""
+
+        def complete(parts: Any, present: NDArray[np.bool_]) -> Any:
+            if not present.all():
+                missing = ", ".join(str(rank) for rank in np.flatnonzero(~present))
+                raise WorkerMissing(
+                    f"tensor {name!r}: workers were lost before everyone had all of their arrays: {missing}"
+                )
+            return parts
+
+        return self._gather(array, name, complete)
+
+    def gather_present_async(self, array: Any, *, name: str = "tensor") -> Handle:
+        """As `all_gather_async`, but who was lost raises nothing: the result is a pair of the arrays and of who is
+        there, bool (n,) by rank, the same at all. The others' arrays are not whole.
+        """
+        return self._gather(array, name, lambda parts, present: (parts, present))
+
+    def _gather(self, array: Any, name: str, result: Callable[[Any, NDArray[np.bool_]], Any]) -> Handle:
+        """The result is made of the arrays of all, and of who is there."""
         values, dtype, restore = opened(array, name)
         own, shape = _plain(values, name), values.shape
         words = words_of(values)
@@ -277,13 +296,9 @@ class Communicator:
         tensor = self._tensor(gathering.contribution(self.rank, words), name=name, signature=signature)
 
         def finish(reduced: Reduced) -> Any:
-            parts, present = gathering.parts(reduced.values)
-            if not present.all():
-                missing = ", ".join(str(rank) for rank in np.flatnonzero(~present.all(axis=1)))
-                raise WorkerMissing(
-                    f"tensor {name!r}: workers were lost before everyone had all of their arrays: {missing}"
-                )
-            return restore(array_of(parts, own, (self.size, *shape)))
+            parts, pieces = gathering.parts(reduced.values)
+            present: NDArray[np.bool_] = np.all(pieces, axis=1)
+            return result(restore(array_of(parts, own, (self.size, *shape))), present)
 
         return self._start(tensor, finish)
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 import grpc
+import numpy as np
 from google.protobuf.message import Message
+from numpy.typing import NDArray
 
 from ...wire import control_pb2 as pb
 from ...wire.control_channel import DEFAULT_ADDRESS, Tls, check_address
-from ...wire.control_messages import BALANCE, END_JOB, LIST_JOBS, REGISTER
+from ...wire.control_messages import BALANCE, END_JOB, LIST_JOBS, REGISTER, balance_request
 from ...wire.errors import WireError
-from ..errors import ControlRefused
+from ..errors import ControlAbsent, ControlRefused
 
 CHANNEL_OPTIONS: Final = (
     ("grpc.enable_http_proxy", 0),
@@ -25,6 +28,14 @@ POLICIES: Final = {"continue": pb.CONTINUE, "wait": pb.WAIT, "abort": pb.ABORT}
 """What can be done when a worker is lost."""
 
 _ANSWER_S: Final = 30.0
+_PASSING: Final = {
+    grpc.StatusCode.ABORTED,
+    grpc.StatusCode.CANCELLED,
+    grpc.StatusCode.DEADLINE_EXCEEDED,
+    grpc.StatusCode.NOT_FOUND,
+    grpc.StatusCode.RESOURCE_EXHAUSTED,
+}
+"""What another controller, or the same one later, may answer otherwise."""
 
 _Answer = TypeVar("_Answer", bound=Message)
 
@@ -116,45 +127,72 @@ class ControlClient:
         self,
         job: int,
         token: str,
-        step: int,
         samples: int,
-        report: Sequence[float],
+        reports: NDArray[np.float64],
+        present: NDArray[np.bool_],
         *,
         rule: str = "analytic",
         size_step: int = 0,
-        timeout_s: float = 60.0,
-    ) -> list[int]:
-        """Everyone's samples in that step, by rank, when all workers have reported at the end of the one before it.
+        timeout_s: float = _ANSWER_S,
+    ) -> BalanceCall:
+        """Ask for everyone's samples in the next step, as the one worker that does so for all, with its seat's token.
 
-        `report` is this worker's, with the token of its seat: samples per second that it foretells for itself, seconds
-        of its last computation, the most samples that it holds; 0 is unknown. `samples` are all workers' together,
-        `size_step` are those that the numeric rule moves at once; 0: 5. Who was lost has a size of 0.
+        `reports` (workers, 3) has each one's by rank, where `present` (workers,) says that it is there: samples per
+        second that it foretells for itself, seconds of its last computation, the most samples that it holds; 0 is
+        unknown. `samples` are all workers' together, `size_step` are those that the numeric rule moves at once; 0: 5.
         """
-        speed, seconds, limit = report
-        request = pb.BalanceRequest(
-            job=job,
-            token=token,
-            step=step,
-            samples=samples,
-            rule=rule,
-            speed=speed,
-            seconds=seconds,
-            limit=int(limit),
-            size_step=size_step,
+        request = balance_request(job, samples, rule, reports, present, token=token, size_step=size_step)
+        call: grpc.UnaryUnaryMultiCallable[pb.BalanceRequest, pb.BatchSizes] = self._channel.unary_unary(
+            BALANCE, request_serializer=_bytes_of, response_deserializer=pb.BatchSizes.FromString
         )
-        return list(self._call(BALANCE, request, pb.BatchSizes.FromString, timeout_s).sizes)
+        return BalanceCall(self.address, call.future(request, timeout=timeout_s))
 
-    def _call(
-        self, method: str, request: Message, read: Callable[[bytes], _Answer], timeout_s: float = _ANSWER_S
-    ) -> _Answer:
+    def _call(self, method: str, request: Message, read: Callable[[bytes], _Answer]) -> _Answer:
         call: grpc.UnaryUnaryMultiCallable[Message, _Answer] = self._channel.unary_unary(
-            method, request_serializer=lambda message: message.SerializeToString(), response_deserializer=read
+            method, request_serializer=_bytes_of, response_deserializer=read
         )
         try:
-            return call(request, timeout=timeout_s)
+            return call(request, timeout=_ANSWER_S)
         except grpc.RpcError as error:
-            if error.code() is grpc.StatusCode.UNAVAILABLE:
-                raise ControlRefused(
-                    f"no controller at {self.address}: {unreachable(error)}; start one with weir controller"
-                ) from None
-            raise ControlRefused(f"{self.address}: {error.details()}") from None
+            raise _refusal(self.address, error) from None
+
+
+class BalanceCall:
+    """Batch sizes that were asked for (`collectives.leader_query.Answer`)."""
+
+    def __init__(self, address: str, call: Any) -> None:
+        self._address = address
+        self._call = call
+
+    def done(self) -> bool:
+        """Whether `wait` returns, or raises, at once."""
+        done: bool = self._call.done()
+        return done
+
+    def await_done(self, timeout_s: float) -> None:
+        """Return when it is done, or this time is over."""
+        with suppress(grpc.FutureTimeoutError):
+            self._call.exception(timeout_s)
+
+    def wait(self, timeout_s: float = _ANSWER_S, /) -> list[int]:
+        """Everyone's samples in the next step, by rank; who was lost has 0. Raises ControlAbsent where nobody answers
+        who could, ControlRefused where there are no sizes.
+        """
+        try:
+            return list(self._call.result(timeout_s).sizes)
+        except grpc.FutureTimeoutError:
+            raise ControlAbsent(f"{self._address}: no answer after {timeout_s:g} s") from None
+        except grpc.RpcError as error:
+            raise _refusal(self._address, error) from None
+
+
+def _refusal(address: str, error: Any) -> ControlRefused:
+    """What a call has failed with."""
+    if error.code() is grpc.StatusCode.UNAVAILABLE:
+        return ControlAbsent(f"no controller at {address}: {unreachable(error)}; start one with weir controller")
+    kind = ControlAbsent if error.code() in _PASSING else ControlRefused
+    return kind(f"{address}: {error.details()}")
+
+
+def _bytes_of(message: Message) -> bytes:
+    return message.SerializeToString()

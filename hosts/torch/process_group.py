@@ -29,7 +29,7 @@ from .layers import BucketLayers, watch_modules
 from .relay_client import end_relay
 from .rendezvous import Rendezvous
 from .settings import Settings
-from .sums import TYPES, FabricSums, Sum
+from .sums import TYPES, FabricSums, Sizes, Sum
 from .works import FabricWork, GlooWork, completers
 
 _log = logging.getLogger(__name__)
@@ -152,13 +152,6 @@ class WeirProcessGroup(dist.ProcessGroup):
         """Of calls from now on."""
         self._timeout = timeout
         self._inner.set_timeout(timeout)
-
-    @property
-    def seat(self) -> tuple[str, int, str] | None:
-        """Where the controller serves, the group's job, and the token of this rank; None before its first sum through
-        the switches.
-        """
-        return self._sums.place
 
     # --- failures ---
 
@@ -317,6 +310,22 @@ class WeirProcessGroup(dist.ProcessGroup):
             seconds = (limit if limit > timedelta(0) else self._timeout).total_seconds()
             self._sums.start(Sum(work, list(parts), mean, cuts, of_mean, deliver, seconds))
         return work
+
+    # --- batch sizes ---
+
+    def batch_sizes(self, report: Sequence[float], samples: int, rule: str) -> list[int] | None:
+        """Every rank's part of the next step's samples, by rank, as the controller decides from all ranks' reports;
+        None: as in this one. All ranks call it alike; `report` is as `ControlClient.balance` has it.
+
+        Raises what the group has failed with, and ControlRefused where there are no sizes.
+        """
+        sizes = torch.zeros(self._size, dtype=torch.int32)
+        work = FabricWork([sizes], f"batch sizes of {samples} samples by the {rule} rule", raises=self._raises)
+        self.carried["fabric batch_sizes"] += 1
+        self._calls.note("switches batch_sizes", f"{work.what} through the switches", work)
+        self._sums.start(Sizes(work, report, samples, rule, sizes, self._timeout.total_seconds()))
+        work.wait()
+        return sizes.tolist() if sizes.any() else None
 
     # --- all else ---
 

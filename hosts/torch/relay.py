@@ -6,6 +6,7 @@ are JSON, numbers are in blocks of shared memory::
     ▶ {"do": "block", "block": 3, "size": 65536}                       its descriptor follows
     ▶ {"do": "join", "seat": 1, "control": …, "job": …, "token": …, "timeout_s": …, "nic": …}
     ▶ {"do": "sum", "seat": 1, "call": 8, "block": 3, "count": 9000, "dtype": "float32", "op": "sum", "cuts": […], …}
+    ▶ {"do": "balance", "seat": 1, "call": 9, "block": 3, "report": […], "samples": 96, "rule": "analytic", …}
     ▶ {"do": "leave", "seat": 1, "reason": ""}                         with a reason: the rank is lost at once
     ◀ {"done": 8}    {"failed": 8, "kind": "AllreduceAborted", "text": …}    {"over": 1, "kind": …, "text": …}
 
@@ -33,6 +34,7 @@ from typing import Any, Final
 import numpy as np
 
 from ..collectives.communicator import Handle
+from ..drivers.batch_sizes import BatchSizes
 from ..drivers.client import Membership
 from ..drivers.udp import UdpHost
 from ..errors import HostError
@@ -86,6 +88,10 @@ class Seat:
             host=partial(hosts.at, nic=command["nic"]),
             nic=command["nic"],
         )
+        self._control: tuple[str, int, str] = command["control"], command["job"], command["token"]
+        self._sizes: dict[tuple[int, str], BatchSizes] = {}
+        """By the samples of a step, and the rule."""
+        self._clients = contextlib.ExitStack()
         self._blocks = blocks
         self._say = say
         self._commands: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
@@ -96,7 +102,7 @@ class Seat:
         self._thread.start()
 
     def put(self, command: dict[str, Any]) -> None:
-        """A sum, or to leave behind those before it; by a reason at once."""
+        """A sum, a question, or to leave behind those before it; by a reason at once."""
         if command["do"] == "leave" and command["reason"]:
             self._reason = command["reason"]
             self._membership.give_up(command["reason"])
@@ -108,7 +114,7 @@ class Seat:
 
     def _run(self) -> None:
         try:
-            with self._membership:
+            with self._membership, self._clients:
                 finisher = threading.Thread(target=self._finish, name=f"sums of seat {self._number}")
                 finisher.start()
                 try:
@@ -132,6 +138,9 @@ class Seat:
             if command["do"] == "leave":
                 self._reason = command["reason"]
                 return
+            if command["do"] == "balance":
+                self._balance(command)
+                continue
             try:
                 handle = self._membership.communicator.reduced_async(
                     self._numbers(command),
@@ -147,6 +156,25 @@ class Seat:
                 self._membership.worker.endpoint.check()
                 continue
             self._started.put((command, handle))
+
+    def _balance(self, command: dict[str, Any]) -> None:
+        """Everyone's batch sizes in the next step, by rank, as int32 into the block, or zeros where there are none now.
+
+        The sums behind it wait: between its own there is none, at any rank.
+        """
+        communicator = self._membership.communicator
+        wanted = command["samples"], command["rule"]
+        if wanted not in self._sizes:
+            sizes = BatchSizes(communicator, *self._control, wanted[0], rule=wanted[1])
+            self._sizes[wanted] = self._clients.enter_context(sizes)
+        try:
+            found = self._sizes[wanted].next_step(command["report"], command["timeout_s"])
+        except HostError as error:
+            self._failed(command, error)
+            self._membership.worker.endpoint.check()
+            return
+        np.frombuffer(self._blocks[command["block"]], np.int32, communicator.size)[:] = found or 0
+        self._say({"done": command["call"]})
 
     def _finish(self) -> None:
         while (started := self._started.get()) is not None:

@@ -86,6 +86,13 @@ class Relay:
 
     def sum(self, seat: int, block: Block, told: Told, **command: Any) -> None:
         """Sum the numbers of a block, in the order of the calls."""
+        self._call(seat, block, told, do="sum", **command)
+
+    def balance(self, seat: int, block: Block, told: Told, **command: Any) -> None:
+        """Have everyone's batch sizes put into a block, in the order of the calls."""
+        self._call(seat, block, told, do="balance", **command)
+
+    def _call(self, seat: int, block: Block, told: Told, **command: Any) -> None:
         number = next(self._numbers)
         with self._state:
             gone = self._gone
@@ -94,7 +101,7 @@ class Relay:
         if gone is not None:
             told(gone)
             return
-        self._say({"do": "sum", "seat": seat, "call": number, "block": block.number, **command})
+        self._say({"seat": seat, "call": number, "block": block.number, **command})
 
     def take_block(self, size: int) -> Block:
         """A block of so many bytes at least."""

@@ -54,6 +54,21 @@ class Sum:
         return sum(part.numel() for part in self.parts)
 
 
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Everyone's batch sizes, which one rank asks the controller for."""
+
+    work: FabricWork
+    report: Sequence[float]
+    """This rank's, as `ControlClient.balance` has it."""
+    samples: int
+    """Of a step, of all ranks together."""
+    rule: str
+    into: torch.Tensor
+    """int32 (ranks,): zeros where there are none now."""
+    timeout_s: float
+
+
 class FabricSums:
     """The fabric's side of one group."""
 
@@ -71,7 +86,7 @@ class FabricSums:
         self._settings = settings
         self._failed = failed
         self._look = look
-        self._queue: queue.SimpleQueue[Sum | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Sum | Sizes | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         self._waiting: set[FabricWork] = set()
@@ -90,8 +105,8 @@ class FabricSums:
         """Why no more sums will come."""
         return self._error
 
-    def start(self, wanted: Sum) -> None:
-        """Queue a sum. Raises what the group has failed with."""
+    def start(self, wanted: Sum | Sizes) -> None:
+        """Queue it. Raises what the group has failed with."""
         with self._lock:
             if self._error is not None:
                 raise self._error
@@ -153,7 +168,10 @@ class FabricSums:
             if wanted is None:
                 return
             try:
-                self._sum(wanted)
+                if isinstance(wanted, Sum):
+                    self._sum(wanted)
+                else:
+                    self._balance(wanted)
             except Exception as error:  # noqa: BLE001 (the order of all sums behind it is lost with it)
                 self.fail(error, f"{type(error).__name__}: {error}")
 
@@ -170,10 +188,15 @@ class FabricSums:
                 flat[place : place + part.numel()].view(part.shape).copy_(part)
                 place += part.numel()
         self._count += 1
+
+        def deliver() -> None:
+            with torch.inference_mode(wanted.parts[0].is_inference()), torch.no_grad():
+                wanted.deliver(flat)
+
         self._relay.sum(
             seat,
             block,
-            lambda error: completers.run(lambda: self._settle(wanted, block, flat, error)),
+            lambda error: completers.run(lambda: self._settle(wanted.work, block, deliver, error)),
             count=wanted.count,
             dtype=TYPES[first.dtype],
             op="mean" if wanted.mean else "sum",
@@ -184,19 +207,41 @@ class FabricSums:
             timeout_s=wanted.timeout_s,
         )
 
-    def _settle(self, wanted: Sum, block: Block, flat: torch.Tensor, error: HostError | None) -> None:
+    def _balance(self, wanted: Sizes) -> None:
+        seat = self._seated(wanted.timeout_s)
+        assert self._relay is not None
+        block, block_back = self._relay.take_block(wanted.into.nbytes), self._relay.give_back
+        found = torch.frombuffer(block.memory, dtype=torch.int32, count=wanted.into.numel())
+
+        def told(error: HostError | None) -> None:
+            if isinstance(error, ControlRefused):  # at every rank, and sums go on
+                block_back(block)
+                self._done(wanted.work, error)
+            else:
+                self._settle(wanted.work, block, lambda: wanted.into.copy_(found), error)
+
+        self._relay.balance(
+            seat,
+            block,
+            lambda error: completers.run(lambda: told(error)),
+            report=list(wanted.report),
+            samples=wanted.samples,
+            rule=wanted.rule,
+            timeout_s=wanted.timeout_s,
+        )
+
+    def _settle(self, work: FabricWork, block: Block, deliver: Callable[[], object], error: HostError | None) -> None:
         if error is not None:
             self.fail(error, f"{type(error).__name__}: {error}")
             return  # which has told whoever waits
         try:
-            with torch.inference_mode(wanted.parts[0].is_inference()), torch.no_grad():
-                wanted.deliver(flat)
+            deliver()
         except Exception as wrong:  # noqa: BLE001 (whoever waits is to have it)
-            self._done(wanted.work, wrong)
+            self._done(work, wrong)
             return
         assert self._relay is not None
         self._relay.give_back(block)
-        self._done(wanted.work, None)
+        self._done(work, None)
 
     def _done(self, work: FabricWork, error: Exception | None) -> None:
         with self._lock:

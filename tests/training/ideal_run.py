@@ -7,11 +7,14 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from weir.controller.service.batch_sizes import BatchSizes, StepEnd
-from weir.experiments.backends.batch_sizes import balance_request, size_rule
+from weir.controller.service.batch_sizes import BatchSizes
+from weir.experiments.backends.batch_sizes import size_rule
+from weir.hosts.collectives.leader_query import Answer
 from weir.training import Course, Machine, Mode, Processes, Training, TrainingPlan, Workload
 from weir.training.ideal import Clock, IdealJob, run
+from weir.training.job import BatchSizeService
 from weir.training.workloads.synthetic import LeastSquares
+from weir.wire.control_messages import balance_request
 
 
 class IdealBatchSizes:
@@ -20,22 +23,27 @@ class IdealBatchSizes:
     def __init__(self, plan: TrainingPlan) -> None:
         self._plan = plan
         self._sizes = BatchSizes(size_rule)
+        self.asked = 0
+        """How often."""
 
-    def report(self, rank: int, step: int, report: NDArray[np.float64]) -> Answer:
-        end = self._sizes.report(balance_request(self._plan, 0, step, report), rank)
-        self._sizes.look(end, self._plan.workers, frozenset(range(self._plan.workers)))
-        return Answer(end)
+    def ask(self, reports: NDArray[np.float64], present: NDArray[np.bool_]) -> Answer:
+        self.asked += 1
+        mode, workers = self._plan.mode, self._plan.workers
+        request = balance_request(0, self._plan.batch, mode.sizes, reports, present, size_step=mode.size_step)
+        return Given(self._sizes.decide(request, workers, frozenset(range(workers))))
 
 
-class Answer:
-    def __init__(self, end: StepEnd) -> None:
-        self._end = end
+class Given:
+    """An answer that is there."""
+
+    def __init__(self, sizes: list[int]) -> None:
+        self._sizes = sizes
 
     def done(self) -> bool:
-        return self._end.decided.is_set()
+        return True
 
     def wait(self, timeout_s: float, /) -> list[int]:
-        return self._end.sizes()
+        return self._sizes
 
 
 def train(
@@ -49,15 +57,18 @@ def train(
     momentum: float = 0.0,
     delay_ns: Callable[[int], int] = lambda _: 0,
     seed: int = 1,
+    sizes: BatchSizeService | None = None,
 ) -> tuple[Course, Training]:
-    """Train until `done`; a call of `bytes` takes `delay_ns(bytes)` once everyone has made it."""
+    """Train until `done`; a call of `bytes` takes `delay_ns(bytes)` once everyone has made it. `sizes` are asked for
+    batch sizes; None: `IdealBatchSizes`.
+    """
     workload = workload or LeastSquares(8, 256, seed=seed)
     clock, course = Clock(), Course(workload.loss)
     plan = TrainingPlan(mode, len(machines), batch, learning_rate, momentum, seed)
     training = Training(plan, workload, course, machines)
     if mode.summed:
         jobs = [IdealJob(clock, len(machines), delay_ns)]
-        processes = training.summed(jobs[0].communicators, IdealBatchSizes(plan))
+        processes = training.summed(jobs[0].communicators, sizes or IdealBatchSizes(plan))
     else:
         jobs = [IdealJob(clock, 2, delay_ns) for _ in machines]
         processes = training.served([(job.communicators[0], job.communicators[1]) for job in jobs])

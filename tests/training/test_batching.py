@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weir.hosts import reference_sum
-from weir.tests.training.ideal_run import train
-from weir.training import Machine, Mode, TrainingError
+from weir.tests.training.ideal_run import IdealBatchSizes, train
+from weir.training import Course, Machine, Mode, TrainingError, TrainingPlan
 from weir.training.batching.analytic import equal_shares, proportional_shares
 from weir.training.batching.manager import BatchSizeManager, RuleName
 from weir.training.batching.narx import Narx
@@ -27,6 +27,11 @@ from weir.training.workloads.synthetic import LeastSquares
 
 FREE = Readings(1.0, 1.0)
 MS = 1_000_000
+
+
+def updates(last: int) -> Callable[[Course], bool]:
+    """Whether a job has made so many, as `train` asks."""
+    return lambda course: course.updates >= last
 
 
 # --- the analytic rule ---
@@ -74,6 +79,63 @@ def test_a_cpu_cluster_is_balanced_within_a_sample() -> None:
         assert sizes.sum() == batch
         if step >= 10:
             assert times_ns.max() / 1e9 <= 1.02 * batch / sum(speeds) + 1 / min(speeds)
+
+
+# --- who asks, and when it is late ---
+
+
+def test_a_step_has_one_question_however_many_workers_there_are() -> None:
+    speeds = [1000.0 - 50 * rank for rank in range(12)]
+    plan = TrainingPlan(Mode("lb-bsp", predictor="memoryless"), len(speeds), 96, 0.5)
+    sizes = IdealBatchSizes(plan)
+    course, _ = train(plan.mode, [Machine(speed) for speed in speeds], updates(10), batch=96, sizes=sizes)
+    assert sizes.asked == max(each.clock for each in course.iterations) >= 9, "before each step but the first"
+    for step in range(10):
+        assert sum(each.samples for each in course.iterations if each.clock == step) == 96
+    assert len({each.samples for each in course.iterations if each.clock == 9}) > 3
+
+
+@dataclass
+class LateSizes:
+    """A controller that answers a question when so many updates are done."""
+
+    at: int
+    course_updates: int = 0
+    asked: int = 0
+
+    def ask(self, reports: np.ndarray, present: np.ndarray) -> LateSizes:
+        self.asked += 1
+        return self
+
+    def done(self) -> bool:
+        return self.course_updates >= self.at
+
+    def wait(self, timeout_s: float, /) -> list[int]:
+        return [30, 2]
+
+    def until(self, last: int) -> Callable[[Course], bool]:
+        """As `train` asks: whether it is over."""
+
+        def over(course: Course) -> bool:
+            self.course_updates = course.updates
+            return course.updates >= last
+
+        return over
+
+
+def test_a_controller_that_hangs_holds_up_one_step() -> None:
+    """By a tenth of a second; then all go on as they were, and take its answer when it comes."""
+    sizes = LateSizes(at=4)
+    course, training = train(Mode("lb-bsp"), [Machine(1000.0)] * 2, sizes.until(8), sizes=sizes)
+    began = {(each.worker, each.clock): each.began_ns for each in course.iterations}
+    ended = {(each.worker, each.clock): each.ended_ns for each in course.iterations}
+    for rank in (0, 1):
+        waits = [began[rank, step + 1] - ended[rank, step] for step in range(7)]
+        assert waits == [100 * MS, *[0] * 6]
+        samples = [each.samples for each in course.iterations if each.worker == rank]
+        assert samples[:8] == [16] * 5 + [[30, 2][rank]] * 3
+    assert training.weights[0].tobytes() == training.weights[1].tobytes()
+    assert sizes.asked == 4, "at once, and again when its answer was acted on"
 
 
 # --- exactness ---

@@ -1,4 +1,4 @@
-"""Batch sizes from the control service: what workers that report at a step's end are told, and when."""
+"""Batch sizes from the control service: what a worker that asks for all at a step's end is told."""
 
 from __future__ import annotations
 
@@ -25,20 +25,21 @@ async def service() -> AsyncIterator[Rig]:
 
 
 def asking(service: Rig, registration: pb.Registration, rank: int, **said: Any) -> asyncio.Task[list[int]]:
-    """One worker's report, which waits for the others'."""
+    """One worker asks for all: `told` has what the others' reports are by rank where they are not as always."""
     call = service.channel.unary_unary(
         BALANCE,
         request_serializer=pb.BalanceRequest.SerializeToString,
         response_deserializer=pb.BatchSizes.FromString,
     )
-    fields: dict[str, Any] = {
-        "token": registration.seats[rank].token,
-        "samples": 80,
-        "rule": "analytic",
-        "seconds": 0.2,
-        "step": 1,
-    }
-    fields |= {"speed": SPEEDS[rank % len(SPEEDS)], "job": registration.job, **said}
+    workers = [seat for seat in registration.seats if seat.HasField("rank")]
+    told: dict[int, dict[str, Any] | None] = said.pop("told", {})
+    reports = [
+        pb.SpeedReport(**{"rank": each, "seconds": 0.2, "speed": SPEEDS[each % len(SPEEDS)], **own})
+        for each in range(len(workers))
+        if (own := told.get(each, {})) is not None
+    ]
+    fields: dict[str, Any] = {"token": registration.seats[rank].token, "samples": 80, "rule": "analytic"}
+    fields |= {"job": registration.job, "reports": reports, **said}
 
     async def answer() -> list[int]:
         return list((await call(pb.BalanceRequest(**fields), timeout=ANSWER_S)).sizes)
@@ -52,36 +53,24 @@ async def refusal(asked: asyncio.Task[list[int]]) -> tuple[grpc.StatusCode, str]
     return caught.value.code(), caught.value.details() or ""
 
 
-async def test_sizes_are_in_proportion_to_speeds_when_all_have_reported(service: Rig) -> None:
+async def test_sizes_are_in_proportion_to_speeds(service: Rig) -> None:
     registration = await service.register(workers=WORKERS)
-    first, second = (asking(service, registration, rank) for rank in (0, 1))
-    await asyncio.sleep(0.1)
-    assert not first.done()
-    assert not second.done()
-    third = asking(service, registration, 2)
     # the shares of 80 samples by speeds of 400, 100 and 300 samples per second
-    assert [await each for each in (first, second, third)] == [[40, 10, 30]] * 3
-    assert await asking(service, registration, 1) == [40, 10, 30]  # an answer that was lost on its way
-
-    faster = [asking(service, registration, rank, step=2, speed=100.0 if rank else 600.0) for rank in range(3)]
-    assert [await each for each in faster] == [[60, 10, 10]] * 3
-    code, words = await refusal(asking(service, registration, 0))
-    assert code is grpc.StatusCode.INVALID_ARGUMENT
-    assert words == "step 1 is over; step 2 was decided last"
+    assert await asking(service, registration, 0) == [40, 10, 30]
+    assert await asking(service, registration, 1) == [40, 10, 30], "whoever asks"
+    faster = {0: {"speed": 600.0}, 1: {"speed": 100.0}, 2: {"speed": 100.0}}
+    assert await asking(service, registration, 0, told=faster) == [60, 10, 10]
+    unknown = {0: {"speed": 0.0}}
+    assert await asking(service, registration, 0, told=unknown) == [60, 10, 10], "they stay where a speed is not known"
 
 
 async def test_numeric_sizes_go_by_measured_times(service: Rig) -> None:
     """Without any speed: from equal shares to within a tenth of the optimum, which is 0.1 s with 40, 10 and 30."""
     registration = await service.register(workers=WORKERS)
     sizes = [27, 27, 26]
-    for step in range(40):
-        told = [
-            asking(service, registration, rank, step=step, rule="numeric", speed=0.0, seconds=size / SPEEDS[rank])
-            for rank, size in enumerate(sizes)
-        ]
-        answers = [await each for each in told]
-        assert answers == [answers[0]] * 3
-        sizes = answers[0]
+    for _ in range(40):
+        told = {rank: {"speed": 0.0, "seconds": size / SPEEDS[rank]} for rank, size in enumerate(sizes)}
+        sizes = await asking(service, registration, 0, rule="numeric", told=told)
         assert sum(sizes) == 80
     assert max(size / speed for size, speed in zip(sizes, SPEEDS, strict=True)) <= 0.11
 
@@ -89,52 +78,42 @@ async def test_numeric_sizes_go_by_measured_times(service: Rig) -> None:
 async def test_numeric_sizes_move_by_what_the_job_says(service: Rig) -> None:
     """The slowest gives as many to the fastest, once it was so in three steps."""
     registration = await service.register(workers=WORKERS)
-    times = [0.1, 0.9, 0.5]
-    for step, sizes in enumerate([[27, 27, 26], [27, 27, 26], [30, 24, 26], [33, 21, 26]]):
-        told = [
-            asking(service, registration, rank, step=step, rule="numeric", seconds=times[rank], size_step=3)
-            for rank in range(3)
-        ]
-        assert [await each for each in told] == [sizes] * 3
+    told = {rank: {"seconds": seconds} for rank, seconds in enumerate([0.1, 0.9, 0.5])}
+    for sizes in [[27, 27, 26], [27, 27, 26], [30, 24, 26], [33, 21, 26]]:
+        assert await asking(service, registration, 0, rule="numeric", told=told, size_step=3) == sizes
 
 
-async def test_samples_that_nobody_holds_are_refused_to_all(service: Rig) -> None:
+async def test_samples_that_nobody_holds_are_refused(service: Rig) -> None:
     registration = await service.register(workers=WORKERS)
-    asked = [asking(service, registration, rank, limit=10) for rank in range(3)]
-    for each in asked:
-        assert await refusal(each) == (
-            grpc.StatusCode.INVALID_ARGUMENT,
-            "80 samples for 3 workers that hold 30 at most; each has between 1 and its limit",
-        )
+    assert await refusal(asking(service, registration, 0, told={rank: {"limit": 10} for rank in range(3)})) == (
+        grpc.StatusCode.INVALID_ARGUMENT,
+        "80 samples for 3 workers that hold 30 at most; each has between 1 and its limit",
+    )
 
 
-async def test_reports_that_do_not_go_together_are_refused_to_all(service: Rig) -> None:
+async def test_a_worker_without_a_report_gets_no_batch_of_none(service: Rig) -> None:
+    """Its share is not the others' as long as it takes part."""
     registration = await service.register(workers=WORKERS)
-    asked = [asking(service, registration, rank, step=7 if rank == 2 else 6) for rank in range(3)]
-    for each in asked:
-        assert await refusal(each) == (
-            grpc.StatusCode.INVALID_ARGUMENT,
-            "the workers do not ask for the same: rank 0 for step 6 of 80 samples by the analytic rule, rank 2 for "
-            "step 7 of 80 samples by the analytic rule",
-        )
-    again = [asking(service, registration, rank, step=6) for rank in range(3)]
-    assert [await each for each in again] == [[40, 10, 30]] * 3
+    assert await refusal(asking(service, registration, 0, told={1: None, 2: None})) == (
+        grpc.StatusCode.ABORTED,
+        f"job {registration.job}: no report of rank 1, rank 2",
+    )
+    assert await asking(service, registration, 0) == [40, 10, 30]
 
 
-async def test_a_worker_that_is_lost_is_not_waited_for(service: Rig) -> None:
+async def test_a_worker_that_is_lost_has_no_batch(service: Rig) -> None:
     registration = await service.register(workers=WORKERS, policy=pb.CONTINUE)
     hosts = [await service.joined(registration, rank) for rank in range(3)]
     for host in hosts:
         await host.say(resumed=pb.Resumed(generation=(await host.hear("worker_plan")).generation))
-    asked = [asking(service, registration, rank) for rank in (0, 2)]
     await hosts[1].say(leave=pb.Leave(reason="out of memory"))
-    held = [asyncio.create_task(_goes_on(host)) for host in (hosts[0], hosts[2])]
-    # of 80 samples by speeds of 400 and 300: 45.7 and 34.3
-    assert [await each for each in asked] == [[46, 0, 34]] * 2
-    code, words = await refusal(asking(service, registration, 1, step=2))
+    await asyncio.gather(*(_goes_on(host) for host in (hosts[0], hosts[2])))
+    # of 80 samples by speeds of 400 and 300: 45.7 and 34.3, whether its last report came with theirs or not
+    for told in ({}, {1: None}):
+        assert await asking(service, registration, 0, told=told) == [46, 0, 34]
+    code, words = await refusal(asking(service, registration, 1))
     assert code is grpc.StatusCode.ABORTED
     assert words == f"job {registration.job} goes on without h2 (rank 1)"
-    await asyncio.gather(*held)
 
 
 async def _goes_on(host: Host) -> None:
@@ -143,12 +122,11 @@ async def _goes_on(host: Host) -> None:
     await host.say(resumed=pb.Resumed(generation=(await host.hear("resume")).worker_plan.generation))
 
 
-async def test_a_job_that_ends_is_not_waited_for(service: Rig) -> None:
+async def test_a_job_that_has_ended_has_no_sizes(service: Rig) -> None:
     registration = await service.register(workers=WORKERS)
-    asked = asking(service, registration, 0)
-    await asyncio.sleep(0.1)
     await service.end(registration.job, "out of time")
-    assert await refusal(asked) == (grpc.StatusCode.ABORTED, f"job {registration.job} is over")
+    code, words = await refusal(asking(service, registration, 0))
+    assert (code, str(registration.job) in words) == (grpc.StatusCode.NOT_FOUND, True)
 
 
 @pytest.mark.parametrize(
@@ -156,8 +134,14 @@ async def test_a_job_that_ends_is_not_waited_for(service: Rig) -> None:
     [
         ({"job": 9}, "NOT_FOUND", "9"),
         ({"token": "none"}, "PERMISSION_DENIED", "the token is none of its seats'"),
-        ({"speed": float("nan")}, "INVALID_ARGUMENT", "speed nan of step 1; it is a number of 0 or more"),
-        ({"seconds": -1.0}, "INVALID_ARGUMENT", "seconds -1.0 of step 1; it is a number of 0 or more"),
+        (
+            {"told": {0: {"speed": float("nan")}}},
+            "INVALID_ARGUMENT",
+            "speed nan of rank 0; it is a number of 0 or more",
+        ),
+        ({"told": {0: {"seconds": -1.0}}}, "INVALID_ARGUMENT", "seconds -1.0 of rank 0; it is a number of 0 or more"),
+        ({"reports": [pb.SpeedReport(rank=1)]}, "INVALID_ARGUMENT", "a report of rank 1; there are ranks 0…0"),
+        ({"reports": [pb.SpeedReport()] * 2}, "INVALID_ARGUMENT", "two reports of rank 0; each has one"),
         ({"samples": 0}, "INVALID_ARGUMENT", "0 samples for 1 workers; each has one at least"),
         ({"rule": "fair"}, "INVALID_ARGUMENT", 'rule "fair" for batch sizes is unknown; there are analytic, numeric'),
     ],

@@ -13,19 +13,23 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, Final
 
 import numpy as np
 
-from weir.hosts import ControlClient, HostError, Membership, UdpHost, join
+from weir.experiments.backends.batch_sizes import size_rule
+from weir.hosts import ControlClient, ControlRefused, HostError, Membership, UdpHost, join
 from weir.hosts.collectives.groups import new_groups
+from weir.hosts.drivers.batch_sizes import BatchSizes
 from weir.hosts.drivers.client import serve
 from weir.hosts.drivers.control_groups import ControlGroups
-from weir.tests.controller.control_rig import TOPOLOGY, rig
+from weir.tests.controller.control_rig import ANSWER_S, TOPOLOGY, rig
 
 WORKERS: Final = ("h1", "h2", "h3")
 SERVER: Final = "h4"
 GROUPS: Final = [[0, 1], [2, 1], [0, 2], [2, 0, 1], [1]]
+SPEEDS: Final = (400.0, 100.0, 300.0)
 REFUSED: Final = 2
 """The rank whose tensor has a NaN."""
 
@@ -117,6 +121,33 @@ def groups_that_cannot_be(service: Service) -> Any:
     return at_each(work)
 
 
+def batch_sizes(service: Service) -> Any:
+    """Steps of all workers, and of those who are left when the first one, who has asked for all, is lost; and what
+    they are told where nobody holds the samples.
+    """
+    job, tokens = service.register(policy="continue")
+
+    def work(rank: int) -> Any:
+        found: list[Any] = []
+        with (
+            suppress(HostError),
+            Membership(service.control, job, tokens[rank]) as membership,
+            BatchSizes(membership.communicator, service.control, job, tokens[rank], 80, patience_s=ANSWER_S) as sizes,
+        ):
+            report = [SPEEDS[rank], 0.2]
+            found += [sizes.next_step([*report, 0]) for _ in range(2)]
+            if rank == 0:
+                raise HostError("out of memory")
+            found.append(sizes.next_step([*report, 0]))
+            try:
+                sizes.next_step([*report, 10])
+            except ControlRefused as error:
+                found.append(type(error).__name__)
+        return found
+
+    return at_each(work)
+
+
 def refused_tensor(service: Service) -> Any:
     """One worker's second tensor has a NaN, under each policy: what the second call of each worker comes to."""
 
@@ -138,13 +169,13 @@ def refused_tensor(service: Service) -> Any:
     return {policy: under(policy) for policy in ("continue", "abort", "wait")}
 
 
-SCENARIOS: Final = {each.__name__: each for each in (groups, groups_that_cannot_be, refused_tensor)}
+SCENARIOS: Final = {each.__name__: each for each in (groups, groups_that_cannot_be, batch_sizes, refused_tensor)}
 
 
 async def main(scenario: str) -> dict[str, Any]:
     for host in TOPOLOGY.hosts:
         subprocess.run(["ip", "address", "add", f"{host.address}/32", "dev", "lo"], check=True)
-    async with rig() as running:  # without leases: nobody is lost by being silent
+    async with rig(size_rule=size_rule) as running:  # without leases: nobody is lost by being silent
         service = Service(running.service.address)
         results = await asyncio.to_thread(SCENARIOS[scenario], service)
         return {"results": results, "jobs": await asyncio.to_thread(service.end), "failures": service.failures}

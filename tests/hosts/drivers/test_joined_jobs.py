@@ -58,3 +58,10 @@ def test_a_tensor_that_one_worker_refuses_is_told_to_the_others_or_summed_withou
             assert text.endswith(f" was aborted: {ends[policy]}")
             told.add(text)
     assert sorted(said["failures"]) == sorted(told)  # the servers are told, too
+
+
+def test_batch_sizes_are_one_workers_question_and_the_next_ones_when_it_is_lost() -> None:
+    first, *others = played("batch_sizes")["results"]
+    # the shares of 80 samples by speeds of 400, 100 and 300 samples per second, and of 100 and 300 alone
+    assert first == [[40, 10, 30]] * 2
+    assert others == [[[40, 10, 30], [40, 10, 30], [0, 20, 60], "ControlRefused"]] * 2

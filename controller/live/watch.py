@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from ...topologies.model import Topology
@@ -14,13 +14,20 @@ from .seen import SeenFabric
 from .server import LiveServer
 
 LOOK_S: Final = 0.2
-"""Wall-clock time between two looks."""
+"""Time between two looks, on the clock of those who look."""
 
 
 class Watch:
     """For the page, the history, or both. Whoever drives a controller calls `look` as often as it likes."""
 
-    def __init__(self, server: LiveServer | None = None, history: History | None = None) -> None:
+    def __init__(
+        self,
+        server: LiveServer | None = None,
+        history: History | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`clock`: seconds, as they pass for people."""
+        self._clock = clock
         self._server = server
         self._history = history
         self._view = LiveView()
@@ -39,7 +46,7 @@ class Watch:
     @property
     def is_due(self) -> bool:
         """Whether `look` would look."""
-        return time.monotonic() >= self._due_s
+        return self._clock() >= self._due_s
 
     def seen(self) -> list[SeenFabric]:
         """What the history has of each controller so far; nothing where none is kept."""
@@ -53,7 +60,7 @@ class Watch:
         """Show and keep what there is to see, if it is time. `doing`: what the fabric is used for, for people."""
         if not self.is_due:
             return
-        self._due_s = time.monotonic() + LOOK_S
+        self._due_s = self._clock() + LOOK_S
         state = self._view.look(controller, now_ns, doing)
         if self._server is not None:
             self._server.show_state(state)

@@ -96,6 +96,7 @@ WATCHED: Final = [
 ]
 LONG: Final = [
     "make bench",
+    "make bench ONLY=balance",
     "make bench ONLY=plugin",
     "make bench ONLY=pytorch",
     "make bench ONLY=tensors",

@@ -21,6 +21,8 @@ from .workload import Floats, Workload
 CLASSES: Final = 10
 PIXELS: Final = 64
 TEST_SHARE: Final = 0.2
+IMAGES: Final = 1797
+"""In scikit-learn's set, in both parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,10 @@ class TrainingOptions:
     def parameters(self) -> int:
         """Number of trained values, which is the length of a gradient."""
         return PIXELS * self.hidden + self.hidden + self.hidden * CLASSES + CLASSES
+
+    def passes(self, workers: int) -> float:
+        """How often so many workers see each training image, in the mean."""
+        return self.steps * self.batch * workers / (IMAGES * (1 - TEST_SHARE))
 
 
 @dataclass(frozen=True, slots=True)

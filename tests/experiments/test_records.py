@@ -23,6 +23,7 @@ from weir.experiments.errors import ExperimentError, Interrupted
 from weir.experiments.records import report
 from weir.experiments.records.record import RECORD_FILE, RunRecord, StrategyResult
 from weir.experiments.run import execute
+from weir.experiments.workloads.digits import load_digits
 from weir.topologies.errors import TopologyError
 
 WEIR = Path(sys.executable).with_name("weir")
@@ -108,6 +109,16 @@ def test_a_tie_is_said_to_be_one(blind_ns: int, claim: tuple[bool, str], short: 
     claims = report.claims(record)
     assert (True, "the widest tree's aggregation phase takes 75 % less time than server only's") in claims
     assert claim in claims
+
+
+@pytest.mark.parametrize(("passes", "reached", "marks"), [(2.9, 0.5, []), (3.1, 0.5, [False]), (3.1, 0.96, [True])])
+def test_who_has_hardly_seen_the_digits_need_not_know_them(
+    passes: float, reached: float, marks: list[bool], short: RunConfig
+) -> None:
+    a_step = short.training.batch * len(short.job.workers) / len(load_digits(short.seed).train_images)
+    training = short.training.model_copy(update={"steps": round(passes / a_step)})
+    record = RunRecord.begin(short.model_copy(update={"training": training}), "ef", reached)
+    assert [holds for holds, text in report.claims(record) if "held-out digits" in text] == marks
 
 
 def test_a_record_without_a_digest_is_refused(short: RunConfig, tmp_path: Path) -> None:

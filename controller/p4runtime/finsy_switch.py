@@ -11,6 +11,7 @@ from contextlib import nullcontext
 from typing import Any, Final, TypeVar, cast
 
 import finsy as fy
+from finsy import p4client
 from finsy.p4client import P4ClientError
 from finsy.p4entity import P4Entity
 from finsy.p4schema import P4SchemaCache
@@ -21,6 +22,8 @@ from .tables import JOBS
 
 _SCHEMAS: Final = P4SchemaCache()  # type: ignore[no-untyped-call]
 _T = TypeVar("_T")
+
+p4client._DEFAULT_RPC_TIMEOUT = 3600.0  # sessions bound what they ask themselves: loading a program may take a minute
 
 
 class FinsySwitch(fy.Switch):  # type: ignore[misc]  # final, but nothing else tells why it failed

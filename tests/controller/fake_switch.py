@@ -31,6 +31,8 @@ class FakeSwitch(p4r_grpc.P4RuntimeServicer):
         """Why no pipeline is taken; empty: they are."""
         self.hangs_up = False
         """Streams end as soon as they have begun."""
+        self.compiles_s = 0.0
+        """So long it takes to load a program."""
         self.silent = False
         self.mute = asyncio.Event()
         """Cleared: writes are not answered."""
@@ -102,6 +104,7 @@ class FakeSwitch(p4r_grpc.P4RuntimeServicer):
         return p4r.GetForwardingPipelineConfigResponse(config=self.config)
 
     async def SetForwardingPipelineConfig(self, request: Any, context: Any) -> Any:
+        await asyncio.sleep(self.compiles_s)
         if self.refuse_pipeline:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, self.refuse_pipeline)
         self.config = request.config

@@ -263,6 +263,13 @@ async def test_a_switch_that_hangs_up_is_not_there_yet(fake: FakeSwitch, pipelin
             await session.until_primary()
 
 
+async def test_a_switch_may_take_its_time_to_compile_a_program(fake: FakeSwitch, pipeline: Pipeline) -> None:
+    """Longer than finsy waits for any answer, which is ten seconds."""
+    fake.compiles_s = 10.5
+    async with open_session(fake, pipeline) as session:
+        assert session.is_up
+
+
 async def test_a_switch_that_falls_silent_has_its_stream_begun_anew(fake: FakeSwitch, pipeline: Pipeline) -> None:
     async with open_session(fake, pipeline, answer_s=0.3) as session:
         fake.mute.clear()

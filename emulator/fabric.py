@@ -6,7 +6,8 @@ same bytes at the same times (`digest`). A frame is received when its last bit h
 flight takes ⌈8·(length + overhead) / rate⌉ + delay nanoseconds from the instant at which the transmitter takes it
 from its queue.
 
-Traffic generators (`add_flow`) run natively, and hosts count their frames without handing them to Python.
+Traffic generators (`add_flow`) run natively, and hosts count their frames without handing them to Python. Flows whose
+frames hosts send themselves (`new_flow`) are counted in the same way, and seen.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class FlowCounters(NamedTuple):
     delivered_packets: int
     delivered_bytes: int
     mean_delay_ns: float
-    """Mean time from the generator to the host, the wait in the NIC included; 0 if nothing was delivered."""
+    """Mean time from the sender to the host, the wait in the NIC included; 0 if nothing was delivered."""
 
 
 class Fabric:
@@ -266,6 +267,14 @@ class Fabric:
             self._key("flow", host, len(self._flows)),
         )
 
+    def new_flow(self, host: str) -> int:
+        """A flow of a host's own: what `send` is given its number with is counted as its, on links and at its end, and
+        is handed to the host that it reaches; the number for `flow_counters`.
+        """
+        self._nodes.host(host)
+        self._flows.append(host)
+        return self._engine.add_flow_by_hand()
+
     def meter(self, function: int, argument: int = 0) -> None:
         """From now on call native code for each frame that a port sends onto its link, and add up what it returns where
         that is more than 0: `PortCounters.metered_bytes`, and `metered_packets` so many times. `function` is the
@@ -279,10 +288,16 @@ class Fabric:
     def now_ns(self) -> int:
         return self._engine.now_ns
 
-    def send(self, host: str, frames: bytes | NDArray[np.uint8], priority: int = 0, port: int = 0) -> None:
-        """Put frames (n, size), or one frame, into a host's NIC at the current time. Priority 7 is sent first."""
+    def send(
+        self, host: str, frames: bytes | NDArray[np.uint8], priority: int = 0, port: int = 0, flow: int | None = None
+    ) -> None:
+        """Put frames (n, size), or one frame, into a host's NIC at the current time. Priority 7 is sent first. `flow`:
+        they count as this one's (`new_flow`).
+        """
         _check_priority(f"frames of {host}", priority)
-        self._engine.send(self._nodes.port((host, port)), as_frames(frames, self._engine.max_frame), priority)
+        number = NONE if flow is None else self._checked_flow(flow)
+        rows = as_frames(frames, self._engine.max_frame)
+        self._engine.send_of_flow(number, self._nodes.port((host, port)), rows, priority)
 
     def wake(self, host: str, at_ns: int | None) -> None:
         """Set a host's timer, which replaces the one it had; an instant that has passed means now, None no timer."""
@@ -340,12 +355,15 @@ class Fabric:
         return read_port(self._engine, self._nodes.port((host, port)))
 
     def flow_counters(self, flow: int) -> FlowCounters:
-        if not 0 <= flow < len(self._flows):
-            raise FabricError(f"flow {flow} does not exist; there are {len(self._flows)}")
-        record = self._engine.flows.data[flow]
+        record = self._engine.flows.data[self._checked_flow(flow)]
         delivered = int(record["delivered_packets"])
         mean = float(record["delay_sum_ns"]) / delivered if delivered else 0.0
         return FlowCounters(int(record["sent_packets"]), delivered, int(record["delivered_bytes"]), mean)
+
+    def _checked_flow(self, flow: int) -> int:
+        if not 0 <= flow < len(self._flows):
+            raise FabricError(f"flow {flow} does not exist; there are {len(self._flows)}")
+        return flow
 
     def reset_maxima(self) -> None:
         """Forget the largest queue depths seen: they start again from the present depths."""

@@ -37,7 +37,7 @@ class PortCounters(NamedTuple):
     tx_packets: int
     tx_bytes: int
     flow_bytes: int
-    """How many of `tx_bytes` were frames of native traffic generators (`Fabric.add_flow`)."""
+    """How many of `tx_bytes` were frames of flows (`Fabric.add_flow`, `Fabric.new_flow`)."""
     metered_packets: int
     """Frames sent of which the fabric's meter (`Fabric.meter`) made more than 0."""
     metered_bytes: int

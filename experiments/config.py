@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import Field, ValidationError, ValidationInfo, WithJsonSchema, field_validator, model_validator
 
 from .. import own_file
-from ..controller.congestion import CongestionOptions, Marks, Uncontrolled
+from ..controller.congestion import CongestionOptions, Marks
 from ..controller.placement.problem import PlacementError
 from ..controller.placement.strategies import STRATEGIES, Need, description
 from ..controller.watching.settings import Watching
@@ -27,10 +27,10 @@ from ..topologies.schema import parse_topology, shipped
 from ..topologies.spelling import nearest
 from ..topologies.targets import LIKE_TOFINO
 from ..topologies.yaml_file import YamlFile
-from ..wire.frames import FRAME_HEADER_BYTES
+from .background import Background, SteadyFlow, YieldingFlow, uncontrolled, windowed
 from .errors import ExperimentError
 from .jobs import JobConfig, OtherJobConfig
-from .sections import Duration, FileName, LongDuration, Rate, Section, read_section
+from .sections import Duration, FileName, LongDuration, Section, read_section
 from .synchronisation import SynchronisationConfig
 from .telemetry import TelemetryConfig
 from .workloads.digits import TrainingJob, TrainingOptions
@@ -82,28 +82,6 @@ class WorkloadConfig(Section):
     """Given by name to the function `worker` of the script."""
     digest: str = ""
     """SHA-256 of the script, which a record has so that a replay runs the same one; a run's file leaves it out."""
-
-
-BACKGROUND_PAYLOAD_BYTES: Final = 1_000
-"""Payload of each datagram of background traffic."""
-DISCARD_PORT: Final = 9
-"""UDP port that background traffic goes to, where nobody listens (RFC 863)."""
-
-
-class FlowConfig(Section):
-    """Background traffic of one host pair, at a mean rate, between two instants of virtual time."""
-
-    source: str
-    destination: str
-    rate: Rate
-    start: Duration = 0
-    stop: Duration | None = None
-    """When the traffic ends; with None it lasts as long as the run."""
-    port: int = Field(9, ge=1, le=65535)
-    """UDP source port: another port may take another of the equal-cost paths."""
-
-    def runs_at(self, time_ns: int) -> bool:
-        return self.start <= time_ns and (self.stop is None or time_ns < self.stop)
 
 
 class ControlConfig(Section):
@@ -170,7 +148,7 @@ class RunConfig(Section):
     other_jobs: list[OtherJobConfig] = Field([])
     """Jobs beside the trained one: the same kind of traffic, whose sums are checked and lead to nothing."""
     workload: WorkloadConfig | None = None
-    background: list[FlowConfig] = Field([])
+    background: Background = Field([])
     host_poll: Duration = 30_000
     """Hosts take what has arrived at multiples of this, as NICs with interrupt moderation do; 0: frame by frame."""
     loss: float = Field(0.0, ge=0, lt=1)
@@ -269,24 +247,27 @@ class RunConfig(Section):
 
     @property
     def congestion_options(self) -> CongestionOptions:
-        """As the controller takes them: of each pair of hosts, the most that its background flows send at one time."""
-        pairs: dict[tuple[str, str], list[FlowConfig]] = {}
-        for flow in self.background:
-            pairs.setdefault((flow.source, flow.destination), []).append(flow)
-        declared = []
-        for (source, destination), flows in pairs.items():
-            at_once = [sum(f.rate for f in flows if f.runs_at(flow.start)) for flow in flows]
-            frame_bytes = BACKGROUND_PAYLOAD_BYTES + FRAME_HEADER_BYTES
-            declared.append(Uncontrolled(source, destination, max(at_once), frame_bytes, len(flows)))
+        """As the controller takes them, with what background flows may send."""
         own = self.congestion
         return CongestionOptions(
             own.bound,
-            tuple(declared),
+            uncontrolled(self.steady),
             own.lease,
             windows_obeyed=own.law == "explicit",
             marks=own.marks,
             virtual_share=own.virtual_share,
+            windowed=windowed(self.yielding),
         )
+
+    @property
+    def steady(self) -> list[SteadyFlow]:
+        """Background flows that never yield."""
+        return [flow for flow in self.background if isinstance(flow, SteadyFlow)]
+
+    @property
+    def yielding(self) -> list[YieldingFlow]:
+        """Background flows that do."""
+        return [flow for flow in self.background if isinstance(flow, YieldingFlow)]
 
     @property
     def gradient_values(self) -> int:
@@ -336,6 +317,13 @@ class RunConfig(Section):
             ]
             if flow.source == flow.destination:
                 raise ExperimentError(f"{where}: background.{index}: {flow.source} sends to itself; name two hosts")
+        ends = [(flow.source, flow.destination, flow.port) for flow in self.yielding]
+        if twice := [end for end in ends if ends.count(end) > 1]:
+            source, destination, port = twice[0]
+            raise ExperimentError(
+                f"{where}: background: two yielding flows go from port {port} of {source} to {destination}; give one "
+                "of them another port"
+            )
         if self.heartbeats is not None:
             named.append(("heartbeats.to", self.heartbeats.to))
             if any(self.heartbeats.to in job.hosts for job in (self.job, *self.other_jobs)):
@@ -343,9 +331,9 @@ class RunConfig(Section):
                     f"{where}: heartbeats.to: {self.heartbeats.to} has a part in the job; name a host that has none"
                 )
             beating = [name for job in (self.job, *self.other_jobs) for name in job.workers]
-            if twice := [name for name in beating if beating.count(name) > 1]:
+            if shared := [name for name in beating if beating.count(name) > 1]:
                 raise ExperimentError(
-                    f"{where}: heartbeats: {twice[0]} is a worker of two jobs, and their bound counts one from a host"
+                    f"{where}: heartbeats: {shared[0]} is a worker of two jobs, and their bound counts one from a host"
                 )
         hosts = [host.name for host in topology.hosts]
         if strange := [(key, name) for key, name in named if not topology.is_host(name)]:

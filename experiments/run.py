@@ -48,6 +48,10 @@ def execute(
     """
     if mininet is not None and (reason := obstacle(mininet)) is not None:
         raise ExperimentError(f"--fabric mininet: {reason} (weir doctor tells what this machine has)")
+    if mininet is not None and config.yielding:
+        raise ExperimentError(
+            "--fabric mininet: background flows that yield are there in virtual time alone; leave them out"
+        )
     began: list[RunRecord] = []
     with orderly_end(), run_folder(out) as folder:
         try:
@@ -192,6 +196,7 @@ async def run_strategy(
             link_load={str(link.end): round(link.load, 6) for link in links},
             phases=phases.closed,
             jobs=cluster.job_traces,
+            flows=cluster.flow_traces,
             queues=[QueueTrace(port=str(longest.end), time_ns=times, depth_packets=depths)],
             solver_ms=cluster.decisions_ms,
             telemetry=cluster.telemetry_cost,

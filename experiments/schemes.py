@@ -12,7 +12,7 @@ from ..topologies.spelling import nearest
 from .backends.rounds import Rounds
 from .config import RunConfig
 from .errors import ExperimentError
-from .records.fairness import joins
+from .records.fairness import joins, rate_bps
 from .records.record import StrategyResult
 from .run import run_strategy
 
@@ -27,7 +27,17 @@ SCHEMES: Final[Mapping[str, Mapping[str, str]]] = {
 }
 """What each sets in a run's `congestion`."""
 
-COLUMNS: Final = ("run", "scheme", "longest\nqueue", "promised", "summed\nMbit/s", "Jain", "sent\nagain", "dropped")
+COLUMNS: Final = (
+    "run",
+    "scheme",
+    "longest\nqueue",
+    "promised",
+    "summed\nMbit/s",
+    "Jain",
+    "yielding\nMbit/s",
+    "sent\nagain",
+    "dropped",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +56,8 @@ class Figures:
     """Gradients of all jobs, at each one's slowest worker, from the first that sent to the end of the run."""
     fairness: float | None
     """Jain's index, the least of all joins; None where no job joined others."""
+    yielding_bps: float | None
+    """What background flows that yield brought from the first step to the end; None where there are none."""
     resends: int
     dropped: int
     """By full queues."""
@@ -62,6 +74,7 @@ class Figures:
             broken=len(result.broken),
             summed_bps=_summed_bps(config, result),
             fairness=min((join.index for join in found), default=None),
+            yielding_bps=_yielding_bps(config, result) if result.flows else None,
             resends=result.resends,
             dropped=result.drops.get("queue full", 0),
         )
@@ -76,6 +89,7 @@ class Figures:
             "–" if self.promised is None else f"{self.promised}{' (broken)' if self.broken else ''}",
             f"{self.summed_bps / 1e6:.0f}",
             "–" if self.fairness is None else f"{self.fairness:.3f}",
+            "–" if self.yielding_bps is None else f"{self.yielding_bps / 1e6:.0f}",
             f"{self.resends:,}",
             f"{self.dropped:,}",
         )
@@ -91,6 +105,11 @@ def _summed_bps(config: RunConfig, result: StrategyResult) -> float:
         chunks = len(result.iteration_ns) * Rounds.of_gradient(config, lanes).chunks
         took_ns = sum(result.iteration_ns)
     return 32e9 * lanes * chunks / took_ns
+
+
+def _yielding_bps(config: RunConfig, result: StrategyResult) -> float:
+    steps_ns = sum(result.iteration_ns) + len(result.iteration_ns) * config.training.compute
+    return sum(rate_bps(flow, flow.time_ns[-1] - steps_ns, flow.time_ns[-1]) for flow in result.flows)
 
 
 def compare(

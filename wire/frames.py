@@ -40,6 +40,12 @@ CONTROL_CODE_POINTS: Final = (DSCP_CONTROL, 56)
 """
 
 DSCP_BULK: Final = 0
+
+ECN_NOT_CAPABLE: Final = 0
+ECN_CAPABLE: Final = 2
+"""ECT(0)."""
+ECN_CONGESTED: Final = 3
+"""CE: what switches make of it in a long queue (RFC 3168, section 5)."""
 DEFAULT_TTL: Final = 64
 
 _IPV4_NO_OPTIONS: Final = 0x45
@@ -74,6 +80,7 @@ FRAME_HEADER: Final = np.dtype(
 )
 _IPV4_WORDS: Final = np.dtype([("words", ">u2", (IPV4_BYTES // 2,))])
 _CHECKSUM_WORD: Final = 5
+_DSCP_ECN: Final = ETHERNET_BYTES + 1
 
 # A frame's header as native 16-bit words, for tests and templates of whole headers. The Internet checksum does not
 # mind the byte order (RFC 1071, section 2B).
@@ -169,11 +176,12 @@ def encapsulate(
     source_port: ArrayLike = AGGREGATION_PORT,
     destination_port: ArrayLike = AGGREGATION_PORT,
     dscp: ArrayLike = DSCP_BULK,
+    ecn: ArrayLike = ECN_NOT_CAPABLE,
     ttl: ArrayLike = DEFAULT_TTL,
 ) -> NDArray[np.uint8]:
     """Put Ethernet, IPv4 and UDP in front of each payload. (n, size) uint8 → (n, 42 + size) uint8.
 
-    Addresses (32 bits), MACs (48 bits), ports, DSCP and TTL are integers, each one for all rows or one per row.
+    Addresses (32 bits), MACs (48 bits), ports, DSCP, ECN and TTL are integers, each one for all rows or one per row.
     Raises WireError where a packet would exceed the MTU of 1500.
     """
     rows, size = payload.shape
@@ -189,7 +197,7 @@ def encapsulate(
     headers["ethertype"] = ETHERTYPE_IPV4
     ipv4 = headers["ipv4"]
     ipv4["version_ihl"] = _IPV4_NO_OPTIONS
-    ipv4["dscp_ecn"] = np.asarray(dscp) << 2
+    ipv4["dscp_ecn"] = np.asarray(dscp) << 2 | np.asarray(ecn)
     ipv4["total_length"] = total_length
     ipv4["flags_fragment"] = _DONT_FRAGMENT
     ipv4["ttl"] = ttl
@@ -260,6 +268,12 @@ def frame_headers(frames: NDArray[np.uint8]) -> NDArray[np.void]:
     """The 42 header bytes of each frame as FRAME_HEADER records (a copy). (n, ≥ 42) uint8 → (n,)."""
     headers: NDArray[np.void] = np.ascontiguousarray(frames[:, :FRAME_HEADER_BYTES]).view(FRAME_HEADER)[:, 0]
     return headers
+
+
+def are_congested(frames: NDArray[np.uint8]) -> NDArray[np.bool_]:
+    """Whether each IPv4 frame was marked with CE on its way. (n, ≥ 42) uint8 → (n,)."""
+    found: NDArray[np.bool_] = frames[:, _DSCP_ECN] & ECN_CONGESTED == ECN_CONGESTED
+    return found
 
 
 def decapsulate(

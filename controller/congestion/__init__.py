@@ -7,7 +7,7 @@ words (`promise`), table entries (`marking`), and the order in which windows cha
 
 from .budget import WALL_CLOCK_LEASE_NS, CongestionOptions, JobStreams, LinkBudget, Marks, link_budgets
 from .changes import Windows
-from .cross_traffic import Uncontrolled
+from .cross_traffic import Uncontrolled, Windowed
 
 __all__ = [
     "WALL_CLOCK_LEASE_NS",
@@ -16,6 +16,7 @@ __all__ = [
     "LinkBudget",
     "Marks",
     "Uncontrolled",
+    "Windowed",
     "Windows",
     "link_budgets",
 ]

@@ -24,7 +24,7 @@ from ...wire.aggregation import NO_WINDOW_LIMIT
 from ..errors import PlanError
 from ..planning.plan import JobPlan, round_bytes
 from ..telemetry.probes import Probe
-from .cross_traffic import Crossing, Uncontrolled, cross_traffic
+from .cross_traffic import Crossing, Uncontrolled, Windowed, cross_traffic, windows_on
 from .formulas import (
     burst_behind,
     dctcp_largest_queue,
@@ -76,6 +76,8 @@ class CongestionOptions:
     """What is marked by. Who obeys explicit windows hears of the depth in any case, as the bound is made with that."""
     virtual_share: float = 0.95
     """γ: drain rate of the virtual queue, as a share of the link's."""
+    windowed: tuple[Windowed, ...] = ()
+    """What others may have under way, as far as their receivers limit it."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.bound_packets < 1 << 19:
@@ -109,6 +111,8 @@ class LinkBudget:
     """u: declared uncontrolled traffic, as a share of the link's rate."""
     burst: float
     """σ: packets of it that may come at once."""
+    others: int
+    """ΣM: packets that others may have in the network by windows of their own."""
     gap_ns: int
     """Between two rounds of each stream; 0 where windows are enough."""
     formula: str
@@ -126,6 +130,8 @@ class _Queue:
     streams: int
     probes: int
     crossings: tuple[Crossing, ...]
+    others: int
+    """Packets that others' own windows let be in the network."""
     frame_bytes: int
     """The largest frame that may wait there."""
     limit: int
@@ -170,12 +176,17 @@ def link_budgets(
 ) -> Mapping[Endpoint, LinkBudget]:
     """The budget of every switch's egress port."""
     crossing = cross_traffic(routes, options.uncontrolled)
+    windowed = windows_on(routes, options.windowed)
     probing = probes_on(routes, probes)
     queues = []
     for link in topology.directed_links:
         if topology.is_switch(link.node):
-            crossings = crossing.get(link, ())
-            frames = (round_bytes(topology), *(one.stream.packet_bytes for one in crossings))
+            crossings, with_windows = crossing.get(link, ()), windowed.get(link, ())
+            frames = (
+                round_bytes(topology),
+                *(one.stream.packet_bytes for one in crossings),
+                *(each.packet_bytes for each in with_windows),
+            )
             streams = sum(job.count.get(link, 0) for job in jobs)
             cable = topology.link_at(link)
             trips = [job.round_trips_ns.get(link, 0) for job in jobs if link in job.count]
@@ -186,6 +197,7 @@ def link_budgets(
                     streams,
                     probing.get(link, 0),
                     crossings,
+                    sum(each.packets for each in with_windows),
                     max(frames),
                     cable.queue_packets,
                     min(trips, default=0),
@@ -194,7 +206,7 @@ def link_budgets(
             )
     # windows as large as the bound allows, with marks as early as they may come
     least = max(options.bound_packets // 16, 1)
-    most = {queue.link: options.bound_packets - queue.probes for queue in queues if not queue.crossings}
+    most = {queue.link: _room(queue, options) for queue in queues if not queue.crossings}
     # what the windows at each crossed queue may come to
     best = _largest(
         1,
@@ -222,6 +234,14 @@ def link_budgets(
     )
     losing = _losing(topology, jobs)
     return {link: _without_promise(budget, losing.get(link, frozenset())) for link, budget in budgets.items()}
+
+
+def _room(queue: _Queue, options: CongestionOptions) -> int:
+    """What the windows of a queue that no leaky bucket crosses may come to. Where others' own windows leave less than a
+    round for each stream nothing can be promised, and streams are not held to less in vain.
+    """
+    room = options.bound_packets - queue.probes
+    return room - queue.others if room - queue.others >= max(1, queue.streams) else room
 
 
 def _losing(topology: Topology, jobs: Iterable[JobStreams]) -> Mapping[Endpoint, frozenset[Endpoint]]:
@@ -353,24 +373,27 @@ def _budget(
         )
         burst += burst_behind(one.stream.burst_packets, one.stream.packets_per_second, delay_s)
     others = burst + queue.probes
+    more = "ΣM + " if queue.others else ""
     window, total = NO_WINDOW_LIMIT, 0
     if streams:
         window = min(max(level // streams, 1) if largest is None else largest, NO_WINDOW_LIMIT - 1)
         total = streams * window if largest is None else level
     threshold, congested = max(options.bound_packets // 4, 1), window
-    bound, formula = population_queue(total, share, others), "(ΣW + σ)/(1 − u)"
+    bound, formula = population_queue(total + queue.others, share, others), f"(ΣW + {more}σ)/(1 − u)"
     if not queue.crossings:
-        formula = "ΣW + probes"
-    elif share < 1 and not streams:
+        formula = f"ΣW + {more}probes"
+    elif share < 1 and not streams and not queue.others:
         bound = inlet_queue(burst, share, queue.inlets, queue.inlet_packets) + queue.probes
         formula = "σ − (1 − u)(σ − L)/(R − u) + 1 + probes"
-    elif share < 1:
-        product = queue.round_trip_ns / 1e9 / queue.frame_s
-        threshold = max(marked_from, math.ceil(streams / (1 - share) - product))
-        slowed = min(window, max(1, int(marked_windows(threshold, share, product) // streams)))
-        marked = marked_window_queue(threshold, total, streams * slowed, others)
+    elif share < 1 and streams:
+        # of others' round trips nothing is known, but that they wait in this queue
+        product = 0.0 if queue.others else queue.round_trip_ns / 1e9 / queue.frame_s
+        threshold = max(marked_from, math.ceil((streams + queue.others) / (1 - share) - product))
+        left = marked_windows(threshold, share, product) - queue.others
+        slowed = min(window, max(1, int(left // streams)))
+        marked = marked_window_queue(threshold, total, streams * slowed, others + queue.others)
         if marked < bound:
-            bound, formula, congested = marked, "K + ΣW + Σw + σ", slowed
+            bound, formula, congested = marked, f"K + ΣW + Σw + {more}σ", slowed
     refusal, gap_ns = "", 0
     if streams and not options.windows_obeyed:
         product = queue.round_trip_ns / 1e9 / queue.frame_s
@@ -389,8 +412,9 @@ def _budget(
         rate = sum(one.stream.rate_bps for one in queue.crossings)
         refusal = f"{rate / 1e6:g} Mbit/s may come that obey no window, on a link of {queue.rate_bps / 1e6:g} Mbit/s"
     elif math.floor(bound) > options.bound_packets:
+        windows = f"{queue.others} packets of others' own windows, " if queue.others else ""
         refusal = (
-            f"{streams} streams, {queue.probes} probes and a burst of {burst:.0f} packets may meet: "
+            f"{streams} streams, {windows}{queue.probes} probes and a burst of {burst:.0f} packets may meet: "
             f"{bound:.0f} packets where {options.bound_packets} are wanted"
         )
         if streams and window == 1:
@@ -406,6 +430,7 @@ def _budget(
         queue.probes,
         share,
         burst,
+        queue.others,
         gap_ns,
         formula,
         refusal,

@@ -1,6 +1,7 @@
-"""Traffic that obeys no window, as an operator declares it: what of it can meet in each queue.
+"""Traffic that obeys no window of ours, as an operator declares it: what of it can meet in each queue.
 
-Uncontrolled (host to host, a leaky bucket) ─ every path that hashing may choose ─▶ CrossTraffic of each directed link
+Uncontrolled (host to host, a leaky bucket) ─ every path that hashing may choose ─▶ Crossing of each directed link
+Windowed (host to host and back) ──────────── every path, both ways ─────────────▶ packets of each directed link
 """
 
 from __future__ import annotations
@@ -27,6 +28,20 @@ class Uncontrolled:
     @property
     def packets_per_second(self) -> float:
         return self.rate_bps / (8 * self.packet_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Windowed:
+    """Packets from one host to another that are all acknowledged, and of which no more are under way than the receiver
+    lets be, whatever the network says: a TCP connection, by its receive window.
+    """
+
+    source: str
+    destination: str
+    packets: int
+    """In the network at most, those that go and the acknowledgements that come back together."""
+    packet_bytes: int
+    """Of the largest frame."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,3 +72,17 @@ def cross_traffic(routes: Routes, declared: Iterable[Uncontrolled]) -> Mapping[E
             )
             found.setdefault(link, []).append(Crossing(stream, upstream))
     return {link: tuple(crossings) for link, crossings in found.items()}
+
+
+def windows_on(routes: Routes, declared: Iterable[Windowed]) -> Mapping[Endpoint, tuple[Windowed, ...]]:
+    """Whose packets, or acknowledgements, may cross each switch's egress port. Raises TopologyError for hosts that the
+    fabric does not have.
+    """
+    found: dict[Endpoint, list[Windowed]] = {}
+    for each in declared:
+        ways = ((each.source, each.destination), (each.destination, each.source))
+        links = {link for way in ways if routes.reaches(*way) for link in routes.shares(*way)}
+        for link in links:
+            if routes.topology.is_switch(link.node):
+                found.setdefault(link, []).append(each)
+    return {link: tuple(there) for link, there in found.items()}

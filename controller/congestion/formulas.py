@@ -44,9 +44,9 @@ def dctcp_thresholds(bound: int, product: float, flows: int) -> range:
 
 
 def population_queue(windows: float, share: float = 0.0, burst: float = 0.0) -> float:
-    """(ΣW + σ)/(1 − u): at most ΣW packets of windows are anywhere, and all that others sent while the oldest waited is
-    behind it. `share` u and `burst` σ are the others' leaky bucket, in shares of the link's rate and packets. Infinite
-    where u ≥ 1.
+    """(ΣW + σ)/(1 − u): at most ΣW packets of windows, lent or not, are anywhere, and all that others sent while the
+    oldest waited is behind it. `share` u and `burst` σ are the others' leaky bucket, in shares of the link's rate and
+    packets. Infinite where u ≥ 1.
     """
     return (windows + burst) / (1 - share) if share < 1 else math.inf
 

@@ -28,6 +28,7 @@ class Promise:
             f"{'' if equal else f'and ΣW = {budget.windows} '}"
             f"(w = {budget.congested_window} from K = {budget.threshold} on), {budget.probes} probes, "
             f"others u = {budget.share:.2f} and σ = {budget.burst:.1f}"
+            f"{f', by windows of their own ΣM = {budget.others}' if budget.others else ''}"
         )
         if budget.refusal:
             pace = f"; each stream waits {budget.gap_ns / 1e3:.1f} us between packets" if budget.gap_ns else ""

@@ -171,9 +171,13 @@ class Engine:
 
     def send(self, port: int, frames: NDArray[np.uint8], priority: int) -> None:
         """Put frames (n, size) into a port's queue, now."""
+        self.send_of_flow(NONE, port, frames, priority)
+
+    def send_of_flow(self, flow: int, port: int, frames: NDArray[np.uint8], priority: int) -> None:
+        """The same, as the frames of a flow; NONE: nobody's."""
         with self.lock:
             world = self.world
-            world.port, world.priority, world.done, world.lengths = port, priority, 0, 0
+            world.port, world.priority, world.flow, world.done, world.lengths = port, priority, flow, 0, 0
             world.count, world.size = frames.shape
             world.frames = _address(frames)
             self._call(memory.OP_SEND)
@@ -210,6 +214,13 @@ class Engine:
             self._refresh()
             self._arguments(host=index, at=start_ns)
             self._call(memory.OP_SCHEDULE_FLOW)
+            return index
+
+    def add_flow_by_hand(self) -> int:
+        """A flow whose frames hosts send and are handed."""
+        with self.lock:
+            index = self.flows.append(by_hand=1)
+            self._refresh()
             return index
 
     def meter(self, function: int, argument: int) -> None:

@@ -35,17 +35,19 @@ def keep_frame(world: Any, host: Any, packet: Any) -> None:
 
 @native
 def arrive_at_host(world: Any, host_index: Any, port_index: Any, packet: Any) -> None:
-    """Count a frame, and keep it for the host's next poll unless it is background traffic or the host a sink."""
+    """Count a frame, and keep it for the host's next poll unless a generator made it or the host is a sink."""
     host = host_at(world.hosts, host_index)
     meta = meta_at(world.meta, packet)
     host.rx_packets += 1
     host.rx_bytes += meta.length
+    generated = 0
     if meta.flow >= 0:
         flow = flow_at(world.flows, meta.flow)
         flow.delivered_packets += 1
         flow.delivered_bytes += meta.length
         flow.delay_sum_ns += world.now - meta.time
-    if host.sink != 0 or (meta.flow >= 0 and host.cpu == 0):
+        generated = 1 - flow.by_hand
+    if host.sink != 0 or (generated != 0 and host.cpu == 0):
         host.sunk_packets += 1
         host.sunk_bytes += meta.length
         release(world, packet)

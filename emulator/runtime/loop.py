@@ -204,6 +204,11 @@ def send(world: Any) -> Any:
             return STATUS_PAUSE
         packet = load_frame(world, world.done)
         world.done += 1
+        if world.flow >= 0:
+            meta = meta_at(world.meta, packet)
+            meta.flow = world.flow
+            meta.time = world.now
+            flow_at(world.flows, world.flow).sent_packets += 1
         enqueue(world, world.port, packet, world.priority)
     return STATUS_DONE
 

@@ -72,6 +72,7 @@ WORLD: Final = _record(
     "port",
     "host",
     "priority",
+    "flow",  # whose frames are sent; NONE: nobody's
     "at",
     "frames",
     "lengths",
@@ -85,7 +86,7 @@ WORLD: Final = _record(
 )
 
 META: Final = _record("next", "start", "length", "queued_bytes", "flow", "priority", "port", "time", "passes")
-"""What the runtime knows of a packet, whichever node it is at. `flow` is -1 but for generated traffic; `passes` counts
+"""What the runtime knows of a packet, whichever node it is at. `flow` is -1 but for frames of flows; `passes` counts
 how often the present switch has made the packet, or what it was made from, anew.
 """
 
@@ -121,7 +122,7 @@ PORT: Final = _record(
     "max_depth_bytes",
     "tx_packets",
     "tx_bytes",
-    "flow_bytes",  # of tx_bytes: frames of native traffic generators
+    "flow_bytes",  # of tx_bytes: frames of flows
     "metered_packets",
     "metered_bytes",  # what `WORLD.meter` made of the frames sent
     "rx_packets",
@@ -221,6 +222,7 @@ FLOW: Final = _record(
     "delivered_packets",
     "delivered_bytes",
     "delay_sum_ns",
+    "by_hand",  # no generator's: hosts send its frames, and are handed them
     unsigned=("key",),
     real=("interval_ns", "jitter", "due_ns"),
 )

@@ -26,7 +26,8 @@ from ...topologies import Endpoint, Topology, mac_number
 from ...topologies.targets import Target
 from ...wire.frames import ETHERNET_BYTES, encapsulate
 from ...wire.int_shim import Presence
-from ..config import DISCARD_PORT, refuse_chips
+from ..background import DISCARD_PORT
+from ..config import refuse_chips
 from .sessions import open_sessions
 
 DATA_PRIORITY: Final = 0

@@ -39,7 +39,8 @@ from ...topologies import Endpoint, Routes
 from ...topologies.mininet.fabric import MininetFabric, SwitchKind
 from ...topologies.mininet.scratch import scratch_folder
 from ...wire import control_pb2 as pb
-from ..config import FlowConfig, RunConfig
+from ..background import SteadyFlow
+from ..config import RunConfig
 from ..errors import ExperimentError
 from ..records.record import MininetHeartbeats, MininetResult, StrategyResult
 from ..workloads.digits import load_digits
@@ -388,7 +389,7 @@ class _OtherTraffic:
                 int(np.searchsorted(times, flow.start)),
                 len(times) if flow.stop is None else int(np.searchsorted(times, flow.stop)),
             )
-            for index, flow in enumerate(config.background)
+            for index, flow in enumerate(config.steady)
         }
         self._config = config
         self._running: dict[int, Popen[Any]] = {}
@@ -403,7 +404,7 @@ class _OtherTraffic:
 
     def _rate_at(self, step: int) -> int:
         return sum(
-            self._config.background[index].rate for index, (start, stop) in self._flows.items() if start <= step < stop
+            self._config.steady[index].rate for index, (start, stop) in self._flows.items() if start <= step < stop
         )
 
     def __enter__(self) -> _OtherTraffic:
@@ -420,13 +421,13 @@ class _OtherTraffic:
         for index, (start, stop) in self._flows.items():
             process = self._running.get(index)
             if process is None and start <= step < stop:
-                self._running[index] = self._start(self._config.background[index])
+                self._running[index] = self._start(self._config.steady[index])
             elif process is not None and step >= stop:
                 process.kill()
                 process.wait()
                 del self._running[index]
 
-    def _start(self, flow: FlowConfig) -> Popen[Any]:
+    def _start(self, flow: SteadyFlow) -> Popen[Any]:
         address = str(self._fabric.topology.host(flow.destination).address)
         words = [address, str(flow.rate * self._scale), str(flow.port)]
         return _start(self._fabric, flow.source, "weir.experiments.backends.traffic_process", *words)

@@ -34,10 +34,11 @@ from ...training import Processes, TrainingPlan
 from ...wire.aggregation import message_bytes
 from ...wire.frames import FRAME_HEADER_BYTES
 from ...wire.heartbeat import Heartbeat
-from ..config import BACKGROUND_PAYLOAD_BYTES, RunConfig
+from ..background import BACKGROUND_PAYLOAD_BYTES
+from ..config import RunConfig
 from ..errors import ExperimentError
 from ..jobs import Participants
-from ..records.record import HeartbeatFigures, JobTrace
+from ..records.record import FlowTrace, HeartbeatFigures, JobTrace
 from ..workloads.workload import Floats
 from .agent_registry import AgentRegistry, window_law
 from .agents import VirtualWorker
@@ -51,6 +52,7 @@ from .queue_promises import QueuePromises
 from .report_intake import take_reports
 from .rounds import Rounds
 from .virtual_control import VirtualControl
+from .yielding_flows import YieldingFlows
 
 if TYPE_CHECKING:
     from ...controller.live.watch import Watch
@@ -93,7 +95,8 @@ class Cluster:
         self._watching = config.watching
         collector = None if self._watching is None else self._watching.collector
         taking_part = frozenset[str]().union(*(job.hosts for job in (config.job, *config.other_jobs)))
-        participants = {*taking_part, *([beats.to] if beats is not None else []), collector}
+        yielding = {host for flow in config.yielding for host in (flow.source, flow.destination)}
+        participants = {*taking_part, *yielding, *([beats.to] if beats is not None else []), collector}
         self._emulated = EmulatedFabric(
             self.topology,
             seed=config.seed,
@@ -112,6 +115,7 @@ class Cluster:
         self._drivers: list[ShardedDriver] = []
         """What each worker's training calls, by rank."""
         self._events = EventList()
+        self._flows = YieldingFlows(self._emulated, config.yielding, self._events)
         self._progress_ns = 0
         self.heartbeats: VirtualHeartbeats | None = None
         """Those that go through the fabric; None: workers are asked for their progress by nobody's packets."""
@@ -215,7 +219,7 @@ class Cluster:
                     self._fabric.record_queue(end, QUEUE_SAMPLE_NS)
 
     def _start_background(self) -> None:
-        for flow in self.config.background:
+        for flow in self.config.steady:
             self._emulated.add_flow(
                 flow.source,
                 flow.destination,
@@ -337,6 +341,7 @@ class Cluster:
             for wake in self._fabric.run(target_ns):
                 if self._watching is not None and wake.host == self._watching.collector:
                     wake = self._take_reports(wake, self._watching)
+                wake = self._flows.take(wake)
                 if self.heartbeats is not None and wake.host == self.heartbeats.at:
                     self.heartbeats.take(wake)
                 else:
@@ -461,6 +466,11 @@ class Cluster:
     def job_traces(self) -> list[JobTrace]:
         """How far each job was over time, of a run of several jobs."""
         return self._others.progress.traces if self._others else []
+
+    @property
+    def flow_traces(self) -> list[FlowTrace]:
+        """How background flows that yield have fared so far."""
+        return self._flows.traces
 
     @property
     def heartbeat_figures(self) -> HeartbeatFigures | None:

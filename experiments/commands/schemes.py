@@ -37,7 +37,8 @@ def schemes(
 
     Each FILE is run with its first strategy under each of them. Shown are the longest queue of the data class over
     every enqueue, and the loosest of the bounds that were promised beforehand; gradients summed by all jobs together;
-    Jain's index where jobs joined others; what was sent again, and what full queues dropped.
+    Jain's index where jobs joined others; what background flows that yield brought; what was sent again, and what full
+    queues dropped.
     """
     from ..config import RunConfig
     from ..page_tables import check_places, write_table

@@ -7,6 +7,7 @@ from collections import Counter
 from ...topologies import Endpoint
 from ...topologies.drawing import Drawing, Flow
 from ...topologies.units import format_rate
+from ..background import SteadyFlow
 from ..config import RunConfig
 from .record import Phase, StrategyResult
 from .report import label_of
@@ -23,7 +24,11 @@ def draw_fabric(config: RunConfig, result: StrategyResult, phase: Phase, *, upri
         summing={switch: f"sums {count}" for switch, count in streams.items()},
         roles={**dict.fromkeys(config.job.workers, "worker"), **dict.fromkeys(servers, "server")},
         flows=[
-            Flow(flow.source, flow.destination, format_rate(flow.rate))
+            Flow(
+                flow.source,
+                flow.destination,
+                format_rate(flow.rate) if isinstance(flow, SteadyFlow) else "yields",
+            )
             for flow in config.background
             if flow.start < phase.end_ns and (flow.stop is None or flow.stop > phase.start_ns)
         ],

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from .record import JobTrace
+from .record import FlowTrace, JobTrace
 
 ROUND_TRIPS: Final = 20
 """In empty queues: within so many of a job's joining all are to have the same."""
@@ -47,6 +47,19 @@ def chunks_between(trace: JobTrace, start_ns: float, end_ns: float) -> float:
     """How many chunks a job has summed between two instants."""
     before, after = np.interp([start_ns, end_ns], trace.time_ns, trace.chunks)
     return float(after - before)
+
+
+def rate_bps(flow: FlowTrace, start_ns: float, end_ns: float) -> float:
+    """What of a flow came to its destination between two instants."""
+    before, after = np.interp([start_ns, end_ns], flow.time_ns, flow.packets)
+    return float(8e9 * flow.packet_bytes * (after - before) / (end_ns - start_ns))
+
+
+def all_send(flows: Sequence[FlowTrace]) -> tuple[int, int] | None:
+    """From when to when all of them send; None: never."""
+    start_ns = max(flow.start_ns for flow in flows)
+    end_ns = min(flow.time_ns[-1] if flow.stop_ns is None else min(flow.stop_ns, flow.time_ns[-1]) for flow in flows)
+    return (start_ns, end_ns) if start_ns < end_ns else None
 
 
 def joins(traces: Iterable[JobTrace]) -> list[Join]:

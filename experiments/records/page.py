@@ -67,6 +67,7 @@ def write(record: RunRecord, folder: Path, draw_fabric: DrawFabric, seen: Sequen
             "The egress queue that grew longest under each strategy; dotted: the bound that was promised for it.",
         ),
         jobs=_html_jobs(plots["jobs"]) if "jobs" in plots else "",
+        flows=_html_flows(plots["flows"]) if "flows" in plots else "",
         modes=_html_modes(record, plots["modes"]) if "modes" in plots else "",
         fabrics="".join(picture.html("fabric", _phase_caption(result, phase)) for result, _, phase, picture in fabrics),
         moves=_html_moves(record),
@@ -122,6 +123,11 @@ def _html_mininet(record: RunRecord) -> str:
 def _html_jobs(plot: Picture) -> str:
     caption = "What each job's slowest worker has the sums of, per second, over windows of 1 ms; dashed: jobs come."
     return f"<h2>Jobs beside each other</h2>{plot.html('plot', caption)}"
+
+
+def _html_flows(plot: Picture) -> str:
+    caption = "What of each flow's packets came to its destination, per second, over windows of 1 ms."
+    return f"<h2>Background flows that yield</h2>{plot.html('plot', caption)}"
 
 
 def _html_modes(record: RunRecord, plot: Picture) -> str:

@@ -54,12 +54,14 @@ class Picture:
 
 
 def plots_of(record: RunRecord, seen: Sequence[SeenFabric]) -> dict[str, Picture]:
-    """All that there is to plot, by name: `iterations`, `queues`, and where the record has such things `jobs`, `modes`,
-    and `seen-loads` and `seen-queues` of what a history has kept.
+    """All that there is to plot, by name: `iterations`, `queues`, and where the record has such things `jobs`, `flows`,
+    `modes`, and `seen-loads` and `seen-queues` of what a history has kept.
     """
     plots = {"iterations": _iterations(record), "queues": _queues(record)}
     if any(result.jobs for result in record.results):
         plots["jobs"] = _jobs(record)
+    if any(result.flows for result in record.results):
+        plots["flows"] = _flows(record)
     if record.modes:
         plots["modes"] = _modes(record)
     if seen := [each for each in seen if each.fullest]:
@@ -117,15 +119,36 @@ def _jobs(record: RunRecord) -> Picture:
         stack = _stack(figure, titles, "virtual time [ms]", "gradients summed [Mbit/s]")
         for axes, result in zip(stack, shown, strict=True):
             for trace in result.jobs:
-                ends = np.arange(trace.joined_ns, trace.time_ns[-1] if trace.time_ns else 0, _THROUGHPUT_WINDOW_NS)
-                chunks = np.diff(np.interp(ends, trace.time_ns, trace.chunks)) if len(ends) else ends
-                rates = chunks * chunk_bits / _THROUGHPUT_WINDOW_NS * 1e3
-                axes.step(ends[1:] / 1e6, rates, label=f"job {trace.job}", linewidth=1.3)
+                _step_rates(axes, trace.joined_ns, trace.time_ns, trace.chunks, chunk_bits, f"job {trace.job}")
                 axes.axvline(trace.sends_ns / 1e6, color=_MARK, linestyle="--", linewidth=0.8)
             axes.set_ylim(0, None)
         _legend_above(figure, inches)
 
     return _picture(draw, len(shown))
+
+
+def _flows(record: RunRecord) -> Picture:
+    """Throughput of every flow that yields over time."""
+    shown = [result for result in record.results if result.flows]
+
+    def draw(figure: Any, inches: float) -> None:
+        titles = [label_of(result.strategy) for result in shown]
+        stack = _stack(figure, titles, "virtual time [ms]", "frames delivered [Mbit/s]")
+        for axes, result in zip(stack, shown, strict=True):
+            for flow in result.flows:
+                label = f"{flow.source} to {flow.destination}"
+                _step_rates(axes, 0, flow.time_ns, flow.packets, 8 * flow.packet_bytes, label)
+            axes.set_ylim(0, None)
+        _legend_above(figure, inches)
+
+    return _picture(draw, len(shown))
+
+
+def _step_rates(axes: Any, from_ns: int, time_ns: list[int], counts: list[int], bits: int, label: str) -> None:
+    """The rate in Mbit/s of what has been counted until each of these instants, each worth so many bits."""
+    ends = np.arange(from_ns, time_ns[-1] if time_ns else 0, _THROUGHPUT_WINDOW_NS)
+    counted = np.diff(np.interp(ends, time_ns, counts)) if len(ends) else ends
+    axes.step(ends[1:] / 1e6, counted * bits / _THROUGHPUT_WINDOW_NS * 1e3, label=label, linewidth=1.3)
 
 
 def _modes(record: RunRecord) -> Picture:

@@ -143,6 +143,30 @@ class JobTrace(_Record):
     """How many chunks its slowest worker had the sums of then."""
 
 
+class FlowTrace(_Record):
+    """How one background flow that yields fared."""
+
+    source: str
+    destination: str
+    port: int
+    start_ns: int
+    stop_ns: int | None
+    """When it began to send no more; None: it did to the end."""
+    packet_bytes: int
+    """Of a frame with data."""
+    sent: int
+    acknowledged: int
+    marked: int
+    """Of those acknowledged: they met a queue that was over its threshold."""
+    lost: int
+    """What the sender took for lost."""
+    mean_delay_us: float
+    """From the source's NIC to the destination."""
+    time_ns: list[int]
+    packets: list[int]
+    """How many had come to the destination then."""
+
+
 class _Timed(_Record):
     """What one strategy did with the job, somewhere."""
 
@@ -198,6 +222,8 @@ class StrategyResult(_Timed):
     queues: list[QueueTrace]
     jobs: list[JobTrace] = []
     """Of a run of several jobs: all of them, in the order in which they were taken in."""
+    flows: list[FlowTrace] = []
+    """Background flows that yield. Records of old have none."""
     telemetry: TelemetryCost | None = None
     """What probes and reports were on the links; None in records from before it was measured."""
     solver_ms: list[float]

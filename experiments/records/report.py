@@ -9,8 +9,8 @@ import numpy as np
 from ...controller.placement import PlacementError
 from ...controller.placement.strategies import STRATEGIES
 from ...training.modes import LABELS as MODE_LABELS
-from .fairness import ROUND_TRIPS, joins
-from .record import JobTrace, MininetResult, ModeResult, RunRecord, StrategyResult
+from .fairness import ROUND_TRIPS, all_send, jain, joins, rate_bps
+from .record import FlowTrace, JobTrace, MininetResult, ModeResult, RunRecord, StrategyResult
 
 COLUMNS: Final = (
     "strategy",
@@ -115,8 +115,8 @@ def _share(accuracy: float | None) -> str:
 
 
 def telemetry_lines(record: RunRecord) -> list[str]:
-    """What telemetry cost the fabric, a line for each strategy; how heartbeats fared that went through it, and jobs
-    beside each other.
+    """What telemetry cost the fabric, a line for each strategy; how heartbeats fared that went through it, jobs beside
+    each other, and flows that yield.
     """
     labelled = [(label_of(result.strategy), result) for result in record.results]
     cost = [f"telemetry, {label}: {result.telemetry}" for label, result in labelled if result.telemetry is not None]
@@ -127,7 +127,9 @@ def telemetry_lines(record: RunRecord) -> list[str]:
         if result.heartbeats is not None
     ]
     deepest = [_deepest_line(result) for result in record.mininet if result.deepest]
-    return cost + beats + deepest + [line for label, result in labelled for line in _job_lines(label, result.jobs)]
+    jobs = [line for label, result in labelled for line in _job_lines(label, result.jobs)]
+    flows = [line for label, result in labelled for line in _flow_lines(label, result.flows)]
+    return cost + beats + deepest + jobs + flows
 
 
 def _deepest_line(result: MininetResult) -> str:
@@ -155,6 +157,28 @@ def _job_lines(label: str, traces: list[JobTrace]) -> list[str]:
         f"was {join.index:.4f}"
         for join in joins(traces)
     ]
+
+
+def _flow_lines(label: str, flows: list[FlowTrace]) -> list[str]:
+    """How flows that yield fared, each and beside each other."""
+    lines = []
+    for flow in flows:
+        end_ns = flow.time_ns[-1] if flow.stop_ns is None else min(flow.stop_ns, flow.time_ns[-1])
+        if flow.start_ns >= end_ns:
+            continue
+        lines.append(
+            f"yielding flows, {label}: {flow.source} to {flow.destination} from {flow.start_ns / 1e6:.1f} to "
+            f"{end_ns / 1e6:.1f} ms: {rate_bps(flow, flow.start_ns, end_ns) / 1e6:.0f} Mbit/s, "
+            f"{100 * flow.marked / max(1, flow.acknowledged):.0f} % of packets marked, {flow.lost} lost, "
+            f"{flow.mean_delay_us:.0f} us on their way on average"
+        )
+    if len(flows) > 1 and (span := all_send(flows)) is not None:
+        index = jain([rate_bps(flow, *span) for flow in flows])
+        lines.append(
+            f"yielding flows, {label}: Jain's index of the {len(flows)} from {span[0] / 1e6:.1f} to "
+            f"{span[1] / 1e6:.1f} ms, when all send, is {index:.4f}"
+        )
+    return lines
 
 
 def _promise_claim(results: list[StrategyResult]) -> tuple[bool, str]:

@@ -1,5 +1,5 @@
 """How many rounds a worker may have in the network: laws as small state machines on one interface (`law`), and what
-spaces the rounds out in time (`pacer`).
+spaces the rounds out in time (`pacer`). `yielding` is of no job: a sender of others' packets that yields to marks.
 """
 
 from .dctcp import Dctcp
@@ -9,5 +9,17 @@ from .fixed import FixedWindow
 from .hpcc import Hop, Hpcc
 from .law import Feedback, WindowLaw
 from .pacer import Pacer
+from .yielding import YieldingSender
 
-__all__ = ["Dctcp", "DelayTarget", "ExplicitWindow", "Feedback", "FixedWindow", "Hop", "Hpcc", "Pacer", "WindowLaw"]
+__all__ = [
+    "Dctcp",
+    "DelayTarget",
+    "ExplicitWindow",
+    "Feedback",
+    "FixedWindow",
+    "Hop",
+    "Hpcc",
+    "Pacer",
+    "WindowLaw",
+    "YieldingSender",
+]

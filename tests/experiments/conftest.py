@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from weir.experiments.config import FlowConfig, RunConfig
+from weir.experiments.background import BackgroundFlow
+from weir.experiments.config import RunConfig
 
 CHANGE_NS = 16_000_000
 """When the background traffic changes over from one spine to the other."""
@@ -23,7 +24,7 @@ def demo() -> RunConfig:
 def short(demo: RunConfig) -> RunConfig:
     """Twenty-four steps; the traffic changes after a quarter of them, so that a move pays before the end."""
 
-    def moved(flow: FlowConfig) -> FlowConfig:
+    def moved(flow: BackgroundFlow) -> BackgroundFlow:
         return flow.model_copy(update={"start": CHANGE_NS} if flow.start else {"stop": CHANGE_NS})
 
     return demo.model_copy(

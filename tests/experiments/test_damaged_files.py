@@ -42,7 +42,10 @@ RUN: dict[str, Any] = {
     "fabric": "leaf_spine.yaml",
     "job": {"workers": ["h1", "h4"], "server": "h12", "window": 16},
     "training": {"hidden": 16, "learning_rate": 0.1, "compute": "1ms"},
-    "background": [{"source": "h3", "destination": "h6", "rate": "10Mbit", "port": 9}],
+    "background": [
+        {"source": "h3", "destination": "h6", "rate": "10Mbit", "port": 9},
+        {"source": "h2", "destination": "h6", "kind": "yielding", "window": 8, "stop": "1ms"},
+    ],
     "congestion": {"bound": 64, "law": "explicit"},
     "synchronisation": {"modes": ["bsp"], "machines": {"speeds": [1000, 900]}, "target": 0.3},
     "strategies": ["ps", "widest"],

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from weir.controller.congestion import CongestionOptions, JobStreams, Uncontrolled, Windows, link_budgets
+from weir.controller.congestion import CongestionOptions, JobStreams, Uncontrolled, Windowed, Windows, link_budgets
 from weir.controller.congestion.marking import (
     LARGEST_CONTROL_BYTES,
     REPAIRS,
@@ -74,7 +74,11 @@ def test_no_budget_goes_beyond_its_bound_without_saying_so(seed: int) -> None:
     for _ in range(rng.randrange(1, 5)):
         links = rng.sample([e for e in FABRIC.directed_links if FABRIC.is_switch(e.node)], 8)
         jobs.append(JobStreams({link: rng.randrange(1, 9) for link in links}, rng.choice([2, 16, 64])))
-    options = CongestionOptions(rng.choice([16, 64, 128]), tuple(others))
+    windowed = []
+    for _ in range(rng.randrange(3)):
+        source, destination = rng.sample(hosts, 2)
+        windowed.append(Windowed(source, destination, rng.randrange(1, 40), 1042))
+    options = CongestionOptions(rng.choice([16, 64, 128]), tuple(others), windowed=tuple(windowed))
     budgets = link_budgets(FABRIC, ROUTES, jobs, PROBES, options)
     for budget in budgets.values():
         assert budget.window >= budget.congested_window >= 1
@@ -92,6 +96,56 @@ def test_what_cannot_be_kept_is_said_beforehand() -> None:
     many = link_budgets(FABRIC, ROUTES, [JobStreams({crowded: 200}, 32)], PROBES, OPTIONS)[crowded]
     assert "200 streams" in many.refusal
     assert many.gap_ns == math.ceil(200 * 8e9 * 1094 / 1e9), "each sends less than a packet in a round trip"
+
+
+def test_windows_of_others_count_both_ways_and_leave_the_rest_to_jobs() -> None:
+    """Two connections of ten packets between h1 and h4: their packets or acknowledgements may all be in one queue."""
+    plan = at_one_switch(1, "h1", "h2")
+    others = (Windowed("h1", "h4", 10, 1042), Windowed("h4", "h1", 10, 1042))
+    options = replace(OPTIONS, bound_packets=48, windowed=others)
+    budgets = link_budgets(FABRIC, ROUTES, [JobStreams.of(plan)], PROBES, options)
+    crossed = {link for link, budget in budgets.items() if budget.others}
+    assert all(budgets[link].others == 20 for link in crossed)
+    assert {FABRIC.peer(link).node for link in crossed} == {"h1", "h4", "s1", "s2", "s4", "s5"}
+    [shared] = [budgets[link] for link in crossed if FABRIC.peer(link).node == "h1"]
+    assert shared.window == 48 - 20 - shared.probes < 32
+    assert shared.bound == shared.window + 20 + shared.probes == 48
+    assert not shared.refusal
+    [told] = [promise for promise in promises(budgets.values()) if promise.link == shared.link]
+    assert "48 packets = ΣW + ΣM + probes" in told.text
+    assert "by windows of their own ΣM = 20" in told.text
+
+
+def test_windows_of_others_beside_leaky_buckets() -> None:
+    """A little of those, where windows alone keep the bound, and much, where marks must help."""
+    plan = at_one_switch(1, "h1", "h2")
+    [link] = [end for end in plan.most_streams if FABRIC.peer(end).node == "h1"]
+    found = []
+    for rate_bps, bound in ((2e8, 48), (6e8, 128)):
+        steady = (Uncontrolled("h3", "h1", rate_bps, 1042),)
+        options = CongestionOptions(bound, steady, windowed=(Windowed("h1", "h4", 20, 1042),))
+        found.append(link_budgets(FABRIC, ROUTES, [JobStreams.of(plan)], PROBES, options)[link])
+    alone, marked = found
+    assert alone.formula == "(ΣW + ΣM + σ)/(1 − u)"
+    assert alone.bound == (alone.windows + 20 + alone.burst + alone.probes) / (1 - alone.share) <= 48
+    assert marked.formula == "K + ΣW + Σw + ΣM + σ"
+    everyone = marked.windows + marked.congested_window + 20 + marked.burst + marked.probes
+    assert marked.bound == marked.threshold + everyone <= 128
+    assert marked.congested_window + 20 <= (1 - marked.share) * marked.threshold
+    assert not any(budget.refusal for budget in found)
+
+
+def test_windows_of_others_beyond_the_bound_are_refused_and_hold_nobody_back() -> None:
+    plan = at_one_switch(1, "h1", "h2")
+    many = replace(OPTIONS, windowed=(Windowed("h1", "h4", 100, 1042),))
+    alone = link_budgets(FABRIC, ROUTES, [JobStreams.of(plan)], PROBES, OPTIONS)
+    budgets = link_budgets(FABRIC, ROUTES, [JobStreams.of(plan)], PROBES, many)
+    assert {link: budget.window for link, budget in budgets.items()} == {
+        link: budget.window for link, budget in alone.items()
+    }
+    refused = [promise for promise in promises(budgets.values()) if promise.bound_packets is None]
+    assert {FABRIC.peer(promise.link).node for promise in refused} == {"h1", "h4", "s1", "s2", "s4", "s5"}
+    assert all("100 packets of others' own windows" in promise.text for promise in refused)
 
 
 def test_nothing_is_promised_of_queues_whose_jobs_lose_frames() -> None:

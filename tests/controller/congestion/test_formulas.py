@@ -70,6 +70,47 @@ def test_a_burst_that_comes_by_few_links_queues_less(seed: int) -> None:
     assert formulas.inlet_queue(94.5, 0.73, 2, 2) == pytest.approx(94.5 - 0.27 * 92.5 / 1.27 + 1)
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_windows_that_nobody_lends_fit_beside_those_that_are_marked(seed: int) -> None:
+    """A queue in the time of its services: streams that have W packets under way, or w while their newest result is
+    marked, M packets that come again whenever they were served, and a leaky bucket; all of them wait at times to come
+    together.
+    """
+    rng = random.Random(seed)
+    threshold, streams, share = rng.randrange(8, 60), rng.randrange(1, 4), rng.choice([0.0, 0.2, 0.5])
+    others = rng.randrange(0, int((1 - share) * threshold) - streams) if (1 - share) * threshold > streams + 1 else 0
+    congested = max(1, int(formulas.marked_windows(threshold, share) - others) // streams)
+    window, burst = congested + rng.randrange(60), rng.uniform(1, 30)
+    bound = formulas.marked_window_queue(threshold, streams * window, streams * congested, burst + others)
+    queue: list[tuple[int, bool]] = []
+    allowed, under_way, held = [window] * streams, [0] * streams, others
+    credit, most, waits_until = burst, 0, 0
+    for now in range(4_000):
+        credit = min(burst, credit + share)
+        if queue:
+            source, marked = queue.pop(0)
+            if source >= 0:
+                under_way[source] -= 1
+                allowed[source] = congested if marked else window
+            elif source == -1:
+                held += 1
+        if rng.random() < 0.005:
+            waits_until = now + rng.randrange(4 * threshold)  # nothing comes, and then all at once
+        if now < waits_until:
+            continue
+        coming = [-1] * held + [-2] * int(credit)
+        held, credit = 0, credit - int(credit)
+        for stream in range(streams):
+            more = max(0, allowed[stream] - under_way[stream])
+            under_way[stream] += more
+            coming += [stream] * more
+        rng.shuffle(coming)
+        for source in coming:
+            queue.append((source, len(queue) >= threshold))
+        most = max(most, len(queue))
+    assert most <= bound, f"seed {seed}: {most} packets of {bound}"
+
+
 def test_heartbeats_wait_for_one_frame_and_for_each_other() -> None:
     """Five hosts a rack at 1 Gbit/s and 2 us, bulk frames of 1500 bytes: 82 bytes from the NIC, then four of them."""
     fabric = leaf_spine(leaves=2, spines=1, hosts_per_leaf=5, rate_bps=1_000_000_000, delay_ns=2_000)

@@ -278,6 +278,26 @@ def test_background_flows_are_counted_and_never_delivered() -> None:
     assert fabric.packets_in_flight == 0
 
 
+def test_flows_by_hand_are_counted_and_delivered() -> None:
+    fabric = line(rate_bps=1e9, delay_ns=1000)
+    flow, back = fabric.new_flow("h1"), fabric.new_flow("h2")
+    fabric.send("h1", frames([1, 2], size=1000, port=2), flow=flow)
+    fabric.send("h1", frame(2, size=1000, number=9))
+    seen = arrivals(run_all(fabric, 10**6))
+    assert [(host, number) for host, number, _ in seen] == [("h2", 1), ("h2", 2), ("h2", 9)]
+    fabric.send("h2", frame(1, size=100, number=3), flow=back)
+    assert [(host, number) for host, number, _ in arrivals(run_all(fabric, 2 * 10**6))] == [("h1", 3)]
+    counters = fabric.flow_counters(flow)
+    assert (counters.sent_packets, counters.delivered_packets, counters.delivered_bytes) == (2, 2, 2000)
+    assert counters.mean_delay_ns == 27_000 + 8_000 / 2, "three links, and the second waits for the first in the NIC"
+    assert fabric.flow_counters(back).delivered_bytes == 100
+    assert (fabric.nic_counters("h1").tx_bytes, fabric.nic_counters("h1").flow_bytes) == (3000, 2000)
+    with pytest.raises(FabricError, match="flow 2 does not exist; there are 2"):
+        fabric.send("h1", frame(2), flow=2)
+    with pytest.raises(FabricError, match="h9"):
+        fabric.new_flow("h9")
+
+
 def test_jitter_keeps_the_rate_and_spreads_the_gaps() -> None:
     fabric = line(seed=5)
     flow = fabric.add_flow("h1", frame(2, size=1000), rate_bps=8e8, jitter=0.5, stop_ns=100_000_000)

@@ -32,6 +32,7 @@ class MarkingTest(FabricTest):
                 probes=0,
                 share=0.0,
                 burst=0.0,
+                others=0,
                 gap_ns=0,
                 formula="",
                 refusal="",

@@ -1,0 +1,84 @@
+"""Background traffic of a run, as its file has it: flows at a mean rate that never yield, and flows that do.
+
+::
+
+    background:
+      - {source: h3, destination: h6, rate: 700Mbit, stop: 70ms}                # UDP, whatever happens
+      - {source: h4, destination: h6, kind: yielding, window: 16, start: 5ms}   # like a data centre's TCP
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Final, Literal
+
+from pydantic import BeforeValidator, Field
+
+from ..controller.congestion import Uncontrolled, Windowed
+from ..wire.frames import FRAME_HEADER_BYTES
+from .sections import Duration, Rate, Section
+
+BACKGROUND_PAYLOAD_BYTES: Final = 1_000
+"""Payload of each datagram of background traffic."""
+DISCARD_PORT: Final = 9
+"""UDP port that steady background traffic goes to, where nobody listens (RFC 863)."""
+
+
+class BackgroundFlow(Section):
+    """Traffic of one host pair, between two instants of virtual time."""
+
+    source: str
+    destination: str
+    start: Duration = 0
+    stop: Duration | None = None
+    """When the traffic ends; with None it lasts as long as the run."""
+    port: int = Field(9, ge=1, le=65535)
+    """UDP source port: another port may take another of the equal-cost paths."""
+
+    def runs_at(self, time_ns: int) -> bool:
+        return self.start <= time_ns and (self.stop is None or time_ns < self.stop)
+
+
+class SteadyFlow(BackgroundFlow):
+    """Datagrams at a mean rate that nothing changes."""
+
+    kind: Literal["steady"] = "steady"
+    rate: Rate
+
+
+class YieldingFlow(BackgroundFlow):
+    """Packets that are acknowledged, as many as marks and losses allow (DCTCP, RFC 8257)."""
+
+    kind: Literal["yielding"]
+    window: int = Field(64, ge=1, le=4096)
+    """The receiver's: packets in the network at most, with their acknowledgements."""
+
+
+def _steady_unless_said(flows: object) -> object:
+    if not isinstance(flows, list):
+        return flows
+    return [{"kind": "steady", **flow} if isinstance(flow, dict) else flow for flow in flows]
+
+
+Background = Annotated[
+    list[Annotated[SteadyFlow | YieldingFlow, Field(discriminator="kind")]], BeforeValidator(_steady_unless_said)
+]
+
+
+def uncontrolled(flows: Iterable[SteadyFlow]) -> tuple[Uncontrolled, ...]:
+    """Of each pair of hosts, the most that its flows send at one time."""
+    pairs: dict[tuple[str, str], list[SteadyFlow]] = {}
+    for flow in flows:
+        pairs.setdefault((flow.source, flow.destination), []).append(flow)
+    declared = []
+    for (source, destination), each in pairs.items():
+        at_once = [sum(f.rate for f in each if f.runs_at(flow.start)) for flow in each]
+        frame_bytes = BACKGROUND_PAYLOAD_BYTES + FRAME_HEADER_BYTES
+        declared.append(Uncontrolled(source, destination, max(at_once), frame_bytes, len(each)))
+    return tuple(declared)
+
+
+def windowed(flows: Iterable[YieldingFlow]) -> tuple[Windowed, ...]:
+    """What of yielding flows may be in the network, though nobody lends them their windows."""
+    frame_bytes = BACKGROUND_PAYLOAD_BYTES + FRAME_HEADER_BYTES
+    return tuple(Windowed(flow.source, flow.destination, flow.window, frame_bytes) for flow in flows)

@@ -1,0 +1,161 @@
+"""The sending side of a transfer that yields, as a data centre's TCP does: a state machine over packets' numbers.
+
+acknowledgements ─▶ YieldingSender ─▶ numbers of packets to send, and when to look again
+                        └─ DataCentreWindow: cwnd by marks (RFC 8257) and losses (RFC 5681)
+
+Every packet is acknowledged by itself, with whether it came marked (RFC 8257, section 3.2, without delayed
+acknowledgements), and numbers are never used twice (RFC 9000, section 12.3). The other laws of this wing count a job's
+rounds and results; here windows of data begin and end with packets' numbers, as the RFCs have them. All counts are of
+packets, which are of one size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+GAIN: Final = 1 / 16
+"""g (RFC 8257, section 4.2)."""
+INITIAL_WINDOW: Final = 10
+"""RFC 6928."""
+REORDERING: Final = 3
+"""A packet is lost when one that was sent so many later is acknowledged (RFC 9002, section 6.1.1)."""
+FIRST_TIMEOUT_NS: Final = 100_000_000
+LEAST_TIMEOUT_NS: Final = 10_000_000
+"""RFC 6298 has a second, which is for the Internet."""
+MOST_TIMEOUT_NS: Final = 60_000_000_000
+
+
+class DataCentreWindow:
+    """cwnd, in packets. `number` is that of the packet that tells of the network, `following` that of the next one to
+    be sent: where nothing is lost, SND.UNA − 1 and SND.NXT.
+    """
+
+    def __init__(self) -> None:
+        self.packets = float(INITIAL_WINDOW)
+        self.alpha = 1.0
+        """What is known of the share of marked packets."""
+        self._threshold = float("inf")  # ssthresh
+        self._window_end = 0  # of the observation window
+        self._acknowledged = 0  # in it
+        self._marked = 0
+        self._reduced_until = 0  # the first number of the window of data that was sent after a reduction
+
+    def acknowledge(self, number: int, *, marked: bool, following: int) -> None:
+        """One packet was acknowledged (RFC 8257, section 3.3)."""
+        self._acknowledged += 1
+        self._marked += marked
+        if number >= self._window_end:
+            self.alpha += GAIN * (self._marked / self._acknowledged - self.alpha)
+            self._window_end, self._acknowledged, self._marked = following, 0, 0
+        if marked:
+            self._reduce(self.packets * (1 - self.alpha / 2), number, following)
+        elif self.packets < self._threshold:
+            self.packets += 1
+        else:
+            self.packets += 1 / self.packets
+
+    def lose(self, number: int, *, following: int) -> None:
+        """A packet was lost: half of the window, as of any TCP (RFC 8257, section 3.5)."""
+        self._reduce(self.packets / 2, number, following)
+
+    def expire(self, *, in_flight: int, following: int) -> None:
+        """Nothing has come for a time-out (RFC 5681, section 3.1)."""
+        self._threshold = max(in_flight / 2, 2.0)
+        self.packets = 1.0
+        self._reduced_until = following
+
+    def _reduce(self, packets: float, number: int, following: int) -> None:
+        """At most once for a window of data: packets that were under way do not tell of the smaller one."""
+        if number >= self._reduced_until:
+            self.packets = self._threshold = max(1.0, packets)
+            self._reduced_until = following
+
+
+class YieldingSender:
+    """Sends as fast as its windows allow, between two instants."""
+
+    def __init__(self, window: int, *, start_ns: int = 0, stop_ns: int | None = None) -> None:
+        """`window`: the receiver's (RFC 9293, section 3.8.6): so many packets are in the network at most, theirs and
+        their acknowledgements' together, while none is away for longer than the time-out.
+        """
+        self.congestion = DataCentreWindow()
+        self.acknowledged = 0
+        self.marked = 0
+        """Of those acknowledged."""
+        self.lost = 0
+        self._most = window
+        self._start_ns = start_ns
+        self._stop_ns = stop_ns
+        self._next = 0
+        self._in_flight: dict[int, int] = {}  # number: when it was sent; the oldest first
+        self._newest = -1  # of what is acknowledged
+        self._smoothed_ns: float | None = None  # SRTT
+        self._variation_ns = 0.0  # RTTVAR
+        self._doublings = 0
+
+    @property
+    def in_flight(self) -> int:
+        """Packets whose fate is unknown."""
+        return len(self._in_flight)
+
+    def receive(self, now_ns: int, answers: Iterable[tuple[int, bool]]) -> None:
+        """Acknowledgements have come: numbers of packets, and whether these were marked. What is known is skipped."""
+        for number, marked in answers:
+            sent_ns = self._in_flight.pop(number, None)
+            if sent_ns is None:
+                continue
+            self.acknowledged += 1
+            self.marked += marked
+            self._newest = max(self._newest, number)
+            self._sample(now_ns - sent_ns)
+            self.congestion.acknowledge(number, marked=marked, following=self._next)
+        self._find_lost()
+
+    def poll(self, now_ns: int) -> range:
+        """Numbers of the packets to send now."""
+        deadline_ns = self._expires_ns
+        if deadline_ns is not None and now_ns >= deadline_ns:
+            self.lost += self.in_flight
+            self.congestion.expire(in_flight=self.in_flight, following=self._next)
+            self._in_flight.clear()
+            self._doublings += 1
+        begun = now_ns >= self._start_ns and (self._stop_ns is None or now_ns < self._stop_ns)
+        room = min(int(self.congestion.packets), self._most) - self.in_flight if begun else 0
+        numbers = range(self._next, self._next + max(0, room))
+        self._in_flight |= dict.fromkeys(numbers, now_ns)
+        self._next = numbers.stop
+        return numbers
+
+    def deadline_ns(self, now_ns: int) -> int | None:
+        """When to poll again though nothing has come; None: not before something does."""
+        return self._start_ns if now_ns < self._start_ns else self._expires_ns
+
+    @property
+    def _expires_ns(self) -> int | None:
+        if not self._in_flight:
+            return None
+        return next(iter(self._in_flight.values())) + self.timeout_ns
+
+    @property
+    def timeout_ns(self) -> int:
+        """RTO (RFC 6298)."""
+        base = FIRST_TIMEOUT_NS
+        if self._smoothed_ns is not None:
+            base = max(LEAST_TIMEOUT_NS, int(self._smoothed_ns + 4 * self._variation_ns))
+        return min(base << min(self._doublings, 16), MOST_TIMEOUT_NS)
+
+    def _sample(self, round_trip_ns: int) -> None:
+        """RFC 6298, section 2; as no number is used twice, every acknowledgement is a valid sample."""
+        if self._smoothed_ns is None:
+            self._smoothed_ns, self._variation_ns = round_trip_ns, round_trip_ns / 2
+        else:
+            self._variation_ns += (abs(self._smoothed_ns - round_trip_ns) - self._variation_ns) / 4
+            self._smoothed_ns += (round_trip_ns - self._smoothed_ns) / 8
+        self._doublings = 0
+
+    def _find_lost(self) -> None:
+        while self._in_flight and (number := next(iter(self._in_flight))) <= self._newest - REORDERING:
+            del self._in_flight[number]
+            self.lost += 1
+            self.congestion.lose(number, following=self._next)

@@ -1,0 +1,162 @@
+"""Background flows that yield, through the compiled program: a bound where their receivers' windows allow one, what is
+left of a job's link for them, and said beforehand where nothing can be promised.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import html
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pytest
+
+from weir.experiments.backends.rounds import Rounds
+from weir.experiments.backends.virtual_time import Cluster
+from weir.experiments.config import RunConfig
+from weir.experiments.errors import ExperimentError
+from weir.experiments.records import page as pages
+from weir.experiments.records import report
+from weir.experiments.records.fairness import all_send, jain, rate_bps
+from weir.experiments.records.record import RunRecord, StrategyResult
+from weir.experiments.run import execute, run_strategy
+from weir.experiments.schemes import Figures
+from weir.tests.paths import ROOT
+from weir.topologies import Endpoint
+from weir.topologies.mininet.fabric import SwitchKind
+
+RUN: Final = ROOT / "experiments" / "queues" / "yielding.yaml"
+RATE_BPS: Final = 1e9
+UP: Final = Endpoint("s1", 7)
+"""The one way from the first rack to the second."""
+MS: Final = 1_000_000
+
+
+@pytest.fixture(scope="module")
+def config() -> RunConfig:
+    return RunConfig.load(RUN)
+
+
+@pytest.fixture(scope="module")
+def result(config: RunConfig) -> StrategyResult:
+    return asyncio.run(run_strategy(config, "widest"))
+
+
+def with_windows(config: RunConfig, window: int) -> RunConfig:
+    flows = [{**flow.model_dump(), "window": window, "start": 2 * MS, "stop": None} for flow in config.background]
+    return config.replaced("a test", background=flows)
+
+
+def test_the_bound_holds_with_others_windows_in_it(config: RunConfig, result: StrategyResult) -> None:
+    """A round of the job's window, three times eight packets of others, and a probe."""
+    assert result.promised[str(UP)] == config.job.window + 3 * 8 + 1
+    assert None not in result.promised.values()
+    assert max(bound for bound in result.promised.values() if bound is not None) <= config.congestion.bound
+    assert result.broken == []
+    assert result.largest_queue == str(UP)
+    assert result.largest_queue_packets > config.job.window, "they do meet"
+    assert (result.drops, result.resends) == ({}, 0)
+    assert [flow.lost for flow in result.flows] == [0, 0, 0]
+    assert all(0 <= flow.sent - flow.acknowledged <= 8 for flow in result.flows), "all else has been acknowledged"
+    assert all(flow.packets[-1] - flow.acknowledged <= 8 for flow in result.flows)
+
+
+def test_flows_yield_to_the_job_and_take_what_it_leaves(config: RunConfig, result: StrategyResult) -> None:
+    """All of the link between two sums; less than half of it in a sum, though two and at times three are there beside
+    one stream of the job.
+    """
+    ends = np.cumsum(np.array(result.iteration_ns) + config.training.compute) + config.control.warm_up
+    for end_ns, took_ns in zip(ends[1:], result.iteration_ns[1:], strict=True):
+        begins_ns = end_ns - took_ns
+        idle = sum(rate_bps(flow, begins_ns - 1.2 * MS, begins_ns - 0.2 * MS) for flow in result.flows)
+        busy = sum(rate_bps(flow, begins_ns + 0.5 * MS, end_ns - 0.5 * MS) for flow in result.flows)
+        assert 0.97 * RATE_BPS <= idle <= 1.01 * RATE_BPS
+        assert 0.05 * RATE_BPS < busy < 0.5 * RATE_BPS
+    assert all(flow.marked > 0 for flow in result.flows)
+
+
+def test_those_that_yield_share_what_is_left(result: StrategyResult) -> None:
+    """While all three send; the third in 10 of its round trips."""
+    span = all_send(result.flows)
+    assert span == (18 * MS, 24 * MS)
+    assert jain([rate_bps(flow, *span) for flow in result.flows]) > 0.9
+    assert rate_bps(result.flows[2], 25 * MS, 30 * MS) == 0, "it has left"
+
+
+def test_figures_lines_and_page(config: RunConfig, result: StrategyResult, tmp_path: Path) -> None:
+    figures = Figures.of(config, "explicit", result)
+    assert figures.yielding_bps is not None
+    assert 0.3 * RATE_BPS < figures.yielding_bps < RATE_BPS
+    assert figures.row[6] == f"{figures.yielding_bps / 1e6:.0f}"
+    own = len(result.iteration_ns) * Rounds.of_gradient(config, 256).bytes(256)
+    assert own <= result.busiest_link_bytes < 1.05 * own, "the job's alone, and probes"
+    record = RunRecord.begin(config, result.weights, result.accuracy)
+    record.results.append(result)
+    lines = report.telemetry_lines(record)
+    assert sum("h3 to h8 from 2.0 to" in line for line in lines) == 1
+    assert sum("Jain's index of the 3 from 18.0 to 24.0 ms" in line for line in lines) == 1
+    page = pages.write(record, tmp_path, lambda *_, **__: '<svg width="9pt"></svg>').read_text()
+    assert "Background flows that yield" in page
+    assert all(html.escape(line) in page for line in lines)
+    assert (tmp_path / "flows.svg").exists()
+
+
+def test_beyond_the_bound_nothing_is_promised_and_marks_hold_the_queue(config: RunConfig) -> None:
+    """Three times 64 packets are more than Q*: the run says so. What keeps the queue then are marks: once the flows
+    have found their windows, while the job waits, it is near K = Q*/4, and the link is full.
+    """
+
+    async def run() -> None:
+        async with Cluster(with_windows(config, 64), "widest") as cluster:
+            [refused] = [line for line in cluster.refusals if line.startswith(str(UP))]
+            assert "192 packets of others' own windows" in refused
+            assert cluster.promised[UP] is None
+            await cluster.compute(10 * MS)
+            cluster._fabric.reset_maxima()
+            before = [flow.packets[-1] for flow in cluster.flow_traces]
+            await cluster.compute(10 * MS)
+            [up] = [link for link in cluster.links() if link.end == UP]
+            assert up.largest_queue_packets <= 16 + 3 * 3, "K + N, and what a host sends at once after its poll"
+            brought = sum(flow.packets[-1] for flow in cluster.flow_traces) - sum(before)
+            assert brought * 8 * 1042 >= 0.97 * RATE_BPS * 10e-3
+            gradients = [np.full(51_010, rank, np.float32) for rank in range(2)]
+            totals, _ = await cluster.allreduce(gradients, 1)
+            assert [np.unique(total.array).tolist() for total in totals] == [[1.0], [1.0]]
+            assert not await cluster.drops()
+            assert cluster.resends == 0
+
+    asyncio.run(run())
+
+
+# --- files ---
+
+
+@pytest.mark.parametrize(
+    ("flow", "complaint"),
+    [
+        ({"kind": "yeilding"}, 'kind "yeilding" is unknown, did you mean "yielding"'),
+        ({"kind": "yielding", "rate": "1Mbit"}, 'unknown key "rate"'),
+        ({"kind": "yielding", "windw": 4}, 'unknown key "windw", did you mean "window"'),
+        ({"kind": "yielding", "window": 0}, "background.0.window"),
+        ({"window": 4, "rate": "1Mbit"}, 'unknown key "window"'),
+        ({}, "rate"),
+    ],
+)
+def test_what_no_flow_can_be(flow: dict[str, Any], complaint: str, config: RunConfig) -> None:
+    with pytest.raises(ExperimentError, match=complaint):
+        config.replaced("a test", background=[{"source": "h3", "destination": "h8", **flow}])
+
+
+def test_two_flows_with_the_same_ends_are_no_two(config: RunConfig) -> None:
+    twice = config.replaced("a test", background=[config.background[0].model_dump()] * 2)
+    with pytest.raises(ExperimentError, match="two yielding flows go from port 9 of h3 to h8; give one of"):
+        twice.check_names("a test")
+
+
+def test_flows_that_yield_are_refused_in_mininet(config: RunConfig, tmp_path: Path, monkeypatch: Any) -> None:
+    from rich.console import Console
+
+    monkeypatch.setattr("weir.experiments.run.obstacle", lambda _: None)
+    with pytest.raises(ExperimentError, match="yield are there in virtual time alone"):
+        execute(config, tmp_path, Console(quiet=True), SwitchKind.WEIR)

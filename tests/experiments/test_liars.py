@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weir.controller.congestion.marking import REPAIRS
+from weir.controller.planning.plan import round_bytes
 from weir.experiments.backends.rounds import Rounds
 from weir.experiments.backends.virtual_time import Cluster
 from weir.experiments.config import RunConfig
@@ -137,5 +138,93 @@ def test_who_floods_in_every_dscp_is_held_to_its_class() -> None:
             assert heard.sent - heard.delivered <= 4, "the last ones may be under way"
             assert heard.longest_us <= heard.bound_us
             assert heard.taken_for_dead == 0
+
+    asyncio.run(run())
+
+
+class Overheard(FrameWriter):
+    """Makes the frames that an honest writer makes, and keeps the last one."""
+
+    def __init__(self, honest: FrameWriter) -> None:
+        self._honest = honest
+        self.last = b""
+
+    def encapsulate(self, datagrams: Datagrams) -> NDArray[np.uint8]:
+        frames = self._honest.encapsulate(datagrams)
+        self.last = frames[-1].tobytes()
+        return frames
+
+
+def test_what_a_liar_can_break_is_what_its_bucket_lets_through() -> None:
+    """A host that sends messages of its job at the rate of its link, without end and in bursts, beside nine honest
+    streams on a link: the queue is longer than promised, and no longer than (ΣW + P + σ)/(1 − u) with σ = 2·W + 8 and
+    u = W/T as its policer has them; when what it has sent is gone, the promise holds again.
+    """
+    honest = [f"h{number}" for number in range(2, 11)]
+    config = RunConfig.model_validate(
+        {
+            "name": "liar",
+            "fabric": {
+                "name": "rack",
+                "generate": {
+                    **LEAF_SPINE,
+                    "leaves": 1,
+                    "spines": 0,
+                    "hosts_per_leaf": 12,
+                    "delay": "20us",
+                    "queue": 128,
+                },
+            },
+            "job": {"workers": ["h1"], "server": "h12", "window": 32, "slots": 64},
+            "training": {"hidden": 680},
+            "other_jobs": [{"workers": honest, "server": "h12", "window": 32, "slots": 64}],
+            "congestion": {"bound": 51, "lease": "500us"},
+            "control": {"interval": "500us", "warm_up": "2ms", "solve_interval": "10s"},
+            "host_poll": "0ns",
+            "strategies": ["ps"],
+        }
+    )
+    shared, ms = Endpoint("s1", 12), 1_000_000
+
+    async def run() -> None:
+        async with Cluster(config, "ps") as cluster:
+            fabric = cluster._fabric
+            cluster._hosts["h1"]._writer = overheard = Overheard(cluster._hosts["h1"]._writer)
+            await cluster.allreduce([np.ones(config.gradient_values, np.float32)], 1)
+            await cluster.compute(3 * ms)
+
+            def longest() -> int:
+                [link] = [each for each in cluster.links() if each.end == shared]
+                return link.largest_queue_packets
+
+            budget, plan = cluster._controller.windows.budgets[shared], cluster._controller.jobs[1].plan
+            promised, loosest = int(budget.bound), cluster.promised[shared]
+            assert promised == 10 * budget.window + budget.probes
+            assert loosest is not None
+            assert longest() <= loosest, "what was promised while the first job was alone"
+            frame_ns = 8 * round_bytes(cluster.topology)
+            share = budget.window * frame_ns / plan.round_trip_ns
+            assert 0.2 < share < 0.9
+            bound = (9 * budget.window + budget.probes + 2 * budget.window + REPAIRS) / (1 - share)
+            assert bound < 128, "a queue has room for more"
+
+            began_ns, chunks = cluster.now_ns, cluster.job_traces[1].chunks[-1]
+            spans = [(0, 2 * ms), *((at * ms, at * ms + 300_000) for at in range(3, 8))]
+            for start_ns, stop_ns in spans:
+                times = {"start_ns": began_ns + start_ns, "stop_ns": began_ns + stop_ns}
+                fabric.add_flow("h1", overheard.last, rate_bps=1e9, **times)
+            await cluster.compute(8 * ms)
+            assert promised <= loosest < longest() <= bound
+            assert cluster.broken_promises
+            drops = await cluster.drops()
+            assert drops.keys() == {"policed"}
+            assert drops["policed"] > 100
+            summed = cluster.job_traces[1].chunks[-1] - chunks
+            assert summed * 9 * frame_ns >= 0.8 * (1 - share) * 8 * ms, "what is left by the liar is the others'"
+
+            await cluster.compute(int(bound * frame_ns))
+            fabric.reset_maxima()
+            await cluster.compute(3 * ms)
+            assert 0 < longest() <= promised
 
     asyncio.run(run())

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 from ...topologies.model import Endpoint
-from ..planning.plan import JobPlan, mean_round_bytes
+from ..planning.plan import JobPlan, mean_round_bytes, streams_of
 from ..planning.planner import Planner, Surroundings
 from ..telemetry.link_state import LinkState, own_traffic
 from ..telemetry.snapshot import Snapshot
@@ -87,9 +87,6 @@ class Outlook:
     def _streams(self, job: RunningJob) -> Mapping[Endpoint, float]:
         if job.target is None or job.target == job.plan.placement:
             return job.plan.streams
-        streams: Counter[Endpoint] = Counter()
-        for child, parent in job.target.edges:
-            for edge in ((child, parent), (parent, child)):
-                if self._planner.routes.reaches(*edge):
-                    streams.update(self._planner.routes.shares(*edge))
-        return streams
+        routes = self._planner.routes
+        edges = [(a, b) for a, b in job.target.edges if routes.reaches(a, b) and routes.reaches(b, a)]
+        return streams_of(routes, job.spec.workers, edges)

@@ -156,14 +156,8 @@ class Costs:
 
     def slowest_link_seconds(self, placement: Placement) -> float:
         """The first part of T."""
-        return self.slowest_link(placement)[1]
-
-    def slowest_link(self, placement: Placement) -> tuple[Endpoint, float]:
-        """The link that the first part of T is about, and the time that its streams take."""
         load = self.streams(placement.edges).loads()
-        seconds = np.where(load > 0, load * self.seconds + self.others, 0.0)
-        slowest = int(seconds.argmax())
-        return self.problem.topology.directed_links[slowest], float(seconds[slowest])
+        return float(np.where(load > 0, load * self.seconds + self.others, 0.0).max())
 
     def longest_path_seconds(self, placement: Placement) -> float:
         """The second part of T."""

@@ -1,17 +1,26 @@
 """How long a step of a job takes, round by round, as the protocol goes about it: what the packet fabric is held to.
 
-A step has P scale rounds without lanes and C rounds with them (docs/design.md §3.3). Round r is sent as soon as round
-r − w is complete, with w rounds in the network (two until the first result has come), and its chunk's exponent is
-agreed, P rounds before. It goes up to the root and comes down again, one round after the other on the slowest link:
+A step has P scale rounds without lanes and C rounds with them (docs/design.md §3.3). A worker i sends round r as soon
+as it has the result of round r − w, with w rounds in the network, and its chunk's exponent, which came P rounds before.
+The round is up at the root when the last contribution is, and comes down again; one follows the other on the slowest
+link:
 
-    up_r    =  max(sent_r + u,  up_{r−1} + g)       g  =  max over links of (L_e · B + O_e · B / D) · 8 / (c_e − b_e)
-    done_r  =  max(up_r + d,  done_{r−1} + g)
+    sent_r,i  =  max(done_{r−w},i, done_{r−P},i)
+    up_r      =  max(max over i of (sent_r,i + u_i),  up_{r−1} + g)        done_r,i  =  up_r + d_i
+    g         =  max over links of (L_e · B + O_e · B / D) · 8 / (c_e − b_e)
 
-with u and d the ways up and down in empty queues but for the L_e − 1 frames of the same round that meet there. Hosts
-that look at their frames at multiples of a time see results, and the server contributions, at the next of these. This
-is a recursion in maxima and sums; after the start-up it is periodic, so its last stretch is carried on in a line.
+u_i and d_i are a worker's ways up and down without other rounds. Frames of a round that meet on a link wait for each
+other once: results that a link has set apart are answered apart, so what waits on the way down does not wait on the way
+up. So with m_i what meets, up or down, on a worker's hops, all that recursion needs of the workers is
 
-Nothing is lost and nothing repeated.
+    t  =  max over i of (u_i + d_i + m_i)      up_r  =  max(up_{r−w} + t,  up_{r−P} + t,  up_{r−1} + g)
+
+but for the first window's rounds, which all workers send at once, and for hosts that look at their frames at multiples
+of a time: they see results, and the server contributions, at the next of these. After the start-up the recursion is
+periodic, so its last stretch is carried on in a line.
+
+A message takes the links that the switches' hash of its addresses chooses (`forwarding`). Nothing is lost and nothing
+repeated.
 """
 
 from __future__ import annotations
@@ -22,12 +31,12 @@ from typing import Final
 
 import numpy as np
 
-from ...topologies.model import Topology
-from ..placement import Costs, Placement, Problem, way_up
-from .plan import SCALE_ROUND_BYTES, JobSpec, most_streams_of, round_bytes, rounds_of_step
+from ...topologies.model import Endpoint, Topology
+from ..placement import Costs, Placement, Problem
+from ..placement.cost import Streams
+from ..placement.links import Floats, Ints
+from .plan import SCALE_ROUND_BYTES, JobSpec, hop_ways, most_streams_of, round_bytes, rounds_of_step
 
-_INITIAL_WINDOW: Final = 2
-"""Rounds in the network until the first result has come."""
 _WINDOWS: Final = 8
 """After so many windows the recursion is periodic."""
 
@@ -60,7 +69,8 @@ class Expected:
 
     seconds: float
     link_seconds: float
-    """What the slowest link needs for the step's bytes."""
+    """What the slowest link needs for a round with lanes."""
+    slowest_link: Endpoint
     window: int
     """Rounds in the network: W, or what the bound of the queues allows."""
     round_trip_seconds: float
@@ -78,19 +88,28 @@ class Expected:
 
 
 @dataclass(frozen=True, slots=True)
-class _Way:
-    """Of rounds of one size: up, down, and one after the other, in seconds."""
+class _Trip:
+    """Of rounds of one size, in seconds."""
 
-    up: float
+    first: float
+    """Up, where all workers send at once."""
+    again: float
+    """Up, after the last worker has the result that it waited for."""
     down: float
     apart: float
+    """One after the other."""
 
 
-def expected_step(problem: Problem, placement: Placement, step: Step, bound: int | None = None) -> Expected:
-    """How long a step takes under a placement. `bound`: packets that no queue is to exceed."""
+def expected_step(
+    problem: Problem, placement: Placement, step: Step, bound: int | None = None, *, ways_known: bool = True
+) -> Expected:
+    """How long a step takes under a placement. `bound`: packets that no queue is to exceed. `ways_known`: switches
+    choose among equal next hops as their tables have it, and not by lot.
+    """
     costs = Costs(problem)
     window = step.window if bound is None else min(step.window, _allowed(problem, placement, bound))
-    with_lanes, without = (_way(costs, placement, size) for size in (step.round_bytes, SCALE_ROUND_BYTES))
+    tree = _Tree(costs, placement, ways_known)
+    with_lanes, without = (tree.trip(size) for size in (step.round_bytes, SCALE_ROUND_BYTES))
     at_host = problem.topology.is_host(placement.root)
     rounds = step.scales + step.chunks
     played = min(rounds, step.scales + _WINDOWS * max(window, step.scales))
@@ -99,11 +118,12 @@ def expected_step(problem: Problem, placement: Placement, step: Step, bound: int
     if played < rounds:
         stretch = min(played - step.scales, 4 * window)
         seconds += (rounds - played) * (done[-1] - done[-1 - stretch]) / stretch
-    return Expected(seconds, with_lanes.apart, window, with_lanes.up + with_lanes.down)
+    round_trip = with_lanes.again + with_lanes.down
+    return Expected(seconds, with_lanes.apart, tree.slowest_link, window, round_trip)
 
 
-def _done(step: Step, window: int, with_lanes: _Way, without: _Way, at_host: bool, played: int) -> list[float]:
-    """When each round's result is seen by the workers."""
+def _done(step: Step, window: int, with_lanes: _Trip, without: _Trip, at_host: bool, played: int) -> list[float]:
+    """When each round's result is seen by the last worker."""
     poll = step.poll_seconds
 
     def seen(time: float) -> float:
@@ -112,46 +132,81 @@ def _done(step: Step, window: int, with_lanes: _Way, without: _Way, at_host: boo
     done: list[float] = []
     up_before = down_before = -math.inf
     for round_ in range(played):
-        way = without if round_ < step.scales else with_lanes
-        sent = 0.0
-        if round_ >= _INITIAL_WINDOW:
-            sent = done[0]
-        if round_ >= window:
-            sent = max(sent, done[round_ - window])
-        if round_ >= step.scales:
-            sent = max(sent, done[round_ - step.scales])
-        up_before = max(sent + way.up, up_before + way.apart)
+        trip = without if round_ < step.scales else with_lanes
+        up = trip.first
+        if (awaited := round_ - (min(window, step.scales) if round_ >= step.scales else window)) >= 0:
+            up = done[awaited] + trip.again
+        up_before = max(up, up_before + trip.apart)
         at_root = seen(up_before) if at_host else up_before
-        down_before = max(at_root + way.down, down_before + way.apart)
+        down_before = max(at_root + trip.down, down_before + trip.apart)
         done.append(seen(down_before))
     return done
 
 
-def _way(costs: Costs, placement: Placement, frame_bytes: int) -> _Way:
-    """Of rounds with frames of this size."""
-    problem, number = costs.problem, costs.links.number
-    load = costs.streams(placement.edges).loads()
-    share = frame_bytes / problem.gradient_bytes
-    apart = np.where(load > 0, load * costs.seconds + costs.others, 0.0) * share
-    frame_seconds = 8 * frame_bytes / costs.links.rate_bps
-    alone = frame_seconds + costs.links.delay_seconds + costs.wait
-    meeting = np.maximum(load - 1, 0) * frame_seconds
-    above = dict(placement.edges)
-    hops: dict[tuple[str, str], tuple[float, float]] = {}
-    for child, parent in placement.edges:
-        for edge in ((child, parent), (parent, child)):
-            shares = problem.routes.shares(*edge)
-            at, of_flow = [number[link] for link in shares], np.array(list(shares.values()))
-            hops[edge] = float((alone[at] * of_flow).sum()), float(meeting[at].max())
-    longest = [0.0, 0.0]
-    for worker in placement.aggregators:
-        way, most = [0.0, 0.0], [0.0, 0.0]
-        for child, parent in way_up(worker, above):
-            for side, edge in enumerate(((child, parent), (parent, child))):
-                way[side] += hops[edge][0]
-                most[side] = max(most[side], hops[edge][1])
-        longest = [max(longest[side], way[side] + most[side]) for side in (0, 1)]
-    return _Way(longest[0], longest[1], float(apart.max()))
+class _Tree:
+    """A placement's hops, as the links that their messages take."""
+
+    def __init__(self, costs: Costs, placement: Placement, ways_known: bool) -> None:
+        self._costs = costs
+        routes, number = costs.problem.routes, costs.links.number
+        edges = placement.edges
+        workers = tuple(dict.fromkeys((*costs.problem.workers, *placement.aggregators)))
+        if ways_known:
+            both = list(hop_ways(routes, workers, edges))
+        else:
+            both = [(routes.shares(child, parent), routes.shares(parent, child)) for child, parent in edges]
+        ways = [way for side in zip(*both, strict=True) for way in side]
+        self._starts: Ints = np.cumsum([0, *map(len, ways)])
+        """(2 hops + 1,): where each hop's links begin, first all ways up and then all ways down."""
+        self._at: Ints = np.array([number[link] for way in ways for link in way])
+        """By hop and side: the links of the way."""
+        self._share: Floats = np.array([share for way in ways for share in way.values()])
+        """The probability that it is taken."""
+        up = slice(self._starts[len(edges)])
+        down = slice(self._starts[len(edges)], None)
+        self._meeting: Floats = np.concatenate(
+            [np.maximum(self._loads(side)[self._at[side]] - 1, 0) for side in (up, down)]
+        )
+        """Frames of the same round that meet there, but for the stream's own."""
+        loads = self._loads(slice(None))
+        self._seconds: Floats = np.where(loads > 0, loads * costs.seconds + costs.others, 0.0)
+        """(links,): what each takes for the step's bytes."""
+        place = {child: at for at, (child, _) in enumerate(edges)}
+        self._above: Ints = np.array([place.get(parent, len(edges)) for _, parent in edges])
+        """(hops,): the hop that follows; their number at the root."""
+        self._workers = len(placement.aggregators)
+
+    @property
+    def slowest_link(self) -> Endpoint:
+        return self._costs.problem.topology.directed_links[int(self._seconds.argmax())]
+
+    def trip(self, frame_bytes: int) -> _Trip:
+        """Of rounds with frames of this size."""
+        costs = self._costs
+        frame = 8 * frame_bytes / costs.links.rate_bps
+        alone = frame + costs.links.delay_seconds + costs.wait
+        starts = self._starts[:-1]
+        up, down = np.add.reduceat(alone[self._at] * self._share, starts).reshape(2, -1)
+        met_up, met_down = np.maximum.reduceat(self._meeting * frame[self._at], starts).reshape(2, -1)
+        by_hop = np.stack([up + met_up, down + met_down, up + down + np.maximum(met_up, met_down)])
+        first, last, both = self._to_root(by_hop).max(axis=1).tolist()
+        return _Trip(first, both - last, last, float(self._seconds.max()) * frame_bytes / costs.problem.gradient_bytes)
+
+    def _to_root(self, by_hop: Floats) -> Floats:
+        """(k, hops) → (k, workers): the sums over each worker's hops."""
+        hops = len(self._above)
+        at = np.arange(self._workers)
+        total = np.zeros((len(by_hop), self._workers))
+        while (below := at < hops).any():
+            total[:, below] += by_hop[:, at[below]]
+            at[below] = self._above[at[below]]
+        return total
+
+    def _loads(self, part: slice) -> Floats:
+        """(links,): L_e of these ways."""
+        streams = Streams(len(self._costs.links.number))
+        streams.add(zip(self._at[part].tolist(), self._share[part].tolist(), strict=True))
+        return streams.loads()
 
 
 def _allowed(problem: Problem, placement: Placement, bound: int) -> int:

@@ -10,25 +10,22 @@
 from __future__ import annotations
 
 import math
-import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from itertools import chain
 from typing import Final
 
-from ...topologies.model import Endpoint, Node, Topology, mac_number
+from ...topologies.model import Endpoint, Topology, mac_number
 from ...topologies.routing import Routes
 from ...wire.aggregation import GENERATIONS, HEADER_BYTES, LANES, MESSAGE_BYTES, message_bytes
 from ...wire.control import Child, Pacing, ServerPlan, WorkerPlan
 from ...wire.frames import CONTROL_CODE_POINTS, FRAME_HEADER_BYTES
 from ..errors import PlanError
 from ..p4runtime.entries import (
-    Choice,
     CloneSession,
-    FieldValue,
     Group,
     Item,
-    Member,
     SwitchState,
     call,
     default_action,
@@ -37,16 +34,15 @@ from ..p4runtime.entries import (
 from ..p4runtime.tables import (
     JOBS,
     MEMBERS,
-    NEXT_HOPS,
     NODE_ADDRESS,
     PARENTS,
     PROBE_SINKS,
     REPLICAS,
-    ROUTES,
     TELEMETRY_NODE,
     TRAFFIC_CLASS,
 )
 from ..placement import Placement, PlacementError, way_up
+from .forwarding import Shares, copy_port, message_way, result_way, route_items
 from .limits import check_items
 from .memory import Allotment
 
@@ -132,8 +128,9 @@ class JobPlan:
     workers: Mapping[str, WorkerPlan]
     server: ServerPlan | None
     streams: Mapping[Endpoint, float]
-    """Copies of the gradient stream that each directed link carries, up and down, as equal-cost hashing shares
-    them on average: 0.5 where a stream takes this link or another. Endpoints of hosts are links too.
+    """Copies of the gradient stream that each directed link carries, up and down; where it is not known how a switch
+    chooses among equal next hops, on average: 0.5 where a stream takes this link or another. Endpoints of hosts are
+    links too.
     """
     most_streams: Mapping[Endpoint, int]
     """The same, but each stream counted on every link that it may take."""
@@ -195,13 +192,9 @@ def job_plan(
     if not 0 < generation < GENERATIONS:
         raise PlanError(f"job {spec.job}: generation {generation} is not in 1…{GENERATIONS - 1}")
     tree = _tree(topology, spec, placement)
-    streams: dict[Endpoint, float] = {}
+    streams = streams_of(routes, spec.workers, placement.edges)
     switches: dict[str, SwitchState] = {}
-    for node, children in tree.children.items():
-        for child in children:
-            for source, destination in ((child, node), (node, child)):
-                for link, share in routes.shares(source, destination).items():
-                    streams[link] = streams.get(link, 0.0) + share
+    for node in tree.children:
         if topology.is_switch(node):
             if node not in allotments or allotments[node].slots != spec.slots:
                 raise PlanError(f"job {spec.job}: {node} is used but has not been allotted {spec.slots} slots")
@@ -255,6 +248,17 @@ def job_plan(
     return JobPlan(
         spec, generation, placement, switches, workers, server, streams, most_streams, longest, round_trips, hops
     )
+
+
+def streams_of(routes: Routes, workers: Sequence[str], edges: Sequence[tuple[str, str]]) -> Mapping[Endpoint, float]:
+    """How many streams of these hops, and results on their ways back, each directed link carries. Raises TopologyError
+    where there is no way.
+    """
+    streams: dict[Endpoint, float] = {}
+    for way in chain.from_iterable(hop_ways(routes, workers, edges)):
+        for link, share in way.items():
+            streams[link] = streams.get(link, 0.0) + share
+    return streams
 
 
 def most_streams_of(routes: Routes, edges: Iterable[tuple[str, str]]) -> Mapping[Endpoint, int]:
@@ -312,7 +316,7 @@ def base_state(topology: Topology, routes: Routes, switch: str) -> SwitchState:
             items.append(entry(PROBE_SINKS, {"egress_port": port}, call("report", session=PROBE_SESSION)))
     for node in topology.nodes:
         if node.name != switch and routes.reaches(switch, node.name):
-            items += _route(topology, switch, node, routes.next_hops(switch, node.name))
+            items += route_items(topology, switch, node, routes.next_hops(switch, node.name))
     state = SwitchState.of(items)
     check_items(own, state.items.values())
     return state
@@ -345,12 +349,34 @@ def _tree(topology: Topology, spec: JobSpec, placement: Placement) -> _Tree:
         placement.check_tree(topology, spec.server)
     except PlacementError as error:
         raise PlanError(f"job {spec.job}: {error}") from error
-    parent = dict(placement.edges)
-    rank = {name: index for index, name in enumerate(spec.workers)}
-    children: dict[str, list[str]] = {placement.root: []}
+    children = children_by_bit(topology, spec.workers, placement.edges)
+    return _Tree(children, dict(placement.edges))
+
+
+def children_by_bit(
+    topology: Topology, workers: Sequence[str], edges: Iterable[tuple[str, str]]
+) -> Mapping[str, tuple[str, ...]]:
+    """The children of every node of a tree of (child, parent), in the order of their bits: workers by rank, and then
+    switches.
+    """
+    parent = dict(edges)
+    rank = {name: index for index, name in enumerate(workers)}
+    children: dict[str, list[str]] = {}
     for name in sorted(parent, key=lambda n: (0, rank[n]) if n in rank else (1, topology.switch(n).device_id)):
         children.setdefault(parent[name], []).append(name)
-    return _Tree({node: tuple(mine) for node, mine in children.items()}, parent)
+    return {node: tuple(mine) for node, mine in children.items()}
+
+
+def hop_ways(
+    routes: Routes, workers: Sequence[str], edges: Sequence[tuple[str, str]]
+) -> Iterator[tuple[Shares, Shares]]:
+    """Of each (child, parent), the links that its contributions take, and their results on the way back. Raises
+    TopologyError where there is no way.
+    """
+    children = children_by_bit(routes.topology, workers, edges)
+    turns = {child: turn for mine in children.values() for turn, child in enumerate(mine)}
+    for child, parent in edges:
+        yield message_way(routes, child, parent), result_way(routes, parent, child, turns[child])
 
 
 def _workers_below(tree: _Tree, node: str) -> int:
@@ -383,9 +409,7 @@ def _node_items(
         for port in _arrivals(topology, routes, name, node):
             match = {**now, "contributors": 1 << index, "ingress_port": port, "src_addr": int(child.address)}
             items.append(entry(MEMBERS, match, call("accept")))
-        # copies leave by one of the equal-cost ports, children in turn
-        ports = routes.next_hops(node, name)
-        port, rid = ports[index % len(ports)], allotment.first_rid + index
+        port, rid = copy_port(routes, node, name, index), allotment.first_rid + index
         copies.append((port, rid))
         next_mac = mac_number(topology.node(topology.peer(Endpoint(node, port)).node).mac)
         deliver = call("deliver", dst_addr=int(child.address), src_mac=mac_number(own.mac), dst_mac=next_mac)
@@ -406,24 +430,6 @@ def _node_items(
 def _arrivals(topology: Topology, routes: Routes, source: str, switch: str) -> list[int]:
     """The ports of a switch through which packets of a node to it may come."""
     return sorted(far.port for far in map(topology.peer, routes.shares(source, switch)) if far.node == switch)
-
-
-def _route(topology: Topology, switch: str, destination: Node, ports: Sequence[int]) -> list[Item]:
-    own = topology.switch(switch)
-    hops = {
-        port: call("forward", port=port, src_mac=mac_number(own.mac), dst_mac=mac_number(topology.node(far.node).mac))
-        for port, far in ((port, topology.peer(Endpoint(switch, port))) for port in ports)
-    }
-    match: dict[str, FieldValue] = {"dst_addr": (int(destination.address), 32)}
-    if own.target.one_shot:
-        return [entry(ROUTES, match, *hops.values())]
-    # a member is its port; what a choice's number stands for never changes, so nothing is misled while it is replaced
-    items: list[Item] = [Member(NEXT_HOPS, port, hop) for port, hop in hops.items()]
-    if len(hops) == 1:
-        return [*items, entry(ROUTES, match, call("member", id=ports[0]))]
-    chosen = tuple(sorted(hops))
-    choice = Choice(NEXT_HOPS, zlib.crc32(repr(chosen).encode()), chosen)
-    return [*items, choice, entry(ROUTES, match, call("choice", id=choice.group_id))]
 
 
 def _round_trip(topology: Topology, routes: Routes, parents: Mapping[str, str], worker: str) -> tuple[int, int]:

@@ -195,8 +195,8 @@ def own_traffic(
 ) -> dict[Endpoint, float]:
     """bit/s that a job itself puts on each link: its streams there times its goodput in rounds.
 
-    `streams` is a plan's (`JobPlan.streams`): where equal-cost routes leave open which link a stream takes, it is
-    shared evenly, so that the sum over the equal links is right and each one's error is at most the stream. Repeated
-    packets are not counted: they remain as background, which they are to everyone else.
+    `streams` is a plan's (`JobPlan.streams`): where it is not known which of equal links a stream takes, it is shared
+    evenly, so that the sum over these links is right and each one's error is at most the stream. Repeated packets are
+    not counted: they remain as background, which they are to everyone else.
     """
     return {link: count * rounds_per_second * round_bytes * 8 for link, count in streams.items()}

@@ -120,22 +120,21 @@ def read_loads(path: Path, topology: Topology) -> Mapping[Endpoint, LinkLoad]:
 
 def describe(problem: Problem, window: int, name: str, plan: Placement) -> dict[str, Any]:
     """A plan as `--json` prints it; the times are those by which the controller moves jobs."""
-    from ...controller.placement import Costs
     from ...controller.planning.completion import Step, expected_step
     from ...controller.planning.plan import JobSpec
 
     slots = 1 << (2 * window - 1).bit_length()
     spec = JobSpec(1, problem.workers, problem.server, slots, window, problem.gradient_bytes)
-    expected = expected_step(problem, plan, Step.of(spec, problem.topology))
-    link, slowest = Costs(problem).slowest_link(plan)
+    step = Step.of(spec, problem.topology)
+    expected = expected_step(problem, plan, step)
     return {
         "strategy": name,
         "root": plan.root,
         "completion_seconds": expected.seconds,
         "round_trip_seconds": expected.round_trip_seconds,
         "bound_by_window": expected.is_bound_by_window,
-        "slowest_link": str(link),
-        "slowest_link_seconds": slowest,
+        "slowest_link": str(expected.slowest_link),
+        "slowest_link_seconds": expected.link_seconds * problem.gradient_bytes / step.round_bytes,
         "workers": dict(plan.aggregators),
         "nodes": [
             {

@@ -329,7 +329,8 @@ class _Run:
 
     def _expected(self, problem: Problem, placement: Placement) -> Expected:
         spec = JobSpec(1, problem.workers, problem.server, gradient_bytes=round(problem.gradient_bytes))
-        return expected_step(problem, placement, Step.of(spec, problem.topology))
+        step = Step.of(spec, problem.topology)
+        return expected_step(problem, placement, step, ways_known=False)  # they are drawn here
 
     def _steps_per_second(self, job: _Job, step_seconds: float) -> float:
         assert job.flow is not None

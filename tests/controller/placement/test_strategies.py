@@ -328,7 +328,7 @@ def test_a_job_moves_for_a_clear_gain_only() -> None:
 
     def expected(problem: Problem, placement: Placement) -> Expected:
         seconds = predicted_completion_time(placement, problem)
-        return Expected(seconds, seconds, window=1, round_trip_seconds=0.0)
+        return Expected(seconds, seconds, Endpoint("s1", 1), window=1, round_trip_seconds=0.0)
 
     def should_move(current: Placement, proposed: Placement, problem: Problem, gain: float = 0.15) -> bool:
         better = better_alone(lambda _: proposed, current, [problem], gain, expected)

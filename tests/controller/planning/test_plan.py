@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zlib
+from collections import Counter
 from dataclasses import replace
 from ipaddress import IPv4Address
 
@@ -26,6 +28,16 @@ from weir.wire.frames import FRAME_HEADER_BYTES
 FABRIC = leaf_spine(2, 2, 2, slots=256)
 ROUTES = Routes(FABRIC)
 MAC = "02:00:0a:ff:00:0"
+
+
+H3, H4, S1 = "0a000201", "0a000202", "0aff0001"
+MIDDLE = [end for end in FABRIC.directed_links if {end.node, FABRIC.peer(end).node} <= {"s1", "s2", "s3", "s4"}]
+"""Between leaves and spines."""
+
+
+def spine_of(source: str, destination: str) -> int:
+    """The number of the spine that a job's messages take from one of these addresses to another, over two leaves."""
+    return 3 + zlib.crc32(bytes.fromhex(f"{source}{destination}1157455745")) % 2
 
 
 def plan(spec: JobSpec, placement: Placement, topology: Topology = FABRIC, generation: int = 1) -> JobPlan:
@@ -82,7 +94,13 @@ def test_a_job_with_a_server_as_root_lets_every_child_in_at_every_port_it_may_co
     assert made.server == ServerPlan(7, 1, 64, (Child(1, s1, workers=2),), 2, members=members)
     # up: h1→s1 and h3→s1 and s1→h4; down: the same back
     assert made.streams[Endpoint("h1", 0)] == 1
-    assert made.streams[Endpoint("s2", 3)] == 0.5 + 0.5  # h3's stream, and results from the server at h4
+    assert made.streams[Endpoint("s1", 1)] == 1
+    # h3's and the server's messages to s1, and s1's to the server, take the spine that their hash names (s3 or s4, at
+    # ports 3 and 4); h3 is the second child, whose results take the second one
+    up, down, sums = (spine_of(*ends) for ends in ((H3, S1), (H4, S1), (S1, H4)))
+    between = [(2, up), (up, 1), (2, down), (down, 1), (1, sums), (sums, 2), (1, 4), (4, 2)]
+    taken = Counter(Endpoint(f"s{a}", b) for a, b in between)
+    assert {link: made.streams.get(link, 0) for link in MIDDLE} == {link: taken[link] for link in MIDDLE}
     assert made.most_streams[Endpoint("s2", 3)] == 2
     assert made.streams[Endpoint("s2", 2)] == 1
     # the farthest worker is 3 links from s1, which is 3 links from the server: 12 links there and back

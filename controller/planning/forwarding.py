@@ -1,0 +1,113 @@
+"""What switches hold to route packets, and the way that a job's messages take by that. Pure.
+
+    destination ─▶ routes ─▶ its next hops, in the entry's order ─▶ the one that the hash of the flow names
+
+Both ends of a job's messages use one UDP port, so a stream's way hangs on its two addresses alone. v1model's selector
+takes the CRC-32 of what `routes` hashes (docs/design.md §4.2), in network order, modulo the number of next hops, in the
+order in which their entry has them; all switches that run BMv2 JSON do. How a chip chooses is not known here.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Final
+from weakref import WeakKeyDictionary
+
+from ...topologies.model import Endpoint, Node, Topology, mac_number
+from ...topologies.routing import Routes
+from ...wire.aggregation import AGGREGATION_PORT
+from ...wire.frames import PROTOCOL_UDP
+from ..p4runtime.entries import Call, Choice, Entry, FieldValue, Item, Member, call, entry
+from ..p4runtime.tables import NEXT_HOPS, ROUTES
+
+_FLOW: Final = struct.Struct("!IIBHH")
+"""Source, destination, protocol, source port, destination port."""
+
+Shares = Mapping[Endpoint, float]
+"""The directed links of a way, with the probability of each: 1 where the way is known."""
+
+
+def route_items(topology: Topology, switch: str, destination: Node, ports: Sequence[int]) -> list[Item]:
+    """What a switch holds to send packets to a destination by these ports, one for each flow."""
+    if topology.switch(switch).target.one_shot:
+        return [_one_shot_route(topology, switch, destination, ports)]
+    # a member is its port; what a choice's number stands for never changes, so nothing is misled while it is replaced
+    match = _match(destination)
+    items: list[Item] = [Member(NEXT_HOPS, port, _forward(topology, switch, port)) for port in ports]
+    if len(items) == 1:
+        return [*items, entry(ROUTES, match, call("member", id=ports[0]))]
+    chosen = tuple(sorted(ports))
+    choice = Choice(NEXT_HOPS, zlib.crc32(repr(chosen).encode()), chosen)
+    return [*items, choice, entry(ROUTES, match, call("choice", id=choice.group_id))]
+
+
+def copy_port(routes: Routes, switch: str, child: str, turn: int) -> int:
+    """By which port a switch sends a result to its child that is number `turn`: children take equal ones in turn."""
+    ports = routes.next_hops(switch, child)
+    return ports[turn % len(ports)]
+
+
+def message_way(routes: Routes, source: str, destination: str) -> Shares:
+    """The links that a job's messages take from node to node, in their order; where it is not known how a switch on the
+    way chooses, all that they may take. Raises TopologyError where there is no way.
+    """
+    known = _WAYS.setdefault(routes, {})
+    if (way := known.get((source, destination))) is None:
+        links = _links(routes, source, source, destination)
+        shares = routes.shares(source, destination) if links is None else dict.fromkeys(links, 1.0)
+        way = known.setdefault((source, destination), shares)
+    return way
+
+
+def result_way(routes: Routes, node: str, child: str, turn: int) -> Shares:
+    """The same of the results of a tree's node for its child that is number `turn`."""
+    if not routes.topology.is_switch(node) or len(routes.next_hops(node, child)) == 1:
+        return message_way(routes, node, child)
+    first = Endpoint(node, copy_port(routes, node, child, turn))
+    behind = routes.topology.peer(first).node
+    links = _links(routes, behind, node, child)
+    return {first: 1.0, **(routes.shares(behind, child) if links is None else dict.fromkeys(links, 1.0))}
+
+
+_WAYS: WeakKeyDictionary[Routes, dict[tuple[str, str], Shares]] = WeakKeyDictionary()
+"""What `message_way` has answered before."""
+
+
+def _links(routes: Routes, node: str, source: str, destination: str) -> list[Endpoint] | None:
+    """From a node on, of messages of this source; None where a choice on the way is not known."""
+    topology, links = routes.topology, list[Endpoint]()
+    flow: int | None = None
+    while node != destination:
+        ports = routes.next_hops(node, destination)
+        port = ports[0]
+        if len(ports) > 1:
+            if not topology.switch(node).target.is_emulated:
+                return None
+            if flow is None:
+                flow = _flow_hash(topology.node(source), topology.node(destination))
+            calls = _one_shot_route(topology, node, topology.node(destination), ports).calls
+            port = dict(calls[flow % len(calls)].args)["port"]
+        links.append(Endpoint(node, port))
+        node = topology.peer(links[-1]).node
+    return links
+
+
+def _flow_hash(source: Node, destination: Node) -> int:
+    addresses = int(source.address), int(destination.address)
+    return zlib.crc32(_FLOW.pack(*addresses, PROTOCOL_UDP, AGGREGATION_PORT, AGGREGATION_PORT))
+
+
+def _one_shot_route(topology: Topology, switch: str, destination: Node, ports: Sequence[int]) -> Entry:
+    return entry(ROUTES, _match(destination), *(_forward(topology, switch, port) for port in ports))
+
+
+def _match(destination: Node) -> Mapping[str, FieldValue]:
+    return {"dst_addr": (int(destination.address), 32)}
+
+
+def _forward(topology: Topology, switch: str, port: int) -> Call:
+    far = topology.node(topology.peer(Endpoint(switch, port)).node)
+    own = topology.switch(switch)
+    return call("forward", port=port, src_mac=mac_number(own.mac), dst_mac=mac_number(far.mac))

@@ -69,6 +69,19 @@ def test_whoever_is_there_has_all_of_the_link(config: RunConfig, result: Strateg
         assert chunks / rounds.chunks * sum_ns >= 0.97 * (stop_ns - start_ns)
 
 
+@pytest.mark.long
+def test_hpcc_takes_in_who_comes_and_goes_with_short_queues(config: RunConfig) -> None:
+    """Nothing is promised, nothing is lost, and the shares are even, though the link is not full."""
+    law = {**config.congestion.model_dump(), "law": "hpcc"}
+    result = asyncio.run(run_strategy(config.replaced("a test", congestion=law), "widest"))
+    assert None in result.promised.values()
+    assert (result.broken, result.drops, result.resends) == ([], {}, 0)
+    assert 0 < result.largest_queue_packets < config.congestion.bound
+    found = joins(result.jobs)
+    assert [join.jobs for join in found] == [2, 3]
+    assert all(join.held_ns == config.control.latency and join.index >= 0.9 for join in found), "nobody holds back"
+
+
 def test_jobs_of_unlike_round_trips_have_the_same_rate() -> None:
     """65, 161 and 461 us in empty queues. With windows of one size the nearest has 1.3 times what the farthest has, and
     Jain's index is 0.989.

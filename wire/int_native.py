@@ -5,15 +5,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-native = njit(cache=True, nogil=True, error_model="numpy", forceinline=True, _nrt=False)
-"""What one call of native code consists of: it becomes part of its caller, makes no array, and so counts no references
-to any, which costs more than reading a report does.
-"""
-allocating = njit(cache=True, nogil=True, error_model="numpy")
-"""What makes arrays, once a call."""
+from .native_code import allocating, native
 
 _IP: Final = 14
 _UDP: Final = 34

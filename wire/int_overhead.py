@@ -14,12 +14,13 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numba import carray, cfunc, types
+from numba import carray, types
 from numpy.typing import NDArray
 
 from .int_md import DISCARD, INT_PORT, INT_VERSION, MD_BYTES, MD_WORDS, SHIM_BYTES
-from .int_native import native, number_at, plain_at
+from .int_native import number_at, plain_at
 from .int_shim import DSCP_BIT, MARKER_BYTES, PROBE_MARKER, NextProtocol, Presence, ShimType
+from .native_code import entry, native
 
 _PLACES: Final = tuple(Presence)
 _UDP_PORT, _DSCP, _MARKER = (_PLACES.index(each) for each in (Presence.UDP_PORT, Presence.DSCP, Presence.PROBE_MARKER))
@@ -71,7 +72,7 @@ def _int_bytes(data: NDArray[np.uint8], mark: int) -> int:
     return int(extra + SHIM_BYTES + 4 * np.int64(data[shim + 1]))
 
 
-@cfunc(types.int64(types.voidptr, types.int64, types.int64), cache=True)
+@entry(types.int64(types.voidptr, types.int64, types.int64))
 def _meter(frame, size, mark):  # type: ignore[no-untyped-def]
     return _int_bytes(carray(frame, (size,), np.uint8), mark)
 

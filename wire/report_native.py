@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .int_md import DOMAIN
-from .int_native import native, number_at, plain_at
+from .int_native import number_at, plain_at
 from .int_report import GROUP_BYTES, INDIVIDUAL_BYTES, INT_MAIN_BYTES, ITEMS, REPORT_VERSION, TO_THE_END
+from .native_code import native
 
 
 class Fault(IntEnum):

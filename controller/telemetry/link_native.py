@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
-from numba import carray, cfunc, types
+from numba import carray, types
 from numpy.typing import NDArray
 
-from ...wire.int_native import allocating, native
+from ...wire.native_code import allocating, entry, native
 
 CLASSES: Final = 8
 """Queues of a port, by priority; the reports' queue id."""
@@ -154,7 +154,7 @@ def take_into(  # type: ignore[no-untyped-def]
     )
 
 
-@cfunc(
+@entry(
     types.void(
         types.voidptr,
         types.int64,
@@ -166,7 +166,6 @@ def take_into(  # type: ignore[no-untyped-def]
         types.voidptr,
         types.int64,
     ),
-    cache=True,
 )
 def _take(  # type: ignore[no-untyped-def]
     reports, count, capacity, time_constant_ns, shortest_ns, horizon_ns, links, queues, link_count

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numba import carray, cfunc, types
+from numba import carray, types
 from numpy.typing import NDArray
 
 from ...wire.frames import FRAME_HEADER_BYTES
 from ...wire.int_md import DOMAIN, HOP, INT_HEADER_BYTES, INT_PORT, PROBE, hop_words
-from ...wire.int_native import native, number_at, take_apart
+from ...wire.int_native import number_at, take_apart
+from ...wire.native_code import entry, native
 from .link_native import REPORT, take_into
 from .probes import DOMAIN_INSTRUCTIONS, INSTRUCTIONS, PAYLOAD_BYTES
 
@@ -105,7 +106,7 @@ def _expire(sent: NDArray[np.void], before_ns: int) -> None:
                 which.fate = LOST
 
 
-@cfunc(
+@entry(
     types.void(
         types.voidptr,
         types.voidptr,
@@ -127,7 +128,6 @@ def _expire(sent: NDArray[np.void], before_ns: int) -> None:
         types.voidptr,
         types.int64,
     ),
-    cache=True,
 )
 def _collect(  # type: ignore[no-untyped-def]
     bytes_at, ends_at, frames, now_ns, before_ns, sent_at, sent_count, keys_at, link_of_key_at, key_count, tally_at,

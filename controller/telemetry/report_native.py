@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
-from numba import carray, cfunc, types
+from numba import carray, types
 from numpy.typing import NDArray
 
 from ...wire.int_md import DOMAIN, HOP, INT_PORT
-from ...wire.int_native import KEPT_ITEMS, allocating, native, number_at, plain_at, read_hop, stack_layout, word_at
+from ...wire.int_native import KEPT_ITEMS, number_at, plain_at, read_hop, stack_layout, word_at
 from ...wire.int_report import GROUP_BYTES, SEQUENCE_BITS, InnerType, ReportFlag
 from ...wire.int_shim import DSCP_BIT, PROBE_MARKER
+from ...wire.native_code import allocating, entry, native
 from ...wire.report_native import INDIVIDUAL_ROW, LAYOUT, fault_of, read_individual
 from .link_native import REPORT, take_into
 
@@ -525,7 +526,7 @@ def _take_datagrams(
     return filled
 
 
-@cfunc(
+@entry(
     types.void(
         types.voidptr, types.int64, types.voidptr, types.voidptr, types.int64, types.int64, types.voidptr,
         types.voidptr, types.int64, types.voidptr, types.voidptr, types.int64,
@@ -533,7 +534,6 @@ def _take_datagrams(
         types.voidptr, types.voidptr, types.voidptr, types.voidptr,
         types.voidptr, types.int64, types.int64, types.int64, types.voidptr, types.voidptr, types.int64,
     ),
-    cache=True,
 )  # fmt: skip
 def _take_reports(  # type: ignore[no-untyped-def]
     bytes_at, size, starts_at, lengths_at, count, now_ns, reports_at,

@@ -1,19 +1,19 @@
 """Telemetry reports 2.0 taken apart in bulk (native code, by Numba): what `int_report.decode` does, without objects.
 
-The layout of a report's metadata follows from its bits; reports of one kind come in rows, so it is worked out when the
-bits change.
+The layout of a report's metadata follows from its bits. It is worked out once for each kind of report that
+comes; a fabric has few.
 """
 
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Any, Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .int_md import DOMAIN
-from .int_native import number_at, plain_at
+from .int_native import byte_at, long_at, word_at
 from .int_report import GROUP_BYTES, INDIVIDUAL_BYTES, INT_MAIN_BYTES, ITEMS, REPORT_VERSION, TO_THE_END
 from .native_code import native
 
@@ -39,149 +39,183 @@ _LENGTH: Final = int(Fault.LENGTH)
 _METADATA: Final = int(Fault.METADATA)
 _TYPE: Final = int(Fault.TYPE)
 
-KEPT: Final = (
-    "ingress_port",
-    "egress_port",
-    "latency_us",
-    "queue_id",
-    "queue_packets",
-    "ingress_ns",
-    "egress_ns",
-    "drop_reason",
-    "bytes_sent",
-    "free_slots",
-    "packet_number",
-)
-"""The metadata that collectors keep, by the names of `int_report.ITEMS`."""
 
-INDIVIDUAL_ROW: Final = np.dtype(
-    [("flags", "i8"), ("inner_type", "i8"), ("inner_at", "i8"), ("end", "i8"), *((name, "i8") for name in KEPT)]
-)
-"""One individual report; −1: it does not say, or says all ones. `inner_at` and `end` are places in the bytes."""
+class Individual(NamedTuple):
+    """One individual report. From `ingress_port` on, by the names of `int_report.ITEMS`; −1: all ones, or not there."""
+
+    flags: int
+    inner_type: int
+    inner_at: int
+    """Where its inner packet begins in the bytes."""
+    end: int
+    """Where the next report begins."""
+    ingress_port: int
+    egress_port: int
+    latency_us: int
+    queue_id: int
+    queue_packets: int
+    ingress_ns: int
+    egress_ns: int
+    drop_reason: int
+    bytes_sent: int
+    free_slots: int
+    packet_number: int
+
 
 _INT: Final = 1
 _MOST_REPORT_TYPE: Final = 2
 _MOST_INNER_TYPE: Final = 5
 
+KEPT: Final = Individual._fields[4:]
+"""The metadata that collectors keep."""
+
+_ITEMS: Final = (
+    "ingress_port",
+    "latency_us",
+    "queue_id",
+    "ingress_ns",
+    "egress_ns",
+    "drop_queue_id",
+    "bytes_sent",
+    "free_slots",
+    "packet_number",
+)
+"""The items with `KEPT`, each by its first field: its others stand in the same word."""
+_PORTS, _LATENCY, _QUEUE, _CAME, _WENT, _DROP, _SENT, _FREE, _NUMBER = range(2, 2 + len(_ITEMS))
+
+_KINDS: Final = 16
+LAYOUTS: Final = (_KINDS, 2 + len(_ITEMS))
+"""The shape of the layouts of metadata, by kind of report: the bits that it is of, its words, and where each of the
+items that are kept begins (−1: it is not there)."""
+
 
 def _plan() -> NDArray[np.int64]:
-    """A row for every bit, those of RepMdBits before those of DSMdBits, each from bit 15 on: its words, then for each
-    of `KEPT` where it begins in them (−1: it is not there).
+    """For every bit, those of RepMdBits before those of DSMdBits, each from bit 15 on: the words that it announces, and
+    where a layout has their place (−1: nowhere).
     """
-    plan = np.full((32, 1 + len(KEPT)), -1, np.int64)
+    plan = np.zeros((32, 2), np.int64)
     for item in ITEMS:
-        row = plan[16 * item.domain + 15 - (int(item.bit).bit_length() - 1)]
-        row[0], at = item.words, 0
-        for name, bits in item.fields:
-            if name in KEPT:
-                row[1 + KEPT.index(name)] = at
-            at += bits // 8
+        first = item.fields[0][0]
+        row = 16 * item.domain + 15 - (int(item.bit).bit_length() - 1)
+        plan[row] = item.words, 2 + _ITEMS.index(first) if first in _ITEMS else -1
     return plan
 
 
 _PLAN: Final = _plan()
-_FIELDS: Final = len(KEPT)
-
-LAYOUT: Final = 3 + _FIELDS
-"""How many numbers a layout has: the bits that it is of, its words, and where each of `KEPT` begins (−1: not there)."""
 
 
 @native
-def _lay_out(layout: NDArray[np.int64], bits: int, domain_bits: int) -> None:
-    layout[0], layout[1] = bits, domain_bits
-    layout[3:] = -1
+def _lay_out(layouts: NDArray[np.int64], kind: int, bits: int) -> None:
+    layouts[kind, 0] = bits
+    layouts[kind, 2:] = -1
     words = 0
     for bit in range(32):
-        there = bits >> (15 - bit) & 1 if bit < 16 else domain_bits >> (31 - bit) & 1
-        if there:
-            for field in range(_FIELDS):
-                if _PLAN[bit, 1 + field] >= 0:
-                    layout[3 + field] = 4 * words + _PLAN[bit, 1 + field]
+        if bits >> (31 - bit) & 1:
+            if _PLAN[bit, 1] >= 0:
+                layouts[kind, _PLAN[bit, 1]] = 4 * words
             words += _PLAN[bit, 0]
-    layout[2] = words
+    layouts[kind, 1] = words
 
 
 @native
-def _adopt(data: NDArray[np.uint8], main: int, layout: NDArray[np.int64]) -> bool:
-    """Let the layout be that of the report with its INT main contents at `main`; whether the domain is ours."""
-    ours = plain_at(data, main + 2) == DOMAIN
-    bits, domain_bits = plain_at(data, main), plain_at(data, main + 4) if ours else 0
-    if layout[0] != bits or layout[1] != domain_bits:
-        _lay_out(layout, bits, domain_bits)
-    return bool(ours)
+def _kind_of(main: int, layouts: NDArray[np.int64]) -> np.uint64:
+    """Which layout is that of a report with these INT main contents. It is made where it is not there."""
+    bits = main >> 32 & 0xFFFF_0000
+    if main >> 32 & 0xFFFF == DOMAIN:
+        bits |= main >> 16 & 0xFFFF
+    kind = np.uint64(bits * 0x9E3779B1 >> 32 & (_KINDS - 1))
+    if layouts[kind, 0] != bits:
+        _lay_out(layouts, kind, bits)
+    return kind
 
 
 @native
-def fault_of(data: NDArray[np.uint8], start: int, end: int, layout: NDArray[np.int64]) -> int:
-    """Why the UDP payload from `start` to `end` is no group of reports; 0 where it is one. `layout` is LAYOUT long and
-    kept from call to call; at first it is all −1.
+def _told(value: int, bits: int) -> np.int64:
+    """−1 for all ones."""
+    return np.int64(-1) if value == (1 << bits) - 1 else np.int64(value)
+
+
+@native
+def fault_of(data: NDArray[np.uint8], start: int, end: int, layouts: NDArray[np.int64]) -> int:
+    """Why the UDP payload from `start` to `end` is no group of reports; 0 where it is one. `layouts` are kept from call
+    to call; at first they are all −1.
     """
     if end - start < GROUP_BYTES + INDIVIDUAL_BYTES:
         return _SHORT
-    if data[start] >> 4 != REPORT_VERSION:
+    if byte_at(data, start) >> 4 != REPORT_VERSION:
         return _VERSION
     at = start + GROUP_BYTES
     while at < end:
         if at + INDIVIDUAL_BYTES > end:
             return _SHORT
-        types, words, metadata_words = np.int64(data[at]), np.int64(data[at + 1]), np.int64(data[at + 2])
+        first = word_at(data, at)
+        words, metadata_words = first >> 16 & 0xFF, first >> 8 & 0xFF
         at += INDIVIDUAL_BYTES
-        behind = end if words == TO_THE_END else int(at + 4 * words)
+        behind = end if words == TO_THE_END else at + 4 * words
         if behind > end:
             return _LENGTH
-        if types >> 4 > _MOST_REPORT_TYPE or types & 0xF > _MOST_INNER_TYPE:
+        if first >> 28 > _MOST_REPORT_TYPE or first >> 24 & 0xF > _MOST_INNER_TYPE:
             return _TYPE
-        if types >> 4 == _INT:
+        if first >> 28 == _INT:
             if behind - at < INT_MAIN_BYTES + 4 * metadata_words:
                 return _LENGTH
-            ours = _adopt(data, at, layout)
+            main = long_at(data, at)
+            announced = layouts[_kind_of(main, layouts), 1]
             # another domain's metadata have a layout of their own behind the baseline's
-            if layout[2] > metadata_words or (ours and layout[2] != metadata_words):
+            if announced > metadata_words or (announced != metadata_words and main >> 32 & 0xFFFF == DOMAIN):
                 return _METADATA
         at = behind
     return 0
 
 
 @native
-def read_individual(data: NDArray[np.uint8], at: int, end: int, layout: NDArray[np.int64], row: Any) -> int:
-    """The individual report at `at` of a datagram that ends at `end` and has no fault, into an INDIVIDUAL_ROW; where
-    the next one begins.
-    """
-    types, words, metadata_words = np.int64(data[at]), np.int64(data[at + 1]), np.int64(data[at + 2])
-    row.flags, row.inner_type = np.int64(data[at + 3]), types & 0xF
+def read_individual(data: NDArray[np.uint8], at: int, end: int, layouts: NDArray[np.int64]) -> Individual:
+    """The individual report at `at` of a datagram that ends at `end` and has no fault."""
+    first = word_at(data, at)
+    words = first >> 16 & 0xFF
     at += INDIVIDUAL_BYTES
-    row.end = end if words == TO_THE_END else at + 4 * words
-    row.ingress_port = row.egress_port = row.latency_us = row.queue_id = row.queue_packets = -1
-    row.ingress_ns = row.egress_ns = row.drop_reason = row.bytes_sent = row.free_slots = row.packet_number = -1
-    row.inner_at = at
-    if types >> 4 == _INT:
-        _adopt(data, at, layout)
+    behind = end if words == TO_THE_END else at + 4 * words
+    inner_at = at
+    ingress_port = egress_port = latency_us = queue_id = queue_packets = -1
+    ingress_ns = egress_ns = drop_reason = bytes_sent = free_slots = packet_number = -1
+    if first >> 28 == _INT:
+        kind = _kind_of(long_at(data, at), layouts)
         base = at + INT_MAIN_BYTES
-        row.inner_at = base + 4 * metadata_words
-        row.ingress_port = _short(data, base, layout[3])
-        row.egress_port = _short(data, base, layout[4])
-        row.latency_us = _word(data, base, layout[5])
-        row.queue_id = number_at(data, base + layout[6], 1) if layout[6] >= 0 else np.int64(-1)
-        row.queue_packets = number_at(data, base + layout[7], 3) if layout[7] >= 0 else np.int64(-1)
-        row.ingress_ns = _long(data, base, layout[8])
-        row.egress_ns = _long(data, base, layout[9])
-        row.drop_reason = number_at(data, base + layout[10], 1) if layout[10] >= 0 else np.int64(-1)
-        row.bytes_sent = _long(data, base, layout[11])
-        row.free_slots = _word(data, base, layout[12])
-        row.packet_number = _word(data, base, layout[13])
-    return int(row.end)
-
-
-@native
-def _short(data: NDArray[np.uint8], base: int, at: int) -> np.int64:
-    return number_at(data, base + at, 2) if at >= 0 else np.int64(-1)
-
-
-@native
-def _word(data: NDArray[np.uint8], base: int, at: int) -> np.int64:
-    return number_at(data, base + at, 4) if at >= 0 else np.int64(-1)
-
-
-@native
-def _long(data: NDArray[np.uint8], base: int, at: int) -> np.int64:
-    return number_at(data, base + at, 8) if at >= 0 else np.int64(-1)
+        inner_at = base + 4 * (first >> 8 & 0xFF)
+        if layouts[kind, _PORTS] >= 0:
+            ports = word_at(data, base + layouts[kind, _PORTS])
+            ingress_port, egress_port = _told(ports >> 16, 16), _told(ports & 0xFFFF, 16)
+        if layouts[kind, _LATENCY] >= 0:
+            latency_us = _told(word_at(data, base + layouts[kind, _LATENCY]), 32)
+        if layouts[kind, _QUEUE] >= 0:
+            queue = word_at(data, base + layouts[kind, _QUEUE])
+            queue_id, queue_packets = _told(queue >> 24, 8), _told(queue & 0xFF_FFFF, 24)
+        if layouts[kind, _CAME] >= 0:
+            ingress_ns = long_at(data, base + layouts[kind, _CAME])
+        if layouts[kind, _WENT] >= 0:
+            egress_ns = long_at(data, base + layouts[kind, _WENT])
+        if layouts[kind, _DROP] >= 0:
+            drop_reason = _told(byte_at(data, base + layouts[kind, _DROP] + 1), 8)
+        if layouts[kind, _SENT] >= 0:
+            bytes_sent = long_at(data, base + layouts[kind, _SENT])
+        if layouts[kind, _FREE] >= 0:
+            free_slots = _told(word_at(data, base + layouts[kind, _FREE]), 32)
+        if layouts[kind, _NUMBER] >= 0:
+            packet_number = _told(word_at(data, base + layouts[kind, _NUMBER]), 32)
+    return Individual(
+        flags=first & 0xFF,
+        inner_type=first >> 24 & 0xF,
+        inner_at=inner_at,
+        end=behind,
+        ingress_port=ingress_port,
+        egress_port=egress_port,
+        latency_us=latency_us,
+        queue_id=queue_id,
+        queue_packets=queue_packets,
+        ingress_ns=ingress_ns,
+        egress_ns=egress_ns,
+        drop_reason=drop_reason,
+        bytes_sent=bytes_sent,
+        free_slots=free_slots,
+        packet_number=packet_number,
+    )

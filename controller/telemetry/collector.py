@@ -23,11 +23,12 @@ from numpy.typing import NDArray
 
 from ...topologies.model import Topology
 from ...wire.frames import FRAME_HEADER_BYTES
+from ...wire.int_md import HOP
+from ...wire.int_native import KEPT_ITEMS
 from ...wire.int_report import REPORT_PORT
-from .link_native import REPORT
+from ...wire.report_native import LAYOUTS
 from .link_state import STALE_PERIODS, LinkState
 from .report_native import (
-    BYTES_OF_A_REPORT,
     FAULTS,
     FLOW,
     FLOW_HOP,
@@ -40,6 +41,7 @@ from .report_native import (
     STREAM,
     TALLY,
     WINDOW,
+    hash_table,
     take_reports,
 )
 
@@ -112,8 +114,9 @@ class ReportCollector:
         self._name_of = dict(by_id)
         count = len(by_id)
         self._nodes = np.array([number for number, _ in by_id], np.int64)
-        self._streams = np.zeros((count, HARDWARE_IDS), STREAM)
-        self._seen = np.zeros((count, HARDWARE_IDS, WINDOW), np.uint32)
+        self._streams = np.zeros((HARDWARE_IDS, count), STREAM)
+        self._seen = np.zeros((HARDWARE_IDS, count, WINDOW), np.uint32)
+        self._flow_numbers = np.zeros(FLOWS, np.int32)
         self._flows = np.zeros(FLOWS, FLOW)
         self._flow_hops = np.zeros((FLOWS, MOST_HOPS), FLOW_HOP)
         self._halves = np.zeros((count, HALVES), HALF)
@@ -121,23 +124,28 @@ class ReportCollector:
         self._drops = np.zeros((count, REASONS), np.int64)
         self._faults = np.zeros(len(FAULTS), np.int64)
         self._tally = np.zeros(1, TALLY)
-        self._reports = np.empty(0, REPORT)
+        self._layouts = np.full(LAYOUTS, -1, np.int64)
+        self._items = np.zeros(KEPT_ITEMS, np.int64)
+        self._one_hop = np.zeros(1, HOP)
         self._node_of_link = np.searchsorted(
             self._nodes, np.array([topology.switch(link.node).device_id for link in links.links], np.int64)
         )
         self._marks: deque[tuple[int, NDArray[np.int64], NDArray[np.int64]]] = deque(maxlen=_REMEMBERED_PERIODS)
         """(when, expected, received) by node, a period apart."""
+        self._node_table = hash_table(self._nodes, np.arange(count))
+        self._link_table = hash_table(links.keys, links.link_of_key)
         self._into = (
-            self._nodes.ctypes.data,
+            self._node_table.ctypes.data,
+            len(self._node_table),
             count,
-            links.keys.ctypes.data,
-            links.link_of_key.ctypes.data,
-            len(links.keys),
+            self._link_table.ctypes.data,
+            len(self._link_table),
             *(
                 array.ctypes.data
                 for array in (
                     self._streams,
                     self._seen,
+                    self._flow_numbers,
                     self._flows,
                     self._flow_hops,
                     self._halves,
@@ -145,6 +153,9 @@ class ReportCollector:
                     self._drops,
                     self._faults,
                     self._tally,
+                    self._layouts,
+                    self._items,
+                    self._one_hop,
                 )
             ),
             *links.into,
@@ -181,8 +192,6 @@ class ReportCollector:
         now_ns: int,
     ) -> None:
         """The first `count` datagrams, which lie in `data` at these places."""
-        if len(self._reports) < data.size // BYTES_OF_A_REPORT:
-            self._reports = np.empty(data.size // BYTES_OF_A_REPORT, REPORT)
         take_reports(
             data.ctypes.data,
             data.size,
@@ -190,7 +199,6 @@ class ReportCollector:
             lengths.ctypes.data,
             count,
             now_ns,
-            self._reports.ctypes.data,
             *self._into,
         )
         if not self._marks or now_ns >= self._marks[-1][0] + self._links.period_ns:
@@ -250,8 +258,8 @@ class ReportCollector:
 
     def streams(self) -> Iterator[StreamView]:
         """Of every (node, hardware id) that has sent a report."""
-        for node, hardware in np.argwhere(self._streams["begun"]).tolist():
-            record = self._streams[node, hardware]
+        for node, hardware in np.argwhere(self._streams["begun"].T).tolist():
+            record = self._streams[hardware, node]
             yield StreamView(
                 self._names[node],
                 hardware,
@@ -262,18 +270,18 @@ class ReportCollector:
         """The flows of which a report came `within_ns`, the newest first; None: all that are remembered. A node is on
         a flow's path if it told of the flow within three periods of the newest report.
         """
-        ages = now_ns - self._flows["heard_ns"]
-        known = self._flows["used"] & (ages <= within_ns if within_ns is not None else True)
-        for at in sorted(np.flatnonzero(known).tolist(), key=lambda at: int(ages[at])):
+        ages = now_ns - self._flows["heard_ns"][: int(self._tally["flows"][0])]
+        known = np.flatnonzero(ages <= within_ns) if within_ns is not None else np.arange(len(ages))
+        for at in known[np.argsort(ages[known], kind="stable")].tolist():
             flow = self._flows[at]
             hops = self._flow_hops[at, : int(flow["hops"])]
             hops = hops[flow["heard_ns"] - hops["heard_ns"] <= STALE_PERIODS * self._links.period_ns]
             yield FlowView(
-                IPv4Address(int(flow["source"])),
-                IPv4Address(int(flow["destination"])),
-                int(flow["protocol"]),
-                int(flow["source_port"]),
-                int(flow["destination_port"]),
+                IPv4Address(int(flow["addresses"]) >> 32),
+                IPv4Address(int(flow["addresses"]) & 0xFFFF_FFFF),
+                int(flow["ports"]) & 0xFF,
+                int(flow["ports"]) >> 24,
+                int(flow["ports"]) >> 8 & 0xFFFF,
                 tuple(self._hop(hop) for hop in hops[np.argsort(hops["rank"], kind="stable")]),
                 int(flow["reports"]),
                 int(flow["changes"]),
@@ -311,7 +319,7 @@ class ReportCollector:
         return by_link
 
     def _by_node(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        return self._streams["expected"].sum(axis=1), self._streams["received"].sum(axis=1)
+        return self._streams["expected"].sum(axis=0), self._streams["received"].sum(axis=0)
 
 
 def _known(value: np.int64) -> int | None:

@@ -65,30 +65,35 @@ REPORT: Final = np.dtype(
 
 
 @native
-def _take_queue(report: Any, queue: Any, is_late: bool, time_constant_ns: int) -> None:
+def _take_queue(told: Any, queue: Any, is_late: bool, time_constant_ns: int) -> None:
     """The sample stands for the time since the queue's last one."""
-    depth = float(report.queue_packets)
-    dt = report.egress_ns - queue.egress_ns
+    depth = float(told.queue_packets)
     if is_late:
-        if report.queue_packets != -1:
+        if told.queue_packets != -1:
             queue.high, queue.peak = max(queue.high, depth), max(queue.peak, depth)
         return
+    dt = told.egress_ns - queue.egress_ns
     anew = not queue.measured or dt < 0
     weight = 1.0 if anew else min(dt, time_constant_ns) / time_constant_ns
-    if report.queue_packets != -1:
+    if told.queue_packets != -1:
         queue.depth = depth
         queue.average += weight * (depth - queue.average)
         queue.high = depth if anew else max(queue.high, depth)
         queue.peak = max(queue.peak, depth)
-    if report.latency_us != -1:
-        queue.sojourn_us += weight * (report.latency_us - queue.sojourn_us)
-    if report.queue_packets != -1 or report.latency_us != -1:
-        queue.measured, queue.egress_ns = True, report.egress_ns
+    if told.latency_us != -1:
+        queue.sojourn_us += weight * (told.latency_us - queue.sojourn_us)
+    if told.queue_packets != -1 or told.latency_us != -1:
+        queue.measured, queue.egress_ns = True, told.egress_ns
 
 
 @native
-def take(
-    reports: NDArray[np.void],
+def take_one(
+    told: Any,
+    at: int,
+    at_ns: int,
+    heard_ns: int,
+    causal: bool,
+    old: bool,
     capacity: NDArray[np.float64],
     time_constant_ns: int,
     shortest_ns: int,
@@ -96,62 +101,61 @@ def take(
     links: NDArray[np.void],
     queues: NDArray[np.void],
 ) -> None:
-    """Reports into LINK (links,) and QUEUE (links, CLASSES). `capacity` is in bytes/s.
+    """What is told of link `at` into LINK (links,) and QUEUE (links, CLASSES). `told` has the last five of REPORT's
+    fields, and the arguments after it are the others; `capacity` is in bytes/s.
 
     A switch's clock that goes back by up to `horizon_ns` tells of a report that was overtaken, unless it is of a probe
     that was sent after the newest report had come; by more, of a switch that has started anew, unless its sequence
     number has told that the report is old.
     """
-    for report in reports:
-        link = links[report.link]
-        queue = queues[report.link, report.queue_id if 0 <= report.queue_id < CLASSES else 0]
-        behind = link.egress_ns - report.egress_ns
-        certain = report.causal and report.at_ns > link.heard_ns
-        overtaken = report.causal and report.at_ns < link.probed_ns
-        if link.measured and (overtaken or (behind > 0 and (behind <= horizon_ns or report.old) and not certain)):
-            link.late += 1
-            _take_queue(report, queue, True, time_constant_ns)
-            continue
-        _take_queue(report, queue, False, time_constant_ns)
-        if report.bytes_sent != -1:
-            dt = report.egress_ns - link.base_ns
-            # a difference of unsigned 64-bit counters, so that a wrapped one is right
-            sent = float(np.uint64(report.bytes_sent) - np.uint64(link.bytes_sent))
-            possible = sent <= 2 * capacity[report.link] * dt * 1e-9 + 65_536
-            # reports right behind one another: the first has said it all
-            twin = link.based and 0 <= dt < shortest_ns and possible
-            if link.based and dt >= shortest_ns and possible:
-                rate = sent / (dt * 1e-9)
-                weight = min(dt, time_constant_ns) / time_constant_ns
-                link.rate = link.rate + weight * (rate - link.rate) if link.rated else rate
-                link.rated = True
-            elif link.based and not twin:
-                link.resets += 1
-            if not twin:
-                link.based, link.bytes_sent, link.base_ns = True, report.bytes_sent, report.egress_ns
-        link.measured = True
-        link.reports += 1
-        link.egress_ns = report.egress_ns
-        link.at_ns = max(link.at_ns, report.at_ns)
-        link.heard_ns = report.heard_ns
-        if report.causal:
-            link.probed_ns = report.at_ns
+    which = np.uint64(at)  # no place from the end
+    link = links[which]
+    queue = queues[which, np.uint64(told.queue_id if 0 <= told.queue_id < CLASSES else 0)]
+    behind = link.egress_ns - told.egress_ns
+    certain = causal and at_ns > link.heard_ns
+    overtaken = causal and at_ns < link.probed_ns
+    if link.measured and (overtaken or (behind > 0 and (behind <= horizon_ns or old) and not certain)):
+        link.late += 1
+        _take_queue(told, queue, True, time_constant_ns)
+        return
+    _take_queue(told, queue, False, time_constant_ns)
+    if told.bytes_sent != -1:
+        dt = told.egress_ns - link.base_ns
+        # a difference of unsigned 64-bit counters, so that a wrapped one is right
+        sent = float(np.uint64(told.bytes_sent) - np.uint64(link.bytes_sent))
+        possible = sent <= 2 * capacity[which] * dt * 1e-9 + 65_536
+        # reports right behind one another: the first has said it all
+        twin = link.based and 0 <= dt < shortest_ns and possible
+        if link.based and dt >= shortest_ns and possible:
+            rate = sent / (dt * 1e-9)
+            weight = min(dt, time_constant_ns) / time_constant_ns
+            link.rate = link.rate + weight * (rate - link.rate) if link.rated else rate
+            link.rated = True
+        elif link.based and not twin:
+            link.resets += 1
+        if not twin:
+            link.based, link.bytes_sent, link.base_ns = True, told.bytes_sent, told.egress_ns
+    link.measured = True
+    link.reports += 1
+    link.egress_ns = told.egress_ns
+    link.at_ns = max(link.at_ns, at_ns)
+    link.heard_ns = heard_ns
+    if causal:
+        link.probed_ns = at_ns
 
 
 @allocating
 def take_into(  # type: ignore[no-untyped-def]
     reports, capacity, time_constant_ns, shortest_ns, horizon_ns, links, queues, link_count
 ):
-    """`take` into the arrays at the addresses that `LinkState.into` has: capacity, links and queues."""
-    take(
-        reports,
-        carray(capacity, (link_count,), np.float64),
-        time_constant_ns,
-        shortest_ns,
-        horizon_ns,
-        carray(links, (link_count,), LINK),
-        carray(queues, (link_count, CLASSES), QUEUE),
-    )
+    """REPORTs into the arrays at the addresses that `LinkState.into` has: capacity, links and queues."""
+    capacities = carray(capacity, (link_count,), np.float64)
+    states, queue_states = carray(links, (link_count,), LINK), carray(queues, (link_count, CLASSES), QUEUE)
+    for report in reports:
+        take_one(
+            report, report.link, report.at_ns, report.heard_ns, report.causal, report.old,
+            capacities, time_constant_ns, shortest_ns, horizon_ns, states, queue_states,
+        )  # fmt: skip
 
 
 @entry(
@@ -183,4 +187,4 @@ def _take(  # type: ignore[no-untyped-def]
 
 
 take_reports: Final = _take.ctypes
-"""`take` by addresses: (reports, how many, capacity, T, shortest, horizon, links, queues, how many links)."""
+"""`take_into` by addresses: (reports, how many, capacity, T, shortest, horizon, links, queues, how many links)."""

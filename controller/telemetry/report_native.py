@@ -8,24 +8,23 @@ import numpy as np
 from numba import carray, types
 from numpy.typing import NDArray
 
-from ...wire.int_md import DOMAIN, HOP, INT_PORT
-from ...wire.int_native import KEPT_ITEMS, number_at, plain_at, read_hop, stack_layout, word_at
+from ...wire.int_md import DOMAIN, HOP, INT_PORT, MD_BYTES, SHIM_BYTES
+from ...wire.int_native import KEPT_ITEMS, byte_at, long_at, plain_at, read_hop, stack_layout, word_at
 from ...wire.int_report import GROUP_BYTES, SEQUENCE_BITS, InnerType, ReportFlag
-from ...wire.int_shim import DSCP_BIT, PROBE_MARKER
-from ...wire.native_code import allocating, entry, native
-from ...wire.report_native import INDIVIDUAL_ROW, LAYOUT, fault_of, read_individual
-from .link_native import REPORT, take_into
+from ...wire.int_shim import DSCP_BIT, MARKER_BYTES, PROBE_MARKER
+from ...wire.native_code import entry, native
+from ...wire.report_native import LAYOUTS, fault_of, read_individual
+from .link_native import CLASSES, LINK, QUEUE, take_one
 
 HARDWARE_IDS: Final = 64
 """Of a node; each counts its reports."""
 WINDOW: Final = 1024
 """So many numbers behind the highest of a stream a report is late; beyond, it is of another life of its switch."""
 REASONS: Final = 256
-BYTES_OF_A_REPORT: Final = 16
-"""What tells of a link takes no fewer: ports, egress time, and the node or a report's first words."""
 MOST_HOPS: Final = 16
 """Of a flow's path."""
-FLOWS: Final = 1 << 14
+_FLOW_BITS: Final = 14
+FLOWS: Final = 1 << _FLOW_BITS
 """So many are remembered; a new one takes the place of the longest silent among those near its own."""
 _NEAR: Final = 8
 HALVES: Final = 1 << 10
@@ -72,12 +71,8 @@ STREAM: Final = np.dtype(
 
 FLOW: Final = np.dtype(
     [
-        ("used", "?"),
-        ("source", "u4"),
-        ("destination", "u4"),
-        ("source_port", "u2"),
-        ("destination_port", "u2"),
-        ("protocol", "u1"),
+        ("addresses", "u8"),  # source ‖ destination
+        ("ports", "u8"),  # source ‖ destination ‖ the protocol's 8 bits
         ("hops", "i8"),
         ("heard_ns", "i8"),  # the controller's clock
         ("reports", "i8"),
@@ -111,6 +106,7 @@ TALLY: Final = np.dtype(
         ("joined", "i8"),
         ("unjoined", "i8"),  # halves whose other half did not come in time
         ("unknown_links", "i8"),  # of a node or port that the topology does not have
+        ("flows", "i8"),  # that are remembered
     ]
 )
 
@@ -124,17 +120,55 @@ _IPV4: Final = int(InnerType.IPV4)
 _ETHERNET: Final = int(InnerType.ETHERNET)
 _DROPPED: Final = int(ReportFlag.DROPPED)
 _MARKER: Final = np.int64(PROBE_MARKER)
+_ODD: Final = np.uint64(0x9FB21C651E98DF25)
+_EVEN: Final = np.uint64(0x9E3779B97F4A7C16)
 _FRESH, _OLD, _SEEN, _FAR = range(4)
+
+
+def _first_place(key: Any, size: Any) -> Any:
+    return (np.uint64(key) * _ODD >> np.uint64(32)) & np.uint64(size - 1)
+
+
+_first_place_of = native(_first_place)
+
+
+def hash_table(keys: NDArray[np.int64], values: NDArray[np.int64]) -> NDArray[np.int64]:
+    """(a power of two, 2): these keys, none below 0, with their values, where `_found` finds them. Searching a row of
+    them would take a branch for each step, of which every other one is guessed wrongly.
+    """
+    size = 4 << len(keys).bit_length()  # mostly found at the first place
+    table = np.full((size, 2), -1, np.int64)
+    for key, value, place in zip(keys.tolist(), values.tolist(), _first_place(keys, size).tolist(), strict=True):
+        while table[place, 1] >= 0:
+            place = (place + 1) % size
+        table[place] = key, value
+    return table
+
+
+@native
+def _found(table: NDArray[np.int64], key: int) -> int:
+    """The value of this key; −1: it has none."""
+    place = _first_place_of(key, len(table))
+    while table[place, 0] != key:
+        if table[place, 1] < 0:
+            return -1
+        place = (place + np.uint64(1)) & np.uint64(len(table) - 1)
+    return int(table[place, 1])
 
 
 @native
 def _print_of(data: NDArray[np.uint8], start: int, end: int) -> np.uint32:
     """What a copy has and another report with the same number has not: of the first bytes and the length; never 0."""
-    odd = np.uint64(0x9FB21C651E98DF25)
+    odd = _ODD
     code = np.uint64(end - start) * odd
-    for at in range(start, min(end, start + _PRINTED) - 7, 8):
-        odd += np.uint64(0x9E3779B97F4A7C16)
-        code += np.uint64(word_at(data, at) << 32 | word_at(data, at + 4)) * odd  # no product waits for another
+    if end - start >= _PRINTED:
+        for place in range(0, _PRINTED, 8):  # as many as are known beforehand take no loop
+            odd += _EVEN
+            code += np.uint64(long_at(data, start + place)) * odd  # no product waits for another
+    else:
+        for at in range(start, end - 7, 8):
+            odd += _EVEN
+            code += np.uint64(long_at(data, at)) * odd
     return np.uint32(code >> np.uint64(32) | np.uint64(1))
 
 
@@ -142,7 +176,7 @@ def _print_of(data: NDArray[np.uint8], start: int, end: int) -> np.uint32:
 def _restart(stream: Any, seen: NDArray[np.uint32], sequence: int, mark: np.uint32) -> None:
     """The stream goes on with this number, as if it were its first."""
     seen[:] = 0
-    seen[sequence % WINDOW] = mark
+    seen[np.uint64(sequence & (WINDOW - 1))] = mark
     stream.highest = sequence
     stream.expected += 1
     stream.received += 1
@@ -167,8 +201,8 @@ def _live_again(stream: Any, seen: NDArray[np.uint32], sequence: int, mark: np.u
                 seen[place] = 0
     else:
         seen[:] = 0
-    seen[first % WINDOW] = first_mark
-    seen[sequence % WINDOW] = mark
+    seen[np.uint64(first & (WINDOW - 1))] = first_mark
+    seen[np.uint64(sequence & (WINDOW - 1))] = mark
     stream.highest = highest
     stream.span = highest - lowest + 1
     stream.expected += stream.span
@@ -189,15 +223,15 @@ def _follow(stream: Any, seen: NDArray[np.uint32], sequence: int, mark: np.uint3
     if not stream.begun:
         stream.begun, stream.highest, stream.expected, stream.received, stream.span = True, sequence, 1, 1, 1
         stream.next_stray = stream.strange = -1
-        seen[sequence % WINDOW] = mark
+        seen[np.uint64(sequence & (WINDOW - 1))] = mark
         return _FRESH
     ahead = (sequence - stream.highest) & _MASK
     if ahead > _MASK >> 1:
         ahead -= _MASK + 1
     if 0 < ahead <= _FARTHEST:
-        for number in range(max(1, ahead - WINDOW + 1), ahead + 1):
-            seen[(stream.highest + number) & _MASK & (WINDOW - 1)] = 0
-        seen[sequence % WINDOW] = mark
+        for number in range(max(1, ahead - WINDOW + 1), ahead):  # numbers left out
+            seen[np.uint64((stream.highest + number) & (WINDOW - 1))] = 0
+        seen[np.uint64(sequence & (WINDOW - 1))] = mark
         stream.highest = sequence
         stream.expected += ahead
         stream.span += ahead
@@ -206,9 +240,9 @@ def _follow(stream: Any, seen: NDArray[np.uint32], sequence: int, mark: np.uint3
         stream.begin = 0
         return _FRESH
     if -WINDOW < ahead <= 0 and -ahead < stream.span + _BEGIN:
-        known = seen[sequence % WINDOW]
+        known = seen[np.uint64(sequence & (WINDOW - 1))]
         if known == 0:
-            seen[sequence % WINDOW] = mark
+            seen[np.uint64(sequence & (WINDOW - 1))] = mark
             before = max(0, 1 - ahead - stream.span)  # it is lower than the lowest
             stream.expected += before
             stream.span += before
@@ -233,37 +267,34 @@ def _follow(stream: Any, seen: NDArray[np.uint32], sequence: int, mark: np.uint3
 
 
 @native
-def _flow_at(flows: NDArray[np.void], key: NDArray[np.int64]) -> int:
-    """The place of the flow with this 5-tuple, which is made where it is not there."""
-    code = np.uint64(14695981039346656037)
-    for part in key:
-        code = (code ^ np.uint64(part)) * np.uint64(1099511628211)
-        code ^= code >> np.uint64(29)
-    first = np.int64(code & np.uint64(FLOWS - 1))
-    oldest, oldest_ns = first, np.int64(0x7FFF_FFFF_FFFF_FFFF)
+def _flow_of(addresses: int, ports: int, numbers: NDArray[np.int32], flows: NDArray[np.void], tally: Any) -> np.uint64:
+    """The number of the flow with these, which it is given where it has none. `numbers` (FLOWS,) are found by what its
+    packets have; 0: none, else one more than the flow's. Flows are numbered in a row, so that memory is touched for
+    those alone that there are.
+    """
+    code = np.uint64(addresses) ^ np.uint64(ports) * _ODD
+    code = (code ^ code >> np.uint64(32)) * _ODD
+    first = code >> np.uint64(64 - _FLOW_BITS)
+    oldest, oldest_ns = np.uint64(0), np.int64(0x7FFF_FFFF_FFFF_FFFF)
     for step in range(_NEAR):
-        place = (first + step) & (FLOWS - 1)
-        flow = flows[place]
-        if not flow.used:
-            oldest = place
+        place = (first + np.uint64(step)) & np.uint64(FLOWS - 1)
+        number = np.uint64(numbers[place])
+        if number == np.uint64(0):
+            oldest = np.uint64(tally.flows)
+            tally.flows += 1
+            numbers[place] = tally.flows
             break
-        if (
-            flow.source == key[0]
-            and flow.destination == key[1]
-            and flow.protocol == key[2]
-            and flow.source_port == key[3]
-            and flow.destination_port == key[4]
-        ):
-            return int(place)
+        number -= np.uint64(1)
+        flow = flows[number]
+        if flow.addresses == np.uint64(addresses) and flow.ports == np.uint64(ports):
+            return number
         if flow.heard_ns < oldest_ns:
-            oldest, oldest_ns = place, flow.heard_ns
+            oldest, oldest_ns = number, flow.heard_ns
     flow = flows[oldest]
-    flow.used = True
-    flow.source, flow.destination, flow.protocol = key[0], key[1], key[2]
-    flow.source_port, flow.destination_port = key[3], key[4]
+    flow.addresses, flow.ports = np.uint64(addresses), np.uint64(ports)
     flow.hops = flow.reports = flow.changes = flow.paths = 0
     flow.path_us = 0.0
-    return int(oldest)
+    return oldest
 
 
 @native
@@ -282,20 +313,20 @@ def _note_hop(
     horizon_ns: int,
 ) -> None:
     """What a node says of a flow, into its hop of the path. `hops` are the flow's."""
-    place = -1
-    for at in range(flow.hops):
+    count = np.uint64(flow.hops)
+    place = count
+    for at in range(count):
         if hops[at].node == node:
-            place = at
-    if place < 0:
-        for at in range(flow.hops):
+            place = np.uint64(at)
+    if place == count:
+        for at in range(count):
             if hops[at].rank == rank:  # another node stands there now
-                place = at
+                place = np.uint64(at)
                 flow.changes += 1
                 hops[at].node = -1
-        if place < 0:
-            if flow.hops == MOST_HOPS:
+        if place == count:
+            if count == np.uint64(MOST_HOPS):
                 return
-            place = flow.hops
             flow.hops += 1
             hops[place].node = -1
     hop = hops[place]
@@ -322,25 +353,23 @@ def _note_hop(
 @native
 def _stack_at(data: NDArray[np.uint8], ip: int, end: int) -> int:
     """Where the shim of an INT packet is whose IPv4 header is at `ip`; −1 where it has none."""
-    if data[ip + 9] == 17:
-        behind = ip + 28
-        if end >= behind and plain_at(data, ip + 22) == INT_PORT:
-            return behind
-    elif data[ip + 9] == 6:
-        behind = ip + 40
-    else:
+    protocol = byte_at(data, ip + 9)
+    if protocol != 17 and protocol != 6:
         return -1
-    if end >= behind + 8 and number_at(data, behind, 8) == _MARKER:
-        return behind + 8
-    if data[ip + 1] >> 2 & DSCP_BIT and end >= behind + 4:
+    behind = ip + 28 if protocol == 17 else ip + 40
+    if end < behind + SHIM_BYTES:
+        return -1
+    if protocol == 17 and plain_at(data, ip + 22) == INT_PORT:
         return behind
-    return -1
+    if end >= behind + MARKER_BYTES + SHIM_BYTES and long_at(data, behind) == _MARKER:
+        return behind + MARKER_BYTES
+    return behind if byte_at(data, ip + 1) >> 2 & DSCP_BIT else -1
 
 
 @native
 def _join(halves: NDArray[np.void], number: int, is_stack: bool, latency_us: int, tally: Any) -> int:
     """The sum of a packet's latencies where this half completes it, else −1. `halves` are the node's."""
-    half = halves[number % HALVES]
+    half = halves[np.uint64(number & (HALVES - 1))]
     if half.used and half.number == number and half.is_stack != is_stack:
         total = -1 if half.latency_us < 0 or latency_us < 0 else half.latency_us + latency_us
         tally.joined += not half.joined
@@ -354,71 +383,64 @@ def _join(halves: NDArray[np.void], number: int, is_stack: bool, latency_us: int
 
 @native
 def _note_link(
-    reports: NDArray[np.void],
-    filled: int,
-    keys: NDArray[np.int64],
-    link_of_key: NDArray[np.int64],
+    told: Any,
     node: int,
-    source: Any,
     is_old: bool,
     now_ns: int,
+    link_table: NDArray[np.int64],
+    capacity: NDArray[np.float64],
+    time_constant_ns: int,
+    shortest_ns: int,
+    horizon_ns: int,
+    links: NDArray[np.void],
+    queues: NDArray[np.void],
     tally: Any,
-) -> int:
-    """What a report or a hop says of its link, as a REPORT; how many there are then."""
-    if source.egress_port == -1 or source.egress_ns == -1:
-        return filled
-    key = node << 16 | source.egress_port
-    place = np.searchsorted(keys, key)
-    if place == len(keys) or keys[place] != key:
+) -> None:
+    """What a report or a hop of this node says of its link."""
+    if told.egress_port == -1 or told.egress_ns == -1:
+        return
+    link = _found(link_table, node << 16 | told.egress_port)
+    if link < 0:
         tally.unknown_links += 1
-        return filled
-    report = reports[filled]
-    report.link, report.causal, report.old = link_of_key[place], False, is_old
-    report.at_ns = report.heard_ns = now_ns
-    report.egress_ns, report.bytes_sent = source.egress_ns, source.bytes_sent
-    report.queue_id, report.queue_packets, report.latency_us = (
-        source.queue_id,
-        source.queue_packets,
-        source.latency_us,
-    )
-    return filled + 1
+        return
+    take_one(
+        told, link, now_ns, now_ns, False, is_old,
+        capacity, time_constant_ns, shortest_ns, horizon_ns, links, queues,
+    )  # fmt: skip
 
 
 @native
-def _key_of(data: NDArray[np.uint8], ip: int, end: int, shim: int, key: NDArray[np.int64]) -> bool:
-    """The 5-tuple of the packet at `ip` as its hosts know it, without what INT put into it."""
-    if end - ip < 20 or data[ip] != 0x45:
-        return False
-    key[0] = word_at(data, ip + 12)
-    key[1] = word_at(data, ip + 16)
-    key[2] = data[ip + 9]
-    key[3] = key[4] = 0
-    if (key[2] == 6 or key[2] == 17) and end - ip >= 24:
-        key[3], key[4] = plain_at(data, ip + 20), plain_at(data, ip + 22)
+def _flow_key(data: NDArray[np.uint8], ip: int, end: int, shim: int) -> tuple[np.int64, np.int64]:
+    """Of the packet at `ip`, FLOW's addresses and ports as its hosts know them, without what INT put into it; ports −1
+    where it is no IPv4.
+    """
+    if end - ip < 20 or byte_at(data, ip) != 0x45:
+        return np.int64(0), np.int64(-1)
+    protocol, ports = byte_at(data, ip + 9), np.int64(0)
+    if (protocol == 6 or protocol == 17) and end - ip >= 24:
+        ports = word_at(data, ip + 20)
     if shim >= 0:
-        npt = data[shim] >> 2 & 3
+        npt = byte_at(data, shim) >> 2 & 3
         if npt == 1:
-            key[4] = plain_at(data, shim + 2)
+            ports = ports & 0xFFFF_0000 | plain_at(data, shim + 2)
         elif npt == 2:
-            key[2] = data[shim + 3]
-            inner = shim + 4 + 4 * np.int64(data[shim + 1])
-            key[3] = key[4] = 0
-            if end >= inner + 4:
-                key[3], key[4] = plain_at(data, inner), plain_at(data, inner + 2)
-    return True
+            protocol = byte_at(data, shim + 3)
+            inner = shim + SHIM_BYTES + 4 * byte_at(data, shim + 1)
+            ports = word_at(data, inner) if end >= inner + 4 else np.int64(0)
+    return long_at(data, ip + 12), ports << 8 | protocol
 
 
-@allocating
+@native
 def _take_datagrams(
     data: NDArray[np.uint8],
     starts: NDArray[np.int64],
     lengths: NDArray[np.int64],
     now_ns: int,
-    nodes: NDArray[np.int64],
-    keys: NDArray[np.int64],
-    link_of_key: NDArray[np.int64],
+    node_table: NDArray[np.int64],
+    link_table: NDArray[np.int64],
     streams: NDArray[np.void],
     seen: NDArray[np.uint32],
+    numbers: NDArray[np.int32],
     flows: NDArray[np.void],
     flow_hops: NDArray[np.void],
     halves: NDArray[np.void],
@@ -426,87 +448,95 @@ def _take_datagrams(
     drops: NDArray[np.int64],
     faults: NDArray[np.int64],
     tally: Any,
-    reports: NDArray[np.void],
+    layouts: NDArray[np.int64],
+    items: NDArray[np.int64],
+    hop: Any,
+    capacity: NDArray[np.float64],
     time_constant_ns: int,
+    shortest_ns: int,
     horizon_ns: int,
-) -> int:
-    """How many REPORTs were written."""
-    layout = np.full(LAYOUT, -1, np.int64)
-    row = np.zeros(1, INDIVIDUAL_ROW)[0]
-    hop = np.zeros(1, HOP)[0]
-    at_items = np.empty(KEPT_ITEMS, np.int64)
-    key = np.empty(5, np.int64)
-    filled = 0
-    for number in range(len(starts)):
+    links: NDArray[np.void],
+    queues: NDArray[np.void],
+) -> None:
+    for number in range(np.uint64(len(starts))):
         start = starts[number]
         end = start + lengths[number]
         tally.bytes += lengths[number]
-        fault = fault_of(data, start, end, layout)
+        fault = fault_of(data, start, end, layouts)
         if fault:
             faults[fault] += 1
             continue
         head = word_at(data, start)
         node_id = word_at(data, start + 4)
-        node = np.searchsorted(nodes, node_id)
-        if node == len(nodes) or nodes[node] != node_id:
+        at_node = _found(node_table, node_id)
+        if at_node < 0:
             faults[_UNKNOWN_NODE] += 1
             continue
-        hardware = head >> SEQUENCE_BITS & (HARDWARE_IDS - 1)
-        mark = _print_of(data, start, end)
-        fate = _follow(streams[node, hardware], seen[node, hardware], head & _MASK, mark)
+        node = np.uint64(at_node)
+        hardware = np.uint64(head >> SEQUENCE_BITS & (HARDWARE_IDS - 1))
+        stream = streams[hardware, node]
+        fate = _follow(stream, seen[hardware, node], head & _MASK, _print_of(data, start, end))
         if fate != _FRESH and fate != _OLD:
             faults[_STRAY] += fate == _FAR
             continue
         tally.datagrams += 1
-        streams[node, hardware].bytes += end - start
+        stream.bytes += end - start
         is_old = fate == _OLD
         back_ns = np.int64(1) << 62 if is_old else horizon_ns
         at = start + GROUP_BYTES
         while at < end:
-            at = read_individual(data, at, end, layout, row)
+            row = read_individual(data, at, end, layouts)
+            at = row.end
             tally.reports += 1
             if row.free_slots != -1:
                 free_slots[node] = row.free_slots
             if row.flags & _DROPPED and row.drop_reason != -1:
-                drops[node, row.drop_reason] += 1
-            filled = _note_link(reports, filled, keys, link_of_key, node_id, row, is_old, now_ns, tally)
+                drops[node, np.uint64(row.drop_reason)] += 1
+            _note_link(
+                row, node_id, is_old, now_ns, link_table,
+                capacity, time_constant_ns, shortest_ns, horizon_ns, links, queues, tally,
+            )  # fmt: skip
             ip = row.inner_at + (14 if row.inner_type == _ETHERNET else 0)
             if row.inner_type != _IPV4 and row.inner_type != _ETHERNET:
                 continue
             shim = _stack_at(data, ip, row.end) if row.end - ip >= 20 else -1
-            if not _key_of(data, ip, row.end, shim, key):
+            addresses, ports = _flow_key(data, ip, row.end, shim)
+            if ports < 0:
                 faults[_INNER] += 1
                 continue
-            place = _flow_at(flows, key)
+            place = _flow_of(addresses, ports, numbers, flows, tally)
             flow, path = flows[place], flow_hops[place]
             flow.heard_ns = now_ns
             flow.reports += 1
-            ttl = np.int64(data[ip + 8])
-            total = -1
+            ttl = byte_at(data, ip + 8)
+            total = np.int64(-1)
             is_stack = False
-            if shim >= 0 and data[shim] >> 4 == 1:
-                md = shim + 4
-                stack_words = np.int64(data[shim + 1]) - 3
-                words = np.int64(data[md + 2]) & 0x1F if md + 12 <= row.end else 0
-                stack_end = md + 12 + 4 * stack_words
+            if shim >= 0 and byte_at(data, shim) >> 4 == 1:
+                md = shim + SHIM_BYTES
+                stack_at = md + MD_BYTES
+                stack_words = byte_at(data, shim + 1) - MD_BYTES // 4
+                words = byte_at(data, md + 2) & 0x1F if stack_at <= row.end else np.int64(0)
                 if (
                     stack_words < 0
-                    or stack_end > row.end
+                    or stack_at + 4 * stack_words > row.end
                     or (stack_words > 0 and (words == 0 or stack_words % words))
-                    or not stack_layout(data, md, DOMAIN, at_items)
+                    or not stack_layout(data, md, DOMAIN, items)
                 ):
                     faults[_STACK] += 1
                     continue
-                count = stack_words // words if words else 0
+                count = stack_words // words if words else np.int64(0)
                 is_stack = bool(count > 0)
                 if is_stack:
-                    total = 0
+                    total = np.int64(0)
                 for newest in range(count):
-                    read_hop(data, md + 12 + 4 * words * newest, at_items, hop)
-                    total = -1 if total < 0 or hop.latency_us < 0 else total + hop.latency_us
+                    read_hop(data, stack_at + 4 * words * newest, items, hop)
+                    total = np.int64(-1) if total < 0 or hop.latency_us < 0 else total + hop.latency_us
                     if hop.node_id == -1:
                         continue
-                    filled = _note_link(reports, filled, keys, link_of_key, hop.node_id, hop, is_old, now_ns, tally)
+                    _note_link(
+                        hop, hop.node_id, is_old, now_ns, link_table,
+                        capacity, time_constant_ns, shortest_ns, horizon_ns, links, queues, tally,
+                    )  # fmt: skip
                     _note_hop(
                         flow, path, hop.node_id, 255 - ttl - 1 - newest, hop.ingress_port, hop.egress_port,
                         hop.queue_packets, hop.latency_us, hop.egress_ns, now_ns, time_constant_ns, back_ns,
@@ -517,42 +547,42 @@ def _take_datagrams(
                     row.latency_us, row.egress_ns, now_ns, time_constant_ns, back_ns,
                 )  # fmt: skip
                 if is_stack:  # both halves in one report
-                    total = -1 if total < 0 or row.latency_us < 0 else total + row.latency_us
+                    total = np.int64(-1) if total < 0 or row.latency_us < 0 else total + row.latency_us
             if row.packet_number != -1:
                 total = _join(halves[node], row.packet_number, is_stack, total if is_stack else row.latency_us, tally)
             if total >= 0:
                 flow.paths += 1
                 flow.path_us += (total - flow.path_us) / min(flow.paths, 16)
-    return filled
 
 
 @entry(
     types.void(
-        types.voidptr, types.int64, types.voidptr, types.voidptr, types.int64, types.int64, types.voidptr,
-        types.voidptr, types.int64, types.voidptr, types.voidptr, types.int64,
-        types.voidptr, types.voidptr, types.voidptr, types.voidptr, types.voidptr,
+        types.voidptr, types.int64, types.voidptr, types.voidptr, types.int64, types.int64,
+        types.voidptr, types.int64, types.int64, types.voidptr, types.int64,
+        types.voidptr, types.voidptr, types.voidptr, types.voidptr, types.voidptr, types.voidptr,
         types.voidptr, types.voidptr, types.voidptr, types.voidptr,
+        types.voidptr, types.voidptr, types.voidptr,
         types.voidptr, types.int64, types.int64, types.int64, types.voidptr, types.voidptr, types.int64,
     ),
 )  # fmt: skip
 def _take_reports(  # type: ignore[no-untyped-def]
-    bytes_at, size, starts_at, lengths_at, count, now_ns, reports_at,
-    nodes_at, node_count, keys_at, link_of_key_at, key_count,
-    streams_at, seen_at, flows_at, flow_hops_at, halves_at,
+    bytes_at, size, starts_at, lengths_at, count, now_ns,
+    node_table_at, node_places, node_count, link_table_at, link_places,
+    streams_at, seen_at, numbers_at, flows_at, flow_hops_at, halves_at,
     free_slots_at, drops_at, faults_at, tally_at,
-    capacity, time_constant_ns, shortest_ns, horizon_ns, links, queues, link_count,
+    layouts_at, items_at, hop_at,
+    capacity_at, time_constant_ns, shortest_ns, horizon_ns, links_at, queues_at, link_count,
 ):  # fmt: skip
-    reports = carray(reports_at, (size // BYTES_OF_A_REPORT,), REPORT)
-    filled = _take_datagrams(
+    _take_datagrams(
         carray(bytes_at, (size,), np.uint8),
         carray(starts_at, (count,), np.int64),
         carray(lengths_at, (count,), np.int64),
         now_ns,
-        carray(nodes_at, (node_count,), np.int64),
-        carray(keys_at, (key_count,), np.int64),
-        carray(link_of_key_at, (key_count,), np.int64),
-        carray(streams_at, (node_count, HARDWARE_IDS), STREAM),
-        carray(seen_at, (node_count, HARDWARE_IDS, WINDOW), np.uint32),
+        carray(node_table_at, (node_places, 2), np.int64),
+        carray(link_table_at, (link_places, 2), np.int64),
+        carray(streams_at, (HARDWARE_IDS, node_count), STREAM),
+        carray(seen_at, (HARDWARE_IDS, node_count, WINDOW), np.uint32),
+        carray(numbers_at, (FLOWS,), np.int32),
         carray(flows_at, (FLOWS,), FLOW),
         carray(flow_hops_at, (FLOWS, MOST_HOPS), FLOW_HOP),
         carray(halves_at, (node_count, HALVES), HALF),
@@ -560,15 +590,21 @@ def _take_reports(  # type: ignore[no-untyped-def]
         carray(drops_at, (node_count, REASONS), np.int64),
         carray(faults_at, (len(FAULTS),), np.int64),
         carray(tally_at, (1,), TALLY)[0],
-        reports,
+        carray(layouts_at, LAYOUTS, np.int64),
+        carray(items_at, (KEPT_ITEMS,), np.int64),
+        carray(hop_at, (1,), HOP)[0],
+        carray(capacity_at, (link_count,), np.float64),
         time_constant_ns,
+        shortest_ns,
         horizon_ns,
+        carray(links_at, (link_count,), LINK),
+        carray(queues_at, (link_count, CLASSES), QUEUE),
     )
-    take_into(reports[:filled], capacity, time_constant_ns, shortest_ns, horizon_ns, links, queues, link_count)
 
 
 take_reports: Final = _take_reports.ctypes
-"""By addresses: (bytes, how many, where each datagram's UDP payload starts, its lengths, how many, now, REPORTs to
-write to; node ids ascending, how many; keys, links of keys, how many; STREAM, seen, FLOW, FLOW_HOP, HALF; free slots,
-drops, faults, TALLY; and what `LinkState.into` says).
+"""By addresses: (bytes, how many, where each datagram's UDP payload starts, its lengths, how many, now; the hash table
+of nodes by id, its places, how many nodes; that of links by node id ‖ port, its places; STREAM and seen by hardware id
+and node, the flows' numbers, FLOW, FLOW_HOP, HALF; free slots, drops, faults, TALLY; layouts of reports, and room for
+one of a stack and for a HOP; and what `LinkState.into` says).
 """

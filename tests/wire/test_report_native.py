@@ -12,21 +12,20 @@ from numpy.typing import NDArray
 from weir.tests.wire.test_int_report import groups
 from weir.wire import int_report
 from weir.wire.int_report import ITEMS, Report, ReportGroup
-from weir.wire.report_native import INDIVIDUAL_ROW, KEPT, LAYOUT, Fault, fault_of, read_individual
+from weir.wire.report_native import KEPT, LAYOUTS, Fault, Individual, fault_of, read_individual
 
 WIDTHS = {name: bits for item in ITEMS for name, bits in item.fields}
 
 
-def in_bulk(payload: bytes, layout: NDArray[np.int64]) -> tuple[Fault, list[np.void]]:
+def in_bulk(payload: bytes, layouts: NDArray[np.int64]) -> tuple[Fault, list[Individual]]:
     data = np.frombuffer(b"before" + payload + b"behind", np.uint8)
     at, end = len("before"), len("before") + len(payload)
-    fault = Fault(fault_of(data, at, end, layout))
+    fault = Fault(fault_of(data, at, end, layouts))
     rows = []
     at += int_report.GROUP_BYTES
     while not fault and at < end:
-        row = np.zeros(1, INDIVIDUAL_ROW)
-        at = read_individual(data, at, end, layout, row[0])
-        rows.append(row[0])
+        rows.append(read_individual(data, at, end, layouts))
+        at = rows[-1].end
     return fault, rows
 
 
@@ -41,17 +40,17 @@ def expected_of(report: Report) -> list[int]:
 @settings(max_examples=60, deadline=None)
 @given(st.lists(groups, min_size=1, max_size=3))
 def test_well_formed_reports(several: list[ReportGroup]) -> None:
-    layout = np.full(LAYOUT, -1, np.int64)
+    layouts = np.full(LAYOUTS, -1, np.int64)
     for group in several:
         payload = int_report.encode(group)
         decoded = int_report.decode(payload)
         assert decoded is not None
-        fault, rows = in_bulk(payload, layout)
+        fault, rows = in_bulk(payload, layouts)
         assert fault is Fault.NONE
-        assert [[row[name] for name in KEPT] for row in rows] == [expected_of(report) for report in decoded.reports]
-        inner = [(b"before" + payload)[row["inner_at"] : row["end"]] for row in rows]
+        assert [list(row[4:]) for row in rows] == [expected_of(report) for report in decoded.reports]
+        inner = [(b"before" + payload)[row.inner_at : row.end] for row in rows]
         assert inner == [report.inner for report in decoded.reports]
-        assert [row["flags"] & 0xF0 for row in rows] == [int(report.flags) for report in decoded.reports]
+        assert [row.flags & 0xF0 for row in rows] == [int(report.flags) for report in decoded.reports]
 
 
 @settings(max_examples=150, deadline=None)
@@ -62,19 +61,19 @@ def test_damaged_reports(group: ReportGroup, data: st.DataObject) -> None:
         payload[data.draw(st.integers(0, min(len(payload), 40) - 1))] = data.draw(st.integers(0, 255))
     cut = bytes(payload[: data.draw(st.integers(0, len(payload)))] if data.draw(st.booleans()) else payload)
     decoded = int_report.decode(cut)
-    fault, rows = in_bulk(cut, np.full(LAYOUT, -1, np.int64))
+    fault, rows = in_bulk(cut, np.full(LAYOUTS, -1, np.int64))
     assert (fault is Fault.NONE) == (decoded is not None)
     if decoded is not None:
-        assert [[row[name] for name in KEPT] for row in rows] == [expected_of(report) for report in decoded.reports]
+        assert [list(row[4:]) for row in rows] == [expected_of(report) for report in decoded.reports]
 
 
 def test_what_is_wrong_is_told_by_kind() -> None:
     sound = ReportGroup(7, 1, (Report(int_report.ReportFlag(0), {"latency_us": 5}, inner=bytes(8)),))
     payload = int_report.encode(sound)
-    layout = np.full(LAYOUT, -1, np.int64)
+    layouts = np.full(LAYOUTS, -1, np.int64)
 
     def kind(damaged: bytes) -> Fault:
-        return in_bulk(damaged, layout)[0]
+        return in_bulk(damaged, layouts)[0]
 
     assert kind(payload) is Fault.NONE
     assert kind(b"") is kind(payload[:11]) is kind(payload + b"\x00\x00") is Fault.SHORT

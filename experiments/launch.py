@@ -22,7 +22,7 @@ from typing import Final, TextIO
 from ..controller.placement.strategies import description
 from ..controller.service.heartbeats import HeartbeatReader
 from ..hosts import ControlClient
-from ..hosts.drivers.control_client import POLICIES
+from ..hosts.drivers.control_client import refusal_of_policy
 from ..topologies import Topology
 from ..topologies.mininet.processes import ends_with_us
 from .backends.live import live_fabric
@@ -57,8 +57,8 @@ class LaunchOptions:
         if twice := sorted({name for name in self.workers if self.workers.count(name) > 1}):
             raise ExperimentError(f"{', '.join(twice)}: named twice; a host runs one worker")
         description(self.strategy)
-        if self.policy not in POLICIES:
-            raise ExperimentError(f'policy "{self.policy}" is none; there are {", ".join(POLICIES)}')
+        if refusal := refusal_of_policy(self.policy):
+            raise ExperimentError(refusal)
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,14 +61,14 @@ def torchrun(
     The fabric and its controller end with it. The script says init_process_group("weir"); the exit status is
     torchrun's.
     """
-    from ...hosts.drivers.control_client import POLICIES
+    from ...hosts.drivers.control_client import refusal_of_policy
     from ...topologies import load_topology
     from ..launch import hosts_for
 
     if find_spec("torch") is None:
         raise MissingExtra("weir torchrun needs torch, which is not installed: pip install 'weir[torch]'", name="torch")
-    if policy not in POLICIES:
-        raise ExperimentError(f'--policy "{policy}" is none; there are {", ".join(POLICIES)}')
+    if refusal := refusal_of_policy(policy, "--policy"):
+        raise ExperimentError(refusal)
     fabric = load_topology(topology)
     hosts = hosts_for(fabric, processes)
     try:

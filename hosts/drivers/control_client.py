@@ -59,6 +59,13 @@ def unreachable(error: grpc.RpcError) -> str:
     return str(error.details()).rpartition("Failed to connect to remote host: ")[2]
 
 
+def refusal_of_policy(policy: str, given_as: str = "policy") -> str | None:
+    """Why `policy`, which the user gave by the name `given_as`, cannot be one; None where it is."""
+    if policy in POLICIES:
+        return None
+    return f'{given_as} "{policy}" is none; there are {", ".join(POLICIES)}'
+
+
 class ControlClient:
     """A connection to the control service; a context manager. Every call raises ControlRefused where it is refused,
     or nobody answers.
@@ -98,8 +105,8 @@ class ControlClient:
         links with. Without a server at most `stripes` trees, a job each, share its chunks; who joins the one that is
         named joins them all.
         """
-        if policy not in POLICIES:
-            raise ControlRefused(f'policy "{policy}" is none; there are {", ".join(POLICIES)}')
+        if refusal := refusal_of_policy(policy):
+            raise ControlRefused(refusal)
         request = pb.RegisterRequest(
             job=job,
             workers=workers,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ...wire.control_channel import DEFAULT_ADDRESS
-from ..drivers.control_client import POLICIES
+from ..drivers.control_client import refusal_of_policy
 from ..errors import InvalidPlan
 
 LEAST_BYTES: Final = 4096
@@ -43,8 +43,8 @@ class Settings:
     def read(cls, environment: Mapping[str, str] = os.environ) -> Settings:
         """Raises InvalidPlan for what cannot be, and names the variable."""
         policy = environment.get("WEIR_POLICY", "abort")
-        if policy not in POLICIES:
-            raise InvalidPlan(f'WEIR_POLICY "{policy}" is none; there are {", ".join(POLICIES)}')
+        if refusal := refusal_of_policy(policy, "WEIR_POLICY"):
+            raise InvalidPlan(refusal)
         return cls(
             control=environment.get("WEIR_CONTROL", DEFAULT_ADDRESS),
             host=_of_local_rank(environment, "WEIR_HOST") or socket.gethostname(),

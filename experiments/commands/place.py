@@ -79,6 +79,8 @@ def place(
     for name in full or ():
         topology.switch(name)
     plans = {name: strategy_named(name).place(problem, random.Random(seed)) for name in strategy or [DEFAULT]}
+    for placement in plans.values():
+        placement.check(problem)
     described = [describe(problem, window, name, plan) for name, plan in plans.items()]
     if draw is not None:
         _draw(problem, next(iter(plans.values())), draw)

@@ -4,7 +4,9 @@ the user's own that ends in one, whose path is its name.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -13,7 +15,7 @@ from typing import Final
 
 from .... import own_file
 from ....topologies.spelling import nearest
-from ..problem import PlacementError
+from ..problem import Placement, PlacementError, Problem
 from ..strategy import Description, Need, Strategy
 
 __all__ = ["DEFAULT", "STRATEGIES", "Description", "Need", "Strategy", "description", "strategy"]
@@ -50,6 +52,20 @@ def _registered() -> Mapping[str, Description]:
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class _OwnStrategy:
+    """A strategy of a user's file, whose answers no type checker has seen."""
+
+    path: str
+    strategy: Strategy
+
+    def place(self, problem: Problem, rng: random.Random) -> Placement:
+        placement = self.strategy.place(problem, rng)
+        if not isinstance(placement, Placement):
+            raise PlacementError(f"{self.path}: place() returned {placement!r}; a strategy returns a Placement")
+        return placement
+
+
 @cache
 def _own(path: str) -> Description:
     """A file's DESCRIPTION. Raises PlacementError where there is none; what the file itself raises is not caught."""
@@ -58,7 +74,7 @@ def _own(path: str) -> Description:
     description = getattr(own_file.run_file(Path(path)), "DESCRIPTION", None)
     if not isinstance(description, Description):
         raise PlacementError(f"{path}: has no DESCRIPTION; a file with a strategy says what it is by one")
-    return description
+    return replace(description, make=lambda: _OwnStrategy(path, description.make()))
 
 
 STRATEGIES: Final[Mapping[str, Description]] = _Strategies(_registered())

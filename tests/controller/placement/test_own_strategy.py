@@ -70,3 +70,16 @@ def test_a_file_that_is_none_is_said_to_be_none(text: str | None, complaint: str
     with pytest.raises(PlacementError, match=f"mine.py: {complaint}"):
         strategy(str(path))
     assert label_of(str(path)) == str(path)
+
+
+def test_an_answer_that_is_no_placement_is_said_to_be_none(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "from weir.controller.placement.strategies import Description\n"
+        "class Forgetful:\n"
+        "    def place(self, problem, rng):\n"
+        "        pass\n"
+        "DESCRIPTION = Description('mine', 'mine', 'forgets to return', Forgetful)\n"
+    )
+    with pytest.raises(PlacementError, match=r"mine.py: place\(\) returned None; a strategy returns a Placement"):
+        strategy(str(path)).place(problem({}), random.Random(1))

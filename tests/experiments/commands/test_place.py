@@ -109,3 +109,17 @@ def test_without_memory_anywhere_the_server_sums_alone_and_without_a_server_nobo
     assert plan["workers"] == {"h1": "h12", "h4": "h12"}
     with pytest.raises(PlacementError, match="no switch"):
         place(fabric, "--workers", "h1,h4", *full)
+
+
+def test_a_plan_of_ones_own_strategy_that_leaves_a_worker_out_is_refused(fabric: Path, tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "from weir.controller.placement import Placement\n"
+        "from weir.controller.placement.strategies import Description\n"
+        "class Careless:\n"
+        "    def place(self, problem, rng):\n"
+        "        return Placement(dict.fromkeys(problem.workers[:2], 's1'), {}, 's1')\n"
+        "DESCRIPTION = Description('mine', 'mine', 'forgets a worker', Careless)\n"
+    )
+    with pytest.raises(PlacementError, match="placement is for h1, h2; the job's workers are h1, h2, h4"):
+        place(fabric, "--workers", "h1,h2,h4", "--strategy", path)

@@ -90,7 +90,7 @@ FLOW_HOP: Final = np.dtype(
         ("egress_port", "i8"),
         ("queue_packets", "i8"),
         ("latency_us", "f8"),  # average; NaN: never told
-        ("egress_ns", "i8"),  # the node's clock
+        ("egress_ns", "i8"),  # the node's clock; −1: it has told of no time
         ("heard_ns", "i8"),  # the controller's clock
     ]
 )
@@ -312,7 +312,9 @@ def _note_hop(
     time_constant_ns: int,
     horizon_ns: int,
 ) -> None:
-    """What a node says of a flow, into its hop of the path. `hops` are the flow's."""
+    """What a node says of a flow, into its hop of the path. `hops` are the flow's. Of a node that tells no times its
+    newest latency is known, not an average.
+    """
     count = np.uint64(flow.hops)
     place = count
     for at in range(count):
@@ -331,8 +333,9 @@ def _note_hop(
             hops[place].node = -1
     hop = hops[place]
     anew = hop.node != node
-    dt = 0 if anew or egress_ns == -1 else egress_ns - hop.egress_ns
-    if not anew and -horizon_ns <= dt < 0:
+    since_ns = np.int64(-1) if anew else hop.egress_ns
+    dt = 0 if egress_ns == -1 or since_ns == -1 else egress_ns - since_ns
+    if -horizon_ns <= dt < 0:
         return
     if not anew and hop.egress_port != egress_port:
         flow.changes += 1
@@ -340,13 +343,14 @@ def _note_hop(
     hop.heard_ns = now_ns
     if anew:
         hop.latency_us, hop.queue_packets = np.nan, -1
-    if egress_ns != -1:
+    if anew or egress_ns != -1:
         hop.egress_ns = egress_ns
     if queue_packets != -1:
         hop.queue_packets = queue_packets
     if latency_us != -1:
-        weight = 1.0 if anew or dt < 0 or np.isnan(hop.latency_us) else min(dt, time_constant_ns) / time_constant_ns
-        before = 0.0 if np.isnan(hop.latency_us) else hop.latency_us
+        untold = np.isnan(hop.latency_us)
+        weight = 1.0 if since_ns == -1 or dt < 0 or untold else min(dt, time_constant_ns) / time_constant_ns
+        before = 0.0 if untold else hop.latency_us
         hop.latency_us = before + weight * (latency_us - before)
 
 

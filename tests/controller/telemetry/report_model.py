@@ -81,7 +81,7 @@ class Hop:
     egress_port: int = -1
     queue_packets: int = -1
     latency_us: float | None = None
-    egress_ns: int = 0
+    egress_ns: int | None = None
     heard_ns: int = 0
 
 
@@ -245,19 +245,20 @@ class Model:
                 hop.node = -1
         assert hop is not None
         at_ns, latency = values["egress_ns"], values["latency_us"]
-        dt = 0 if anew or at_ns == -1 else signed(at_ns - hop.egress_ns)
-        if not anew and (-(1 << 62) if late else -self.horizon_ns) <= dt < 0:
+        since_ns = None if anew else hop.egress_ns
+        dt = 0 if since_ns is None or at_ns == -1 else signed(at_ns - since_ns)
+        if (-(1 << 62) if late else -self.horizon_ns) <= dt < 0:
             return
         flow.changes += not anew and hop.egress_port != values["egress_port"]
         hop.node, hop.rank, hop.heard_ns = node, rank, now_ns
         hop.ingress_port, hop.egress_port = values["ingress_port"], values["egress_port"]
         if anew:
-            hop.latency_us, hop.queue_packets = None, -1
+            hop.latency_us, hop.queue_packets, hop.egress_ns = None, -1, None
         if at_ns != -1:
             hop.egress_ns = at_ns
         if values["queue_packets"] != -1:
             hop.queue_packets = values["queue_packets"]
-        if latency != -1 and (hop.latency_us is None or dt < 0):
+        if latency != -1 and (since_ns is None or hop.latency_us is None or dt < 0):
             hop.latency_us = float(latency)
         elif latency != -1:
             assert hop.latency_us is not None

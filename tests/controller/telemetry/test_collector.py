@@ -230,6 +230,23 @@ def test_a_flows_path_by_the_reports_of_every_node() -> None:
     assert {(f.protocol, f.source_port) for f in rig.collector.flows(rig.now)} == {(17, 4000), (6, 1)}
 
 
+def test_latencies_of_nodes_that_tell_no_times_and_clocks_of_two_nodes() -> None:
+    rig = Rig()
+
+    def latency(node: str, number: int, latency_us: int, **at: int) -> float | None:
+        rig.take(datagram(node, number, inner=packet(64), egress_port=2, latency_us=latency_us, **at))
+        (flow,) = rig.collector.flows(rig.now)
+        return {hop.switch: hop.latency_us for hop in flow.path}[node]
+
+    assert [latency("s1", 0, 10), latency("s1", 1, 30)] == [10, 30]
+    assert latency("s1", 2, 20, egress_ns=10**9) == 20  # here its average begins
+    assert latency("s1", 3, 40, egress_ns=10**9 + PERIOD) == 30  # over two periods
+    assert latency("s1", 4, 99) == 30  # stands for no time
+    # another node takes its place, and its clock is nothing to go by
+    assert latency("s3", 0, 7) == 7
+    assert latency("s3", 1, 9, egress_ns=10**9 - PERIOD) == 9
+
+
 def test_the_two_reports_of_a_sink_are_joined_to_a_whole_path() -> None:
     rig = Rig()
     for number in range(4):

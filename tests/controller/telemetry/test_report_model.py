@@ -176,7 +176,7 @@ class Draw:
                 case 4 | 6:
                     words += rng.randbytes(8)
                 case _:
-                    words += struct.pack("!I", rng.choice([rng.randrange(1000), 0xFFFF_FFFF]))
+                    words += struct.pack("!I", rng.randrange(1000) if rng.random() < 0.9 else 0xFFFF_FFFF)
         return words + (struct.pack("!Q", rng.randrange(1 << 20)) if sent else b"")
 
 

@@ -65,7 +65,7 @@ async def test_a_broken_rule_is_found(mutant: Mutant) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(4 * 3600)  # three quarters of an hour where nothing else runs
+@pytest.mark.timeout(4 * 3600)  # an hour of one core
 async def test_ten_thousand_schedules(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL, "weir")  # pytest keeps what is logged: gigabytes, of so many
     started = time.monotonic()

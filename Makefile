@@ -38,7 +38,7 @@ test-torch: $(READY)  ## PyTorch's own distributed tests over the fabric (needs 
 	@$(BIN)/python -m weir.tests.hosts.torch.public_suite
 
 test-long: $(READY)  ## the long randomised runs
-	@$(PYTEST) -m long --timeout 3600
+	@$(PYTEST) -m long --timeout 3600 --no-loadscope-reorder
 
 mutants: $(READY)  ## break COUNT places of the code (200), and say which of them no test notices
 	@$(BIN)/python -m weir.tests.mutation --count $(or $(COUNT),200) --jobs 2

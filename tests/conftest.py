@@ -5,6 +5,8 @@ from __future__ import annotations
 import faulthandler
 import os
 import signal
+from collections import Counter
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -18,6 +20,17 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as for what a shell sta
 
 _LAST_S: Final = 60.0
 """How long threads and processes that tests left may take to end."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files whose tests say by their marks that they take minutes come first, the longest of them before the others:
+    processes that take one file after another then end at about the same time.
+    """
+    minutes = Counter[Path]()
+    for item in items:
+        for long in item.iter_markers("long"):
+            minutes[item.path] += long.kwargs.get("minutes", 0)
+    items.sort(key=lambda item: -minutes[item.path])
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -324,7 +324,7 @@ def test_a_line_that_runs_tests_finds_some(line: str, clone: Path) -> None:
     )
 
 
-@pytest.mark.long
+@pytest.mark.long(minutes=4)
 @pytest.mark.parametrize("line", LONG)
 def test_a_line_that_takes_a_minute_runs_as_it_stands(line: str, clone: Path) -> None:
     skip_what_cannot_run(line)

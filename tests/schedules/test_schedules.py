@@ -64,7 +64,7 @@ async def test_a_broken_rule_is_found(mutant: Mutant) -> None:
     sys.stdout.write(f"{found}\n")
 
 
-@pytest.mark.long
+@pytest.mark.long(minutes=57)
 @pytest.mark.timeout(4 * 3600)  # an hour of one core
 async def test_ten_thousand_schedules(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL, "weir")  # pytest keeps what is logged: gigabytes, of so many

@@ -140,7 +140,7 @@ async def test_random_failures(pipeline: Pipeline, tmp_path: Path, seed: int) ->
     await play(seed, pipeline, tmp_path / "journal")
 
 
-@pytest.mark.long
+@pytest.mark.long(minutes=19)
 @pytest.mark.timeout(3600)
 async def test_many_random_failures(pipeline: Pipeline, tmp_path: Path) -> None:
     for _ in range(200):

@@ -41,7 +41,7 @@ def test_thousands_of_damaged_programs(tmp_path: Path) -> None:
     damage(3000, 20, tmp_path)
 
 
-@pytest.mark.long
+@pytest.mark.long(minutes=14)
 def test_hundreds_of_thousands_of_damaged_programs(tmp_path: Path) -> None:
     damage(300_000, 3000, tmp_path)
 

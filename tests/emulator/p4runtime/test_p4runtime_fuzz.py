@@ -375,7 +375,9 @@ def wire() -> Iterator[tuple[P4RuntimeServer, Client]]:
     wait_until(lambda: not [t for t in threading.enumerate() if t.ident not in before and "p4runtime" in t.name])
 
 
-@pytest.mark.parametrize("rounds", [700, pytest.param(125_000, marks=[pytest.mark.long, pytest.mark.timeout(3600)])])
+@pytest.mark.parametrize(
+    "rounds", [700, pytest.param(125_000, marks=[pytest.mark.long(minutes=8), pytest.mark.timeout(3600)])]
+)
 def test_broken_bytes_get_codes_and_harm_nothing(wire: tuple[P4RuntimeServer, Client], rounds: int) -> None:
     """Four calls a round."""
     _, client = wire

@@ -147,7 +147,7 @@ def test_packets_never_read_what_is_freed() -> None:
     assert said.count("rounds of") == 3, said
 
 
-@pytest.mark.long
+@pytest.mark.long(minutes=14)
 def test_packets_never_read_what_is_freed_for_long() -> None:
     watched(
         [sys.executable, "-m", "weir.tests.emulator.tables.poisoned", "300", "0.001"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import pytest
@@ -154,11 +155,11 @@ async def play_drawn(seed: int) -> tuple[int, int, int]:
     return packets, reports, told - reports
 
 
-async def play_seeds(count: int) -> None:
-    """Draws with a seed of their own each; `WEIR_SEED` plays one again, alone."""
+async def play_seeds(seeds: Iterable[int]) -> None:
+    """A draw for each seed; `WEIR_SEED` plays one again, alone."""
     again = os.environ.get("WEIR_SEED")
     events = 0
-    for seed in [int(again)] if again else [random.randrange(1 << 32) for _ in range(count)]:
+    for seed in [int(again)] if again else seeds:
         sys.stdout.write(f"WEIR_SEED={seed}\n")
         packets, reports, more = await play_drawn(seed)
         sys.stdout.write(f"{packets} packets in steady state, {reports} reports; {more} reports of events\n")
@@ -169,9 +170,9 @@ async def play_seeds(count: int) -> None:
 
 async def test_drawn_loads_and_steps() -> None:
     """What no report tells of is below its step, and a steady state costs a tenth of the reports, or less."""
-    await play_seeds(3)
+    await play_seeds(range(3))
 
 
 @pytest.mark.long
 async def test_many_drawn_loads_and_steps() -> None:
-    await play_seeds(60)
+    await play_seeds(random.randrange(1 << 32) for _ in range(60))

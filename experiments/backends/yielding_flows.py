@@ -64,7 +64,7 @@ class YieldingFlows:
             out, back = (self._fabric.new_flow(host) for host in (each.source, each.destination))
             sender = YieldingSender(each.window, start_ns=each.start, stop_ns=each.stop)
             self._flows[*ends, each.port] = flow = _Flow(each, sender, out, back)
-            self._look_later(flow)
+            self._look_at(flow, each.start)
         if self._flows:
             self._sample()
 
@@ -116,13 +116,14 @@ class YieldingFlows:
                 datagrams.addresses.tolist(),
                 datagrams.source_ports.tolist(),
                 datagrams.destination_ports.tolist(),
+                are_acknowledgements(heads).tolist(),
                 strict=True,
             )
         )
         for end in dict.fromkeys(ends):
             rows = np.array([other == end for other in ends])
-            peer, source_port, port = end
-            if are_acknowledgements(heads[rows]).all():
+            peer, source_port, port, answered = end
+            if answered:
                 self._go_on(host, peer, port, heads[rows])
             else:
                 self._answer(host, peer, source_port, acknowledgements(heads[rows], marked[rows]))
@@ -172,8 +173,11 @@ class YieldingFlows:
         """At the sender's deadline; a look that comes before it puts itself off."""
         due_ns = flow.sender.deadline_ns(self._fabric.now_ns)
         if due_ns is not None and (flow.looks_ns is None or due_ns < flow.looks_ns):
-            flow.looks_ns = due_ns
-            self._events.schedule(due_ns, partial(self._look, flow, due_ns))
+            self._look_at(flow, due_ns)
+
+    def _look_at(self, flow: _Flow, due_ns: int) -> None:
+        flow.looks_ns = due_ns
+        self._events.schedule(due_ns, partial(self._look, flow, due_ns))
 
     def _look(self, flow: _Flow, due_ns: int) -> None:
         if flow.looks_ns == due_ns:

@@ -25,6 +25,7 @@ from weir.experiments.schemes import Figures
 from weir.tests.paths import ROOT
 from weir.topologies import Endpoint
 from weir.topologies.mininet.fabric import SwitchKind
+from weir.wire.transfer import TRANSFER_PORT
 
 RUN: Final = ROOT / "experiments" / "queues" / "yielding.yaml"
 RATE_BPS: Final = 1e9
@@ -160,3 +161,16 @@ def test_flows_that_yield_are_refused_in_mininet(config: RunConfig, tmp_path: Pa
     monkeypatch.setattr("weir.experiments.run.obstacle", lambda _: None)
     with pytest.raises(ExperimentError, match="yield are there in virtual time alone"):
         execute(config, tmp_path, Console(quiet=True), SwitchKind.WEIR)
+
+
+def test_they_begin_with_the_run_where_no_start_is_given_and_go_both_ways_at_one_port(config: RunConfig) -> None:
+    ways = (("h3", "h8"), ("h8", "h3"))
+    flow = {"kind": "yielding", "window": 8, "port": TRANSFER_PORT}
+    flows = [{**flow, "source": source, "destination": destination} for source, destination in ways]
+    result = asyncio.run(run_strategy(config.replaced("a test", background=flows), "widest"))
+    assert [(flow.source, flow.destination, flow.start_ns, flow.lost) for flow in result.flows] == [
+        ("h3", "h8", 0, 0),
+        ("h8", "h3", 0, 0),
+    ]
+    for trace in result.flows:
+        assert rate_bps(trace, 0, trace.time_ns[-1]) > 0.3 * RATE_BPS

@@ -330,7 +330,7 @@ def test_a_line_that_takes_a_minute_runs_as_it_stands(line: str, clone: Path) ->
     skip_what_cannot_run(line)
     shown = output_of(["bash", "-ec", line], clone, 3000)
     if line.startswith("make bench"):
-        assert re.search("[✓✗]", shown)  # an aim that is missed is this machine's; a benchmark that fails fails the line
+        assert re.search("[✓✗]", shown)  # an aim missed is this machine's; a benchmark that fails fails the line
     else:
         assert "✗" not in shown
 

@@ -41,6 +41,8 @@ class LinkFigures:
     end: Endpoint
     job_bytes: int
     """All but what native flows sent (`EmulatedFabric.add_flow`)."""
+    background_bytes: int
+    """What those sent."""
     load: float
     """Share of the link's rate that was used over the run, 0…1."""
     largest_queue_packets: int
@@ -155,6 +157,7 @@ class EmulatedFabric:
                 yield LinkFigures(
                     end=end,
                     job_bytes=counters.tx_bytes - counters.flow_bytes,
+                    background_bytes=counters.flow_bytes,
                     load=8e9 * counters.tx_bytes / (link.rate_bps * max(self.fabric.now_ns, 1)),
                     largest_queue_packets=counters.max_queue_packets[DATA_PRIORITY]
                     if self.topology.is_switch(end.node)

@@ -12,14 +12,17 @@ seed alone. What the controller tells a host, and what a host answers, travels `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ...controller.controller import Controller, Message, Options
 from ...controller.p4runtime.tables import DROP_REASONS, DROPS
+from ...controller.placement import Problem
+from ...controller.placement.loads import LinkLoad
 from ...controller.placement.strategies import STRATEGIES
+from ...controller.planning.completion import Step, expected_step
 from ...controller.planning.plan import FailurePolicy, JobSpec, lanes_of, round_bytes
 from ...controller.telemetry.link_state import BULK
 from ...controller.watching.cost import TelemetryCost
@@ -440,6 +443,19 @@ class Cluster:
         return f"waiting are {', '.join(waiting) or 'none of the workers'}"
 
     # --- figures ---
+
+    def expected_step_s(self, others_bps: Mapping[Endpoint, float]) -> float:
+        """How long a sum of the job's tensors takes by the controller's model under the plan in force, in s, where
+        others bring so many bit/s onto directed links (none: nothing). Of a job that is alone and has one root.
+        """
+        job, lanes = self._controller.jobs[FIRST_JOB].plan, lanes_of(self.topology)
+        rounds = Rounds.of_gradient(self.config, lanes, values=self._values)
+        step = Step(
+            rounds.chunks, rounds.scales, job.pacing.window, round_bytes(self.topology), self.config.host_poll * 1e-9
+        )
+        loads = {link: LinkLoad(rate) for link, rate in others_bps.items()}
+        problem = Problem(self._routes, job.spec.workers, job.spec.server, rounds.bytes(lanes), loads)
+        return expected_step(problem, job.placement, step, self.config.congestion.bound).seconds
 
     def take_moves(self) -> list[Moved]:
         """What moved since the last call."""

@@ -37,6 +37,10 @@ class Row:
     """Share of its time that `widest` saves, where both ran."""
     gap: Interval | None
     """How much longer it takes than the oracle, where that ran."""
+    predicted_ms: float | None
+    """What the controller's model says of the steps, where it was asked."""
+    errors: tuple[float, ...]
+    """By how much, as a share of its time, the model is off in each of these steps, of all seeds; the least first."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +106,7 @@ def _row(name: str, at: int, records: Sequence[PointRecord], ran: dict[str, list
         values = [factor * value for figures in own if (value := getattr(figures, key)) is not None]
         return statistics.mean(values) if values else Interval(nothing, nothing, nothing)
 
+    predicted = [figures.predicted_s for figures in own if figures.predicted_s is not None]
     longer = None
     if "oracle" in ran and name in ran:
         longer = statistics.paired(lambda mine, best: mine / best - 1, ran[name], ran["oracle"])
@@ -115,4 +120,6 @@ def _row(name: str, at: int, records: Sequence[PointRecord], ran: dict[str, list
         failed=len(records) - len(own),
         saved=statistics.paired(statistics.saved, ran[OURS], ran[name]) if {OURS, name} <= ran.keys() else None,
         gap=longer,
+        predicted_ms=None if not predicted else 1e3 * sum(predicted) / len(predicted),
+        errors=tuple(sorted(abs(error) for figures in own for error in figures.errors)),
     )

@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from ...controller.placement import PlacementError
+from ...topologies import Endpoint
 from ..backends.virtual_time import Cluster
 from ..config import RunConfig
 from ..errors import ExperimentError
@@ -42,11 +43,18 @@ async def _run(scenario: Scenario, config: RunConfig, name: str) -> Figures:
     size = config.training.options.parameters
     gradients = [np.full(size, 1.0 + rank, np.float32) for rank in range(scenario.point.workers)]
     durations, moves = [], 0
+    predicted, errors = [], []  # by the controller's model, of the steps in which the job stays where it is
     async with Cluster(config, name) as cluster:
         for _ in range(scenario.point.timing.steps):
             await cluster.compute(config.training.compute)
+            trees, began_ns, before = cluster.trees, cluster.now_ns, _others_bytes(cluster)
             durations.append((await cluster.allreduce(gradients, 1))[1] * 1e-9)
             moves += len(cluster.take_moves())
+            if cluster.trees == trees:
+                seconds, after = 1e-9 * (cluster.now_ns - began_ns), _others_bytes(cluster)
+                rates_bps = {link: 8 * (after[link] - before[link]) / seconds for link in after}
+                predicted.append(cluster.expected_step_s(rates_bps))
+                errors.append(predicted[-1] / durations[-1] - 1)
         links = list(cluster.links())
         now = cluster.now_ns * 1e-9
         decisions = cluster.decisions_ms
@@ -63,7 +71,14 @@ async def _run(scenario: Scenario, config: RunConfig, name: str) -> Figures:
         decision_ms=float(np.median(decisions)),
         moves=moves,
         background=float(np.mean(others)),
+        predicted_s=float(np.mean(predicted)) if predicted else None,
+        errors=tuple(errors),
     )
+
+
+def _others_bytes(cluster: Cluster) -> dict[Endpoint, int]:
+    """What others have brought onto each directed link so far."""
+    return {link.end: link.background_bytes for link in cluster.links()}
 
 
 def run_config(scenario: Scenario, name: str) -> RunConfig:

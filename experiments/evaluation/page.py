@@ -7,9 +7,10 @@ import platform
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from statistics import median
 from typing import Final
 
-from .comparison import LABELS, OURS, Condition, conditions_of
+from .comparison import LABELS, OURS, Condition, Row, conditions_of
 from .plots import bars
 from .records import PointRecord, write_csv
 from .statistics import Interval
@@ -85,7 +86,10 @@ _READING: Final = """\
 *Mean* is over seeds, with the 95 % interval by Student's t; *p95* the mean over seeds of each run's 95th
 percentile. *Saved* is the share of a strategy's time that `widest` saves, with the 95 % interval by bootstrap over
 seeds, in pairs. *Load* is that of the links between switches by others' traffic, on mean; *fullest link* the share of
-its rate that the fullest link carried over a run, everybody's traffic. *Decision* is processor time.
+its rate that the fullest link carried over a run, everybody's traffic. *Decision* is processor time. *Predicted* is
+what the controller's model says of the steps in which the job stays where it is, with others' traffic as it was in
+each, on mean; beside it by how much the model is off, as a share of a step's time: in the median step, and in the worst
+one of all seeds.
 
 In the simulator, traffic at fixed rates (`static`, `shifting`) yields to nobody, and leaves a tenth of every link at
 least; flows of published sizes share links fairly with the job's streams. `ps` with more than 32 workers stands for a
@@ -163,10 +167,12 @@ def _section(grid: Grid, conditions: Sequence[Condition], plot: str) -> str:
 
 def _table(condition: Condition) -> str:
     judged = any(row.gap is not None for row in condition.rows)
+    predicted = any(row.errors for row in condition.rows)
     lines = [
         "| strategy | mean, ms | p95, ms | saved by widest | fullest link | decision, ms | moves |"
-        + (" longer than the oracle |" if judged else ""),
-        "|---|---:|---:|---:|---:|---:|---:|" + ("---:|" if judged else ""),
+        + (" longer than the oracle |" if judged else "")
+        + (" predicted, ms | off by, median (most) |" if predicted else ""),
+        "|---|---:|---:|---:|---:|---:|---:|" + ("---:|" if judged else "") + ("---:|---:|" if predicted else ""),
     ]
     for row in condition.rows:
         if row.mean_ms.value != row.mean_ms.value:
@@ -181,8 +187,19 @@ def _table(condition: Condition) -> str:
                 f"{row.moves:.1f}",
             ]
         label = LABELS[row.strategy] + (f" (failed at {row.failed} seeds)" if row.failed else "")
-        lines.append(f"| {label} | {' | '.join(cells)} |" + (f" {_share(row.gap)} |" if judged else ""))
+        lines.append(
+            f"| {label} | {' | '.join(cells)} |"
+            + (f" {_share(row.gap)} |" if judged else "")
+            + (f" {_prediction(row)} |" if predicted else "")
+        )
     return "\n".join(lines)
+
+
+def _prediction(row: Row) -> str:
+    """Two cells: what the model says, and by how much it is off."""
+    if row.predicted_ms is None:
+        return "– | –"
+    return f"{row.predicted_ms:.3g} | {100 * median(row.errors):.0f} % ({100 * row.errors[-1]:.0f} %)"
 
 
 _UNTOLD: Final[dict[str, tuple[object, str]]] = {

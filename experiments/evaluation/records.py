@@ -36,6 +36,12 @@ class Figures(_Record):
     moves: int
     background: float
     """Mean load of the links between switches by others' traffic, as it was."""
+    predicted_s: float | None = None
+    """What the controller's model says of the steps in which the job did not move, with others' traffic as it was, on
+    mean; None: not asked, or it moved in each.
+    """
+    errors: tuple[float, ...] = ()
+    """Of each of these steps: the predicted time over the measured one, less 1."""
     failed: str = ""
     """Why the strategy could not."""
 
@@ -106,6 +112,8 @@ COLUMNS: Final = (
     "decision_ms",
     "moves",
     "background_load",
+    "predicted_ms",
+    "largest_error",
     "failed",
 )
 
@@ -140,5 +148,7 @@ def _numbers(own: Figures) -> list[str]:
         (own.decision_ms, 1.0),
         (own.moves, 1),
         (own.background, 1.0),
+        (own.predicted_s, 1e3),
+        (max(map(abs, own.errors), default=None), 1.0),
     )
     return ["" if value is None else f"{value * factor:.4g}" for value, factor in scaled]

@@ -26,7 +26,7 @@ STRIPED: Final = "striped"
 BESIDE: Final = (RING, STRIPED)
 """What is compared and is no placement of one job on one tree: ring allreduce, and all jobs striped together."""
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """Counted up where a point's record would say something else; those of an older format are run again."""
 
 Spread = Literal["packed", "spread", "random"]

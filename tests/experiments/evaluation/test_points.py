@@ -18,6 +18,7 @@ import yaml
 
 from weir.experiments.errors import ExperimentError
 from weir.experiments.evaluation import page
+from weir.experiments.evaluation.comparison import conditions_of
 from weir.experiments.evaluation.points import run_point
 from weir.experiments.evaluation.records import COLUMNS, FOLDER, PointRecord, write_csv
 from weir.experiments.evaluation.scenario import Scenario, rng_of
@@ -256,3 +257,28 @@ def test_a_point_in_packets() -> None:
     sent = 8 * 200_000 * 1094 / 1024 / 1e9
     assert found["ps"] == pytest.approx(6 * sent, rel=0.1)
     assert sent < found["blind"] < 1.3 * sent
+
+
+def test_steps_in_packets_take_as_long_as_the_model_says() -> None:
+    """Of each step in which the job stays where it is; the page has the two side by side."""
+    told = point(
+        engine="packets",
+        fabric={**LEAF_SPINE, "rate": "1Gbit"},
+        load=0.2,
+        background="shifting",
+        gradient_bytes=60_000,
+        timing=Timing(steps=5, compute=500_000, interval=4_000_000, shift=6_000_000),
+        strategies=("rack", "widest"),
+    )
+    record = run_point(told)
+    for own in record.figures:
+        assert own.mean_s is not None
+        assert own.predicted_s == pytest.approx(own.mean_s, rel=0.10)
+        assert own.moves == 0
+        assert len(own.errors) == 5
+        assert all(abs(error) < 0.10 for error in own.errors)
+    (condition,) = conditions_of([record])
+    table = page._table(condition).splitlines()
+    assert table[0].endswith("| predicted, ms | off by, median (most) |")
+    assert len({line.count("|") for line in table}) == 1
+    assert condition.rows[0].errors[-1] == max(map(abs, record.figures[0].errors))

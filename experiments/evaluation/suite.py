@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -26,15 +26,15 @@ STRIPED: Final = "striped"
 BESIDE: Final = (RING, STRIPED)
 """What is compared and is no placement of one job on one tree: ring allreduce, and all jobs striped together."""
 
-FORMAT: Final = 2
-"""Counted up where a point's record would say something else; those of an older format are run again."""
-
 Spread = Literal["packed", "spread", "random"]
 Rates = Literal["equal", "mixed"]
 Background = Literal["static", "shifting", "websearch", "datamining"]
 Memory = Literal["ample", "scarce"]
 Telemetry = Literal["fresh", "old", "lossy", "absent"]
 Engine = Literal["flows", "packets"]
+
+FORMATS: Final[Mapping[Engine, int]] = {"flows": 1, "packets": 2}
+"""Counted up where a point's record would say something else; those of an older format are run again."""
 Strategies = Annotated[tuple[str, ...], Field(min_length=1)]
 
 
@@ -80,7 +80,7 @@ class Point(Section):
     @property
     def key(self) -> str:
         """What its record is called: the same for the same conditions, seed and strategies."""
-        told = json.dumps([FORMAT, self.model_dump(mode="json")], sort_keys=True)
+        told = json.dumps([FORMATS[self.engine], self.model_dump(mode="json")], sort_keys=True)
         return hashlib.sha256(told.encode()).hexdigest()[:20]
 
     @property

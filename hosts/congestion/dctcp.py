@@ -1,8 +1,9 @@
-"""DCTCP's law on rounds, which reads the congestion flag (Alizadeh et al., "Data Center TCP", SIGCOMM 2010, section 3).
+"""DCTCP's law on rounds, which reads the congestion flag (Alizadeh et al., "Data Center TCP", SIGCOMM 2010, section 3;
+RFC 8257, section 3.3).
 
-α ← (1 − g)·α + g·F once a window, with F the share of results that were marked. A window with marks is cut to W·(1 −
-α/2), one without grows by a round. Flags of all contributions are or-reduced into a result, so all workers see the same
-marks.
+α ← (1 − g)·α + g·F once a window of data, with F the share of its results that were marked. A mark cuts W to
+W·(1 − α/2), at most once a window of data: what was sent before the cut tells nothing of the smaller window. Otherwise
+W grows by a round a window. Flags of all contributions are or-reduced into a result, so all workers see the same marks.
 """
 
 from __future__ import annotations
@@ -20,37 +21,41 @@ class Dctcp:
     """Rounds in the network by the share of marked results."""
 
     yields = True
+    gap_ns = 0
 
     def __init__(self) -> None:
-        self._window = 1.0
-        self._starting = True
-        self.alpha = 1.0
-        self._rounds = 0
-        self._marked = 0
+        self.begin(Pacing(), 0)
 
     def begin(self, pacing: Pacing, now_ns: int) -> None:
         self._window, self._starting, self.alpha = float(pacing.window), True, 1.0
-        self._rounds = self._marked = 0
+        self._results = self._marked = 0  # in this window of data
+        self._come = 0  # results, ever
+        self._window_end = 0  # so many results have come when all is back that was under way as the window began
+        self._cut_end = 0  # the same of the last cut
 
     def take(self, feedback: Feedback) -> None:
-        self._rounds += feedback.rounds
+        self._come += feedback.rounds
+        self._results += feedback.rounds
         self._marked += feedback.marked
-        if self._starting and not feedback.marked:
+        if self._come > self._window_end:
+            self.alpha += GAIN * (self._marked / self._results - self.alpha)
+            self._window_end, self._results, self._marked = self._come + feedback.in_flight, 0, 0
+        if feedback.marked:
+            if self._come > self._cut_end:
+                self._cut(self._window * (1 - self.alpha / 2), feedback.in_flight)
+        elif self._starting:
             self._window += feedback.rounds  # doubles in a round trip, until the first mark
-        if self._rounds < self._window:
-            return
-        share = self._marked / self._rounds
-        self.alpha += GAIN * (share - self.alpha)
-        if self._marked:
-            self._starting = False
-            self._window = max(1.0, self._window * (1 - self.alpha / 2))
-        elif not self._starting:
-            self._window += 1
-        self._rounds = self._marked = 0
+        else:
+            self._window += feedback.rounds / self._window
 
     def lose(self, rounds: int, now_ns: int) -> None:
-        self._starting = False
-        self._window = max(1.0, self._window / 2)
+        if self._come >= self._cut_end:
+            self._cut(self._window / 2, int(self._window))
 
     def window(self, now_ns: int) -> int:
         return max(1, int(self._window))
+
+    def _cut(self, window: float, in_flight: int) -> None:
+        self._starting = False
+        self._window = max(1.0, window)
+        self._cut_end = self._come + in_flight

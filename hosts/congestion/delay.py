@@ -25,6 +25,7 @@ class DelayTarget:
     """Rounds in the network by the round trip."""
 
     yields = True
+    gap_ns = 0
 
     def __init__(self) -> None:
         self._window = 1.0

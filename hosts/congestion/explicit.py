@@ -10,6 +10,7 @@ class ExplicitWindow:
     """Obeys the window field. Without a result for a lease, one round asks what is allowed now."""
 
     yields = True
+    gap_ns = 0
 
     def __init__(self) -> None:
         self._pacing = Pacing()

@@ -10,6 +10,7 @@ class FixedWindow:
     """Always the same; only the span of the job's slots is below it."""
 
     yields = False
+    gap_ns = 0
 
     def __init__(self, rounds: int) -> None:
         self._rounds = rounds

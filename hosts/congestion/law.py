@@ -17,12 +17,14 @@ class Feedback:
     """How many have come."""
     marked: int
     """How many of them carry the congestion flag."""
+    in_flight: int
+    """How many are in the network still."""
     window: int | None
     """What the most loaded queue allows, by the newest of them; None where it says nothing of the queues (it was
     fetched).
     """
     round_trip_ns: int | None
-    """The least round trip of those that were sent once only; None where there is none."""
+    """The least round trip of those with lanes that were sent once only; None where there is none."""
 
 
 class WindowLaw(Protocol):
@@ -30,6 +32,11 @@ class WindowLaw(Protocol):
 
     yields: bool
     """Whether fewer rounds than the window may be in the network while others are repaired."""
+
+    @property
+    def gap_ns(self) -> int:
+        """Between one round and the next, on mean; 0: the window alone says when."""
+        ...
 
     def begin(self, pacing: Pacing, now_ns: int) -> None:
         """A generation begins, with nothing in the network."""

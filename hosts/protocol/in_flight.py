@@ -94,9 +94,14 @@ class InFlight:
         self._yields = yields
 
     @property
+    def travelling(self) -> int:
+        """How many rounds are in the network."""
+        return int(np.count_nonzero(self._travelling))
+
+    @property
     def room(self) -> int:
         """How many rounds may be sent now, for the first time or again."""
-        return max(0, self._limit() - int(np.count_nonzero(self._travelling)))
+        return max(0, self._limit() - self.travelling)
 
     def _limit(self) -> int:
         """How many rounds may be in the network: the window, or while rounds wait for someone's repair as many as leave

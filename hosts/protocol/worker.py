@@ -255,8 +255,9 @@ class WorkerCore:
                 window = int(messages.window[row])
         marked = int(np.count_nonzero(messages.flags & MessageFlag.CONGESTION))
         self._begin(now_ns)
-        self._law.take(Feedback(now_ns, len(numbers), marked, window, round_trip_ns))
+        trip_ns = round_trip_ns if lanes is not None else None  # one without lanes takes a fraction of it
         in_flight.land(places, now_ns)
+        self._law.take(Feedback(now_ns, len(numbers), marked, in_flight.travelling, window, trip_ns))
         failed: list[Tensor] = []
         for tensor, rows in self._stream.split(rounds):
             local = rounds[rows] - tensor.start
@@ -292,6 +293,7 @@ class WorkerCore:
         in_flight = self._in_flight
         self._begin(now_ns)
         in_flight.obey(self._law.window(now_ns), yields=self._law.yields)
+        self._pacer.follow(self._law.gap_ns)
         most = self._pacer.room(now_ns)
         lost = in_flight.expirations
         places = in_flight.to_repair(now_ns)[:most]
@@ -314,6 +316,7 @@ class WorkerCore:
                 rounds, places = self._in_sending_order(rounds)
                 in_flight.launch(rounds, now_ns)
                 out += self._messages(rounds, 0)
+        self._pacer.wait(now_ns, waiting=self._unsent)
         return out
 
     @property

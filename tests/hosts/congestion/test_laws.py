@@ -11,8 +11,8 @@ from weir.wire.control import Pacing, WorkerPlan
 MS = 1_000_000
 
 
-def heard(now_ns: int, window: int | None, *, rounds: int = 1, marked: int = 0) -> Feedback:
-    return Feedback(now_ns, rounds, marked, window, None)
+def heard(now_ns: int, window: int | None, *, rounds: int = 1, marked: int = 0, in_flight: int = 0) -> Feedback:
+    return Feedback(now_ns, rounds, marked, in_flight, window, None)
 
 
 def test_the_explicit_window_is_obeyed_and_lent() -> None:
@@ -55,6 +55,38 @@ def test_the_pacer_holds_back_and_spaces_out() -> None:
     assert free.room(0) is None
 
 
+def test_a_laws_pace_is_kept_on_mean() -> None:
+    """Each 10 ns a round: a host that looks seldom sends what has come due meanwhile, but nothing for idle time."""
+    pacer = Pacer(Pacing())
+    pacer.begin(0)
+    pacer.follow(10)
+    sent = []
+    for now_ns in range(0, 1_000, 25):
+        rounds = pacer.room(now_ns) or 0
+        pacer.sent(rounds, now_ns)
+        pacer.wait(now_ns, waiting=True)
+        sent.append(rounds)
+    assert sent[0] == 1
+    assert set(sent[1:]) == {2, 3}
+    assert sum(sent) == 1 + 975 // 10
+    assert pacer.next_ns(976) == 980
+    pacer.wait(980, waiting=False)
+    assert pacer.room(100_000) == 1, "nothing waited"
+    pacer.sent(1, 100_000)
+    assert (pacer.room(100_009), pacer.room(100_010)) == (0, 1)
+    pacer.follow(0)
+    assert pacer.room(100_010) is None
+
+
+def test_a_plans_gap_is_kept_under_a_laws_pace() -> None:
+    pacer = Pacer(Pacing(gap_ns=50))
+    pacer.begin(0)
+    pacer.follow(10)
+    assert pacer.room(1_000) == 1
+    pacer.sent(1, 1_000)
+    assert (pacer.room(1_049), pacer.room(1_050)) == (0, 1)
+
+
 def test_dctcp_cuts_by_the_share_of_marks() -> None:
     """Every mark at once halves like TCP; α forgets by 1/16 a window; the window grows by one without marks."""
     law = Dctcp()
@@ -73,6 +105,20 @@ def test_dctcp_cuts_by_the_share_of_marks() -> None:
     assert law.window(0) == 2
 
 
+def test_dctcp_cuts_once_for_a_window_of_data() -> None:
+    """Eight rounds were under way when the first mark came: what the others say is of the window before the cut."""
+    law = Dctcp()
+    law.begin(Pacing(window=9), 0)
+    law.take(heard(0, None, marked=1, in_flight=8))
+    assert law.window(0) == 4
+    for left in range(7, -1, -1):
+        law.take(heard(0, None, marked=1, in_flight=left))
+    assert law.window(0) == 4
+    law.lose(1, 0)
+    law.take(heard(0, None, marked=1, in_flight=3))
+    assert law.window(0) == 2, "by the loss alone"
+
+
 def test_dctcp_doubles_until_the_first_mark() -> None:
     law = Dctcp()
     law.begin(Pacing(window=2), 0)
@@ -89,7 +135,8 @@ def flows_in_step(laws: list[WindowLaw], product: int, threshold: int, trips: in
         depth = max(0, sum(windows) - product)
         depths.append(depth)
         for law, window in zip(laws, windows, strict=True):
-            law.take(Feedback(trip, window, window if depth > threshold else 0, None, 1000 + 1000 * depth // product))
+            marked = window if depth > threshold else 0
+            law.take(Feedback(trip, window, marked, 0, None, 1000 + 1000 * depth // product))
     return depths
 
 
@@ -111,10 +158,10 @@ def test_delay_finds_its_target() -> None:
     assert 0 < sum(depths) / len(depths) <= 24, "half a round trip's worth, and what one step adds"
     law = DelayTarget()
     law.begin(Pacing(window=10), 0)
-    law.take(Feedback(0, 1, 0, None, 1000))
-    law.take(Feedback(1000, 1, 0, None, 100_000))
+    law.take(Feedback(0, 1, 0, 0, None, 1000))
+    law.take(Feedback(1000, 1, 0, 0, None, 100_000))
     assert law.window(1000) == 5, "never below half at once"
-    law.take(Feedback(1500, 1, 0, None, 100_000))
+    law.take(Feedback(1500, 1, 0, 0, None, 100_000))
     assert law.window(1500) == 5, "once a round trip"
 
 

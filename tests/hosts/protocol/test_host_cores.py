@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from weir.hosts import InvalidPlan, InvalidTensor, ParameterServerCore, WorkerCore, WorkerOptions, reference_sum
+from weir.hosts.congestion import ExplicitWindow, Feedback
 from weir.hosts.protocol.timers import MULTIPLE
 from weir.wire.aggregation import (
     HEADER,
@@ -247,6 +248,33 @@ def test_the_window_in_results_is_obeyed(window: int, expected: int) -> None:
     job.deliver(answers)  # without a limit again
     ((batch,), _) = job.answer()
     assert len(batch) == 8
+
+
+class Listener(ExplicitWindow):
+    """Obeys, and keeps what it was told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[Feedback] = []
+
+    def take(self, feedback: Feedback) -> None:
+        self.told.append(feedback)
+        super().take(feedback)
+
+
+def test_a_law_is_told_what_is_in_the_network_and_how_long_rounds_with_lanes_take() -> None:
+    """Rounds that bring exponents only are a fraction of the others, and so are their round trips."""
+    law = Listener()
+    job = Job()
+    job.workers[0] = WorkerCore(PLAN, replace(OPTIONS, law=lambda: law))
+    for worker in job.workers:
+        worker.submit(ones(20))
+    answers = job.answer()
+    for part in (slice(0, 3), slice(3, 8)):
+        job.deliver([[Datagrams(d.addresses[part], d.payload[part]) for d in own] for own in answers], after_ns=5)
+    assert [(heard.rounds, heard.in_flight, heard.round_trip_ns) for heard in law.told] == [(3, 5, None), (5, 0, None)]
+    job.step(after_ns=7)
+    assert [(heard.rounds, heard.in_flight, heard.round_trip_ns) for heard in law.told[2:]] == [(8, 0, 7)]
 
 
 def test_small_tensors_overlap_but_wait_for_their_own_exponents() -> None:

@@ -10,7 +10,8 @@ import pytest
 
 from weir.experiments.backends.virtual_time import Cluster
 from weir.experiments.config import RunConfig
-from weir.wire.aggregation import LANES
+from weir.wire.aggregation import LANES, MESSAGE_BYTES
+from weir.wire.frames import FRAME_HEADER_BYTES
 
 WORKERS = 8
 BOUND = 64
@@ -23,9 +24,10 @@ class Incast:
     drops: int
     refusals: list[str]
     broken: list[str]
+    duration_ns: int
 
 
-def incast(law: str) -> Incast:
+def incast(law: str, rounds: int = 100, host_poll: str = "0us") -> Incast:
     """A rack's workers send to one server, with a window of four times what fits into the buffer for all of them."""
     rack = {"kind": "leaf-spine", "leaves": 1, "spines": 1, "hosts_per_leaf": WORKERS + 1, "queue": BUFFER}
     config = RunConfig.model_validate(
@@ -38,6 +40,7 @@ def incast(law: str) -> Incast:
                 "window": 32,
                 "slots": 64,
             },
+            "host_poll": host_poll,
             "congestion": {"bound": BOUND, "law": law},
             "strategies": ["ps"],
         }
@@ -46,9 +49,11 @@ def incast(law: str) -> Incast:
     async def run() -> Incast:
         async with Cluster(config, "ps") as cluster:
             refusals = cluster.refusals
-            await cluster.allreduce([np.full(100 * LANES, rank, np.float32) for rank in range(WORKERS)], 1)
+            gradients = [np.full(rounds * LANES, rank, np.float32) for rank in range(WORKERS)]
+            _, duration_ns = await cluster.allreduce(gradients, 1)
             longest = max(link.largest_queue_packets for link in cluster.links())
-            return Incast(longest, (await cluster.drops()).get("queue full", 0), refusals, cluster.broken_promises)
+            drops = (await cluster.drops()).get("queue full", 0)
+            return Incast(longest, drops, refusals, cluster.broken_promises, duration_ns)
 
     return asyncio.run(run())
 
@@ -68,3 +73,19 @@ def test_only_who_obeys_is_promised_a_bound(law: str) -> None:
         assert seen.drops
     elif law != "explicit":
         assert seen.longest_queue < BUFFER, "marks and round trips tell before the buffer is full"
+
+
+@pytest.mark.parametrize(
+    ("law", "least", "most"),
+    [
+        pytest.param("explicit", 0.99, 1.0, marks=pytest.mark.long),
+        pytest.param("dctcp", 0.99, 1.0, marks=pytest.mark.long),
+        ("delay", 0.99, 1.0),
+        ("hpcc", 0.92, 0.97),
+    ],
+)
+def test_each_law_uses_as_much_of_the_link_as_it_is_to(law: str, least: float, most: float) -> None:
+    """What 120 rounds more take, by how long the server's link takes for them: HPCC is to use η = 0.95 of it."""
+    short, long = (incast(law, rounds, "10us").duration_ns for rounds in (60, 180))
+    at_line_rate_ns = 120 * WORKERS * 8 * (MESSAGE_BYTES + FRAME_HEADER_BYTES)
+    assert least <= at_line_rate_ns / (long - short) <= most + 1e-3

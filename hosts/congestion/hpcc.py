@@ -57,11 +57,12 @@ class Hpcc:
         self._reference_end = 0  # so many have come when all is back that was under way as W_c was set
 
     def take(self, feedback: Feedback) -> None:
-        if feedback.round_trip_ns is not None:
-            trips = [feedback.round_trip_ns, *([] if self._trip_ns is None else [self._trip_ns])]
-            self._trip_ns = max(1, min(trips))
         self._come += feedback.rounds
-        if self._trip_ns is None or (self._told is not None and feedback.now_ns <= self._told[0]):
+        if feedback.round_trip_ns is None:  # a tensor begins, with rounds that fill no link, or rounds were repaired
+            self._told = None
+            return
+        self._trip_ns = max(1, min(feedback.round_trip_ns, self._trip_ns or feedback.round_trip_ns))
+        if self._told is not None and feedback.now_ns <= self._told[0]:
             return
         hops, told = self._hops(), self._told
         self._told = (feedback.now_ns, hops)

@@ -65,6 +65,18 @@ def test_within_a_round_trip_it_goes_by_the_window_before_it() -> None:
     assert link.hear(TRIP_NS, PRODUCT_BYTES, PRODUCT_BYTES) == pytest.approx(again / (2 / 0.95) + GROWTH)
 
 
+def test_an_idle_link_between_two_tensors_is_no_reason_to_grow() -> None:
+    """A tensor begins with rounds of exponents only, which tell of no round trip: what was read before is forgotten."""
+    link = Link()
+    link.hear(TRIP_NS, 0, 0)
+    before = link.hear(TRIP_NS, PRODUCT_BYTES, 0)
+    for _ in range(3):
+        link.now_ns += 10 * TRIP_NS
+        link.law.take(Feedback(link.now_ns, 40, 0, 0, None, None))
+        assert link.hear(TRIP_NS, PRODUCT_BYTES // 100, 0, rounds=40) == before
+    assert link.hear(TRIP_NS, PRODUCT_BYTES // 100, 0, rounds=40) > before
+
+
 def test_rounds_leave_at_the_pace_of_a_window_each_round_trip() -> None:
     link = Link()
     assert (link.law.gap_ns, link.law.window(0)) == (0, 40), "no round trip is known yet"
@@ -92,9 +104,9 @@ def test_the_fullest_link_counts_and_who_knows_no_round_trip_waits() -> None:
     law.take(Feedback(1, 1, 0, 0, None, None))
     law.take(Feedback(TRIP_NS, 1, 0, 0, None, TRIP_NS))
     hops[:] = [Hop(RATE_BPS, PRODUCT_BYTES // 10, 0), Hop(RATE_BPS, 2 * PRODUCT_BYTES, 0)]
-    law.take(Feedback(2 * TRIP_NS, 1, 0, 0, None, None))
+    law.take(Feedback(2 * TRIP_NS, 1, 0, 0, None, TRIP_NS))
     assert law._window == pytest.approx(40 * 0.95 / 2 + GROWTH)
-    law.take(Feedback(2 * TRIP_NS, 1, 0, 0, None, None))  # at the same instant: nothing new
+    law.take(Feedback(2 * TRIP_NS, 1, 0, 0, None, TRIP_NS))  # at the same instant: nothing new
     assert law._window == pytest.approx(40 * 0.95 / 2 + GROWTH)
     law.lose(3, 2 * TRIP_NS)
     assert law.window(0) == int(40 * 0.95 / 2 + GROWTH) + 1

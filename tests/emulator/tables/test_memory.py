@@ -147,10 +147,10 @@ def test_packets_never_read_what_is_freed() -> None:
     assert said.count("rounds of") == 3, said
 
 
-@pytest.mark.long(minutes=14)
+@pytest.mark.long(minutes=5)
 def test_packets_never_read_what_is_freed_for_long() -> None:
     watched(
-        [sys.executable, "-m", "weir.tests.emulator.tables.poisoned", "300", "0.001"],
+        [sys.executable, "-m", "weir.tests.emulator.tables.poisoned", "100", "0.001"],
         silence_s=280,  # of which a batch takes about two
         cwd=ROOT,
         environment={},

@@ -111,7 +111,9 @@ control FabricEgress(inout headers_t hdr, inout metadata_t meta, inout standard_
             }
             begin_report();
             int_source.apply(hdr, meta, standard_metadata);
-            int_events.apply(hdr, meta, standard_metadata);
+            if (meta.leaves) {
+                int_events.apply(hdr, meta, standard_metadata);
+            }
         }
         if (measured == 1) {
             telemetry.apply(hdr, meta, standard_metadata);

@@ -6,7 +6,8 @@
  *   steps (one for the node) ─▶ the same for the packet's flow ─▶ flow_event; without steps each packet that is wanted is one
  *
  * A cell of the flows belongs to the flow that was in it last: another one is reported, whatever its values. What is compared
- * is what was reported, so slow drift is seen. Depth is in packets, at dequeue; latency in µs, from ingress to egress. Reads
+ * is what was reported, so slow drift is seen. A sink's period of a flow begins anew with each packet that is due there, or it
+ * would report next to what nodes upstream report. Depth is in packets, at dequeue; latency in µs, from ingress to egress. Reads
  * standard_metadata and meta; writes meta.queue_event, flow_event, steps_set.
  */
 
@@ -133,7 +134,7 @@ control IntEvents(in headers_t hdr, inout metadata_t meta, in standard_metadata_
         flows.read(held, flow & (FLOWS - 1));
         other_flow = held[63:32] != flow ? 1w1 : 1w0;
         time_event = now - held[31:0] >= quiet_us ? 1w1 : 1w0;
-        flows.write(flow & (FLOWS - 1), other_flow == 1 || time_event == 1 ? flow ++ now : held);
+        flows.write(flow & (FLOWS - 1), other_flow == 1 || time_event == 1 || meta.due == 1 ? flow ++ now : held);
     }
 
     @id(COMPARE_FLOW_DEPTH_ACTION_ID)

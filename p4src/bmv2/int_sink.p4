@@ -45,7 +45,7 @@ control IntSink(inout headers_t hdr, inout metadata_t meta, inout standard_metad
         bit<32> now = (bit<32>)standard_metadata.ingress_global_timestamp;
         sink_flows.read(held, flow & (FLOWS - 1));
         passed = held[63:32] != flow ? 1w1 : (now - held[31:0] >= quiet_us ? 1w1 : 1w0);
-        sink_flows.write(flow & (FLOWS - 1), passed == 1 ? flow ++ now : held);
+        sink_flows.write(flow & (FLOWS - 1), passed == 1 || flagged == 1 ? flow ++ now : held);
     }
 
     @id(NUMBER_ACTION_ID)

@@ -24,6 +24,7 @@ from weir.tests.p4src.int_fabric import (
 from weir.tests.p4src.node_model import DROP_REASONS
 from weir.tests.p4src.small_fabric import (
     INNER,
+    OTHER_SWITCH,
     PARENT_PORT,
     STRANGER,
     SWITCH,
@@ -33,7 +34,7 @@ from weir.tests.p4src.small_fabric import (
     packet,
     tables,
 )
-from weir.wire import frames, int_report
+from weir.wire import frames, int_md, int_report
 from weir.wire.aggregation import AGGREGATION_PORT
 from weir.wire.int_report import Report, ReportFlag
 
@@ -231,6 +232,58 @@ def test_a_steady_flow_is_reported_once_a_period(mode: str) -> None:
         assert len(reports(tree)) - steady >= moved
 
 
+def steps(tree: Tree, switch: int, *, depth_step: int = 2**32 - 1, period_us: int = 39_500) -> None:
+    """What a node reports a flow for, and what a sink at the second switch does in any case."""
+    never = 2**32 - 1
+    limits = (never, depth_step, never, never, period_us)
+    tree.set_default(switch, "FabricEgress.int_events.flow_steps", "set_steps", *limits)
+    state = tree.nodes[1].state
+    assert state is not None
+    for slot in (0, 1):
+        strip = ActionCall("FabricIngress.int_sink.strip", (period_us,))
+        state.tables["FabricIngress.int_sink.sinks"].modify(TableEntry((Exact(FAR + slot),), strip))
+
+
+def burst(tree: Tree, source: int, count: int = 12) -> None:
+    """So many packets of no watched flow fill the queue to the far host."""
+    for number in range(1000, 1000 + count):
+        tree.fabric.send(tree.host(source), udp_frame(source, FAR, bytes(1200), number, source_port=8))
+
+
+def of_flow(tree: Tree, node: int, *, stacks: bool) -> list[int]:
+    """The packets that a node reports as their sink, or by what they met in its queue."""
+    told = [report for id_, report in reports(tree) if id_ == node and ("egress_port" in report.metadata) != stacks]
+    return [int.from_bytes(report.inner[4:6], "big") for report in told]
+
+
+def test_a_sinks_two_periods_of_a_flow_do_not_part() -> None:
+    """The first packet waits in the sink's own queue, so that its period begins there later than that of stacks."""
+    tree = two_switches()
+    tree.watch(0, Watch("mx", source=NEAR))
+    steps(tree, 1)
+    burst(tree, FAR + 1)
+    send(tree, 100)
+    first = next(each for each in tree.log if (each.switch, each.packet, each.instance_type) == ("s1", 1, 0))
+    assert first.egress_us - first.ingress_us > 1_500
+    assert of_flow(tree, 2, stacks=True) == of_flow(tree, 2, stacks=False) == [1, 41, 81]
+
+
+def test_a_sinks_period_begins_anew_with_an_event_upstream() -> None:
+    tree = two_switches()
+    tree.watch(0, Watch("md", source_port=7))
+    steps(tree, 0, depth_step=2)
+    for number in range(1, 101):
+        if number == 20:
+            burst(tree, NEAR)
+            burst(tree, NEAR + 1)
+        tree.fabric.send(tree.host(NEAR), udp_frame(NEAR, FAR, bytes(50), number))
+        tree.run(tree.fabric.now_ns + 1_000_000)
+    first, *events, last = of_flow(tree, 2, stacks=True)
+    assert first == 1
+    assert 20 <= events[0] <= events[-1] < 41
+    assert last - events[-1] in (40, 41), "it came late itself"
+
+
 def test_a_queue_is_reported_when_it_crosses_or_moves() -> None:
     """Bursts through one queue: exactly the packets that the rule names, by the depths that the emulator saw."""
     tree = two_switches()
@@ -268,6 +321,24 @@ def watched_node(*drops: tuple[int, int]) -> EmulatedNode:
         entry = TableEntry((Ternary(reason, mask), *[ANY] * 5), ActionCall("FabricIngress.report_drop"), priority=1)
         node.state.tables["FabricIngress.drop_watch"].insert(entry)
     return node
+
+
+def test_a_probe_that_ends_at_its_sink_is_no_event_of_a_queue() -> None:
+    """The controller hears of it by the probe, and what the queue's next packet is compared with stays."""
+    node = watched_node()
+    node.state.tables["FabricEgress.probe_sinks"].insert(
+        TableEntry((Exact(PARENT_PORT),), ActionCall("FabricEgress.report", (PROBE_SESSION,)))
+    )
+    limits = ActionCall("FabricEgress.int_events.watch_queue", (*(2**32 - 1,) * 4, 1_000))
+    node.state.tables["FabricEgress.int_events.queue_watch"].insert(TableEntry((Exact(PARENT_PORT), Exact(0)), limits))
+    times = node.state.registers["FabricEgress.int_events.queue_time"].values
+    node.forward(
+        int_md.probe_frame(source=WORKERS[0], destination=OTHER_SWITCH, source_mac=1, destination_mac=2), 0, 5_000
+    )
+    assert not times.any()
+    sent = node.forward(packet(b"x" * 40, WORKERS[0], OTHER_SWITCH, destination_port=9), 0, 5_500)
+    assert sorted(port for port, _ in sent) == [PARENT_PORT, COLLECTOR_PORT]
+    assert times[times != 0].tolist() == [5_500]
 
 
 @pytest.mark.parametrize(

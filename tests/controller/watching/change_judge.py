@@ -43,8 +43,6 @@ class Hop:
     """Egress, in µs."""
     told: set[int] = field(default_factory=set)
     """Which packets reports tell of, by their place in these lists."""
-    probes: set[int] = field(default_factory=set)
-    """Which of them are probes that ended there: their own stacks tell the controller what they met."""
 
     def add(self, departure: Departure) -> int:
         self.depths.append(departure.depth)
@@ -70,7 +68,6 @@ class Subject:
                 ("depth", hop.depths, self.steps.depth_step, self.steps.depth_threshold),
                 ("latency", hop.latencies, self.steps.latency_step_us, self.steps.latency_threshold_us),
             )
-            known = hop.told | hop.probes
             for what, values, step, threshold in kinds:
                 last, begun = 0, not self.is_flow
                 for index, value in enumerate(values):
@@ -78,14 +75,14 @@ class Subject:
                     crossed = threshold is not None and (value >= threshold) != (last >= threshold)
                     if begun and not moved and not crossed:
                         continue
-                    if index not in known:
+                    if index not in hop.told:
                         yield f"{self.name} hop {number}: {what} {value} at {hop.times[index]} µs, was {last}"
                         break
                     last, begun = value, True
             if self.steps.period_us is not None and self.mode is not Mode.MD:
                 before = 0
                 for index, now in enumerate(hop.times):
-                    if index in known:
+                    if index in hop.told:
                         before = now
                     elif now - before >= self.steps.period_us:
                         yield f"{self.name} hop {number}: nothing said at {now} µs, since {before}"
@@ -157,19 +154,17 @@ def subjects(fabric: WatchedFabric) -> list[Subject]:
     for each in fabric.log:
         if each.instance_type != NORMAL or each.port not in topology.neighbours(each.switch):
             continue
-        if each.frame and each.frame[36:38] == watching.port.to_bytes(2, "big"):
+        if not each.frame:
+            continue  # a probe that ends there, which the controller hears of by its own stack
+        if each.frame[36:38] == watching.port.to_bytes(2, "big"):
             continue  # a report
         if each.priority in watching.queue_classes:
-            queue = queues[each.switch, each.port]
-            index = note(queue, each, None)
-            if not each.frame:
-                queue.probes.add(index)
-        if each.frame:
-            key = _key(each.frame)
-            cells[each.switch, zlib.crc32(key) % FLOW_CELLS].add(key)
-            if key[11:] != PROBE_PORT.to_bytes(2, "big"):
-                flow = flow_of(each.frame[14:])
-                note(flows[flow][each.switch, each.port], each, flow)
+            note(queues[each.switch, each.port], each, None)
+        key = _key(each.frame)
+        cells[each.switch, zlib.crc32(key) % FLOW_CELLS].add(key)
+        if key[11:] != PROBE_PORT.to_bytes(2, "big"):
+            flow = flow_of(each.frame[14:])
+            note(flows[flow][each.switch, each.port], each, flow)
 
     def tell(switch: str, port: int, flow: int | None, time_us: int, depth: int, latency: int) -> None:
         hop, index = at[switch, port, flow, time_us]

@@ -101,6 +101,10 @@ class ControlConfig(Section):
     """A running job is moved when the predicted completion time falls by more than this share."""
 
 
+Law = Literal["explicit", "dctcp", "hpcc", "delay", "loss", "fixed"]
+"""How workers find their windows, by name (`hosts/congestion`)."""
+
+
 class CongestionConfig(Section):
     """What every egress queue of the fabric is promised."""
 
@@ -108,9 +112,9 @@ class CongestionConfig(Section):
     """Q*: packets that no queue of the data class is to exceed."""
     lease: Duration = 20_000_000
     """After so long without a result a worker's window is one round."""
-    law: Literal["explicit", "dctcp", "hpcc", "delay", "fixed"] = "explicit"
-    """How workers find their windows: as switches allow, by marks, by links' INT, by round trips, or not at all (the
-    job's window).
+    law: Law = "explicit"
+    """How workers find their windows: as switches allow, by marks, by links' INT, by round trips, by losses, or not at
+    all (the job's window).
     Only who obeys the switches can be promised anything.
     """
     marks: Marks = Marks.DEPTH

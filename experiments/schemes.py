@@ -23,6 +23,7 @@ SCHEMES: Final[Mapping[str, Mapping[str, str]]] = {
     "dctcp-virtual": {"law": "dctcp", "marks": "virtual"},
     "hpcc": {"law": "hpcc"},
     "delay": {"law": "delay"},
+    "loss": {"law": "loss"},
     "fixed": {"law": "fixed"},
 }
 """What each sets in a run's `congestion`."""

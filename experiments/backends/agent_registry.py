@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Literal
 
 from ...controller.controller import Message
 from ...emulator.fabric import Wake
-from ...hosts.congestion import Dctcp, DelayTarget, ExplicitWindow, FixedWindow, Hpcc, WindowLaw
+from ...hosts.congestion import Dctcp, DelayTarget, ExplicitWindow, FixedWindow, Hpcc, LossDriven, WindowLaw
 from ...hosts.protocol.server import ParameterServerCore
 from ...hosts.protocol.worker import WorkerCore, WorkerOptions
 from ...wire.control import Held, Pause, Resume, ServerPlan, WorkerPlan
+from ..config import Law
 from ..errors import ExperimentError
 from .agents import HostAgent, VirtualHost, VirtualWorker
 from .emulated import EmulatedFabric
 
 
-def window_law(
-    name: Literal["explicit", "dctcp", "hpcc", "delay", "fixed"], window: int, hpcc: Callable[[], Hpcc]
-) -> Callable[[], WindowLaw]:
+def window_law(name: Law, window: int, hpcc: Callable[[], Hpcc]) -> Callable[[], WindowLaw]:
     """How every worker of a job of this window finds its own, by the law's name in a run's file; `hpcc` makes the one
     that must be told of links.
     """
@@ -30,6 +28,8 @@ def window_law(
             return hpcc
         case "delay":
             return DelayTarget
+        case "loss":
+            return LossDriven
         case "fixed":
             return partial(FixedWindow, window)
     return ExplicitWindow

@@ -25,7 +25,8 @@ def schemes(
     scheme: Annotated[
         list[str] | None,
         typer.Option(
-            help="Only this one: explicit, dctcp, dctcp-sojourn, dctcp-virtual, hpcc, delay or fixed; may be repeated."
+            help="Only this one: explicit, dctcp, dctcp-sojourn, dctcp-virtual, hpcc, delay, loss or fixed; may be "
+            "repeated."
         ),
     ] = None,
     write: Annotated[

@@ -8,6 +8,7 @@ from .explicit import ExplicitWindow
 from .fixed import FixedWindow
 from .hpcc import Hop, Hpcc
 from .law import Feedback, WindowLaw
+from .loss import LossDriven
 from .pacer import Pacer
 from .yielding import YieldingSender
 
@@ -19,6 +20,7 @@ __all__ = [
     "FixedWindow",
     "Hop",
     "Hpcc",
+    "LossDriven",
     "Pacer",
     "WindowLaw",
     "YieldingSender",

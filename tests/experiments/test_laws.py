@@ -58,7 +58,7 @@ def incast(law: str, rounds: int = 100, host_poll: str = "0us") -> Incast:
     return asyncio.run(run())
 
 
-@pytest.mark.parametrize("law", ["explicit", "dctcp", "hpcc", "delay", "fixed"])
+@pytest.mark.parametrize("law", ["explicit", "dctcp", "hpcc", "delay", "loss", "fixed"])
 def test_only_who_obeys_is_promised_a_bound(law: str) -> None:
     seen = incast(law)
     assert not seen.broken
@@ -68,7 +68,7 @@ def test_only_who_obeys_is_promised_a_bound(law: str) -> None:
         assert not seen.drops
     else:
         assert any(f"{WORKERS} streams obey no window" in line for line in seen.refusals)
-    if law == "fixed":
+    if law in ("loss", "fixed"):
         assert seen.longest_queue == BUFFER
         assert seen.drops
     elif law != "explicit":

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from weir.hosts.congestion import Dctcp, DelayTarget, ExplicitWindow, Feedback, FixedWindow, Pacer, WindowLaw
+from weir.hosts.congestion import (
+    Dctcp,
+    DelayTarget,
+    ExplicitWindow,
+    Feedback,
+    FixedWindow,
+    LossDriven,
+    Pacer,
+    WindowLaw,
+)
 from weir.hosts.protocol.worker import WorkerCore
 from weir.wire.control import Pacing, WorkerPlan
 
@@ -125,6 +134,26 @@ def test_dctcp_doubles_until_the_first_mark() -> None:
     for doubled in (4, 8, 16):
         law.take(heard(0, None, rounds=law.window(0)))
         assert law.window(0) == doubled
+
+
+def test_loss_halves_once_for_a_window_of_data() -> None:
+    law = LossDriven()
+    law.begin(Pacing(window=4), 0)
+    for doubled in (8, 16, 32):
+        law.take(heard(0, None, rounds=law.window(0)))
+        assert law.window(0) == doubled
+    law.lose(1, 0)
+    law.lose(2, 0)
+    assert law.window(0) == 16, "both were sent before the window was smaller"
+    for grown in (17, 18):
+        law.take(heard(0, None, rounds=law.window(0), marked=3))
+        assert law.window(0) == grown, "marks are not for it"
+    law.lose(1, 0)
+    assert law.window(0) == 9
+    for _ in range(9):
+        law.lose(1, 0)
+        law.take(heard(0, None, rounds=40))
+    assert law.window(0) >= 1
 
 
 def flows_in_step(laws: list[WindowLaw], product: int, threshold: int, trips: int) -> list[int]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -448,14 +449,11 @@ class Cluster:
         """How long a sum of the job's tensors takes by the controller's model under the plan in force, in s, where
         others bring so many bit/s onto directed links (none: nothing). Of a job that is alone and has one root.
         """
-        job, lanes = self._controller.jobs[FIRST_JOB].plan, lanes_of(self.topology)
-        rounds = Rounds.of_gradient(self.config, lanes, values=self._values)
-        step = Step(
-            rounds.chunks, rounds.scales, job.pacing.window, round_bytes(self.topology), self.config.host_poll * 1e-9
-        )
-        loads = {link: LinkLoad(rate) for link, rate in others_bps.items()}
-        problem = Problem(self._routes, job.spec.workers, job.spec.server, rounds.bytes(lanes), loads)
-        return expected_step(problem, job.placement, step, self.config.congestion.bound).seconds
+        plan = self._controller.jobs[FIRST_JOB].plan
+        spec, loads = plan.spec, {link: LinkLoad(rate) for link, rate in others_bps.items()}
+        problem = Problem(self._routes, spec.workers, spec.server, spec.gradient_bytes, loads)
+        step = replace(Step.of(spec, self.topology, self.config.host_poll * 1e-9), window=plan.pacing.window)
+        return expected_step(problem, plan.placement, step, self.config.congestion.bound).seconds
 
     def take_moves(self) -> list[Moved]:
         """What moved since the last call."""

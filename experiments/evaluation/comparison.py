@@ -106,7 +106,7 @@ def _row(name: str, at: int, records: Sequence[PointRecord], ran: dict[str, list
         values = [factor * value for figures in own if (value := getattr(figures, key)) is not None]
         return statistics.mean(values) if values else Interval(nothing, nothing, nothing)
 
-    predicted = [figures.predicted_s for figures in own if figures.predicted_s is not None]
+    errors = sorted(abs(error) for figures in own for error in figures.errors)
     longer = None
     if "oracle" in ran and name in ran:
         longer = statistics.paired(lambda mine, best: mine / best - 1, ran[name], ran["oracle"])
@@ -120,6 +120,6 @@ def _row(name: str, at: int, records: Sequence[PointRecord], ran: dict[str, list
         failed=len(records) - len(own),
         saved=statistics.paired(statistics.saved, ran[OURS], ran[name]) if {OURS, name} <= ran.keys() else None,
         gap=longer,
-        predicted_ms=None if not predicted else 1e3 * sum(predicted) / len(predicted),
-        errors=tuple(sorted(abs(error) for figures in own for error in figures.errors)),
+        predicted_ms=average("predicted_s", 1e3).value if errors else None,
+        errors=tuple(errors),
     )

@@ -47,12 +47,12 @@ async def _run(scenario: Scenario, config: RunConfig, name: str) -> Figures:
     async with Cluster(config, name) as cluster:
         for _ in range(scenario.point.timing.steps):
             await cluster.compute(config.training.compute)
-            trees, began_ns, before = cluster.trees, cluster.now_ns, _others_bytes(cluster)
+            trees, before = cluster.trees, _others_bytes(cluster)
             durations.append((await cluster.allreduce(gradients, 1))[1] * 1e-9)
             moves += len(cluster.take_moves())
             if cluster.trees == trees:
-                seconds, after = 1e-9 * (cluster.now_ns - began_ns), _others_bytes(cluster)
-                rates_bps = {link: 8 * (after[link] - before[link]) / seconds for link in after}
+                after = _others_bytes(cluster)
+                rates_bps = {link: 8 * (after[link] - before[link]) / durations[-1] for link in after}
                 predicted.append(cluster.expected_step_s(rates_bps))
                 errors.append(predicted[-1] / durations[-1] - 1)
         links = list(cluster.links())

@@ -12,26 +12,20 @@ from typing import Final
 
 from ...wire.control import Pacing
 from .law import Feedback
+from .loss import LossDriven
 
 GAIN: Final = 1 / 16
 """g."""
 
 
-class Dctcp:
-    """Rounds in the network by the share of marked results."""
-
-    yields = True
-    gap_ns = 0
-
-    def __init__(self) -> None:
-        self.begin(Pacing(), 0)
+class Dctcp(LossDriven):
+    """Rounds in the network by the share of marked results, and by losses as of any TCP."""
 
     def begin(self, pacing: Pacing, now_ns: int) -> None:
-        self._window, self._starting, self.alpha = float(pacing.window), True, 1.0
+        super().begin(pacing, now_ns)
+        self.alpha = 1.0
         self._results = self._marked = 0  # in this window of data
-        self._come = 0  # results, ever
         self._window_end = 0  # so many results have come when all is back that was under way as the window began
-        self._cut_end = 0  # the same of the last cut
 
     def take(self, feedback: Feedback) -> None:
         self._come += feedback.rounds
@@ -40,22 +34,7 @@ class Dctcp:
         if self._come > self._window_end:
             self.alpha += GAIN * (self._marked / self._results - self.alpha)
             self._window_end, self._results, self._marked = self._come + feedback.in_flight, 0, 0
-        if feedback.marked:
-            if self._come > self._cut_end:
-                self._cut(self._window * (1 - self.alpha / 2), feedback.in_flight)
-        elif self._starting:
-            self._window += feedback.rounds  # doubles in a round trip, until the first mark
-        else:
-            self._window += feedback.rounds / self._window
-
-    def lose(self, rounds: int, now_ns: int) -> None:
-        if self._come >= self._cut_end:
-            self._cut(self._window / 2, int(self._window))
-
-    def window(self, now_ns: int) -> int:
-        return max(1, int(self._window))
-
-    def _cut(self, window: float, in_flight: int) -> None:
-        self._starting = False
-        self._window = max(1.0, window)
-        self._cut_end = self._come + in_flight
+        if not feedback.marked:
+            self._grow(feedback.rounds)
+        elif self._come > self._cut_end:
+            self._cut(self._window * (1 - self.alpha / 2), feedback.in_flight)

@@ -1,12 +1,10 @@
 """TCP's law without marks, on rounds (RFC 5681, sections 3.1 and 3.2): it fills the queue until something is lost.
 
-The window doubles in a round trip up to the threshold, which is what it was after the last loss, and then grows by a
-round a window. A loss halves it, at most once for a window of data.
+The window doubles in a round trip until the first loss, and then grows by a round a window. A loss halves it, at most
+once a window of data: what was sent before tells nothing of the smaller window.
 """
 
 from __future__ import annotations
-
-from math import inf
 
 from ...wire.control import Pacing
 from .law import Feedback
@@ -22,20 +20,26 @@ class LossDriven:
         self.begin(Pacing(), 0)
 
     def begin(self, pacing: Pacing, now_ns: int) -> None:
-        self._window, self._threshold = float(pacing.window), inf
+        self._window, self._starting = float(pacing.window), True
         self._come = 0  # results, ever
         self._cut_end = 0  # so many results have come when all is back that was under way at the last cut
 
     def take(self, feedback: Feedback) -> None:
         self._come += feedback.rounds
-        slow_start = self._window < self._threshold
-        self._window += feedback.rounds if slow_start else feedback.rounds / self._window
+        self._grow(feedback.rounds)
 
     def lose(self, rounds: int, now_ns: int) -> None:
-        if self._come < self._cut_end:
-            return
-        self._cut_end = self._come + int(self._window)
-        self._window = self._threshold = max(1.0, self._window / 2)
+        if self._come >= self._cut_end:
+            self._cut(self._window / 2, int(self._window))
 
     def window(self, now_ns: int) -> int:
         return max(1, int(self._window))
+
+    def _grow(self, rounds: int) -> None:
+        """By what so many results allow."""
+        self._window += rounds if self._starting else rounds / self._window
+
+    def _cut(self, window: float, in_flight: int) -> None:
+        self._starting = False
+        self._window = max(1.0, window)
+        self._cut_end = self._come + in_flight

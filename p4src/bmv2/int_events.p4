@@ -6,8 +6,8 @@
  *   steps (one for the node) ─▶ the same for the packet's flow ─▶ flow_event; without steps each packet that is wanted is one
  *
  * A cell of the flows belongs to the flow that was in it last: another one is reported, whatever its values. What is compared
- * is what was reported, so slow drift is seen. A sink's period of a flow begins anew with each packet that is due there, or it
- * would report next to what nodes upstream report. Depth is in packets, at dequeue; latency in µs, from ingress to egress. Reads
+ * is what was reported, so slow drift is seen. A sink's period of a flow begins anew with each packet whose stack it
+ * reports (meta.due), or the two would part. Depth is in packets, at dequeue; latency in µs, from ingress to egress. Reads
  * standard_metadata and meta; writes meta.queue_event, flow_event, steps_set.
  */
 

@@ -199,21 +199,25 @@ def test_a_new_udp_header_has_a_source_port_by_the_flow() -> None:
     assert min(set.union(*ports.values())) >= 0xC000
 
 
+def steps(tree: Tree, switch: int, *, depth_step: int = 2**32 - 1, period_us: int = 39_500) -> None:
+    """What a node reports a flow for, and its sinks in any case."""
+    never = 2**32 - 1
+    limits = (never, depth_step, never, never, period_us)  # threshold and step for depth, then for latency; the period
+    tree.set_default(switch, "FabricEgress.int_events.flow_steps", "set_steps", *limits)
+    state = tree.nodes[switch].state
+    assert state is not None
+    for slot in (0, 1):
+        strip = ActionCall("FabricIngress.int_sink.strip", (period_us,))
+        state.tables["FabricIngress.int_sink.sinks"].modify(TableEntry((Exact(NEAR + 256 * switch + slot),), strip))
+
+
 @pytest.mark.parametrize("mode", ["xd", "md"])
 def test_a_steady_flow_is_reported_once_a_period(mode: str) -> None:
     """100 packets in 100 ms and a period of 40 ms: the first, and one each 40 ms; no event above the step is missed."""
     tree = two_switches()
     tree.watch(0, Watch(mode))
     for switch in (0, 1):
-        # threshold and step for depth, then for latency; then the period
-        tree.set_default(switch, "FabricEgress.int_events.flow_steps", "set_steps", 1000, 2, 10**9, 10**9, 40_000)
-        rows = tree.nodes[switch].state
-        assert rows is not None
-        for slot in (0, 1):
-            key = (Exact(NEAR + 256 * switch + slot),)
-            rows.tables["FabricIngress.int_sink.sinks"].modify(
-                TableEntry(key, ActionCall("FabricIngress.int_sink.strip", (40_000,)))
-            )
+        steps(tree, switch, depth_step=2, period_us=40_000)
     send(tree, 100)
     steady = len(reports(tree))
     per_event = 1 if mode == "xd" else 2  # the stack's, and the sink's own
@@ -230,18 +234,6 @@ def test_a_steady_flow_is_reported_once_a_period(mode: str) -> None:
             last, moved = departure.depth, moved + 1
     if at:
         assert len(reports(tree)) - steady >= moved
-
-
-def steps(tree: Tree, switch: int, *, depth_step: int = 2**32 - 1, period_us: int = 39_500) -> None:
-    """What a node reports a flow for, and what a sink at the second switch does in any case."""
-    never = 2**32 - 1
-    limits = (never, depth_step, never, never, period_us)
-    tree.set_default(switch, "FabricEgress.int_events.flow_steps", "set_steps", *limits)
-    state = tree.nodes[1].state
-    assert state is not None
-    for slot in (0, 1):
-        strip = ActionCall("FabricIngress.int_sink.strip", (period_us,))
-        state.tables["FabricIngress.int_sink.sinks"].modify(TableEntry((Exact(FAR + slot),), strip))
 
 
 def burst(tree: Tree, source: int, count: int = 12) -> None:
@@ -272,6 +264,7 @@ def test_a_sinks_period_begins_anew_with_an_event_upstream() -> None:
     tree = two_switches()
     tree.watch(0, Watch("md", source_port=7))
     steps(tree, 0, depth_step=2)
+    steps(tree, 1)
     for number in range(1, 101):
         if number == 20:
             burst(tree, NEAR)

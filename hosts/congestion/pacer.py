@@ -16,8 +16,8 @@ class Pacer:
         self._pacing = pacing
         self._next_ns: int | None = None
         self._law_gap_ns = 0
-        self._waiting_ns: int | None = None
-        """Since when rounds have been waiting for their turn."""
+        self._waiting = False
+        """Whether rounds wait for their turn."""
 
     def begin(self, now_ns: int) -> bool:
         """The plan is here; whether that was not known yet."""
@@ -54,9 +54,9 @@ class Pacer:
         if self._pacing.gap_ns:
             self._next_ns = max(self._next_ns or 0, now_ns + rounds * self._pacing.gap_ns)
 
-    def wait(self, now_ns: int, *, waiting: bool) -> None:
+    def wait(self, *, waiting: bool) -> None:
         """All that may be sent now is; whether more would be, were it its turn."""
-        self._waiting_ns = now_ns if waiting else None
+        self._waiting = waiting
 
     def next_ns(self, now_ns: int) -> int | None:
         """When rounds may be sent that may not now; None where they may."""
@@ -65,4 +65,4 @@ class Pacer:
     def _due_ns(self, now_ns: int) -> int:
         """Since when the next round has been due: what waits, since it has had its turn, all else since now."""
         assert self._next_ns is not None
-        return now_ns if self._waiting_ns is None else max(self._next_ns, self._waiting_ns)
+        return self._next_ns if self._waiting else now_ns

@@ -316,7 +316,7 @@ class WorkerCore:
                 rounds, places = self._in_sending_order(rounds)
                 in_flight.launch(rounds, now_ns)
                 out += self._messages(rounds, 0)
-        self._pacer.wait(now_ns, waiting=self._unsent)
+        self._pacer.wait(waiting=self._unsent)
         return out
 
     @property

@@ -282,3 +282,10 @@ def test_steps_in_packets_take_as_long_as_the_model_says() -> None:
     assert table[0].endswith("| predicted, ms | off by, median (most) |")
     assert len({line.count("|") for line in table}) == 1
     assert condition.rows[0].errors[-1] == max(map(abs, record.figures[0].errors))
+    most = 100 * max(map(abs, record.figures[0].errors))
+    assert table[2].endswith(f" ({most:.0f} %) |")
+    assert f" | {1e3 * (record.figures[0].predicted_s or 0):.3g} | " in table[2]
+    rack, ours = record.figures
+    moved = record.model_copy(update={"figures": (rack.model_copy(update={"predicted_s": None, "errors": ()}), ours)})
+    (condition,) = conditions_of([moved])
+    assert page._table(condition).splitlines()[2].endswith(" | – | – |")

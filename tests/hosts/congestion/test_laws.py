@@ -73,13 +73,13 @@ def test_a_laws_pace_is_kept_on_mean() -> None:
     for now_ns in range(0, 1_000, 25):
         rounds = pacer.room(now_ns) or 0
         pacer.sent(rounds, now_ns)
-        pacer.wait(now_ns, waiting=True)
+        pacer.wait(waiting=True)
         sent.append(rounds)
     assert sent[0] == 1
     assert set(sent[1:]) == {2, 3}
     assert sum(sent) == 1 + 975 // 10
     assert pacer.next_ns(976) == 980
-    pacer.wait(980, waiting=False)
+    pacer.wait(waiting=False)
     assert pacer.room(100_000) == 1, "nothing waited"
     pacer.sent(1, 100_000)
     assert (pacer.room(100_009), pacer.room(100_010)) == (0, 1)
@@ -126,6 +126,19 @@ def test_dctcp_cuts_once_for_a_window_of_data() -> None:
     law.lose(1, 0)
     law.take(heard(0, None, marked=1, in_flight=3))
     assert law.window(0) == 2, "by the loss alone"
+
+
+def test_dctcp_learns_the_share_of_marks_once_a_window_of_data() -> None:
+    law = Dctcp()
+    law.begin(Pacing(window=8), 0)
+    law.take(heard(0, None, in_flight=7))
+    alpha = law.alpha
+    assert alpha == 15 / 16
+    for left in range(6, -1, -1):
+        law.take(heard(0, None, marked=left == 3, in_flight=left))
+        assert law.alpha == alpha, "of what was under way already"
+    law.take(heard(0, None, in_flight=5))
+    assert law.alpha == alpha + (1 / 8 - alpha) / 16
 
 
 def test_dctcp_doubles_until_the_first_mark() -> None:

@@ -277,6 +277,17 @@ def test_a_law_is_told_what_is_in_the_network_and_how_long_rounds_with_lanes_tak
     assert [(heard.rounds, heard.in_flight, heard.round_trip_ns) for heard in law.told[2:]] == [(8, 0, 7)]
 
 
+def test_rounds_leave_at_a_laws_pace_and_a_seldom_look_finds_more_of_them_due() -> None:
+    class Paced(ExplicitWindow):
+        gap_ns = 10
+
+    worker = WorkerCore(PLAN, replace(OPTIONS, law=Paced))
+    worker.poll(0)
+    worker.submit(ones(20))
+    assert [sum(map(len, worker.poll(now_ns))) for now_ns in (1_000, 1_009, 1_010, 1_055)] == [1, 0, 1, 4]
+    assert worker.deadline_ns == 1_060
+
+
 def test_small_tensors_overlap_but_wait_for_their_own_exponents() -> None:
     job = Job()
     for worker in job.workers:

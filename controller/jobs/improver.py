@@ -173,9 +173,13 @@ class Improver:
         return [reading for reading in self._read(now_ns) if reading[0] > since_ns or reading[0] == now_ns]
 
     def _account(self, job: RunningJob, now_ns: int) -> Account:
-        """The job's; a new one where it is not where it has been moved to."""
+        """The job's; a new one where it is not where it has been moved to, or cannot go home any more."""
         account = self._accounts.get(job.number)
-        if account is None or account.at != job.plan.placement:
+        if (
+            account is None
+            or account.at != job.plan.placement
+            or not self._planner.stands(account.home, job.spec, job.active)
+        ):
             account = self._accounts[job.number] = Account.opened(job.plan.placement, now_ns * 1e-9)
         return account
 
@@ -230,8 +234,8 @@ class Improver:
         return 1e-9 * (self._moves.outlook.period_ns + job.plan.pacing.round_trip_ns)
 
     def _begin(self, moves: list[tuple[RunningJob, Placement]], price: float, now_ns: int, why: str) -> None:
+        self._moves.begin_together({job.number: placement for job, placement in moves}, now_ns, why)
         for job, placement in moves:
-            self._moves.begin(job.number, now_ns, placement, why)
             self._account(job, now_ns).move(placement, price / len(moves))
 
     # --- all together ---

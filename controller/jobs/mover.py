@@ -82,16 +82,24 @@ class Mover:
 
         Raises PlanError when the placement is not possible; the job then stays. Does nothing while the job is moving.
         """
-        job = self._jobs[number]
-        if job.move is not None:
-            return
-        if placement is not None:
-            try:
-                self._planner.plan(job.spec, placement, next_generation(job.plan.generation))
-            except PlanError:
-                self._planner.memory.retain(number, job.plan.switches)
-                raise
-        self._begin(job, why, now_ns, placement)
+        if self._jobs[number].move is None:
+            self.begin_together({number: placement}, now_ns, why)
+
+    def begin_together(self, placements: Mapping[int, Placement | None], now_ns: int, why: str) -> None:
+        """The same for several jobs, none of which is moving. Raises PlanError when their placements are not possible
+        beside each other; all jobs then stay.
+        """
+        jobs = [(self._jobs[number], placement) for number, placement in placements.items()]
+        try:
+            for job, placement in jobs:
+                if placement is not None:
+                    self._planner.plan(job.spec, placement, next_generation(job.plan.generation))
+        except PlanError:
+            for job, _ in jobs:
+                self._planner.memory.retain(job.number, job.plan.switches)
+            raise
+        for job, placement in jobs:
+            self._begin(job, why, now_ns, placement)
 
     def repair(self, now_ns: int) -> None:
         """Begin a new generation of each job that is stuck."""

@@ -17,6 +17,7 @@ seconds.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -28,17 +29,20 @@ RISK: Final = 0.02
 
 
 def earned_in(price: float, saved: Sequence[float], ages: Sequence[float], span: float) -> float:
-    """Seconds until a move that takes so long is earned, if readings go on as the last one; 0: it is.
+    """Seconds until a move that takes so long is earned, if readings go on as the last one; 0: it is, ∞: it never will.
 
-    `saved`: by reading, from the last one back, as long as each says that another place is better, seconds that each
-    second would have saved there; `ages`: how old each is. A reading speaks for the `span` before it, and the lesser of
-    two for what is between them besides.
+    `saved`: by reading, from the last one back, seconds that each second would have saved elsewhere; those from the
+    first on that says that nothing would be saved do not count. `ages`: how old each is. A reading speaks for the
+    `span` before it, and the lesser of two for what is between them besides.
     """
-    lost = span * saved[-1]
-    for (age, later), (before, earlier) in itertools.pairwise(zip(ages, saved, strict=False)):
+    readings = list(zip(ages, itertools.takewhile(lambda seconds: seconds > 0, saved), strict=False))
+    if not readings:
+        return math.inf
+    lost = span * readings[-1][1]
+    for (age, later), (before, earlier) in itertools.pairwise(readings):
         gap = before - age
         lost += min(gap, span) * later + max(gap - span, 0.0) * min(earlier, later)
-    return max(price - lost, 0.0) / saved[0]
+    return max(price - lost, 0.0) / readings[0][1]
 
 
 @dataclass(slots=True)

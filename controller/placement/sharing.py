@@ -1,7 +1,7 @@
 """The linear program that shares wholes out so that the slowest of all rows is as fast as can be.
 
     minimise T      Σ of a group's columns = 1
-                    timed row:  Σ seconds · x  ≤  T      limiting row:  Σ factor · x  ≤  0
+                    timed row:  others + Σ seconds · x  ≤  T      limiting row:  Σ factor · x  ≤  0
 
 Jobs share themselves out among trees by it (`striped`), racks' workers among switches (strategy `grid`).
 """
@@ -38,8 +38,8 @@ class Shares:
 class Sharing:
     """The program as it grows."""
 
-    rows: int
-    """Timed ones."""
+    others: Floats
+    """(timed rows,): seconds that each takes in any case."""
     columns: int = 0
     groups: list[Sequence[int]] = field(default_factory=list)
     """The columns that make a whole each."""
@@ -56,7 +56,7 @@ class Sharing:
         the same for every job. Raises PlacementError where HiGHS does not find the optimum.
         """
         scale = max((seconds for _, _, seconds in self.timed), default=1.0)
-        time, rows = self.columns, self.rows
+        time, rows = self.columns, len(self.others)
         cells = [(row, column, seconds / scale) for row, column, seconds in self.timed]
         cells += [(row, time, -1.0) for row in range(rows)]
         cells += [(rows + row, column, factor) for row, column, factor in self.limits]
@@ -65,7 +65,7 @@ class Sharing:
         solved = scipy.optimize.linprog(
             np.eye(1, time + 1, time)[0],
             A_ub=_matrix(cells, height, time + 1),
-            b_ub=np.zeros(height),
+            b_ub=np.concatenate([-self.others / scale, np.zeros(height - rows)]),
             A_eq=_matrix(wholes, len(self.groups), time + 1),
             b_eq=np.ones(len(self.groups)),
             method="highs-ds",

@@ -24,7 +24,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
 from typing import Final
 
 import numpy as np
@@ -102,12 +101,13 @@ class Jobs:
         self.nodes: list[list[int]] = []
         self.usable: list[Bools] = []
         seconds = []
-        access = np.zeros(len(self.links.number))
+        access, others = np.zeros((2, len(self.links.number)))
         for problem, weight in zip(problems, weights, strict=True):
             costs = Costs(problem)
             seconds.append(weight * self.links.slowest_of_pairs(costs.seconds))
             places = self.links.access[[self.links.host[host] for host in problem.hosts]]
             access[places] += weight * costs.seconds[places]
+            others = np.maximum(others, costs.others)
             room = np.array([problem.takes(name) for name in self.links.switches])
             ends = [*problem.racks]
             if problem.server is not None:
@@ -119,17 +119,25 @@ class Jobs:
             self.usable.append(room[a] & room[b])
         self.seconds: Floats = np.array(seconds)
         """(jobs, pairs): what a job's whole stream takes."""
-        self.least = float(access.max())
+        self.others: Floats = self.links.slowest_of_pairs(others)
+        """(pairs,): what the streams of jobs take that are not among these."""
+        self.least = float((access + others)[access > 0].max())
         """What the hosts' own links take, whatever the trees, with the streams of all jobs that a host is in."""
 
     def load(self, trees: Sequence[Sequence[tuple[Tree, float]]]) -> Floats:
-        """(pairs,): seconds of every pair, from each job's trees and their shares."""
-        load = np.zeros(self.seconds.shape[1])
+        """(pairs,): seconds of every pair, from each job's trees and their shares, and from others' streams."""
+        load = self.others.copy()
         for job, mine in enumerate(trees):
             for tree, share in mine:
                 pairs = list(tree.pairs)
                 load[pairs] += share * self.seconds[job, pairs]
         return load
+
+    def shut(self, pairs: Bools) -> None:
+        """No tree uses these (pairs,) any more, and what is on them does not count."""
+        for usable in self.usable:
+            usable &= ~pairs
+        self.others[pairs] = 0.0
 
     def cheapest(self, job: int, prices: Floats) -> Tree:
         """A tree of low price for a job: from one end, always the nearest end not yet joined, by its shortest path."""
@@ -240,7 +248,8 @@ def _striped(jobs: Jobs, price: Callable[[Jobs, int, Floats], Tree]) -> tuple[li
         best, duals = max(solved.seconds, jobs.least), solved.prices
         prices = duals if steady is None else _SMOOTHING * steady + (1 - _SMOOTHING) * duals
         fresh = [price(jobs, job, prices) for job in range(len(jobs.problems))]
-        lower = sum(float((prices * jobs.seconds[job])[list(tree.pairs)].sum()) for job, tree in enumerate(fresh))
+        lower = float(prices @ jobs.others)
+        lower += sum(float((prices * jobs.seconds[job])[list(tree.pairs)].sum()) for job, tree in enumerate(fresh))
         new = [(job, tree) for job, tree in enumerate(fresh) if tree not in columns[job]]
         steady = prices if lower >= bound else steady if new else None
         bound = max(bound, lower)
@@ -259,17 +268,54 @@ def shares(problem: Problem, most: int, slack: float = FEWER) -> tuple[int, ...]
 
     Fewer trees are taken where they are slower by `slack` or less. The trees themselves are found as the parts are
     placed, each as a job beside those before it. Raises PlacementError where no tree of switches with room is.
+
+    What other jobs bring onto a pair counts in full as soon as a tree uses it, and not before, which no linear program
+    says. So pairs where they alone take longer than the best so far, or as long as all that the program found, are
+    shut, and the rest is solved again.
     """
     jobs = Jobs([problem])
+    divided = _divided(jobs, most)
+    for _ in range(MOST_ROUNDS):
+        fastest, pinned = min(seconds for seconds, _ in divided), float(jobs.others.max(initial=0.0))
+        if not pinned or pinned <= jobs.least:
+            break
+        jobs.shut(jobs.others >= min(fastest, pinned))
+        try:
+            divided += _divided(jobs, most)
+        except PlacementError:
+            break
+    fastest = min(seconds for seconds, _ in divided)
+    _, parts = min(((seconds, parts) for seconds, parts in divided if seconds <= (1 + slack) * fastest), key=_simplest)
+    return parts
+
+
+def _divided(jobs: Jobs, most: int) -> list[tuple[float, tuple[int, ...]]]:
+    """One job's parts over one tree, over two, and so on, each time with the tree that makes it fastest besides: how
+    long each takes, and the parts, the largest first.
+    """
     (mine,), _ = _striped(jobs, Jobs.cheapest)
-    trees = [tree for tree, _ in sorted(mine, key=itemgetter(1), reverse=True)][:most]
-    divided = [[[(tree, 1.0)]] for tree in trees]
-    for count in range(2, len(trees) + 1):
-        columns = [trees[:count]]
-        divided.append(_rounded(jobs, columns, _solved(jobs, columns).of_columns))
-    seconds = [max(float(jobs.load(each).max(initial=0.0)), jobs.least) for each in divided]
-    at = next(at for at, each in enumerate(seconds) if each <= (1 + slack) * min(seconds))
-    return tuple(sorted((round(share * PARTS) for _, share in divided[at][0]), reverse=True))
+    trees, chosen, found = [tree for tree, _ in mine], list[Tree](), []
+    while trees and len(chosen) < most:
+        (seconds, parts), best = min(
+            ((_parts(jobs, [*chosen, tree]), at) for at, tree in enumerate(trees)), key=lambda each: each[0][0]
+        )
+        chosen.append(trees.pop(best))
+        found.append((seconds, parts))
+    return found
+
+
+def _parts(jobs: Jobs, trees: Sequence[Tree]) -> tuple[float, tuple[int, ...]]:
+    """How long one job takes over these trees, and its parts, the largest first."""
+    (shares,) = _rounded(jobs, [trees], _solved(jobs, [trees]).of_columns)
+    used = sorted(pair for tree, _ in shares for pair in tree.pairs)
+    seconds = max(float(jobs.load([shares])[used].max(initial=0.0)), jobs.least)
+    return seconds, tuple(sorted((round(share * PARTS) for _, share in shares), reverse=True))
+
+
+def _simplest(divided: tuple[float, tuple[int, ...]]) -> tuple[int, float]:
+    """The fewest parts first."""
+    seconds, parts = divided
+    return len(parts), seconds
 
 
 def arrive(jobs: Jobs, job: int, load: Floats) -> Tree:
@@ -281,7 +327,7 @@ def arrive(jobs: Jobs, job: int, load: Floats) -> Tree:
 
 def _one_by_one(jobs: Jobs) -> tuple[list[list[Tree]], list[list[tuple[Tree, float]]]]:
     """First trees for the program: each job comes again and again, those before it stay; and the first time's alone."""
-    load = np.zeros(jobs.seconds.shape[1])
+    load = jobs.others.copy()
     columns: list[list[Tree]] = [[] for _ in jobs.problems]
     for _ in range(_TURNS):
         for job, mine in enumerate(columns):
@@ -294,7 +340,7 @@ def _one_by_one(jobs: Jobs) -> tuple[list[list[Tree]], list[list[tuple[Tree, flo
 
 def _solved(jobs: Jobs, columns: Sequence[Sequence[Tree]]) -> Shares:
     """The linear program over these trees; its timed rows are the pairs."""
-    program = Sharing(jobs.seconds.shape[1])
+    program = Sharing(jobs.others)
     for job, trees in enumerate(columns):
         group = []
         for tree in trees:
@@ -313,7 +359,7 @@ def _rounded(jobs: Jobs, columns: Sequence[Sequence[Tree]], shares: Floats) -> l
     exact = shares * PARTS
     counts = np.floor(exact + 1e-9).astype(np.int64)
     starts = np.cumsum([0, *map(len, columns)])
-    load = np.zeros(jobs.seconds.shape[1])
+    load = jobs.others.copy()
     units = []
     for job, trees in enumerate(columns):
         for at, tree in enumerate(trees, starts[job]):

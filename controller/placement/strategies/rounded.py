@@ -11,6 +11,8 @@ from __future__ import annotations
 import random
 from typing import Final
 
+import numpy as np
+
 from ..cost import Costs
 from ..problem import Placement, PlacementError, Problem
 from ..sharing import Sharing
@@ -43,9 +45,9 @@ class Rounded:
 def _shares(problem: Problem, server: str, switches: list[str], pairs: list[tuple[str, str]]) -> list[float]:
     """The linear program's, for each rack and node that its workers may send to."""
     costs = Costs(problem)
-    seconds = costs.with_one  # others' traffic makes each stream slower: rows of the program have no constants
+    seconds = costs.with_one  # others' traffic makes each stream slower
     row_of: dict[int, int] = {}
-    program = Sharing(0)
+    program = Sharing(np.zeros(0))
     columns = [program.column() for _ in pairs]
     sum_of = {name: program.column() for name in switches}
     streams = [(columns[at], rack, sink, float(len(problem.racks[rack]))) for at, (rack, sink) in enumerate(pairs)]
@@ -54,7 +56,7 @@ def _shares(problem: Problem, server: str, switches: list[str], pairs: list[tupl
         for link, share in costs.steps(source, sink) if source != sink else ():
             row = row_of.setdefault(link, len(row_of))
             program.timed.append((row, column, count * share * float(seconds[link])))
-    program.rows = len(row_of)
+    program.others = np.zeros(len(row_of))
     summed = [(column, sink) for column, (_, sink) in zip(columns, pairs, strict=True) if sink != server]
     for row, (column, sink) in enumerate(summed):
         program.limits += [(row, column, 1.0), (row, sum_of[sink], -1.0)]

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from weir.controller.controller import Options
+from weir.controller.errors import OutOfMemory
 from weir.controller.p4runtime.pipeline import Pipeline
 from weir.controller.placement import Placement
 from weir.controller.placement.strategies import strategy
@@ -227,3 +228,42 @@ async def test_traffic_that_comes_and_goes_faster_than_a_job_may_move_makes_it_m
     await train(rig, [job], start_ns + 40 * PERIOD)
     when = moves(rig)
     assert all(later - sooner >= OPTIONS.dwell_ns for sooner, later in itertools.pairwise(when))
+
+
+async def test_a_job_whose_home_is_lost_goes_on_where_it_is(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The spine that it moved away from dies: nobody asks any more what being there would save."""
+    options = replace(OPTIONS, solve_period_ns=PERIOD, dwell_ns=0, lease_ns=4 * PERIOD)
+    async with make_rig(TOPOLOGY, pipeline, strategy("widest"), options) as rig:
+        await rig.run(5 * PERIOD)
+        job = await rig.admit(FIRST)
+        sums = await train(rig, [job], rig.fabric.now_ns + 3 * PERIOD)
+        (before,) = spines(rig, 1)
+        congested(rig, monkeypatch, before, rig.fabric.now_ns, rig.fabric.now_ns + 1000 * PERIOD)
+        sums = await train(rig, [job], rig.fabric.now_ns + 8 * PERIOD, handles=sums)
+        assert spines(rig, 1) == SPINES - {before}
+        await rig.kill_switch(before)
+        await train(rig, [job], rig.fabric.now_ns + 8 * PERIOD, handles=sums)
+        assert rig.controller.switches.lost == {before}
+        assert spines(rig, 1) == SPINES - {before}
+        assert len(moves(rig)) == 1
+
+
+async def test_jobs_that_have_no_room_beside_each_other_all_stay(rig: Rig) -> None:
+    """Each would find room at the switch that both are to move to: none moves, and nothing stays occupied."""
+    slots = TOPOLOGY.switch("s5").slots
+    rig.controller.planner.strategy = strategy("ps")
+    for each in (FIRST, SECOND):
+        await rig.admit(replace(each, slots=slots))
+    free = dict(rig.controller.planner.memory.free_slots)
+    wanted = {
+        job.job: Placement(dict.fromkeys(job.workers, "s5"), {"s5": str(job.server)}, str(job.server))
+        for job in (FIRST, SECOND)
+    }
+    with pytest.raises(OutOfMemory):
+        rig.controller.moves.begin_together(wanted, rig.fabric.now_ns, "asked to")
+    assert all(job.move is None for job in rig.controller.jobs.values())
+    assert dict(rig.controller.planner.memory.free_slots) == free
+    rig.controller.moves.begin_together({1: wanted[1]}, rig.fabric.now_ns, "asked to")
+    assert rig.controller.jobs[1].move is not None

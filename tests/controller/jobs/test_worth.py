@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import dataclass
 
@@ -108,6 +109,13 @@ def test_a_move_is_earned_when_staying_has_cost_as_much() -> None:
     assert earned_in(3.0, [0.5, 0.5, 0.25], [0.0, 2.0, 4.0], 0.0) == 3.0  # 2 · 0.5 + 2 · 0.25 are lost so far
     assert earned_in(3.0, [0.5, 0.5, 0.25], [0.0, 2.0, 4.0], 1.0) == 2.0  # 1 · 0.25 of each of two more
     assert earned_in(1.5, [0.5, 0.5, 0.25, 0.25], [0.0, 2.0, 4.0, 9.0], 0.0) == 0.0
+
+
+def test_a_move_that_saves_nothing_by_the_last_reading_is_never_earned() -> None:
+    """As what several jobs save together may be; what readings said before it does not count."""
+    assert earned_in(1e-9, [0.0, 5.0], [0.0, 1.0], 1.0) == math.inf
+    assert earned_in(0.0, [-0.5], [0.0], 1.0) == math.inf
+    assert earned_in(3.0, [0.5, -9.0, 9.0], [0.0, 1.0, 2.0], 1.0) == earned_in(3.0, [0.5], [0.0], 1.0) == 5.0
 
 
 def test_a_job_whose_moves_did_not_pay_stays_or_goes_home() -> None:

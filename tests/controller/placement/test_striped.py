@@ -161,6 +161,47 @@ def test_a_job_is_divided_in_no_more_parts_than_pay_and_as_what_is_left_on_its_w
         assert best(len(parts) - 1) > (1 + FEWER) / 1.02 * best(most), f"seed {seed}: {parts} over {widest}"
 
 
+@pytest.mark.parametrize("seed", range(40))
+def test_a_job_is_divided_as_what_other_jobs_leave_on_its_ways(seed: int) -> None:
+    """Ways over one spine each, of capacities c and with others' streams that take o: a part takes o + s/c there, and a
+    way that has no part takes nothing. So the best over some ways is (1 + Σ o·c) / Σ c where none of their o is longer.
+    """
+    rng = random.Random(seed)
+    topology, most = leaf_spine(3, rng.randint(2, 4), 2, rate_bps=1_000_000_000), rng.randint(1, 4)
+    size = 1_000_000
+    ways = {
+        f"s{4 + at}": (rng.choice((rng.uniform(0.3, 1), 1.0)), rng.choice((0.0, 0.2, 1.0, rng.uniform(0, 3))))
+        for at in range(len(topology.switches) - 3)
+    }
+    loads, others = {}, {}
+    for link in topology.directed_links:
+        for spine in {link.node, topology.peer(link).node} & ways.keys():
+            width, bytes_ = ways[spine][0], ways[spine][0] * ways[spine][1] * size
+            loads[link], others[link] = LinkLoad((1 - width) * 1e9), bytes_
+    hosts = tuple(host.name for host in topology.hosts)
+    parts = shares(Problem(Routes(topology), hosts, None, size, loads, others=others), most)
+    assert sum(parts) == PARTS
+
+    def best(count: int) -> float:
+        times = []
+        for chosen in (few for size in range(1, count + 1) for few in itertools.combinations(ways.values(), size)):
+            time = (1 + sum(width * before for width, before in chosen)) / sum(width for width, _ in chosen)
+            if all(before <= time for _, before in chosen):
+                times.append(time)
+        return max(1.0, min(times))
+
+    takes = max(
+        1.0,
+        min(
+            max(before + part / PARTS / width for part, (width, before) in zip(parts, chosen, strict=True))
+            for chosen in itertools.permutations(ways.values(), len(parts))
+        ),
+    )
+    assert takes <= (1 + FEWER) * 1.02 * best(most), f"seed {seed}: {parts} over {ways}"
+    if len(parts) > 1:
+        assert best(len(parts) - 1) > (1 + FEWER) / 1.02 * best(most), f"seed {seed}: {parts} over {ways}"
+
+
 def test_what_cannot_be_striped_is_refused() -> None:
     routes, others = Routes(leaf_spine(2, 1, 2)), Routes(leaf_spine(2, 1, 2))
     one = Problem(routes, ("h1",), "h3", 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Final
@@ -105,3 +106,14 @@ def test_dotted_names_exist(page: str) -> None:
 @pytest.mark.parametrize("page", PAGES)
 def test_examples_import_what_is_there(page: str) -> None:
     assert {name for name in imported_names(page) if not resolves(name)} == set()
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_tests_that_are_named_exist(page: str) -> None:
+    named = set(re.findall(r"`(test_\w+)`", PAGES[page].read_text()))
+    assert {name for name in named if f"def {name}(" not in all_tests()} == set()
+
+
+@cache
+def all_tests() -> str:
+    return "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))

@@ -22,7 +22,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...wire.aggregation import CHUNKS, LANE_COEFFICIENTS, LANES
+from ...wire.aggregation import LANE_COEFFICIENTS, LANES
 from ..array_types import BoolArray, IntArray
 
 Checks = NDArray[np.int64]
@@ -124,12 +124,11 @@ class SumCheck:
         return checks, modulus
 
     def _pads(self, rounds: IntArray, modulus: IntArray) -> Checks:
-        chunks = rounds & (CHUNKS - 1)
         slope, start = self._word_pad
-        pads: Checks = (chunks * slope + start) % _WORD
+        pads: Checks = (rounds * slope + start) % _WORD  # which divides what int64 wraps by
         if self.prime:
             slope, start = self._prime_pad
-            pads = np.where(modulus == _WORD, pads, (chunks * slope + start) % self.prime)
+            pads = np.where(modulus == _WORD, pads, (rounds % self.prime * slope + start) % self.prime)
         return pads
 
     def _modulo_word(self, lanes: NDArray[np.int32] | None, weights: NDArray[Any]) -> Checks:

@@ -231,7 +231,8 @@ class WorkerCore:
             passing[expected] = self._passing(chosen, rounds[expected], np.ones(len(chosen), np.bool_))
             return passing
         wraps = expected if messages.lanes is None else self._stream.may_wrap(rounds)
-        return self._check.passes(rounds, messages.lanes, messages.weight, messages.check, wraps, self._sizes)
+        counts = np.where(messages.kinds[:, None] > _FETCH, self._sizes, self._sizes[0])
+        return self._check.passes(rounds, messages.lanes, messages.weight, messages.check, wraps, counts)
 
     def _complete(self, now_ns: int, messages: Messages, rounds: IntArray) -> None:
         """Keep the results of distinct rounds in flight, note them in their tensors, and move the window on."""

@@ -64,6 +64,10 @@ class Tree:
     def bit(self, child: int) -> int:
         return next(bit for bit, address in self.children(self.parents[child]).items() if address == child)
 
+    def workers_of(self, node: int) -> int:
+        """How many workers' numbers are in what it contributes."""
+        return sum(map(self.workers_of, self.children(node).values())) or 1
+
     @property
     def inner(self) -> set[int]:
         return set(self.parents.values())
@@ -123,6 +127,7 @@ class Fabric:
         generation: int = 1,
         coalesce_ns: int = 20 * US,
         stall_ns: int = 20_000 * US,
+        key: str = "",
     ) -> None:
         self.random = random.Random(seed)
         self.faults = faults
@@ -130,6 +135,7 @@ class Fabric:
         self.generation = generation
         self.moves = 0
         self.first_round = first_round
+        self.key = key
         self.workers = workers
         self.ranks = list(range(workers))
         self.coalesce_ns = coalesce_ns
@@ -170,11 +176,15 @@ class Fabric:
             slots,
             window,
             members=self._members,
+            key=self.key,
         )
 
     def _server_plan(self, tree: Tree, slots: int) -> ServerPlan:
-        children = tuple(Child(bit, address) for bit, address in tree.children(SERVER).items())
-        return ServerPlan(JOB, self.generation, slots, children, self.workers, members=self._members)
+        children = tuple(
+            Child(bit, address, tree.workers_of(address)) for bit, address in tree.children(SERVER).items()
+        )
+        members = self._members
+        return ServerPlan(JOB, self.generation, slots, children, self.workers, members=members, key=self.key)
 
     @property
     def _members(self) -> tuple[int, ...]:

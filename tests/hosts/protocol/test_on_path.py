@@ -1,0 +1,489 @@
+"""Who reads and changes what is on a link does what docs/threat-model.md (§4) says it can, and no more."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from weir.hosts import ParameterServerCore, WorkerCore, WorkerOptions, reference_sum
+from weir.tests.hosts.protocol.network_model import US, Fabric, worker_address
+from weir.wire.aggregation import (
+    CHUNKS,
+    HEADER,
+    HEADER_BYTES,
+    LANES,
+    MessageFlag,
+    MessageType,
+    make_tag,
+    message_bytes,
+    set_checksum,
+    split_tag,
+    version_type,
+)
+from weir.wire.control import Child, ServerPlan, WorkerPlan
+from weir.wire.frames import Datagrams
+
+KEY = "3b" * 32
+SERVER, ADDRESSES = 100, (1, 2)
+WINDOW = 8
+WORD = 1 << 32
+
+Change = Callable[[int, NDArray[np.void]], None]
+"""What is done on the way to a batch of messages with lanes, or without, that one rank sends or is sent."""
+
+
+def nothing(rank: int, messages: NDArray[np.void]) -> None: ...
+
+
+class Job:
+    """Two workers and their server; whatever they send passes whoever is on the way."""
+
+    def __init__(self, lanes: int = 8, first_round: int = 0) -> None:
+        self.lanes = lanes
+        both = {"members": ADDRESSES, "key": KEY, "lanes": lanes}
+        children = tuple(Child(1 << rank, address) for rank, address in enumerate(ADDRESSES))
+        self.server = ParameterServerCore(ServerPlan(5, 1, 16, children, 2, first_round, **both))  # type: ignore[arg-type]
+        self.workers = [
+            WorkerCore(
+                WorkerPlan(5, 1, rank, 2, SERVER, 1 << rank, 16, WINDOW, **both),  # type: ignore[arg-type]
+                WorkerOptions(first_round=first_round),
+            )
+            for rank in range(2)
+        ]
+
+    def sums(
+        self, arrays: list[NDArray[np.generic]], up: Change = nothing, down: Change = nothing
+    ) -> list[NDArray[np.generic]]:
+        """What each worker has in the end; nothing is sent twice, so all that is sent is taken."""
+        handles = self.run(arrays, up, down)
+        taken = [worker.take(handle) for worker, handle in zip(self.workers, handles, strict=True)]
+        assert None not in taken, self.drops
+        return [each.array for each in taken if each is not None]
+
+    def run(self, arrays: list[NDArray[np.generic]], up: Change = nothing, down: Change = nothing) -> list[int]:
+        """The arrays' handles, when all are summed or nothing is left to be sent."""
+        handles = [worker.submit(array) for worker, array in zip(self.workers, arrays, strict=True)]
+        while any(waiting := [worker.poll(0) for worker in self.workers]):
+            for rank, outs in enumerate(waiting):
+                for out in outs:
+                    self.server.receive(0, self._passed(out, ADDRESSES[rank], rank, up))
+            for out in self.server.poll(0):
+                for rank, worker in enumerate(self.workers):
+                    mine = Datagrams(out.addresses, out.payload[out.addresses == ADDRESSES[rank]])
+                    worker.receive(0, self._passed(mine, SERVER, rank, down))
+        return handles
+
+    def _passed(self, datagrams: Datagrams, source: int, rank: int, change: Change) -> Datagrams:
+        payload = datagrams.payload.copy()
+        messages = payload.view(record(payload.shape[1]))[:, 0]
+        change(rank, messages)
+        set_checksum(messages["header"])
+        return Datagrams(np.full(len(payload), source, np.uint32), payload)
+
+    @property
+    def drops(self) -> int:
+        return sum(core.counters.dropped for core in (*self.workers, self.server))
+
+
+def record(size: int) -> np.dtype[np.void]:
+    return np.dtype([("header", HEADER), ("lanes", ">i4", ((size - HEADER_BYTES) // 4,))])
+
+
+def chunk_of(message: np.void) -> int:
+    return split_tag(int(message["header"]["tag"]))[1]
+
+
+def numbers(seed: int, dtype: str, size: int) -> list[NDArray[np.generic]]:
+    """Both workers'."""
+    rng = np.random.default_rng(seed)
+    if dtype == "int32":
+        return list(rng.integers(-(1 << 31), 1 << 31, (2, size)).astype(np.int32))
+    return list(rng.standard_normal((2, size)).astype(np.float32))
+
+
+# --- who reads can make messages --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["int32", "float32"])
+def test_two_messages_of_a_worker_make_a_third(dtype: str) -> None:
+    """2m₂ − m₁, of the rounds before: all that a check is of, is linear. Without p, where that is no negative check."""
+    rng, chunks, lanes = np.random.default_rng(3), 64, 8
+    own, other = rng.integers(-999, 999, (2, chunks, lanes)).astype(dtype)
+    other[:, 0] = 4096  # all chunks have the same exponent
+    read: dict[int, tuple[NDArray[np.int64], int]] = {}
+    expected = own.copy()
+
+    def up(rank: int, messages: NDArray[np.void]) -> None:
+        for message in messages:
+            at = chunk_of(message)
+            if rank or not len(message["lanes"]):
+                continue
+            read[at] = message["lanes"].astype(np.int64), int(message["header"]["check"])
+            if at % 3 or not {at - 2, at - 1} <= {*read}:
+                continue
+            (first, first_check), (second, second_check) = read[at - 2], read[at - 1]
+            check = 2 * second_check - first_check
+            if dtype == "int32" or 0 <= check < WORD:
+                message["lanes"] = 2 * second - first
+                message["header"]["check"] = check % WORD
+                chunk = at - WINDOW
+                expected[chunk] = 2 * own[chunk - 1] - own[chunk - 2]
+
+    job = Job(lanes)
+    for got in job.sums([own.ravel(), other.ravel()], up=up):
+        assert got.tolist() == (expected + other).ravel().tolist()
+    assert job.drops == 0
+    assert np.count_nonzero((expected != own).any(axis=1)) > chunks // 6
+
+
+@dataclass(frozen=True)
+class Solution:
+    """What a reader has found out of a check: Σ coefficients · (lanes, round, 1), of one worker's message."""
+
+    coefficients: list[int]
+    modulus: int
+
+    def check(self, lanes: NDArray[np.int32], number: int, workers: int) -> int:
+        terms = [*lanes.tolist(), workers * number, workers]
+        return sum(c * term for c, term in zip(self.coefficients, terms, strict=True)) % self.modulus
+
+
+def solved(rows: NDArray[np.int64], modulus: int) -> list[int] | None:
+    """x where rows[:, :-1] · x = rows[:, -1], by Gauss; None where that is not one x."""
+    table = (rows % modulus).astype(np.uint64)
+    word = np.uint64(modulus)
+    for column in range(rows.shape[1] - 1):
+        units = [row for row in range(column, len(table)) if math.gcd(int(table[row, column]), modulus) == 1]
+        if not units:
+            return None
+        table[[column, units[0]]] = table[[units[0], column]]
+        table[column] = table[column] * np.uint64(pow(int(table[column, column]), -1, modulus)) % word
+        others = np.arange(len(table)) != column
+        table[others] = (table[others] + (word - table[others, column])[:, None] * table[column]) % word
+    return [int(each) for each in table[: rows.shape[1] - 1, -1]]
+
+
+def determinant(rows: NDArray[np.int64]) -> int:
+    """Exactly, by Bareiss."""
+    table: list[list[int]] = rows.tolist()
+    before = 1
+    while len(table) > 1:
+        at = next((row for row, each in enumerate(table) if each[0]), None)
+        if at is None:
+            return 0
+        first = table.pop(at)
+        top = first[0]
+        table = [[(top * x - row[0] * y) // before for x, y in zip(row[1:], first[1:], strict=True)] for row in table]
+        before = top
+    return abs(table[0][0])
+
+
+def secret_prime(rows: NDArray[np.int64]) -> int:
+    """p divides the determinant of lanes, round, 1 and check of any lanes + 3 messages, and few numbers divide all."""
+    found = math.gcd(*(determinant(np.delete(rows, row, 0)) for row in range(3)))
+    for small in range(2, 1000):
+        while found % small == 0:
+            found //= small
+    return found
+
+
+@pytest.mark.parametrize(
+    ("dtype", "lanes"), [("int32", 4), ("int32", 16), ("int32", LANES), ("float32", 4), ("float32", 64)]
+)
+def test_as_many_messages_of_a_worker_as_a_check_has_secrets_make_any_message(dtype: str, lanes: int) -> None:
+    """Modulo 2³² lanes + 2 (all have the same weight) and a few more by chance; modulo the secret prime lanes + 4."""
+    read: list[list[int]] = []
+
+    def listen(rank: int, messages: NDArray[np.void]) -> None:
+        for message in messages:
+            if rank == 0 and len(message["lanes"]):
+                read.append([*message["lanes"].tolist(), chunk_of(message), 1, int(message["header"]["check"])])
+
+    job = Job(lanes)
+    job.sums(numbers(4, dtype, lanes * (lanes + 12)), up=listen)
+    rows = np.array(read)
+    if dtype == "int32":
+        modulus = WORD
+        enough = next(count for count in range(lanes + 2, len(rows)) if solved(rows[:count], modulus) is not None)
+    else:
+        enough = lanes + 4
+        modulus = secret_prime(rows[:enough])
+        assert modulus == job.server._check.prime
+    coefficients = solved(rows[:enough], modulus)
+    assert coefficients is not None
+    solution = Solution(coefficients, modulus)
+
+    def forge(messages: NDArray[np.void], workers: int) -> None:
+        for message in messages:
+            lanes_made = -message["lanes"].astype(np.int32)
+            message["lanes"] = lanes_made
+            message["header"]["check"] = solution.check(lanes_made, chunk_of(message), workers)
+
+    def up(rank: int, messages: NDArray[np.void]) -> None:
+        if rank == 0 and messages["lanes"].shape[1]:
+            forge(messages, 1)
+
+    def down(rank: int, messages: NDArray[np.void]) -> None:
+        if rank == 1 and messages["lanes"].shape[1]:
+            forge(messages, 2)
+
+    own, other = numbers(5, dtype, lanes * 5)
+    for got in job.sums([own, other], up=up):
+        assert got.tobytes() == reference_sum([-own, other]).tobytes()
+    got, turned = job.sums([own, other], down=down)
+    assert got.tobytes() == reference_sum([own, other]).tobytes()
+    assert turned.tobytes() == reference_sum([-own, -other]).tobytes()
+    assert job.drops == 0
+
+
+# --- exponents --------------------------------------------------------------------------------------------------------
+
+
+def test_an_exponent_that_is_changed_in_results_for_one_worker_parts_the_workers() -> None:
+    """Of a round without lanes and of one with: twice the exponent's unit, so one's own numbers count half at others,
+    and theirs twice here. Nobody notices."""
+    rng, chunks, lanes = np.random.default_rng(3), 2 * WINDOW, 8
+    own, other = rng.integers(-999, 999, (2, chunks, lanes)).astype(np.float32)
+    changed = [1, WINDOW + 1]  # the chunks whose exponents the results of these rounds carry
+
+    def down(rank: int, messages: NDArray[np.void]) -> None:
+        for message in messages:
+            if rank == 0 and chunk_of(message) in changed:
+                message["header"]["exponent"] += 1
+
+    job = Job(lanes)
+    here, there = (got.reshape(chunks, lanes) for got in job.sums([own.ravel(), other.ravel()], down=down))
+    first, second = own + other, own + other
+    first[changed], second[changed] = (own + 2 * other)[changed], (own / 2 + other)[changed]
+    assert here.tolist() == first.tolist()
+    assert there.tolist() == second.tolist()
+    assert job.drops == 0
+
+
+def test_an_exponent_that_is_raised_in_a_contribution_makes_all_sums_as_coarse() -> None:
+    rng, lanes = np.random.default_rng(3), 8
+    own, other = rng.integers(-999, 999, (2, lanes)).astype(np.float32)
+    own[0], raised = 1023, 24  # below 2¹⁰: rounded to 2^(10 + 24 − 29)
+
+    def up(rank: int, messages: NDArray[np.void]) -> None:
+        if rank == 1 and not messages["lanes"].shape[1]:
+            messages["header"]["exponent"] = 127 + 10 + raised
+
+    job = Job(lanes)
+    for got in job.sums([own, other], up=up):
+        assert got.tolist() == (32 * (np.rint(own / 32) + np.rint(other / 32))).tolist()
+    assert job.drops == 0
+
+
+def test_where_an_exponent_is_lowered_until_lanes_wrap_no_sum_is_taken() -> None:
+    """By one unit there is room for two workers; by two there is none for numbers of one sign."""
+    array = np.full(8, 1000, np.float32)
+    for lowered, taken in ((1, True), (2, False)):
+
+        def down(rank: int, messages: NDArray[np.void], less: int = lowered) -> None:
+            if not messages["lanes"].shape[1]:
+                messages["header"]["exponent"] -= less
+
+        job = Job()
+        handles = job.run([array, array], down=down)
+        for worker, handle in zip(job.workers, handles, strict=True):
+            reduced = worker.take(handle)
+            assert (reduced is not None) == taken
+            assert reduced is None or reduced.array.tolist() == [2000] * 8
+            assert worker.counters.bad_check == (not taken)
+
+
+# --- what is changed, kept, repeated or put elsewhere without solving -------------------------------------------------
+
+
+class OnPath(Fabric):
+    """A fabric where somebody has the links of one worker, and does what `does` says with some of the packets there."""
+
+    def __init__(self, does: str, seed: int, kind: str) -> None:
+        super().__init__(seed, 3, kind, key=KEY)
+        self.does = does
+        self.dice = random.Random(seed)
+        self.left = 12
+        self.changed_upwards = 0
+        self.before: dict[tuple[int, int], bytes] = {}
+
+    def send(self, source: int, destination: int, payload: bytes) -> None:
+        if worker_address(0) not in (source, destination) or not self.left or self.dice.random() < 0.5:
+            super().send(source, destination, payload)
+            return
+        way = (len(payload), source)
+        last, self.before[way] = self.before.get(way, payload), payload
+        again = partial(super().send, source, destination)
+        match self.does:
+            case "drops":
+                self.left -= 1
+            case "delays":
+                self.left -= 1
+                self.at(self.now + self.dice.randint(1, 9_000) * US, partial(again, payload))
+            case "repeats":
+                again(payload)
+                for _ in range(3):  # most of them in a later generation
+                    self.at(self.now + self.dice.randint(1, 2_000) * US, partial(again, payload))
+            case "renews":
+                again(payload)
+                for _ in range(3):
+                    later = self.now + self.dice.randint(1, 2_000) * US
+                    self.at(later, lambda: again(rewritten(payload, lambda m: self._renew(m))))
+            case does:
+                changed = rewritten(payload, lambda message: CHANGES[does](message, last, self.dice))
+                if changed != payload:
+                    self.left -= 1
+                    self.changed_upwards += source == worker_address(0)
+                again(changed)
+
+    def _renew(self, message: np.void) -> None:
+        message["header"]["tag"] = make_tag(self.generation, chunk_of(message))
+
+
+def rewritten(payload: bytes, change: Callable[[np.void], None]) -> bytes:
+    message = np.frombuffer(payload, record(len(payload))).copy()
+    change(message[0])
+    set_checksum(message["header"])
+    return message.tobytes()
+
+
+def turn_a_lane(message: np.void, last: bytes, dice: random.Random) -> None:
+    if len(message["lanes"]):
+        message["lanes"][dice.randrange(LANES)] ^= 1 << dice.randrange(31)
+
+
+def turn(field: str, bits: int) -> Callable[[np.void, bytes, random.Random], None]:
+    def change(message: np.void, last: bytes, dice: random.Random) -> None:
+        message["header"][field] ^= 1 << dice.randrange(bits)
+
+    return change
+
+
+def take_from_another_round(*fields: str) -> Callable[[np.void, bytes, random.Random], None]:
+    def change(message: np.void, last: bytes, dice: random.Random) -> None:
+        other = np.frombuffer(last, record(len(last)))[0]
+        if chunk_of(other) == chunk_of(message) or not len(message["lanes"]):
+            return
+        message["lanes"] = other["lanes"]
+        for field in fields:
+            message["header"][field] = other["header"][field]
+
+    return change
+
+
+def congest(message: np.void, last: bytes, dice: random.Random) -> None:
+    message["header"]["window"] = dice.randrange(3)
+    message["header"]["flags"] |= int(MessageFlag.CONGESTION)
+
+
+CHANGES = {
+    "turns a bit of a lane": turn_a_lane,
+    "turns a bit of the weight": turn("weight", 31),
+    "turns a bit of the check": turn("check", 31),
+    "puts lanes into another round": take_from_another_round(),
+    "puts lanes and check into another round": take_from_another_round("check"),
+    "lies about queues": congest,
+}
+HARMLESS = ("drops", "delays", "repeats", "renews", "lies about queues")
+
+
+@pytest.mark.parametrize("kind", ["server", "inner", "root"])
+@pytest.mark.parametrize("does", [*(name for name in CHANGES if name not in HARMLESS), *HARMLESS])
+@pytest.mark.parametrize("seed", range(2))
+def test_without_solving_nothing_passes_that_makes_a_sum_wrong(does: str, kind: str, seed: int) -> None:
+    """Towards a server it is refused alone; in a switch's sum every host refuses it, which costs a generation."""
+    fabric = OnPath(does, seed, kind)
+    arrays = numbers(seed, "float32" if seed else "int32", 3 * 12 * LANES)[0].reshape(3, -1)
+    for rank in range(3):
+        fabric.worker(rank).submit(arrays[rank], weight=rank + 1)
+    if does in ("repeats", "renews"):
+        fabric.at(200 * US, partial(fabric.move, kind, slots=16, window=8))
+        fabric.at(700 * US, partial(fabric.move, kind, slots=8, window=4))
+    fabric.run()
+    expected = reference_sum(list(arrays))
+    for rank in range(3):
+        assert fabric.sums[rank][0].array.tobytes() == expected.tobytes()
+        assert set(fabric.sums[rank][0].weights.tolist()) == {6}
+    counters = [host.core.counters for host in fabric.hosts.values()]
+    refused = sum(each.bad_check for each in counters)
+    if does not in HARMLESS:
+        assert fabric.changed_upwards > 0
+        assert refused > 0
+        assert (fabric.moves > 0) == (kind != "server")
+        return
+    assert refused == 0
+    if does == "repeats":
+        switches = sum(switch.drops["unknown_job"] for switch in fabric.switches.values())
+        assert fabric.moves > 0
+        assert switches + sum(each.stale_generation for each in counters) > 0
+    elif does != "renews":
+        assert fabric.moves == 0
+
+
+class Hoarder(Fabric):
+    """A fabric where somebody keeps all copies of one round's result, and gives one worker the old one later."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(1, 3, "root", key=KEY)
+        self.number = number
+        self.kept = b""
+
+    def send(self, source: int, destination: int, payload: bytes) -> None:
+        message = np.frombuffer(payload, record(len(payload)))[0]
+        is_result = message["header"]["version_type"] == version_type(MessageType.RESULT)
+        if is_result and chunk_of(message) == self.number:
+            if self.generation == 1:
+                self.kept = payload
+                return
+            if destination == worker_address(0):
+                payload = rewritten(self.kept, lambda old: old["header"].__setitem__("tag", message["header"]["tag"]))
+        super().send(source, destination, payload)
+
+
+def test_a_result_of_before_a_worker_was_lost_is_refused_after() -> None:
+    """The others have the sum without that worker: who took the older one would differ from them without a word."""
+    lead = 4
+    fabric = Hoarder(lead + 2)
+    rng = np.random.default_rng(1)
+    arrays = rng.integers(-999, 999, (3, 6 * LANES)).astype(np.float32)
+    for rank in range(3):
+        fabric.worker(rank).submit(arrays[rank])
+    fabric.at(2_000 * US, partial(fabric.move, "root", slots=8, window=4, without=2))
+    fabric.at(40_000 * US, partial(fabric.move, "server", slots=8, window=4))
+    fabric.run()
+    assert fabric.kept
+    (final, *_) = fabric.final_rounds
+    assert fabric.number not in final
+    missing = slice(2 * LANES, 3 * LANES)
+    expected = arrays[0] + arrays[1]
+    for rank in range(2):
+        assert fabric.sums[rank][0].array[missing].tolist() == expected[missing].tolist()
+    assert fabric.sums[0][0].array.tobytes() == fabric.sums[1][0].array.tobytes()
+    assert fabric.worker(0).counters.bad_check > 0
+
+
+@pytest.mark.parametrize("dtype", ["int32", "float32"])
+def test_a_message_is_none_of_the_round_that_has_its_chunk_number_next(dtype: str) -> None:
+    """2²⁴ rounds later, in the same generation, with the same header."""
+    lanes = 8
+    kept: dict[tuple[int, int], NDArray[np.void]] = {}
+
+    def keep(rank: int, messages: NDArray[np.void]) -> None:
+        kept[rank, messages["lanes"].shape[1]] = messages.copy()
+
+    Job(lanes).sums(numbers(1, dtype, lanes), up=keep)
+    later = Job(lanes, first_round=CHUNKS)
+    for rank, worker in enumerate(later.workers):
+        worker.submit(numbers(2, dtype, lanes)[rank])
+        worker.poll(0)
+        for size in (HEADER_BYTES, message_bytes(lanes)):
+            old = kept[rank, (size - HEADER_BYTES) // 4].view(np.uint8).reshape(1, size)
+            later.server.receive(0, Datagrams(np.array([ADDRESSES[rank]], np.uint32), old))
+    assert later.server.counters.bad_check == later.server.counters.received == 4

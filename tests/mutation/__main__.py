@@ -9,8 +9,11 @@ import random
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from enum import Enum
 from itertools import accumulate
 from pathlib import Path
 from typing import Final
@@ -27,14 +30,37 @@ LEAST_SHARE: Final = 0.95
 JUDGED: Final = 200
 """From so many mutants on, the share itself is asked for; of fewer, what such tests would reach in 19 of 20 draws."""
 EQUIVALENT: Final = Path(__file__).with_name("equivalent.txt")
-_PATIENCE_S: Final = 600.0
-"""What runs for so long runs for ever, which is a failure, too."""
 _SLOWER: Final = 8
-"""A test that takes so many times as long as it did, and half a minute more, runs for ever."""
+"""A test that takes so many times as long as the slowest did, and half a minute more, runs for ever: a failure, too."""
 _FAILED: Final = (1, 2, 3)
 """pytest's: a test failed, the run was interrupted, pytest itself failed (a module that cannot be imported)."""
 
-Runs = tuple[tuple[str, ...], ...]
+
+class Verdict(Enum):
+    """What the tests say of a mutant."""
+
+    KILLED = "killed"
+    LIVES = "lives"
+    TIMED_OUT = "timed out"
+    """None failed, nor took longer than one may, but together they took too long: nobody knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Tests in the order in which they are asked, until one fails."""
+
+    tests: tuple[str, ...]
+    each_s: float
+    """Patience with one of them."""
+    all_s: float
+    """Patience with all, which is longer than with any one behind the others."""
+
+
+def run_of(tests: Sequence[str], seconds: Mapping[str, float]) -> Run:
+    """With a patience that grows with what each test took when nothing was broken."""
+    took = [seconds[test] for test in tests]
+    each = 30 + _SLOWER * max(took)
+    return Run(tuple(tests), each, 60 + _SLOWER * sum(took) + each)
 
 
 def drawn(count: int, seed: int, only: str) -> list[tuple[Mutant, Target | None]]:
@@ -60,20 +86,25 @@ def drawn(count: int, seed: int, only: str) -> list[tuple[Mutant, Target | None]
     return chosen
 
 
-def asked(mutants: list[tuple[Mutant, Target | None]], jobs: int) -> list[tuple[Mutant, Runs, float]]:
-    """Each mutant with the tests that are to notice it, and how many seconds the slowest of them may take."""
+def asked(mutants: list[tuple[Mutant, Target | None]], jobs: int) -> list[tuple[Mutant, tuple[Run, ...]]]:
+    """Each mutant with the tests that are to notice it."""
     targets = [target for target in TARGETS if any(target is whose for _, whose in mutants)]
+    wanted = [(target.modules, target.tests) for target in targets]
+    if any(whose is None for _, whose in mutants):
+        wanted += [((), tests) for tests in PROGRAM_TESTS]
     with ThreadPoolExecutor(jobs) as pool:
-        ran = dict(zip(targets, pool.map(lambda target: lines_run(target.modules, target.tests), targets), strict=True))
-    return [
-        (mutant, PROGRAM_TESTS, _PATIENCE_S) if target is None else (mutant, *_that_run(mutant, ran[target]))
-        for mutant, target in mutants
-    ]
+        ran = list(pool.map(lambda each: lines_run(*each), wanted))
+    of = dict(zip(targets, ran, strict=False))
+    of_program = tuple(
+        replace(run_of((*each.seconds,), each.seconds), tests=files)
+        for each, files in zip(ran[len(targets) :], PROGRAM_TESTS, strict=False)
+    )
+    return [(mutant, of_program if target is None else _that_run(mutant, of[target])) for mutant, target in mutants]
 
 
-def _that_run(mutant: Mutant, ran: LinesRun) -> tuple[Runs, float]:
+def _that_run(mutant: Mutant, ran: LinesRun) -> tuple[Run, ...]:
     tests = ran.tests_of(mutant.path, mutant.line)
-    return ((tuple(tests),), 30 + _SLOWER * ran.seconds[tests[-1]]) if tests else ((), 0)
+    return (run_of(tests, ran.seconds),) if tests else ()
 
 
 def known_equivalent() -> dict[tuple[str, str, str], str]:
@@ -89,40 +120,40 @@ def known_equivalent() -> dict[tuple[str, str, str], str]:
     return known
 
 
-def killed(mutant: Mutant, runs: Runs, patience_s: float = 300) -> bool:
-    """Whether some test fails, or takes longer than `patience_s`."""
+def verdict_on(mutant: Mutant, runs: Sequence[Run]) -> Verdict:
+    """Killed where some test fails, or takes longer than a test may."""
     with tempfile.TemporaryDirectory(prefix="weir-mutant-") as folder:
         file = Path(folder) / "mutant"
         file.write_text(f"{mutant.path}\n{mutant.content}")
-        for tests in runs:
+        for run in runs:
             words = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "weir.tests.mutation.plugin"]
-            words += ["-p", "no:cacheprovider", "--timeout", f"{patience_s:.0f}", *tests]
+            words += ["-p", "no:cacheprovider", "--timeout", f"{run.each_s:.0f}", *run.tests]
             try:
                 done = subprocess.run(
                     words,
                     cwd=ROOT,
                     env={**os.environ, VARIABLE: str(file), "PYTHONDONTWRITEBYTECODE": "1"},
                     capture_output=True,
-                    timeout=_PATIENCE_S,
+                    timeout=run.all_s,
                     check=False,
                 )
             except subprocess.TimeoutExpired:
-                return True
+                return Verdict.TIMED_OUT
             if done.returncode in _FAILED:
-                return True
+                return Verdict.KILLED
             assert done.returncode == 0, done.stdout.decode()
-    return False
+    return Verdict.LIVES
 
 
-def results(mutants: list[tuple[Mutant, Runs, float]], jobs: int) -> Iterator[tuple[Mutant, bool]]:
+def results(mutants: list[tuple[Mutant, tuple[Run, ...]]], jobs: int) -> Iterator[tuple[Mutant, Verdict]]:
     with ThreadPoolExecutor(jobs) as pool:
-        verdicts = pool.map(lambda each: killed(*each), mutants)
-        for (mutant, *_), verdict in zip(mutants, verdicts, strict=True):
+        verdicts = pool.map(lambda each: verdict_on(*each), mutants)
+        for (mutant, _), verdict in zip(mutants, verdicts, strict=True):
             yield mutant, verdict
 
 
 def tolerated(count: int) -> int:
-    """How many of so many may live."""
+    """How many of so many may not be killed."""
     beyond = 1 - LEAST_SHARE
     if count >= JUDGED:
         return int(beyond * count + 1e-9)
@@ -140,14 +171,15 @@ def main(words: list[str] | None = None) -> int:
     seed = random.randrange(1 << 32) if options.seed is None else options.seed
     mutants = drawn(options.count, seed, options.only)
     print(f"{len(mutants)} mutants of seed {seed}; first, which tests run which lines", flush=True)  # noqa: T201
-    lived = []
-    for number, (mutant, dead) in enumerate(results(asked(mutants, options.jobs), options.jobs), 1):
-        if not dead:
-            lived.append(mutant)
-            print(f"{number}: lives: {mutant}", flush=True)  # noqa: T201
-    share = 1 - len(lived) / max(len(mutants), 1)
-    print(f"{len(mutants) - len(lived)} of {len(mutants)} killed, {share:.1%}")  # noqa: T201
-    return int(len(lived) > tolerated(len(mutants)))
+    counts: Counter[Verdict] = Counter()
+    for number, (mutant, verdict) in enumerate(results(asked(mutants, options.jobs), options.jobs), 1):
+        counts[verdict] += 1
+        if verdict is not Verdict.KILLED:
+            print(f"{number}: {verdict.value}: {mutant}", flush=True)  # noqa: T201
+    killed, count = counts[Verdict.KILLED], len(mutants)
+    unknown = f"; {counts[Verdict.TIMED_OUT]} timed out" if counts[Verdict.TIMED_OUT] else ""
+    print(f"{killed} of {count} killed, {killed / max(count, 1):.1%}{unknown}")  # noqa: T201
+    return int(count - killed > tolerated(count))
 
 
 if __name__ == "__main__":

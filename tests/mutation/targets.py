@@ -8,7 +8,14 @@ from typing import Final
 _PROTOCOL: Final = "tests/hosts/protocol"
 _CORES: Final = tuple(
     f"{_PROTOCOL}/{name}.py"
-    for name in ("test_host_cores", "test_in_flight", "test_authentication", "test_host_network", "test_tensor_network")
+    for name in (
+        "test_host_cores",
+        "test_in_flight",
+        "test_authentication",
+        "test_on_path",
+        "test_host_network",
+        "test_tensor_network",
+    )
 )
 _JOBS: Final = "tests/controller"
 
@@ -45,15 +52,34 @@ TARGETS: Final = (
         tuple(
             f"controller/jobs/{name}.py"
             for name in (
-                *("job", "journal", "journal_records", "membership", "mover", "moves", "registry", "restore"),
-                "improver",
+                *("improver", "job", "journal", "journal_file", "journal_records", "membership", "mover", "moves"),
+                *("outlook", "registry", "restore", "slow_paths", "worth"),
             )
         ),
         (f"{_JOBS}/jobs", f"{_JOBS}/test_controller.py", f"{_JOBS}/service/test_service.py"),
     ),
     Target(
-        ("controller/leases.py", "controller/planning/generations.py", "controller/planning/slots.py"),
+        (
+            "controller/leases.py",
+            *(f"controller/planning/{name}.py" for name in ("admission", "generations", "memory", "plan", "slots")),
+        ),
         (f"{_JOBS}/planning", f"{_JOBS}/jobs", f"{_JOBS}/test_controller.py"),
+    ),
+    Target(
+        ("controller/controller.py", *(f"controller/service/{name}.py" for name in ("seating", "service", "streams"))),
+        (f"{_JOBS}/service", f"{_JOBS}/test_controller.py", f"{_JOBS}/test_takeover.py"),
+    ),
+    Target(
+        tuple(f"controller/placement/{name}.py" for name in ("cost", "links", "loads", "problem", "sharing", "wishes")),
+        tuple(f"{_JOBS}/placement/test_{name}.py" for name in ("cost", "readings", "strategies", "together")),
+    ),
+    Target(("hosts/drivers/membership_stream.py",), ("tests/hosts/drivers/test_client.py",)),
+    Target(
+        tuple(
+            f"hosts/congestion/{name}.py"
+            for name in ("dctcp", "delay", "explicit", "fixed", "hpcc", "law", "loss", "pacer", "yielding")
+        ),
+        ("tests/hosts/congestion", f"{_PROTOCOL}/test_host_cores.py"),
     ),
 )
 PROGRAM_TESTS: Final = (

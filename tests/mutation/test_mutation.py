@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import pytest
 
 pytest.importorskip("cosmic_ray")  # of the extra dev
 pytest.importorskip("coverage")
 
-from weir.tests.mutation.__main__ import killed, known_equivalent, tolerated
+from weir.tests.mutation import __main__ as tool
+from weir.tests.mutation.__main__ import Run, Verdict, known_equivalent, run_of, tolerated, verdict_on
 from weir.tests.mutation.lines import lines_run
 from weir.tests.mutation.mutants import Mutant, mutant_of, places_of
 from weir.tests.mutation.program import program_mutants
@@ -19,7 +21,11 @@ from weir.tests.paths import ROOT
 FETCHING = "hosts/protocol/fetching.py"
 MESSAGES = "hosts/protocol/messages.py"
 CONSTANTS = "wire/int_shim.py"
-NO_TEST = (("tests/wire/test_package.py",),)
+NO_TEST = "tests/wire/test_package.py"
+
+
+def killed(mutant: Mutant, test: str) -> bool:
+    return verdict_on(mutant, (Run((test,), 300, 600),)) is Verdict.KILLED
 
 
 def test_every_place_gives_a_mutant_that_differs_in_what_is_run() -> None:
@@ -41,9 +47,9 @@ def test_tests_run_on_the_mutant_and_on_nothing_else() -> None:
     broken = source.replace("np.isin(asked.addresses, members)", "asked.addresses != 0")
     mutant = Mutant(FETCHING, 1, "before", "after", broken)
     stranger = "tests/hosts/protocol/test_host_cores.py::test_a_stranger_is_not_told_what_a_job_sums"
-    assert killed(mutant, ((stranger,),))
+    assert killed(mutant, stranger)
     assert not killed(mutant, NO_TEST)
-    assert not killed(Mutant(FETCHING, 1, "before", "after", source), ((stranger,),))
+    assert not killed(Mutant(FETCHING, 1, "before", "after", source), stranger)
 
 
 def test_who_runs_a_line_is_asked_and_nobody_else() -> None:
@@ -76,7 +82,7 @@ def test_the_program_is_broken_in_its_tables() -> None:
     tables = {mutant.before.split()[0] for mutant in mutants}
     assert {"FabricIngress.aggregation.steps", "FabricIngress.aggregation.formats"} <= tables
     step = next(mutant for mutant in mutants if mutant.before.startswith("FabricIngress.aggregation.steps"))
-    assert killed(step, (("tests/p4src/test_aggregation_program.py",),))
+    assert killed(step, "tests/p4src/test_aggregation_program.py")
 
 
 def test_what_is_broken_is_there() -> None:
@@ -93,10 +99,45 @@ def test_what_is_broken_is_there() -> None:
 
 @pytest.mark.parametrize("broken", ["hosts/protocol/fetching.py"])
 def test_a_module_that_does_not_import_is_noticed(broken: str) -> None:
-    assert killed(Mutant(broken, 1, "", "", "raise ImportError"), (("tests/hosts/protocol/test_in_flight.py",),))
+    assert killed(Mutant(broken, 1, "", "", "raise ImportError"), "tests/hosts/protocol/test_in_flight.py")
 
 
 @pytest.mark.parametrize(("count", "lives"), [(1, 0), (20, 3), (100, 9), (200, 10), (400, 20)])
 def test_few_mutants_are_judged_by_what_chance_may_draw(count: int, lives: int) -> None:
     """With 95 % killed in the long run, P(more than 3 of 20 live) = 1.6 %, P(more than 9 of 100) = 2.8 %."""
     assert tolerated(count) == lives
+
+
+ENDLESS = "def test_waits():\n    import time\n    while True:\n        time.sleep(1)\n"
+
+
+@pytest.mark.parametrize(("each_s", "all_s", "verdict"), [(2, 300, Verdict.KILLED), (300, 8, Verdict.TIMED_OUT)])
+def test_a_test_without_an_end_kills_and_tests_that_together_take_long_do_not(
+    tmp_path: Path, each_s: float, all_s: float, verdict: Verdict
+) -> None:
+    (tmp_path / "test_slow.py").write_text(ENDLESS)
+    mutant = Mutant(FETCHING, 1, "before", "after", (ROOT / FETCHING).read_text())
+    assert verdict_on(mutant, (Run((str(tmp_path / "test_slow.py"),), each_s, all_s),)) is verdict
+
+
+def test_patience_grows_with_what_the_tests_took() -> None:
+    """However long they are together, one that has no end is given up before all of them are."""
+    seconds = {"quick": 1.0, "slow": 100.0, "slower": 200.0}
+    run = run_of(tuple(seconds), seconds)
+    assert run.each_s >= 5 * 200
+    assert run.all_s >= 5 * sum(seconds.values()) + run.each_s
+    assert run_of(("quick",), seconds).all_s < run.each_s
+
+
+def test_what_timed_out_is_told_apart_and_not_counted_as_killed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mutants = [(Mutant(FETCHING, line, "before", "after", ""), None) for line in range(20)]
+    verdicts = [Verdict.KILLED] * 15 + [Verdict.TIMED_OUT] * 4 + [Verdict.LIVES]
+    monkeypatch.setattr(tool, "drawn", lambda *told: mutants)
+    monkeypatch.setattr(tool, "asked", lambda *told: [])
+    monkeypatch.setattr(tool, "results", lambda *told: zip([mutant for mutant, _ in mutants], verdicts, strict=True))
+    assert tool.main(["--seed", "1"]) == 1
+    told = capsys.readouterr().out
+    assert told.count(": timed out: ") == 4
+    assert told.endswith("15 of 20 killed, 75.0%; 4 timed out\n")

@@ -6,6 +6,7 @@ not run again.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 _AHEAD: Final = 4
 """Points that are given out, for each process: so that none waits, and those of one fabric stay together."""
 _CONNECT_SECONDS: Final = 10
+_DASKS_LOGGERS: Final = ("distributed", "distributed.client", "distributed.gc")
+"""Those with a level of their own, which goes before the root's."""
 
 
 def evaluate(
@@ -56,6 +59,9 @@ def records_of(suite: Suite, folder: Path) -> list[PointRecord]:
 def _client(processes: int, cluster: str | None) -> Iterator[Client]:
     from distributed import Client, LocalCluster
 
+    level = _dasks_level()
+    for name in _DASKS_LOGGERS:
+        logging.getLogger(name).setLevel(level)
     if cluster is not None:
         try:
             client = Client(cluster, timeout=_CONNECT_SECONDS)
@@ -67,10 +73,20 @@ def _client(processes: int, cluster: str | None) -> Iterator[Client]:
             yield client
         return
     with (
-        LocalCluster(n_workers=processes, threads_per_worker=1, dashboard_address=None, host="127.0.0.1") as local,
+        LocalCluster(
+            n_workers=processes, threads_per_worker=1, dashboard_address=None, host="127.0.0.1", silence_logs=level
+        ) as local,
         Client(local) as client,
     ):
         yield client
+
+
+def _dasks_level() -> int:
+    """From which level on Dask's messages are shown: as everybody's, and none where errors alone are wanted. Those of a
+    point are raised; what Dask calls one is often a worker that ends while it is spoken to.
+    """
+    level = logging.getLogger().getEffectiveLevel()
+    return level if level < logging.ERROR else logging.CRITICAL
 
 
 def _results(client: Client, points: Sequence[Point]) -> Iterator[PointRecord]:

@@ -196,6 +196,22 @@ def test_verbose_logs_what_goes_on_and_quiet_only_errors(option: str, level: str
     assert ("a note" in done.stderr) == (not quiet)
 
 
+def test_a_quiet_torchrun_says_nothing_of_its_own(tmp_path: Path) -> None:
+    """With something in PyTorch's place that says what it was told."""
+    there = tmp_path / "torch" / "distributed"
+    there.mkdir(parents=True)
+    for package in (there, there.parent):
+        (package / "__init__.py").touch()
+    (there / "run.py").write_text("import os, sys\nprint(os.environ['WEIR_HOST'], sys.argv[1:3], sys.argv[-1])\n")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    for options, noted in ([], "ranks on h1, h2; jobs are served at "), (["-q"], ""):
+        words = [WEIR, *options, "torchrun", "-n", "2", "s.py"]
+        done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+        assert done.stdout == "h1,h2 ['--nproc-per-node', '2'] s.py\n"
+        assert noted in done.stderr
+        assert bool(done.stderr) == bool(noted)
+
+
 def test_the_command_is_there_before_grpc_is() -> None:
     """For it tells grpc to be quiet, which grpc asks for once, when it is imported."""
     done = subprocess.run(

@@ -232,6 +232,17 @@ def test_an_evaluation_that_was_killed_goes_on_and_writes_its_page(tmp_path: Pat
     assert (tmp_path / "page" / page.DATA).exists()
 
 
+def test_a_quiet_evaluation_says_its_results_alone(tmp_path: Path) -> None:
+    """Dask's loggers have levels of their own, and its processes handlers of their own."""
+    file = tmp_path / "suite.yaml"
+    file.write_text(yaml.safe_dump({**SUITE, "seeds": 1}))
+    command = "from weir.experiments.commands.main import main; main()"
+    words = [sys.executable, "-c", command, "-q", "evaluate", str(file), "--out", str(tmp_path / "out"), "--workers"]
+    done = subprocess.run([*words, "1"], capture_output=True, text=True, check=True)
+    assert "widest" in done.stdout
+    assert done.stderr == ""
+
+
 def test_a_cluster_that_is_not_there_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from weir.experiments.evaluation import grid
 

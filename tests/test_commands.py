@@ -169,6 +169,10 @@ BY_OTHERS: Final[Mapping[str, str]] = {
     "weir ptf --program p4src/build/fabric.json --ports 1-4 --test-dir tests/ptf/fabric": (
         "tests/testing/test_ptf.py::test_the_switch_program_passes"
     ),
+    'ptf --test-dir tests/ptf/fabric -i 1@veth1 -i 2@veth3 -i 3@veth5 -i 4@veth7 --test-params "grpcaddr='
+    "'127.0.0.1:9559';device=0;target='bmv2-64';ports='1,2,3,4'\"": (
+        "tests/bmv2/test_bmv2_ptf.py::test_the_program_passes"
+    ),
     "weir replay runs/NAME": "tests/test_examples.py::test_a_workload_of_ones_own_in_a_run",
     "weir replay runs/digits-20260101-120000": "tests/test_examples.py::test_a_workload_of_ones_own_in_a_run",
     "weir run examples/own_workload.yaml": "tests/test_examples.py::test_a_workload_of_ones_own_in_a_run",

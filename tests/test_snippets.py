@@ -11,8 +11,11 @@ import os
 import random
 import re
 import shlex
+import shutil
 import subprocess
 import sys
+import tempfile
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -21,11 +24,14 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+import yaml
 from typer.main import get_command
 
 from weir.controller.placement import Problem
 from weir.controller.placement.strategies import strategy
 from weir.emulator.ports.options import parse, parse_control
+from weir.emulator.program import Program
+from weir.emulator.stf import StfTest, play
 from weir.emulator.stf.reader import parse as parse_stf
 from weir.experiments.commands.app import app
 from weir.experiments.config import RunConfig
@@ -71,7 +77,7 @@ def python_of(page: str, beginning: str = "") -> str:
 
 # --- command lines ----------------------------------------------------------------------------------------------------
 
-COMMANDS: Final = ("weir", "weir-switch", "make", "pytest", "python", "pip", "sudo", "cd", "ip", "p4c-bm2-ss")
+COMMANDS: Final = ("weir", "weir-switch", "make", "pytest", "python", "pip", "sudo", "cd", "ip", "p4c-bm2-ss", "ptf")
 PLACEHOLDERS: Final = {
     "FILE": "topologies/leaf_spine.yaml",
     "FILE.yaml": "watch.yaml",
@@ -185,6 +191,8 @@ def check_command(words: Sequence[str], folder: Path) -> None:
         case ["make", *targets]:
             known = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
             assert {word for word in targets if "=" not in word} <= known
+        case ["ptf", *rest]:
+            check_ptf(rest, folder)
         case ["pytest" | "python", *rest]:
             for word in rest:
                 if "/" in word:
@@ -194,6 +202,20 @@ def check_command(words: Sequence[str], folder: Path) -> None:
                 assert extra in {*EXTRAS, "dev"}
         case ["cd", path]:
             assert (ROOT / path).is_dir()
+
+
+def check_ptf(words: Sequence[str], folder: Path) -> None:
+    """By PTF itself, which lists the tests that it would run; not at all where it is not installed."""
+    script = shutil.which("ptf", path=str(Path(sys.executable).parent)) or shutil.which("ptf")
+    if script is None:
+        return
+    with tempfile.TemporaryDirectory(prefix="weir-ptf-") as own:  # for its log
+        (Path(own) / "tests").symlink_to(folder / "tests")
+        done = subprocess.run(
+            [sys.executable, script, "--list", *words], cwd=own, capture_output=True, text=True, check=False
+        )
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"with a total of [1-9]\d* tests", done.stdout), done.stdout
 
 
 # --- Python -----------------------------------------------------------------------------------------------------------
@@ -369,11 +391,22 @@ def test_no_python_is_left_out() -> None:
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
+FILES: Final = {"docs/fabrics.md": 2, "docs/runs.md": 2, "docs/telemetry.md": 1, "docs/training.md": 1}
+"""How many a page shows; the tests below load all of them."""
+
+
+def files_of(page: str) -> list[str]:
+    return [each.text for each in SNIPPETS if (each.page, each.language) == (page, "yaml")]
+
+
+def test_no_file_is_left_out() -> None:
+    assert Counter(each.page for each in SNIPPETS if each.language == "yaml") == FILES
+
+
 def test_the_run_files_of_the_runs_page_are_some(tmp_path: Path) -> None:
-    texts = [each.text for each in SNIPPETS if (each.page, each.language) == ("docs/runs.md", "yaml")]
     (tmp_path / "own_workload.py").symlink_to(ROOT / "examples" / "own_workload.py")
     sizes = []
-    for text in texts:
+    for text in files_of("docs/runs.md"):
         (tmp_path / "run.yaml").write_text(text)
         config = RunConfig.load(tmp_path / "run.yaml")
         assert config.topology.name == "leaf-spine"
@@ -381,15 +414,28 @@ def test_the_run_files_of_the_runs_page_are_some(tmp_path: Path) -> None:
     assert sizes == [64 * 128 + 128 + 128 * 10 + 10, 10_000]
 
 
+def test_the_section_of_the_training_page_is_one_of_a_run_file(tmp_path: Path) -> None:
+    (section,) = files_of("docs/training.md")
+    others = yaml.safe_load((ROOT / "experiments" / "modes.yaml").read_text())
+    del others["synchronisation"]
+    others["job"]["workers"] = ["h1", "h2"]
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(others) + section)
+    synchronisation = RunConfig.load(tmp_path / "run.yaml").synchronisation
+    assert synchronisation is not None
+    assert [(mode.name, mode.staleness) for mode in synchronisation.modes][1:] == [("ssp", 3)]
+    assert (synchronisation.target, synchronisation.limit) == (0.3, 3_000_000_000)
+    assert [each.samples_per_s for each in synchronisation.machines.drawn(1)] == [4000, 1600]
+
+
 def test_what_the_telemetry_page_watches_can_be_watched(tmp_path: Path) -> None:
-    (text,) = [each.text for each in SNIPPETS if (each.page, each.language) == ("docs/telemetry.md", "yaml")]
+    (text,) = files_of("docs/telemetry.md")
     (tmp_path / "watch.yaml").write_text(text)
     watching = TelemetryConfig.load(tmp_path / "watch.yaml").watching(load_topology("leaf_spine.yaml"), "the page")
     assert (len(watching.flows), watching.collector, len(watching.drops)) == (2, "h12", 16)
 
 
 def test_the_fabrics_of_the_fabrics_page_are_some(tmp_path: Path) -> None:
-    texts = [each.text for each in SNIPPETS if (each.page, each.language) == ("docs/fabrics.md", "yaml")]
+    texts = files_of("docs/fabrics.md")
     for number, text in enumerate(texts):
         (tmp_path / f"{number}.yaml").write_text(text)
     fabrics = [load_topology(tmp_path / f"{number}.yaml") for number in range(len(texts))]
@@ -402,6 +448,9 @@ def test_the_fabrics_page_has_every_key() -> None:
     assert keys == {key for key in keys if re.search(rf"`[\w.\[\]]*\b{key}\b[\w.\[\]]*`|{key}:", page)}
 
 
-def test_the_packet_test_of_the_stf_page_is_one() -> None:
+def test_the_packet_test_of_the_stf_page_passes() -> None:
     (text,) = [each.text for each in SNIPPETS if each.page == "docs/stf.md" and "expect 2" in each.text]
-    assert len(parse_stf(text, "docs/stf.md")) == 3
+    router = Program.load(ROOT / "examples" / "exercise" / "build" / "router.json")
+    path = Path("docs/stf.md")
+    outcome = play(router, StfTest(path, parse_stf(text, str(path))))
+    assert (outcome.failures, outcome.checks) == ((), 1)

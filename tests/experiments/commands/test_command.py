@@ -204,8 +204,8 @@ def test_a_quiet_torchrun_says_nothing_of_its_own(tmp_path: Path) -> None:
         (package / "__init__.py").touch()
     (there / "run.py").write_text("import os, sys\nprint(os.environ['WEIR_HOST'], sys.argv[1:3], sys.argv[-1])\n")
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    for options, noted in ([], "ranks on h1, h2; jobs are served at "), (["-q"], ""):
-        words = [WEIR, *options, "torchrun", "-n", "2", "s.py"]
+    for options, noted in ("", "ranks on h1, h2; jobs are served at "), ("-q", ""):
+        words = [str(WEIR), *options.split(), "torchrun", "-n", "2", "s.py"]
         done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
         assert done.stdout == "h1,h2 ['--nproc-per-node', '2'] s.py\n"
         assert noted in done.stderr

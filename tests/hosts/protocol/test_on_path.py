@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -58,16 +59,14 @@ class Job:
             for rank in range(2)
         ]
 
-    def sums(
-        self, arrays: list[NDArray[np.generic]], up: Change = nothing, down: Change = nothing
-    ) -> list[NDArray[np.generic]]:
+    def sums(self, arrays: list[NDArray[Any]], up: Change = nothing, down: Change = nothing) -> list[NDArray[Any]]:
         """What each worker has in the end; nothing is sent twice, so all that is sent is taken."""
         handles = self.run(arrays, up, down)
         taken = [worker.take(handle) for worker, handle in zip(self.workers, handles, strict=True)]
         assert None not in taken, self.drops
         return [each.array for each in taken if each is not None]
 
-    def run(self, arrays: list[NDArray[np.generic]], up: Change = nothing, down: Change = nothing) -> list[int]:
+    def run(self, arrays: list[NDArray[Any]], up: Change = nothing, down: Change = nothing) -> list[int]:
         """The arrays' handles, when all are summed or nothing is left to be sent."""
         handles = [worker.submit(array) for worker, array in zip(self.workers, arrays, strict=True)]
         while any(waiting := [worker.poll(0) for worker in self.workers]):
@@ -89,7 +88,7 @@ class Job:
 
     @property
     def drops(self) -> int:
-        return sum(core.counters.dropped for core in (*self.workers, self.server))
+        return self.server.counters.dropped + sum(worker.counters.dropped for worker in self.workers)
 
 
 def record(size: int) -> np.dtype[np.void]:
@@ -100,7 +99,7 @@ def chunk_of(message: np.void) -> int:
     return split_tag(int(message["header"]["tag"]))[1]
 
 
-def numbers(seed: int, dtype: str, size: int) -> list[NDArray[np.generic]]:
+def numbers(seed: int, dtype: str, size: int) -> list[NDArray[Any]]:
     """Both workers'."""
     rng = np.random.default_rng(seed)
     if dtype == "int32":
@@ -152,7 +151,7 @@ class Solution:
 
     def check(self, lanes: NDArray[np.int32], number: int, workers: int) -> int:
         terms = [*lanes.tolist(), workers * number, workers]
-        return sum(c * term for c, term in zip(self.coefficients, terms, strict=True)) % self.modulus
+        return int(sum(c * term for c, term in zip(self.coefficients, terms, strict=True)) % self.modulus)
 
 
 def solved(rows: NDArray[np.int64], modulus: int) -> list[int] | None:

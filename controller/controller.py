@@ -30,6 +30,7 @@ from functools import partial
 from ..topologies.model import Endpoint, Topology
 from ..topologies.routing import Routes
 from .congestion import Windows
+from .congestion.announcement import PROMISES, PromiseChanges, summary
 from .congestion.marking import marked_states, windows_held
 from .decisions import Decisions
 from .errors import ControllerError, PlanError
@@ -64,6 +65,7 @@ from .watching.items import check_watching, telling_slots, watch_state
 __all__ = ["Controller", "Message", "Options"]
 
 _log = logging.getLogger(__name__)
+_promise_log = logging.getLogger(PROMISES)
 
 
 class Controller:
@@ -128,6 +130,9 @@ class Controller:
         """Who takes part in the jobs; takes what hosts say of themselves."""
         self.windows = Windows(topology, options.congestion)
         """What bounds every queue: windows, thresholds, and the promise."""
+        self.bounded: list[Callable[[int], object]] = []
+        """Each is told the time whenever promises may have changed, before anything is sent under them."""
+        self._promises = PromiseChanges(self.windows)
         self._watching = options.watching
         self._down = routes.down
         self._bases = self._base_states(routes)
@@ -345,6 +350,10 @@ class Controller:
         plans = (job.plan for job in self.jobs.values())
         for plan in self.windows.follow(self.planner.routes, plans, self.prober.probes, now_ns):
             self.jobs[plan.spec.job].plan = plan
+        for tell in self.bounded:
+            tell(now_ns)
+        for line in summary(self._promises.take()):
+            _promise_log.info("%s", line)
 
     async def _write_switches(self, now_ns: int, again: Iterable[str] = ()) -> Mapping[str, Diff]:
         """Bring the switches to what they should hold; those in `again` even if they have just refused."""

@@ -23,7 +23,16 @@ from .backends.virtual_time import Cluster
 from .config import RunConfig
 from .errors import ExperimentError, Interrupted
 from .records import page, report
-from .records.record import MoveRecord, Phase, QueueTrace, RunRecord, StrategyResult, keep_folder, run_folder
+from .records.record import (
+    MoveRecord,
+    Phase,
+    PromiseRecord,
+    QueueTrace,
+    RunRecord,
+    StrategyResult,
+    keep_folder,
+    run_folder,
+)
 from .synchronised import train_in_mode
 from .workloads.workload import digest, train_without_network
 
@@ -103,8 +112,10 @@ def _run_strategies(
         record = RunRecord.begin(config, reference.digests()[0], reference.accuracy())
         began.append(record)
         for strategy in config.strategies:
-            task = progress.add_task(report.label_of(strategy), total=config.training.steps)
-            result = asyncio.run(run_strategy(config, strategy, partial(progress.advance, task), watch))
+            label = report.label_of(strategy)
+            task = progress.add_task(label, total=config.training.steps)
+            say = partial(_say_promise, progress.console, label)
+            result = asyncio.run(run_strategy(config, strategy, partial(progress.advance, task), watch, say))
             record.results.append(result)
         if mininet is not None:
             _run_in_mininet(config, record, mininet, progress, watch)
@@ -113,6 +124,10 @@ def _run_strategies(
             record.modes.append(asyncio.run(train_in_mode(config, index)))
             progress.update(task, completed=1)
     return record
+
+
+def _say_promise(console: Console, label: str, line: str) -> None:
+    console.print(f"promise, {label}: {line}", markup=False, soft_wrap=True)
 
 
 def _run_in_mininet(
@@ -139,15 +154,18 @@ async def run_strategy(
     strategy: str,
     advance: Callable[[], object] | None = None,
     watch: Watch | None = None,
+    say: Callable[[str], object] = lambda _: None,
 ) -> StrategyResult:
-    """Train the job under one strategy; `advance` is called after every step, `watch` looks on."""
+    """Train the job under one strategy; `advance` is called after every step, `watch` looks on. `say` is told what is
+    promised of queues before anything is sent.
+    """
     started = time.perf_counter()
     job = config.new_job()
     samples = [job.samples(worker) for worker in range(job.workers)]
     times_ns: list[int] = []
     sums: list[str] = []
     moves: list[MoveRecord] = []
-    async with Cluster(config, strategy, watch) as cluster:
+    async with Cluster(config, strategy, watch, say=say) as cluster:
         phases = _Phases(cluster)
         for step in range(config.training.steps):
             await cluster.compute(config.training.compute)
@@ -183,6 +201,7 @@ async def run_strategy(
             largest_queue=str(longest.end),
             largest_queue_packets=longest.largest_queue_packets,
             promised={str(link): bound for link, bound in sorted(cluster.promised.items())},
+            promises=[PromiseRecord(time_ns=time_ns, text=text) for time_ns, text in cluster.promises],
             broken=cluster.broken_promises,
             heartbeats=cluster.heartbeat_figures,
             resends=cluster.resends,

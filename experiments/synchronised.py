@@ -56,6 +56,7 @@ async def train_in_mode(config: RunConfig, index: int) -> ModeResult:
             dropped=course.dropped,
             idle=course.idle_share(),
             resends=cluster.resends,
+            broken=cluster.broken_promises,
             weights=digest(training.weights[0]),
             losses=[(point.time_ns - started_ns, point.loss) for point in course.losses],
         )

@@ -61,6 +61,11 @@ class Windows:
         """What is in force."""
         return self._known.budgets
 
+    @property
+    def obeyed_ns(self) -> int:
+        """From when on no packets are in the network that larger windows of before allowed, or plans of before."""
+        return max([self._known.obeyed_ns, *(each.until_ns for each in self._known.remains)])
+
     def follow(self, routes: Routes, plans: Iterable[JobPlan], probes: Iterable[Probe], now_ns: int) -> list[JobPlan]:
         """The jobs that run, as they are now; those among them, paced, whose hosts are to have another pacing than
         their plan says. A job's number and generation tell whether it is new: then it is told its pacing with its plan.

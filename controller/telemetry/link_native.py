@@ -41,7 +41,7 @@ QUEUE: Final = np.dtype(
         ("egress_ns", "i8"),  # the switch's clock
         ("depth", "f8"),  # packets, newest
         ("average", "f8"),  # packets
-        ("high", "f8"),  # packets, the most since the switch started
+        ("high", "f8"),  # packets, the most since the switch started, or since it was last taken
         ("peak", "f8"),  # packets, the most since someone took it
         ("sojourn_us", "f8"),  # average
     ]

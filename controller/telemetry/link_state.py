@@ -102,6 +102,12 @@ class LinkState:
         self._queues["peak"] = 0.0
         return peaks
 
+    def take_highs(self) -> NDArray[np.float64]:
+        """(n, classes): `high` of each queue, which from now on is counted from the present depth."""
+        highs: NDArray[np.float64] = self.queues["high"]
+        self._queues["high"] = self._queues["depth"]
+        return highs
+
     def attach(self, source: Source) -> None:
         """Ask this one, too, what is lost."""
         self._sources.append(source)

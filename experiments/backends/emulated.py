@@ -77,6 +77,8 @@ class EmulatedFabric:
         """
         refuse_chips(topology, topology.name)
         self.topology = topology
+        self._longest: dict[Endpoint, int] = {}
+        """Of switches' ports, until the queues' depths were last taken."""
         longest = ETHERNET_BYTES + max((each.mtu for each in topology.links), default=0)
         self.fabric = Fabric(seed=seed, max_frame=max(MAX_FRAME, longest))
         self.switches: dict[str, Switch] = {}
@@ -146,6 +148,17 @@ class EmulatedFabric:
                 load[end] = (counters.metered_packets, counters.metered_bytes)
         return load
 
+    def take_longest_queues(self) -> dict[Endpoint, int]:
+        """By switches' ports: the most packets that the data queue held since the last call, over every enqueue."""
+        longest = {
+            end: self.switches[end.node].port_queues(end.port)[DATA_PRIORITY].max_depth_packets
+            for end in self.topology.directed_links
+            if end.node in self.switches
+        }
+        self.fabric.reset_maxima()
+        self._longest = {end: max(held, self._longest.get(end, 0)) for end, held in longest.items()}
+        return longest
+
     def links(self) -> Iterator[LinkFigures]:
         """Every directed link, since time began."""
         for link in self.topology.links:
@@ -159,7 +172,7 @@ class EmulatedFabric:
                     job_bytes=counters.tx_bytes - counters.flow_bytes,
                     background_bytes=counters.flow_bytes,
                     load=8e9 * counters.tx_bytes / (link.rate_bps * max(self.fabric.now_ns, 1)),
-                    largest_queue_packets=counters.max_queue_packets[DATA_PRIORITY]
+                    largest_queue_packets=max(counters.max_queue_packets[DATA_PRIORITY], self._longest.get(end, 0))
                     if self.topology.is_switch(end.node)
                     else 0,
                     lost_packets=counters.lost_packets,

@@ -11,7 +11,6 @@ The sums are the virtual fabric's, bit for bit; times are the machine's.
 from __future__ import annotations
 
 import asyncio
-import math
 import os
 import sys
 import time
@@ -24,7 +23,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from ...controller.congestion.promise import promises
 from ...controller.controller import Controller, Options
 from ...controller.p4runtime.session import SwitchSession
 from ...controller.p4runtime.tables import DROP_REASONS, DROPS
@@ -32,7 +30,7 @@ from ...controller.placement.strategies import STRATEGIES
 from ...controller.placement.strategies import strategy as strategy_named
 from ...controller.planning.plan import lanes_of
 from ...controller.service.service import ControlService
-from ...controller.telemetry.link_state import BULK
+from ...controller.telemetry.link_state import BULK, LinkState
 from ...controller.telemetry.report_socket import ReportSocket
 from ...hosts import ControlClient
 from ...topologies import Endpoint, Routes
@@ -45,6 +43,7 @@ from ..errors import ExperimentError
 from ..records.record import MininetHeartbeats, MininetResult, StrategyResult
 from ..workloads.digits import load_digits
 from .live import heartbeat_source
+from .queue_promises import QueuePromises
 from .rounds import Rounds
 from .sessions import open_sessions
 from .worker_process import WorkerReport, WorkerTask
@@ -63,6 +62,8 @@ _LEAST_LEASE_NS: Final = 4_000_000_000
 """Of hosts whose heartbeats go through the fabric: processes that compute on few cores are silent for long."""
 _STEP_S: Final = 120.0
 _LOOK_S: Final = 0.2
+_LATE_NS: Final = 200_000_000
+"""What INT reports of a queue is known no later than so long after it was so."""
 _ONE_THREAD: Final = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 """Many processes share few cores."""
 
@@ -89,6 +90,9 @@ async def run_in_mininet(
         lanes = lanes_of(fabric.topology)
         sessions = await stack.enter_async_context(open_sessions(fabric.topology, fabric.addresses))
         controller = _controller(config, virtual.strategy, fabric, sessions)
+        depths = _Depths(controller.links)
+        promises = QueuePromises(controller.windows, depths.take, late_ns=_LATE_NS)
+        controller.bounded.append(promises.note)
         await controller.start()
         began_ns = time.monotonic_ns()
         drops_before = await _switch_drops(sessions)
@@ -125,9 +129,8 @@ async def run_in_mininet(
         reports = asyncio.ensure_future(processes.reports())
         stack.callback(reports.cancel)
         trees: list[dict[str, str]] = [{} for _ in registrations]
-        generation, bounds = 0, dict[Endpoint, float]()
+        generation = 0
         while not reports.done():
-            _note_promises(controller, bounds)
             await asyncio.wait([reports], timeout=_LOOK_S)
             if watch is not None:
                 if watch.is_due:
@@ -153,8 +156,12 @@ async def run_in_mininet(
         notes = [*other.notes, f"telemetry: {controller.telemetry_cost(time.monotonic_ns() - began_ns)}"]
         figures = None if beats is None else _heartbeat_figures(controller, service, delays_ns)
         result = _result(virtual.strategy, fabric, by_rank, drops, trees, generation, notes, started)
-        promised = {str(link): None if math.isinf(bound) else math.floor(bound) for link, bound in bounds.items()}
-        update = {"heartbeats": figures, "promised": promised, "deepest": _deepest(controller)}
+        update = {
+            "heartbeats": figures,
+            "promised": {str(link): bound for link, bound in sorted(promises.promised.items())},
+            "broken": promises.broken(service.now_ns()),
+            "deepest": {str(link): depth for link, depth in depths.deepest.items()},
+        }
         return result.model_copy(update=update)
 
 
@@ -220,21 +227,21 @@ async def _switch_drops(
     return drops
 
 
-def _note_promises(controller: Controller, bounds: dict[Endpoint, float]) -> None:
-    """The loosest that was promised of each queue so far; infinite where nothing was."""
-    for promise in promises(controller.windows.budgets.values()):
-        bound = math.inf if promise.bound_packets is None else promise.bound_packets
-        bounds[promise.link] = max(bounds.get(promise.link, 0), bound)
+class _Depths:
+    """What probes and reports tell of the data class's queues."""
 
+    def __init__(self, links: LinkState) -> None:
+        self._links = links
+        self.deepest: dict[Endpoint, int] = {}
+        """The most packets of each queue that was reported, until `take` was last called."""
 
-def _deepest(controller: Controller) -> dict[str, int]:
-    """What probes and reports have told of the data class's queues since the run began."""
-    queues = controller.links.queues[:, BULK]
-    return {
-        str(link): int(queue["high"])
-        for link, queue in zip(controller.links.links, queues, strict=True)
-        if queue["measured"]
-    }
+    def take(self) -> dict[Endpoint, int]:
+        """The most packets of each queue since the last call."""
+        measured, highs = self._links.queues["measured"][:, BULK], self._links.take_highs()[:, BULK]
+        told = zip(self._links.links, measured, highs, strict=True)
+        taken = {link: int(high) for link, is_measured, high in told if is_measured}
+        self.deepest.update((link, max(high, self.deepest.get(link, 0))) for link, high in taken.items())
+        return taken
 
 
 def _heartbeat_figures(controller: Controller, service: ControlService, delays_ns: Sequence[int]) -> MininetHeartbeats:

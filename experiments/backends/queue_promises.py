@@ -1,45 +1,83 @@
-"""What was promised of every queue in a run, beside what it held."""
+"""What was promised of every queue in a run, beside what it held: at any instant the bound that was in force then."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Mapping
 
+from ...controller.congestion.announcement import PromiseChanges, summary
 from ...controller.congestion.changes import Windows
-from ...controller.congestion.promise import promises
 from ...topologies import Endpoint
-from .emulated import LinkFigures
 
 
 class QueuePromises:
-    """Of a run: over all of it, the loosest that was promised of each queue."""
+    """Of a run. From one change of the bounds to the next is an epoch; what queues held in it is compared with the
+    bounds of it. Larger bounds of before are in force, too, as long as packets that they allowed may be there.
+    """
 
-    def __init__(self, windows: Windows) -> None:
-        """`windows` are the controller's."""
+    def __init__(
+        self,
+        windows: Windows,
+        take_longest: Callable[[], Mapping[Endpoint, int]],
+        say: Callable[[str], object] = lambda _: None,
+        late_ns: int = 0,
+    ) -> None:
+        """`windows` are the controller's. `take_longest` tells the most packets that queues held since it was last
+        asked; what it tells may be `late_ns` old. `say` is told what is promised, and then what cannot be promised any
+        more.
+        """
         self._windows = windows
-        self._bounds: dict[Endpoint, float] = {}
+        self._take_longest = take_longest
+        self._say = say
+        self._late_ns = late_ns
+        self._changes = PromiseChanges(windows)
+        self._in_force: Mapping[Endpoint, float] = {}
+        self._loosest: dict[Endpoint, float] = {}
+        self._broken: dict[Endpoint, str] = {}
+        self._announced = False
+        self.said: list[tuple[int, str]] = []
+        """All promises, in words, with the instants at which they were made."""
 
-    def note(self) -> None:
+    def note(self, now_ns: int) -> None:
         """To be called whenever promises may have changed, before anything is sent under them."""
-        for link, budget in self._windows.budgets.items():
-            bound = math.inf if budget.refusal else budget.bound
-            self._bounds[link] = max(bound, self._bounds.get(link, 0.0))
+        changed = self._changes.take()
+        self.said += [(now_ns, promise.text) for promise in changed]
+        if self._announced:
+            for line in summary([promise for promise in changed if promise.bound_packets is None]):
+                self._say(line)
+        promised = {p.link: math.inf if p.bound_packets is None else p.bound_packets for p in self._changes.known}
+        if now_ns < self._windows.obeyed_ns + self._late_ns:
+            promised = {link: max(bound, self._in_force.get(link, 0)) for link, bound in promised.items()}
+        if promised != self._in_force:
+            self._check(now_ns)
+            self._in_force = promised
+            self._loosest.update((end, max(bound, self._loosest.get(end, 0))) for end, bound in promised.items())
+
+    def announce(self) -> None:
+        """Say what is promised now; from now on, what is not promised any more is said at once."""
+        self._announced = True
+        for line in summary(self._changes.known):
+            self._say(line)
 
     @property
     def promised(self) -> dict[Endpoint, int | None]:
-        """By egress port: packets that its data queue was never to exceed; None where nothing was promised."""
-        return {link: math.floor(bound) if bound < math.inf else None for link, bound in self._bounds.items()}
+        """By egress port: packets that its data queue was never to exceed, the loosest bound of the run; None where
+        nothing was promised at some time.
+        """
+        return {link: math.floor(bound) if bound < math.inf else None for link, bound in self._loosest.items()}
 
-    def broken(self, links: Iterable[LinkFigures]) -> list[str]:
-        """Queues that held more than was promised, over every enqueue of the run."""
-        promised = self.promised
-        return [
-            f"{link.end} held {link.largest_queue_packets} packets, and {bound} were promised"
-            for link in links
-            if (bound := promised.get(link.end)) is not None and link.largest_queue_packets > bound
-        ]
+    def broken(self, now_ns: int) -> list[str]:
+        """Queues that held more than was promised then, over every enqueue until now; of each the first time."""
+        self._check(now_ns)
+        return list(self._broken.values())
 
     @property
     def refusals(self) -> list[str]:
         """Why nothing is promised of some queues as the jobs are now."""
-        return [promise.text for promise in promises(self._windows.budgets.values()) if promise.bound_packets is None]
+        return [promise.text for promise in self._changes.known if promise.bound_packets is None]
+
+    def _check(self, now_ns: int) -> None:
+        for link, longest in self._take_longest().items():
+            if longest > (bound := self._in_force.get(link, math.inf)):
+                text = f"{link} held {longest} packets by {now_ns / 1e6:.3f} ms, and {bound:.0f} were promised then"
+                self._broken.setdefault(link, text)

@@ -82,13 +82,16 @@ class Cluster:
         *,
         values: int | None = None,
         served: bool = False,
+        say: Callable[[str], object] = lambda _: None,
     ) -> None:
-        """`watch` looks on. `values`: how many numbers a tensor has; None: as many as the run's workload says.
-        `served`: each worker has a job with the server's host alone, in the place of the job of all (`pairs`).
+        """`watch` looks on; `say` is told beforehand what is promised of queues. `values`: how many numbers a tensor
+        has; None: as many as the run's workload says. `served`: each worker has a job with the server's host alone, in
+        the place of the job of all (`pairs`).
         """
         self._values = config.gradient_values if values is None else values
         self._served = served
         self._watch = watch
+        self._say = say
         self.config = config
         self.strategy_name = strategy_name
         self.topology = config.topology
@@ -174,7 +177,9 @@ class Cluster:
         self._control = VirtualControl(
             self._controller, self._emulated, rpc, self._agents, self._events, control.latency
         )
-        self._promises = QueuePromises(self._controller.windows)
+        take_longest = self._emulated.take_longest_queues
+        self._promises = QueuePromises(self._controller.windows, take_longest, self._say)
+        self._controller.bounded.append(self._promises.note)
         if self._watching is not None and self._watching.puts_headers:
             self._emulated.count_int(self._watching.presence)
             self._controller.int_load = self._emulated.int_load
@@ -197,6 +202,7 @@ class Cluster:
             self._drivers.append(ShardedDriver(shards, self.shares))
         for number, each in enumerate(self.config.other_jobs, self._jobs.stop):
             self._others.add(OtherJob(each, number, each.values or self.config.gradient_values, self._fabric.now_ns))
+        self._promises.announce()
         if beats is not None:
             self._beat()
 
@@ -244,7 +250,6 @@ class Cluster:
         messages = await self._controller.admit(self._spec(number, job, server, rounds), now_ns)
         latency_ns = 0 if number in self._jobs else self.config.control.latency
         self._others.progress.begin(self._controller.jobs[number].plan, rounds, now_ns, latency_ns)
-        self._promises.note()
         return messages
 
     def _spec(self, number: int, job: Participants, server: str | None, rounds: Rounds) -> JobSpec:
@@ -383,7 +388,6 @@ class Cluster:
             await self._attend_to(other)
         self._report_progress(now_ns)
         await self._control.tick()
-        self._promises.note()
         if self._watch is not None and self._watch.is_due:
             self._watch.take_drops(await self.drops(), now_ns)
             self._watch.look(self._controller, now_ns, "virtual time")
@@ -400,7 +404,6 @@ class Cluster:
                 self._control.after_latency(partial(self._start_part, other, message))
             return
         await self._controller.finish(other.number, now_ns)
-        self._promises.note()
         self._others.progress.end(other.number, now_ns)
         self._agents.stop(other.number)
 
@@ -518,13 +521,20 @@ class Cluster:
 
     @property
     def promised(self) -> dict[Endpoint, int | None]:
-        """By egress port: packets that its data queue was never to exceed; None where nothing was promised."""
+        """By egress port: packets that its data queue was never to exceed, the loosest bound of the run; None where
+        nothing was promised at some time.
+        """
         return self._promises.promised
 
     @property
+    def promises(self) -> list[tuple[int, str]]:
+        """All promises in words, and why there was none, with the instants at which they were made."""
+        return self._promises.said
+
+    @property
     def broken_promises(self) -> list[str]:
-        """Queues that held more than was promised, over every enqueue of the run."""
-        return self._promises.broken(self.links())
+        """Queues that held more than was promised then, over every enqueue of the run."""
+        return self._promises.broken(self.now_ns)
 
     @property
     def refusals(self) -> list[str]:

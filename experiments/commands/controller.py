@@ -132,11 +132,17 @@ def controller(
         int, typer.Option(help="Of two controllers on the same switches, the one with the higher id rules.")
     ] = 10,
 ) -> None:
-    """Keep a fabric's switches as its jobs need them. Hosts and operators are served until Ctrl-C."""
+    """Keep a fabric's switches as its jobs need them. Hosts and operators are served until Ctrl-C.
+
+    What is promised of queues is said whenever that changes.
+    """
+    from ...controller.congestion.announcement import PROMISES
     from ...controller.placement.strategies import description
     from ...topologies import load_topology
 
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
+    if not NOTES.quiet:
+        logging.getLogger(PROMISES).setLevel(logging.INFO)
     description(strategy)  # before anything is spoken to
     topology = load_topology(file)
     settings = _Settings(

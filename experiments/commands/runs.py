@@ -48,14 +48,17 @@ def demo(
     history: HistoryOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Train the demo's model once per strategy, and compare."""
+    """Train the demo's model once per strategy, and compare.
+
+    What is promised of queues is said beforehand. The exit status is 1 when one of them held more.
+    """
     from importlib import resources
 
     from ..config import RunConfig
 
     with resources.as_file(resources.files("weir.experiments") / "demo.yaml") as path:
         config = RunConfig.load(path)
-    _run(config.replaced("--loss", loss=loss), out, as_json, web=web, history=history)
+    _check_promises(_run(config.replaced("--loss", loss=loss), out, as_json, web=web, history=history))
 
 
 def run(
@@ -79,7 +82,11 @@ def run(
     history: HistoryOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Run FILE once per strategy, compare, and keep a record."""
+    """Run FILE once per strategy, compare, and keep a record.
+
+    What is promised of queues, or why nothing can be, is said beforehand. The exit status is 1 when a queue of the
+    virtual fabric held more.
+    """
     from ..config import RunConfig
 
     if switch is not None and fabric is not FabricKind.MININET:
@@ -90,7 +97,7 @@ def run(
     if seed is not None:
         config = config.replaced("--seed", seed=seed)
     mininet = (switch or SwitchKind.WEIR) if fabric is FabricKind.MININET else None
-    _run(config, out, as_json, mininet, web, history)
+    _check_promises(_run(config, out, as_json, mininet, web, history))
 
 
 def replay(
@@ -108,6 +115,14 @@ def replay(
     if differences:
         raise typer.Exit(1)
     _console.print("✓ the replay reproduced every figure of the record")
+
+
+def _check_promises(record: RunRecord) -> None:
+    """Raises Exit where one was broken."""
+    from ..records.report import broken_promises
+
+    if broken_promises(record):
+        raise typer.Exit(1)
 
 
 def _run(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -39,11 +40,11 @@ def schemes(
     Each FILE is run with its first strategy under each of them. Shown are the longest queue of the data class over
     every enqueue, and the loosest of the bounds that were promised beforehand; gradients summed by all jobs together;
     Jain's index where jobs joined others; what background flows that yield brought; what was sent again, and what full
-    queues dropped.
+    queues dropped. The exit status is 1 when a queue held more than was promised of it.
     """
     from ..config import RunConfig
     from ..page_tables import check_places, write_table
-    from ..schemes import COLUMNS, SCHEMES, compare, markdown_table
+    from ..schemes import SCHEMES, compare, markdown_table
     from ..schemes import as_json as plain
 
     def say(done: Figures) -> None:
@@ -56,7 +57,17 @@ def schemes(
         write_table(write, "schemes", markdown_table(figures))
     if as_json:
         sys.stdout.write(json.dumps(plain(figures)) + "\n")
-        return
+    else:
+        _show(figures)
+    if broken := [one for one in figures if one.broken]:
+        for one in broken:
+            NOTES.print(f"✗ {one.run}, {one.scheme}: {one.broken} queues held more than was promised of them")
+        raise typer.Exit(1)
+
+
+def _show(figures: Sequence[Figures]) -> None:
+    from ..schemes import COLUMNS
+
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=0, pad_edge=False)
     for index, column in enumerate(COLUMNS):
         table.add_column(column, justify="left" if index < 2 else "right", no_wrap=True)

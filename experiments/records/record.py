@@ -52,6 +52,13 @@ class QueueTrace(_Record):
     depth_packets: list[int]
 
 
+class PromiseRecord(_Record):
+    """What is promised of one queue from an instant on, or why nothing is."""
+
+    time_ns: int
+    text: str
+
+
 class MoveRecord(_Record):
     """One change of the aggregation point in a running job."""
 
@@ -195,9 +202,13 @@ class StrategyResult(_Timed):
     largest_queue_packets: int
     """Of the data class, over every enqueue."""
     promised: dict[str, int | None]
-    """By egress port: packets that its data queue was never to exceed, as it was said beforehand; None: no promise."""
+    """By egress port: packets that its data queue was never to exceed, the loosest bound of the run; None: at some time
+    nothing was promised.
+    """
+    promises: list[PromiseRecord] = []
+    """What was said of queues before anything was sent under it."""
     broken: list[str]
-    """Queues that held more."""
+    """Queues that held more than was promised at the time."""
     heartbeats: HeartbeatFigures | None = None
     """Of a run whose workers' heartbeats go through the fabric."""
     resends: int
@@ -273,18 +284,11 @@ class MininetResult(_Timed):
     """By egress port: the most packets that INT reported of its data queue, when a packet left it; what no report tells
     of is left out.
     """
+    broken: list[str] = []
+    """As `StrategyResult.broken` has them, as far as INT tells."""
     notes: list[str]
     """What the machine or the switches could not do of what the run asks for."""
     wall_s: float
-
-    @property
-    def broken(self) -> list[str]:
-        """Queues that held more than was promised, as far as INT tells."""
-        return [
-            f"{port} held {depth} packets, and {bound} were promised"
-            for port, depth in self.deepest.items()
-            if (bound := self.promised.get(port)) is not None and depth > bound
-        ]
 
 
 class ModeResult(_Record):
@@ -310,6 +314,8 @@ class ModeResult(_Record):
     idle: float
     """Share of the workers' time in which they did not compute, 0…1."""
     resends: int
+    broken: list[str] = []
+    """Queues that held more than was promised at the time. Records of old have none."""
     weights: str
     """SHA-256 of the first worker's weights at the end."""
     losses: list[tuple[int, float]]

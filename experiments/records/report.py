@@ -100,7 +100,7 @@ def claims(record: RunRecord) -> list[tuple[bool, str]]:
     moves = [move for result in results if result.strategy == "widest" for move in result.moves]
     if moves:
         lines.append((True, f"the widest tree moved in mid-run {len(moves)} time(s); training went on"))
-    lines.append(_promise_claim(results))
+    lines.append(_promise_claim(record))
     return lines + mininet_claims(record)
 
 
@@ -181,12 +181,18 @@ def _flow_lines(label: str, flows: list[FlowTrace]) -> list[str]:
     return lines
 
 
-def _promise_claim(results: list[StrategyResult]) -> tuple[bool, str]:
+def broken_promises(record: RunRecord) -> list[str]:
+    """Queues that held more than was promised of them, in virtual time: a line each."""
+    lines = [f"{label_of(result.strategy)}: {line}" for result in record.results for line in result.broken]
+    return lines + [f"mode {result.mode}: {line}" for result in record.modes for line in result.broken]
+
+
+def _promise_claim(record: RunRecord) -> tuple[bool, str]:
     """Whether every queue kept the bound that was promised for it beforehand."""
-    bound = [b for result in results for b in result.promised.values()]
-    none = bound.count(None)
-    if broken := [f"{label_of(result.strategy)}: {line}" for result in results for line in result.broken]:
-        return False, f"a queue held more than was promised: {broken[0]}"
+    none = [bound for result in record.results for bound in result.promised.values()].count(None)
+    if broken := broken_promises(record):
+        more = f"; and {len(broken) - 1} more" if len(broken) > 1 else ""
+        return False, f"a queue held more than was promised: {broken[0]}{more}"
     refused = f"; nothing was promised of {none} queues" if none else ""
     return True, f"no queue ever held more packets than was promised of it beforehand, at any enqueue{refused}"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from typer.testing import CliRunner
 from weir.experiments.commands.app import app
 from weir.experiments.config import RunConfig
 from weir.experiments.errors import ExperimentError
+from weir.experiments.records.record import RunRecord
 from weir.experiments.schemes import SCHEMES, compare
 from weir.tests.paths import ROOT
 
@@ -71,3 +73,26 @@ def test_every_run_about_queues_can_be_run_under_every_scheme(path: Path) -> Non
     for values in SCHEMES.values():
         changed = config.replaced("a test", congestion={**config.congestion.model_dump(), **values})
         assert (changed.congestion_options.windows_obeyed) == (values["law"] == "explicit")
+
+
+def test_a_broken_promise_is_said_and_tells_in_the_exit_status(tmp_path: Path) -> None:
+    """One job keeps 256 rounds in the network whatever switches say; the other is promised that nobody does."""
+    file = tmp_path / "pair.yaml"
+    lying = RUN.replace("window: 32, slots: 64}\ncongestion", "window: 256, slots: 512, obeys: false}\ncongestion")
+    file.write_text(lying.replace("delay: 2us", "delay: 20us, queue: 256"))
+    done = CliRunner().invoke(app, ["schemes", str(file), "--scheme", "explicit", "--scheme", "fixed"])
+    assert done.exit_code == 1
+    assert "(broken)" in done.stdout
+    assert re.search(r"✗ pair, explicit: \d queues held more than was promised of them", done.output)
+    done = CliRunner().invoke(app, ["run", str(file), "--out", str(tmp_path)])
+    assert done.exit_code == 1
+    assert "✗ a queue held more than was promised: server only: s1-p5 held" in done.output
+    beforehand, _, _ = done.output.partition("run record")
+    assert "promise, server only: s1-p5: at most 63 packets = ΣW + probes; N = 2 streams of W = 31" in beforehand
+    [folder] = [each for each in tmp_path.iterdir() if each.is_dir()]
+    [result] = RunRecord.load(folder).results
+    assert result.broken
+    assert result.broken[0].startswith("s1-p5 held")
+    texts = [promise.text for promise in result.promises if promise.text.startswith("s1-p5: ")]
+    assert len(texts) == len(set(texts)) > 2, "without a job, with one, with two"
+    assert all(promise.time_ns < 5_000_000 for promise in result.promises)

@@ -60,6 +60,10 @@ async def test_the_page_says_what_is_known_of_links_switches_and_jobs(rig: Rig) 
         if view.age_ns is not None:
             assert page[f"weir_link_report_age_seconds/{link}"] == view.age_ns / 1e9
     assert len(known) > 6
+    promised = {name: value for name, value in page.items() if name.startswith("weir_link_promised_packets/")}
+    budgets = rig.controller.windows.budgets
+    assert promised == {f"weir_link_promised_packets/{link}": int(each.bound) for link, each in budgets.items()}
+    assert max(promised.values()) >= 8, "a window of the job"
     expected = {
         "weir_links_down": 0,  # nothing is known of the links of a switch that is lost
         "weir_switch_session_up/s1": 1,

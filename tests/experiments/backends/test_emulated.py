@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from weir.experiments.backends.emulated import EmulatedFabric
-from weir.topologies import leaf_spine
+from weir.tests.emulator.runtime.runtime_program import State, frame, program
+from weir.topologies import Endpoint, leaf_spine
 
 
 def test_links_carry_what_their_mtu_allows() -> None:
@@ -16,3 +17,21 @@ def test_links_carry_what_their_mtu_allows() -> None:
         assert {name: (figures.job_bytes, figures.oversized_packets) for name, figures in found.items()} == {
             "h1": (mtu + 14 + 60, 1)
         }
+
+
+def test_longest_queues_are_told_since_the_last_call_and_of_the_whole_run() -> None:
+    """Two hosts send at once to a third, whose link carries one frame at a time."""
+    emulated = EmulatedFabric(leaf_spine(1, 0, 3), start=lambda switch, _: switch.start(program(), State()))
+    end = Endpoint("s1", 3)
+
+    def burst(frames: int) -> int:
+        for _ in range(frames):
+            emulated.fabric.send("h1", frame(3, 1000))
+            emulated.fabric.send("h2", frame(3, 1000))
+        assert len(list(emulated.fabric.wakes_until(emulated.fabric.now_ns + 10_000_000))) == 2 * frames
+        return emulated.take_longest_queues()[end]
+
+    assert [burst(8), burst(3), burst(0)] == [8, 3, 0], "one more waits with each pair"
+    [figures] = [each for each in emulated.links() if each.end == end]
+    assert figures.largest_queue_packets == 8
+    assert emulated.fabric.port_counters()[end].max_queue_packets[0] == 0

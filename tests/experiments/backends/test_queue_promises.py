@@ -1,0 +1,105 @@
+"""What queues hold is compared with the bound in force at the time, whatever was promised of them before or after."""
+
+from __future__ import annotations
+
+from weir.controller.congestion import CongestionOptions, Windows
+from weir.controller.planning.plan import JobPlan
+from weir.experiments.backends.queue_promises import QueuePromises
+from weir.tests.controller.congestion.test_budget import FABRIC, ROUTES, at_one_switch
+from weir.topologies import Endpoint
+
+LEASE_NS = 1_000_000
+TO_H1 = next(end for end in FABRIC.directed_links if FABRIC.peer(end).node == "h1")
+ONE, FIVE = 32, 60
+"""What the queue is promised with the 32 rounds of one job's stream, and with 12 of each of five jobs', as Q* is 64."""
+
+
+class Queue:
+    """The queue to h1: what jobs are promised, and what a test says that it held."""
+
+    def __init__(self, bound: int = 64, late_ns: int = 0) -> None:
+        self.windows = Windows(FABRIC, CongestionOptions(bound, lease_ns=LEASE_NS))
+        self.said: list[str] = []
+        self.promises = QueuePromises(self.windows, self._take, self.said.append, late_ns)
+        self._held = 0
+
+    def _take(self) -> dict[Endpoint, int]:
+        held, self._held = self._held, 0
+        return {TO_H1: held}
+
+    def holds(self, packets: int) -> None:
+        self._held = max(self._held, packets)
+
+    def follow(self, jobs: int, now_ns: int) -> None:
+        """So many jobs have a worker behind it now."""
+        plans: list[JobPlan] = [at_one_switch(job, "h1", "h2") for job in range(1, jobs + 1)]
+        self.windows.follow(ROUTES, plans, (), now_ns)
+        self.promises.note(now_ns)
+
+
+def test_a_bound_of_another_time_is_no_excuse() -> None:
+    queue = Queue()
+    queue.follow(1, 0)
+    queue.holds(ONE + 1)
+    queue.follow(5, 1_000_000)
+    queue.holds(FIVE)
+    [told] = queue.promises.broken(2_000_000)
+    assert told == f"{TO_H1} held {ONE + 1} packets by 1.000 ms, and {ONE} were promised then"
+    assert queue.promises.promised[TO_H1] == FIVE, "the loosest of the run"
+
+
+def test_packets_of_larger_windows_are_no_breach_until_all_obey() -> None:
+    """Four of five jobs leave: what they have sent may be there for a longest round trip."""
+    queue = Queue()
+    queue.follow(5, 0)
+    queue.follow(1, 1_000_000)
+    gone_ns = queue.windows.obeyed_ns
+    assert gone_ns > 1_000_000
+    queue.holds(FIVE)
+    queue.follow(1, gone_ns - 1)
+    assert queue.promises.broken(gone_ns - 1) == []
+    queue.holds(FIVE)
+    queue.follow(1, gone_ns)
+    queue.holds(ONE)
+    assert queue.promises.broken(gone_ns + 1) == []
+    queue.holds(ONE + 1)
+    [told] = queue.promises.broken(gone_ns + 2)
+    assert f"held {ONE + 1} packets" in told
+    assert f"and {ONE} were promised" in told
+    queue.holds(64)
+    assert queue.promises.broken(gone_ns + 3) == [told], "of each queue the first time"
+
+
+def test_reports_that_are_late_count_for_the_bound_that_they_were_made_under() -> None:
+    queue = Queue(late_ns=500)
+    queue.follow(5, 0)
+    queue.follow(1, 1_000_000)
+    gone_ns = queue.windows.obeyed_ns
+    queue.follow(1, gone_ns + 499)
+    queue.holds(FIVE)
+    queue.follow(1, gone_ns + 500)
+    assert queue.promises.broken(gone_ns + 500) == []
+    queue.holds(ONE + 1)
+    assert len(queue.promises.broken(gone_ns + 501)) == 1
+
+
+def test_a_refusal_exempts_a_queue_while_it_lasts() -> None:
+    queue = Queue(bound=4)
+    queue.follow(1, 0)
+    queue.promises.announce()
+    assert f"{TO_H1}: at most 4 packets = ΣW + probes" in "\n".join(queue.said)
+    queue.said.clear()
+    queue.follow(5, 1_000_000)
+    assert queue.said[0].startswith(f"{TO_H1}: cannot be kept because 5 streams")
+    assert queue.promises.refusals[0] == queue.said[0]
+    assert (1_000_000, queue.said[0]) in queue.promises.said
+    queue.holds(100)
+    queue.follow(1, 2_000_000)
+    gone_ns = queue.windows.obeyed_ns
+    queue.follow(1, gone_ns)
+    assert queue.promises.broken(gone_ns) == []
+    assert queue.promises.refusals == []
+    assert queue.promises.promised[TO_H1] is None, "at some time nothing was promised"
+    queue.holds(5)
+    [told] = queue.promises.broken(gone_ns + 1)
+    assert told.startswith(f"{TO_H1} held 5 packets")

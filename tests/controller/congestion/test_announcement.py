@@ -36,12 +36,8 @@ def test_of_many_the_fullest_are_told_and_all_are_counted() -> None:
 
 
 async def test_the_controller_says_each_change_once(pipeline: Pipeline, caplog: pytest.LogCaptureFixture) -> None:
-    options = Options(
-        probe_period_ns=5 * MS,
-        solve_period_ns=0,
-        lease_ns=30 * MS,
-        congestion=CongestionOptions(uncontrolled=(TOO_MUCH,)),
-    )
+    congestion = CongestionOptions(uncontrolled=(TOO_MUCH,))
+    options = Options(probe_period_ns=5 * MS, solve_period_ns=0, lease_ns=30 * MS, congestion=congestion)
     caplog.set_level(logging.INFO, PROMISES)
 
     def said() -> list[str]:

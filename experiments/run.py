@@ -195,6 +195,7 @@ async def run_strategy(
         return StrategyResult(
             strategy=strategy,
             iteration_ns=times_ns,
+            achievable_ns=[each.achievable_ns for each in cluster.sums],
             sums=sums,
             busiest_link=str(busiest.end),
             busiest_link_bytes=busiest.job_bytes,

@@ -2,7 +2,8 @@
 jobs come and go.
 
 Formulas first (`formulas`), then what others send (`cross_traffic`), each queue's share (`budget`), the promise in
-words (`promise`), table entries (`marking`), and the order in which windows change (`changes`).
+words (`promise`), table entries (`marking`), the order in which windows change (`changes`), and what people are told of
+it (`announcement`).
 """
 
 from .budget import WALL_CLOCK_LEASE_NS, CongestionOptions, JobStreams, LinkBudget, Marks, link_budgets

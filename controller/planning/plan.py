@@ -234,7 +234,8 @@ def job_plan(
             members=members,
             key=spec.key,
         )
-    trips = {worker: _round_trip(topology, routes, tree.parent, worker) for worker in workers}
+    each = round_bytes(topology)
+    trips = {worker: round_trip(topology, routes, tree.parent, worker, each) for worker in workers}
     longest, hops = max(ns for ns, _ in trips.values()), max(hops for _, hops in trips.values())
     farthest = dict.fromkeys(tree.parent, 0)
     for worker, (ns, _) in trips.items():
@@ -432,12 +433,14 @@ def _arrivals(topology: Topology, routes: Routes, source: str, switch: str) -> l
     return sorted(far.port for far in map(topology.peer, routes.shares(source, switch)) if far.node == switch)
 
 
-def _round_trip(topology: Topology, routes: Routes, parents: Mapping[str, str], worker: str) -> tuple[int, int]:
-    """Propagation and store-and-forward in ns of one round from a worker to the root and back, along the first of
-    equals, and the links that it crosses.
+def round_trip(
+    topology: Topology, routes: Routes, parents: Mapping[str, str], worker: str, frame_bytes: int
+) -> tuple[int, int]:
+    """Propagation and store-and-forward in ns of one round, in frames of this size, from a worker to the root and back,
+    along the first of equals, and the links that it crosses.
     """
     total, hops = 0, 0
-    round_bits = 8 * round_bytes(topology)
+    round_bits = 8 * frame_bytes
     for child, parent in way_up(worker, parents):
         for start, end in ((child, parent), (parent, child)):
             while start != end:

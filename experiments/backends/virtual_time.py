@@ -24,7 +24,7 @@ from ...controller.placement import Problem
 from ...controller.placement.loads import LinkLoad
 from ...controller.placement.strategies import STRATEGIES
 from ...controller.planning.completion import Step, expected_step
-from ...controller.planning.plan import FailurePolicy, JobSpec, lanes_of, round_bytes
+from ...controller.planning.plan import FailurePolicy, JobPlan, JobSpec, lanes_of, round_bytes
 from ...controller.telemetry.link_state import BULK
 from ...controller.watching.cost import TelemetryCost
 from ...controller.watching.settings import Watching
@@ -44,6 +44,7 @@ from ..errors import ExperimentError
 from ..jobs import Participants
 from ..records.record import FlowTrace, HeartbeatFigures, JobTrace
 from ..workloads.workload import Floats
+from .achievable import Achievable, Carried, SumTime
 from .agent_registry import AgentRegistry, window_law
 from .agents import VirtualWorker
 from .batch_sizes import VirtualBatchSizes
@@ -121,6 +122,8 @@ class Cluster:
         """The trained job's, of all shards."""
         self._drivers: list[ShardedDriver] = []
         """What each worker's training calls, by rank."""
+        self.sums: list[SumTime] = []
+        """How long each of `allreduce` took."""
         self._events = EventList()
         self._flows = YieldingFlows(self._emulated, config.yielding, self._events)
         self._progress_ns = 0
@@ -212,10 +215,8 @@ class Cluster:
         """
         job, lanes = self.config.job, lanes_of(self.topology)
         if not self._served:
-            return [
-                (job, server, Rounds.of_gradient(self.config, lanes, self.shares, shard, self._values))
-                for shard, server in enumerate(job.roots[: len(self.shares)])
-            ]
+            roots = job.roots[: len(self.shares)]
+            return [(job, *part) for part in zip(roots, self._rounds(self._values), strict=True)]
         of_two = Rounds.of(self._values, lanes, job.window)
         return [
             (Participants(workers=[worker, str(job.server)], window=job.window, slots=job.slots), None, of_two)
@@ -295,8 +296,30 @@ class Cluster:
             driver.submit(Tensor(gradient, workers=driver.workers, lanes=driver.lanes, name="gradient", weight=weight))
             for driver, gradient, weight in zip(self._drivers, gradients, weights, strict=True)
         ]
+        plans = self._plans
+        parts = list(zip(plans, self._rounds(gradients[0].size), strict=True))
+        beside_others = bool(self._others or self.config.yielding)
+        achievable = Achievable(self._routes, parts, self._carried, beside_others=beside_others)
         duration_ns = await self.settle()
+        stayed = [plan.generation for plan in plans] == [plan.generation for plan in self._plans]
+        self.sums.append(SumTime(duration_ns, achievable.after_ns(duration_ns) if stayed else None))
         return [driver.wait(handle, 0) for driver, handle in zip(self._drivers, handles, strict=True)], duration_ns
+
+    def _rounds(self, values: int | None) -> list[Rounds]:
+        """Of a sum of tensors of so many numbers, in each shard; None: as many as the run's workload says."""
+        lanes = lanes_of(self.topology)
+        shards = range(len(self.shares))
+        return [Rounds.of_gradient(self.config, lanes, self.shares, shard, values) for shard in shards]
+
+    @property
+    def _plans(self) -> list[JobPlan]:
+        """The trained job's, of all shards, as they are now."""
+        return [self._controller.jobs[job].plan for job in self._jobs]
+
+    def _carried(self) -> dict[Endpoint, Carried]:
+        if self.config.yielding:  # whose bytes are counted with those of flows that do not
+            return {link.end: Carried(0, link.background_bytes + link.job_bytes) for link in self.links()}
+        return {link.end: Carried(link.background_bytes, link.job_bytes) for link in self.links()}
 
     @property
     def communicators(self) -> list[Communicator]:

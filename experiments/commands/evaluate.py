@@ -83,4 +83,8 @@ def evaluate(
     if write is not None:
         written(suite, records, file, write)
         NOTES.print(f"page: {write}")
+    for record in records:
+        for own in record.figures:
+            for line in own.broken:
+                NOTES.print(f"✗ {record.point.key}, {own.strategy}: {line}", soft_wrap=True)
     sys.stdout.write(printed(suite, records, as_json))

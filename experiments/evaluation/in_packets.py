@@ -57,7 +57,7 @@ async def _run(scenario: Scenario, config: RunConfig, name: str) -> Figures:
                 errors.append(predicted[-1] / durations[-1] - 1)
         links = list(cluster.links())
         now = cluster.now_ns * 1e-9
-        decisions = cluster.decisions_ms
+        decisions, broken = cluster.decisions_ms, cluster.broken_promises
     topology = scenario.routes.topology
     inside = [
         link for link in links if topology.is_switch(link.end.node) and topology.is_switch(topology.peer(link.end).node)
@@ -73,6 +73,7 @@ async def _run(scenario: Scenario, config: RunConfig, name: str) -> Figures:
         background=float(np.mean(others)),
         predicted_s=float(np.mean(predicted)) if predicted else None,
         errors=tuple(errors),
+        broken=tuple(broken),
     )
 
 

@@ -42,6 +42,8 @@ class Figures(_Record):
     """
     errors: tuple[float, ...] = ()
     """Of each of these steps: the predicted time over the measured one, less 1."""
+    broken: tuple[str, ...] = ()
+    """Queues that held more than was promised of them at the time, in packets."""
     failed: str = ""
     """Why the strategy could not."""
 

@@ -193,6 +193,10 @@ class _Timed(_Record):
 class StrategyResult(_Timed):
     """What one strategy did with the job in the virtual fabric."""
 
+    achievable_ns: list[float | None] = []
+    """How long each would have taken at best (docs/congestion.md §5); None where the job moved. Records of old have
+    none.
+    """
     sums: list[str]
     """SHA-256 of each step's sum, the same at every worker."""
     busiest_link: str
@@ -240,6 +244,12 @@ class StrategyResult(_Timed):
     solver_ms: list[float]
     """Wall-clock time of each placement decision."""
     wall_s: float
+
+    @property
+    def share(self) -> float | None:
+        """Of the achievable throughput, over the steps in which the job did not move; None: it always did."""
+        pairs = [(best, took) for best, took in zip(self.achievable_ns, self.iteration_ns, strict=False) if best]
+        return sum(best for best, _ in pairs) / sum(took for _, took in pairs) if pairs else None
 
     @property
     def loosest_promise(self) -> int | None:

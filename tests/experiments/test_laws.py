@@ -27,10 +27,10 @@ class Incast:
     duration_ns: int
 
 
-def incast(law: str, rounds: int = 100, host_poll: str = "0us") -> Incast:
+def config_of(law: str, host_poll: str = "0us", queue: int = BUFFER, **congestion: str) -> RunConfig:
     """A rack's workers send to one server, with a window of four times what fits into the buffer for all of them."""
-    rack = {"kind": "leaf-spine", "leaves": 1, "spines": 1, "hosts_per_leaf": WORKERS + 1, "queue": BUFFER}
-    config = RunConfig.model_validate(
+    rack = {"kind": "leaf-spine", "leaves": 1, "spines": 1, "hosts_per_leaf": WORKERS + 1, "queue": queue}
+    return RunConfig.model_validate(
         {
             "name": "incast",
             "fabric": {"name": "rack", "generate": {**rack, "rate": "1Gbit", "delay": "2us"}},
@@ -41,10 +41,15 @@ def incast(law: str, rounds: int = 100, host_poll: str = "0us") -> Incast:
                 "slots": 64,
             },
             "host_poll": host_poll,
-            "congestion": {"bound": BOUND, "law": law},
+            "congestion": {"bound": BOUND, "law": law, **congestion},
             "strategies": ["ps"],
         }
     )
+
+
+def incast(law: str, rounds: int = 100, host_poll: str = "0us") -> Incast:
+    """One sum of so many rounds."""
+    config = config_of(law, host_poll)
 
     async def run() -> Incast:
         async with Cluster(config, "ps") as cluster:
@@ -73,6 +78,25 @@ def test_only_who_obeys_is_promised_a_bound(law: str) -> None:
         assert seen.drops
     elif law != "explicit":
         assert seen.longest_queue < BUFFER, "marks and round trips tell before the buffer is full"
+
+
+@pytest.mark.parametrize("marks", ["depth", "sojourn", "virtual"])
+def test_marks_of_every_kind_reach_the_workers_and_hold_the_queue(marks: str) -> None:
+    """In the second sum, when DCTCP has found its windows: without marks all of them are in the queue, 8 · 32 packets
+    but for those on their way. K = Q* − N is 56.
+    """
+    config = config_of("dctcp", queue=512, marks=marks)
+
+    async def run() -> int:
+        async with Cluster(config, "ps") as cluster:
+            gradients = [np.full(100 * LANES, rank, np.float32) for rank in range(WORKERS)]
+            await cluster.allreduce(gradients, 1)
+            cluster._emulated.take_longest_queues()
+            await cluster.allreduce([each[: 60 * LANES] for each in gradients], 1)
+            assert not await cluster.drops()
+            return max(cluster._emulated.take_longest_queues().values())
+
+    assert BOUND - WORKERS <= asyncio.run(run()) < 2 * BOUND < WORKERS * 30
 
 
 @pytest.mark.parametrize(

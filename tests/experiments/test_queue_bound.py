@@ -1,5 +1,5 @@
-"""The promise of a run's queues, over every enqueue of the emulated fabric, and that it costs no throughput: at least
-97 % of what others leave of the bottleneck is the job's.
+"""The promise of a run's queues, over every enqueue of the emulated fabric, and that it costs no throughput: the job
+has at least 97 % of what is achievable beside others.
 """
 
 from __future__ import annotations
@@ -12,12 +12,9 @@ import pytest
 
 from weir.experiments.backends.virtual_time import Cluster
 from weir.experiments.config import RunConfig
-from weir.wire.aggregation import LANES, MESSAGE_BYTES
-from weir.wire.frames import FRAME_HEADER_BYTES
+from weir.wire.aggregation import LANES
 
 WORKERS: Final = ["h1", "h2", "h4", "h5", "h7", "h8", "h10", "h11"]
-FRAME_NS: Final = 8 * (FRAME_HEADER_BYTES + MESSAGE_BYTES)
-"""On a link of 1 Gbit/s."""
 # source ports that put each of these flows on the spine which the fixed hierarchy goes over
 CROSSING: Final = (("h3", "h6", 2), ("h6", "h9", 1), ("h9", "h3", 2))
 
@@ -44,32 +41,32 @@ def run_of(strategy: str, rate: str | None, delay: str, bound: int, window: int)
 
 
 @pytest.mark.parametrize(
-    ("strategy", "streams", "rate", "share", "delay", "bound", "window", "rounds"),
+    ("strategy", "rate", "delay", "bound", "window", "rounds"),
     [
-        ("hierarchy", 1, None, 0.0, "2us", 96, 32, 150),
-        ("hierarchy", 1, "700Mbit", 0.7, "2us", 96, 32, 400),
-        ("hierarchy", 1, "300Mbit", 0.3, "50us", 160, 64, 250),
-        ("rack", 4, "300Mbit", 0.0, "2us", 96, 32, 100),  # the bottleneck is the server's link, which no others cross
+        ("hierarchy", None, "2us", 96, 32, 450),
+        ("hierarchy", "700Mbit", "2us", 96, 32, 1_200),
+        ("hierarchy", "300Mbit", "50us", 160, 64, 750),
+        ("rack", "300Mbit", "2us", 96, 32, 300),  # the bottleneck is the server's link, which no others cross
     ],
 )
 def test_the_bound_is_kept_and_the_bottleneck_is_used(
-    strategy: str, streams: int, rate: str | None, share: float, delay: str, bound: int, window: int, rounds: int
+    strategy: str, rate: str | None, delay: str, bound: int, window: int, rounds: int
 ) -> None:
     config = run_of(strategy, rate, delay, bound, window)
 
-    async def run() -> int:
-        """How much longer a transfer of three times the rounds takes: what begins and ends it is in both."""
+    async def run() -> float:
         gradients = [np.full(LANES * rounds, rank, np.float32) for rank in range(len(WORKERS))]
         async with Cluster(config, strategy) as cluster:
-            _, once_ns = await cluster.allreduce(gradients, 1)
-            _, thrice_ns = await cluster.allreduce([np.tile(g, 3) for g in gradients], 1)
+            await cluster.allreduce([each[: LANES * rounds // 3] for each in gradients], 1)
+            await cluster.allreduce(gradients, 1)
             assert not cluster.refusals
             assert not cluster.broken_promises
             assert len(cluster.promised) == len([e for e in cluster.topology.directed_links if e.node[0] == "s"])
             assert all(kept is not None and kept <= bound for kept in cluster.promised.values())
             assert not await cluster.drops()
             assert not cluster.resends
-        return thrice_ns - once_ns
+            return cluster.sums[-1].share
 
-    achievable_ns = 2 * rounds * streams * FRAME_NS / (1 - share)
-    assert asyncio.run(run()) <= achievable_ns / 0.97
+    share = asyncio.run(run())
+    assert share >= 0.97
+    assert share <= 1 + (0.001 if rate else 0.0), "what still waits of others' at the end it has had from them"

@@ -61,6 +61,12 @@ def test_the_widest_tree_moves_when_a_link_goes_busy_and_training_does_not_notic
     assert results["widest"].weights == results["ps"].weights
 
 
+def test_every_queue_keeps_what_was_promised_of_it_under_every_strategy(results: dict[str, StrategyResult]) -> None:
+    assert {name: result.broken for name, result in results.items()} == {name: [] for name in results}
+    assert {None in result.promised.values() for result in results.values()} == {False}
+    assert all("N = " in promise.text for result in results.values() for promise in result.promises)
+
+
 def test_the_server_alone_carries_every_stream_on_one_link(
     short: RunConfig, results: dict[str, StrategyResult]
 ) -> None:

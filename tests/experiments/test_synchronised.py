@@ -74,6 +74,7 @@ def test_steps_over_the_fabric_are_those_without_one(config: RunConfig, executed
 
 def test_balanced_batches_make_more_steps_in_the_same_time(executed: tuple[RunRecord, Path]) -> None:
     plain, balanced, _ = executed[0].modes
+    assert [result.broken for result in executed[0].modes] == [[]] * 3, "no queue held more than was promised of it"
     assert balanced.updates > 1.3 * plain.updates
     assert balanced.idle < plain.idle
 
@@ -108,6 +109,7 @@ def test_a_stale_synchronous_job_keeps_its_bound_over_the_fabric(config: RunConf
         async with Cluster(config, "hierarchy", served=True) as cluster:
             processes = Processes(training.served(cluster.pairs), training.cost_ns)
             await cluster.play(processes, lambda: course.updates >= 24)
+            assert not cluster.broken_promises
 
     asyncio.run(played())
     given = [each for each in course.iterations if each.given_ns >= 0]

@@ -279,6 +279,8 @@ class NodeModel:
         self.bytes_sent: dict[int, int] = {}
         self.sent: list[tuple[int, int, int]] = []
         """(port, window of 4096 µs, bytes) of each frame that has left"""
+        self.depth = self.wait_us = 0
+        """What packets find in the queue that they leave by, and how long they wait there."""
         self.buckets: dict[int, int] = {}
         self.virtual_queues: dict[int, int] = {}
 
@@ -486,11 +488,10 @@ class NodeModel:
         return [(port, frame)]
 
     def _mark(self, packet: Packet, port: int, bound: Bound, now_us: int) -> None:
-        now = now_us << 16
+        now = (now_us + self.wait_us) << 16
         level = max(0, self.virtual_queues.get(port, 0) - now) + packet.frame_bytes * bound.byte_cost
         self.virtual_queues[port] = now + level
-        # the queue is empty, and nothing waits
-        congested = bound.threshold == 0 or bound.sojourn == 0 or level >= bound.backlog
+        congested = self.depth >= bound.threshold or self.wait_us >= bound.sojourn or level >= bound.backlog
         if packet.aggregation:
             assert packet.udp
             limit = bound.congested_window if congested else bound.window

@@ -264,7 +264,9 @@ def test_a_point_in_packets() -> None:
         timing=Timing(steps=2, compute=500_000, interval=4_000_000, shift=12_000_000),
         strategies=("ps", "blind"),
     )
-    found = means(run_point(told))
+    record = run_point(told)
+    assert [own.broken for own in record.figures] == [(), ()], "queues kept what was promised of them"
+    found = means(record)
     sent = 8 * 200_000 * 1094 / 1024 / 1e9
     assert found["ps"] == pytest.approx(6 * sent, rel=0.1)
     assert sent < found["blind"] < 1.3 * sent
@@ -286,6 +288,7 @@ def test_steps_in_packets_take_as_long_as_the_model_says() -> None:
         assert own.mean_s is not None
         assert own.predicted_s == pytest.approx(own.mean_s, rel=0.10)
         assert own.moves == 0
+        assert own.broken == ()
         assert len(own.errors) == 5
         assert all(abs(error) < 0.10 for error in own.errors)
     (condition,) = conditions_of([record])

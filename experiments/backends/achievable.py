@@ -1,0 +1,94 @@
+"""How soon a sum can be done at best: what throughput is measured by.
+
+A sum of C chunks brings C·N frames with lanes onto a link that N of its streams cross, each of which takes f there. The
+first follows a round of exponents, and the last comes back to the workers: T_scale + T, round trips from the slowest
+worker to the root in empty queues. Flows that obey no window have a share u of the link all the while. Other jobs, and
+flows that yield, may have what this one leaves meanwhile, so beside a share v of theirs the frames alone are counted:
+
+    achievable  =  max over links of  max(T_scale + T + C·N·f / (1 − u),  C·N·f / (1 − u − v))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ...controller.planning.plan import SCALE_ROUND_BYTES, JobPlan, round_bytes, round_trip
+from ...topologies import Endpoint, Routes
+from .rounds import Rounds
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """What a link has carried until some instant, in bytes."""
+
+    flows: int
+    """Of flows that obey no window."""
+    rest: int
+    """Of all others, the job among them."""
+
+
+@dataclass(frozen=True, slots=True)
+class SumTime:
+    """How long a sum took, and how long it would have at best."""
+
+    took_ns: int
+    achievable_ns: float | None
+    """None where the job moved meanwhile."""
+
+    @property
+    def share(self) -> float:
+        """Of the achievable throughput. Of a sum during which the job stayed where it was."""
+        assert self.achievable_ns is not None
+        return self.achievable_ns / self.took_ns
+
+
+class Achievable:
+    """Of one sum of a job, whose parts (one for each root) have these plans and rounds. `carried` tells what links
+    have carried so far.
+    """
+
+    def __init__(
+        self,
+        routes: Routes,
+        parts: Sequence[tuple[JobPlan, Rounds]],
+        carried: Callable[[], Mapping[Endpoint, Carried]],
+        *,
+        beside_others: bool,
+    ) -> None:
+        """`beside_others`: what is more than the job's own frames is other jobs', or of flows that yield."""
+        self._routes = routes
+        self._parts = parts
+        self._carried = carried
+        self._before = carried()
+        self._beside_others = beside_others
+
+    def after_ns(self, took_ns: int) -> float:
+        """Now that it has taken so long, how long it would have at best."""
+        topology, after = self._routes.topology, self._carried()
+        frame = round_bytes(topology)
+        with_lanes, all_frames = dict[Endpoint, float](), dict[Endpoint, float]()
+        for plan, rounds in self._parts:
+            for link, streams in plan.streams.items():
+                lanes, scales = streams * rounds.chunks * frame, streams * rounds.scales * SCALE_ROUND_BYTES
+                with_lanes[link] = with_lanes.get(link, 0.0) + lanes
+                all_frames[link] = all_frames.get(link, 0.0) + lanes + scales
+        trips_ns = max(self._trips_ns(plan) for plan, _ in self._parts)
+        longest_ns = 0.0
+        for link, own in with_lanes.items():
+            room = topology.link_at(link).rate_bps * took_ns / 8e9
+            flows = (after[link].flows - self._before[link].flows) / room
+            rest = 0.0
+            if self._beside_others:
+                rest = max(after[link].rest - self._before[link].rest - all_frames[link], 0.0) / room
+            frames_ns, carried = 8e9 * own / topology.link_at(link).rate_bps, own / room
+            beside_flows_ns = trips_ns + frames_ns / max(1 - flows, carried)
+            longest_ns = max(longest_ns, beside_flows_ns, frames_ns / max(1 - flows - rest, carried))
+        return longest_ns
+
+    def _trips_ns(self, plan: JobPlan) -> int:
+        """T_scale + T."""
+        placement, topology = plan.placement, self._routes.topology
+        parents = {**placement.aggregators, **placement.parents}
+        trips = (round_trip(topology, self._routes, parents, each, SCALE_ROUND_BYTES) for each in plan.spec.workers)
+        return max(ns for ns, _ in trips) + plan.round_trip_ns

@@ -41,7 +41,9 @@ def test_all_runs_about_queues_are_held_to_their_promises() -> None:
     assert {path.stem for path in QUEUES.glob("*.yaml")} == SHORTENED.keys() | LYING
 
 
-@pytest.mark.parametrize("name", SHORTENED)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.long) if name == "incast-256" else name for name in SHORTENED]
+)
 def test_a_shortened_run_keeps_what_it_promises(name: str) -> None:
     steps, hidden, is_long = SHORTENED[name]
     config = run_of(name)

@@ -156,8 +156,13 @@ class State:
 def switch(device_id: int = 1, ports: Any = range(8), **options: Any) -> Switch:
     """A switch that runs the program above."""
     result = Switch(device_id, ports=ports, **options)
-    result.start(program(), State())  # type: ignore[arg-type]
+    start(result)
     return result
+
+
+def start(switch: Switch) -> None:
+    """Let a switch run the program above."""
+    switch.start(program(), State())  # type: ignore[arg-type]
 
 
 def frame(port: int = 0, size: int = 100, **fields: int) -> bytes:

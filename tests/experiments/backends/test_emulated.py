@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from weir.experiments.backends.emulated import EmulatedFabric
-from weir.tests.emulator.runtime.runtime_program import State, frame, program
+from weir.tests.emulator.runtime.runtime_program import frame, start
 from weir.topologies import Endpoint, leaf_spine
 
 
@@ -21,7 +21,7 @@ def test_links_carry_what_their_mtu_allows() -> None:
 
 def test_longest_queues_are_told_since_the_last_call_and_of_the_whole_run() -> None:
     """Two hosts send at once to a third, whose link carries one frame at a time."""
-    emulated = EmulatedFabric(leaf_spine(1, 0, 3), start=lambda switch, _: switch.start(program(), State()))
+    emulated = EmulatedFabric(leaf_spine(1, 0, 3), start=lambda switch, _: start(switch))
     end = Endpoint("s1", 3)
 
     def burst(frames: int) -> int:

@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -52,6 +51,11 @@ PROBE_SESSION: Final = 1
 SCALE_ROUND_BYTES: Final = FRAME_HEADER_BYTES + HEADER_BYTES
 """What a round without lanes brings onto a link."""
 LARGEST_ROUND_BYTES: Final = FRAME_HEADER_BYTES + MESSAGE_BYTES
+MOST_GRADIENT_BYTES: Final = 1 << 50
+"""More than any model has, and little enough for the programs that place jobs together."""
+LIGHTEST: Final = 1e-3
+HEAVIEST: Final = 1e3
+"""Between these are jobs' weights, lest one job's time makes all others' vanish."""
 
 
 class FailurePolicy(Enum):
@@ -88,7 +92,7 @@ class JobSpec:
     spares: tuple[str, ...] = ()
     """Hosts that can be the server in its stead, in this order."""
     weight: float = 1.0
-    """How much more its time counts than another's where jobs are placed together."""
+    """How much more its time counts than another's where jobs are placed together: LIGHTEST to HEAVIEST."""
     key: str = field(default="", repr=False)
     """The secret by which its hosts check sums, hexadecimal (docs/threat-model.md); "": they find damage only."""
 
@@ -105,8 +109,12 @@ class JobSpec:
             raise PlanError(
                 f"job {self.job}: least_workers {self.least_workers} is not in 1…{len(self.workers)}, its workers"
             )
-        if not (0 < self.weight < math.inf):
-            raise PlanError(f"job {self.job}: weight {self.weight} is not above 0 and finite")
+        if not 1 <= self.gradient_bytes <= MOST_GRADIENT_BYTES:
+            raise PlanError(
+                f"job {self.job}: gradient_bytes {self.gradient_bytes} is not in 1…{MOST_GRADIENT_BYTES}, a pebibyte"
+            )
+        if not LIGHTEST <= self.weight <= HEAVIEST:
+            raise PlanError(f"job {self.job}: weight {self.weight:g} is not in {LIGHTEST:g}…{HEAVIEST:g}")
         if self.spares and self.server is None:
             raise PlanError(f"job {self.job}: spares {', '.join(self.spares)} for a server that it has not; name one")
 

@@ -11,16 +11,19 @@ has a size of 0.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...wire import control_pb2 as pb
 from ..errors import ControllerError, PlanError
+
+_LEAST: Final = 1e-9
+_MOST: Final = 1e12
+"""What a worker can do in a second, and how long a step can take: rules can reckon with these, and no more."""
 
 
 class ReportMissing(ControllerError):
@@ -94,7 +97,10 @@ def _checked(request: pb.BalanceRequest, ranks: int) -> dict[int, pb.SpeedReport
         if report.rank in reports:
             raise PlanError(f"job {request.job}: two reports of rank {report.rank}; each has one")
         for name, value in (("speed", report.speed), ("seconds", report.seconds)):
-            if not (math.isfinite(value) and value >= 0):
-                raise PlanError(f"{name} {value} of rank {report.rank}; it is a number of 0 or more, and 0 is unknown")
+            if value != 0 and not _LEAST <= value <= _MOST:
+                raise PlanError(
+                    f"job {request.job}: {name} {value:g} of rank {report.rank}; it is in {_LEAST:g}…{_MOST:g}, or 0 "
+                    "where it is unknown"
+                )
         reports[report.rank] = report
     return reports

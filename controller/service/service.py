@@ -323,7 +323,7 @@ class ControlService:
                 await context.abort(grpc.StatusCode.ABORTED, f"job {seats.job} goes on without {seat}")
             return pb.BatchSizes(sizes=self._sizes.decide(request, len(ranks), taking_part))
         except ControllerError as error:
-            await context.abort(_code_of(error), str(error))
+            await context.abort(_code_of(error), bounded(str(error)))
 
     async def _first(self, requests: AsyncIterator[pb.FromHost | Malformed], context: Context) -> pb.Join:
         if self._half_open >= self._limits.half_open:
@@ -377,7 +377,7 @@ class ControlService:
         try:
             return await self._runner.call(action)
         except (ControllerError, TopologyError) as error:
-            await context.abort(_code_of(error), str(error))
+            await context.abort(_code_of(error), bounded(str(error)))
 
 
 def _code_of(error: Exception) -> grpc.StatusCode:

@@ -117,7 +117,7 @@ def register(
         int, typer.Option(help="Bytes of a worker's stream in a step, for placement; 0: 1 MiB.")
     ] = 0,
     weight: Annotated[
-        float, typer.Option(help="How much more its time counts than another job's on the same links.")
+        float, typer.Option(help="How much more its time counts than another job's on the same links, 0.001 to 1000.")
     ] = 1.0,
     stripes: Annotated[
         int, typer.Option(min=1, help="Without a server: trees that share each sum's chunks, at most.")

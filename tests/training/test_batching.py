@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from math import inf
 
 import numpy as np
 import pytest
@@ -64,6 +65,27 @@ def test_the_shares_of_the_reference() -> None:
         proportional_shares(9, [1, 1], [4, 4])
     with pytest.raises(TrainingError, match="each is above 0 and finite"):
         proportional_shares(9, [1, 0])
+    for speeds in ([1e300, 1], [1e308, 1e308, 1]):
+        with pytest.raises(TrainingError, match="finite, and so are 4294967295 times all of them"):
+            proportional_shares((1 << 32) - 1, speeds)
+
+
+MOST_SAMPLES = (1 << 32) - 1
+
+
+@given(st.lists(st.tuples(st.floats(1e-9, 1e12), st.integers(1, MOST_SAMPLES)), min_size=1, max_size=6), st.data())
+def test_the_slowest_of_the_fastest_shares_cannot_give_a_sample_away(
+    workers: list[tuple[float, int]], data: st.DataObject
+) -> None:
+    """However many samples there are: nobody with room would be done with one more before the slowest is now."""
+    speeds, caps = [speed for speed, _ in workers], [cap for _, cap in workers]
+    total = data.draw(st.integers(len(workers), max(len(workers), min(MOST_SAMPLES, sum(caps)))))
+    shares = proportional_shares(total, speeds, caps)
+    assert sum(shares) == total
+    assert all(1 <= share <= cap for share, cap in zip(shares, caps, strict=True))
+    can_give = [share / speed for share, speed in zip(shares, speeds, strict=True) if share > 1]
+    can_take = [(share + 1) / speed for share, (speed, cap) in zip(shares, workers, strict=True) if share < cap]
+    assert max(can_give, default=0.0) <= min(can_take, default=inf)
 
 
 def test_a_cpu_cluster_is_balanced_within_a_sample() -> None:
@@ -280,6 +302,21 @@ def test_a_saturated_device_is_not_drained() -> None:
     sizes = played(rule, devices, np.random.default_rng(1), 200)
     assert sizes[-1][0] >= 40
     assert slowest_s(devices, sizes[-1]) == 0.4
+
+
+@given(st.lists(st.none() | st.integers(1, 12), min_size=2, max_size=6), st.integers(2, 40))
+def test_what_limits_leave_goes_to_the_least(limits: list[int | None], total: int) -> None:
+    """Sample by sample, of equals to the first."""
+    sizes = equal_shares(total, len(limits))
+    fitted = [size if limit is None else min(size, limit) for size, limit in zip(sizes, limits, strict=True)]
+    for _ in range(total - sum(fitted)):
+        able = [worker for worker, limit in enumerate(limits) if limit is None or fitted[worker] < limit]
+        if not able:
+            with pytest.raises(TrainingError, match="fewer than there are"):
+                NumericRule(total, len(limits), limits=limits)
+            return
+        fitted[min(able, key=lambda worker: fitted[worker])] += 1
+    assert NumericRule(total, len(limits), limits=limits).sizes == fitted
 
 
 def test_memory_limits_are_learned_and_kept() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
+from math import inf
 
 from ..errors import TrainingError
 
@@ -27,10 +28,15 @@ def proportional_shares(total: int, speeds: Sequence[float], limits: Sequence[in
         raise TrainingError(
             f"{total} samples for {workers} workers that hold {sum(caps)} at most; each has between 1 and its limit"
         )
-    if not all(0 < speed < float("inf") for speed in speeds):
-        raise TrainingError(f"speeds {list(speeds)}: each is above 0 and finite")
-    whole = sum(speeds)
-    shares = [min(max(1, int(total * speed / whole)), cap) for speed, cap in zip(speeds, caps, strict=True)]
+    if not (all(speed > 0 for speed in speeds) and total * sum(speeds) < inf):
+        raise TrainingError(f"speeds {list(speeds)}: each is above 0 and finite, and so are {total} times all of them")
+    shares, free, left, whole = caps.copy(), list(range(workers)), total, sum(speeds)
+    while full := {rank for rank in free if left * speeds[rank] / whole >= caps[rank]}:
+        free = [rank for rank in free if rank not in full]
+        left -= sum(caps[rank] for rank in full)
+        whole = sum(speeds[rank] for rank in free)
+    for rank in free:
+        shares[rank] = max(1, int(left * speeds[rank] / whole))
     while sum(shares) > total:  # where a whole sample is more than a worker's part
         slowest = max(
             (rank for rank in range(workers) if shares[rank] > 1), key=lambda rank: shares[rank] / speeds[rank]

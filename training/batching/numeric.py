@@ -8,6 +8,7 @@ when all are even, it *holds*, and neither noise nor single slow iterations make
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Collection, Sequence
 from enum import Enum
@@ -216,16 +217,22 @@ class NumericRule:
 
     def _fit(self) -> None:
         """Shares beyond a limit go to those with room, the least of them first."""
-        over = 0
-        for worker, limit in enumerate(self.limits):
-            if limit is not None and self._sizes[worker] > limit:
-                over += self._sizes[worker] - limit
-                self._sizes[worker] = limit
-        for _ in range(over):
-            able = [worker for worker in range(len(self._sizes)) if self._has_room(worker)]
-            if not able:
-                raise TrainingError(f"workers hold {self.limits} samples at most, which is fewer than there are")
-            self._sizes[min(able, key=lambda worker: self._sizes[worker])] += 1
+        total = sum(self._sizes)
+        limits = [total if limit is None else limit for limit in self.limits]
+        if sum(limits) < total:
+            raise TrainingError(f"workers hold {self.limits} samples at most, which is fewer than there are")
+        kept = [min(size, limit) for size, limit in zip(self._sizes, limits, strict=True)]
+        if kept == self._sizes:
+            return
+
+        def raised(least: int) -> list[int]:
+            return [max(size, min(least, limit)) for size, limit in zip(kept, limits, strict=True)]
+
+        least = bisect_right(range(total), total, key=lambda least: sum(raised(least))) - 1
+        self._sizes = raised(least)
+        first = [worker for worker, size in enumerate(self._sizes) if size == least < limits[worker]]
+        for worker in first[: total - sum(self._sizes)]:
+            self._sizes[worker] += 1
 
 
 def _medians(times: Collection[Sequence[float]], window: int = _HOLD_WINDOW) -> list[float]:

@@ -13,6 +13,7 @@ from weir.controller.placement import Placement, PlacementError, Problem
 from weir.controller.placement.loads import LinkLoad
 from weir.controller.placement.strategies.widest import WidestTree
 from weir.controller.placement.together import Running, better_together, pays, seconds_of
+from weir.controller.planning.plan import HEAVIEST, LIGHTEST, MOST_GRADIENT_BYTES
 from weir.tests.controller.placement.fabrics import any_fabric, random_loads
 from weir.topologies import Endpoint, Routes, Topology, leaf_spine
 
@@ -68,6 +69,23 @@ def test_the_heavier_job_gets_a_spine_of_its_own() -> None:
     taken = [spines(job.placement, topology) for job in after]
     assert taken[0] == taken[1] != taken[2]
     assert seconds_of(after, {}) == pytest.approx([0.016, 0.016, 0.008])
+
+
+@pytest.mark.parametrize(
+    ("weight", "gradient_bytes", "alone"),
+    [(LIGHTEST, 1, False), (HEAVIEST, 1, True), (LIGHTEST, MOST_GRADIENT_BYTES, True)],
+)
+def test_the_lightest_and_the_heaviest_job_keep_no_others_from_moving(
+    weight: float, gradient_bytes: int, alone: bool
+) -> None:
+    """One that matters to nobody leaves each of the others a spine; any other gets one that both of them leave."""
+    topology = leaf_spine(3, 2, 3)
+    problems = side_by_side(topology, 3)
+    problems[2] = replace(problems[2], gradient_bytes=gradient_bytes)
+    jobs = [Running(problem, place(problem), each) for problem, each in zip(problems, (1, 1, weight), strict=True)]
+    moved = better_together(jobs, place, GAIN)
+    taken = [spines(moved.get(at, job.placement), topology) for at, job in enumerate(jobs)]
+    assert (taken[0] == taken[1] != taken[2]) if alone else (taken[0] != taken[1])
 
 
 def test_what_pays() -> None:

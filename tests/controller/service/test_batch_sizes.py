@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc
 import pytest
 
+from weir.controller.errors import PlanError
+from weir.controller.service.batch_sizes import BatchSizes
 from weir.experiments.backends.batch_sizes import size_rule
 from weir.tests.controller.control_rig import ANSWER_S, Host, Rig, rig
 from weir.wire import control_pb2 as pb
@@ -91,6 +94,72 @@ async def test_samples_that_nobody_holds_are_refused(service: Rig) -> None:
     )
 
 
+async def test_samples_that_nobody_holds_stay_refused_by_the_numeric_rule(service: Rig) -> None:
+    """It has learned the limits by then, and would else give everyone as many, which are not all."""
+    registration = await service.register(workers=WORKERS)
+    for _ in range(2):
+        asked = asking(service, registration, 0, rule="numeric", told={rank: {"limit": 10} for rank in range(3)})
+        assert await refusal(asked) == (
+            grpc.StatusCode.INVALID_ARGUMENT,
+            "workers hold [10, 10, 10] samples at most, which is fewer than there are",
+        )
+
+
+MOST = (1 << 32) - 1
+
+
+@pytest.mark.parametrize(
+    ("rule", "told", "sizes"),
+    [
+        ("analytic", {0: {"limit": 1}}, [1, MOST // 4, MOST - 1 - MOST // 4]),
+        ("analytic", {0: {"speed": 1e12}, 1: {"speed": 1e-9}}, [MOST - 2, 1, 1]),
+        ("numeric", {0: {"limit": 1}}, [1, MOST // 2, MOST // 2]),
+        ("numeric", {1: {"limit": 2}, 2: {"limit": 1 << 30}}, [MOST - 2 - (1 << 30), 2, 1 << 30]),
+        ("numeric", {0: {"seconds": 1e12}, 1: {"seconds": 1e-9}}, [MOST // 3] * 3),
+    ],
+)
+async def test_the_most_samples_that_a_question_can_name(
+    service: Rig, rule: str, told: dict[int, dict[str, Any]], sizes: list[int]
+) -> None:
+    registration = await service.register(workers=WORKERS)
+    assert await asking(service, registration, 0, rule=rule, told=told, samples=MOST, size_step=MOST) == sizes
+
+
+NUMBERS = (0.0, 5e-324, 1e-9, 1e-3, 0.2, 400.0, 1e12, 1e300, 1e308)
+COUNTS = (0, 1, 2, 5, 1 << 16, 1 << 31, MOST)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_any_question_is_refused_or_all_samples_are_given_out(seed: int) -> None:
+    """Nobody gets none, and nobody more than it holds."""
+    rng, sizes = random.Random(seed), BatchSizes(size_rule)
+    answered = 0
+    for _ in range(100):
+        likely = rng.random() < 0.7
+        samples, rule, size_step = rng.choice(COUNTS), rng.choice(["analytic", "numeric"]), rng.choice(COUNTS)
+        for _ in range(12):
+            reports = [
+                pb.SpeedReport(
+                    rank=rank,
+                    speed=rng.choice(NUMBERS[2:7] if likely else NUMBERS),
+                    seconds=rng.choice(NUMBERS[2:7] if likely else NUMBERS),
+                    limit=rng.choice(COUNTS) if rng.random() < 0.2 else 0,
+                )
+                for rank in range(3)
+            ]
+            request = pb.BalanceRequest(job=1, samples=samples, rule=rule, size_step=size_step, reports=reports)
+            try:
+                given = sizes.decide(request, 3, frozenset(range(3)))
+            except PlanError:
+                continue
+            answered += 1
+            assert (min(given) >= 1, sum(given)) == (True, samples)
+            if rule == "numeric" or all(report.speed for report in reports):
+                held = [report.limit or MOST for report in reports]
+                assert all(size <= limit for size, limit in zip(given, held, strict=True))
+    assert answered > 300
+
+
 async def test_a_worker_without_a_report_gets_no_batch_of_none(service: Rig) -> None:
     """Its share is not the others' as long as it takes part."""
     registration = await service.register(workers=WORKERS)
@@ -137,13 +206,18 @@ async def test_a_job_that_has_ended_has_no_sizes(service: Rig) -> None:
         (
             {"told": {0: {"speed": float("nan")}}},
             "INVALID_ARGUMENT",
-            "speed nan of rank 0; it is a number of 0 or more",
+            "speed nan of rank 0; it is in 1e-09…1e+12, or 0 where it is unknown",
         ),
-        ({"told": {0: {"seconds": -1.0}}}, "INVALID_ARGUMENT", "seconds -1.0 of rank 0; it is a number of 0 or more"),
+        *(
+            ({"told": {0: {name: value}}}, "INVALID_ARGUMENT", f"{name} {value:g} of rank 0; it is in 1e-09…1e+12")
+            for name in ("speed", "seconds")
+            for value in (-1.0, 5e-324, 1e-10, 2e12, 1e308, float("inf"))
+        ),
         ({"reports": [pb.SpeedReport(rank=1)]}, "INVALID_ARGUMENT", "a report of rank 1; there are ranks 0…0"),
         ({"reports": [pb.SpeedReport()] * 2}, "INVALID_ARGUMENT", "two reports of rank 0; each has one"),
         ({"samples": 0}, "INVALID_ARGUMENT", "0 samples for 1 workers; each has one at least"),
         ({"rule": "fair"}, "INVALID_ARGUMENT", 'rule "fair" for batch sizes is unknown; there are analytic, numeric'),
+        ({"rule": "r" * 100_000}, "INVALID_ARGUMENT", "r… (100063 characters)"),
     ],
 )
 async def test_what_cannot_be_is_refused(service: Rig, said: Any, code: str, words: str) -> None:

@@ -6,20 +6,27 @@ import asyncio
 import gc
 import logging
 import random
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
 import grpc
 import pytest
 
+from weir.experiments.backends.batch_sizes import size_rule
 from weir.tests.controller.control_rig import Rig, rig
 from weir.wire import control_pb2 as pb
-from weir.wire.control_messages import ATTEND, END_JOB, LIST_JOBS, REGISTER
+from weir.wire.control_messages import ATTEND, BALANCE, END_JOB, LIST_JOBS, REGISTER
+
+T = TypeVar("T")
 
 HOSTS = ["h1", "h2", "h3", "h4"]
 EXTREMES = (0, 1, 2, 3, 7, 63, 64, 255, 256, 1 << 16, (1 << 31) - 1, (1 << 32) - 1)
+NUMBERS = (0.0, 5e-324, 1e-9, 1e-3, 1.0, 400.0, 1e3, 1e12, 1e300, 1e308, -1.0, float("inf"), float("nan"))
 WIDE = (*EXTREMES, 1 << 32, (1 << 63) - 1, 1 << 63, (1 << 64) - 1)
 ANSWER_S = 120.0
+STRATEGIES = ("ps", "widest", "scarce", "grid", "canary")
 SEEDS = [
     pytest.param(1, 300, id="1"),
     *(pytest.param(seed, 50_000, id=str(seed), marks=pytest.mark.long(minutes=2)) for seed in range(100, 110)),
@@ -35,14 +42,18 @@ class Fuzzer:
         self.rng = random.Random(seed)
         self.service = service
         self.seats: list[tuple[int, str]] = [(1, ""), (9, "x")]
+        self.workers = {1: 2, 9: 2}
+        """How many the job of a seat has, by its number."""
 
     async def call(self) -> None:
         with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
-            match self.rng.randrange(4):
+            match self.rng.randrange(5):
                 case 0:
                     await self.unary()
                 case 1:
                     await self.register()
+                case 2:
+                    await self.balance()
                 case _:
                     await self.attend()
 
@@ -52,10 +63,40 @@ class Fuzzer:
                 (REGISTER, pb.RegisterRequest(workers=HOSTS[:2], server="h3", slots=16)),
                 (LIST_JOBS, pb.ListJobsRequest()),
                 (END_JOB, pb.EndJobRequest(job=self.rng.choice(self.seats)[0], reason="because")),
+                (BALANCE, self.question()),
             ]
         )
+        await self.send(method, self.mutated(message.SerializeToString()))
+
+    async def balance(self) -> None:
+        await self.send(BALANCE, self.question().SerializeToString())
+
+    async def send(self, method: str, message: bytes) -> None:
         call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = self.service.channel.unary_unary(method)
-        await call(self.mutated(message.SerializeToString()), timeout=ANSWER_S)
+        await call(message, timeout=ANSWER_S)
+
+    def question(self) -> pb.BalanceRequest:
+        job, token = self.rng.choice(self.seats)
+        reports = [
+            pb.SpeedReport(
+                rank=rank,
+                speed=self.mostly(400.0, NUMBERS),
+                seconds=self.mostly(0.2, NUMBERS),
+                limit=self.mostly(0, EXTREMES),
+            )
+            for rank in range(self.mostly(self.workers[job], range(4)))
+        ]
+        return pb.BalanceRequest(
+            job=job,
+            token=token,
+            samples=self.rng.choice(EXTREMES),
+            rule=self.mostly("analytic", ["numeric", "fair"]),
+            size_step=self.rng.choice(EXTREMES),
+            reports=reports,
+        )
+
+    def mostly(self, usual: T, others: Sequence[T]) -> T:
+        return usual if self.rng.random() < 0.7 else self.rng.choice(others)
 
     async def register(self) -> None:
         rng = self.rng
@@ -65,8 +106,12 @@ class Fuzzer:
             slots=rng.choice([0, 16, 64]),
             policy=rng.randrange(3),
             least_workers=rng.randrange(3),
+            gradient_bytes=self.mostly(0, WIDE),
+            weight=self.mostly(1.0, NUMBERS),
+            stripes=self.mostly(0, (1, 2, 3, 16, 17)),
         )
         self.seats = [*self.seats[-20:], *((registration.job, seat.token) for seat in registration.seats)]
+        self.workers[registration.job] = sum(seat.HasField("rank") for seat in registration.seats)
 
     async def attend(self) -> None:
         rng = self.rng
@@ -148,7 +193,8 @@ def of_grpc_itself(record: logging.LogRecord) -> bool:
 async def test_no_call_wedges_or_crashes_it_or_leaves_anything_behind(
     seed: int, calls: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with rig(lease_ns=2_000_000_000) as service:
+    strategy = STRATEGIES[seed % len(STRATEGIES)]
+    async with rig(lease_ns=2_000_000_000, size_rule=size_rule, placed_by=strategy) as service:
         await service.jobs()
         before = len(tasks())
         fuzzer = Fuzzer(service, seed)

@@ -125,8 +125,14 @@ async def test_workers_that_are_done_wait_for_each_other(service: Rig) -> None:
             "INVALID_ARGUMENT",
             "stripes have switches as roots; leave out server h2, or stripes",
         ),
-        ({"workers": ["h1"], "weight": -1.0}, "INVALID_ARGUMENT", "weight -1.0 is not above 0 and finite"),
-        ({"workers": ["h1"], "weight": float("nan")}, "INVALID_ARGUMENT", "weight nan is not above 0 and finite"),
+        *(
+            ({"workers": ["h1"], "weight": weight}, "INVALID_ARGUMENT", f"weight {weight:g} is not in 0.001…1000")
+            for weight in (-1.0, 5e-324, 0.0009, 1001.0, 1e308, float("inf"), float("nan"))
+        ),
+        *(
+            ({"workers": ["h1"], "gradient_bytes": size}, "INVALID_ARGUMENT", f"{size} is not in 1…1125899906842624")
+            for size in ((1 << 50) + 1, (1 << 64) - 1)
+        ),
     ],
 )
 async def test_what_cannot_be_a_job_is_refused(service: Rig, fields: Any, code: str, words: str) -> None:

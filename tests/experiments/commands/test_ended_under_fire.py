@@ -27,7 +27,7 @@ from weir.tests.emulator.p4runtime.p4runtime_rig import Client, load_config, loa
 from weir.tests.emulator.ports.test_command import running
 from weir.tests.experiments.commands.test_two_controllers import SERVED, rpc, setting
 from weir.wire import control_pb2 as pb
-from weir.wire.control_messages import ATTEND, END_JOB, LIST_JOBS, REGISTER
+from weir.wire.control_messages import ATTEND, BALANCE, END_JOB, LIST_JOBS, REGISTER
 
 __all__ = ["rpc"]  # a fixture
 SEEDS = [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(100, 120))]
@@ -145,6 +145,7 @@ async def test_a_controller_ends(seed: int, rpc: P4RuntimeServer, tmp_path: Path
                 (REGISTER, pb.RegisterRequest(workers=["h1", "h2"], slots=16)),
                 (LIST_JOBS, pb.ListJobsRequest()),
                 (END_JOB, pb.EndJobRequest(job=1, reason="because")),
+                (BALANCE, pb.BalanceRequest(job=1, token="x", samples=80, reports=[pb.SpeedReport(speed=1.0)])),
             ]
             join = pb.FromHost(join=pb.Join(job=1, token="x"))
             with grpc.insecure_channel(of.address) as channel:

@@ -13,6 +13,10 @@ from typing import Final
 import pytest
 
 from weir.tests.paths import ROOT
+from weir.tests.schedules.mutants import MUTANTS
+from weir.tests.schedules.test_boundaries import BOUNDS, ROOTS
+from weir.tests.schedules.test_liars import LIES
+from weir.tests.schedules.test_schedules import LONG, MOST_FOR_MUTANTS, QUICK
 
 PAGES: Final = {str(path.relative_to(ROOT)): path for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"))}
 FOLDERS: Final = ["docs", *sorted({path.parent.name for path in ROOT.glob("[a-z]*/*.py")})]
@@ -117,3 +121,18 @@ def test_tests_that_are_named_exist(page: str) -> None:
 @cache
 def all_tests() -> str:
     return "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+
+
+def test_as_much_is_verified_as_is_told() -> None:
+    """Of random schedules, mutants, bounds and lies."""
+    page = PAGES["docs/verification.md"].read_text()
+    in_switches = sum(bool(mutant.rows or mutant.rewrite) for mutant in MUTANTS)
+    told = [
+        f"# {QUICK} random schedules, ",
+        f"**How many.** {QUICK} (seeds 0 to {QUICK - 1}) and the mutants (seeds 0 to {MOST_FOR_MUTANTS - 1}, ",
+        f"{LONG:,} (seeds 1,000,000 and on)",
+        f"**Mutants.** {len(MUTANTS)} rules are broken, {in_switches} of them in the compiled switch",
+        f"| {len(BOUNDS)} bounds × {len(ROOTS)} trees ",
+        f"| {len(LIES)} lies ",
+    ]
+    assert [each for each in told if each not in page] == []

@@ -16,6 +16,7 @@ from rich.progress import track
 from rich.table import Table
 
 from ..errors import ExperimentError
+from .console import NOTES
 
 if TYPE_CHECKING:
     from ...emulator.stf import Result
@@ -88,8 +89,7 @@ def _folder(folder: Path, as_json: bool) -> bool:
     from ...emulator.stf import Verdict, run_test, tests_in
 
     tests = tests_in(folder)
-    progress = Console(stderr=True, highlight=False)
-    results = [run_test(test) for test in track(tests, "STF tests", console=progress, transient=True)]
+    results = [run_test(test) for test in track(tests, "STF tests", console=NOTES, transient=True)]
     counts = Counter(result.verdict for result in results)
     if as_json:
         sys.stdout.write(

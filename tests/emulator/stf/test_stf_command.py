@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +20,7 @@ from weir.experiments.errors import ExperimentError
 from weir.tests.paths import STF as FOLDER
 
 RUNNER = CliRunner()
+WEIR = Path(sys.executable).with_name("weir")
 
 app = typer.Typer()
 app.command()(stf)
@@ -140,3 +144,16 @@ def test_the_root_of_a_source_tree_stands_for_its_tests(tmp_path: Path) -> None:
     assert result.exit_code == 0
     printed = json.loads(result.stdout)
     assert [(result["test"], result["detail"]) for result in printed["results"]] == [("alone", "alone.p4 is not there")]
+
+
+@pytest.mark.parametrize("option", [(), ("-q",)])
+def test_a_folders_progress_is_a_note_that_quiet_silences(option: tuple[str, ...], tmp_path: Path) -> None:
+    """On a terminal. The compiler has to be there, and is not called."""
+    (tmp_path / "alone.stf").write_text("wait\n")
+    (tmp_path / "p4c-bm2-ss").touch(0o755)
+    command, where = [str(WEIR), *option, "stf", "--p4c", str(tmp_path)], f"{tmp_path}:{os.environ['PATH']}"
+    terminal = {**os.environ, "FORCE_COLOR": "1", "PATH": where}
+    done = subprocess.run(command, env=terminal, capture_output=True, text=True, check=True)
+    assert "alone.p4 is not there" in done.stdout
+    assert ("STF tests" in done.stderr) == (not option)
+    assert not option or done.stderr == ""

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from ...topologies.model import Endpoint, Topology
+from ..errors import ControllerError
 from ..p4runtime.loading import OWNER_BITS
 from ..planning.generations import History
 from ..planning.planner import Planner
 from .job import RunningJob
 from .journal_file import JournalError, JournalFile
 from .journal_records import JobRecord
+
+NO_RECORD: Final = (KeyError, TypeError, ValueError, AttributeError)
+"""What reading a record raises that has not the form of one."""
+
+T = TypeVar("T")
 
 _JOB: Final = "job"
 """The records of running jobs, by number."""
@@ -49,7 +55,7 @@ class Journal:
         if (owner := journal.all(_FABRIC).get("owner")) is None:
             journal.put(_FABRIC, "owner", self.owner)
         else:
-            self.owner, self.is_new = int(owner), False
+            self.owner, self.is_new = self._read("the controller's owner", _owner, owner), False
 
     # --- writing ---
 
@@ -105,17 +111,21 @@ class Journal:
     @property
     def down(self) -> frozenset[Endpoint]:
         """The links that were down when this was written."""
-        return frozenset(Endpoint(*end) for end in self._all(_FABRIC).get("down", ()))
+        return self._read("the links that were down", _endpoints, self._all(_FABRIC).get("down", ()))
 
     @property
     def lost(self) -> tuple[str, ...]:
         """The switches that were lost when this was written."""
-        return tuple(self._all(_FABRIC).get("lost", ()))
+        return self._read("the switches that were lost", tuple, self._all(_FABRIC).get("lost", ()))
 
     @property
     def histories(self) -> dict[int, History]:
         """The histories of job numbers that are free again, by number."""
-        return {int(number): History(**history) for number, history in self._all(_NUMBER).items()}
+        read = self._read
+        return {
+            read("a free number", int, number): read(f"the history of number {number}", History.from_json, saved)
+            for number, saved in self._all(_NUMBER).items()
+        }
 
     def jobs(self) -> Iterator[tuple[int, JobRecord, Mapping[str, Any]]]:
         """(number, record, what others keep with it). Raises JournalError for what is no record."""
@@ -123,14 +133,37 @@ class Journal:
         for number, saved in self._all(_JOB).items():
             try:
                 record = JobRecord.from_json(saved)
-            except (KeyError, TypeError, ValueError) as error:
-                raise self.misfit(int(number), error) from None
-            yield int(number), record, kept.get(number, {})
+            except (*NO_RECORD, ControllerError) as error:
+                raise self.misfit(number, error) from None
+            yield self._read("a job's number", int, number), record, kept.get(number, {})
 
-    def misfit(self, number: int, error: Exception) -> JournalError:
+    def misfit(self, number: int | str, error: Exception) -> JournalError:
         """A job of the journal cannot go on."""
-        where = "" if self._journal is None else f"journal {self._journal.path}: "
-        return JournalError(f"{where}job {number} cannot go on: {error}")
+        return JournalError(f"{self._where}job {number} cannot go on: {error}")
+
+    def _read(self, what: str, read: Callable[[Any], T], saved: Any) -> T:
+        try:
+            return read(saved)
+        except NO_RECORD as error:
+            raise JournalError(
+                f"{self._where}{what} cannot be read: {error}; go on with the version of Weir that wrote it, or remove "
+                "the file to begin without any job"
+            ) from None
+
+    @property
+    def _where(self) -> str:
+        return "" if self._journal is None else f"journal {self._journal.path}: "
 
     def _all(self, kind: str) -> Mapping[str, Any]:
         return {} if self._journal is None else self._journal.all(kind)
+
+
+def _owner(saved: Any) -> int:
+    owner = int(saved)
+    if not 0 < owner < 1 << OWNER_BITS:
+        raise ValueError(f"{owner} is not in 1…{(1 << OWNER_BITS) - 1}")
+    return owner
+
+
+def _endpoints(saved: Any) -> frozenset[Endpoint]:
+    return frozenset(Endpoint(str(node), int(port)) for node, port in saved)

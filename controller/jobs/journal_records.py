@@ -45,7 +45,7 @@ class JobRecord:
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> JobRecord:
-        """Raises KeyError, TypeError or ValueError for what is no record."""
+        """Raises KeyError, TypeError, ValueError, AttributeError or ControllerError for what is no record."""
         spec = dict(record["spec"])
         spec |= {"workers": tuple(spec["workers"]), "spares": tuple(spec["spares"])}
         spec["policy"] = FailurePolicy(spec["policy"])
@@ -55,7 +55,7 @@ class JobRecord:
             placement=Placement(**record["placement"]),
             generation=record["generation"],
             allotments={name: Allotment(**allotment) for name, allotment in record["allotments"].items()},
-            history=History(**record["history"]),
+            history=History.from_json(record["history"]),
             note=record["note"],
             gone=record["gone"],
             left=tuple(record["left"]),

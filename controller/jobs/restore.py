@@ -11,6 +11,7 @@ from ...topologies.model import Topology
 from ..errors import ControllerError
 from ..planning.planner import Planner
 from .job import RunningJob
+from .journal import NO_RECORD
 from .journal_records import JobRecord
 from .mover import Mover
 from .registry import JobRegistry
@@ -27,7 +28,7 @@ def restore_jobs(topology: Topology, planner: Planner, jobs: JobRegistry, moves:
             job = _restore(topology, planner, jobs, record, kept, now_ns)
             if record.moving:
                 moves.take_up(job, record.moving, record.finals, now_ns)
-        except (ControllerError, TopologyError, KeyError, ValueError) as error:
+        except (ControllerError, TopologyError, *NO_RECORD) as error:
             raise jobs.journal.misfit(number, error) from None
 
 

@@ -8,9 +8,9 @@ where the last one ended.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from ...wire.aggregation import FIRST_GENERATION, GENERATIONS
 
@@ -26,6 +26,12 @@ class History:
     """How many there have been, from the first job that had this number."""
     last_used: dict[str, int] = field(default_factory=dict)
     """Which generation, counted as `count` does, each switch summed last, by switch."""
+
+    @classmethod
+    def from_json(cls, saved: Mapping[str, Any]) -> History:
+        """Of the fields by name. Raises TypeError, ValueError or AttributeError for what is none."""
+        history = cls(**saved)
+        return cls(int(history.count), {switch: int(at) for switch, at in history.last_used.items()})
 
     def next(self) -> int:
         """The generation that a job with this number begins with."""

@@ -22,6 +22,7 @@ from ...wire.control_messages import read_held, to_host
 from ...wire.heartbeat import Heartbeat
 from ..controller import Controller, Message
 from ..errors import ControllerError
+from ..jobs.journal import NO_RECORD
 from ..leases import HEARTBEATS_IN_A_LEASE
 from .heartbeats import HeartbeatReader, HeartbeatSource
 from .limits import Limits, bounded
@@ -46,7 +47,9 @@ class TooMany(ControllerError):
 
 
 class Seating:
-    """Every job's seats. A job of the journal whose tokens nobody was told is ended."""
+    """Every job's seats. A job of the journal whose tokens nobody was told is ended; JournalError for seats that are
+    none.
+    """
 
     def __init__(
         self,
@@ -74,7 +77,10 @@ class Seating:
         self._limits = limits
         for job, running in controller.jobs.items():
             if running.kept:
-                self.jobs[job] = JobSeats.from_json(job, running.kept, first_messages(running.plan))
+                try:
+                    self.jobs[job] = JobSeats.from_json(job, running.kept, first_messages(running.plan))
+                except NO_RECORD as error:
+                    raise controller.jobs.journal.misfit(job, error) from None
             else:  # whoever registered it was never told its tokens
                 runner.post(partial(controller.finish, job))
 

@@ -16,6 +16,7 @@ import pytest
 
 from weir.controller.controller import Controller
 from weir.controller.errors import ControllerError, NotPrimary
+from weir.controller.jobs.journal_file import JournalError
 from weir.controller.service.service import ControlService
 from weir.tests.controller.control_rig import TOPOLOGY, Rig, certificates, rig
 from weir.wire import control_pb2 as pb
@@ -399,6 +400,15 @@ async def test_a_port_that_is_taken(service: Rig) -> None:
 async def test_a_path_serves_too(tmp_path: Path) -> None:
     async with rig(address=f"unix:{tmp_path}/control") as service:
         assert (await service.register(workers=WORKERS, job=3)).job == 3
+
+
+@pytest.mark.parametrize("kept", [{"seats": []}, {"seats": [["h1", 0]], "started": True}, {"seats": 1, "started": 1}])
+async def test_seats_of_a_journal_that_are_none_are_refused(service: Rig, kept: dict[str, Any]) -> None:
+    """By a line that names the job, whatever another version of Weir wrote."""
+    registration = await service.register(workers=WORKERS)
+    service.controller.jobs.keep(registration.job, kept)
+    with pytest.raises(JournalError, match=f"^job {registration.job} cannot go on: "):
+        ControlService(service.controller)
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl, which makes the certificates, is not installed")

@@ -167,6 +167,9 @@ def test_loss_halves_once_for_a_window_of_data() -> None:
         law.lose(1, 0)
         law.take(heard(0, None, rounds=40))
     assert law.window(0) >= 1
+    law.begin(Pacing(window=1), 0)
+    law.lose(1, 0)
+    assert law.window(0) == 1, "of one there is no half"
 
 
 def flows_in_step(laws: list[WindowLaw], product: int, threshold: int, trips: int) -> list[int]:

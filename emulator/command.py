@@ -213,9 +213,23 @@ def _read_pem(path: Path) -> bytes:
         raise UsageError(f"{path}: {error.strerror}") from None
 
 
+class _LogFile(logging.FileHandler):
+    """A file for the log. Where the disk takes no more, the log ends and the switch goes on."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Called by what could not write a record."""
+        error = sys.exc_info()[1]
+        if not isinstance(error, OSError):
+            super().handleError(record)
+            return
+        self.setLevel(LOG_LEVELS["off"])
+        sys.stdout.write(f"weir-switch: the log {self.baseFilename} ends here: {error.strerror}\n")
+        sys.stdout.flush()
+
+
 def _start_log(options: Options) -> None:
     if options.log_file is not None:
-        handler: logging.Handler = logging.FileHandler(options.log_file, "w", "utf-8")
+        handler: logging.Handler = _LogFile(options.log_file, "w", "utf-8")
     elif options.log_console:
         handler = logging.StreamHandler(sys.stdout)
     else:
@@ -239,6 +253,8 @@ def _report(options: Options, switch: Switch, wired: WiredSwitch) -> None:
     """Print the counters: a line per port, then what the switch dropped, and why."""
     for port, counters in wired.counters().items():
         _say(f"port {port} ({options.interfaces[port]}): {_port_line(counters)}")
+    for line in wired.ended_captures:
+        _say(line)
     totals = switch.counters
     parts = [f"{totals.ingress_packets} packets in ingress, {totals.egress_packets} in egress"]
     dropped = {name: value for name, value in totals._asdict().items() if not name.endswith("_packets")}

@@ -18,6 +18,7 @@ from .calls import (
     EINTR,
     EMSGSIZE,
     ENOBUFS,
+    capture_at,
     copy_apart,
     invoke,
     last_error,
@@ -154,8 +155,9 @@ def flush(loop: Any, world: Any, nic: Any) -> None:
             meta = meta_at(world.meta, packet)
             port.tx_packets += 1
             port.tx_bytes += meta.length
-            if nic.capture_out >= 0:
-                record_frame(loop, world, nic.capture_out, data_of(world, packet) + meta.start, meta.length)
+            if nic.capture_out != 0:
+                capture = capture_at(nic.capture_out, 0)
+                record_frame(loop, world, capture, data_of(world, packet) + meta.start, meta.length)
             release(world, packet)
         first += sent
     for i in range(first, nic.held):

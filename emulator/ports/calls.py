@@ -10,9 +10,10 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from ..runtime.native import native, view
-from .memory import LOOP, NIC
+from .memory import CAPTURE, LOOP, NIC
 
 EINTR: Final = 4
+EIO: Final = 5
 EAGAIN: Final = 11
 EMSGSIZE: Final = 90
 ENETDOWN: Final = 100
@@ -25,6 +26,7 @@ _I64 = ir.IntType(64)
 
 loop_at = view(LOOP)
 nic_at = view(NIC)
+capture_at = view(CAPTURE)
 
 
 @intrinsic

@@ -1,27 +1,48 @@
 """Capture files in pcap's format: one for what an interface received, one for what it sent.
 
-Every frame is one write to the file, from native code; so a capture is whole at any time, and nothing in it is lost
-when the switch is killed.
+Every frame is written to the file at once, from native code; so a capture is whole at any time, and nothing in it is
+lost when the switch is killed. Where the disk takes no more, it ends with the last frame that it has whole.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from ..runtime.native import native, store
-from .calls import invoke
+from .calls import EINTR, EIO, invoke, last_error
+
+_HEADER_BYTES: Final = 16
 
 
 @native
-def record_frame(loop: Any, world: Any, descriptor: Any, data: Any, length: Any) -> None:
-    """Append a frame to a capture file, with the present time to the microsecond."""
+def record_frame(loop: Any, world: Any, capture: Any, data: Any, length: Any) -> None:
+    """Append a frame to a capture that has not ended, with the present time to the microsecond."""
+    if capture.error != 0:
+        return
     now = world.now + loop.realtime_ns
     header = loop.scratch + 64
     vectors = loop.scratch + 96
     store(header, 0, now // 1_000_000_000 | (now % 1_000_000_000 // 1000) << 32)
     store(header, 1, length | length << 32)
-    store(vectors, 0, header)
-    store(vectors, 1, 16)
-    store(vectors, 2, data)
-    store(vectors, 3, length)
-    invoke(loop.writev, descriptor, vectors, 2, 0, 0)
+    size = _HEADER_BYTES + length
+    written = 0
+    while written < size:
+        of_header = max(_HEADER_BYTES - written, 0)
+        store(vectors, 0, header + _HEADER_BYTES - of_header)
+        store(vectors, 1, of_header)
+        store(vectors, 2, data + written + of_header - _HEADER_BYTES)
+        store(vectors, 3, size - written - of_header)
+        taken = invoke(loop.writev, capture.descriptor, vectors, 2, 0, 0)
+        if taken > 0:
+            written += taken
+            continue
+        error = EIO
+        if taken < 0:
+            error = last_error(loop)
+        if error != EINTR:
+            invoke(loop.ftruncate, capture.descriptor, capture.size, 0, 0, 0)
+            capture.error = error
+            loop.told = 1
+            return
+    capture.size += size
+    capture.frames += 1

@@ -25,7 +25,18 @@ from .reasons import REASONS
 from .sockets import Interface
 
 _MODULES: Final = ("memory", "calls", "receive", "capture", "batch", "reasons", "trace", "transmit", "loop")
-_FUNCTIONS: Final = ("clock_gettime", "ppoll", "send", "sendmmsg", "recvmmsg", "getsockopt", "read", "write", "writev")
+_FUNCTIONS: Final = (
+    "clock_gettime",
+    "ppoll",
+    "send",
+    "sendmmsg",
+    "recvmmsg",
+    "getsockopt",
+    "read",
+    "write",
+    "writev",
+    "ftruncate",
+)
 _PACKETS: Final = 1024
 _POLL_IN: Final = 1
 _PATIENCE_S: Final = 1.0
@@ -88,6 +99,7 @@ class WireEngine(Engine):
         self._entry = _loop_entry()
         self.nics: Any = np.zeros(0, memory.NIC)
         self._buffers: list[NDArray[np.int64]] = []
+        self._captures: list[NDArray[np.void]] = []
         self._scratch = np.zeros(memory.SCRATCH_BYTES // 8, np.int64)
         self._shared = np.zeros(memory.SHARED_WORDS, np.int64)
         self._shared_words = (ctypes.c_int64 * memory.SHARED_WORDS).from_buffer(self._shared.data)
@@ -136,10 +148,19 @@ class WireEngine(Engine):
             nic["messages"] = self._messages(int(nic["vectors"]), 1)
             if interface.ring is None:
                 self._prepare_calls(nic)
-            nic["capture_in"] = nic["capture_out"] = NONE
         self.loop.switch, self.loop.cpu_port = int(self.ports.data[cpu_port]["node"]), cpu_port
         self.loop.nics, self.loop.nic_count = self.nics.ctypes.data, count
         self.loop.nic_of, self.loop.polls = self._nic_of.ctypes.data, self._polls.ctypes.data
+
+    def begin_capture(self, interface: int, direction: str, descriptor: int, size: int) -> Any:
+        """Write what an interface (by its place) receives ("in") or sends ("out") to an open file, which has so many
+        bytes already. Returns the capture's record, which lasts as long as the engine.
+        """
+        capture = np.zeros(1, memory.CAPTURE)
+        capture[0]["descriptor"], capture[0]["size"] = descriptor, size
+        self._captures.append(capture)
+        self.nics[interface][f"capture_{direction}"] = capture.ctypes.data
+        return capture[0]
 
     def _zeros(self, size: int) -> int:
         """The address of zeroed memory that lasts as long as the engine."""

@@ -59,6 +59,7 @@ LOOP: Final = _record(
     "read",
     "write",
     "writev",
+    "ftruncate",
     "errno_location",
 )
 
@@ -86,7 +87,7 @@ NIC: Final = _record(
     "receive_packets",  # int64[BATCH]
     "receive_headers",  # HEADER_BYTES for each
     "receive_controls",  # CONTROL_BYTES for each
-    "capture_in",  # descriptors of capture files, or -1
+    "capture_in",  # addresses of capture files' records, or 0
     "capture_out",
     # counters
     "oversize",
@@ -97,6 +98,13 @@ NIC: Final = _record(
     "outages",
     "tags_restored",
     "checksums_completed",
+)
+
+CAPTURE: Final = _record(
+    "descriptor",  # of the file
+    "size",  # its bytes so far
+    "frames",  # of these
+    "error",  # errno of what it ended by; 0: it goes on
 )
 
 SHARED_WORDS: Final = 8

@@ -15,6 +15,7 @@ from ..runtime.native import copy, load, load_byte, meta_at, native, port_at, st
 from ..runtime.packets import allocate, data_of, release
 from .calls import (
     ENETDOWN,
+    capture_at,
     copy_apart,
     invoke,
     last_error,
@@ -102,8 +103,8 @@ def enter(loop: Any, world: Any, nic: Any, packet: Any, length: Any) -> None:
     meta_at(world.meta, packet).length = length
     port.rx_packets += 1
     port.rx_bytes += length
-    if nic.capture_in >= 0:
-        record_frame(loop, world, nic.capture_in, data_of(world, packet) + HEADROOM, length)
+    if nic.capture_in != 0:
+        record_frame(loop, world, capture_at(nic.capture_in, 0), data_of(world, packet) + HEADROOM, length)
     if loop.trace != 0:
         note(loop, world, RECEIVED, port.number, length)
     receive(world, switch_at(loop.switch, 0), port.number, packet)

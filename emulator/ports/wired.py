@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import logging
 import os
 import select
@@ -11,7 +12,7 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from ..port import PortCounters
 from ..runtime.engine import MAX_FRAME
@@ -27,9 +28,8 @@ _TAGGED_HEADER: Final = 18
 _PR_SET_TIMERSLACK: Final = 29
 _DIGEST_INTERVAL_MS: Final = 20
 _IDLE_INTERVAL_MS: Final = 500
-_PCAP_MAGIC: Final = 0xA1B2C3D4
-_PCAP_SNAPLEN: Final = 65535
-_PCAP_ETHERNET: Final = 1
+_PCAP_HEADER: Final = struct.pack("=IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1)
+"""Version 2.4 with microseconds, of whole frames, Ethernet."""
 
 log = logging.getLogger(__name__)
 packets = logging.getLogger(PACKET_LOG)
@@ -83,6 +83,9 @@ class WiredSwitch:
         self._threads: list[threading.Thread] = []
         self._stopping = False
         self._notes_lost = 0
+        self._captures: dict[Path, Any] = {}
+        """Their records, which native code keeps, by file."""
+        self._captures_told: set[str] = set()
         self._last_counters: dict[int, InterfaceCounters] | None = None
         try:
             taken: dict[str, int] = {}
@@ -107,9 +110,10 @@ class WiredSwitch:
             if capture is not None:
                 for i, one in enumerate(self._interfaces.values()):
                     for direction in ("in", "out"):
-                        descriptor = _open_capture(capture / f"{one.name}_{direction}.pcap")
+                        path = capture / f"{one.name}_{direction}.pcap"
+                        descriptor = _open_capture(path)
                         self._resources.callback(os.close, descriptor)
-                        self._engine.nics[i][f"capture_{direction}"] = descriptor
+                        self._captures[path] = self._engine.begin_capture(i, direction, descriptor, len(_PCAP_HEADER))
             if packets.isEnabledFor(logging.DEBUG):
                 self._engine.note_packets()
             self._links = LinkWatch({port: one.name for port, one in self._interfaces.items()})
@@ -143,6 +147,7 @@ class WiredSwitch:
         for thread in self._threads:
             thread.join()
         self._log_packets()
+        self._log_captures()
         self._last_counters = self.counters()
         self._resources.close()
 
@@ -167,6 +172,15 @@ class WiredSwitch:
     def packet_in_drops(self) -> int:
         """Packet-ins that found their mailbox full, for the control plane was too slow."""
         return int(self._engine.loop.packet_in_drops)
+
+    @property
+    def ended_captures(self) -> tuple[str, ...]:
+        """What each capture ended by that the disk took no more of, and after how many frames."""
+        return tuple(
+            f"capture {path} ended after {record['frames']} frames: {os.strerror(int(record['error']))}"
+            for path, record in self._captures.items()
+            if record["error"]
+        )
 
     def _serve(self) -> None:
         """The thread of the packet loop."""
@@ -200,6 +214,7 @@ class WiredSwitch:
                 self._links.drain()
                 self._tell(self._note_links)
             self._log_packets()
+            self._log_captures()
             for at, frame in self._engine.packet_ins():
                 self.switch.packet_in_ns = at
                 receiver = self.switch.on_packet_in
@@ -231,6 +246,12 @@ class WiredSwitch:
             )
             self._notes_lost = lost
 
+    def _log_captures(self) -> None:
+        for line in self.ended_captures:
+            if line not in self._captures_told:
+                self._captures_told.add(line)
+                log.warning("%s", line)
+
     def _tell(self, work: Callable[..., object], *arguments: object) -> None:
         """Call the control plane, whose failures are its own."""
         try:
@@ -240,10 +261,14 @@ class WiredSwitch:
 
 
 def _open_capture(path: Path) -> int:
-    """A new capture file with pcap's header (microseconds, Ethernet)."""
+    """A new capture file with pcap's header."""
+    descriptor = -1
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        if os.write(descriptor, _PCAP_HEADER) < len(_PCAP_HEADER):
+            raise OSError(errno.ENOSPC, "")
     except OSError as error:
+        if descriptor >= 0:
+            os.close(descriptor)
         raise PortError(f"capture file {path} cannot be written: {os.strerror(error.errno or 0)}") from error
-    os.write(descriptor, struct.pack("=IHHiIII", _PCAP_MAGIC, 2, 4, 0, 0, _PCAP_SNAPLEN, _PCAP_ETHERNET))
     return descriptor

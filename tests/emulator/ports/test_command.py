@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -17,6 +18,7 @@ import finsy as fy
 import pytest
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
+from scapy.utils import rdpcap
 
 from weir.emulator.command import _is_local
 from weir.emulator.ports.options import Options, UsageError, parse, parse_rate
@@ -299,6 +301,55 @@ def test_a_log_file_has_lines_for_each_packet_and_its_tables(net: Network, tmp_p
         "src_port=0x35, dst_port=0x35: NoAction()",
         "packet dropped for the program's wish, in ingress",
     ]
+
+
+@needs_namespaces
+def test_a_capture_ends_with_a_whole_frame_where_the_disk_takes_no_more(net: Network, tmp_path: Path) -> None:
+    """Three and a half records fit. The switch goes on; and what there is room for later does not follow a gap.
+
+    The last frame but one comes when all before it have been written, or not.
+    """
+    arguments = [*attached(net), "--grpc-server-addr", "127.0.0.1:0", "--pcap", str(tmp_path), str(PAIRS)]
+    frames = [FRAME[:-1] + bytes([number]) for number in range(7)]
+    with running(*arguments) as process:
+        for size, some in ((24 + 3 * 116 + 58, frames[:5]), (24 + 3 * 116 + 58, frames[5:6]), (1 << 30, frames[6:])):
+            resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+            net.send(1, *some)
+            assert net.receive(2, len(some)) == some
+        process.terminate()
+        said = process.communicate(timeout=60)[0].splitlines()
+    ended = {name: tmp_path / f"{name}.pcap" for name in ("s1-eth1_in", "s1-eth2_out")}
+    for path in ended.values():
+        assert path.stat().st_size == 24 + 3 * 116
+        assert [bytes(frame) for frame in rdpcap(str(path))] == frames[:3]
+    lines = [f"weir-switch: capture {path} ended after 3 frames: File too large" for path in ended.values()]
+    assert [line for line in said if "capture" in line] == lines
+    assert "weir-switch: 7 packets in ingress, 7 in egress" in said
+
+
+@needs_namespaces
+def test_a_capture_that_cannot_begin_is_named(net: Network, tmp_path: Path) -> None:
+    (tmp_path / "s1-eth1_out.pcap").symlink_to("/dev/full")
+    said = fails(*attached(net), "--grpc-server-addr", "127.0.0.1:0", "--pcap", str(tmp_path), str(PAIRS))
+    assert said == f"weir-switch: capture file {tmp_path}/s1-eth1_out.pcap cannot be written: No space left on device"
+
+
+@needs_namespaces
+def test_a_log_ends_where_the_disk_takes_no_more(net: Network, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    arguments = ["--grpc-server-addr", "127.0.0.1:0", "--log-file", str(log), "-L", "debug", str(PAIRS)]
+    with running(*attached(net), *arguments) as process:
+        limit = (log.stat().st_size + 250, resource.RLIM_INFINITY)
+        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, limit)
+        for _ in range(2):
+            net.send(1, *[FRAME] * 20)
+            assert net.receive(2, 20) == [FRAME] * 20
+        process.terminate()
+        said = process.communicate(timeout=60)[0].splitlines()
+    assert process.returncode == 0
+    assert said[0] == f"weir-switch: the log {log} ends here: File too large"
+    assert said[-1] == "weir-switch: 40 packets in ingress, 40 in egress"
+    assert len(said) == 1 + 3 + 1
 
 
 @needs_namespaces

@@ -76,6 +76,7 @@ def fitted(problem: Problem, wanted: Mapping[str, str], seconds: float = LONGEST
             f"no tree for {len(problem.workers)} workers was found in {seconds:g} s, though there may be one; take "
             "fewer workers, or another strategy"
         )
+    problem.check_ways()
     raise PlacementError(_cause(problem, roots, until))
 
 

@@ -88,6 +88,14 @@ class Problem:
         start = self.topology.attached_switch(child).name if self.topology.is_host(child) else child
         return self.routes.is_single(start, parent) or self.routes.hops(start, parent) <= 1
 
+    def check_ways(self) -> None:
+        """Raises PlacementError, which names them, where workers have no way to the server, or without one to the
+        first of them.
+        """
+        end = self.server or self.workers[0]
+        if lost := [name for name in self.workers if name != end and not self.routes.reaches(name, end)]:
+            raise PlacementError(f"no way leads from {', '.join(lost)} to {end} without the links that are down")
+
     @cached_property
     def racks(self) -> Mapping[str, tuple[str, ...]]:
         """Switches with workers on them, in the workers' order."""

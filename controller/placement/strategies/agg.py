@@ -49,6 +49,7 @@ class Agg:
     def place(self, problem: Problem, rng: random.Random) -> Placement:
         if problem.server is None:
             raise PlacementError("strategy agg needs a parameter server and the job has none; name one, or use widest")
+        problem.check_ways()
         until = perf_counter() + self.seconds
         program = self._program(problem, problem.server)
         costs = Costs(problem)

@@ -34,6 +34,7 @@ class Oracle:
         costs = Costs(problem)
         placement, bound = TreeProgram(problem, costs, hops).fastest(self.seconds)
         if placement is None and bound == math.inf:
+            problem.check_ways()
             raise PlacementError(
                 f"no tree sums {', '.join(problem.workers)}: give more switches room, or take fewer workers"
             )

@@ -27,6 +27,7 @@ class Rounded:
         server = problem.server
         if server is None:
             raise PlacementError("strategy grid needs a parameter server and the job has none; name one, or use widest")
+        problem.check_ways()
         switches = [switch.name for switch in problem.topology.switches if problem.takes(switch.name)]
         usable = [name for name in switches if problem.routes.reaches(name, server)]
         pairs = [(rack, sink) for rack in problem.racks for sink in (*usable, server) if problem.may_send(rack, sink)]

@@ -20,10 +20,7 @@ class ServerOnly:
                 f"strategy ps sums at {problem.server} alone, which takes at most {problem.fan_in} children, and the "
                 f"job has {len(problem.workers)} workers; use rack, random or widest, which put switches in between"
             )
-        if lost := [name for name in problem.workers if not problem.routes.reaches(name, problem.server)]:
-            raise PlacementError(
-                f"no way leads from {', '.join(lost)} to {problem.server} without the links that are down"
-            )
+        problem.check_ways()
         placement = Placement(dict.fromkeys(problem.workers, problem.server), {}, problem.server)
         placement.check(problem)
         return placement

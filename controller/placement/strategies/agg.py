@@ -8,7 +8,12 @@ all links lexicographically least.
 
 All switches with room may aggregate at first; those that nobody chooses are dropped, with their streams; and from then
 on the one with the fewest streams, until one is left. The fastest of these placements with no more switches than the
-limit is taken; after ten seconds, that of those seen, or the tree nearest to the last one where none was few enough.
+limit is taken; after ten seconds, that of those seen, or where none was few enough the tree nearest to the last one
+with as many of its switches as may be, those with the most streams. Dropping is greedy: other sets may be faster
+(docs/placement.md says by how much).
+
+A switch that has room for the job takes as many streams as it takes children: all of a job's streams are summed in the
+same slots, so that what is free there bounds jobs (`Problem.room`) and not streams.
 """
 
 from __future__ import annotations
@@ -65,7 +70,9 @@ class Agg:
             if len(used) == len(aggregating) and len(used) <= self.aggregations:
                 found.append(_placement(problem, problem.server, streams))
             if stopped:
-                wanted = dict(_placement(problem, problem.server, streams).aggregators)
+                most = sorted(used, key=lambda name: (-taken[name], name))[: self.aggregations]
+                aggregators = _placement(problem, problem.server, streams).aggregators
+                wanted = {worker: sink for worker, sink in aggregators.items() if sink in most}
             if not aggregating or stopped:
                 break
             fewest = min(used, key=lambda name: (taken[name], name), default="")

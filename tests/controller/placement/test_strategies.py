@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import re
 from dataclasses import replace
+from math import inf
 
 import pytest
 import scipy.optimize  # type: ignore[import-untyped]
@@ -19,7 +21,7 @@ from weir.controller.placement import (
 )
 from weir.controller.placement.loads import LinkLoad
 from weir.controller.placement.strategies import STRATEGIES, Need, strategy
-from weir.controller.placement.strategies.agg import Agg
+from weir.controller.placement.strategies.agg import Agg, _assign, _placement
 from weir.controller.planning.better import better_alone
 from weir.controller.planning.completion import Expected
 from weir.controller.planning.plan import JobSpec
@@ -128,19 +130,60 @@ def test_blind_is_the_widest_tree_of_the_idle_fabric() -> None:
     assert place("blind", demo()) == place("widest", demo(busy={}))
 
 
-def test_agg_has_one_level_and_few_switches() -> None:
-    """Every stream goes to one switch or to the server, at most eight switches sum, and none of it beats the tree."""
+def test_agg_has_one_level_and_no_more_switches_than_it_may() -> None:
+    """Every stream goes to one switch or to the server, and none of it beats the tree. Some jobs would take two
+    switches if they might.
+    """
+    most = 0
     for seed in range(10):
         problem = any_problem(seed)
         if problem.server is None:
             continue
-        placement = place("agg", problem)
-        assert set(placement.parents.values()) <= {problem.server}
-        assert len(placement.parents) <= 8
         costs = Costs(problem)
-        assert costs.slowest_link_seconds(place("widest", problem)) <= costs.slowest_link_seconds(placement) * (
-            1 + 1e-9
-        )
+        widest = costs.slowest_link_seconds(place("widest", problem))
+        for limit in (0, 1, FAN_IN):
+            placement = Agg(limit).place(problem, random.Random(0))
+            assert set(placement.parents.values()) <= {problem.server}
+            assert len(placement.parents) <= limit, f"seed {seed}"
+            assert widest <= costs.slowest_link_seconds(placement) * (1 + 1e-9)
+        most = max(most, len(placement.parents))
+    assert most == 2
+
+
+def over_the_best_set(seed: int) -> float | None:
+    """AGG's slowest link over that of the best set of switches of all there are, each solved by itself; None where the
+    job has no server, or more than six switches could sum.
+    """
+    problem, method = any_problem(seed), Agg()
+    if problem.server is None:
+        return None
+    costs, program = Costs(problem), method._program(problem, problem.server)
+    switches = sorted({sink for _, sink in program.network.paths} - {problem.server})
+    if len(switches) > 6:
+        return None
+    best = inf
+    for count in range(len(switches) + 1):
+        for chosen in itertools.combinations(switches, count):
+            streams = _assign(problem, costs, program, list(chosen), inf)
+            if streams is not None:
+                best = min(best, costs.slowest_link_seconds(_placement(problem, problem.server, streams)))
+    return costs.slowest_link_seconds(method.place(problem, random.Random(0))) / best
+
+
+@pytest.mark.parametrize(("seed", "most"), [(2, 1), (24, 1), (25, 1), (28, 1.2), (44, 1.6), (50, 1), (76, 5)])
+def test_agg_drops_switches_one_by_one_and_misses_better_sets(seed: int, most: float) -> None:
+    """docs/placement.md says how often and by how much."""
+    over = over_the_best_set(seed)
+    assert over is not None
+    assert 1 - 1e-9 <= over <= most * (1 + 1e-9)
+
+
+@pytest.mark.long
+def test_agg_finds_the_best_set_of_switches_in_three_of_four_cases() -> None:
+    over = [each for seed in range(100) if (each := over_the_best_set(seed)) is not None]
+    assert len(over) == 60
+    assert sum(each <= 1 + 1e-9 for each in over) >= 45
+    assert max(over) <= 5 * (1 + 1e-9)
 
 
 def test_no_strategy_is_faster_than_the_widest_tree() -> None:
@@ -156,12 +199,15 @@ def test_no_strategy_is_faster_than_the_widest_tree() -> None:
 
 def test_the_widest_tree_beats_all_others_under_load() -> None:
     problem = demo()
-    seconds = {name: predicted_completion_time(place(name, problem), problem) for name in STRATEGIES}
-    assert seconds["widest"] < 0.6 * seconds["ps"]
-    assert seconds["widest"] < 0.7 * seconds["rack"]
-    assert all(
-        seconds["widest"] < predicted_completion_time(place("random", problem, seed), problem) for seed in range(20)
-    )
+    seconds = {
+        name: min(predicted_completion_time(place(name, problem, seed), problem) for seed in range(20 if drawn else 1))
+        for name, drawn in ((name, name in ("random", "grid")) for name in STRATEGIES)
+    }
+    widest = seconds.pop("widest")
+    exact = {name: seconds.pop(name) for name in ("oracle", "scarce")}
+    assert exact == pytest.approx(dict.fromkeys(exact, widest), rel=1e-3)
+    assert seconds.pop("canary") == pytest.approx(widest, rel=1e-3)  # looks as well, and is lucky with two spines
+    assert {name: 0.7 * each for name, each in seconds.items() if 0.7 * each <= widest} == {}
 
 
 def test_widest_uses_both_spines_where_each_is_the_free_one_for_some_racks() -> None:
@@ -351,6 +397,7 @@ def test_agg_takes_what_it_has_when_time_is_up_and_says_so() -> None:
         for limit in (FAN_IN, 1):  # few enough switches at once, and too many
             at_once = Agg(limit, seconds=0.0).place(problem, random.Random(seed))
             at_once.check(problem)
+            assert len(at_once.parents) <= limit
             assert "not every set of switches was tried in 0 s" in at_once.note
             in_time = Agg(limit).place(problem, random.Random(seed))
             costs = Costs(problem)

@@ -72,12 +72,12 @@ class ScarceMemory:
                 low = max(low, aim * (1 + _SAME))
             aim = _next_aim(low, high)
         if best is None:  # there is no tree, which this says, or none was found in time
-            return fitted(problem, {})
+            best = fitted(problem, {})
+            high = costs.slowest_link_seconds(best)
         best.check(problem)
         if high > low * (1 + self.gap + _SAME):
-            best = replace(
-                best, note=f"its slowest link may take up to {100 * (high / low - 1):.0f} % longer than need be"
-            )
+            note = f"its slowest link may take up to {100 * (high / low - 1):.0f} % longer than need be"
+            best = replace(best, note="; ".join(filter(None, (best.note, note))))
         return best
 
 

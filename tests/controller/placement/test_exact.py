@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from ipaddress import IPv4Address
@@ -18,6 +19,7 @@ from weir.controller.placement.relaxation import bound_seconds
 from weir.controller.placement.strategies.oracle import Oracle
 from weir.controller.placement.strategies.scarce import ScarceMemory
 from weir.controller.placement.strategies.widest import WidestTree
+from weir.controller.placement.tree_program import TreeProgram
 from weir.tests.controller.placement.fabrics import any_problem, random_fabric, random_loads, random_others
 from weir.topologies import Endpoint, Host, Link, Routes, Switch, Topology, fat_tree, leaf_spine
 
@@ -192,6 +194,20 @@ def test_scarce_memory_is_placed_as_the_oracle_does() -> None:
     assert placed >= 50
 
 
+@pytest.mark.parametrize("seed", [2, 4, 8, 13])
+def test_a_tree_taken_because_none_was_found_in_time_says_how_good_it_surely_is(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = any_problem(seed, room=0.5, most_workers=7)
+    best = oracle(problem)
+    assert best is not None
+    monkeypatch.setattr(TreeProgram, "within", lambda *_: (None, False))
+    found = ScarceMemory().place(problem, random.Random(seed))
+    said = re.search(r"its slowest link may take up to (\d+) % longer than need be$", found.note)
+    assert said is not None, found
+    assert best * SAME < slowest(problem, found) <= best * (1 + int(said[1]) / 100) * SAME
+
+
 def test_parallel_links_carry_more_streams_than_one() -> None:
     """Hashing puts two streams on two links in one and a half times what one takes, not in twice."""
     placed, largest = compare_scarce((1425, 1583))
@@ -229,6 +245,45 @@ def test_without_the_relaxation_the_same_effort_finds_worse_trees() -> None:
     worse = sum(ratio > SAME for ratio in ratios)
     assert worse >= 5
     assert sum(ratio < 1 / SAME for ratio in ratios) < worse / 2, ratios
+
+
+def switches_too_many(seeds: Iterable[int]) -> dict[int, int]:
+    """Of the widest tree, by seed, against all trees as wide that load no link twice, by brute force; for jobs with a
+    server where no links are parallel.
+    """
+    more: dict[int, int] = {}
+    for seed in seeds:
+        rng = random.Random(seed)
+        topology = rng.choice((leaf_spine(2, 2, 2), leaf_spine(3, 2, 2), random_fabric(rng)))
+        if len(topology.switches) > 5:
+            continue
+        server, *workers = rng.sample([host.name for host in topology.hosts], 4)
+        problem = Problem(Routes(topology), tuple(workers), server, 1_000_000, random_loads(topology, rng))
+        costs = Costs(problem)
+        if 2 * len(costs.links.pairs) < (costs.links.pair_of >= 0).sum():
+            continue
+        found = WidestTree().place(problem, rng)
+        widest = slowest(problem, found)
+        alike = [
+            len(placement.parents)
+            for placement in all_placements(problem)
+            if costs.streams(placement.edges).loads().max() <= SAME and slowest(problem, placement) <= widest * SAME
+        ]
+        more[seed] = len(found.parents) - min(alike)
+    return more
+
+
+def test_of_trees_as_wide_the_one_with_the_fewest_switches_is_taken() -> None:
+    more = switches_too_many(range(28))
+    assert len(more) >= 15
+    assert set(more.values()) == {0}
+
+
+@pytest.mark.long
+def test_of_trees_as_wide_one_with_the_fewest_switches_is_taken_but_where_levels_one_by_one_miss_it() -> None:
+    more = switches_too_many(range(90))
+    assert len(more) == 66
+    assert {seed: each for seed, each in more.items() if each} == {59: 1}
 
 
 def test_a_tree_may_go_where_no_shortest_path_does() -> None:

@@ -15,7 +15,7 @@ from weir.controller.placement.links import Floats
 from weir.controller.placement.loads import LinkLoad
 from weir.controller.placement.striped import FEWER, PARTS, Jobs, Striping, Tree, arrive, shares, stripe
 from weir.tests.controller.placement.fabrics import any_fabric, random_loads
-from weir.topologies import Endpoint, Routes, leaf_spine
+from weir.topologies import Endpoint, Routes, Topology, leaf_spine
 
 
 def steiner(jobs: Jobs, job: int, prices: Floats) -> Tree:
@@ -83,7 +83,8 @@ def compare(seeds: range) -> None:
         assert striping.slowest_seconds <= one_by_one(problems) * (1 + 1e-9), f"seed {seed}"
         if small:
             assert striping.slowest_seconds <= 1.02 * striping.bound_seconds, f"seed {seed}"
-            quick = stripe(problems)
+            quick = stripe(problems)  # by the prices' trees as they ship, which are no exact Steiner trees
+            assert quick.slowest_seconds <= 1.02 * striping.bound_seconds, f"seed {seed}"
             assert striping.bound_seconds * (1 - 1e-9) <= quick.slowest_seconds, f"seed {seed}"
 
 
@@ -96,8 +97,17 @@ def test_stripes_are_within_two_percent_of_the_bound_over_many() -> None:
     compare(range(100, 400))
 
 
+def readings(topology: Topology, rng: random.Random, off: float) -> dict[Endpoint, LinkLoad]:
+    """Of idle links between switches, each off by up to this share of the link's rate."""
+    return {
+        link: LinkLoad(topology.link_at(link).rate_bps * rng.uniform(0, off))
+        for link in topology.directed_links
+        if topology.is_switch(link.node) and topology.is_switch(topology.peer(link).node)
+    }
+
+
 def test_two_equal_jobs_settle_at_once_and_never_move() -> None:
-    """One spine each. Whoever looks again, the other staying, finds its own tree."""
+    """One spine each. Whoever looks again, the other staying, finds its own tree, with readings 30 % off, too."""
     topology = leaf_spine(4, 2, 4)
     hosts = [host.name for host in topology.hosts]
     routes = Routes(topology)
@@ -114,8 +124,10 @@ def test_two_equal_jobs_settle_at_once_and_never_move() -> None:
     trees.append(arrive(jobs, 1, jobs.load([[(trees[0], 1.0)], []])))
     rng = random.Random(0)
     for turn in range(20):
-        noisy = [replace(problem, loads=random_loads(topology, rng, 0.0)) for problem in problems]
-        jobs, mine, other = Jobs(noisy), turn % 2, 1 - turn % 2
+        loads = readings(topology, rng, 0.3)
+        assert max(load.background_bps for load in loads.values()) > 0.2e9
+        jobs = Jobs([replace(problem, loads=loads) for problem in problems])
+        mine, other = turn % 2, 1 - turn % 2
         held: list[list[tuple[Tree, float]]] = [[], []]
         held[other] = [(trees[other], 1.0)]
         assert arrive(jobs, mine, jobs.load(held)) == trees[mine], f"turn {turn}"

@@ -240,7 +240,7 @@ class RunConfig(Section):
         if isinstance(workload := data.get("workload"), dict) and isinstance(workload.get("script"), str):
             data["workload"] = _found_script(path, workload, data.get("training"))
         if isinstance(names := data.get("strategies"), list):
-            data["strategies"] = [_found_strategy(path, name) for name in names]
+            data["strategies"] = [found_strategy(path, name) for name in names]
         config = read_section(cls, written, data)
         config.check_names(str(path), written)
         return config
@@ -396,9 +396,9 @@ def _found_script(run_file: Path, workload: dict[str, Any], training: object) ->
     return {**workload, "script": str(path), "digest": script_digest(path)}
 
 
-def _found_strategy(run_file: Path, name: object) -> object:
-    """A strategy of one's own by its whole path, as it stands beside the run's file."""
-    return str((run_file.parent / name).resolve()) if isinstance(name, str) and name.endswith(own_file.ENDING) else name
+def found_strategy(file: Path, name: object) -> object:
+    """A strategy of one's own by its whole path, as it stands beside the file that names it."""
+    return str((file.parent / name).resolve()) if isinstance(name, str) and name.endswith(own_file.ENDING) else name
 
 
 def _read_fabric(run_file: Path, name: str) -> dict[str, Any]:

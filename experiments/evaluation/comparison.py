@@ -7,18 +7,22 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ...controller.placement.strategies import STRATEGIES
+from ..records.report import label_of
 from . import statistics
 from .records import PointRecord
 from .statistics import Interval
-from .suite import RING, STRIPED
+from .suite import BESIDE, STRIPED
 
-LABELS: Final = {**{name: known.label for name, known in STRATEGIES.items()}, RING: "ring", STRIPED: "striped"}
 OURS: Final = "widest"
 PUBLISHED: Final[tuple[str, ...]] = ("rack", "atp", "hierarchy", "grid", "canary")
 """What others have published, or do by hand."""
 NOT_OTHERS: Final = (OURS, STRIPED, "oracle", "scarce")
 """Weir's own methods, and the judge of all: the mean of the others is without them."""
+
+
+def label(strategy: str) -> str:
+    """What tables and plots call it: ring and striped are no strategies, and go by their names."""
+    return strategy if strategy in BESIDE else label_of(strategy)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
-from .comparison import LABELS, OURS, Condition, Row, conditions_of
+from .comparison import OURS, Condition, Row, conditions_of, label
 from .plots import bars
 from .records import PointRecord, write_csv
 from .statistics import Interval
@@ -31,7 +31,7 @@ def _text(condition: Condition) -> str:
     told = ", ".join(f"{key} {value}" for key, value in condition.told.items())
     lines = [f"{told} ({condition.seeds} seeds)"]
     for row in condition.rows:
-        lines.append(f"  {LABELS[row.strategy]:<18} {_ms(row.mean_ms):>24} ms, p95 {row.p95_ms.value:9.2f} ms")
+        lines.append(f"  {label(row.strategy):<18} {_ms(row.mean_ms):>24} ms, p95 {row.p95_ms.value:9.2f} ms")
     return "\n".join([*lines, ""])
 
 
@@ -45,7 +45,7 @@ def written(suite: Suite, records: Sequence[PointRecord], source: Path, page: Pa
     for grid in suite.grids:
         mine = [condition for condition in conditions if condition.told["grid"] == grid.name]
         plot = folder / f"{grid.name.replace(' ', '-')}.svg"
-        bars(grid.name, [(_named(one, mine), one) for one in mine], LABELS, plot)
+        bars(grid.name, [(_named(one, mine), one) for one in mine], plot)
         parts.append(_section(grid, mine, f"{folder.name}/{plot.name}"))
     page.write_text("\n".join(parts))
 
@@ -130,7 +130,7 @@ def _summary_table(conditions: Sequence[Condition]) -> str:
         best = (
             ""
             if one.against_published is None
-            else f"{_share(one.against_published[1])} ({LABELS[one.against_published[0]]})"
+            else f"{_share(one.against_published[1])} ({label(one.against_published[0])})"
         )
         lines.append(
             f"| {_named(one, conditions)} | {one.background:.2f} | {_ms(own.mean_ms)} | {_share(one.against_others)} "
@@ -186,9 +186,9 @@ def _table(condition: Condition) -> str:
                 "–" if row.decision_ms != row.decision_ms else f"{row.decision_ms:.2g}",
                 f"{row.moves:.1f}",
             ]
-        label = LABELS[row.strategy] + (f" (failed at {row.failed} seeds)" if row.failed else "")
+        name = label(row.strategy) + (f" (failed at {row.failed} seeds)" if row.failed else "")
         lines.append(
-            f"| {label} | {' | '.join(cells)} |"
+            f"| {name} | {' | '.join(cells)} |"
             + (f" {_share(row.gap)} |" if judged else "")
             + (f" {_prediction(row)} |" if predicted else "")
         )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from .comparison import Condition
+from .comparison import Condition, label
 
 _WIDTH: Final = 5.8
 """Inches: pages that show code with a column beside it have room for so much, and words keep their size."""
@@ -25,7 +25,7 @@ _COLOURS: Final = {"widest": "#1f7a5c", "striped": "#2b6f9e", "oracle": "#444444
 _OTHER: Final = "#c9b38a"
 
 
-def bars(title: str, conditions: Sequence[tuple[str, Condition]], labels: Mapping[str, str], path: Path) -> None:
+def bars(title: str, conditions: Sequence[tuple[str, Condition]], path: Path) -> None:
     """Mean completion times with their intervals, a group of bars for each condition, on a logarithmic axis."""
     import matplotlib
 
@@ -48,7 +48,7 @@ def bars(title: str, conditions: Sequence[tuple[str, Condition]], labels: Mappin
             for row in condition.rows:
                 if row.mean_ms.value != row.mean_ms.value:
                     continue
-                names.append(labels[row.strategy])
+                names.append(label(row.strategy))
                 heights.append(at)
                 widths.append(row.mean_ms.value)
                 errors.append((row.mean_ms.high - row.mean_ms.low) / 2)

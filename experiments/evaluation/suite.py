@@ -11,6 +11,8 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from ... import own_file
+from ...controller.placement import PlacementError
 from ...controller.placement.strategies import STRATEGIES
 from ...topologies import TopologyError
 from ...topologies.problems import BadFile
@@ -18,6 +20,7 @@ from ...topologies.schema import parse_topology
 from ...topologies.spelling import nearest
 from ...topologies.yaml_file import YamlFile
 from ...wire.aggregation import FAN_IN
+from ..config import found_strategy
 from ..errors import ExperimentError
 from ..sections import Duration, FileName, Section, Title, read_section
 
@@ -79,9 +82,12 @@ class Point(Section):
 
     @property
     def key(self) -> str:
-        """What its record is called: the same for the same conditions, seed and strategies."""
+        """What its record is called: the same for the same conditions, seed and strategies; another one where the file
+        of one's own strategy is another. Raises OSError where that is there no more.
+        """
+        own = [Path(name).read_bytes() for name in self.strategies if name.endswith(own_file.ENDING)]
         told = json.dumps([FORMATS[self.engine], self.model_dump(mode="json")], sort_keys=True)
-        return hashlib.sha256(told.encode()).hexdigest()[:20]
+        return hashlib.sha256(b"\0".join([told.encode(), *own])).hexdigest()[:20]
 
     @property
     def conditions(self) -> dict[str, Any]:
@@ -142,7 +148,14 @@ class Grid(Section):
 
     def _check_packets(self) -> None:
         """What packets cannot have, or would take too long for."""
-        for key, allowed in (("jobs", [1]), ("telemetry", ["fresh"]), ("background", ["static", "shifting"])):
+        taken: Mapping[str, list[Any]] = {
+            "jobs": [1],
+            "rates": ["equal"],
+            "memory": ["ample"],
+            "telemetry": ["fresh"],
+            "background": ["static", "shifting"],
+        }
+        for key, allowed in taken.items():
             if wrong := [value for value in getattr(self, key) if value not in allowed]:
                 right = " or ".join(map(str, allowed))
                 raise ValueError(f"{key} {wrong[0]} is not for packets; write {right}, or use engine flows")
@@ -174,6 +187,12 @@ class Suite(Section):
         names = [grid.name for grid in self.grids]
         if twice := [name for name in names if names.count(name) > 1]:
             raise ValueError(f'two grids are called "{twice[0]}"; give each its own name')
+        for grid in self.grids:
+            if RING in self._strategies_of(grid) and min(grid.workers) < 2:
+                raise ValueError(
+                    f'grid "{grid.name}": a ring of 1 worker sends nothing; write workers of 2 and more, or strategies '
+                    "without ring"
+                )
         return self
 
     @classmethod
@@ -183,12 +202,19 @@ class Suite(Section):
             written = YamlFile.read(path, "a suite is a YAML mapping with name, strategies and grids")
         except BadFile as error:
             raise ExperimentError(str(error)) from None
-        return read_section(cls, written)
+        data = dict(written.data)
+        for section in (data, *(grids if isinstance(grids := data.get("grids"), list) else ())):
+            if isinstance(section, dict) and isinstance(names := section.get("strategies"), list):
+                section["strategies"] = [found_strategy(path, name) for name in names]
+        return read_section(cls, written, data)
+
+    def _strategies_of(self, grid: Grid) -> list[str]:
+        return grid.strategies or [n for n in self.strategies if grid.engine == "flows" or n not in BESIDE]
 
     def points(self) -> Iterator[Point]:
         """All of them, grid by grid, those of one fabric together."""
         for grid in self.grids:
-            names = grid.strategies or [n for n in self.strategies if grid.engine == "flows" or n not in BESIDE]
+            names = self._strategies_of(grid)
             crossed = itertools.product(
                 grid.fabrics,
                 grid.workers,
@@ -224,7 +250,11 @@ class Suite(Section):
 def known_strategies(names: list[str]) -> list[str]:
     """The same. Raises ValueError for one that is not there, or is there twice."""
     for name in names:
-        if name not in STRATEGIES and name not in BESIDE:
+        try:
+            is_known = name in BESIDE or name in STRATEGIES
+        except PlacementError as error:
+            raise ValueError(str(error)) from None
+        if not is_known:
             known = sorted([*STRATEGIES, *BESIDE])
             raise ValueError(f'strategy "{name}" is unknown{nearest(name, known)}; there are {", ".join(known)}')
     if len(set(names)) < len(names):

@@ -23,6 +23,7 @@ from weir.experiments.evaluation.points import run_point
 from weir.experiments.evaluation.records import COLUMNS, FOLDER, PointRecord, write_csv
 from weir.experiments.evaluation.scenario import Scenario, rng_of
 from weir.experiments.evaluation.suite import Point, Suite, Timing
+from weir.tests.paths import ROOT
 
 LEAF_SPINE = {"kind": "leaf-spine", "leaves": 3, "spines": 2, "hosts_per_leaf": 4, "rate": "10Gbit"}
 
@@ -241,6 +242,23 @@ def test_a_quiet_evaluation_says_its_results_alone(tmp_path: Path) -> None:
     done = subprocess.run([*words, "1"], capture_output=True, text=True, check=True)
     assert "widest" in done.stdout
     assert done.stderr == ""
+
+
+def test_a_strategy_of_ones_own_goes_by_its_label(tmp_path: Path) -> None:
+    """In the terminal, on the page and in its plot; of a file that is there no more, by its path."""
+    mine, gone = tmp_path / "mine.py", str(tmp_path / "gone.py")
+    mine.write_text((ROOT / "examples" / "own_strategy.py").read_text())
+    (tmp_path / "suite.yaml").write_text(yaml.safe_dump({**SUITE, "seeds": 1, "strategies": ["ps", "mine.py"]}))
+    suite = Suite.load(tmp_path / "suite.yaml")
+    records = [run_point(point) for point in suite.points()]
+    assert "quietest hub" in page.printed(suite, records, as_json=False)
+    page.written(suite, records, tmp_path / "suite.yaml", tmp_path / "page.md")
+    assert "| quietest hub |" in (tmp_path / "page.md").read_text()
+    assert "quietest hub" in (tmp_path / "page" / "one.svg").read_text()
+    (ps, own) = records[0].figures
+    lost = records[0].model_copy(update={"figures": (ps, own.model_copy(update={"strategy": gone}))})
+    lost = lost.model_copy(update={"point": lost.point.model_copy(update={"strategies": ("ps", gone)})})
+    assert gone in page.printed(suite, [lost], as_json=False)
 
 
 def test_a_cluster_that_is_not_there_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ import yaml
 
 from weir.experiments.errors import ExperimentError
 from weir.experiments.evaluation.suite import Suite
+from weir.tests.paths import ROOT
 
 LEAF_SPINE = {"kind": "leaf-spine", "leaves": 2, "spines": 2, "hosts_per_leaf": 3}
 
@@ -68,6 +69,16 @@ def test_what_is_no_tree_is_left_out_of_packets(tmp_path: Path) -> None:
             told(engine="packets", jobs=[2], workers=[2]),
             "grids.0: jobs 2 is not for packets; write 1, or use engine flows",
         ),
+        (
+            told(engine="packets", rates=["mixed"]),
+            "grids.0: rates mixed is not for packets; write equal, or use engine flows",
+        ),
+        (
+            told(engine="packets", memory=["ample", "scarce"]),
+            "grids.0: memory scarce is not for packets; write ample, or use engine flows",
+        ),
+        (told(workers=[2, 1]), 'grid "one": a ring of 1 worker sends nothing; write workers of 2 and more, or'),
+        (told(workers=[1], strategies=["ring", "ps"]), 'grid "one": a ring of 1 worker sends nothing'),
         (told(engine="packets", strategies=["ring"]), "grids.0: strategy ring is not for packets; use engine flows"),
         ({**told(), "strategies": ["ps", "ps"]}, "strategies: a strategy is named twice; name each once"),
         ({**told(), "grids": told()["grids"] * 2}, 'two grids are called "one"; give each its own name'),
@@ -79,6 +90,39 @@ def test_errors_name_key_and_value(tmp_path: Path, data: Any, message: str) -> N
     with pytest.raises(ExperimentError) as raised:
         read(path, data)
     assert re.match(rf"{path}: (line \d+: )?{re.escape(message)}", str(raised.value))
+
+
+def test_one_worker_needs_no_ring(tmp_path: Path) -> None:
+    assert len(list(read(tmp_path / "suite.yaml", told(workers=[1], strategies=["ps"])).points())) == 2
+    assert len(list(read(tmp_path / "suite.yaml", told(workers=[1], engine="packets")).points())) == 2
+
+
+OWN = (ROOT / "examples" / "own_strategy.py").read_text()
+
+
+def test_strategies_of_ones_own_stand_beside_the_suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What they find is kept as long as their files are the same."""
+    (tmp_path / "mine.py").write_text(OWN)
+    (tmp_path / "other.py").write_text(OWN)
+    monkeypatch.chdir("/")
+    data = told(strategies=["ps", "other.py"])
+    data["grids"].append({**data["grids"][0], "name": "two", "strategies": None})
+    points = list(read(tmp_path / "suite.yaml", {**data, "strategies": ["mine.py", "widest"]}).points())
+    assert points[0].strategies == ("ps", str(tmp_path / "other.py"))
+    assert points[-1].strategies == (str(tmp_path / "mine.py"), "widest")
+    before = [point.key for point in points]
+    (tmp_path / "mine.py").write_text(OWN + "\n# another\n")
+    assert [point.key == key for point, key in zip(points, before, strict=True)] == [True, True, False, False]
+
+
+@pytest.mark.parametrize("of_grid", [False, True])
+def test_a_strategy_of_ones_own_that_is_not_there_is_said_before_anything_runs(tmp_path: Path, of_grid: bool) -> None:
+    data = told(strategies=["mine.py"]) if of_grid else {**told(), "strategies": ["mine.py"]}
+    with pytest.raises(ExperimentError) as raised:
+        read(tmp_path / "suite.yaml", data)
+    where, mine = "grids.0.strategies" if of_grid else "strategies", tmp_path / "mine.py"
+    said = f"{where}: {mine}: there is no such file; a strategy of one's own is named by its path"
+    assert re.match(rf"{tmp_path / 'suite.yaml'}: (line \d+: )?{re.escape(said)}", str(raised.value))
 
 
 def test_the_suite_that_ships_is_one() -> None:

@@ -14,7 +14,9 @@ from .statistics import Interval
 from .suite import BESIDE, STRIPED
 
 OURS: Final = "widest"
-PUBLISHED: Final[tuple[str, ...]] = ("rack", "atp", "hierarchy", "grid", "canary")
+AIMED_AT: Final[tuple[str, ...]] = ("rack", "atp", "hierarchy", "grid")
+"""What the aim against published strategies names."""
+PUBLISHED: Final[tuple[str, ...]] = (*AIMED_AT, "canary")
 """What others have published, or do by hand."""
 NOT_OTHERS: Final = (OURS, STRIPED, "oracle", "scarce")
 """Weir's own methods, and the judge of all: the mean of the others is without them."""
@@ -57,8 +59,10 @@ class Condition:
     rows: tuple[Row, ...]
     against_others: Interval | None
     """What `widest` saves against the mean of the others."""
+    published: tuple[str, ...]
+    """The published strategies that placed the job at every seed."""
     against_published: tuple[str, Interval] | None
-    """The same against the best published one, and which that is."""
+    """The same against the best of these, and which that is."""
     against_blind: Interval | None
     depth: Interval | None
     """`statistics.depth_share`."""
@@ -92,6 +96,7 @@ def _condition(records: Sequence[PointRecord]) -> Condition:
         against_others=None
         if ours is None or not others
         else statistics.paired(lambda own, *rest: saved(own, sum(rest) / len(rest)), ours, *others),
+        published=tuple(published),
         against_published=None
         if ours is None or best is None
         else (best, statistics.paired(saved, ours, published[best])),

@@ -1,0 +1,148 @@
+"""The page of an evaluation: what it claims of its figures, and that the one in docs/ is what its data come to."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import re
+from functools import cache
+from typing import Any
+
+import pytest
+
+from weir.experiments.evaluation import page
+from weir.experiments.evaluation.comparison import Condition, Row, conditions_of
+from weir.experiments.evaluation.records import Figures, PointRecord
+from weir.experiments.evaluation.statistics import Interval
+from weir.experiments.evaluation.suite import Suite
+from weir.tests.paths import ROOT
+
+DOCS = ROOT / "docs" / "evaluation.md"
+DATA = ROOT / "docs" / "evaluation" / page.DATA
+CANARY = ("rack", "atp", "hierarchy", "grid", "canary")
+
+
+def interval(value: float) -> Interval:
+    return Interval(value, value - 0.05, value + 0.05)
+
+
+def condition(workers: int, saved: float, published: tuple[str, ...], **changed: Any) -> Condition:
+    told = {"grid": "one", "fabric": "leaf-spine 4×2×6", "workers": workers, "load": 0.4, "background": "static"}
+    usual = {"spread": "random", "rates": "equal", "memory": "ample", "telemetry": "fresh", "jobs": 1}
+    own = Row("widest", interval(2.0), interval(3.0), 0.5, 1.0, 0.0, 0, None, None, None, ())
+    fields: dict[str, Any] = {
+        "told": {**told, **usual},
+        "seeds": 20,
+        "background": 0.4,
+        "rows": (own,),
+        "against_others": interval(0.5),
+        "published": published,
+        "against_published": (published[0], interval(saved)),
+        "against_blind": interval(0.2),
+        "depth": interval(0.8),
+    }
+    return Condition(**{**fields, **changed})
+
+
+def test_conditions_in_which_not_all_published_strategies_ran_are_counted_apart_and_named() -> None:
+    told = page._verdict(
+        [
+            condition(1, 0.30, CANARY),
+            condition(2, 0.29, CANARY[:4]),
+            condition(3, 0.90, ("rack", "hierarchy", "canary")),
+            condition(4, 0.80, ("rack", "hierarchy")),
+            condition(5, 0.10, ("rack", "atp", "hierarchy")),
+        ]
+    )
+    said = " ".join(told.split())
+    assert "rack-only, two-level ATP, fixed hierarchy and GRID-like: so it does in 1 of 2 conditions in which" in said
+    assert "In 3 more some of them did not run" in said
+    assert "the best of those that ran it saves 30 % or more in 2 of 3." in said
+    lines = [line for line in told.splitlines() if line.startswith(("Without", "Below"))]
+    assert lines == [
+        "Without two-level ATP, GRID-like: 3 workers, load 0.4 static; 4 workers, load 0.4 static.",
+        "Without GRID-like: 5 workers, load 0.4 static.",
+        "Below 30 %: 2 workers, load 0.4 static; 5 workers, load 0.4 static.",
+    ]
+    assert "did not run" not in page._verdict([condition(1, 0.30, CANARY)])
+
+
+def test_p95_and_depth_have_their_intervals_and_several_jobs_their_dagger() -> None:
+    one, eight = condition(1, 0.3, CANARY), condition(2, 0.3, CANARY)
+    eight.told["jobs"] = 8
+    summary = page._summary_table([one, eight]).splitlines()
+    assert summary[2].endswith("| 20 % (15 to 25) | 80 % (75 to 85) |")
+    assert summary[3].endswith("| 20 % (15 to 25) † | 80 % (75 to 85) † |")
+    assert page._summary_table([condition(1, 0.3, CANARY, depth=None)]).endswith("| 20 % (15 to 25) |  |")
+    assert page._table(one).splitlines()[2].startswith("| widest tree | 2 ± 0.05 | 3 ± 0.05 |")
+
+
+@cache
+def published() -> tuple[Suite, list[Condition]]:
+    """What docs/evaluation/results.csv.gz comes to, with the four digits that it has."""
+    suite = Suite.load(ROOT / "experiments" / "evaluation.yaml")
+    told = list(csv.DictReader(gzip.decompress(DATA.read_bytes()).decode().splitlines()))
+    rows = {(*(row[key] for key in row if key in _CONDITIONS), row["seed"], row["strategy"]): row for row in told}
+    records = []
+    for point in suite.points():
+        mine = [str(point.conditions[key]) for key in _CONDITIONS]
+        figures = tuple(figures_of(rows.pop((*mine, str(point.seed), name))) for name in point.strategies)
+        records.append(PointRecord(point=point, figures=figures, seconds=0.0))
+    assert not rows
+    return suite, list(conditions_of(records))
+
+
+_CONDITIONS = ("grid", "fabric", "workers", "spread", "rates", "load", "background", "jobs", "memory", "telemetry")
+
+
+def figures_of(row: dict[str, str]) -> Figures:
+    def number(key: str, factor: float = 1.0) -> float | None:
+        return float(row[key]) * factor if row[key] else None
+
+    return Figures(
+        strategy=row["strategy"],
+        mean_s=number("mean_ms", 1e-3),
+        p95_s=number("p95_ms", 1e-3),
+        max_link_load=number("max_link_load"),
+        decision_ms=number("decision_ms"),
+        moves=int(row["moves"]),
+        background=float(row["background_load"]),
+        failed=row["failed"],
+    )
+
+
+def test_the_page_in_docs_is_what_its_data_come_to() -> None:
+    """Aims and summary, figure by figure, and the words around them."""
+    suite, conditions = published()
+    text = DOCS.read_text()
+    assert page._READING in text
+    assert suite.findings in text
+    assert page._verdict(page._loaded(conditions)) in text
+    shown = text[text.index("| conditions |") :].partition("\n\n")[0]
+    words, figures = split(page._summary_table(conditions))
+    assert split(shown)[0] == words
+    assert split(shown)[1] == pytest.approx(figures, rel=0.011, abs=1.01)  # the data have four digits
+
+
+def split(table: str) -> tuple[list[str], list[float]]:
+    """Its words, without who of equal ones is called the best published, and its figures."""
+    table = re.sub(r" \([a-z -]+\) \|", " |", table)
+    number = r"-?\d[\d.]*(?:e\+\d+)?"
+    return re.split(number, table), [float(each) for each in re.findall(number, table)]
+
+
+def test_readme_claims_what_the_page_does() -> None:
+    told, readme = (" ".join(path.read_text().split()) for path in (DOCS, ROOT / "README.md"))
+    reached = re.search(r"so it does in (\d+ of \d+) conditions in which all of these ran", told)
+    apart = re.search(r"of those that ran it saves 30 % or more in (\d+ of \d+)\.", told)
+    assert reached is not None
+    assert apart is not None
+    (all_ran, others) = re.findall(r"in (\d+) of the (\d+) in which", readme)
+    assert (reached[1], apart[1]) == (" of ".join(all_ran), " of ".join(others))
+    _, conditions = published()
+    loaded = page._loaded(conditions)
+    saved = [round(100 * one.against_others.value) for one in loaded if one.against_others is not None]
+    assert (
+        f"Over {len(loaded)} loaded conditions of 20 seeds each the widest tree takes {min(saved)} to {max(saved)} %"
+        in readme
+    )

@@ -34,6 +34,7 @@ from weir.emulator.program import Program
 from weir.emulator.stf import StfTest, play
 from weir.emulator.stf.reader import parse as parse_stf
 from weir.experiments.commands.app import app
+from weir.experiments.commands.place_files import read_jobs
 from weir.experiments.config import RunConfig
 from weir.experiments.launch import LaunchOptions, launched_job
 from weir.experiments.telemetry import TelemetryConfig
@@ -432,6 +433,13 @@ def test_what_the_telemetry_page_watches_can_be_watched(tmp_path: Path) -> None:
     (tmp_path / "watch.yaml").write_text(text)
     watching = TelemetryConfig.load(tmp_path / "watch.yaml").watching(load_topology("leaf_spine.yaml"), "the page")
     assert (len(watching.flows), watching.collector, len(watching.drops)) == (2, "h12", 16)
+
+
+def test_the_jobs_of_the_placement_page_are_some(tmp_path: Path) -> None:
+    (text,) = [each.text for each in SNIPPETS if (each.page, each.language) == ("docs/placement.md", "yaml")]
+    (tmp_path / "jobs.yaml").write_text(text)
+    jobs = read_jobs(tmp_path / "jobs.yaml", load_topology("leaf_spine.yaml"))
+    assert [(job.name, job.server, job.weight) for job in jobs] == [("vision", "h10", 1.0), ("text", "h11", 2.0)]
 
 
 def test_the_fabrics_of_the_fabrics_page_are_some(tmp_path: Path) -> None:

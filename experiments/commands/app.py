@@ -129,6 +129,7 @@ app.command(
     epilog=examples(
         "weir schema fabric > fabric.schema.json",
         "weir schema run > run.schema.json",
+        "weir schema jobs > jobs.schema.json",
     ),
 )(schema)
 app.command(
@@ -137,6 +138,8 @@ app.command(
         "weir place leaf_spine.yaml --server h12",
         "weir place leaf_spine.yaml --workers h1,h4,h7 --strategy agg",
         "weir place my.yaml --loads loads.yaml --draw plan.svg",
+        "weir place leaf_spine.yaml --jobs jobs.yaml --loads loads.yaml",
+        "weir place leaf_spine.yaml --server h12 --stripes 2",
     ),
 )(place)
 app.command(

@@ -1,4 +1,4 @@
-"""`weir place`: where a fabric's switches would sum a job, how long that takes, and why."""
+"""`weir place`: where a fabric's switches would sum a job, or several at once, how long that takes, and why."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ..errors import ExperimentError
 from .help import STRATEGY_NAMES, complete_strategy
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Sequence
 
     from ...controller.placement import Placement, Problem
-    from ...controller.placement.loads import LinkLoad
-    from ...topologies import Endpoint, Topology
+    from .place_files import PlacedJob
+    from .place_together import Plan
 
 _console = Console(highlight=False)
 
@@ -31,12 +31,25 @@ def place(
         str | None,
         typer.Option(metavar="HOST", help="The parameter server's host; default: none, and a switch is the root."),
     ] = None,
+    jobs: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="JOBS", help="Several jobs, placed together (YAML): name, workers, server, bytes, weight."
+        ),
+    ] = None,
+    stripes: Annotated[
+        int, typer.Option(min=1, max=16, help="Divide each job's chunks among so many trees at most.")
+    ] = 1,
     size: Annotated[int, typer.Option(help="Bytes of one worker's stream, headers included.")] = 1 << 20,
     window: Annotated[
         int, typer.Option(min=1, max=1 << 14, help="Rounds in the network, where no queue allows fewer.")
     ] = 32,
     loads: Annotated[
-        Path | None, typer.Option(metavar="LOADS", help="Others' traffic by directed link (YAML): s1-p3: 300Mbit.")
+        Path | None,
+        typer.Option(
+            metavar="LOADS",
+            help="Others' traffic by directed link (YAML): s1-p3: 300Mbit, or rate, queue, loss and latency.",
+        ),
     ] = None,
     strategy: Annotated[
         list[str] | None,
@@ -56,7 +69,17 @@ def place(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the plans as JSON.")] = False,
 ) -> None:
-    """Say where a job's gradients would be summed, and why. Also how long a step takes, and which link is slowest."""
+    """Say where jobs' gradients would be summed, and why. Also how long a step takes, and which link is slowest.
+
+    Without --jobs there is one job, of --workers and --server. A file for --jobs has `jobs:`, a list: each has a name
+    and workers, and may have a server, bytes (of one worker's stream) and a weight, how much more its time counts than
+    another's. They come in this order; each is placed beside the streams of those before it, and then, where the
+    strategy does so (widest), all are looked at together, also from where each would be alone, and the better is taken.
+    `weir schema jobs` prints the file's schema.
+
+    A file for --loads has s1-p3: 300Mbit, or s1-p3: {rate: 300Mbit, queue: 12, loss: 0.01, latency: 40us}: others'
+    traffic, packets in the queue, the share that is lost, and what a packet takes in the sending switch.
+    """
     import json
     import random
 
@@ -65,59 +88,116 @@ def place(
     from ...controller.placement.strategies import strategy as strategy_named
     from ...controller.placement.strategies.agg import Agg
     from ...topologies import Routes, load_topology
+    from .place_files import PlacedJob, read_jobs, read_loads
 
+    for option, given in (("--workers", workers), ("--server", server), ("--check", check)):
+        if given and (jobs is not None or (stripes > 1 and option == "--check")):
+            other = "--jobs" if jobs is not None else "--stripes"
+            raise ExperimentError(f"{option} is for one job with one tree, and there is {other}; leave one of them out")
     topology = load_topology(file)
-    names = [name.strip() for name in workers.split(",") if name.strip()]
-    problem = Problem(
-        Routes(topology),
-        tuple(names or (host.name for host in topology.hosts if host.name != server)),
-        server,
-        size,
-        {} if loads is None else read_loads(loads, topology),
-        {switch.name: int(switch.name not in (full or ())) for switch in topology.switches},
-    )
     for name in full or ():
         topology.switch(name)
-    plans = {name: strategy_named(name).place(problem, random.Random(seed)) for name in strategy or [DEFAULT]}
+    routes, read = Routes(topology), {} if loads is None else read_loads(loads, topology)
+    names = strategy or [DEFAULT]
+    if jobs is None:
+        hosts = [name.strip() for name in workers.split(",") if name.strip()]
+        hosts = hosts or [host.name for host in topology.hosts if host.name != server]
+        asked = [PlacedJob.model_construct(name="job", workers=hosts, server=server, bytes=size, weight=1.0)]
+    else:
+        asked = read_jobs(jobs, topology)
+    several = jobs is not None or stripes > 1
+    room = {
+        switch.name: 0 if switch.name in (full or ()) else switch.slots // _slots(window) if several else 1
+        for switch in topology.switches
+    }
+    problems = [Problem(routes, tuple(job.workers), job.server, job.bytes or size, read, room) for job in asked]
+    if several:
+        _together(asked, problems, names, stripes, window, seed, draw, as_json)
+        return
+    (problem,) = problems
+    plans = {name: strategy_named(name).place(problem, random.Random(seed)) for name in names}
     for placement in plans.values():
         placement.check(problem)
     described = [describe(problem, window, name, plan) for name, plan in plans.items()]
     if draw is not None:
-        _draw(problem, next(iter(plans.values())), draw)
+        _draw([(problem, next(iter(plans.values())))], draw)
     proof = Agg().proof(problem) if check else None
     if as_json:
         typer.echo(json.dumps({"plans": described, "unimodular": proof}, indent=2))
         return
     for plan in described:
-        _print(plan)
+        _print(plan, plan["strategy"])
     if proof is not None:
         _console.print(proof)
 
 
-def read_loads(path: Path, topology: Topology) -> Mapping[Endpoint, LinkLoad]:
-    """Others' traffic by directed link. Raises ExperimentError, which names file and key."""
-    from ...controller.placement.loads import LinkLoad
-    from ...topologies import Endpoint, TopologyError
-    from ...topologies.problems import BadFile, Problem, told
-    from ...topologies.units import parse_rate
-    from ...topologies.yaml_file import YamlFile
+def _together(
+    jobs: Sequence[PlacedJob],
+    problems: Sequence[Problem],
+    names: Sequence[str],
+    stripes: int,
+    window: int,
+    seed: int,
+    picture: Path | None,
+    as_json: bool,
+) -> None:
+    """Plan several jobs, or parts of one, and print it."""
+    import json
 
-    try:
-        written = YamlFile.read(path, "loads are a YAML mapping, such as s1-p3: 300Mbit")
-    except BadFile as error:
-        raise ExperimentError(str(error)) from None
-    found: dict[Endpoint, LinkLoad] = {}
-    problems = list(written.problems)
-    for key, value in written.data.items():
-        try:
-            link = Endpoint.parse(str(key))
-            topology.link_at(link)
-            found[link] = LinkLoad(float(parse_rate(value)))
-        except TopologyError as error:
-            problems.append(Problem(f"{key}: {error}", written.line([key])))
-    if problems:
-        raise ExperimentError(told(str(path), problems))
-    return found
+    from .place_together import parts_of, plan
+
+    parts = parts_of(jobs, problems, stripes)
+    plans = [plan(parts, name, seed) for name in names]
+    if picture is not None:
+        _draw([(each.problem, each.placement) for each in plans[0].parts], picture)
+    described = [_described_together(each, window) for each in plans]
+    if as_json:
+        typer.echo(json.dumps({"plans": described}, indent=2))
+        return
+    for told in described:
+        for part in told["jobs"]:
+            share = "" if part["share"] == 1 else f", {100 * part['share']:.0f} % of its chunks"
+            _print(part, f"{part['job']} ({part['strategy']}{share})")
+            _console.print(part["why"])
+        streams = ", ".join(f"{count:.3g} of {job}" for job, count in told["streams"].items())
+        steps = ", ".join(f"{job} {1e3 * seconds:.3f} ms" for job, seconds in told["completion_seconds"].items())
+        _console.print(
+            f"all at once ({told['strategy']}): the slowest link is {told['slowest_link']}, busy for "
+            f"{1e3 * told['slowest_link_seconds']:.3f} ms with the streams {streams}; a step takes {steps}"
+        )
+        if told["note"]:
+            _console.print(told["note"])
+
+
+def _described_together(plan: Plan, window: int) -> dict[str, Any]:
+    """The same as `describe` for several jobs."""
+    from ...controller.placement.striped import PARTS
+
+    jobs, completion = [], dict[str, float]()
+    for each in plan.parts:
+        told = describe(each.problem, window, plan.strategy, each.placement)
+        completion[each.part.job] = max(completion.get(each.part.job, 0.0), told["completion_seconds"])
+        more = {
+            "job": each.part.job,
+            "share": each.part.share / PARTS,
+            "bytes": each.problem.gradient_bytes,
+            "weight": each.part.weight,
+        }
+        jobs.append({**more, **told, "why": each.why})
+    return {
+        "strategy": plan.strategy,
+        "jobs": jobs,
+        "completion_seconds": completion,
+        "slowest_link": str(plan.slowest_link),
+        "slowest_link_seconds": plan.slowest_link_seconds,
+        "streams": dict(plan.streams),
+        "note": plan.note,
+    }
+
+
+def _slots(window: int) -> int:
+    """What a job with so many rounds in the network takes in each switch that sums it."""
+    return 1 << (2 * window - 1).bit_length()
 
 
 def describe(problem: Problem, window: int, name: str, plan: Placement) -> dict[str, Any]:
@@ -125,8 +205,7 @@ def describe(problem: Problem, window: int, name: str, plan: Placement) -> dict[
     from ...controller.planning.completion import Step, expected_step
     from ...controller.planning.plan import JobSpec
 
-    slots = 1 << (2 * window - 1).bit_length()
-    spec = JobSpec(1, problem.workers, problem.server, slots, window, problem.gradient_bytes)
+    spec = JobSpec(1, problem.workers, problem.server, _slots(window), window, problem.gradient_bytes)
     step = Step.of(spec, problem.topology)
     expected = expected_step(problem, plan, step)
     return {
@@ -163,11 +242,12 @@ def _reason(problem: Problem, plan: Placement, node: str) -> str:
     at_home = workers and all(
         problem.topology.attached_switch(child).name == node for child in children if child in plan.aggregators
     )
-    return f"{workers} workers are on it; {makes}" if at_home else makes
+    on_it = f"{workers} workers are on it" if workers > 1 else "1 worker is on it"
+    return f"{on_it}; {makes}" if at_home else makes
 
 
-def _print(plan: dict[str, Any]) -> None:
-    table = Table("node", "sums", "sends to", "why", title=plan["strategy"], title_justify="left")
+def _print(plan: dict[str, Any], title: str) -> None:
+    table = Table("node", "sums", "sends to", "why", title=title, title_justify="left")
     for node in plan["nodes"]:
         table.add_row(node["node"], ", ".join(node["sums"]), node["parent"] or "–", node["why"])
     _console.print(table)
@@ -181,20 +261,26 @@ def _print(plan: dict[str, Any]) -> None:
         _console.print(plan["note"])
 
 
-def _draw(problem: Problem, plan: Placement, picture: Path) -> None:
+def _draw(placed: Sequence[tuple[Problem, Placement]], picture: Path) -> None:
+    """One or several jobs' trees over others' traffic."""
     from ...topologies.drawing import Drawing
 
-    topology = problem.topology
+    first = placed[0][0]
+    topology = first.topology
+    sums: dict[str, list[int]] = {}
+    roles: dict[str, str] = {}
+    for problem, plan in placed:
+        for node, mine in plan.children.items():
+            if topology.is_switch(node):
+                sums.setdefault(node, []).append(len(mine))
+        roles |= {worker: "worker" for worker in problem.workers if worker not in roles}
+        roles |= {} if problem.server is None else {problem.server: "server"}
     Drawing(
         topology=topology,
         loads={
-            link: min(load.background_bps / topology.link_at(link).rate_bps, 1.0)
-            for link, load in problem.loads.items()
+            link: min(load.background_bps / topology.link_at(link).rate_bps, 1.0) for link, load in first.loads.items()
         },
-        summing={node: f"sums {len(mine)}" for node, mine in plan.children.items() if topology.is_switch(node)},
-        roles={
-            **dict.fromkeys(problem.workers, "worker"),
-            **({} if problem.server is None else {problem.server: "server"}),
-        },
-        title=f"{topology.name}: summed at {plan.root}",
+        summing={node: f"sums {'+'.join(map(str, counts))}" for node, counts in sums.items()},
+        roles=roles,
+        title=f"{topology.name}: summed at {', '.join(dict.fromkeys(plan.root for _, plan in placed))}",
     ).save(picture)

@@ -15,17 +15,22 @@ class FileKind(StrEnum):
 
     FABRIC = "fabric"
     RUN = "run"
+    JOBS = "jobs"
 
 
-def schema(kind: Annotated[FileKind, typer.Argument(metavar="KIND", help="fabric or run.")]) -> None:
-    """Print the JSON schema of a fabric's or a run's file. Editors complete and check by it."""
+def schema(kind: Annotated[FileKind, typer.Argument(metavar="KIND", help="fabric, run or jobs.")]) -> None:
+    """Print the JSON schema of a fabric's, a run's or jobs' file. Editors complete and check by it."""
     if kind is FileKind.FABRIC:
         from ...topologies.file_keys import json_schema
 
         printed = json_schema()
-    else:
+    elif kind is FileKind.RUN:
         from ..config import RunConfig
 
         printed = RunConfig.json_schema()
+    else:
+        from .place_files import JobsFile
+
+        printed = JobsFile.model_json_schema()
     named = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": f"a {kind} of Weir", **printed}
     sys.stdout.write(json.dumps(named, indent=2) + "\n")

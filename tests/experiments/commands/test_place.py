@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
+import jsonschema
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 from weir.controller.placement import PlacementError
@@ -78,6 +81,162 @@ def test_loads_that_are_none_are_named(fabric: Path, tmp_path: Path, text: str, 
     with pytest.raises(ExperimentError, match=r"loads\.yaml: ") as caught:
         place(fabric, "--server", "h12", "--loads", loads)
     assert says in str(caught.value)
+
+
+def test_loads_have_loss_and_latency(fabric: Path, tmp_path: Path) -> None:
+    loads = tmp_path / "loads.yaml"
+    loads.write_text("s1-p1: {rate: 200Mbit, loss: 0.25}\ns4-p3: {latency: 2ms}\n")
+    job = ("--workers", "h1,h2", "--server", "h12", "--size", 1_000_000, "--loads", loads, "--json")
+    (plan,) = json.loads(place(fabric, *job))["plans"]
+    assert plan["slowest_link"] == "s1-p1"  # what h1 gets back: what is lost is sent again
+    assert plan["slowest_link_seconds"] == pytest.approx(8e6 / (0.8e9 * 0.75))
+    assert 2e-3 < plan["round_trip_seconds"] < 2.2e-3
+
+
+def test_all_that_is_wrong_with_a_reading_is_said_with_its_line(fabric: Path, tmp_path: Path) -> None:
+    loads = tmp_path / "loads.yaml"
+    loads.write_text("s1-p4: {rate: 1Mbit, los: 0.1}\ns1-p99: 1Mbit\ns2-p4:\n  latency: soon\n  loss: 2\n")
+    with pytest.raises(ExperimentError) as caught:
+        place(fabric, "--server", "h12", "--loads", loads)
+    first, *others = str(caught.value).splitlines()
+    assert first.endswith("loads.yaml: 4 things are wrong:")
+    said = [
+        'line 1: s1-p4: unknown key "los", did you mean "loss"? There are rate, queue, loss, latency',
+        "line 2: s1-p99: leaf-spine: nothing is linked to port s1-p99",
+        's2-p4.latency: delay "soon" is not a delay',
+        "line 5: s2-p4.loss: 2 is not right; write 1 or less",
+    ]
+    assert len(others) == len(said)
+    for line, part in zip(others, said, strict=True):
+        assert part in line
+
+
+def jobs_file(path: Path, *jobs: dict[str, Any]) -> Path:
+    path.write_text(yaml.safe_dump({"jobs": list(jobs)}))
+    return path
+
+
+def one_of_each_rack(number: int, **more: Any) -> dict[str, Any]:
+    """The fabric has four racks of three hosts."""
+    workers = [f"h{3 * rack + number}" for rack in range(3)]
+    return {"name": f"job {number}", "workers": workers, "server": f"h{9 + number}", "bytes": 1_000_000, **more}
+
+
+def test_jobs_that_come_one_after_another_keep_apart(fabric: Path, tmp_path: Path) -> None:
+    """A spine each; a fixed hierarchy puts both on one, whose links take their two streams of 8 ms."""
+    jobs = jobs_file(tmp_path / "jobs.yaml", one_of_each_rack(1), one_of_each_rack(2))
+    picture = tmp_path / "plan.svg"
+    both = ("--strategy", "widest", "--strategy", "hierarchy", "--draw", picture)
+    widest, hierarchy = json.loads(place(fabric, "--jobs", jobs, *both, "--json"))["plans"]
+    assert [(job["job"], job["share"], job["why"]) for job in widest["jobs"]] == [
+        ("job 1", 1.0, "placed first"),
+        ("job 2", 1.0, "placed beside job 1"),
+    ]
+    assert [set(job["workers"].values()) for job in widest["jobs"]] == [{"s5"}, {"s6"}]
+    assert widest["slowest_link_seconds"] == pytest.approx(0.008)
+    assert [job["slowest_link_seconds"] for job in widest["jobs"]] == pytest.approx([0.008, 0.008])
+    assert all(0.008 < seconds < 0.0088 for seconds in widest["completion_seconds"].values())
+    assert hierarchy["streams"] == {"job 1": 1.0, "job 2": 1.0}
+    assert hierarchy["slowest_link"] in {"s1-p4", "s2-p4", "s3-p4", "s5-p4"}
+    assert hierarchy["slowest_link_seconds"] == pytest.approx(0.016)
+    assert all(0.016 < seconds < 0.0168 for seconds in hierarchy["completion_seconds"].values())
+    assert "sums 3" in picture.read_text()
+    text = " ".join(place(fabric, "--jobs", jobs).split())
+    assert "job 2 (widest)" in text
+    assert "all at once (widest): the slowest link is" in text
+
+
+def test_a_job_that_counts_more_has_a_spine_of_its_own(fabric: Path, tmp_path: Path) -> None:
+    """The first two have one each when it comes; looked at together, they share one."""
+    three = (one_of_each_rack(1), one_of_each_rack(2), one_of_each_rack(3, weight=5))
+    (plan,) = json.loads(place(fabric, "--jobs", jobs_file(tmp_path / "jobs.yaml", *three), "--json"))["plans"]
+    first, second, heavy = (job["workers"] for job in plan["jobs"])
+    assert set(first.values()) == set(second.values())
+    assert not set(first.values()) & set(heavy.values())
+    assert [job["slowest_link_seconds"] for job in plan["jobs"]] == pytest.approx([0.016, 0.016, 0.008])
+    moved = "moved when all were looked at together: 24 ms on its slowest link became 16 ms"
+    assert [job["why"] for job in plan["jobs"]] == [moved, moved, "placed as if it were alone; others gave way"]
+    assert plan["streams"] == {"job 1": 1.0, "job 2": 1.0}
+
+
+def test_a_job_is_divided_among_trees(fabric: Path, tmp_path: Path) -> None:
+    """Others fill half of each spine's links, so a half by each takes as long as the hosts' own links."""
+    spines = {"s5": range(1, 5), "s6": range(1, 5), **{f"s{leaf}": (4, 5) for leaf in range(1, 5)}}
+    loads = tmp_path / "loads.yaml"
+    loads.write_text("".join(f"{node}-p{port}: 500Mbit\n" for node, ports in spines.items() for port in ports))
+    job = ("--workers", "h1,h4,h7", "--server", "h10", "--size", 1_000_000, "--loads", loads, "--json")
+    (whole,) = json.loads(place(fabric, *job))["plans"]
+    assert whole["slowest_link_seconds"] == pytest.approx(0.016)
+    (plan,) = json.loads(place(fabric, *job, "--stripes", 2))["plans"]
+    assert [(part["share"], part["bytes"]) for part in plan["jobs"]] == [(0.5, 500_000), (0.5, 500_000)]
+    assert {hub for part in plan["jobs"] for hub in part["workers"].values()} == {"s5", "s6"}
+    assert plan["slowest_link_seconds"] == pytest.approx(0.008)
+    assert 0.008 < plan["completion_seconds"]["job"] < 0.0088
+
+
+def test_a_switch_sums_as_many_jobs_as_its_slots_hold(fabric: Path, tmp_path: Path) -> None:
+    """With a window of 512 a job takes all of a switch's 1,024 slots."""
+    jobs = jobs_file(tmp_path / "jobs.yaml", *(one_of_each_rack(number) for number in (1, 2, 3)))
+    for name in ("widest", "hierarchy"):
+        told = place(fabric, "--jobs", jobs, "--window", 512, "--strategy", name, "--json")
+        (plan,) = json.loads(told)["plans"]
+        summing = [node["node"] for job in plan["jobs"] for node in job["nodes"] if node["node"].startswith("s")]
+        assert len(summing) == len(set(summing)) > 0
+
+
+JOBS = """\
+jobs:
+  - name: one
+    workers: [h1, h99]
+    sever: h2
+  - {name: one, workers: [], weight: 0}
+  - {name: three, workers: [h1], bytes: many}
+"""
+
+
+def test_all_that_is_wrong_with_a_file_of_jobs_is_said_with_its_line(fabric: Path, tmp_path: Path) -> None:
+    path = tmp_path / "jobs.yaml"
+    path.write_text(JOBS)
+    with pytest.raises(ExperimentError) as caught:
+        place(fabric, "--jobs", path)
+    assert str(caught.value).splitlines() == [
+        f"{path}: 4 things are wrong:",
+        '  line 4: jobs.0: unknown key "sever", did you mean "server"? There are name, workers, server, bytes, weight',
+        "  line 5: jobs.1.workers: [] is not right; write a list of 1 or more",
+        "  line 5: jobs.1.weight: 0 is not right; write more than 0",
+        '  line 6: jobs.2.bytes: "many" is not right; write a whole number',
+    ]
+    path.write_text("jobs:\n  - {name: one, workers: [h1, h99]}\n  - {name: two, workers: [h1],\n     server: h1}\n")
+    with pytest.raises(ExperimentError) as caught:
+        place(fabric, "--jobs", path)
+    assert str(caught.value).splitlines() == [
+        f"{path}: 2 things are wrong:",
+        '  line 2: jobs.0.workers.1: no host "h99" in leaf-spine, did you mean "h9"?',
+        "  line 4: jobs.1.server: h1 is named twice in one job; workers and server are different hosts",
+    ]
+    jobs_file(path, one_of_each_rack(1), one_of_each_rack(1))
+    with pytest.raises(ExperimentError, match='two jobs are called "job 1"; give each its own name'):
+        place(fabric, "--jobs", path)
+
+
+def test_options_of_one_job_are_refused_beside_a_file_of_jobs(fabric: Path, tmp_path: Path) -> None:
+    jobs = ("--jobs", jobs_file(tmp_path / "jobs.yaml", one_of_each_rack(1)))
+    for option in (("--workers", "h1"), ("--server", "h12"), ("--check",)):
+        said = f"{option[0]} is for one job with one tree, and there is --jobs; leave one of them out"
+        with pytest.raises(ExperimentError, match=said):
+            place(fabric, *jobs, *option)
+    with pytest.raises(ExperimentError, match="--check is for one job with one tree, and there is --stripes"):
+        place(fabric, "--server", "h12", "--stripes", 2, "--check")
+
+
+def test_the_schema_of_a_file_of_jobs_takes_and_refuses_what_the_command_does() -> None:
+    done = CliRunner().invoke(app, ["schema", "jobs"])
+    schema = jsonschema.Draft202012Validator(json.loads(done.stdout))
+    schema.validate({"jobs": [one_of_each_rack(1), {"name": "two", "workers": ["h1"]}]})
+    slips: list[dict[str, Any]] = [{"weight": 0}, {"bytes": "many"}, {"workers": []}, {"sever": "h2"}, {"name": "/"}]
+    for wrong in slips:
+        assert not schema.is_valid({"jobs": [one_of_each_rack(1, **wrong)]}), wrong
+    assert not schema.is_valid({"jobs": []})
 
 
 def test_a_host_that_is_not_there_is_named(fabric: Path) -> None:

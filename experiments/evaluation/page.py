@@ -12,7 +12,7 @@ from typing import Final
 
 from .comparison import AIMED_AT, OURS, Condition, Row, conditions_of, label
 from .plots import bars
-from .records import PointRecord, write_csv
+from .records import PointRecord, processor, write_csv
 from .statistics import Interval
 from .suite import Grid, Suite
 
@@ -65,7 +65,7 @@ def _head(
             f"strategy. Here are {len(records):,} points ({runs:,} runs of a strategy),",
             f"{len(records) - packets:,} in the flow-level",
             f"simulator and {packets:,} in the packet fabric with the compiled P4; they took {minutes:.1f} minutes of",
-            f"processor ({_processor()}, Python {platform.python_version()}).\n",
+            f"processor ({processor()}, Python {platform.python_version()}).\n",
             _READING,
             f"A step of a job has {_sizes(suite)}.\n",
             "## Summary\n",
@@ -98,16 +98,6 @@ server that takes all their streams directly, as no server of Weir's can. *Other
 `widest`, `striped`, `scarce` and `oracle`; *published* are rack-only, two-level ATP, the fixed hierarchy, GRID-like
 rounding and congestion-aware trees.
 """
-
-
-def _processor() -> str:
-    """As the kernel calls it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.machine()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return f"{names[0]}, {len(names)} cores" if names else platform.machine()
 
 
 def _sizes(suite: Suite) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from . import in_flows, in_packets
-from .records import PointRecord
+from .records import PointRecord, maker
 from .scenario import Scenario
 from .suite import Point
 
@@ -16,4 +16,5 @@ def run_point(point: Point) -> PointRecord:
     engine = in_flows if point.engine == "flows" else in_packets
     scenario = Scenario.drawn(point)
     figures = tuple(engine.run(scenario, name) for name in point.strategies)
-    return PointRecord(point=point, figures=figures, seconds=time.process_time() - started)
+    seconds = time.process_time() - started
+    return PointRecord(point=point, figures=figures, seconds=seconds, made_by=maker())

@@ -6,13 +6,16 @@ import csv
 import gzip
 import io
 import os
+import platform
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from typing import Final
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ..errors import ExperimentError
+from ..records.record import checkout, versions
 from .suite import Point
 
 FOLDER: Final = "points"
@@ -69,6 +72,10 @@ class PointRecord(_Record):
     figures: tuple[Figures, ...]
     seconds: float
     """Of processor, for all of it."""
+    made_by: dict[str, str] = {}
+    """Versions, commit and processor; empty where that was not kept yet. A point is the same whatever made it: this is
+    for who wonders why figures differ.
+    """
 
     def save(self, folder: Path) -> None:
         """Write it below an evaluation's folder, whole or not at all. Raises ExperimentError."""
@@ -92,6 +99,22 @@ class PointRecord(_Record):
         except (OSError, ValidationError, UnicodeDecodeError):
             return None
         return record if record.point == point else None
+
+
+@cache
+def maker() -> dict[str, str]:
+    """What runs points here."""
+    return {**versions(), "commit": checkout(), "processor": processor()}
+
+
+def processor() -> str:
+    """As the kernel calls it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.machine()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return f"{names[0]}, {len(names)} cores" if names else platform.machine()
 
 
 COLUMNS: Final = (

@@ -354,8 +354,8 @@ class RunRecord(_Record):
         return cls(
             config=config,
             started=datetime.now().astimezone().isoformat(timespec="seconds"),
-            versions={"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}},
-            commit=_commit(),
+            versions=versions(),
+            commit=checkout(),
             reference_weights=reference_weights,
             reference_accuracy=reference_accuracy,
             results=[],
@@ -475,6 +475,11 @@ def keep_folder(folder: Path, parent: Path, name: str) -> Path:
     raise ExperimentError(f"{parent}: has a hundred runs called {stem} already; choose another --out")
 
 
+def versions() -> dict[str, str]:
+    """Of Python and of the packages that figures may depend on."""
+    return {"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}}
+
+
 def _version(package: str) -> str:
     try:
         return metadata.version(package)
@@ -482,7 +487,7 @@ def _version(package: str) -> str:
         return "absent"
 
 
-def _commit() -> str:
+def checkout() -> str:
     """The checkout's commit, marked when it has changes; `unknown` outside one."""
     try:
         described = subprocess.run(

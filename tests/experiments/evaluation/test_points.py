@@ -6,6 +6,7 @@ import csv
 import gzip
 import json
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -156,11 +157,15 @@ def test_a_record_is_read_as_it_was_written_and_a_damaged_one_is_none(tmp_path: 
     assert PointRecord.load(tmp_path, record.point) is None
     record.save(tmp_path)
     assert PointRecord.load(tmp_path, record.point) == record
+    assert record.made_by.keys() >= {"weir", "python", "numpy", "commit", "processor"}
+    assert record.made_by["python"] == platform.python_version()
     (path,) = (tmp_path / FOLDER).iterdir()
     assert path.name == f"{record.point.key}.json"
     path.write_text(path.read_text()[:-20])
     assert PointRecord.load(tmp_path, record.point) is None
     assert PointRecord.load(tmp_path, point(seed=2)) is None
+    path.write_text(record.model_dump_json(exclude={"made_by"}))  # as records were once
+    assert PointRecord.load(tmp_path, record.point) == record.model_copy(update={"made_by": {}})
 
 
 def test_data_are_a_row_for_each_point_and_strategy_and_the_same_bytes_again(tmp_path: Path) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from ...topologies.model import Endpoint
-from .budget import LinkBudget
+from ...topologies.model import Endpoint, Topology
+from ...topologies.routing import Routes
+from ..planning.plan import JobPlan
+from ..telemetry.probes import Probe
+from .budget import CongestionOptions, JobStreams, LinkBudget, link_budgets
 from .changes import Windows
 from .promise import Promise, promises
 
@@ -47,3 +50,21 @@ def summary(told: Sequence[Promise]) -> list[str]:
         if len(group) > MOST:
             lines.append(f"{len(group) - MOST} more queues: {what}")
     return lines
+
+
+def window_advice(
+    topology: Topology, routes: Routes, plan: JobPlan, probes: Iterable[Probe], options: CongestionOptions
+) -> str:
+    """Where the queues on a job's ways allow it less than the window that it asks for, even beside no other job: what
+    to ask for, as so many rounds of exponents as that window has come before each sum; else nothing.
+    """
+    if not options.windows_obeyed:
+        return ""
+    budgets = link_budgets(topology, routes, [JobStreams.of(plan)], probes, options)
+    allowed = min((budgets[link].window for link in plan.most_streams if link in budgets), default=plan.spec.window)
+    if allowed >= plan.spec.window:
+        return ""
+    return (
+        f"job {plan.spec.job}: its queues allow a window of {allowed} of {plan.spec.window} even alone; ask for that: "
+        f"before each sum it has up to {plan.spec.window} rounds of exponents, of which no more go at once"
+    )

@@ -18,6 +18,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from ...controller.congestion.announcement import window_advice
 from ...controller.controller import Controller, Message, Options
 from ...controller.p4runtime.tables import DROP_REASONS, DROPS
 from ...controller.placement import Problem
@@ -249,8 +250,12 @@ class Cluster:
         """The controller takes a job in, whose sums take so many rounds; what its hosts are told."""
         now_ns = self._fabric.now_ns
         messages = await self._controller.admit(self._spec(number, job, server, rounds), now_ns)
+        controller, plan = self._controller, self._controller.jobs[number].plan
+        options = controller.windows.options
+        if advice := window_advice(self.topology, self._routes, plan, controller.prober.probes, options):
+            self._say(advice)
         latency_ns = 0 if number in self._jobs else self.config.control.latency
-        self._others.progress.begin(self._controller.jobs[number].plan, rounds, now_ns, latency_ns)
+        self._others.progress.begin(plan, rounds, now_ns, latency_ns)
         return messages
 
     def _spec(self, number: int, job: Participants, server: str | None, rounds: Rounds) -> JobSpec:

@@ -262,8 +262,7 @@ class StrategyResult(_Timed):
         unmeasured = {"telemetry"} if self.telemetry is None else set()
         if not self.phases:  # as in records of old
             unmeasured.add("phases")
-        if not self.shares:
-            unmeasured.add("shares")
+        unmeasured |= {name for name in ("shares", "promises", "achievable_ns") if not getattr(self, name)}
         return self.model_dump(exclude={"solver_ms", "wall_s", *unmeasured})
 
 

@@ -11,6 +11,7 @@ import pytest
 from weir.experiments.backends.virtual_time import Cluster
 from weir.experiments.config import RunConfig
 from weir.experiments.run import run_strategy
+from weir.experiments.schemes import Figures
 from weir.tests.paths import ROOT
 from weir.wire.aggregation import LANES
 
@@ -68,6 +69,29 @@ def kept_by(config: RunConfig, share: float | None = None) -> None:
     assert result.loosest_promise <= config.congestion.bound
     assert result.share is not None
     assert (share or 0) <= result.share <= 1
+
+
+@pytest.mark.long
+def test_the_window_that_is_advised_takes_less_time_for_exponents() -> None:
+    """Of `incast-64`, whose jobs ask for 32 rounds: as many rounds of exponents go one by one before each sum."""
+    config, said = run_of("incast-64"), list[str]()
+
+    def asking(window: int) -> RunConfig:
+        jobs = [config.job, *config.other_jobs]
+        first, *others = [job.model_copy(update={"window": window}) for job in jobs]
+        return config.model_copy(update={"job": first, "other_jobs": others})
+
+    def summed_bps(window: int) -> float:
+        said.clear()
+        result = asyncio.run(run_strategy(asking(window), "ps", say=said.append))
+        assert (result.broken, result.drops, result.resends) == ([], {}, 0)
+        return Figures.of(config, "explicit", result).summed_bps
+
+    assert summed_bps(32) < 26e6
+    told = [line.partition(";")[0] for line in said if "even alone" in line]
+    assert told == [f"job {number}: its queues allow a window of 2 of 32 even alone" for number in (1, 2)]
+    assert summed_bps(2) > 28e6
+    assert not any("even alone" in line for line in said)
 
 
 @pytest.mark.parametrize(

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 import pytest
 
-from weir.controller.congestion import CongestionOptions, Uncontrolled
-from weir.controller.congestion.announcement import PROMISES, summary
+from weir.controller.congestion import CongestionOptions, JobStreams, Uncontrolled, link_budgets
+from weir.controller.congestion.announcement import PROMISES, summary, window_advice
 from weir.controller.congestion.promise import Promise
 from weir.controller.controller import Options
 from weir.controller.p4runtime.pipeline import Pipeline
 from weir.controller.placement import Placement
 from weir.controller.planning.plan import FailurePolicy, JobSpec
+from weir.tests.controller.congestion.test_budget import FABRIC, OPTIONS, PROBES, ROUTES, at_one_switch, plan_of
 from weir.tests.controller.job_rig import MS, Fixed, make_rig
 from weir.topologies import Endpoint
 from weir.topologies.generators import leaf_spine
@@ -33,6 +35,19 @@ def test_of_many_the_fullest_are_told_and_all_are_counted() -> None:
     none = ["s1-p6: None", "s1-p7: None", "1 more queues: cannot be kept either"]
     assert summary(kept[:2] + refused) == [*none, "s1-p2: 9", "s1-p1: 3"], "what cannot be kept comes first"
     assert summary([]) == []
+
+
+def test_a_window_that_queues_never_allow_is_told() -> None:
+    """Three workers' streams meet at h9, beside two probes; the link to h9 is 64 packets deep."""
+    workers = ("h1", "h4", "h5")
+    plan = plan_of(3, workers, Placement(dict.fromkeys(workers, "h9"), {}, "h9"), server="h9")
+    [told] = [link for link in plan.most_streams if FABRIC.peer(link).node == "h9"]
+    budgets = link_budgets(FABRIC, ROUTES, [JobStreams.of(plan)], PROBES, OPTIONS)
+    window = (64 - budgets[told].probes) // 3
+    advice = window_advice(FABRIC, ROUTES, plan, PROBES, OPTIONS)
+    assert advice.startswith(f"job 3: its queues allow a window of {window} of 32 even alone; ask for that: before")
+    assert window_advice(FABRIC, ROUTES, at_one_switch(4, "h1", "h2"), PROBES, OPTIONS) == ""
+    assert window_advice(FABRIC, ROUTES, plan, PROBES, replace(OPTIONS, windows_obeyed=False)) == ""
 
 
 async def test_the_controller_says_each_change_once(pipeline: Pipeline, caplog: pytest.LogCaptureFixture) -> None:

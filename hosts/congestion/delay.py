@@ -1,7 +1,7 @@
 """A law by delay, like Swift's (Kumar et al., SIGCOMM 2020, sections 3.1 and 3.5).
 
-Below a target round trip the window grows by a round a window; above it is cut in the measure of the excess, at most
-once a round trip.
+Below a target round trip the window grows by a round a window; above it is cut in the measure of the excess, and by
+half where rounds are lost, but at most once a round trip.
 """
 
 from __future__ import annotations
@@ -28,29 +28,35 @@ class DelayTarget:
     gap_ns = 0
 
     def __init__(self) -> None:
-        self._window = 1.0
-        self._least_ns: int | None = None
-        self._cut_ns = -1
+        self.begin(Pacing(), 0)
 
     def begin(self, pacing: Pacing, now_ns: int) -> None:
-        self._window, self._least_ns, self._cut_ns = float(pacing.window), None, -1
+        self._window = float(pacing.window)
+        self._least_ns: int | None = None
+        self._trip_ns = 0  # the newest round trip
+        self._cut_ns: int | None = None
 
     def take(self, feedback: Feedback) -> None:
         round_trip_ns = feedback.round_trip_ns
         if round_trip_ns is None:
             return
+        self._trip_ns = round_trip_ns
         self._least_ns = round_trip_ns if self._least_ns is None else min(self._least_ns, round_trip_ns)
         target_ns = TARGET * self._least_ns
         if round_trip_ns <= target_ns:
             self._window += GROWTH * feedback.rounds / self._window
-        elif self._cut_ns < 0 or feedback.now_ns - self._cut_ns >= round_trip_ns:
+        else:
             excess = (round_trip_ns - target_ns) / round_trip_ns
-            self._window = max(1.0, self._window * max(1 - CUT * excess, 1 - MOST_CUT))
-            self._cut_ns = feedback.now_ns
+            self._cut(max(1 - CUT * excess, 1 - MOST_CUT), feedback.now_ns)
 
     def lose(self, rounds: int, now_ns: int) -> None:
-        self._window = max(1.0, self._window * (1 - MOST_CUT))
-        self._cut_ns = now_ns
+        self._cut(1 - MOST_CUT, now_ns)
 
     def window(self, now_ns: int) -> int:
         return max(1, int(self._window))
+
+    def _cut(self, share: float, now_ns: int) -> None:
+        """To this share of itself, unless what was sent since the last cut cannot have been heard of."""
+        if self._cut_ns is None or now_ns - self._cut_ns >= self._trip_ns:
+            self._window = max(1.0, self._window * share)
+            self._cut_ns = now_ns

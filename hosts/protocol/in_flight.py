@@ -150,7 +150,8 @@ class InFlight:
             self.expirations += int(np.count_nonzero(due))
             self._travelling[due] = False
             self._wanted[due] = True
-            self._deadline[due] = NEVER  # while they wait for room, something is in the network and has a deadline
+            # while they wait for room, something is in the network and has a deadline; for the pace the worker wakes
+            self._deadline[due] = NEVER
 
     # --- what happens to rounds ---
 

@@ -90,6 +90,7 @@ class WorkerCore:
         self._failed_handle = 1 << 62  # of the first tensor whose sum will not come, beyond all while there is none
         self._results: dict[int, Reduced] = {}
         self._unsent = False  # poll may find rounds to send for the first time
+        self._unrepaired = False  # rounds are to be sent again when the pace allows it
         self._answers: list[Datagrams] = []
 
     def _new_flights(self) -> None:
@@ -297,9 +298,11 @@ class WorkerCore:
         self._pacer.follow(self._law.gap_ns)
         most = self._pacer.room(now_ns)
         lost = in_flight.expirations
-        places = in_flight.to_repair(now_ns)[:most]
+        lacking = in_flight.to_repair(now_ns)
         if in_flight.expirations > lost:
             self._law.lose(in_flight.expirations - lost, now_ns)
+        places = lacking[:most]
+        self._unrepaired = len(places) < len(lacking)
         if len(places):
             self._pacer.sent(len(places), now_ns)
             rounds, places = self._in_sending_order(in_flight.round[places])
@@ -317,7 +320,7 @@ class WorkerCore:
                 rounds, places = self._in_sending_order(rounds)
                 in_flight.launch(rounds, now_ns)
                 out += self._messages(rounds, 0)
-        self._pacer.wait(waiting=self._unsent)
+        self._pacer.wait(waiting=self._unsent or self._unrepaired)
         return out
 
     @property
@@ -328,7 +331,7 @@ class WorkerCore:
         if self._answers or self._pacer.waits:
             return 0
         deadline_ns, paced_ns = self._in_flight.deadline_ns, self._pacer.next_ns(self._now_ns)
-        if self._unsent:
+        if self._unsent or self._unrepaired:
             return paced_ns or 0
         return deadline_ns if deadline_ns is None or paced_ns is None else max(deadline_ns, paced_ns)
 

@@ -210,6 +210,27 @@ def test_delay_finds_its_target() -> None:
     assert law.window(1500) == 5, "once a round trip"
 
 
+def test_delay_halves_once_a_round_trip_for_losses() -> None:
+    """As Swift has it: a queue that drops is found full at many looks, and what they find was sent before the cut."""
+    law = DelayTarget()
+    law.begin(Pacing(window=32), 0)
+    law.take(Feedback(1_000, 1, 0, 0, None, 1_000))
+    for now_ns in range(1_000, 2_000, 100):
+        law.lose(1, now_ns)
+        assert law.window(now_ns) == 16
+    law.lose(1, 2_000)
+    assert law.window(2_000) == 8
+    law.take(Feedback(2_500, 1, 0, 0, None, 3_000))
+    assert law.window(2_500) == 8, "the delay and the losses tell of the same queue"
+    law.lose(2, 4_999)
+    assert law.window(4_999) == 8, "round trips take 3 µs by now"
+    law.lose(2, 5_000)
+    assert law.window(5_000) == 4
+    law.begin(Pacing(window=6), 5_100)
+    law.lose(1, 5_200)
+    assert law.window(5_200) == 3, "a generation begins with nothing in the network"
+
+
 def test_windows_are_lent_from_when_the_plan_is_here() -> None:
     """Who does not sum yet hears of no smaller window, and may not use the plan's once its lease is over."""
     pacing = Pacing(window=32, lease_ns=1_000)

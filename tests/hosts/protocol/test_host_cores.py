@@ -288,6 +288,42 @@ def test_rounds_leave_at_a_laws_pace_and_a_seldom_look_finds_more_of_them_due() 
     assert worker.deadline_ns == 1_060
 
 
+def test_a_round_that_is_lost_while_the_pace_forbids_to_repair_it_is_sent_when_it_allows_that() -> None:
+    """Repairs are due after 20 ms here and a gap is 50 ms, but the time-out of what is sent first has doubled so often
+    that the worker looks in between, and finds nothing to send.
+    """
+    gap_ns = 50 * MS
+    job = Job(pacing=Pacing(window=32, gap_ns=gap_ns))
+    worker = job.workers[0]
+    for each in job.workers:
+        each.submit(ones(1))
+    for sent_ms, looks_ms in ((0, 10), (50, 70), (100, 140)):
+        assert len(worker.poll(sent_ms * MS)) == 1
+        assert worker.poll(looks_ms * MS) == [], "it is lost, and not to be sent yet"
+        assert worker.deadline_ns == sent_ms * MS + gap_ns
+    job.now = 150 * MS
+    job.step()  # the exponents are there; the round trip of what was sent so often tells nothing
+    assert len(worker.poll(200 * MS)) == 1
+    assert worker.poll(250 * MS) == []
+    assert worker.deadline_ns == 280 * MS, "its first time-out"
+    assert len(worker.poll(280 * MS)) == 1
+    assert worker.deadline_ns == 330 * MS, "it may be lost at 300 ms, and sent again only then"
+    assert worker.poll(300 * MS) == []
+    assert worker.deadline_ns == 330 * MS
+    assert len(worker.poll(330 * MS)) == 1
+
+
+def test_what_the_pace_keeps_from_being_repaired_waits_for_no_other_time_out() -> None:
+    """Two rounds are lost at once; the second is sent again a gap after the first, not when that one's time is out."""
+    worker = WorkerCore(replace(PLAN, pacing=Pacing(window=32, gap_ns=2 * MS)), OPTIONS)
+    worker.submit(ones(2))
+    for now_ns in (0, 2 * MS, 4 * MS):
+        worker.poll(now_ns)
+    assert tags(worker.poll(12 * MS)) == [0]
+    assert worker.deadline_ns == 14 * MS
+    assert tags(worker.poll(14 * MS)) == [1]
+
+
 def test_small_tensors_overlap_but_wait_for_their_own_exponents() -> None:
     job = Job()
     for worker in job.workers:

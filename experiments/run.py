@@ -61,6 +61,11 @@ def execute(
         raise ExperimentError(
             "--fabric mininet: background flows that yield are there in virtual time alone; leave them out"
         )
+    if mininet is not None and (law := config.congestion.law) != "explicit":
+        raise ExperimentError(
+            f"--fabric mininet: workers go by congestion.law {law} in virtual time alone; hosts that are processes "
+            "know explicit windows only: say law: explicit, or run the file without --fabric mininet"
+        )
     began: list[RunRecord] = []
     with orderly_end(), run_folder(out) as folder:
         try:

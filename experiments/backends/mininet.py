@@ -17,12 +17,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from subprocess import PIPE, Popen
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from ...controller.congestion import WALL_CLOCK_LEASE_NS, CongestionOptions
 from ...controller.controller import Controller, Options
 from ...controller.p4runtime.session import SwitchSession
 from ...controller.p4runtime.tables import DROP_REASONS, DROPS
@@ -201,7 +203,7 @@ def _controller(
         host_lease_ns=None if beats is None else max(_LEAST_LEASE_NS, beats.lease * SLOWER),
         patience_ns=None if beats is None else _LEASE_NS,
         heartbeats_at=beats.to if beats is not None and beats.detector == "telemetry" else None,
-        congestion=config.congestion_options,
+        congestion=congestion_options(config),
         watching=config.watching,
     )
     routes = Routes(fabric.topology)
@@ -214,6 +216,12 @@ def _controller(
         time.monotonic_ns(),
         seed=config.seed,
     )
+
+
+def congestion_options(config: RunConfig) -> CongestionOptions:
+    """As in virtual time, but that windows which are lent are lent for as long as to any hosts that are processes."""
+    options = config.congestion_options
+    return replace(options, lease_ns=WALL_CLOCK_LEASE_NS if options.lease_ns else 0)
 
 
 async def _switch_drops(

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from subprocess import PIPE
 from typing import Any
@@ -17,7 +18,9 @@ import pytest
 import yaml
 from rich.console import Console
 
+from weir.controller.congestion import WALL_CLOCK_LEASE_NS
 from weir.controller.p4runtime.tables import DROP_REASONS
+from weir.experiments.backends.mininet import congestion_options
 from weir.experiments.config import RunConfig
 from weir.experiments.errors import ExperimentError
 from weir.experiments.records import report
@@ -84,6 +87,32 @@ def run_file(tmp_path: Path) -> Path:
     path = tmp_path / "run.yaml"
     path.write_text(yaml.safe_dump(RUN))
     return path
+
+
+def under(run_file: Path, **congestion: Any) -> RunConfig:
+    return RunConfig.load(run_file).replaced("a test", congestion=congestion)
+
+
+@pytest.mark.parametrize("law", ["dctcp", "hpcc", "delay", "loss", "fixed"])
+def test_laws_that_processes_do_not_know_are_refused_beforehand(
+    law: str, run_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("weir.experiments.run.obstacle", lambda _: None)
+    told = (
+        f"workers go by congestion.law {law} in virtual time alone; hosts that are processes know explicit windows only"
+    )
+    with pytest.raises(ExperimentError, match=f"--fabric mininet: {told}: say law: explicit, or run the file without"):
+        execute(under(run_file, law=law), run_file.parent, Console(quiet=True), SwitchKind.WEIR)
+
+
+def test_windows_are_lent_to_processes_for_as_long_as_a_busy_machine_may_keep_them_waiting(run_file: Path) -> None:
+    """A file's lease is of virtual time: 2 ms are less than a turn of a process."""
+    for lease in ("2ms", "20ms", "1s"):
+        config = under(run_file, lease=lease, bound=48)
+        options = congestion_options(config)
+        assert options.lease_ns == WALL_CLOCK_LEASE_NS == 100_000_000
+        assert replace(options, lease_ns=config.congestion.lease) == config.congestion_options
+    assert congestion_options(under(run_file, lease="0ms")).lease_ns == 0, "windows last where the file has it so"
 
 
 @pytest.mark.parametrize("kind", WITHOUT_OBSTACLE)

@@ -188,6 +188,7 @@ class Controller:
         self.moves.repair(now_ns)
         await self._write_switches(now_ns)
         self.moves.renew(self.switches.take_restarted())
+        self.moves.pace(self.windows.mispaced)
         self.improver.consider(now_ns)
         await self.moves.advance(now_ns, lambda names: self._write_plan(names, now_ns))
         await self.prober.send(now_ns, self.switches.lost)
@@ -224,6 +225,7 @@ class Controller:
                 _log.warning("job %d is not admitted: %s", spec.job, error)
             self.planner.memory.retain(spec.job)
             raise
+        self.moves.pace(self.windows.mispaced)
         self.jobs.counts.admitted += 1
         self.jobs.aborted.pop(spec.job, None)
         if grant.note:

@@ -104,7 +104,9 @@ class LinkBudget:
     streams: int
     """N: copies of jobs' gradient streams that may cross."""
     windows: int
-    """ΣW: what all their windows come to; less than N·W where other queues on the way hold some streams to less."""
+    """ΣW: what all their windows come to; less than N·W where other queues on the way hold some streams to less, more
+    while packets of streams that are gone may be there.
+    """
     probes: int
     """Telemetry's own packets that may be in the queue at once."""
     share: float
@@ -119,6 +121,15 @@ class LinkBudget:
     """Of the bound."""
     refusal: str
     """Why the bound is above Q*, so that Q* is not promised; empty where it is."""
+    marked: bool = False
+    """Whether the bound counts on marks."""
+
+    def counting(self, windows: int) -> LinkBudget:
+        """The same where all windows come to so many."""
+        if math.isinf(self.bound):
+            return self
+        more = windows - self.windows
+        return replace(self, windows=windows, bound=self.bound + (more if self.marked else more / (1 - self.share)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -378,7 +389,7 @@ def _budget(
     if streams:
         window = min(max(level // streams, 1) if largest is None else largest, NO_WINDOW_LIMIT - 1)
         total = streams * window if largest is None else level
-    threshold, congested = max(options.bound_packets // 4, 1), window
+    threshold, congested, by_marks = max(options.bound_packets // 4, 1), window, False
     bound, formula = population_queue(total + queue.others, share, others), f"(ΣW + {more}σ)/(1 − u)"
     if not queue.crossings:
         formula = f"ΣW + {more}probes"
@@ -393,13 +404,13 @@ def _budget(
         slowed = min(window, max(1, int(left // streams)))
         marked = marked_window_queue(threshold, total, streams * slowed, others + queue.others)
         if marked < bound:
-            bound, formula, congested = marked, f"K + ΣW + Σw + {more}σ", slowed
+            bound, formula, congested, by_marks = marked, f"K + ΣW + Σw + {more}σ", slowed, True
     refusal, gap_ns = "", 0
     if streams and not options.windows_obeyed:
         product = queue.round_trip_ns / 1e9 / queue.frame_s
         kept = dctcp_thresholds(options.bound_packets, product, streams)
         threshold = max(kept, default=max(1, options.bound_packets - streams))
-        window = congested = NO_WINDOW_LIMIT
+        window, congested, by_marks = NO_WINDOW_LIMIT, NO_WINDOW_LIMIT, False
         most = dctcp_largest_queue(threshold, streams)
         least = max(0.0, dctcp_least_queue(product, threshold, streams))
         bound = math.inf
@@ -434,4 +445,5 @@ def _budget(
         gap_ns,
         formula,
         refusal,
+        by_marks,
     )

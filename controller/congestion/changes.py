@@ -5,13 +5,15 @@ budget.
                                      └─ higher ─────────▶ in force when the packets of the larger past have gone
 
 A worker obeys a lowered window with its next result, or forgets its window within a lease where none comes: so all do
-after a lease and the longest round trip. The state machine reads no clock.
+after a lease and the longest round trip. Marks that come earlier, or leave less, are lowered windows, too. Gaps between
+rounds are told with plans alone, so another gap asks for another generation of the job (`mispaced`). The state machine
+reads no clock.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ...topologies.model import Endpoint, Topology
 from ...topologies.routing import Routes
@@ -27,24 +29,34 @@ class _Remains:
     """A plan that no host follows any more, whose packets may still be in queues."""
 
     plan: JobPlan
+    window: int
+    """The most rounds that each of its workers had in the network."""
+    left_ns: int
+    """When its hosts had left it."""
     until_ns: int
 
     def packets(self, link: Endpoint) -> int:
         """The most of them that may be in a link's queue."""
-        return self.plan.most_streams.get(link, 0) * self.plan.pacing.window
+        return self.plan.most_streams.get(link, 0) * self.window
 
 
 @dataclass(frozen=True, slots=True)
 class _Known:
     """All that `Windows.follow` changes."""
 
-    budgets: Mapping[Endpoint, LinkBudget]
-    targets: Mapping[Endpoint, LinkBudget]
-    plans: Mapping[int, JobPlan]
-    remains: tuple[_Remains, ...]
-    obeyed_ns: int
+    budgets: Mapping[Endpoint, LinkBudget] = field(default_factory=dict)
+    targets: Mapping[Endpoint, LinkBudget] = field(default_factory=dict)
+    plans: Mapping[int, JobPlan] = field(default_factory=dict)
+    windows: Mapping[int, int] = field(default_factory=dict)
+    """By job: the most rounds that each of its workers may have in the network, as who does not obey yet has more."""
+    remains: tuple[_Remains, ...] = ()
+    fits_ns: Mapping[Endpoint, int] = field(default_factory=dict)
+    """From when on what remains at a link fits beside its streams, where it does not yet."""
+    obeyed_ns: int = 0
     """From when on all workers obey the windows in force."""
-    inputs: tuple[object, ...]
+    settled_ns: int = 0
+    """From when on nothing is under way that was sent under an earlier promise."""
+    inputs: tuple[object, ...] = ()
 
 
 class Windows:
@@ -53,12 +65,12 @@ class Windows:
     def __init__(self, topology: Topology, options: CongestionOptions) -> None:
         self.options = options
         self._topology = topology
-        self._known = self._before = _Known({}, {}, {}, (), 0, ())
-        self._held: Mapping[Endpoint, tuple[int, int]] = {}
+        self._known = self._before = _Known()
+        self._held: Mapping[Endpoint, tuple[int, int]] | None = None
 
     @property
     def budgets(self) -> Mapping[Endpoint, LinkBudget]:
-        """What is in force."""
+        """What is in force. Bounds count packets of streams that are gone, as far as nobody waits until they are."""
         return self._known.budgets
 
     @property
@@ -73,31 +85,49 @@ class Windows:
         plans, probes = tuple(plans), tuple(probes)
         laid = ((plan.spec.job, plan.generation, tuple(sorted(plan.most_streams.items()))) for plan in plans)
         inputs = (routes, probes, *laid)
+        taken_up = self._held is not None and not self._known.budgets
         if inputs != self._known.inputs:
             self._before = self._known
             targets = link_budgets(self._topology, routes, [JobStreams.of(p) for p in plans], probes, self.options)
-            self._known = replace(self._known, targets=targets, inputs=inputs)
-            self._shrink(plans, now_ns)
+            self._shrink(plans, targets, now_ns)
+            self._known = replace(self._known, inputs=inputs)
         known = self._known
         if known.budgets is not known.targets and now_ns >= known.obeyed_ns and not self._remaining(now_ns):
             self._known = known = replace(known, budgets=known.targets)
         changed = []
-        following = {}
+        following, windows = {}, {}
         for plan in plans:
-            before = known.plans.get(plan.spec.job)
+            job, window = plan.spec.job, self._window(plan)
+            before = known.plans.get(job)
             if before is None or before.generation != plan.generation:
-                plan = replace(plan, pacing=self._pacing(plan, now_ns))
+                told = replace(plan, pacing=self._pacing(plan, now_ns))
+                if taken_up:
+                    told = replace(told, pacing=replace(told.pacing, gap_ns=plan.pacing.gap_ns))
+                plan = told
                 changed.append(plan)
-            elif plan.pacing != before.pacing:  # laid anew in the same generation, whose hosts know their pacing
-                plan = replace(plan, pacing=before.pacing)
-                changed.append(plan)
-            following[plan.spec.job] = plan
-        self._known = replace(self._known, plans=following)
+            else:
+                if plan.pacing != before.pacing:  # laid anew in the same generation, whose hosts know their pacing
+                    plan = replace(plan, pacing=before.pacing)
+                    changed.append(plan)
+                if now_ns < known.obeyed_ns:
+                    window = max(window, known.windows[job])
+            following[job], windows[job] = plan, window
+        self._known = replace(known, plans=following, windows=windows)
         return changed
+
+    @property
+    def mispaced(self) -> Mapping[int, int]:
+        """The jobs whose hosts were told another gap than is due, and that one. While some are to slow down it is these
+        alone: nobody sends faster before they do.
+        """
+        due = {job: self._gap_ns(plan) for job, plan in self._known.plans.items()}
+        told = {job: plan.pacing.gap_ns for job, plan in self._known.plans.items()}
+        slower = {job: gap_ns for job, gap_ns in due.items() if gap_ns > told[job]}
+        return slower or {job: gap_ns for job, gap_ns in due.items() if gap_ns < told[job]}
 
     def take_up(self, held: Mapping[Endpoint, tuple[int, int]]) -> None:
         """A controller that was started anew begins with the windows that the switches have, since nobody knows what
-        workers obeyed them when.
+        workers obeyed them when, and with the gaps that the jobs' plans say.
         """
         self._held = held
 
@@ -108,78 +138,136 @@ class Windows:
     def _remaining(self, now_ns: int) -> tuple[_Remains, ...]:
         return tuple(each for each in self._known.remains if each.until_ns > now_ns)
 
-    def _shrink(self, plans: tuple[JobPlan, ...], now_ns: int) -> None:
+    def _shrink(self, plans: tuple[JobPlan, ...], targets: Mapping[Endpoint, LinkBudget], now_ns: int) -> None:
         """Take the lower of the windows in force and those that are to be, and note who does not obey them yet."""
         known = self._known
         if not known.budgets:
-            budgets = {link: _lower(target, self._held.get(link)) for link, target in known.targets.items()}
-            self._known = replace(known, budgets=budgets if self._held else known.targets)
-            if self._held:
+            held = self._held or {}
+            budgets = {link: _held(target, held.get(link)) for link, target in targets.items()}
+            self._known = replace(known, targets=targets, budgets=budgets if held else targets)
+            if held:
                 wait_ns = max((self.round_trip_ns(plan) for plan in plans), default=0) + self.options.lease_ns
                 self._known = replace(self._known, obeyed_ns=now_ns + wait_ns)
             return
         generations = {plan.spec.job: plan.generation for plan in plans}
         stay = {job: plan for job, plan in known.plans.items() if generations.get(job) == plan.generation}
         left = tuple(
-            _Remains(plan, now_ns + self.round_trip_ns(plan)) for job, plan in known.plans.items() if job not in stay
+            _Remains(plan, known.windows[job], now_ns, now_ns + self.round_trip_ns(plan))
+            for job, plan in known.plans.items()
+            if job not in stay
         )
         lowered = any(
-            target.window < known.budgets[link].window
-            for link, target in known.targets.items()
+            _asks_for_less(target, known.budgets[link])
+            for link, target in targets.items()
             if any(link in plan.most_streams for plan in stay.values())
         )
         both = (*known.plans.values(), *plans)
         before_ns = max((self.round_trip_ns(plan) for plan in both), default=0)
-        budgets = {
-            link: _lower(target, (known.budgets[link].window, known.budgets[link].congested_window))
-            for link, target in known.targets.items()
-        }
+        budgets = {link: _lowered(target, known.budgets[link]) for link, target in targets.items()}
         remains = (*self._remaining(now_ns), *left)
-        self._known = known = replace(known, budgets=budgets, remains=remains)
+        self._known = known = replace(known, targets=targets, budgets=budgets, remains=remains)
+        self._count_what_remains(plans)
+        # where more may be in the queues than before, it takes longer
+        longer = ((each, each.left_ns + self.round_trip_ns(each.plan)) for each in remains)
+        remains = tuple(replace(each, until_ns=max(each.until_ns, until_ns)) for each, until_ns in longer)
+        self._known = replace(known, remains=remains)
+        self._count_what_remains(plans)
+        wait_ns = max(before_ns, *(self.round_trip_ns(plan) for plan in both), 0) + self.options.lease_ns
+        settled_ns = max(known.settled_ns, now_ns + wait_ns)
+        self._known = known = replace(self._known, settled_ns=settled_ns)
         if lowered:
-            wait_ns = max(before_ns, *(self.round_trip_ns(plan) for plan in both)) + self.options.lease_ns
-            self._known = replace(known, obeyed_ns=max(known.obeyed_ns, now_ns + wait_ns))
+            self._known = replace(known, obeyed_ns=settled_ns)
+
+    def _count_what_remains(self, plans: tuple[JobPlan, ...]) -> None:
+        """What the windows in force come to at each link, with the packets that are there besides: of streams that are
+        gone, what fits within Q*. Who comes anew waits until the rest has gone, too.
+        """
+        known = self._known
+        totals: dict[Endpoint, int] = {}
+        for plan in plans:
+            window = self._window(plan)
+            for link, count in plan.most_streams.items():
+                totals[link] = totals.get(link, 0) + count * window
+        budgets, fits_ns = dict(known.budgets), dict[Endpoint, int]()
+        last_first = sorted(known.remains, key=lambda each: each.until_ns, reverse=True)
+        for link, total in totals.items():
+            if link not in budgets:
+                continue  # a host's own
+            budget = budgets[link].counting(total)
+            for each in last_first:
+                if packets := each.packets(link):
+                    together = budget.counting(budget.windows + packets)
+                    if together.bound > self.options.bound_packets:
+                        fits_ns[link] = each.until_ns
+                        break
+                    budget = together
+            budgets[link] = budget
+        self._known = replace(known, budgets=budgets, fits_ns=fits_ns)
+
+    def _window(self, plan: JobPlan) -> int:
+        """W of its workers, as the switches have it now."""
+        allowed = (self.budgets[link].window for link in plan.most_streams if link in self.budgets)
+        return max(1, min(plan.spec.window, min(allowed, default=NO_WINDOW_LIMIT)))
+
+    def _gap_ns(self, plan: JobPlan) -> int:
+        return max((self.budgets[link].gap_ns for link in plan.most_streams if link in self.budgets), default=0)
 
     def _pacing(self, plan: JobPlan, now_ns: int) -> Pacing:
-        mine = [self.budgets[link] for link in plan.most_streams if link in self.budgets]
-        window = min((budget.window for budget in mine), default=NO_WINDOW_LIMIT)
+        known, window = self._known, self._window(plan)
         if not self.options.windows_obeyed:  # a burst of all at the start fits, whatever they do then
-            window = min(
-                (max(1, self.options.bound_packets // max(1, budget.streams)) for budget in mine), default=window
+            streams = max(
+                (known.budgets[link].streams for link in plan.most_streams if link in known.budgets), default=1
             )
-        until_ns = self._known.obeyed_ns
-        remaining = self._remaining(now_ns)
-        for each in remaining:
-            as_long = [other for other in remaining if other.until_ns >= each.until_ns]
-            for budget in mine:
-                packets = sum(other.packets(budget.link) for other in as_long)
-                if each.packets(budget.link) and packets + budget.bound > self.options.bound_packets:
-                    until_ns = max(until_ns, each.until_ns)
+            window = min(window, max(1, self.options.bound_packets // max(1, streams)))
+        until_ns = max([known.obeyed_ns, *(known.fits_ns.get(link, 0) for link in plan.most_streams)])
         return Pacing(
-            window=max(1, min(window, plan.spec.window)),
+            window=window,
             hold_ns=max(0, until_ns - now_ns),
             lease_ns=self.options.lease_ns,
-            gap_ns=max((budget.gap_ns for budget in mine), default=0),
+            gap_ns=self._gap_ns(plan),
             round_trip_ns=self.round_trip_ns(plan),
         )
 
     def round_trip_ns(self, plan: JobPlan) -> int:
         """The longest that a round may be under way: the path itself, and the fullest queues that it can meet."""
         frame_bits = 8e9 * round_bytes(self._topology)
-        waits = sorted(
-            (
-                (min(budget.bound, self._topology.link_at(link).queue_packets) + 1)
-                * frame_bits
-                / self._topology.link_at(link).rate_bps
-                for link in plan.most_streams
-                if (budget := self.budgets.get(link)) is not None
-            ),
-            reverse=True,
-        )
+        waits = []
+        for link in plan.most_streams:
+            if link in self.budgets:
+                cable = self._topology.link_at(link)
+                packets = min(max(self.budgets[link].bound, self._known.targets[link].bound), cable.queue_packets)
+                waits.append((packets + 1) * frame_bits / cable.rate_bps)
+        waits.sort(reverse=True)
         return plan.round_trip_ns + int(sum(waits[: plan.hops]))
 
 
-def _lower(budget: LinkBudget, windows: tuple[int, int] | None) -> LinkBudget:
+def _asks_for_less(target: LinkBudget, before: LinkBudget) -> bool:
+    """Whether a stream that crosses is to send less than before, be it only when it is marked, or after a gap."""
+    return (
+        target.window < before.window
+        or target.congested_window < before.congested_window
+        or (target.marked and target.threshold < before.threshold)
+        or target.gap_ns > before.gap_ns
+    )
+
+
+def _lowered(target: LinkBudget, before: LinkBudget) -> LinkBudget:
+    """A budget with windows that are no larger than those in force before, where streams cross; nor are gaps smaller,
+    and marks that bounds count on do not come later.
+    """
+    lowered = _held(target, (before.window, before.congested_window))
+    if not target.streams:
+        return target
+    less = target.streams * (target.congested_window - lowered.congested_window) if target.marked else 0
+    return replace(
+        lowered,
+        threshold=min(target.threshold, before.threshold) if before.marked else target.threshold,
+        gap_ns=max(target.gap_ns, before.gap_ns),
+        bound=target.bound - less,
+    )
+
+
+def _held(budget: LinkBudget, windows: tuple[int, int] | None) -> LinkBudget:
     """A budget with windows that are no larger than these, where streams cross."""
     if windows is None or not budget.streams:
         return budget

@@ -96,6 +96,7 @@ class Journal:
             generation=plan.generation if move is None or resumes else move.generation,
             allotments={name: held[name] for name in plan.switches},
             history=self._planner.history(number),
+            gap_ns=plan.pacing.gap_ns,
             note=job.note,
             gone=job.gone,
             left=tuple(sorted(job.left)),

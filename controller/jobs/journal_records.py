@@ -22,6 +22,8 @@ class JobRecord:
     generation: int
     allotments: Mapping[str, Allotment]
     history: History
+    gap_ns: int = 0
+    """Between two rounds, as its hosts were told."""
     note: str = ""
     gone: Mapping[str, str] = field(default_factory=dict)
     left: tuple[str, ...] = ()
@@ -56,6 +58,7 @@ class JobRecord:
             generation=record["generation"],
             allotments={name: Allotment(**allotment) for name, allotment in record["allotments"].items()},
             history=History.from_json(record["history"]),
+            gap_ns=int(record["gap_ns"]),
             note=record["note"],
             gone=record["gone"],
             left=tuple(record["left"]),

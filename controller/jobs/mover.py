@@ -133,6 +133,17 @@ class Mover:
                 if name in job.plan.switches and (job.move is None or job.move.phase is Phase.RESUMING):
                     job.renew = f"{name} has started anew"
 
+    def pace(self, gaps_ns: Mapping[int, int]) -> None:
+        """The hosts of these jobs are to wait so long between two rounds: they are told so with a new generation. Where
+        not all are there yet, none sends.
+        """
+        for number, gap_ns in gaps_ns.items():
+            job = self._jobs[number]
+            if job.move is None and not job.renew and job.joined.issuperset(job.active):
+                job.renew = (
+                    f"its hosts are to send a round each {gap_ns / 1e3:.0f} us" if gap_ns else "no gap is needed"
+                )
+
     def _begin(self, job: RunningJob, why: str, now_ns: int, target: Placement | None = None) -> None:
         _log.info("job %d leaves generation %d: %s", job.number, job.plan.generation, why)
         job.target, job.why, job.renew, job.retry_at_ns = target, why, "", 0

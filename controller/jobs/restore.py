@@ -8,6 +8,7 @@ from typing import Any
 
 from ...topologies.errors import TopologyError
 from ...topologies.model import Topology
+from ...wire.control import Pacing
 from ..errors import ControllerError
 from ..planning.planner import Planner
 from .job import RunningJob
@@ -46,7 +47,8 @@ def _restore(
     spec, root = record.spec, record.placement.root
     if not topology.is_switch(root) and root != spec.server:  # it was lost, and the move goes on without it
         spec = replace(spec, server=root, spares=())
-    plan = replace(planner.lay(spec, record.placement, record.generation, record.allotments), spec=record.spec)
+    laid = planner.lay(spec, record.placement, record.generation, record.allotments)
+    plan = replace(laid, spec=record.spec, pacing=Pacing(gap_ns=record.gap_ns))
     job = RunningJob(plan, now_ns, record.note)
     jobs.add(job)
     job.gone, job.left, job.joined = dict(record.gone), set(record.left), set(record.joined)

@@ -14,20 +14,21 @@ from dataclasses import replace
 import pytest
 from finsy.proto import p4r
 
+from weir.controller.congestion import CongestionOptions
 from weir.controller.controller import Controller, Message, Options
 from weir.controller.errors import ControllerError, OutOfMemory, PlanError
 from weir.controller.p4runtime.pipeline import Pipeline
 from weir.controller.p4runtime.refusals import WriteRefused
 from weir.controller.p4runtime.session import SwitchSession
 from weir.controller.placement import Placement, PlacementError, Problem
-from weir.controller.planning.plan import JobSpec
+from weir.controller.planning.plan import JobSpec, round_bytes
 from weir.controller.telemetry.snapshot import LinkView, Snapshot
 from weir.tests.controller.fake_switch import FakeSwitch
 from weir.topologies.generators import leaf_spine
 from weir.topologies.model import Endpoint
 from weir.topologies.routing import Routes
 from weir.wire.aggregation import HEADER_BYTES, MESSAGE_BYTES
-from weir.wire.control import Held, Pause, Resume, WorkerPlan
+from weir.wire.control import Held, Pacing, Pause, Resume, WorkerPlan
 from weir.wire.frames import FRAME_HEADER_BYTES
 
 FABRIC = leaf_spine(2, 2, 2, slots=128)
@@ -176,6 +177,59 @@ async def test_a_move_pauses_writes_the_next_generation_and_resumes(rig: Rig) ->
     controller.moves.resumed(4, "h3", 2)
     assert await controller.tick(22 * MS) == []
     assert await controller.verify() == {}
+
+
+@pytest.mark.parametrize("rig", [replace(OPTIONS, congestion=CongestionOptions(2))], indirect=True)
+async def test_hosts_are_told_of_another_pace_by_another_generation_as_jobs_come_and_go(rig: Rig) -> None:
+    """A queue that is promised two packets, one of them a probe, has room for one round of one job."""
+    controller = rig.controller
+    gap_ns = 2 * 8 * round_bytes(FABRIC)  # at 1 Gbit/s
+
+    async def moved(job: int, now_ns: int) -> Pacing:
+        """What hosts are told when they have paused, as they are asked to."""
+        generation = controller.jobs[job].plan.generation
+        assert await controller.tick(now_ns) == [Message(host, Pause(job, generation)) for host in ("h1", "h3")]
+        for host in ("h1", "h3"):
+            controller.moves.held(job, host, Held(generation, 0))
+        resumes = await controller.tick(now_ns)
+        for host in ("h1", "h3"):
+            controller.moves.resumed(job, host, generation + 1)
+        assert await controller.tick(now_ns) == []
+        told = {m.content.plan for m in resumes if isinstance(m.content, Resume)}
+        [pacing] = {plan.pacing for plan in told if isinstance(plan, WorkerPlan)}
+        return pacing
+
+    [first] = {plan.pacing for plan in plans(await controller.admit(JobSpec(4, ("h1", "h3")), 0)).values()}
+    assert first.gap_ns == 0
+    for host in ("h1", "h3"):
+        controller.members.heartbeat(4, host, 0, 0)
+    [second] = {plan.pacing for plan in plans(await controller.admit(JobSpec(5, ("h1", "h3")), 0)).values()}
+    assert second.gap_ns == gap_ns
+    assert controller.deadline_ns == 0
+    assert (await moved(4, MS)).gap_ns == gap_ns
+    assert await controller.tick(50 * MS) == []
+    for host in ("h1", "h3"):
+        controller.members.heartbeat(5, host, 0, 50 * MS)
+    await controller.finish(4, 60 * MS)
+    assert await controller.tick(60 * MS) == []
+    assert (await moved(5, 90 * MS)).gap_ns == 0
+    assert await controller.tick(150 * MS) == []
+
+
+async def test_nobody_is_paused_for_a_pace_who_is_not_there_yet_or_whose_rival_is_not_admitted(rig: Rig) -> None:
+    controller = rig.controller
+    controller.windows.options = CongestionOptions(2)
+    await controller.admit(JobSpec(4, ("h1", "h3")), 0)
+    await controller.admit(JobSpec(5, ("h1", "h3")), 0)
+    assert await controller.tick(MS) == [], "its hosts have not been heard of"
+    for host in ("h1", "h3"):
+        controller.members.heartbeat(4, host, 0, 2 * MS)
+    await controller.finish(5, 2 * MS)
+    rig.fakes["s3"].refuse = lambda update: update.type == p4r.Update.INSERT
+    with pytest.raises(WriteRefused, match="s3: "):
+        await controller.admit(JobSpec(6, ("h1", "h3")), 100 * MS)
+    rig.fakes["s3"].refuse = lambda update: False
+    assert await controller.tick(101 * MS) == []
 
 
 async def test_a_move_interrupted_by_a_refusal_is_taken_up_by_the_next_tick(rig: Rig) -> None:

@@ -5,11 +5,20 @@ from __future__ import annotations
 import math
 import random
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import pytest
 
-from weir.controller.congestion import CongestionOptions, JobStreams, Uncontrolled, Windowed, Windows, link_budgets
+from weir.controller.congestion import (
+    CongestionOptions,
+    JobStreams,
+    LinkBudget,
+    Uncontrolled,
+    Windowed,
+    Windows,
+    link_budgets,
+)
 from weir.controller.congestion.marking import (
     LARGEST_CONTROL_BYTES,
     REPAIRS,
@@ -17,16 +26,17 @@ from weir.controller.congestion.marking import (
     policer_entries,
     windows_held,
 )
-from weir.controller.congestion.promise import promises
+from weir.controller.congestion.promise import Promise, promises
 from weir.controller.errors import PlanError
 from weir.controller.p4runtime.entries import SwitchState
 from weir.controller.placement import Placement
 from weir.controller.planning.memory import FabricMemory
 from weir.controller.planning.plan import JobPlan, JobSpec, job_plan, round_bytes
-from weir.controller.telemetry.probes import plan_probes
+from weir.controller.telemetry.probes import Probe, plan_probes
 from weir.topologies import Endpoint, Routes, Topology
 from weir.topologies.generators import leaf_spine
 from weir.topologies.targets import Target
+from weir.wire.control import Pacing
 
 FABRIC = leaf_spine(leaves=3, spines=2, hosts_per_leaf=3)
 ROUTES = Routes(FABRIC)
@@ -35,16 +45,26 @@ OPTIONS = CongestionOptions(64)
 
 
 def plan_of(
-    job: int, workers: tuple[str, ...], placement: Placement, *, generation: int = 1, server: str | None = None
+    job: int,
+    workers: tuple[str, ...],
+    placement: Placement,
+    *,
+    generation: int = 1,
+    server: str | None = None,
+    window: int = 32,
 ) -> JobPlan:
-    spec = JobSpec(job, workers, server=server, slots=64, window=32)
+    spec = JobSpec(job, workers, server=server, slots=64, window=window)
     switches = sorted({*placement.aggregators.values(), *placement.parents, placement.root} - {server})
     allotments = FabricMemory(FABRIC).allot(job, switches, 64)
     return job_plan(FABRIC, ROUTES, spec, placement, generation, allotments)
 
 
-def at_one_switch(job: int, *workers: str, generation: int = 1) -> JobPlan:
-    return plan_of(job, workers, Placement(dict.fromkeys(workers, "s1"), {}, "s1"), generation=generation)
+def placed_at(switch: str, workers: tuple[str, ...]) -> Placement:
+    return Placement(dict.fromkeys(workers, switch), {}, switch)
+
+
+def at_one_switch(job: int, *workers: str, generation: int = 1, window: int = 32) -> JobPlan:
+    return plan_of(job, workers, placed_at("s1", workers), generation=generation, window=window)
 
 
 def test_a_queue_without_others_divides_its_bound() -> None:
@@ -189,9 +209,88 @@ def test_options_that_cannot_be() -> None:
 # --- changes ---
 
 
-def in_flight(windows: Windows, plans: list[JobPlan], link: Endpoint) -> int:
-    """The most that streams which follow their last window may have at a link."""
-    return sum(plan.most_streams.get(link, 0) * windows.budgets[link].window for plan in plans)
+FOR_EVER = 1 << 62
+
+
+class Times:
+    """What was in force when, and from it what may be under way at worst: each worker obeys a lowered window a lease
+    and its longest round trip later, and what it sent in a generation that it has left is gone after a round trip.
+    """
+
+    def __init__(self, windows: Windows, lease_ns: int) -> None:
+        self.windows = windows
+        self.plans: dict[int, JobPlan] = {}
+        self.begins_ns: dict[int, int] = {}
+        self._lease_ns = lease_ns
+        self._past: list[tuple[Mapping[Endpoint, LinkBudget], dict[int, int], int]] = []
+        """What was in force, until when each job may go by it, and until when all have obeyed and are gone."""
+        self._gone: list[tuple[JobPlan, list[tuple[int, int]]]] = []
+        """Plans that were left, and what each of their workers may have under way until when."""
+
+    def follow(self, plans: Iterable[JobPlan], now_ns: int, probes: Iterable[Probe] = ()) -> None:
+        before, ways_ns = self.windows.budgets, self._round_trips_ns()
+        allowed = {job: self._allowed(plan, now_ns) for job, plan in self.plans.items()}
+        asked = {plan.spec.job: plan for plan in plans}
+        told = self.windows.follow(ROUTES, asked.values(), probes, now_ns)
+        asked |= {plan.spec.job: plan for plan in told}
+        ways_ns = {job: max(way_ns, self.windows.round_trip_ns(self.plans[job])) for job, way_ns in ways_ns.items()}
+        for job, plan in self.plans.items():
+            stays = job in asked and asked[job].generation == plan.generation
+            if not stays and self.begins_ns[job] <= now_ns:
+                gone_ns = now_ns + ways_ns[job]
+                self._gone.append((plan, [(window, min(until_ns, gone_ns)) for window, until_ns in allowed[job]]))
+        if self.windows.budgets is not before:
+            obeys_ns = {job: now_ns + self._lease_ns + way_ns for job, way_ns in ways_ns.items()}
+            self._past.append((before, obeys_ns, max(obeys_ns.values(), default=now_ns)))
+        for plan in told:
+            job = plan.spec.job
+            if job not in self.plans or self.plans[job].generation != plan.generation:
+                self.begins_ns[job] = now_ns + plan.pacing.hold_ns
+                for _, obeys, _ in self._past:
+                    obeys.pop(job, None)  # it begins by what is in force now
+        self.plans = asked
+
+    def at_worst(self, now_ns: int) -> None:
+        """Nothing that may be under way now is more than was promised when it was sent, or is promised now."""
+        senders = {job: plan for job, plan in self.plans.items() if self.begins_ns[job] <= now_ns}
+        recent = [self.windows.budgets, *(there for there, _, until_ns in self._past if until_ns > now_ns and there)]
+        under_way = [(plan, max(self._allowed(plan, now_ns))[0]) for plan in senders.values()]
+        under_way += [
+            (plan, max((window for window, until_ns in there if until_ns > now_ns), default=0))
+            for plan, there in self._gone
+        ]
+        for link, budget in self.windows.budgets.items():
+            promised = [there[link] for there in recent]
+            if any(one.refusal for one in promised):
+                continue
+            rounds = sum(plan.most_streams.get(link, 0) * window for plan, window in under_way)
+            if not rounds:
+                continue
+            marked = sum(
+                plan.most_streams[link] * max(one[link].congested_window for one, _ in self._going_by(job, now_ns))
+                for job, plan in senders.items()
+                if link in plan.most_streams
+            )
+            besides = min(one.burst for one in promised) + budget.probes + budget.others  # theirs is upstream's matter
+            by_windows = (rounds + besides) / (1 - budget.share)
+            threshold = max((one.threshold for one in promised if one.marked), default=math.inf)
+            largest = min(by_windows, threshold + rounds + marked + besides)
+            assert largest <= max(one.bound for one in promised) + 1e-6, f"{link} at {now_ns} ns: {rounds} rounds"
+
+    def _going_by(self, job: int, now_ns: int) -> list[tuple[Mapping[Endpoint, LinkBudget], int]]:
+        """What its workers may go by, each with until when."""
+        past = [(there, obeys_ns.get(job, now_ns)) for there, obeys_ns, _ in self._past]
+        return [(self.windows.budgets, FOR_EVER), *((there, until_ns) for there, until_ns in past if until_ns > now_ns)]
+
+    def _allowed(self, plan: JobPlan, now_ns: int) -> list[tuple[int, int]]:
+        """Rounds that each of its workers may have under way, each with until when."""
+        return [
+            (min([plan.spec.window, *(there[link].window for link in plan.most_streams if link in there)]), until_ns)
+            for there, until_ns in self._going_by(plan.spec.job, now_ns)
+        ]
+
+    def _round_trips_ns(self) -> dict[int, int]:
+        return {job: self.windows.round_trip_ns(plan) for job, plan in self.plans.items()}
 
 
 def test_windows_shrink_at_once_and_who_comes_waits_until_all_obey() -> None:
@@ -215,39 +314,53 @@ def test_windows_shrink_at_once_and_who_comes_waits_until_all_obey() -> None:
     assert windows.budgets[link].window == 32
 
 
-@pytest.mark.parametrize("seed", range(30))
-def test_the_sum_of_windows_never_exceeds_the_budget(seed: int) -> None:
-    """Jobs come and go at random; each of their workers obeys a lowered window a lease and a round trip later."""
+def drawn_plan(rng: random.Random, job: int, generation: int) -> JobPlan:
+    """One of two or three workers: of one rack, or of several with a server, by a tree or without."""
+    window = rng.choice([1, 4, 9, 32])
+    if rng.random() < 0.5:
+        workers = tuple(rng.sample(["h1", "h2", "h3"], rng.choice([2, 3])))
+        return plan_of(job, workers, placed_at("s1", workers), generation=generation, window=window)
+    workers = tuple(rng.sample(["h1", "h2", "h4", "h5", "h7"], 3))
+    if rng.random() < 0.3:
+        alone = Placement(dict.fromkeys(workers, "h9"), {}, "h9")
+        return plan_of(job, workers, alone, generation=generation, server="h9", window=window)
+    top = rng.choice(["s4", "s5"])
+    leaves = {worker: f"s{(int(worker[1:]) + 2) // 3}" for worker in workers}
+    tree = Placement(leaves, {**dict.fromkeys(leaves.values(), top), top: "h9"}, "h9")
+    return plan_of(job, workers, tree, generation=generation, server="h9", window=window)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_whatever_may_be_under_way_is_within_the_promise_while_jobs_come_move_and_go(seed: int) -> None:
     rng = random.Random(seed)
-    windows = Windows(FABRIC, replace(OPTIONS, lease_ns=100_000))
-    now_ns, plans = 0, dict[int, JobPlan]()
-    own: dict[int, tuple[int, int]] = {}
-    """By job: (window that its workers may still use, until when)."""
-    begins: dict[int, int] = {}
-    for number in range(1, 60):
-        now_ns += rng.choice([1_000, 50_000, 400_000])
-        if plans and rng.random() < 0.4:
-            plans.pop(rng.choice(list(plans)))
-        else:
-            plans[number] = at_one_switch(number, *rng.sample(["h1", "h2", "h3"], 2))
-        for paced in windows.follow(ROUTES, list(plans.values()), (), now_ns):
-            job = paced.spec.job
-            plans[job] = paced
-            begins[job] = now_ns + paced.pacing.hold_ns
-            own[job] = (paced.pacing.window, now_ns)
-        for link in windows.budgets.keys() & {link for plan in plans.values() for link in plan.most_streams}:
-            total = 0
-            for job, plan in plans.items():
-                if begins[job] > now_ns or link not in plan.most_streams:
-                    continue  # it holds back
-                limit = min(windows.budgets[each].window for each in plan.most_streams if each in windows.budgets)
-                held, since = own[job]
-                obeys_at = since + 100_000 + windows.round_trip_ns(plan)
-                own[job] = (max(limit, held) if now_ns < obeys_at else limit, since)
-                if limit < held and now_ns >= obeys_at:
-                    own[job] = (limit, now_ns)
-                total += plan.most_streams[link] * limit
-            assert total <= 64, f"seed {seed}, {link} at {now_ns}"
+    lease_ns = rng.choice([100_000, 1_000_000])
+    others = []
+    for _ in range(rng.choice([0, 0, 1, 2])):
+        source, destination = rng.sample(["h3", "h6", "h8", "h1"], 2)
+        others.append(Uncontrolled(source, destination, rng.uniform(0.05, 0.7) * 1e9, 1042, rng.choice([1, 4])))
+    bound = rng.choice([24, 48, 64, 160])
+    windows = Windows(FABRIC, CongestionOptions(bound, tuple(others), lease_ns))
+    probes = rng.choice([(), PROBES])
+    times = Times(windows, lease_ns)
+    now_ns, number = 0, 0
+    for _ in range(30):
+        asked = dict(times.plans)
+        for _ in range(rng.choice([1, 1, 2])):
+            what = rng.random()
+            if asked and what < 0.3:
+                asked.pop(rng.choice(list(asked)))
+            elif asked and what < 0.5:
+                moved = rng.choice(list(asked))
+                asked[moved] = drawn_plan(rng, moved, asked[moved].generation + 1)
+            elif len(asked) < 6:
+                number += 1
+                asked[number] = drawn_plan(rng, number, 1)
+        times.follow(asked.values(), now_ns, probes)
+        assert all(one.refusal or one.bound < bound + 1 for one in windows.budgets.values()), f"seed {seed}"
+        until_ns = now_ns + rng.choice([1_000, 50_000, 400_000, 4_000_000])
+        for at_ns in sorted({now_ns, until_ns, *(at for at in times.begins_ns.values() if now_ns < at < until_ns)}):
+            times.at_worst(at_ns)
+        now_ns = until_ns
 
 
 def test_a_change_that_did_not_happen_leaves_nothing() -> None:
@@ -273,6 +386,120 @@ def test_a_moved_job_waits_until_its_old_packets_are_gone_where_they_would_not_f
     [free] = roomy.follow(ROUTES, [at_one_switch(1, "h1", "h2", generation=2)], (), 1_000)
     assert free.pacing.hold_ns == 0, "32 old ones and 32 new ones are 64"
     assert moved.pacing.hold_ns > 0
+
+
+def test_what_is_left_of_a_job_counts_with_the_windows_that_it_had_at_last() -> None:
+    """Five jobs of 9 rounds; four leave, and the one that stays has 32: when it moves, 32 old ones are on the way."""
+    windows = Windows(FABRIC, replace(OPTIONS, bound_packets=48, lease_ns=100_000))
+    crowd = windows.follow(ROUTES, [at_one_switch(job, "h1", "h2") for job in range(1, 6)], (), 0)
+    assert {plan.pacing.window for plan in crowd} == {9}
+    windows.follow(ROUTES, crowd[:1], (), 10_000_000)
+    windows.follow(ROUTES, crowd[:1], (), 20_000_000)
+    [link] = [end for end in crowd[0].most_streams if FABRIC.peer(end).node == "h1"]
+    assert windows.budgets[link].window == 32
+    [moved] = windows.follow(ROUTES, [at_one_switch(1, "h1", "h2", generation=2)], (), 30_000_000)
+    assert moved.pacing.window == 32
+    assert moved.pacing.hold_ns == windows.round_trip_ns(crowd[0]), "32 and 32 are more than 48"
+
+
+def test_the_promise_counts_what_is_left_where_nobody_waits_for_it() -> None:
+    """What Q* has room for beside the new generation is in the bound, as long as it is there."""
+    windows = Windows(FABRIC, OPTIONS)
+    [first] = windows.follow(ROUTES, [at_one_switch(1, "h1", "h2")], (), 0)
+    [link] = [end for end in first.most_streams if FABRIC.peer(end).node == "h1"]
+
+    def promised() -> Promise:
+        return Promise.of(windows.budgets[link])
+
+    assert promised().text == (
+        f"{link}: at most 32 packets = ΣW + probes; N = 1 streams of W = 32 (w = 32 from K = 16 on), 0 probes, "
+        "others u = 0.00 and σ = 0.0"
+    )
+    [second] = windows.follow(ROUTES, [at_one_switch(1, "h1", "h2", generation=2)], (), 1_000)
+    assert second.pacing.hold_ns == 0
+    assert promised().bound_packets == 64
+    assert "N = 1 streams of W = 32 and ΣW = 64 with what is left of others (w = 32 from" in promised().text
+    windows.follow(ROUTES, [second], (), 1_000 + windows.round_trip_ns(first))
+    assert promised().bound_packets == 32
+
+
+def test_who_comes_waits_until_marks_leave_the_others_less() -> None:
+    """Beside 700 Mbit/s a second job leaves the first one its window, but less of it once it is marked: until all obey
+    that, the bound by marks does not hold for both.
+    """
+    steady = (Uncontrolled("h4", "h1", 7e8, 1042),)
+    windows = Windows(FABRIC, CongestionOptions(160, steady, lease_ns=1_000_000))
+    [first] = windows.follow(ROUTES, [at_one_switch(1, "h1", "h2")], (), 0)
+    [link] = [end for end in first.most_streams if FABRIC.peer(end).node == "h1"]
+    alone = windows.budgets[link]
+    [second] = windows.follow(ROUTES, [first, at_one_switch(2, "h1", "h3")], (), 50_000_000)
+    both = windows.budgets[link]
+    assert alone.window == both.window == 32, "no window was lowered"
+    assert 2 * both.congested_window <= alone.congested_window
+    assert second.pacing.hold_ns >= 1_000_000 + windows.round_trip_ns(first)
+    assert both.marked
+
+
+def test_marks_do_not_come_later_before_all_obey_the_smaller_windows() -> None:
+    """A threshold that is raised leaves queues more, and what is still sent by the windows of before would come on top
+    of that.
+    """
+    steady = (Uncontrolled("h4", "h1", 7e8, 1042),)
+    windows = Windows(FABRIC, CongestionOptions(24, steady, lease_ns=1_000_000))
+    plans = windows.follow(ROUTES, [at_one_switch(1, "h1", "h2")], (), 0)
+    [link] = [end for end in plans[0].most_streams if FABRIC.peer(end).node == "h1"]
+    alone = windows.budgets[link]
+    plans += windows.follow(ROUTES, [*plans, at_one_switch(2, "h1", "h3")], (), 50_000_000)
+    assert alone.marked
+    assert windows.budgets[link].window < alone.window
+    assert windows.budgets[link].threshold == alone.threshold
+    windows.follow(ROUTES, plans, (), 100_000_000)
+    assert windows.budgets[link].threshold > alone.threshold
+
+
+def test_gaps_follow_jobs_that_come_and_go_and_nobody_sends_faster_before_others_send_slower() -> None:
+    """An incast of 64 where 60 packets are promised: one job of 32 needs no gap, two need one."""
+    rack = leaf_spine(leaves=1, spines=0, hosts_per_leaf=65)
+    routes, gap_ns = Routes(rack), math.ceil(64 * 8e9 * round_bytes(rack) / 1e9)
+    hosts = [host.name for host in rack.hosts]
+
+    def incast(job: int, generation: int = 1) -> JobPlan:
+        workers = tuple(hosts[32 * (job - 1) : 32 * job])
+        spec = JobSpec(job, workers, server="h65", slots=64, window=32)
+        return job_plan(rack, routes, spec, Placement(dict.fromkeys(workers, "h65"), {}, "h65"), generation, {})
+
+    windows = Windows(rack, CongestionOptions(60, lease_ns=1_000_000))
+    [one] = windows.follow(routes, [incast(1)], (), 0)
+    assert (one.pacing.gap_ns, windows.mispaced) == (0, {})
+    [two] = windows.follow(routes, [one, incast(2)], (), 10_000_000)
+    assert two.pacing.gap_ns == gap_ns
+    assert two.pacing.hold_ns >= 1_000_000, "for what the first one needs to hear of it"
+    assert windows.mispaced == {1: gap_ns}
+    [one] = windows.follow(routes, [incast(1, generation=2), two], (), 11_000_000)
+    assert one.pacing.gap_ns == gap_ns
+    assert one.pacing.hold_ns > 0, "until what it sent without a gap is gone"
+    assert windows.mispaced == {}
+    windows.follow(routes, [one, two], (), 30_000_000)
+    assert windows.mispaced == {}
+    windows.follow(routes, [two], (), 40_000_000)
+    assert windows.mispaced == {}, "packets of the first may be on the way"
+    windows.follow(routes, [two], (), 60_000_000)
+    assert windows.mispaced == {2: 0}
+    [two] = windows.follow(routes, [incast(2, generation=2)], (), 61_000_000)
+    assert (two.pacing.gap_ns, windows.mispaced) == (0, {})
+    anew = Windows(rack, CongestionOptions(60, lease_ns=1_000_000))
+    anew.take_up({})
+    [restored] = anew.follow(routes, [replace(incast(2), pacing=Pacing(gap_ns=gap_ns))], (), 0)
+    assert restored.pacing.gap_ns == gap_ns, "as its hosts were told by the controller before"
+    assert anew.mispaced == {2: 0}
+    slow, fast = replace(incast(1), pacing=Pacing(gap_ns=2 * gap_ns)), incast(2)
+    anew = Windows(rack, CongestionOptions(60))
+    anew.take_up({})
+    plans = anew.follow(routes, [slow, fast], (), 0)
+    assert anew.mispaced == {2: gap_ns}, "the other one may send faster only then"
+    plans = [plans[0], *anew.follow(routes, [plans[0], incast(2, generation=2)], (), 1_000_000)]
+    anew.follow(routes, plans, (), 100_000_000)
+    assert anew.mispaced == {1: gap_ns}
 
 
 def test_the_packets_of_all_moves_of_late_count_together() -> None:

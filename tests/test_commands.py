@@ -20,6 +20,7 @@ import pytest
 
 from weir.tests.paths import ROOT, STF
 from weir.tests.test_snippets import LINES, SNIPPETS, lacks_arguments, passing_commands, python_of
+from weir.tests.topologies.mininet.test_mininet import WITHOUT_OBSTACLE
 from weir.topologies.mininet.fabric import SwitchKind, obstacle
 
 PATIENCE_S: Final = 280
@@ -66,6 +67,8 @@ IN_MININET: Final = [
     "--entries s2=s2-runtime.json",
 ]
 """Lines that end where nobody types anything."""
+RUN_IN_MININET: Final = "weir run experiments/demo.yaml --fabric mininet"
+"""A line that takes several minutes."""
 
 JOBS: Final = [
     "weir controller topologies/leaf_spine.yaml --journal jobs.journal",
@@ -186,9 +189,6 @@ BY_OTHERS: Final[Mapping[str, str]] = {
     "weir run experiments/demo.yaml --strategy NAME": (
         "tests/test_commands.py::test_a_line_that_takes_a_minute_runs_as_it_stands"
     ),
-    "weir run experiments/demo.yaml --fabric mininet": (
-        "tests/experiments/backends/test_mininet_run.py::test_sums_and_weights_are_the_virtual_fabrics"
-    ),
     "weir run my.yaml --fabric mininet": (
         "tests/experiments/backends/test_mininet_run.py::test_sums_and_weights_are_the_virtual_fabrics"
     ),
@@ -291,10 +291,11 @@ def in_its_own_network(script: str) -> list[str]:
 
 
 def test_no_line_is_left_out_and_none_is_named_in_vain() -> None:
-    run = {*ALONE, *IN_MININET, *JOBS, *SWITCH, *WATCHED, *LONG, *OF_THIS_SUITE, *IN_CI, *BY_OTHERS}
+    run = {*ALONE, *IN_MININET, RUN_IN_MININET, *JOBS, *SWITCH, *WATCHED, *LONG, *OF_THIS_SUITE, *IN_CI, *BY_OTHERS}
     left = [line for line in COMMANDS if line not in run and not any(re.fullmatch(f"{how}.*", line) for how in BY_NONE)]
     assert left == []
     assert {line for line in run if line not in COMMANDS} == set()
+    assert {*IN_MININET} <= {on_switches(line, kind) for line in IN_MININET for kind in SwitchKind}
     assert {*IN_CI} <= {*(ROOT / ".ci" / "run").read_text().splitlines()}
     for how in BY_NONE:
         assert [line for line in COMMANDS if re.match(how, line)], how
@@ -362,21 +363,37 @@ def test_the_first_loop_prints_what_its_page_shows(clone: Path) -> None:
     assert len(printed.splitlines()) == 4
 
 
-@NEEDS_MININET
-@pytest.mark.parametrize("line", IN_MININET)
-def test_a_line_that_builds_a_fabric_in_mininet(line: str, clone: Path) -> None:
-    if "bmv2" in line and (reason := obstacle(SwitchKind.BMV2)) is not None:
-        pytest.skip(reason)
-    shown = output_of(in_its_own_network(line), clone)
+def on_switches(line: str, kind: SwitchKind) -> str:
+    """A line about a fabric in Mininet, for switches of this kind: weir's where it says nothing."""
+    bare = re.sub(r" --switch \w+", "", line)
+    if kind == SwitchKind.WEIR:
+        return bare
+    return f"{bare} SWITCH={kind}" if bare.startswith("make ") else f"{bare} --switch {kind}"
+
+
+@pytest.mark.parametrize("kind", WITHOUT_OBSTACLE)
+@pytest.mark.parametrize("line", sorted({on_switches(line, SwitchKind.WEIR) for line in IN_MININET}))
+def test_a_line_that_builds_a_fabric_in_mininet(line: str, kind: SwitchKind, clone: Path) -> None:
+    shown = output_of(in_its_own_network(f"{on_switches(line, kind)} 2>&1"), clone)
+    assert f"leaf-spine: 12 hosts, 6 {kind} switches, " in shown
     assert "--exec" not in line or "1 received" in shown
 
 
-@NEEDS_MININET
-def test_jobs_as_the_guide_has_them(clone: Path) -> None:
+@pytest.mark.long(minutes=8)
+@pytest.mark.parametrize("kind", WITHOUT_OBSTACLE)
+def test_a_run_in_mininet_as_it_stands(kind: SwitchKind, clone: Path) -> None:
+    shown = output_of(in_its_own_network(on_switches(RUN_IN_MININET, kind)), clone, 3000)
+    assert "✗" not in shown
+    assert f"✓ in Mininet with {kind} switches the final weights and the sums of all 100 steps are those of" in shown
+
+
+@pytest.mark.parametrize("kind", WITHOUT_OBSTACLE)
+def test_jobs_as_the_guide_has_them(kind: SwitchKind, clone: Path) -> None:
     """The fabric and the controller run meanwhile; the job's number is the one that was printed."""
+    fabric = on_switches("weir mininet topologies/leaf_spine.yaml", kind)
     controller, register, jobs, end, measured, watching, link = JOBS
     script = f"""
-mkfifo hold; weir mininet topologies/leaf_spine.yaml < hold > fabric.log 2>&1 & exec 3> hold
+mkfifo hold; {fabric} < hold > fabric.log 2>&1 & exec 3> hold
 until grep -q P4Runtime fabric.log; do sleep 0.2; kill -0 %1; done
 {controller} > controller.log 2>&1 &
 until weir jobs > /dev/null 2>&1; do sleep 0.2; kill -0 %2; done

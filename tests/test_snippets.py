@@ -42,9 +42,10 @@ from weir.extras import EXTRAS
 from weir.hosts import ControlClient
 from weir.tests.own_network import IN_ITS_OWN_NETWORK
 from weir.tests.paths import ROOT
+from weir.tests.topologies.mininet.test_mininet import WITHOUT_OBSTACLE
 from weir.topologies import Routes, load_topology
 from weir.topologies.file_keys import json_schema as schema_of_a_fabric
-from weir.topologies.mininet.fabric import obstacle
+from weir.topologies.mininet.fabric import EXECUTABLE, SwitchKind
 
 PAGES: Final = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
@@ -311,12 +312,16 @@ def test_the_emulators_page_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (wake.host, len(wake.frames[0])) == ("h2", 1)
 
 
-@pytest.mark.skipif(obstacle() is not None, reason=f"Mininet: {obstacle()}")
-def test_the_python_of_the_mininet_page_runs() -> None:
-    words = [*IN_ITS_OWN_NETWORK, "-c", python_of("docs/mininet.md")]
+@pytest.mark.parametrize("kind", WITHOUT_OBSTACLE)
+def test_the_python_of_the_mininet_page_runs(kind: SwitchKind) -> None:
+    shown = python_of("docs/mininet.md")
+    assert shown.count("SwitchKind.WEIR") == 1
+    told = """    print(open(f"/proc/{fabric.pids['s1']}/cmdline").read())\n"""
+    words = [*IN_ITS_OWN_NETWORK, "-c", shown.replace("SwitchKind.WEIR", f"SwitchKind.{kind.name}") + told]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, timeout=200)
     assert done.returncode == 0, done.stderr
     assert "default" in done.stdout or "10.0.0.0/8" in done.stdout
+    assert EXECUTABLE[kind] in done.stdout
 
 
 def test_the_pytest_page_runs(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Every program of p4src and of the tests through bmv2 and the emulated switch: random packets against random entries.
+"""Every program of p4src, examples and tests through bmv2 and the emulated switch: random packets, random entries.
 
 Packets follow the program's own parser (`tests.emulator.generation`) and are then cut short, damaged or made longer.
 The seed stands in the test's name, so a failure replays by itself. What no two switches can do alike is left out, for
@@ -72,7 +72,8 @@ def programs() -> list[Path]:
         *TESTS.glob("emulator/stf/*.json"),
         *TESTS.glob("emulator/programs/*.json"),
         *TESTS.glob("emulator/p4runtime/programs/*.json"),
-        *TESTS.parent.glob("p4src/build/*.json"),
+        *ROOT.glob("p4src/build/*.json"),
+        *ROOT.glob("examples/**/*.json"),
     ]
     return sorted(path for path in found if path.stem not in APART and path.with_suffix(".p4info.txtpb").exists())
 
@@ -179,4 +180,5 @@ def test_what_is_left_out_is_there() -> None:
     stems = {path.stem for path in TESTS.glob("emulator/**/*.json")}
     assert stems >= APART.keys()
     assert len(programs()) > 15
+    assert {path.stem for path in programs()} >= {"fabric", "fabric_64", "firewall", "router"}
     assert CPU_PORT not in PORTS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import shlex
 import shutil
 import socket
 import subprocess
@@ -12,13 +13,16 @@ import time
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Final
 
 import pytest
 
 from weir.tests.bmv2.harness import CPU_PORT, EXECUTABLE, PRIORITIES, needs_bmv2, needs_root, new_network_namespace
 from weir.tests.paths import ROOT
 from weir.tests.ptf.fabric_tests import TESTS
+from weir.tests.test_snippets import LINES
 from weir.topologies.mininet.fabric import thrift_words
+from weir.topologies.targets import BMV2, BMV2_64, Target
 
 pytestmark = [
     pytest.mark.bmv2,
@@ -27,23 +31,26 @@ pytestmark = [
     pytest.mark.skipif(find_spec("ptf") is None, reason="ptf is not installed: pip install --no-deps ptf"),
 ]
 
-PORTS = (1, 2, 3, 4)
-ADDRESS = "127.0.0.1:9559"
-PATIENCE_S = 900
+LINE: Final = next(line for page, line in LINES if page == "docs/ptf.md" and line.startswith("ptf "))
+"""The guide's: the other end of port i's interface, veth<2i-2>, is veth<2i-1>."""
+PORTS: Final = (1, 2, 3, 4)
+ADDRESS: Final = "127.0.0.1:9559"
+PATIENCE_S: Final = 900
 """Of a busy machine."""
 
 
 @contextlib.contextmanager
 def switch() -> Iterator[None]:
-    """In a network namespace that this thread is in: its port i is the other end of interface h<i>."""
+    """In a network namespace that this thread is in, with the guide's interfaces."""
+    ends = {port: (f"veth{2 * port - 2}", f"veth{2 * port - 1}") for port in PORTS}
     links = [
         line
-        for port in PORTS
-        for line in (f"link add s{port} type veth peer name h{port}", f"link set s{port} up", f"link set h{port} up")
+        for ours, theirs in ends.values()
+        for line in (f"link add {ours} type veth peer name {theirs}", f"link set {ours} up", f"link set {theirs} up")
     ]
     Path("/proc/sys/net/ipv6/conf/default/disable_ipv6").write_text("1")
     subprocess.run(["ip", "-batch", "-"], input="\n".join(("link set lo up", *links)), text=True, check=True)
-    interfaces = [word for port in PORTS for word in ("-i", f"{port}@s{port}")]
+    interfaces = [word for port in PORTS for word in ("-i", f"{port}@{ends[port][0]}")]
     command = [EXECUTABLE, "--device-id", "0", "--no-p4", "--log-level", "off", *interfaces]
     command += [*thrift_words(EXECUTABLE, 9090), "--", "--grpc-server-addr", ADDRESS]
     command += ["--cpu-port", str(CPU_PORT), "--priority-queues", str(PRIORITIES)]
@@ -62,14 +69,17 @@ def switch() -> Iterator[None]:
         process.wait()
 
 
-def test_the_program_passes(tmp_path: Path) -> None:
-    interfaces = [word for port in PORTS for word in ("-i", f"{port}@h{port}")]
+@pytest.mark.parametrize("target", [BMV2_64, BMV2], ids=lambda target: target.name)
+def test_the_program_passes(target: Target, tmp_path: Path) -> None:
+    """By the guide's line, as it stands and with more lanes."""
     script = shutil.which("ptf", path=str(Path(sys.executable).parent)) or shutil.which("ptf")
     assert script is not None
-    ptf = [sys.executable, script, "--test-dir", str(ROOT / "tests" / "ptf" / "fabric")]
+    assert LINE.count(f"'{BMV2_64.name}'") == 1
+    _, *words = shlex.split(LINE.replace(BMV2_64.name, target.name))
+    (tmp_path / "tests").symlink_to(ROOT / "tests")
     with new_network_namespace(), switch():
         done = subprocess.run(
-            [*ptf, *interfaces, "--test-params", f"grpcaddr='{ADDRESS}'"],
+            [sys.executable, script, *words],
             cwd=tmp_path,
             capture_output=True,
             text=True,

@@ -160,7 +160,12 @@ class Improver:
             for _, links in readings
         ]
         account = self._account(job, now_ns)
-        better = self._planner.better(job.plan, job.active, around, self._moves.options.improvement)
+        beside = [
+            (other.plan, other.active)
+            for other in self._jobs.values()
+            if other is not job and self._planner.stands(other.plan.placement, other.spec, other.active)
+        ]
+        better = self._planner.better(job.plan, job.active, around, self._moves.options.improvement, beside)
         saving = self._planner.saving(job.plan, job.active, around[-1], account.home)
 
         def decide() -> tuple[float, Better | None]:
@@ -268,12 +273,12 @@ class Improver:
         as_it_was = len(jobs) == len(self._jobs) and all(self._is_there(*each) for each in jobs)
         if not as_it_was or not better:
             return
-        moves = [(jobs[at][0], each) for at, each in better.items()]
+        moves = [(jobs[at][0], each) for at, each in better.items() if each.placement != jobs[at][0].plan.placement]
         allowed = all(self._account(job, now_ns).allows_a_move(now_ns * 1e-9) for job, _ in moves)
         steady = all(self._is_steady(each, readings, now_ns) for _, each in moves)
         price = sum(self._pause_seconds(job) for job, _ in moves)
-        paces = [self._steps_per_second(job, each) for job, each in moves]
-        saved = saved_together([each for _, each in moves], paces)
+        paces = [self._steps_per_second(jobs[at][0], each) for at, each in better.items()]
+        saved = saved_together([*better.values()], paces)
         if allowed and steady and self._earned_in(price, saved, readings, now_ns) == 0:
             placed = [(job, each.placement) for job, each in moves]
             self._begin(placed, price, now_ns, "a faster placement of all jobs")

@@ -5,10 +5,11 @@ that it uses:
 
     T_j  =  weight_j · max over links e with L_{j,e} > 0 of  Σ_i L_{i,e} · D_i · 8 / (c_e − b_e)
 
-Trees come from the linear program of `striped`, which shares each job out among several; rounding takes one of them for
-each job, the largest jobs first, by what its links would then take beside the shares that are not rounded yet. Then
-each job in turn takes the best tree beside all others', the slowest also as if another gave way, as long as that gains
-anything; and those that move for nothing are left where they are.
+Each job in turn takes the best tree beside all others', the slowest also as if another gave way, as long as that gains
+anything. That begins twice: where the jobs are, and with trees from the linear program of `striped`, which shares each
+job out among several; rounding takes one of them for each job, the largest jobs first, by what its links would then
+take beside the shares that are not rounded yet. The first counts, as fewer jobs move by it, unless the second is faster
+by more than the share `CLOSE`. Those that move for nothing are left where they are.
 
 A change *pays* where the slowest of those that move gets faster by the share `gain`, and nobody is slowed down to more
 than that. Of all times in descending order the first that changes falls, so jobs cannot go round in circles.
@@ -27,7 +28,7 @@ from ...topologies.model import Endpoint
 from .cost import Costs
 from .links import Floats
 from .problem import Placement, PlacementError, Problem
-from .striped import PARTS, stripe
+from .striped import CLOSE, PARTS, stripe
 
 _TURNS: Final = 3
 """How often another job is made to give way to the slowest."""
@@ -84,9 +85,15 @@ class Times:
 
 def pays(before: Floats, after: Floats, moved: Sequence[int], gain: float) -> bool:
     """Whether jobs should move, given all jobs' times (jobs,) with and without that."""
-    slower = np.flatnonzero(after > before * (1 + _GAINS))
-    affected = [*moved, *slower.tolist()]
-    return bool(moved) and float(after[affected].max()) < (1 - gain) * float(before[list(moved)].max())
+    at = list(moved)
+    return bool(at) and float(after[at].max()) < (1 - gain) * float(before[at].max()) and bears(before, after, at, gain)
+
+
+def bears(before: Floats, after: Floats, moved: Sequence[int], gain: float) -> bool:
+    """Whether nobody who stays is slowed down to more than moving must make of the slowest of those that move."""
+    slower = after > before * (1 + _GAINS)
+    slower[list(moved)] = False
+    return float(after[slower].max(initial=0.0)) < (1 - gain) * float(before[list(moved)].max())
 
 
 def seconds_of(jobs: Sequence[Running], moved: Mapping[int, Placement]) -> list[float]:
@@ -99,9 +106,18 @@ def seconds_of(jobs: Sequence[Running], moved: Mapping[int, Placement]) -> list[
 
 def still_pays(jobs: Sequence[Running], moved: Mapping[int, Placement], gain: float) -> bool:
     """Whether it pays to move these, by this reading, too."""
+    return pays(*_before_and_after(jobs, moved), list(moved), gain)
+
+
+def is_borne(jobs: Sequence[Running], at: int, placement: Placement, gain: float) -> bool:
+    """Whether the others bear it that one job moves for its own good."""
+    return bears(*_before_and_after(jobs, {at: placement}), [at], gain)
+
+
+def _before_and_after(jobs: Sequence[Running], moved: Mapping[int, Placement]) -> tuple[Floats, Floats]:
+    """(jobs,) each: their weighted times."""
     weights = np.array([job.weight for job in jobs])
-    before, after = (weights * np.array(seconds_of(jobs, each)) for each in ({}, moved))
-    return pays(before, after, list(moved), gain)
+    return weights * seconds_of(jobs, {}), weights * seconds_of(jobs, moved)
 
 
 def better_together(
@@ -117,10 +133,10 @@ def better_together(
     now = [job.placement for job in jobs]
     now_bytes = [times.bytes_of(at, placement) for at, placement in enumerate(now)]
     before = times.weighted(now_bytes)
-    search = _Search(jobs, times, *_rounded(jobs, times, now, now_bytes), place, until)
-    if any(job.movable for job in jobs):
-        search.run()
-    found, found_bytes = search.found, search.bytes_of
+    found, found_bytes = _searched(jobs, times, now, now_bytes, place, until)
+    anew, anew_bytes = _searched(jobs, times, *_rounded(jobs, times, now, now_bytes), place, until)
+    if times.weighted(found_bytes).max() > (1 + CLOSE) * times.weighted(anew_bytes).max():
+        found, found_bytes = anew, anew_bytes
     for at in sorted(range(len(jobs)), key=lambda job: before[job]):  # who moves for nothing, stays
         if found[at] != now[at]:
             back = [*found_bytes[:at], now_bytes[at], *found_bytes[at + 1 :]]
@@ -130,6 +146,21 @@ def better_together(
     if not pays(before, times.weighted(found_bytes), moved, gain):
         return {}
     return {at: found[at] for at in moved}
+
+
+def _searched(
+    jobs: Sequence[Running],
+    times: Times,
+    start: Sequence[Placement],
+    start_bytes: Sequence[Floats],
+    place: Callable[[Problem], Placement],
+    until: float,
+) -> tuple[list[Placement], list[Floats]]:
+    """What can be reached from these trees."""
+    search = _Search(jobs, times, list(start), list(start_bytes), place, until)
+    if any(job.movable for job in jobs):
+        search.run()
+    return search.found, search.bytes_of
 
 
 def _rounded(

@@ -9,19 +9,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ..placement import Placement, Problem
-from ..placement.together import Running, better_together, seconds_of, still_pays
+from ..placement.together import Running, better_together, is_borne, seconds_of, still_pays
 from .completion import Expected
 
 
 @dataclass(frozen=True, slots=True)
 class Better:
-    """A placement that a job should move to."""
+    """A placement that a job should move to, or that it keeps while others move."""
 
     placement: Placement
     now_seconds: float
-    """Of a step where the job is, by the last reading."""
+    """Of a step before that, by the last reading."""
     saved: tuple[float, ...]
-    """By reading, from the last one back, as long as each says that it pays: seconds that a step saves."""
+    """By reading, from the last one back, as long as each says that it pays: seconds that a step saves; below 0 for a
+    job that others' moves slow down.
+    """
     refill_seconds: float = 0.0
     """What was in the network has to be summed again, and that takes so long."""
 
@@ -32,9 +34,11 @@ def better_alone(
     problems: Sequence[Problem],
     gain: float,
     expected: Callable[[Problem, Placement], Expected],
+    scene: Sequence[Running] = (),
 ) -> Better | None:
     """Whether the placement that `place` finds is faster by more than the share `gain`, by the last of these readings
-    and by how many of those before it. Raises what `place` raises.
+    and by how many of those before it, and is borne by the jobs of the `scene`, of which this one is the first. Raises
+    what `place` raises.
     """
     proposed = place(problems[-1])
     if proposed == current:
@@ -45,7 +49,7 @@ def better_alone(
         if not then.seconds < (1 - gain) * now.seconds:
             break
         pairs.append((now, then))
-    if not pairs:
+    if not pairs or (len(scene) > 1 and not is_borne(scene, 0, proposed, gain)):
         return None
     saved = tuple(now.seconds - then.seconds for now, then in pairs)
     return Better(proposed, pairs[0][0].seconds, saved, pairs[0][1].refill_seconds)
@@ -54,27 +58,30 @@ def better_alone(
 def better_jointly(
     place: Callable[[Problem], Placement], scenes: Sequence[Sequence[Running]], gain: float
 ) -> dict[int, Better]:
-    """The same for all jobs together: which of them should move, by their places in each reading's scene. Raises
-    PlacementError where some cannot be looked at together.
+    """The same for all jobs together, by their places in each reading's scene: of those that should move, and of those
+    that stay, too, as their steps get longer or shorter by that; nothing where none moves. Raises PlacementError where
+    some cannot be looked at together.
     """
     found = better_together(scenes[-1], place, gain)
+    if not found:
+        return {}
     pairs = []
     for scene in reversed(scenes):
         if not still_pays(scene, found, gain):
             break
         pairs.append((seconds_of(scene, {}), seconds_of(scene, found)))
     return {
-        at: Better(placement, pairs[0][0][at], tuple(now[at] - then[at] for now, then in pairs))
-        for at, placement in found.items()
+        at: Better(found.get(at, job.placement), pairs[0][0][at], tuple(now[at] - then[at] for now, then in pairs))
+        for at, job in enumerate(scenes[-1])
         if pairs
     }
 
 
-def saved_together(moves: Sequence[Better], paces: Sequence[float]) -> list[float]:
-    """What several jobs would have saved in each second, by reading from the last one back; `paces` are their steps in
-    a second.
+def saved_together(jobs: Sequence[Better], paces: Sequence[float]) -> list[float]:
+    """What all jobs would have saved in each second, by reading from the last one back; `paces` are their steps in a
+    second.
     """
     return [
         sum(pace * seconds for pace, seconds in zip(paces, of_reading, strict=True))
-        for of_reading in zip(*(each.saved for each in moves), strict=True)
+        for of_reading in zip(*(each.saved for each in jobs), strict=True)
     ]

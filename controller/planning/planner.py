@@ -8,6 +8,7 @@ the strategy finds no place.
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -157,15 +158,21 @@ class Planner:
         return self._fall_back(spec, workers, links, str(placement))
 
     def better(
-        self, plan: JobPlan, workers: tuple[str, ...], readings: Sequence[Surroundings], gain: float
+        self,
+        plan: JobPlan,
+        workers: tuple[str, ...],
+        readings: Sequence[Surroundings],
+        gain: float,
+        beside: Sequence[tuple[JobPlan, tuple[str, ...]]] = (),
     ) -> Callable[[], Better | None]:
         """What decides, perhaps in another thread, whether the strategy's placement by the last of these readings is
-        predicted to be faster than the plan's by more than the share `gain`, and by how many of those before it. It
-        raises PlacementError where the strategy finds no placement.
+        predicted to be faster than the plan's by more than the share `gain`, and by how many of those before it, and
+        is borne by the jobs `beside` it. It raises PlacementError where the strategy finds no placement.
         """
         problems = [self.problem(plan.spec, workers, reading) for reading in readings]
         place, expected = partial(self.strategy.place, rng=self._rng), partial(self.expected, plan.spec)
-        return partial(better_alone, place, plan.placement, problems, gain, expected)
+        scene = self._scene([(plan, workers), *beside], readings[-1], [])
+        return partial(better_alone, place, plan.placement, problems, gain, expected, scene)
 
     def saving(
         self, plan: JobPlan, workers: tuple[str, ...], reading: Surroundings, home: Placement
@@ -189,17 +196,21 @@ class Planner:
         readings: Sequence[Surroundings],
         gain: float,
     ) -> Callable[[], dict[int, Better]]:
-        """As `better`, for all running jobs and their workers together: which of them should move, by their places in
-        `plans`. It raises PlacementError where some cannot be looked at together.
+        """As `better`, for all running jobs and their workers together: where each should be, by their places in
+        `plans`; nothing where all should stay. It raises PlacementError where some cannot be looked at together.
         """
-        scenes = [
-            [
-                Running(self.problem(plan.spec, workers, reading), plan.placement, plan.spec.weight, each)
-                for (plan, workers), each in zip(plans, movable, strict=True)
-            ]
-            for reading in readings
-        ]
+        scenes = [self._scene(plans, reading, movable) for reading in readings]
         return partial(better_jointly, partial(self.strategy.place, rng=self._rng), scenes, gain)
+
+    def _scene(
+        self, plans: Sequence[tuple[JobPlan, tuple[str, ...]]], reading: Surroundings, movable: Sequence[bool]
+    ) -> Sequence[Running]:
+        """Jobs as they are summed now; where it is not said which may move, all may."""
+        alone = replace(reading, others={})
+        return [
+            Running(self.problem(plan.spec, workers, alone), plan.placement, plan.spec.weight, each)
+            for (plan, workers), each in itertools.zip_longest(plans, movable, fillvalue=True)
+        ]
 
     def problem(
         self, spec: JobSpec, workers: tuple[str, ...], links: Surroundings, everywhere: bool = False

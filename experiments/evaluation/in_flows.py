@@ -26,7 +26,7 @@ from ...controller.placement.loads import LinkLoad
 from ...controller.placement.strategies import STRATEGIES, strategy
 from ...controller.placement.striped import PARTS, stripe
 from ...controller.placement.together import Running
-from ...controller.planning.better import Better, better_alone, better_jointly, saved_together
+from ...controller.planning.better import better_alone, better_jointly, saved_together
 from ...controller.planning.completion import Expected, Step, expected_step
 from ...controller.planning.plan import JobSpec
 from ...topologies import Endpoint
@@ -101,14 +101,17 @@ class _Run:
     def figures(self) -> Figures:
         interval = self.timing.interval * 1e-9
         self.last, self.last_at = self.simulator.carried_bytes(), 0.0
-        self.simulator.run(interval)
-        self._look()
+        before = OLD_LOOKS + 1 if self.point.telemetry == "old" else 1
+        for look in range(before):
+            self.simulator.run((look + 1) * interval)
+            self._look()
+        begun = before * interval
         comings = rng_of(self.point, "comings")
         spread = self.idle_step * self.timing.steps / 2
-        starts = [interval, *sorted(interval + comings.random() * spread for _ in self.jobs[1:])]
+        starts = [begun, *sorted(begun + comings.random() * spread for _ in self.jobs[1:])]
         waiting = list(zip(starts, self.jobs, strict=True))
-        limit = interval + _PATIENCE * self.idle_step * self.timing.steps * self.point.workers
-        next_look = 2 * interval
+        limit = begun + _PATIENCE * self.idle_step * self.timing.steps * self.point.workers
+        next_look = begun + interval
         while waiting or not all(job.flow is None or job.flow.ended for job in self.jobs):
             coming = waiting[0][0] if waiting else np.inf
             if not waiting and not self.resolves:
@@ -283,8 +286,9 @@ class _Run:
         problems = [self._problem(job, loads) for _, loads in readings]
         account = job.account = job.account or Account.opened(job.placement, now)
         place, current = partial(self.strategy.place, rng=self.lots), job.placement
+        scene = self._running_jobs([job, *(other for other in self._running() if other is not job)], readings[-1][1])
         started = time.thread_time()
-        better = better_alone(place, current, problems, self.timing.gain, self._expected)
+        better = better_alone(place, current, problems, self.timing.gain, self._expected, scene)
         self.decisions.append(time.thread_time() - started)
         here, home = (self._expected(problems[-1], each) for each in (current, account.home))
         pace = self._steps_per_second(job, here.seconds)
@@ -302,14 +306,7 @@ class _Run:
         readings = self._since(max(job.moved_at for job in jobs))
         if not readings:
             return
-        scenes = [
-            [
-                Running(self._problem(job, loads, beside=False), job.placement, movable=self._rests(job))
-                for job in jobs
-                if job.placement is not None
-            ]
-            for _, loads in readings
-        ]
+        scenes = [self._running_jobs(jobs, loads) for _, loads in readings]
         started = time.thread_time()
         try:
             found = better_jointly(partial(self.strategy.place, rng=self.lots), scenes, self.timing.gain)
@@ -317,15 +314,22 @@ class _Run:
             return
         finally:
             self.decisions.append(time.thread_time() - started)
-        moves: list[tuple[_Job, Better]] = [(jobs[at], each) for at, each in found.items()]
+        moves = [(jobs[at], each) for at, each in found.items() if each.placement != jobs[at].placement]
         now, price = self.simulator.now, self.timing.pause * 1e-9
         if not moves or not all(job.account is None or job.account.allows_a_move(now) for job, _ in moves):
             return
-        paces = [self._steps_per_second(job, each.now_seconds) for job, each in moves]
-        saved = saved_together([each for _, each in moves], paces)
+        paces = [self._steps_per_second(jobs[at], each.now_seconds) for at, each in found.items()]
+        saved = saved_together([*found.values()], paces)
         if self._is_earned(saved, price * len(moves), readings):
             for job, each in moves:
                 self._move_tree(job, each.placement, price)
+
+    def _running_jobs(self, jobs: Sequence[_Job], loads: Mapping[Endpoint, LinkLoad]) -> Sequence[Running]:
+        return [
+            Running(self._problem(job, loads, beside=False), job.placement, movable=self._rests(job))
+            for job in jobs
+            if job.placement is not None
+        ]
 
     def _expected(self, problem: Problem, placement: Placement) -> Expected:
         spec = JobSpec(1, problem.workers, problem.server, gradient_bytes=round(problem.gradient_bytes))

@@ -141,9 +141,9 @@ async def test_a_job_moves_around_others_traffic_within_two_periods_and_stays(ri
     looks: list[tuple[int, float, float]] = []
     better = rig.controller.planner.better
 
-    def watched(plan, workers, readings, gain):  # type: ignore[no-untyped-def]
+    def watched(plan, workers, readings, gain, beside):  # type: ignore[no-untyped-def]
         """Note what the last reading alone says: seconds that the other spine saves in each, and what a move takes."""
-        found, running = better(plan, workers, readings[-1:], gain)(), rig.controller.jobs[1]
+        found, running = better(plan, workers, readings[-1:], gain, beside)(), rig.controller.jobs[1]
         if found is None:
             looks.append((rig.fabric.now_ns, 0.0, 0.0))
         else:
@@ -151,7 +151,7 @@ async def test_a_job_moves_around_others_traffic_within_two_periods_and_stays(ri
             steps = min(running.rounds_per_second / rounds, 1 / found.now_seconds)
             price = 1e-9 * (PERIOD + plan.pacing.round_trip_ns) + found.refill_seconds
             looks.append((rig.fabric.now_ns, steps * found.saved[0], price))
-        return better(plan, workers, readings, gain)
+        return better(plan, workers, readings, gain, beside)
 
     rig.controller.planner.better = watched  # type: ignore[method-assign]
     await train(rig, [job], rig.fabric.now_ns + 25 * PERIOD, handles=sums)

@@ -12,7 +12,9 @@ import pytest
 from weir.controller.placement import Placement, PlacementError, Problem
 from weir.controller.placement.loads import LinkLoad
 from weir.controller.placement.strategies.widest import WidestTree
-from weir.controller.placement.together import Running, better_together, pays, seconds_of
+from weir.controller.placement.together import Running, Times, bears, better_together, pays, seconds_of
+from weir.controller.planning.better import better_alone, better_jointly, saved_together
+from weir.controller.planning.completion import Expected, Step, expected_step
 from weir.controller.planning.plan import HEAVIEST, LIGHTEST, MOST_GRADIENT_BYTES
 from weir.tests.controller.placement.fabrics import any_fabric, random_loads
 from weir.topologies import Endpoint, Routes, Topology, leaf_spine
@@ -95,6 +97,58 @@ def test_what_pays() -> None:
     assert not pays(before, np.array([3.5, 2.0, 1.0]), [0], GAIN)  # 12.5 %
     assert not pays(before, np.array([3.0, 1.0, 1.0]), [1], 0.6)
     assert not pays(before, before, [], GAIN)
+    assert bears(before, np.array([0.1, 3.3, 1.0]), [0], GAIN)
+    assert not bears(before, np.array([0.1, 3.5, 1.0]), [0], GAIN)
+    assert bears(before, np.array([9.0, 2.0, 1.0]), [0], GAIN)  # its own time is its own matter
+
+
+def on_two_spines(weights: tuple[float, ...]) -> list[Running]:
+    """All but the last job on one spine, and that one alone on the other."""
+    jobs = []
+    for problem, weight in zip(side_by_side(leaf_spine(3, 2, len(weights)), len(weights)), weights, strict=True):
+        spine = "s4" if len(jobs) < len(weights) - 1 else "s5"
+        up = {worker: problem.topology.attached_switch(worker).name for worker in problem.workers}
+        down = problem.topology.attached_switch(str(problem.server)).name
+        parents = {**dict.fromkeys(up.values(), spine), spine: down, down: str(problem.server)}
+        jobs.append(Running(problem, Placement(up, parents, str(problem.server)), weight))
+    return jobs
+
+
+@pytest.mark.parametrize(("weight", "moves"), [(1.0, True), (5.0, False)])
+def test_a_job_moves_for_its_own_good_unless_that_slows_down_one_that_counts_more(weight: float, moves: bool) -> None:
+    """Of three on a spine one would take two thirds of its time beside a fourth, which would take twice its own."""
+    jobs = on_two_spines((1.0, 1.0, 1.0, weight))
+    others = Times(jobs).others([Times(jobs).bytes_of(at, job.placement) for at, job in enumerate(jobs)], 0)
+    beside, current = replace(jobs[0].problem, others=others), jobs[0].placement
+    better = better_alone(place, current, [beside], GAIN, step, jobs)
+    assert (better is not None) == moves
+    alone = better_alone(place, current, [beside], GAIN, step)
+    assert alone is not None
+    assert seconds_of(jobs, {0: alone.placement}) == pytest.approx([0.016, 0.016, 0.016, 0.016])
+
+
+def step(problem: Problem, placement: Placement) -> Expected:
+    return expected_step(problem, placement, Step(chunks=1000, scales=32, window=32, round_bytes=1000))
+
+
+def test_what_jobs_save_together_has_those_that_stay_and_are_slowed_down() -> None:
+    """One leaves the spine of three for that of the fourth, whose steps then take twice as long."""
+    jobs = on_two_spines((1.0, 1.0, 1.0, 1.0))
+    better = better_jointly(place, [jobs], GAIN)
+    assert len(better) == len(jobs)
+    moved = {at: each.placement for at, each in better.items() if each.placement != jobs[at].placement}
+    assert len(moved) == 1
+    before, after = seconds_of(jobs, {}), seconds_of(jobs, moved)
+    assert [each.saved for each in better.values()] == [(a - b,) for a, b in zip(before, after, strict=True)]
+    assert min(each.saved for each in better.values()) < (0,)
+    (saved,) = saved_together([*better.values()], [1.0, 2.0, 3.0, 4.0])
+    assert saved == pytest.approx(sum(pace * (a - b) for pace, a, b in zip((1, 2, 3, 4), before, after, strict=True)))
+    assert (
+        better_jointly(
+            place, [[replace(job, placement=moved.get(at, job.placement)) for at, job in enumerate(jobs)]], GAIN
+        )
+        == {}
+    )
 
 
 def drawn(seed: int) -> list[Running]:

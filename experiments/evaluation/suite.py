@@ -36,7 +36,7 @@ Memory = Literal["ample", "scarce"]
 Telemetry = Literal["fresh", "old", "lossy", "absent"]
 Engine = Literal["flows", "packets"]
 
-FORMATS: Final[Mapping[Engine, int]] = {"flows": 1, "packets": 2}
+FORMATS: Final[Mapping[Engine, int]] = {"flows": 2, "packets": 2}
 """Counted up where a point's record would say something else; those of an older format are run again."""
 Strategies = Annotated[tuple[str, ...], Field(min_length=1)]
 

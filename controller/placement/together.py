@@ -8,8 +8,8 @@ that it uses:
 Each job in turn takes the best tree beside all others', the slowest also as if another gave way, as long as that gains
 anything. That begins twice: where the jobs are, and with trees from the linear program of `striped`, which shares each
 job out among several; rounding takes one of them for each job, the largest jobs first, by what its links would then
-take beside the shares that are not rounded yet. The first counts, as fewer jobs move by it, unless the second is faster
-by more than the share `CLOSE`. Those that move for nothing are left where they are.
+take beside the shares that are not rounded yet. The first counts, as fewer jobs move by it, unless times in descending
+order are less by more than the share `CLOSE` by the second. Those that move for nothing are left where they are.
 
 A change *pays* where the slowest of those that move gets faster by the share `gain`, and nobody is slowed down to more
 than that. Of all times in descending order the first that changes falls, so jobs cannot go round in circles.
@@ -135,17 +135,26 @@ def better_together(
     before = times.weighted(now_bytes)
     found, found_bytes = _searched(jobs, times, now, now_bytes, place, until)
     anew, anew_bytes = _searched(jobs, times, *_rounded(jobs, times, now, now_bytes), place, until)
-    if times.weighted(found_bytes).max() > (1 + CLOSE) * times.weighted(anew_bytes).max():
+    if _is_less(times.weighted(anew_bytes), times.weighted(found_bytes), CLOSE):
         found, found_bytes = anew, anew_bytes
     for at in sorted(range(len(jobs)), key=lambda job: before[job]):  # who moves for nothing, stays
         if found[at] != now[at]:
             back = [*found_bytes[:at], now_bytes[at], *found_bytes[at + 1 :]]
-            if times.weighted(back).max() <= times.weighted(found_bytes).max() * (1 + _GAINS):
+            if not _is_less(times.weighted(found_bytes), times.weighted(back)):
                 found[at], found_bytes = now[at], back
     moved = [at for at in range(len(jobs)) if found[at] != now[at]]
     if not pays(before, times.weighted(found_bytes), moved, gain):
         return {}
     return {at: found[at] for at in moved}
+
+
+def _is_less(times: Floats, others: Floats, share: float = _GAINS) -> bool:
+    """Whether of two times of all jobs (jobs,), in descending order, the first that differ by more than the share are
+    less.
+    """
+    mine, theirs = np.sort(times)[::-1], np.sort(others)[::-1]
+    differ = np.flatnonzero(np.abs(mine - theirs) > share * theirs)
+    return bool(len(differ)) and bool(mine[differ[0]] < theirs[differ[0]])
 
 
 def _searched(
@@ -219,9 +228,7 @@ class _Search:
             around = replace(self.jobs[at].problem, others=self.times.others(bytes_of, at))
             found[at] = self.place(around)
             bytes_of[at] = self.times.bytes_of(at, found[at])
-        was, now = (np.sort(self.times.weighted(each))[::-1] for each in (self.bytes_of, bytes_of))
-        differ = np.flatnonzero(np.abs(now - was) > _GAINS * was)
-        if not len(differ) or now[differ[0]] > was[differ[0]]:
+        if not _is_less(self.times.weighted(bytes_of), self.times.weighted(self.bytes_of)):
             return False
         self.found, self.bytes_of = found, bytes_of
         return True

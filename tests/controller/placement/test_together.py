@@ -127,6 +127,18 @@ def test_a_job_moves_for_its_own_good_unless_that_slows_down_one_that_counts_mor
     assert seconds_of(jobs, {0: alone.placement}) == pytest.approx([0.016, 0.016, 0.016, 0.016])
 
 
+def test_jobs_move_though_a_slower_one_beside_them_gains_nothing_by_it() -> None:
+    """It sums in its own rack, and takes a thousand times as long by its weight."""
+    topology = leaf_spine(3, 2, 4)
+    first, second, third = side_by_side(topology, 3)
+    heavy = replace(third, workers=third.workers[:1], server="h4")
+    assert topology.attached_switch("h4") == topology.attached_switch(third.workers[0])
+    jobs = [Running(problem, place(problem)) for problem in (first, second)]
+    jobs.append(Running(heavy, place(heavy), 1000.0))
+    assert len(better_together(jobs[:2], place, GAIN)) == len(better_together(jobs, place, GAIN)) == 1
+    assert 2 not in better_together(jobs, place, GAIN)
+
+
 def step(problem: Problem, placement: Placement) -> Expected:
     return expected_step(problem, placement, Step(chunks=1000, scales=32, window=32, round_bytes=1000))
 

@@ -8,7 +8,6 @@ the strategy finds no place.
 
 from __future__ import annotations
 
-import itertools
 import math
 import random
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -171,7 +170,7 @@ class Planner:
         """
         problems = [self.problem(plan.spec, workers, reading) for reading in readings]
         place, expected = partial(self.strategy.place, rng=self._rng), partial(self.expected, plan.spec)
-        scene = self._scene([(plan, workers), *beside], readings[-1], [])
+        scene = self._scene([(plan, workers), *beside], readings[-1], [True, *(False for _ in beside)])
         return partial(better_alone, place, plan.placement, problems, gain, expected, scene)
 
     def saving(
@@ -205,11 +204,11 @@ class Planner:
     def _scene(
         self, plans: Sequence[tuple[JobPlan, tuple[str, ...]]], reading: Surroundings, movable: Sequence[bool]
     ) -> Sequence[Running]:
-        """Jobs as they are summed now; where it is not said which may move, all may."""
+        """Jobs as they are summed now."""
         alone = replace(reading, others={})
         return [
             Running(self.problem(plan.spec, workers, alone), plan.placement, plan.spec.weight, each)
-            for (plan, workers), each in itertools.zip_longest(plans, movable, fillvalue=True)
+            for (plan, workers), each in zip(plans, movable, strict=True)
         ]
 
     def problem(

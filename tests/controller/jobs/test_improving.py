@@ -153,7 +153,7 @@ async def test_a_job_moves_around_others_traffic_within_two_periods_and_stays(ri
             looks.append((rig.fabric.now_ns, steps * found.saved[0], price))
         return better(plan, workers, readings, gain, beside)
 
-    rig.controller.planner.better = watched  # type: ignore[method-assign]
+    rig.controller.planner.better = watched  # type: ignore[method-assign,assignment]
     await train(rig, [job], rig.fabric.now_ns + 25 * PERIOD, handles=sums)
     assert spines(rig, 1) == SPINES - {before}
     (moved_ns,) = moves(rig)

@@ -104,7 +104,7 @@ def test_what_pays() -> None:
 
 def on_two_spines(weights: tuple[float, ...]) -> list[Running]:
     """All but the last job on one spine, and that one alone on the other."""
-    jobs = []
+    jobs: list[Running] = []
     for problem, weight in zip(side_by_side(leaf_spine(3, 2, len(weights)), len(weights)), weights, strict=True):
         spine = "s4" if len(jobs) < len(weights) - 1 else "s5"
         up = {worker: problem.topology.attached_switch(worker).name for worker in problem.workers}

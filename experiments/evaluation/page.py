@@ -197,7 +197,7 @@ def _table(condition: Condition) -> str:
                 _ms(row.p95_ms),
                 "" if row.strategy == OURS else _share(row.saved),
                 f"{row.max_link_load:.2f}",
-                "–" if row.decision_ms != row.decision_ms else f"{row.decision_ms:.2g}",
+                "–" if row.decision_ms != row.decision_ms else _rounded(row.decision_ms, 2),
                 f"{row.moves:.1f}",
             ]
         name = label(row.strategy) + (f" (failed at {row.failed} seeds)" if row.failed else "")
@@ -213,7 +213,7 @@ def _prediction(row: Row) -> str:
     """Two cells: what the model says, and by how much it is off."""
     if row.predicted_ms is None:
         return "– | –"
-    return f"{row.predicted_ms:.3g} | {100 * median(row.errors):.0f} % ({100 * row.errors[-1]:.0f} %)"
+    return f"{_rounded(row.predicted_ms, 3)} | {100 * median(row.errors):.0f} % ({100 * row.errors[-1]:.0f} %)"
 
 
 _UNTOLD: Final[dict[str, tuple[object, str]]] = {
@@ -241,7 +241,12 @@ def _named(condition: Condition, among: Sequence[Condition]) -> str:
 
 def _ms(value: Interval) -> str:
     half = (value.high - value.low) / 2
-    return f"{value.value:.3g} ± {half:.2g}" if half else f"{value.value:.3g}"
+    return _rounded(value.value, 3) + (f" ± {_rounded(half, 2)}" if half else "")
+
+
+def _rounded(value: float, digits: int) -> str:
+    """To so many digits, and none of them an exponent's."""
+    return f"{float(f'{value:.{digits}g}'):,.10g}"
 
 
 def _share(value: Interval | None) -> str:

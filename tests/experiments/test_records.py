@@ -131,7 +131,7 @@ def test_a_record_without_a_digest_is_refused(short: RunConfig, tmp_path: Path) 
 
 
 def test_a_full_disk_leaves_no_torn_record(short: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def at_once(config: RunConfig, strategy: str, advance: Any = None, watch: Any = None) -> StrategyResult:
+    async def at_once(config: RunConfig, strategy: str, *_: Any) -> StrategyResult:
         return RESULT.model_copy(update={"strategy": strategy})
 
     def full(file: int) -> None:
@@ -150,11 +150,11 @@ def test_an_interrupted_run_keeps_what_is_complete(
 ) -> None:
     done: list[str] = []
 
-    async def once(config: RunConfig, strategy: str, advance: Any = None, watch: Any = None) -> StrategyResult:
+    async def once(config: RunConfig, strategy: str, *others: Any) -> StrategyResult:
         if done:
             raise how
         done.append(strategy)
-        return await real(config, strategy, advance)
+        return await real(config, strategy, *others)
 
     real = run.run_strategy
     monkeypatch.setattr(run, "run_strategy", once)

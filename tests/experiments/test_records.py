@@ -23,6 +23,7 @@ from weir.experiments.errors import ExperimentError, Interrupted
 from weir.experiments.records import report
 from weir.experiments.records.record import RECORD_FILE, RunRecord, StrategyResult
 from weir.experiments.run import execute
+from weir.experiments.telemetry import TelemetryConfig
 from weir.experiments.workloads.digits import load_digits
 from weir.topologies.errors import TopologyError
 
@@ -109,6 +110,18 @@ def test_a_tie_is_said_to_be_one(blind_ns: int, claim: tuple[bool, str], short: 
     claims = report.claims(record)
     assert (True, "the widest tree's aggregation phase takes 75 % less time than server only's") in claims
     assert claim in claims
+
+
+def test_no_queue_is_said_to_have_kept_its_promise_where_reports_cross_it(short: RunConfig) -> None:
+    watched = short.model_copy(update={"telemetry": TelemetryConfig(collector="h12", drops=["late"])})
+    told = []
+    for config in (short, watched):
+        record = RunRecord.begin(config, "ef", 0.5)
+        record.results.append(RESULT.model_copy(update={"strategy": "widest"}))
+        told.append([text for _, text in report.claims(record) if "promised" in text])
+    (kept,), (not_compared,) = told
+    assert kept.startswith("no queue ever held more packets than was promised")
+    assert not_compared.startswith("queues were not compared with what was promised: telemetry's reports cross them")
 
 
 @pytest.mark.parametrize(("passes", "reached", "marks"), [(2.9, 0.5, []), (3.1, 0.5, [False]), (3.1, 0.96, [True])])

@@ -354,8 +354,9 @@ class Controller:
             self.jobs[plan.spec.job].plan = plan
         for tell in self.bounded:
             tell(now_ns)
-        for line in summary(self._promises.take()):
-            _promise_log.info("%s", line)
+        if _promise_log.isEnabledFor(logging.INFO):
+            for line in summary(self._promises.take()):
+                _promise_log.info("%s", line)
 
     async def _write_switches(self, now_ns: int, again: Iterable[str] = ()) -> Mapping[str, Diff]:
         """Bring the switches to what they should hold; those in `again` even if they have just refused."""

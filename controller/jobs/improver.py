@@ -160,11 +160,7 @@ class Improver:
             for _, links in readings
         ]
         account = self._account(job, now_ns)
-        beside = [
-            (other.plan, other.active)
-            for other in self._jobs.values()
-            if other is not job and self._planner.stands(other.plan.placement, other.spec, other.active)
-        ]
+        beside = [(other.plan, other.active) for other in self._jobs.values() if other is not job]
         better = self._planner.better(job.plan, job.active, around, self._moves.options.improvement, beside)
         saving = self._planner.saving(job.plan, job.active, around[-1], account.home)
 

@@ -285,8 +285,8 @@ def shares(problem: Problem, most: int, slack: float = FEWER) -> tuple[int, ...]
         except PlacementError:
             break
     fastest = min(seconds for seconds, _ in divided)
-    _, parts = min(((seconds, parts) for seconds, parts in divided if seconds <= (1 + slack) * fastest), key=_simplest)
-    return parts
+    enough = [each for each in divided if each[0] <= (1 + slack) * fastest]
+    return min(enough, key=lambda each: (len(each[1]), each[0]))[1]
 
 
 def _divided(jobs: Jobs, most: int) -> list[tuple[float, tuple[int, ...]]]:
@@ -310,12 +310,6 @@ def _parts(jobs: Jobs, trees: Sequence[Tree]) -> tuple[float, tuple[int, ...]]:
     used = sorted(pair for tree, _ in shares for pair in tree.pairs)
     seconds = max(float(jobs.load([shares])[used].max(initial=0.0)), jobs.least)
     return seconds, tuple(sorted((round(share * PARTS) for _, share in shares), reverse=True))
-
-
-def _simplest(divided: tuple[float, tuple[int, ...]]) -> tuple[int, float]:
-    """The fewest parts first."""
-    seconds, parts = divided
-    return len(parts), seconds
 
 
 def arrive(jobs: Jobs, job: int, load: Floats) -> Tree:

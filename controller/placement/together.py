@@ -55,7 +55,7 @@ class Times:
         if not jobs or any(job.problem.routes is not jobs[0].problem.routes for job in jobs):
             raise PlacementError("jobs that are looked at together share one fabric and its routes; one at least")
         self._costs = [Costs(job.problem) for job in jobs]
-        self._weights = np.array([job.weight for job in jobs])
+        self.weights: Floats = np.array([job.weight for job in jobs])
         self._of_byte = self._costs[0].seconds / jobs[0].problem.gradient_bytes
 
     def bytes_of(self, job: int, placement: Placement) -> Floats:
@@ -69,7 +69,7 @@ class Times:
         """(jobs,): T."""
         links = np.sum(bytes_of, axis=0) * self._of_byte
         longest: Floats = np.array([links[each > 0].max(initial=0.0) for each in bytes_of])
-        longest *= self._weights
+        longest *= self.weights
         return longest
 
     def slowest_link(self, bytes_of: Floats) -> float:
@@ -100,24 +100,15 @@ def seconds_of(jobs: Sequence[Running], moved: Mapping[int, Placement]) -> list[
     """Every job's time, with these of them elsewhere; unweighted."""
     times = Times(jobs)
     bytes_of = [times.bytes_of(at, moved.get(at, job.placement)) for at, job in enumerate(jobs)]
-    weights = np.array([job.weight for job in jobs])
-    return [float(each) for each in times.weighted(bytes_of) / weights]
+    return [float(each) for each in times.weighted(bytes_of) / times.weights]
 
 
-def still_pays(jobs: Sequence[Running], moved: Mapping[int, Placement], gain: float) -> bool:
-    """Whether it pays to move these, by this reading, too."""
-    return pays(*_before_and_after(jobs, moved), list(moved), gain)
-
-
-def is_borne(jobs: Sequence[Running], at: int, placement: Placement, gain: float) -> bool:
-    """Whether the others bear it that one job moves for its own good."""
-    return bears(*_before_and_after(jobs, {at: placement}), [at], gain)
-
-
-def _before_and_after(jobs: Sequence[Running], moved: Mapping[int, Placement]) -> tuple[Floats, Floats]:
-    """(jobs,) each: their weighted times."""
-    weights = np.array([job.weight for job in jobs])
-    return weights * seconds_of(jobs, {}), weights * seconds_of(jobs, moved)
+def before_and_after(jobs: Sequence[Running], moved: Mapping[int, Placement]) -> tuple[Floats, Floats]:
+    """(jobs,) each: their weighted times as they are, and with these of them elsewhere."""
+    times = Times(jobs)
+    now = [times.bytes_of(at, job.placement) for at, job in enumerate(jobs)]
+    then = [times.bytes_of(at, moved[at]) if at in moved else mine for at, mine in enumerate(now)]
+    return times.weighted(now), times.weighted(then)
 
 
 def better_together(

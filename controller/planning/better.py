@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ..placement import Placement, Problem
-from ..placement.together import Running, better_together, is_borne, seconds_of, still_pays
+from ..placement.together import Running, bears, before_and_after, better_together, pays
 from .completion import Expected
 
 
@@ -34,11 +34,11 @@ def better_alone(
     problems: Sequence[Problem],
     gain: float,
     expected: Callable[[Problem, Placement], Expected],
-    scene: Sequence[Running] = (),
+    scene: Callable[[], Sequence[Running]] | None = None,
 ) -> Better | None:
     """Whether the placement that `place` finds is faster by more than the share `gain`, by the last of these readings
-    and by how many of those before it, and is borne by the jobs of the `scene`, of which this one is the first. Raises
-    what `place` raises.
+    and by how many of those before it, and is borne by the jobs of the `scene`, of which this one is the first: they
+    are asked for where it is faster. Raises what `place` raises.
     """
     proposed = place(problems[-1])
     if proposed == current:
@@ -49,7 +49,7 @@ def better_alone(
         if not then.seconds < (1 - gain) * now.seconds:
             break
         pairs.append((now, then))
-    if not pairs or (len(scene) > 1 and not is_borne(scene, 0, proposed, gain)):
+    if not pairs or (scene is not None and not bears(*before_and_after(scene(), {0: proposed}), [0], gain)):
         return None
     saved = tuple(now.seconds - then.seconds for now, then in pairs)
     return Better(proposed, pairs[0][0].seconds, saved, pairs[0][1].refill_seconds)
@@ -67,9 +67,11 @@ def better_jointly(
         return {}
     pairs = []
     for scene in reversed(scenes):
-        if not still_pays(scene, found, gain):
+        weights = [job.weight for job in scene]
+        now, then = before_and_after(scene, found)
+        if not pays(now, then, list(found), gain):
             break
-        pairs.append((seconds_of(scene, {}), seconds_of(scene, found)))
+        pairs.append(((now / weights).tolist(), (then / weights).tolist()))
     return {
         at: Better(found.get(at, job.placement), pairs[0][0][at], tuple(now[at] - then[at] for now, then in pairs))
         for at, job in enumerate(scenes[-1])

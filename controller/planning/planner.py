@@ -166,12 +166,25 @@ class Planner:
     ) -> Callable[[], Better | None]:
         """What decides, perhaps in another thread, whether the strategy's placement by the last of these readings is
         predicted to be faster than the plan's by more than the share `gain`, and by how many of those before it, and
-        is borne by the jobs `beside` it. It raises PlacementError where the strategy finds no placement.
+        is borne by the jobs `beside` it that can stay where they are. It raises PlacementError where the strategy finds
+        no placement.
         """
         problems = [self.problem(plan.spec, workers, reading) for reading in readings]
         place, expected = partial(self.strategy.place, rng=self._rng), partial(self.expected, plan.spec)
-        scene = self._scene([(plan, workers), *beside], readings[-1], [True, *(False for _ in beside)])
-        return partial(better_alone, place, plan.placement, problems, gain, expected, scene)
+        routes, lost, loads = self.routes, self._lost, readings[-1].loads
+
+        def scene() -> list[Running]:
+            standing = [each for each in beside if _stands(routes, lost, each[0].placement, each[0].spec, each[1])]
+            return [
+                Running(
+                    Problem(routes, active, each.spec.server, each.spec.gradient_bytes, loads),
+                    each.placement,
+                    each.spec.weight,
+                )
+                for each, active in [(plan, workers), *standing]
+            ]
+
+        return partial(better_alone, place, plan.placement, problems, gain, expected, scene if beside else None)
 
     def saving(
         self, plan: JobPlan, workers: tuple[str, ...], reading: Surroundings, home: Placement
@@ -198,18 +211,14 @@ class Planner:
         """As `better`, for all running jobs and their workers together: where each should be, by their places in
         `plans`; nothing where all should stay. It raises PlacementError where some cannot be looked at together.
         """
-        scenes = [self._scene(plans, reading, movable) for reading in readings]
-        return partial(better_jointly, partial(self.strategy.place, rng=self._rng), scenes, gain)
-
-    def _scene(
-        self, plans: Sequence[tuple[JobPlan, tuple[str, ...]]], reading: Surroundings, movable: Sequence[bool]
-    ) -> Sequence[Running]:
-        """Jobs as they are summed now."""
-        alone = replace(reading, others={})
-        return [
-            Running(self.problem(plan.spec, workers, alone), plan.placement, plan.spec.weight, each)
-            for (plan, workers), each in zip(plans, movable, strict=True)
+        scenes = [
+            [
+                Running(self.problem(plan.spec, workers, reading), plan.placement, plan.spec.weight, each)
+                for (plan, workers), each in zip(plans, movable, strict=True)
+            ]
+            for reading in readings
         ]
+        return partial(better_jointly, partial(self.strategy.place, rng=self._rng), scenes, gain)
 
     def problem(
         self, spec: JobSpec, workers: tuple[str, ...], links: Surroundings, everywhere: bool = False
@@ -241,13 +250,7 @@ class Planner:
 
     def stands(self, placement: Placement, spec: JobSpec, workers: Collection[str]) -> bool:
         """Whether a placement can still be used, by these workers."""
-        nodes = {*placement.aggregators.values(), *placement.parents, placement.root}
-        return (
-            placement.aggregators.keys() == set(workers)
-            and (placement.root == spec.server or self.topology.is_switch(placement.root))
-            and not nodes & self._lost
-            and all(self.routes.reaches(a, b) and self.routes.reaches(b, a) for a, b in placement.edges)
-        )
+        return _stands(self.routes, self._lost, placement, spec, workers)
 
     def plan(self, spec: JobSpec, placement: Placement, generation: int) -> JobPlan:
         """Lay a job on the fabric, in memory that it gets, or has already.
@@ -316,6 +319,18 @@ class Planner:
         else:
             where = f"at its server {spec.server} alone"
         return placement, _also(f"summed {where}: {tight}", placement)
+
+
+def _stands(
+    routes: Routes, lost: Collection[str], placement: Placement, spec: JobSpec, workers: Collection[str]
+) -> bool:
+    nodes = {*placement.aggregators.values(), *placement.parents, placement.root}
+    return (
+        placement.aggregators.keys() == set(workers)
+        and (placement.root == spec.server or routes.topology.is_switch(placement.root))
+        and not nodes.intersection(lost)
+        and all(routes.reaches(a, b) and routes.reaches(b, a) for a, b in placement.edges)
+    )
 
 
 def _load(view: LinkView) -> LinkLoad:

@@ -25,18 +25,6 @@ from .reasons import REASONS
 from .sockets import Interface
 
 _MODULES: Final = ("memory", "calls", "receive", "capture", "batch", "reasons", "trace", "transmit", "loop")
-_FUNCTIONS: Final = (
-    "clock_gettime",
-    "ppoll",
-    "send",
-    "sendmmsg",
-    "recvmmsg",
-    "getsockopt",
-    "read",
-    "write",
-    "writev",
-    "ftruncate",
-)
 _PACKETS: Final = 1024
 _POLL_IN: Final = 1
 _PATIENCE_S: Final = 1.0
@@ -112,7 +100,7 @@ class WireEngine(Engine):
         self.loop: Any = _Loop()
         self._loop_address = ctypes.addressof(self.loop)
         libc = ctypes.CDLL(None)
-        for name in _FUNCTIONS:
+        for name in memory.FUNCTIONS:
             setattr(self.loop, name, _function(libc, name))
         self.loop.errno_location = _function(libc, "__errno_location")
         self.loop.world = self._world_address

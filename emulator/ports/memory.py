@@ -26,6 +26,20 @@ def _record(*names: str) -> np.dtype[np.void]:
     return np.dtype([(name, "<i8") for name in names])
 
 
+FUNCTIONS: Final = (
+    "clock_gettime",
+    "ppoll",
+    "send",
+    "sendmmsg",
+    "recvmmsg",
+    "getsockopt",
+    "read",
+    "write",
+    "writev",
+    "ftruncate",
+)
+"""Of libc, which native code calls."""
+
 LOOP: Final = _record(
     "world",
     "switch",
@@ -49,17 +63,7 @@ LOOP: Final = _record(
     "realtime_ns",  # CLOCK_REALTIME - CLOCK_MONOTONIC, for capture files
     "turns",
     "sleeps",
-    # addresses of libc's functions
-    "clock_gettime",
-    "ppoll",
-    "send",
-    "sendmmsg",
-    "recvmmsg",
-    "getsockopt",
-    "read",
-    "write",
-    "writev",
-    "ftruncate",
+    *FUNCTIONS,  # their addresses
     "errno_location",
 )
 

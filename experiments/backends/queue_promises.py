@@ -80,7 +80,9 @@ class QueuePromises:
 
     def _check(self, now_ns: int) -> None:
         held = self._take_longest()
-        for link, longest in held.items() if not self._reports else ():
+        if self._reports:
+            return
+        for link, longest in held.items():
             if longest > (bound := self._in_force.get(link, math.inf)):
                 text = f"{link} held {longest} packets by {now_ns / 1e6:.3f} ms, and {bound:.0f} were promised then"
                 self._broken.setdefault(link, text)

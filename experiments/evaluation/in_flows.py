@@ -286,7 +286,8 @@ class _Run:
         problems = [self._problem(job, loads) for _, loads in readings]
         account = job.account = job.account or Account.opened(job.placement, now)
         place, current = partial(self.strategy.place, rng=self.lots), job.placement
-        scene = self._running_jobs([job, *(other for other in self._running() if other is not job)], readings[-1][1])
+        together = [job, *(other for other in self._running() if other is not job)]
+        scene = partial(self._running_jobs, together, readings[-1][1]) if len(together) > 1 else None
         started = time.thread_time()
         better = better_alone(place, current, problems, self.timing.gain, self._expected, scene)
         self.decisions.append(time.thread_time() - started)

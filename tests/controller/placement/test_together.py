@@ -120,7 +120,7 @@ def test_a_job_moves_for_its_own_good_unless_that_slows_down_one_that_counts_mor
     jobs = on_two_spines((1.0, 1.0, 1.0, weight))
     others = Times(jobs).others([Times(jobs).bytes_of(at, job.placement) for at, job in enumerate(jobs)], 0)
     beside, current = replace(jobs[0].problem, others=others), jobs[0].placement
-    better = better_alone(place, current, [beside], GAIN, step, jobs)
+    better = better_alone(place, current, [beside], GAIN, step, lambda: jobs)
     assert (better is not None) == moves
     alone = better_alone(place, current, [beside], GAIN, step)
     assert alone is not None

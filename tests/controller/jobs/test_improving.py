@@ -230,6 +230,21 @@ async def test_traffic_that_comes_and_goes_faster_than_a_job_may_move_makes_it_m
     assert all(later - sooner >= OPTIONS.dwell_ns for sooner, later in itertools.pairwise(when))
 
 
+@pytest.mark.parametrize(("weight", "moved"), [(1.0, 1), (5.0, 0)])
+async def test_a_job_does_not_move_beside_one_that_counts_more_than_it_gains(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, weight: float, moved: int
+) -> None:
+    """Others' traffic comes onto the spine of the first; on the other spine is the second, whose time would double."""
+    rig.controller.moves.options = replace(OPTIONS, solve_period_ns=PERIOD, dwell_ns=0)
+    jobs = [await rig.admit(FIRST), await rig.admit(replace(SECOND, weight=weight))]
+    sums = await train(rig, jobs, rig.fabric.now_ns + 3 * PERIOD)
+    (before,) = spines(rig, 1)
+    congested(rig, monkeypatch, before, rig.fabric.now_ns, rig.fabric.now_ns + 1000 * PERIOD)
+    await train(rig, jobs, rig.fabric.now_ns + 12 * PERIOD, handles=sums)
+    assert len(moves(rig)) == moved
+    assert (spines(rig, 1) == {before}) == (not moved)
+
+
 async def test_a_job_whose_home_is_lost_goes_on_where_it_is(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:

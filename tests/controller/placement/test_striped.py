@@ -173,14 +173,16 @@ def test_a_job_is_divided_in_no_more_parts_than_pay_and_as_what_is_left_on_its_w
         assert best(len(parts) - 1) > (1 + FEWER) / 1.02 * best(most), f"seed {seed}: {parts} over {widest}"
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", [*range(40), 1279, 1553, 1777, 1803])
 def test_a_job_is_divided_as_what_other_jobs_leave_on_its_ways(seed: int) -> None:
     """Ways over one spine each, of capacities c and with others' streams that take o: a part takes o + s/c there, and a
     way that has no part takes nothing. So the best over some ways is (1 + Σ o·c) / Σ c where none of their o is longer.
+    Hosts' own links are ten times as fast in every other draw, and others bring something onto one of them.
     """
     rng = random.Random(seed)
-    topology, most = leaf_spine(3, rng.randint(2, 4), 2, rate_bps=1_000_000_000), rng.randint(1, 4)
-    size = 1_000_000
+    faster, size = (1, 10)[seed % 2], 1_000_000
+    topology = leaf_spine(3, rng.randint(2, 4), 2, rate_bps=faster * 1_000_000_000, uplink_rate_bps=1_000_000_000)
+    most = rng.randint(1, 4)
     ways = {
         f"s{4 + at}": (rng.choice((rng.uniform(0.3, 1), 1.0)), rng.choice((0.0, 0.2, 1.0, rng.uniform(0, 3))))
         for at in range(len(topology.switches) - 3)
@@ -191,6 +193,9 @@ def test_a_job_is_divided_as_what_other_jobs_leave_on_its_ways(seed: int) -> Non
             width, bytes_ = ways[spine][0], ways[spine][0] * ways[spine][1] * size
             loads[link], others[link] = LinkLoad((1 - width) * 1e9), bytes_
     hosts = tuple(host.name for host in topology.hosts)
+    at_host = rng.choice((0.0, 0.5, 2.0))
+    others[next(link for link in topology.directed_links if link.node == hosts[0])] = at_host * size
+    least = (1 + at_host) / faster
     parts = shares(Problem(Routes(topology), hosts, None, size, loads, others=others), most)
     assert sum(parts) == PARTS
 
@@ -200,10 +205,10 @@ def test_a_job_is_divided_as_what_other_jobs_leave_on_its_ways(seed: int) -> Non
             time = (1 + sum(width * before for width, before in chosen)) / sum(width for width, _ in chosen)
             if all(before <= time for _, before in chosen):
                 times.append(time)
-        return max(1.0, min(times))
+        return max(least, min(times))
 
     takes = max(
-        1.0,
+        least,
         min(
             max(before + part / PARTS / width for part, (width, before) in zip(parts, chosen, strict=True))
             for chosen in itertools.permutations(ways.values(), len(parts))
@@ -212,6 +217,15 @@ def test_a_job_is_divided_as_what_other_jobs_leave_on_its_ways(seed: int) -> Non
     assert takes <= (1 + FEWER) * 1.02 * best(most), f"seed {seed}: {parts} over {ways}"
     if len(parts) > 1:
         assert best(len(parts) - 1) > (1 + FEWER) / 1.02 * best(most), f"seed {seed}: {parts} over {ways}"
+
+
+def test_what_others_bring_onto_the_only_way_is_in_the_bound() -> None:
+    topology = leaf_spine(2, 1, 1)
+    way = next(link for link in topology.directed_links if link.node == "s3")
+    others = dict.fromkeys((way, topology.peer(way)), 500000.0)
+    striping = stripe([Problem(Routes(topology), ("h1",), "h2", 1_000_000, others=others)])
+    assert striping.slowest_seconds == pytest.approx(0.012)
+    assert striping.bound_seconds == pytest.approx(0.012)
 
 
 def test_what_cannot_be_striped_is_refused() -> None:

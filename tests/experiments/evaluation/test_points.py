@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import gzip
 import json
@@ -14,12 +15,15 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 
+from weir.experiments.backends.virtual_time import Cluster
 from weir.experiments.errors import ExperimentError
 from weir.experiments.evaluation import page
 from weir.experiments.evaluation.comparison import conditions_of
+from weir.experiments.evaluation.in_packets import run_config
 from weir.experiments.evaluation.points import run_point
 from weir.experiments.evaluation.records import COLUMNS, FOLDER, PointRecord, write_csv
 from weir.experiments.evaluation.scenario import Scenario, rng_of
@@ -326,3 +330,26 @@ def test_steps_in_packets_take_as_long_as_the_model_says() -> None:
     moved = record.model_copy(update={"figures": (rack.model_copy(update={"predicted_s": None, "errors": ()}), ours)})
     (condition,) = conditions_of([moved])
     assert page._table(condition).splitlines()[2].endswith(" | – | – |")
+
+
+@pytest.mark.parametrize(("bound", "least_ms", "most_ms"), [(64, 1.85, 2.1), (1_000, 1.23, 1.25)])
+def test_marks_of_a_small_bound_do_not_fill_the_links_of_a_deep_tree(
+    bound: int, least_ms: float, most_ms: float
+) -> None:
+    """The draw of the page that its model is farthest off in."""
+    suite = Suite.load(ROOT / "experiments" / "evaluation.yaml")
+    (drawn,) = [p for p in suite.points() if (p.engine, p.background, p.seed) == ("packets", "static", 13)]
+    config = run_config(Scenario.drawn(drawn), "hierarchy")
+    config = config.model_copy(update={"congestion": config.congestion.model_copy(update={"bound": bound})})
+    gradients = [np.ones(config.training.options.parameters, np.float32)] * drawn.workers
+
+    async def run() -> list[float]:
+        async with Cluster(config, "hierarchy") as cluster:
+            times_ms = []
+            for _ in range(5):
+                await cluster.compute(config.training.compute)
+                times_ms.append((await cluster.allreduce(gradients, 1))[1] * 1e-6)
+            assert not cluster.broken_promises
+            return times_ms
+
+    assert all(least_ms <= each <= most_ms for each in asyncio.run(run()))

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from weir.hosts import InvalidPlan, InvalidTensor, ParameterServerCore, WorkerCore, WorkerOptions, reference_sum
 from weir.hosts.congestion import ExplicitWindow, Feedback
+from weir.hosts.protocol.messages import by_job, job_numbers
 from weir.hosts.protocol.timers import MULTIPLE
 from weir.wire.aggregation import (
     HEADER,
@@ -27,6 +28,7 @@ from weir.wire.aggregation import (
     version_type,
 )
 from weir.wire.control import Child, FinalRound, Held, Pacing, Resume, ServerPlan, WorkerPlan
+from weir.wire.fields import BY_NAME
 from weir.wire.frames import Datagrams
 
 MS = 1_000_000
@@ -55,6 +57,21 @@ def headers(datagrams: Datagrams) -> NDArray[np.void]:
 
 def tags(datagrams: list[Datagrams]) -> list[int]:
     return [int(tag) & 0xFFFFFF for d in datagrams for tag in headers(d)["tag"]]
+
+
+def test_datagrams_are_for_the_job_that_they_name() -> None:
+    """Of another job, and too short to name one, for the first, whose core counts them."""
+    told = np.zeros(4, HEADER)
+    told["job"] = [9, 300, 5, 300]
+    datagrams = Datagrams(np.arange(4, dtype=np.uint32), told.view(np.uint8).reshape(4, HEADER_BYTES))
+    assert job_numbers(datagrams).tolist() == [9, 300, 5, 300]
+    assert [(job, each.addresses.tolist()) for job, each in by_job(datagrams, [5, 300])] == [(5, [0, 2]), (300, [1, 3])]
+    least = BY_NAME["job"].offset + 2
+    assert job_numbers(Datagrams(datagrams.addresses, datagrams.payload[:, :least])).tolist() == [9, 300, 5, 300]
+    short = Datagrams(datagrams.addresses, datagrams.payload[:, : least - 1])
+    assert job_numbers(short).tolist() == [0] * 4
+    assert [(job, len(each)) for job, each in by_job(short, [5, 300])] == [(5, 4)]
+    assert by_job(short, []) == []
 
 
 def sources(datagrams: Datagrams, address: int) -> Datagrams:
@@ -446,6 +463,8 @@ def test_a_refused_tensor_leaves_nothing_behind() -> None:
         ({"window": 0}, "window 0 is not in"),
         ({"slots": 12}, "slots 12 is not a power of two"),
         ({"child_bit": 3}, "child_bit 0x3 is not one bit"),
+        ({"child_bit": 0}, "child_bit 0x0 is not one bit"),
+        ({"child_bit": 1 << 32}, "child_bit 0x100000000 is not one bit of 32"),
         ({"generation": 0}, "generation 0 is not in 1…255"),
         ({"job": 0}, "job 0 is not in 1…65535"),
         ({"rank": 2}, "rank 2 is not in 0…1"),

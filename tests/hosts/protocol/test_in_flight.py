@@ -100,6 +100,17 @@ def test_repairs_shorten_queues_and_never_idle_the_network() -> None:
     assert rounds_in_the_network(window=80, trip=100, lose=10) >= 72  # the window is what binds, but for what is lost
 
 
+def test_while_others_repair_there_is_room_for_twice_what_fills_the_network() -> None:
+    """A hundred rounds in 2.1 µs, and round trips of 1 µs: 47.6 fill it (Little's law), so 48 do."""
+    one = in_flight(window=200, rank=7, workers=8)
+    launch(one, *range(121))
+    one._timeout.sample(1000)
+    land(one, *range(1, 101), now_ns=2100)
+    assert repaired(one, 2100) == [], "round 0 is for others to repair first"
+    assert one.travelling == 20
+    assert one.room == 2 * 48 - 20
+
+
 def test_few_rounds_are_not_made_fewer_while_others_wait_for_repair() -> None:
     """Else nothing comes that shows what is lost, and only time-outs repair. One round fills this network."""
     one = in_flight(window=8, span=32, rank=1, workers=8)

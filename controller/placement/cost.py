@@ -16,14 +16,16 @@ Inside, a link is its place in `Topology.directed_links`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Collection, Iterable, Mapping
+from copy import copy
 from typing import Final
 
 import numpy as np
 
 from ...topologies.model import Endpoint
-from .links import Floats, Links
-from .loads import LinkLoad
+from .links import Floats, Ints, Links
+from .loads import IDLE, LinkLoad
 from .problem import Placement, PlacementError, Problem
 
 LEAST_SHARE: Final = 0.05
@@ -72,23 +74,37 @@ class Costs:
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         self.links = links = Links.of(problem.routes)
-        background, loss, self.wait = _readings(problem, links)
-        left = np.maximum((links.rate_bps - background) * (1 - loss), LEAST_SHARE * links.rate_bps)
-        self.seconds: Floats = 8 * problem.gradient_bytes / left
+        self.seconds: Floats = 8 * problem.gradient_bytes / links.rate_bps
         """(links,): 8 D / ((c_e − b_e) (1 − p_e)), what one stream takes on each directed link."""
-        self._others_bytes = _others(problem, links)
-        self.others: Floats = self._others_bytes * self.seconds / problem.gradient_bytes
-        """(links,): what the other jobs' streams take, likewise."""
-        self._latency: dict[tuple[str, str], float] = {}
+        self.wait, self.others, self._others_bytes = np.zeros((3, len(links.number)))
+        """(links,) each: seconds that a packet waits; what the other jobs' streams take, and bring, likewise."""
         self._steps: dict[tuple[str, str], tuple[Step, ...]] = {}
+        self._latency: dict[tuple[str, str], float] = {}
+        self._put(problem.loads, problem.others)
 
-    def reload(self, link: int, load: LinkLoad) -> None:
-        """Take a link's new load in."""
-        rate = float(self.links.rate_bps[link])
-        left = max((rate - load.background_bps) * (1 - load.loss), LEAST_SHARE * rate)
-        self.seconds[link] = 8 * self.problem.gradient_bytes / left
-        self.others[link] = self._others_bytes[link] * self.seconds[link] / self.problem.gradient_bytes
-        self.wait[link] = _wait(load, rate)
+    def after(self, problem: Problem, changed: Collection[Endpoint]) -> Costs:
+        """The times of a problem that is this one but for what is on these links. Raises PlacementError likewise."""
+        costs = copy(self)
+        costs.problem, costs._latency = problem, {}
+        costs.seconds, costs.wait, costs._others_bytes = (
+            self.seconds.copy(),
+            self.wait.copy(),
+            self._others_bytes.copy(),
+        )
+        costs._put(
+            {link: problem.loads.get(link, IDLE) for link in changed},
+            {link: problem.others.get(link, 0.0) for link in changed},
+        )
+        return costs
+
+    def _put(self, loads: Mapping[Endpoint, LinkLoad], others: Mapping[Endpoint, float]) -> None:
+        """What is on these links now."""
+        size = self.problem.gradient_bytes
+        at, background, loss, self.wait[at] = _readings(self.problem, self.links, loads)
+        rate = self.links.rate_bps[at]
+        self.seconds[at] = 8 * size / np.maximum((rate - background) * (1 - loss), LEAST_SHARE * rate)
+        at, self._others_bytes[at] = _others(self.problem, self.links, others)
+        self.others = self._others_bytes * self.seconds / size
 
     @property
     def with_one(self) -> Floats:
@@ -106,7 +122,8 @@ class Costs:
 
     def seconds_of_pair(self, pair: int) -> float:
         """The same of one pair."""
-        return self.links.slowest_of_pair(pair, self.with_one)
+        at = self.links.of_pair(pair)
+        return float((self.seconds[at] + self.others[at]).max())
 
     def latency_of_pairs(self) -> Floats:
         """(pairs,): what a packet waits and travels, the slower direction."""
@@ -177,23 +194,26 @@ class Costs:
         return self.slowest_link_seconds(placement) + self.longest_path_seconds(placement)
 
 
-def _readings(problem: Problem, links: Links) -> tuple[Floats, Floats, Floats]:
-    """Background in bit/s, loss, and seconds that a packet waits, by directed link."""
-    background, loss, wait = np.zeros((3, len(links.number)))
-    for link, load in problem.loads.items():
-        if (at := links.number.get(link)) is None:
-            raise PlacementError(f"loads name {link}, which is no port with a link in {problem.topology.name}")
-        background[at], loss[at], wait[at] = load.background_bps, load.loss, _wait(load, float(links.rate_bps[at]))
+def _readings(
+    problem: Problem, links: Links, loads: Mapping[Endpoint, LinkLoad]
+) -> tuple[Ints, Floats, Floats, Floats]:
+    """(loads,) each: the directed link's place, background in bit/s, loss, and seconds that a packet waits."""
+    if unknown := [link for link in loads if link not in links.number]:
+        raise PlacementError(f"loads name {unknown[0]}, which is no port with a link in {problem.topology.name}")
+    at = np.array([links.number[link] for link in loads], np.int64)
+    background = np.array([load.background_bps for load in loads.values()], np.float64)
+    loss = np.array([load.loss for load in loads.values()], np.float64)
+    rates = links.rate_bps[at].tolist()
+    wait = np.array([_wait(load, rate) for load, rate in zip(loads.values(), rates, strict=True)], np.float64)
     wrong = ~(np.isfinite(background) & (background >= 0) & np.isfinite(wait) & (wait >= 0) & (loss >= 0) & (loss <= 1))
     if wrong.any():
-        link = problem.topology.directed_links[int(wrong.argmax())]
-        load = problem.loads[link]
+        link, load = list(loads.items())[int(wrong.argmax())]
         raise PlacementError(
             f"loads of {link}: background_bps {load.background_bps}, queue_packets {load.queue_packets}; both are "
             f"figures of 0 and above, as is latency_seconds ({load.latency_seconds}); loss ({load.loss}) is 0…1; and a "
             "link that nothing is known of is left out"
         )
-    return background, loss, wait
+    return at, background, loss, wait
 
 
 def _wait(load: LinkLoad, rate_bps: float) -> float:
@@ -203,17 +223,15 @@ def _wait(load: LinkLoad, rate_bps: float) -> float:
     return load.queue_packets * QUEUED_PACKET_BITS / rate_bps
 
 
-def _others(problem: Problem, links: Links) -> Floats:
-    """Other jobs' bytes, by directed link."""
-    bytes_ = np.zeros(len(links.number))
-    for link, count in problem.others.items():
-        if link not in links.number or not (np.isfinite(count) and count >= 0):
+def _others(problem: Problem, links: Links, others: Mapping[Endpoint, float]) -> tuple[Ints, Floats]:
+    """(others,) each: the directed link's place, and other jobs' bytes there."""
+    for link, count in others.items():
+        if link not in links.number or not (math.isfinite(count) and count >= 0):
             raise PlacementError(
                 f"other jobs' traffic on {link} of {problem.topology.name} is {count} bytes; it is 0 or more, and on a "
                 "port with a link"
             )
-        bytes_[links.number[link]] = count
-    return bytes_
+    return np.array([links.number[link] for link in others], np.int64), np.array([*others.values()], np.float64)
 
 
 def predicted_completion_time(placement: Placement, problem: Problem) -> float:

@@ -76,10 +76,10 @@ class Links:
         np.add.at(counts, places, 1)
         return rates, counts
 
-    def slowest_of_pair(self, pair: int, seconds: Floats) -> float:
-        """The same of one pair."""
+    def of_pair(self, pair: int) -> Ints:
+        """The directed links of one pair."""
         end = self._starts[pair + 1] if pair + 1 < len(self._starts) else len(self._members)
-        return float(seconds[self._members[self._starts[pair] : end]].max())
+        return self._members[self._starts[pair] : end]
 
     def components(self, allowed: Bools) -> Ints:
         """(switches,): which switches hang together by the allowed pairs, as the number of their component."""

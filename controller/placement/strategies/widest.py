@@ -18,8 +18,9 @@ if it does not reach it, or fan-in leaves no such tree, the method for scarce me
 
 from __future__ import annotations
 
+import itertools
 import random
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
@@ -30,7 +31,6 @@ from ....topologies.model import Endpoint
 from ....topologies.routing import Routes
 from ..cost import Costs
 from ..links import Bools, Floats, Ints, Links
-from ..loads import LinkLoad
 from ..problem import Placement, Problem
 from ..strategy import Description, Need
 from ..trees import central, placed, rooted_tree
@@ -38,6 +38,8 @@ from .scarce import ScarceMemory
 
 _REMEMBERED: Final = 64
 """Jobs whose last tree is kept."""
+_FEW: Final = 1 / 16
+"""Of the directed links: where more have changed, all are looked at."""
 _SAME: Final = 1e-12
 """Times that differ by this share or less are the same."""
 
@@ -139,26 +141,29 @@ class _Kept:
     def __post_init__(self) -> None:
         self.slowest = float(self.weights[self.pairs].max(initial=0.0))
 
+    @property
+    def wider(self) -> float:
+        """A tree is replaced by one whose pairs all take less than that."""
+        return self.slowest * (1 - _SAME) / (1 + self.terminals.slack)
+
     def stands(self) -> bool:
         """Whether no tree is wider by more than its slack, even if all switches had room."""
-        wider = self.slowest * (1 - _SAME) / (1 + self.terminals.slack)
-        return wider <= self.access or not self.terminals.connected(self.weights < wider)
+        return self.wider <= self.access or not self.terminals.connected(self.weights < self.wider)
 
-    def change(self, link: Endpoint, load: LinkLoad) -> bool:
-        """Take a link's new load in; whether the tree surely stands as it stood, without a look at the fabric."""
-        links = self.terminals.links
-        number = links.number[link]
-        self.costs.reload(number, load)
-        pair = int(links.pair_of[number])
-        if pair < 0:
-            self.access = self.costs.access_seconds(self.costs.problem.hosts)
-            return self.slowest * (1 - _SAME) <= self.access
-        before, now = float(self.weights[pair]), self.costs.seconds_of_pair(pair)
-        self.weights[pair] = now
-        was = self.slowest
-        if pair in self.pairs:
-            self.slowest = float(self.weights[self.pairs].max())
-        return self.slowest == was and (now >= was or before < was)
+    def after(self, problem: Problem, changed: Collection[Endpoint]) -> tuple[_Kept, bool]:
+        """With what is on these links now; and whether the tree surely stands as it stood, without a look at the
+        fabric: no pair came among those that are faster than it must be.
+        """
+        links, costs = self.terminals.links, self.costs.after(problem, changed)
+        of_pairs = links.pair_of[np.array([links.number[link] for link in changed], np.int64)]
+        pairs = np.unique(of_pairs[of_pairs >= 0])
+        weights = self.weights.copy()
+        weights[pairs] = [costs.seconds_of_pair(pair) for pair in pairs.tolist()]
+        access = self.access if (of_pairs >= 0).all() else costs.access_seconds(problem.hosts)
+        then = replace(self, costs=costs, access=access, weights=weights)
+        came = (weights[pairs] < then.wider) & (self.weights[pairs] >= self.wider)
+        stands = self.wider > self.access and then.wider <= self.wider and not came.any()
+        return then, stands or then.wider <= then.access
 
 
 class WidestTree:
@@ -170,31 +175,37 @@ class WidestTree:
         self._scarce = ScarceMemory()
 
     def place(self, problem: Problem, rng: random.Random) -> Placement:
-        costs = Costs(problem)
+        links = Links.of(problem.routes)
         if self._routes is not problem.routes:
             self._kept.clear()
             self._routes = problem.routes
-        terminals = Terminals.of(problem, costs.links)
+        key = _key(problem, _room(problem, links))
+        kept = self._kept.get(key)
+        most = int(_FEW * len(links.number))
+        if kept is not None and (changed := _changed(kept.costs.problem, problem, most)) is not None:
+            return self.resolve(problem, changed)
+        costs = Costs(problem)
         access, weights = costs.access_seconds(problem.hosts), costs.seconds_of_pairs()
-        if (kept := self._kept.get(_key(problem, terminals.room))) is not None:
-            kept = replace(kept, costs=costs, access=access, weights=weights)
-            if kept.stands():
-                self._kept[_key(problem, terminals.room)] = kept
-                return kept.placement
-        return self._solve(problem, terminals, costs, access, weights)
+        if kept is None:
+            return self._solve(problem, Terminals.of(problem, links), costs, access, weights)
+        return self._kept_or_new(key, problem, replace(kept, costs=costs, access=access, weights=weights))
 
-    def resolve(self, problem: Problem, changed: Mapping[Endpoint, LinkLoad]) -> Placement:
-        """As `place`, for a job that was placed last with this problem's loads but for those of these links.
+    def resolve(self, problem: Problem, changed: Collection[Endpoint]) -> Placement:
+        """As `place`, for a job that was placed last as this problem has it, but for what is on these links.
 
         A change that does not touch the tree is settled without a look at the fabric.
         """
         key = _key(problem, _room(problem, Links.of(problem.routes)))
-        kept = self._kept.get(key) if self._routes is problem.routes else None
-        if kept is None:
+        if self._routes is not problem.routes or (kept := self._kept.get(key)) is None:
             return self.place(problem, random.Random(0))
-        if not _touched(kept, changed) or kept.stands():
-            return kept.placement
-        return self._solve(problem, kept.terminals, kept.costs, kept.access, kept.weights)
+        then, stands = kept.after(problem, changed)
+        return self._kept_or_new(key, problem, then, stands)
+
+    def _kept_or_new(self, key: tuple[object, ...], problem: Problem, kept: _Kept, stands: bool = False) -> Placement:
+        if not stands and not kept.stands():
+            return self._solve(problem, kept.terminals, kept.costs, kept.access, kept.weights)
+        self._kept[key] = kept
+        return kept.placement
 
     def _solve(self, problem: Problem, terminals: Terminals, costs: Costs, access: float, weights: Floats) -> Placement:
         self._kept.pop(_key(problem, terminals.room), None)
@@ -213,10 +224,23 @@ class WidestTree:
         return placement
 
 
-def _touched(kept: _Kept, changed: Mapping[Endpoint, LinkLoad]) -> bool:
-    """Take the new loads in; whether the tree may not stand any more."""
-    stand = [kept.change(link, load) for link, load in changed.items()]
-    return not all(stand)
+def _changed(before: Problem, now: Problem, most: int) -> list[Endpoint] | None:
+    """The links that have another load, or other streams of others; None: more than so many."""
+    found: set[Endpoint] = set()
+    sides: tuple[tuple[Mapping[Endpoint, object], Mapping[Endpoint, object]], ...] = (
+        (before.loads, now.loads),
+        (before.others, now.others),
+    )
+    for was, now_is in sides:
+        if was is now_is:
+            continue
+        gone = (link for link in was if link not in now_is)
+        new = (link for link, each in now_is.items() if (old := was.get(link)) is not each and old != each)
+        for link in itertools.chain(new, gone):
+            found.add(link)
+            if len(found) > most:
+                return None
+    return sorted(found)
 
 
 def _room(problem: Problem, links: Links) -> Bools:

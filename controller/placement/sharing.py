@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 import scipy.optimize  # type: ignore[import-untyped]
@@ -20,6 +21,12 @@ from .problem import PlacementError
 
 Cell = tuple[int, int, float]
 """Row, column, factor."""
+_STOPPED: Final = 1
+"""`scipy.optimize.linprog`'s status."""
+
+
+class OutOfTime(PlacementError):
+    """The program's limit of time ended it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +58,10 @@ class Sharing:
         self.columns += 1
         return self.columns - 1
 
-    def solve(self, what: str) -> Shares:
+    def solve(self, what: str, seconds: float | None = None) -> Shares:
         """`what` names the program in an error. Times are solved in units of the slowest cell, so that tolerances mean
-        the same for every job. Raises PlacementError where HiGHS does not find the optimum.
+        the same for every job. Raises OutOfTime where it takes longer than so many `seconds` of wall-clock time, and
+        PlacementError where HiGHS does not find the optimum.
         """
         scale = max((seconds for _, _, seconds in self.timed), default=1.0)
         time, rows = self.columns, len(self.others)
@@ -69,7 +77,10 @@ class Sharing:
             A_eq=_matrix(wholes, len(self.groups), time + 1),
             b_eq=np.ones(len(self.groups)),
             method="highs-ds",
+            options={"time_limit": seconds},
         )
+        if solved.status == _STOPPED:
+            raise OutOfTime(f"the program of {what} was not solved in {seconds:g} s")
         if not solved.success:
             raise PlacementError(f"HiGHS ended the program of {what} with: {solved.message}; it should be optimal")
         prices: Floats = np.maximum(-solved.ineqlin.marginals[:rows], 0.0)

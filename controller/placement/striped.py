@@ -13,7 +13,8 @@ wherever the cheapest tree is known (`Striping.bound_seconds`).
 
 The trees that the jobs would get one after another enter first, and those of a few turns more, which most optima are
 made of. Shares are rounded to 256ths so that the slowest link suffers least; where the whole trees one by one are
-better than what rounding leaves, they stay, so the result is never worse than they are.
+better than what rounding leaves, they stay, so the result is never worse than they are. After a time limit the best
+shares so far count, at the least those trees.
 
 Online, a link's price grows exponentially with its load: a job that comes takes its cheapest tree by these prices, and
 others stay where they are.
@@ -22,8 +23,10 @@ others stay where they are.
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Final
 
 import numpy as np
@@ -33,7 +36,7 @@ import scipy.sparse.csgraph  # type: ignore[import-untyped]
 from .cost import Costs
 from .links import Bools, Floats, Ints, Links
 from .problem import Placement, PlacementError, Problem
-from .sharing import Shares, Sharing
+from .sharing import OutOfTime, Shares, Sharing
 from .trees import placed
 
 PARTS: Final = 256
@@ -41,6 +44,7 @@ PARTS: Final = 256
 MOST_STRIPES: Final = 16
 """One job's chunks are divided among so many trees at most."""
 MOST_ROUNDS: Final = 30
+LONGEST_SECONDS: Final = 10.0
 CLOSE: Final = 0.01
 """Once the bound is nearer than this share, no further trees are looked for."""
 FEWER: Final = 0.05
@@ -121,6 +125,11 @@ class Jobs:
         """(jobs, pairs): what a job's whole stream takes."""
         self.others: Floats = self.links.slowest_of_pairs(others)
         """(pairs,): what the streams of jobs take that are not among these."""
+        first: dict[tuple[object, ...], int] = {}
+        usable = [each.tobytes() for each in self.usable]
+        kinds = zip(map(tuple, self.nodes), usable, [each.tobytes() for each in self.seconds], strict=True)
+        self.alike = [first.setdefault(kind, job) for job, kind in enumerate(kinds)]
+        """By job, the first one that differs from it in nothing that its trees depend on but the root."""
         self.least = float((access + others)[access > 0].max())
         """What the hosts' own links take, whatever the trees, with the streams of all jobs that a host is in."""
 
@@ -174,6 +183,7 @@ class Jobs:
 
         def find(node: int) -> int:
             while (above := leader.get(node, node)) != node:
+                leader[node] = leader.get(above, above)
                 node = above
             return node
 
@@ -193,11 +203,16 @@ class Jobs:
                     degree[node].discard(pair)
                     if len(degree[node]) == 1 and node not in nodes:
                         ends.append(node)
+        return self.rooted(job, frozenset(chosen))
+
+    def rooted(self, job: int, pairs: frozenset[int]) -> Tree:
+        """With the job's server, or else the switch with the most neighbours, as the root."""
         problem = self.problems[job]
         if problem.server is not None:
-            return Tree(frozenset(chosen), self.links.switch[problem.topology.attached_switch(problem.server).name])
-        middle = max(degree, key=lambda node: (len(degree[node]), -node), default=self.nodes[job][0])
-        return Tree(frozenset(chosen), middle)
+            return Tree(pairs, self.links.switch[problem.topology.attached_switch(problem.server).name])
+        degree = Counter(node for pair in pairs for node in self.links.pairs[pair].tolist())
+        middle = max(degree, key=lambda node: (degree[node], -node), default=self.nodes[job][0])
+        return Tree(pairs, middle)
 
     def placement(self, job: int, tree: Tree) -> Placement:
         """A job's tree as a placement. Raises PlacementError where a switch would get more children than it takes."""
@@ -222,13 +237,16 @@ def stripe(
     problems: Sequence[Problem],
     weights: Sequence[float] | None = None,
     price: Callable[[Jobs, int, Floats], Tree] = Jobs.cheapest,
+    seconds: float = LONGEST_SECONDS,
 ) -> Striping:
     """Place jobs together. `price` finds cheap trees; where it finds the cheapest, the bound holds for all trees.
 
-    Raises PlacementError where a job has no tree of switches with room.
+    After so many `seconds` of wall-clock time the best so far is taken. Raises PlacementError where a job has no tree
+    of switches with room.
     """
+    until = perf_counter() + seconds
     jobs = Jobs(problems, weights)
-    rounded, bound = _striped(jobs, price)
+    rounded, bound = _striped(jobs, price, until)
     return Striping(
         tuple(
             tuple(Stripe(round(share * PARTS), jobs.placement(job, tree)) for tree, share in mine)
@@ -239,15 +257,27 @@ def stripe(
     )
 
 
-def _striped(jobs: Jobs, price: Callable[[Jobs, int, Floats], Tree]) -> tuple[list[list[tuple[Tree, float]]], float]:
-    """Each job's trees with their shares as 256ths, and the bound."""
-    columns, whole = _one_by_one(jobs)
-    bound, steady = jobs.least, None
+def _striped(
+    jobs: Jobs, price: Callable[[Jobs, int, Floats], Tree], until: float
+) -> tuple[list[list[tuple[Tree, float]]], float]:
+    """Each job's trees with their shares as 256ths, and the bound; when `perf_counter` is at `until`, the best of what
+    was solved.
+    """
+    columns, whole = _one_by_one(jobs, until)
+    rounded, bound, steady = whole, jobs.least, None
+    shares: Floats | None = None
+    new: list[tuple[int, Tree]] = []
     for _ in range(MOST_ROUNDS):
-        solved = _solved(jobs, columns)
+        wider = [[*mine, *(tree for of, tree in new if of == job)] for job, mine in enumerate(columns)]
+        try:
+            solved = _solved(jobs, wider, max(until - perf_counter(), 0.0))
+        except OutOfTime:
+            break
+        columns, shares = wider, solved.of_columns
         best, duals = max(solved.seconds, jobs.least), solved.prices
         prices = duals if steady is None else _SMOOTHING * steady + (1 - _SMOOTHING) * duals
-        fresh = [price(jobs, job, prices) for job in range(len(jobs.problems))]
+        if (fresh := _priced(jobs, price, prices, until)) is None:
+            break
         lower = float(prices @ jobs.others)
         lower += sum(float((prices * jobs.seconds[job])[list(tree.pairs)].sum()) for job, tree in enumerate(fresh))
         new = [(job, tree) for job, tree in enumerate(fresh) if tree not in columns[job]]
@@ -255,47 +285,59 @@ def _striped(jobs: Jobs, price: Callable[[Jobs, int, Floats], Tree]) -> tuple[li
         bound = max(bound, lower)
         if best <= bound * (1 + CLOSE) or (not new and prices is duals):
             break
-        for job, tree in new:
-            columns[job].append(tree)
-    rounded = _rounded(jobs, columns, solved.of_columns)
+    if shares is not None:
+        rounded = _rounded(jobs, columns, shares)
     if jobs.load(whole).max(initial=0.0) <= jobs.load(rounded).max(initial=0.0):
         rounded = whole
     return rounded, bound
 
 
-def shares(problem: Problem, most: int, slack: float = FEWER) -> tuple[int, ...]:
+def _priced(jobs: Jobs, price: Callable[[Jobs, int, Floats], Tree], prices: Floats, until: float) -> list[Tree] | None:
+    """A cheap tree for each job, those that are alike having the same; None where there was no time for all."""
+    trees: list[Tree] = []
+    for job, alike in enumerate(jobs.alike):
+        if perf_counter() > until:
+            return None
+        trees.append(price(jobs, job, prices) if alike == job else jobs.rooted(job, trees[alike].pairs))
+    return trees
+
+
+def shares(problem: Problem, most: int, slack: float = FEWER, seconds: float = LONGEST_SECONDS) -> tuple[int, ...]:
     """How a job's chunks are best divided among so many trees at most: their parts of PARTS, the largest first.
 
-    Fewer trees are taken where they are slower by `slack` or less. The trees themselves are found as the parts are
-    placed, each as a job beside those before it. Raises PlacementError where no tree of switches with room is.
+    Fewer trees are taken where they are slower by `slack` or less; after so many `seconds` of wall-clock time, the best
+    so far. The trees themselves are found as the parts are placed, each as a job beside those before it. Raises
+    PlacementError where no tree of switches with room is.
 
     What other jobs bring onto a pair counts in full as soon as a tree uses it, and not before, which no linear program
     says. So pairs where they alone take longer than the best so far, or as long as all that the program found, are
     shut, and the rest is solved again.
     """
+    until = perf_counter() + seconds
     jobs = Jobs([problem])
-    divided = _divided(jobs, most)
+    divided = _divided(jobs, most, until)
     for _ in range(MOST_ROUNDS):
-        fastest, pinned = min(seconds for seconds, _ in divided), float(jobs.others.max(initial=0.0))
-        if not pinned or pinned <= jobs.least:
+        fastest, pinned = min(taken for taken, _ in divided), float(jobs.others.max(initial=0.0))
+        if not pinned or pinned <= jobs.least or perf_counter() > until:
             break
         jobs.shut(jobs.others >= min(fastest, pinned))
         try:
-            divided += _divided(jobs, most)
+            divided += _divided(jobs, most, until)
         except PlacementError:
             break
-    fastest = min(seconds for seconds, _ in divided)
+    fastest = min(taken for taken, _ in divided)
     enough = [each for each in divided if each[0] <= (1 + slack) * fastest]
     return min(enough, key=lambda each: (len(each[1]), each[0]))[1]
 
 
-def _divided(jobs: Jobs, most: int) -> list[tuple[float, tuple[int, ...]]]:
-    """One job's parts over one tree, over two, and so on, each time with the tree that makes it fastest besides: how
-    long each takes, and the parts, the largest first.
+def _divided(jobs: Jobs, most: int, until: float) -> list[tuple[float, tuple[int, ...]]]:
+    """One job's parts over one tree, over two, and so on while there is time, each time with the tree that makes it
+    fastest besides: how long each takes, and the parts, the largest first.
     """
-    (mine,), _ = _striped(jobs, Jobs.cheapest)
-    trees, chosen, found = [tree for tree, _ in mine], list[Tree](), []
-    while trees and len(chosen) < most:
+    (mine,), _ = _striped(jobs, Jobs.cheapest, until)
+    trees, chosen = [tree for tree, _ in mine], list[Tree]()
+    found: list[tuple[float, tuple[int, ...]]] = []
+    while trees and len(chosen) < most and (perf_counter() < until or not found):
         (seconds, parts), best = min(
             ((_parts(jobs, [*chosen, tree]), at) for at, tree in enumerate(trees)), key=lambda each: each[0][0]
         )
@@ -319,12 +361,16 @@ def arrive(jobs: Jobs, job: int, load: Floats) -> Tree:
     return jobs.cheapest(job, steep)
 
 
-def _one_by_one(jobs: Jobs) -> tuple[list[list[Tree]], list[list[tuple[Tree, float]]]]:
-    """First trees for the program: each job comes again and again, those before it stay; and the first time's alone."""
+def _one_by_one(jobs: Jobs, until: float) -> tuple[list[list[Tree]], list[list[tuple[Tree, float]]]]:
+    """First trees for the program: each job comes again and again while there is time, those before it stay; and the
+    first time's alone.
+    """
     load = jobs.others.copy()
     columns: list[list[Tree]] = [[] for _ in jobs.problems]
     for _ in range(_TURNS):
         for job, mine in enumerate(columns):
+            if mine and perf_counter() > until:
+                break
             tree = arrive(jobs, job, load)
             load[list(tree.pairs)] += jobs.seconds[job, list(tree.pairs)]
             if tree not in mine:
@@ -332,8 +378,8 @@ def _one_by_one(jobs: Jobs) -> tuple[list[list[Tree]], list[list[tuple[Tree, flo
     return columns, [[(mine[0], 1.0)] for mine in columns]
 
 
-def _solved(jobs: Jobs, columns: Sequence[Sequence[Tree]]) -> Shares:
-    """The linear program over these trees; its timed rows are the pairs."""
+def _solved(jobs: Jobs, columns: Sequence[Sequence[Tree]], seconds: float | None = None) -> Shares:
+    """The linear program over these trees; its timed rows are the pairs. Raises OutOfTime."""
     program = Sharing(jobs.others)
     for job, trees in enumerate(columns):
         group = []
@@ -341,7 +387,7 @@ def _solved(jobs: Jobs, columns: Sequence[Sequence[Tree]]) -> Shares:
             group.append(program.column())
             program.timed += [(pair, group[-1], float(jobs.seconds[job, pair])) for pair in tree.pairs]
         program.groups.append(group)
-    return program.solve("the stripes")
+    return program.solve("the stripes", seconds)
 
 
 def _rounded(jobs: Jobs, columns: Sequence[Sequence[Tree]], shares: Floats) -> list[list[tuple[Tree, float]]]:

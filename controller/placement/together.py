@@ -125,7 +125,7 @@ def better_together(
     now_bytes = [times.bytes_of(at, placement) for at, placement in enumerate(now)]
     before = times.weighted(now_bytes)
     found, found_bytes = _searched(jobs, times, now, now_bytes, place, until)
-    anew, anew_bytes = _searched(jobs, times, *_rounded(jobs, times, now, now_bytes), place, until)
+    anew, anew_bytes = _searched(jobs, times, *_rounded(jobs, times, now, now_bytes, until), place, until)
     if _is_less(times.weighted(anew_bytes), times.weighted(found_bytes), CLOSE):
         found, found_bytes = anew, anew_bytes
     for at in sorted(range(len(jobs)), key=lambda job: before[job]):  # who moves for nothing, stays
@@ -164,10 +164,11 @@ def _searched(
 
 
 def _rounded(
-    jobs: Sequence[Running], times: Times, now: Sequence[Placement], now_bytes: Sequence[Floats]
+    jobs: Sequence[Running], times: Times, now: Sequence[Placement], now_bytes: Sequence[Floats], until: float
 ) -> tuple[list[Placement], list[Floats]]:
     """One tree for each job that may move, of those that the linear program shares it out among."""
-    striping = stripe([job.problem for job in jobs], [job.weight for job in jobs])
+    left = max(until - perf_counter(), 0.0)
+    striping = stripe([job.problem for job in jobs], [job.weight for job in jobs], seconds=left)
     found, bytes_of = list(now), list(now_bytes)
     shared = {
         at: [(one.placement, times.bytes_of(at, one.placement), one.parts) for one in striping.stripes[at]]

@@ -6,11 +6,12 @@ import itertools
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 
-from weir.controller.placement import Costs, PlacementError, Problem
+from weir.controller.placement import Costs, PlacementError, Problem, striped
 from weir.controller.placement.links import Floats
 from weir.controller.placement.loads import LinkLoad
 from weir.controller.placement.striped import FEWER, PARTS, Jobs, Striping, Tree, arrive, shares, stripe
@@ -95,6 +96,63 @@ def test_stripes_are_within_two_percent_of_the_bound_and_never_worse_than_one_by
 @pytest.mark.long
 def test_stripes_are_within_two_percent_of_the_bound_over_many() -> None:
     compare(range(100, 400))
+
+
+def lengths(problems: Sequence[Problem], seconds: float) -> tuple[Striping, float]:
+    """What stripes are had in that time, whose slowest link is checked, and that of one tree for each after another."""
+    striping = stripe(problems, seconds=seconds)
+    assert all(sum(one.parts for one in mine) == PARTS for mine in striping.stripes)
+    assert loads_of(problems, striping) == pytest.approx(striping.slowest_seconds, rel=1e-6)
+    return striping, one_by_one(problems)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_after_nearly_no_time_each_job_has_its_tree_after_the_others(seed: int) -> None:
+    striping, alone = lengths(drawn(seed, 4), 0.0)
+    assert striping.slowest_seconds <= alone * (1 + 1e-9)
+    tiny, alone = lengths(drawn(seed, 4), 1e-9)
+    assert tiny.slowest_seconds <= alone * (1 + 1e-9)
+    assert shares(drawn(seed, 4)[0], 4, seconds=0.0) == (PARTS,)
+
+
+def test_wherever_time_ends_the_best_until_then_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock that goes on by a second each time that it is read: stopped after every look in turn."""
+    problems = drawn(1, 4)
+    slowest = []
+    for seconds in range(60):
+        monkeypatch.setattr(striped, "perf_counter", partial(next, itertools.count(0.0, 1.0)))
+        striping, alone = lengths(problems, float(seconds))
+        assert striping.slowest_seconds <= alone * (1 + 1e-9), f"{seconds} s"
+        slowest.append(striping.slowest_seconds)
+    monkeypatch.undo()
+    full = stripe(problems)
+    assert slowest[0] > slowest[-1] == full.slowest_seconds
+    assert striping == full
+
+
+def test_where_rounds_end_the_trees_that_were_solved_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    for rounds in (1, 2, 3):
+        monkeypatch.setattr(striped, "MOST_ROUNDS", rounds)
+        for seed in range(8):
+            striping, alone = lengths(drawn(seed, 4), 10.0)
+            assert striping.slowest_seconds <= alone * (1 + 1e-9), f"seed {seed}, {rounds} rounds"
+
+
+def test_jobs_that_are_alike_but_for_their_servers_have_trees_of_the_same_links_at_the_same_prices() -> None:
+    rng, topology = random.Random(5), leaf_spine(4, 3, 4)
+    routes, loads = Routes(topology), random_loads(topology, rng)
+    hosts = [[f"h{4 * leaf + at}" for leaf in range(4)] for at in (1, 2, 3)]
+    problems = [
+        Problem(routes, tuple(w for w in mine if w != s), s, 10**6, loads)
+        for mine, s in zip(hosts, ("h1", "h6", "h15"), strict=True)
+    ]
+    problems.append(Problem(routes, ("h4", "h8", "h12", "h16"), None, 10**6, loads))
+    problems.append(Problem(routes, ("h4", "h8", "h12", "h16"), None, 2 * 10**6, loads))
+    jobs = Jobs(problems)
+    assert jobs.alike == [0, 0, 0, 0, 4]
+    prices = np.array([rng.random() for _ in jobs.others])
+    for job, alike in enumerate(jobs.alike):
+        assert jobs.rooted(job, jobs.cheapest(alike, prices).pairs) == jobs.cheapest(job, prices)
 
 
 def readings(topology: Topology, rng: random.Random, off: float) -> dict[Endpoint, LinkLoad]:

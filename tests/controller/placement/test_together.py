@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 
-from weir.controller.placement import Placement, PlacementError, Problem
+from weir.controller.placement import Placement, PlacementError, Problem, together
 from weir.controller.placement.loads import LinkLoad
 from weir.controller.placement.strategies.widest import WidestTree
-from weir.controller.placement.striped import stripe
+from weir.controller.placement.striped import Striping, stripe
 from weir.controller.placement.together import Running, Times, bears, better_together, pays, seconds_of
 from weir.controller.planning.better import better_alone, better_jointly, saved_together
 from weir.controller.planning.completion import Expected, Step, expected_step
@@ -89,6 +91,25 @@ def test_the_lightest_and_the_heaviest_job_keep_no_others_from_moving(
     moved = better_together(jobs, place, GAIN)
     taken = [spines(moved.get(at, job.placement), topology) for at, job in enumerate(jobs)]
     assert (taken[0] == taken[1] != taken[2]) if alone else (taken[0] != taken[1])
+
+
+def test_stripes_have_the_time_that_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The search has the whole; after it, none is left by a clock on which every look takes a tenth of a second."""
+    topology, given = leaf_spine(3, 2, 2), list[float]()
+
+    def striped(problems: Sequence[Problem], weights: Sequence[float], *, seconds: float) -> Striping:
+        given.append(seconds)
+        return stripe(problems, weights, seconds=seconds)
+
+    jobs = [Running(problem, place(problem)) for problem in side_by_side(topology, 2)]
+    moved = better_together(jobs, place, GAIN)
+    monkeypatch.setattr(together, "stripe", striped)
+    for seconds in (0.0, 0.1, 100.0):
+        monkeypatch.setattr(together, "perf_counter", partial(next, itertools.count(0.0, 0.1)))
+        found = better_together(jobs, place, GAIN, seconds)
+    assert given[:2] == [0.0, 0.0]
+    assert 90 < given[2] < 100
+    assert found == moved
 
 
 def test_what_pays() -> None:

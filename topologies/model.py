@@ -239,7 +239,11 @@ class Topology:
 
     def attached_switch(self, host: str) -> Switch:
         """The switch that a host hangs on."""
-        return self._switches[self.peer(Endpoint(self.host(host).name, 0)).node]
+        return self._attached[self.host(host).name]
+
+    @cached_property
+    def _attached(self) -> Mapping[str, Switch]:
+        return {name: self._switches[self.peer(Endpoint(name, 0)).node] for name in self._hosts}
 
     @cached_property
     def directed_links(self) -> tuple[Endpoint, ...]:

@@ -140,7 +140,7 @@ class Placement:
         """Whom every worker and every switch but the root sends to: (child, parent)."""
         return (*self.aggregators.items(), *self.parents.items())
 
-    @property
+    @cached_property
     def children(self) -> Mapping[str, tuple[str, ...]]:
         """The nodes that each aggregating node waits for."""
         children: dict[str, list[str]] = {self.root: []}

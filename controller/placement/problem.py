@@ -100,8 +100,9 @@ class Problem:
     def racks(self) -> Mapping[str, tuple[str, ...]]:
         """Switches with workers on them, in the workers' order."""
         racks: dict[str, list[str]] = {}
+        attached = self.topology.attached_switch
         for worker in self.workers:
-            racks.setdefault(self.topology.attached_switch(worker).name, []).append(worker)
+            racks.setdefault(attached(worker).name, []).append(worker)
         return {switch: tuple(workers) for switch, workers in racks.items()}
 
 

@@ -75,26 +75,30 @@ def _serve(
         for other, weight in neighbours[node]:
             if distance[other] == level - 1:
                 offers.setdefault(other, {})[node] = weight
-    left = set(wanting)
-    while left and offers:
-        parent = min(
-            offers,
-            key=lambda name: (
-                name not in used,
-                -min(len(offers[name]), room[name]),
-                sum(offers[name].values()) / len(offers[name]),
-                name,
-            ),
-        )
+
+    def rank(name: int) -> tuple[bool, int, float, int]:
+        mine = offers[name]
+        return name not in used, -min(len(mine), room[name]), sum(mine.values()) / len(mine), name
+
+    left, ranks = set(wanting), {name: rank(name) for name in offers}
+    while left and ranks:
+        parent = min(ranks.values())[-1]
+        del ranks[parent]
         mine = sorted(offers.pop(parent).items(), key=lambda offer: (offer[1], offer[0]))
+        fewer: set[int] = set()
         for node, _ in mine[: max(room[parent], 0)]:
             parents[node] = parent
             room[parent] -= 1
             used.add(parent)
             left.discard(node)
             for other, _ in neighbours[node]:
-                if other in offers and offers[other].pop(node, None) is not None and not offers[other]:
-                    del offers[other]
+                if other in offers and offers[other].pop(node, None) is not None:
+                    fewer.add(other)
+        for other in fewer:
+            if offers[other]:
+                ranks[other] = rank(other)
+            else:
+                del ranks[other], offers[other]
     return not left
 
 

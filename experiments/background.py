@@ -54,14 +54,15 @@ class YieldingFlow(BackgroundFlow):
     """The receiver's: packets in the network at most, with their acknowledgements."""
 
 
-def _steady_unless_said(flows: object) -> object:
+def steady_unless_said(flows: object) -> object:
+    """Entries of a list with their kind, where they name none."""
     if not isinstance(flows, list):
         return flows
     return [{"kind": "steady", **flow} if isinstance(flow, dict) else flow for flow in flows]
 
 
 Background = Annotated[
-    list[Annotated[SteadyFlow | YieldingFlow, Field(discriminator="kind")]], BeforeValidator(_steady_unless_said)
+    list[Annotated[SteadyFlow | YieldingFlow, Field(discriminator="kind")]], BeforeValidator(steady_unless_said)
 ]
 
 

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import Field, ValidationError, ValidationInfo, WithJsonSchema, field_validator, model_validator
 
 from .. import own_file
-from ..controller.congestion import CongestionOptions, Marks
+from ..controller.congestion import CongestionOptions
 from ..controller.placement.problem import PlacementError
 from ..controller.placement.strategies import STRATEGIES, Need, description
 from ..controller.watching.settings import Watching
@@ -28,6 +28,7 @@ from ..topologies.spelling import nearest
 from ..topologies.targets import LIKE_TOFINO
 from ..topologies.yaml_file import YamlFile
 from .background import Background, SteadyFlow, YieldingFlow, uncontrolled, windowed
+from .congestion import CongestionConfig
 from .errors import ExperimentError
 from .jobs import JobConfig, OtherJobConfig
 from .sections import Duration, FileName, LongDuration, Section, read_section
@@ -99,30 +100,6 @@ class ControlConfig(Section):
     """How long a message takes from the controller to a host, or back."""
     gain: float = Field(0.15, ge=0, lt=1)
     """A running job is moved when the predicted completion time falls by more than this share."""
-
-
-Law = Literal["explicit", "dctcp", "hpcc", "delay", "loss", "fixed"]
-"""How workers find their windows, by name (`hosts/congestion`)."""
-
-
-class CongestionConfig(Section):
-    """What every egress queue of the fabric is promised."""
-
-    bound: int = Field(64, ge=1)
-    """Q*: packets that no queue of the data class is to exceed."""
-    lease: Duration = 20_000_000
-    """After so long without a result a worker's window is one round."""
-    law: Law = "explicit"
-    """How workers find their windows: as switches allow, by marks, by links' INT, by round trips, by losses, or not at
-    all (the job's window).
-    Only who obeys the switches can be promised anything.
-    """
-    marks: Marks = Marks.DEPTH
-    """What switches mark by: packets in the queue, how long a packet has waited, or a virtual queue that is drained
-    more slowly than the link sends. With `explicit` the depth counts in any case.
-    """
-    virtual_share: float = Field(0.95, gt=0, le=1)
-    """Drain rate of the virtual queue, as a share of the link's."""
 
 
 class HeartbeatConfig(Section):

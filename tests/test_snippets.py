@@ -27,6 +27,7 @@ import pytest
 import yaml
 from typer.main import get_command
 
+from weir.controller.congestion import WALL_CLOCK_LEASE_NS, CongestionOptions, Uncontrolled, Windowed
 from weir.controller.placement import Problem
 from weir.controller.placement.strategies import strategy
 from weir.emulator.ports.options import parse, parse_control
@@ -36,6 +37,7 @@ from weir.emulator.stf.reader import parse as parse_stf
 from weir.experiments.commands.app import app
 from weir.experiments.commands.place_files import read_jobs
 from weir.experiments.config import RunConfig
+from weir.experiments.congestion import ControllerCongestion
 from weir.experiments.launch import LaunchOptions, launched_job
 from weir.experiments.telemetry import TelemetryConfig
 from weir.extras import EXTRAS
@@ -398,6 +400,7 @@ def test_no_python_is_left_out() -> None:
 
 
 FILES: Final = {
+    "docs/congestion.md": 1,
     "docs/fabrics.md": 2,
     "docs/placement.md": 1,
     "docs/runs.md": 2,
@@ -444,6 +447,17 @@ def test_what_the_telemetry_page_watches_can_be_watched(tmp_path: Path) -> None:
     (tmp_path / "watch.yaml").write_text(text)
     watching = TelemetryConfig.load(tmp_path / "watch.yaml").watching(load_topology("leaf_spine.yaml"), "the page")
     assert (len(watching.flows), watching.collector, len(watching.drops)) == (2, "h12", 16)
+
+
+def test_what_the_congestion_page_declares_is_what_a_controller_takes(tmp_path: Path) -> None:
+    (text,) = files_of("docs/congestion.md")
+    (tmp_path / "congestion.yaml").write_text(text)
+    options = ControllerCongestion.load(tmp_path / "congestion.yaml", load_topology("leaf_spine.yaml"))
+    assert options == CongestionOptions(
+        lease_ns=WALL_CLOCK_LEASE_NS,
+        uncontrolled=(Uncontrolled("h3", "h6", 7e8, 1514, 20),),
+        windowed=(Windowed("h4", "h6", 16, 1514),),
+    )
 
 
 def test_the_jobs_of_the_placement_page_are_some(tmp_path: Path) -> None:

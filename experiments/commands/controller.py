@@ -24,6 +24,7 @@ from .help import STRATEGY_NAMES, complete_strategy
 from .live import HistoryOption, WebOption, watching
 
 if TYPE_CHECKING:
+    from ...controller.congestion import CongestionOptions
     from ...controller.controller import Controller
     from ...controller.jobs.journal_file import JournalFile
     from ...controller.live.watch import Watch
@@ -59,6 +60,7 @@ class _Settings:
     metrics_port: int | None
     reports_port: int | None
     heartbeats: str | None
+    congestion: CongestionOptions
     watching: Watching | None
     web: str | None
     history: Path | None
@@ -115,6 +117,15 @@ def controller(
             help="What switches are to report by themselves: flows, queues, drops, and where to (docs/telemetry.md).",
         ),
     ] = None,
+    congestion: Annotated[
+        Path | None,
+        typer.Option(
+            "--congestion",
+            metavar="FILE.yaml",
+            help="What queues are promised, and what others may send beside jobs (docs/congestion.md, 2); "
+            "default: 64 packets, and nothing.",
+        ),
+    ] = None,
     heartbeats: Annotated[
         str | None,
         typer.Option(
@@ -161,6 +172,7 @@ def controller(
         metrics_port=metrics_port,
         reports_port=reports_port,
         heartbeats=heartbeats,
+        congestion=_congestion(congestion, topology),
         watching=None if telemetry is None else _watching(telemetry, topology),
         web=web,
         history=history,
@@ -173,6 +185,16 @@ def controller(
         asyncio.run(_serve(settings))
     except KeyboardInterrupt:
         _say("stopped; the switches keep what they hold, and jobs go on")
+
+
+def _congestion(file: Path | None, topology: Topology) -> CongestionOptions:
+    """Raises ExperimentError."""
+    from ...controller.congestion import WALL_CLOCK_LEASE_NS, CongestionOptions
+    from ..congestion import ControllerCongestion
+
+    if file is None:
+        return CongestionOptions(lease_ns=WALL_CLOCK_LEASE_NS)
+    return ControllerCongestion.load(file, topology)
 
 
 def _watching(file: Path, topology: Topology) -> Watching:
@@ -204,7 +226,6 @@ def _nanoseconds(option: str, text: str) -> int:
 
 
 async def _serve(settings: _Settings) -> None:
-    from ...controller.congestion import WALL_CLOCK_LEASE_NS, CongestionOptions
     from ...controller.controller import Controller, Options
     from ...controller.jobs.membership import longest_silence_ns
     from ...controller.placement.strategies import STRATEGIES
@@ -226,7 +247,7 @@ async def _serve(settings: _Settings) -> None:
         patience_ns=None if settings.heartbeats is None else longest_silence_ns(settings.lease_ns),
         stuck_ns=_STUCK_LEASES * settings.lease_ns,
         heartbeats_at=settings.heartbeats,
-        congestion=CongestionOptions(lease_ns=WALL_CLOCK_LEASE_NS),
+        congestion=settings.congestion,
         watching=settings.watching,
     )
     async with AsyncExitStack() as stack:

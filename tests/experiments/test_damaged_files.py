@@ -16,6 +16,7 @@ from weir.emulator.entries import EmulatorError
 from weir.emulator.program import Program
 from weir.experiments.commands.place_files import read_jobs, read_loads
 from weir.experiments.config import RunConfig
+from weir.experiments.congestion import ControllerCongestion
 from weir.experiments.errors import ExperimentError
 from weir.experiments.evaluation.suite import Suite
 from weir.experiments.telemetry import TelemetryConfig
@@ -70,6 +71,16 @@ TELEMETRY: dict[str, Any] = {
     "queues": {"depth": 20, "classes": [0]},
     "drops": ["no_route"],
 }
+CONGESTION: dict[str, Any] = {
+    "bound": 64,
+    "lease": "50ms",
+    "marks": "virtual",
+    "virtual_share": 0.9,
+    "background": [
+        {"source": "h3", "destination": "h6", "rate": "10Mbit", "packet_bytes": 1514, "burst": 9},
+        {"source": "h2", "destination": "h6", "kind": "yielding", "window": 8, "packet_bytes": 1514},
+    ],
+}
 LOADS: dict[str, Any] = {
     "s1-p3": "300Mbit",
     "s2-p3": {"rate": "1Mbit", "queue": 3, "loss": 0.01, "latency": "40us"},
@@ -109,6 +120,7 @@ KINDS: dict[str, tuple[Callable[[Path], Any], dict[str, Any]]] = {
     "run.yaml": (RunConfig.load, RUN),
     "suite.yaml": (Suite.load, SUITE),
     "telemetry.yaml": (TelemetryConfig.load, TELEMETRY),
+    "congestion.yaml": (lambda path: ControllerCongestion.load(path, leaf_spine(2, 2, 3)), CONGESTION),
     "loads.yaml": (lambda path: read_loads(path, leaf_spine(2, 2, 2)), LOADS),
     "jobs.yaml": (lambda path: read_jobs(path, leaf_spine(2, 2, 2)), JOBS),
     "topology.json": (read_exercise, EXERCISE),

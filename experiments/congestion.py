@@ -1,0 +1,139 @@
+"""How queues are bounded, as people write it: under `congestion` in a run's file, and in a file of its own for a
+controller, where others' traffic is declared with it.
+
+::
+
+    bound: 64                       # Q*: packets that no queue of the data class is to exceed
+    marks: depth
+    background:
+      - {source: h3, destination: h6, rate: 700Mbit, packet_bytes: 1514, burst: 20}
+      - {source: h4, destination: h6, kind: yielding, window: 16, packet_bytes: 1514}
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+from pydantic import BeforeValidator, Field, field_validator
+
+from ..controller.congestion import WALL_CLOCK_LEASE_NS, CongestionOptions, Marks, Uncontrolled, Windowed
+from ..topologies import Topology
+from ..topologies.problems import BadFile, Problem, told
+from ..topologies.spelling import nearest
+from ..topologies.yaml_file import YamlFile
+from .background import steady_unless_said
+from .errors import ExperimentError
+from .sections import Duration, LongDuration, Rate, Section, read_section
+
+Law = Literal["explicit", "dctcp", "hpcc", "delay", "loss", "fixed"]
+"""How workers find their windows, by name (`hosts/congestion`)."""
+
+_LARGEST_BOUND: Final = (1 << 19) - 1
+"""What switches can compare a queue with."""
+_LARGEST_BURST: Final = 1 << 20
+
+
+class CongestionConfig(Section):
+    """What every egress queue of the fabric is promised."""
+
+    bound: int = Field(64, ge=1, le=_LARGEST_BOUND)
+    """Q*: packets that no queue of the data class is to exceed."""
+    lease: Duration = 20_000_000
+    """After so long without a result a worker's window is one round."""
+    law: Law = "explicit"
+    """How workers find their windows: as switches allow, by marks, by links' INT, by round trips, by losses, or not at
+    all (the job's window).
+    Only who obeys the switches can be promised anything.
+    """
+    marks: Marks = Marks.DEPTH
+    """What switches mark by: packets in the queue, how long a packet has waited, or a virtual queue that is drained
+    more slowly than the link sends. With `explicit` the depth counts in any case.
+    """
+    virtual_share: float = Field(0.95, gt=0, le=1)
+    """Drain rate of the virtual queue, as a share of the link's."""
+
+
+class _Declared(Section):
+    """Traffic of one host pair that no window of ours limits."""
+
+    source: str
+    destination: str
+    packet_bytes: int = Field(ge=64, le=9_234)
+    """Of each frame; where there are several sizes, each is declared."""
+
+
+class DeclaredSteady(_Declared):
+    """Packets that come whatever the network says, in a leaky bucket."""
+
+    kind: Literal["steady"] = "steady"
+    rate: Rate
+    """The mean that they never exceed for long: in a time t come no more than `burst` packets and rate·t bits."""
+    burst: int = Field(1, ge=1, le=_LARGEST_BURST)
+    """Packets that may come at once."""
+
+
+class DeclaredYielding(_Declared):
+    """Packets that are all acknowledged, as TCP's are."""
+
+    kind: Literal["yielding"]
+    window: int = Field(ge=1, le=_LARGEST_BURST)
+    """The receiver's: packets in the network at most, with their acknowledgements."""
+
+
+class ControllerCongestion(CongestionConfig):
+    """The same for a controller whose hosts are processes, with the traffic that others may send."""
+
+    lease: LongDuration = WALL_CLOCK_LEASE_NS
+    background: Annotated[
+        list[Annotated[DeclaredSteady | DeclaredYielding, Field(discriminator="kind")]],
+        BeforeValidator(steady_unless_said),
+    ] = Field([])
+    """What others may send at most; what is not declared is no part of a promise."""
+
+    @field_validator("law")
+    @classmethod
+    def _known_to_processes(cls, law: Law) -> Law:
+        if law != "explicit":
+            raise ValueError(
+                f"workers go by {law} in virtual time alone, and hosts that are processes obey explicit windows; "
+                "write explicit, or leave it out"
+            )
+        return law
+
+    @classmethod
+    def load(cls, path: Path, topology: Topology) -> CongestionOptions:
+        """What a file of its own says, as a controller of this fabric takes it. Raises ExperimentError."""
+        try:
+            written = YamlFile.read(path, "congestion is a YAML mapping with bound, marks or background")
+        except BadFile as error:
+            raise ExperimentError(str(error)) from None
+        config = read_section(cls, written)
+        if problems := list(config._unlike(topology, written)):
+            raise ExperimentError(told(str(path), problems))
+        steady = [each for each in config.background if isinstance(each, DeclaredSteady)]
+        yielding = [each for each in config.background if isinstance(each, DeclaredYielding)]
+        return CongestionOptions(
+            config.bound,
+            tuple(Uncontrolled(e.source, e.destination, e.rate, e.packet_bytes, e.burst) for e in steady),
+            config.lease,
+            marks=config.marks,
+            virtual_share=config.virtual_share,
+            windowed=tuple(Windowed(e.source, e.destination, e.window, e.packet_bytes) for e in yielding),
+        )
+
+    def _unlike(self, topology: Topology, written: YamlFile) -> list[Problem]:
+        """Where the declared traffic is none of this fabric."""
+        hosts = [host.name for host in topology.hosts]
+        problems = []
+        for index, each in enumerate(self.background):
+            place = f"background.{index}"
+            for key, name in (("source", each.source), ("destination", each.destination)):
+                if name not in hosts:
+                    text = f'fabric {topology.name} has no host "{name}"{nearest(name, hosts)}; there are '
+                    line = written.line(["background", index, key])
+                    problems.append(Problem(f"{place}.{key}: {text}{', '.join(hosts)}", line))
+            if each.source == each.destination:
+                line = written.line(["background", index])
+                problems.append(Problem(f"{place}: {each.source} sends to itself; name two hosts", line))
+        return problems

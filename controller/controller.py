@@ -214,8 +214,10 @@ class Controller:
             history.go(plan.generation, plan.switches)
             self.jobs.add(RunningJob(plan, now_ns, grant.note))
             needed = {*plan.switches, *edge_switches(self.topology, spec)}
-            await self._write_switches(now_ns, again=needed)
+            await self._write_switches(now_ns, again=needed | self.windows.behind)
             self.switches.raise_trouble(sorted(needed))
+            for trouble in self.switches.troubles_of(sorted(self.windows.behind)):
+                raise trouble
             self.jobs.journal.change(spec.job)
             self._write_journal()
         except ControllerError as error:
@@ -362,12 +364,16 @@ class Controller:
         """Bring the switches to what they should hold; those in `again` even if they have just refused."""
         self.jobs.ended = False
         self._bound_queues(now_ns)
-        return await self.switches.write_states(self._desired(), now_ns, frozenset(again))
+        diffs = await self.switches.write_states(self._desired(), now_ns, frozenset(again))
+        self.windows.note_held(self.switches.holding, now_ns)
+        return diffs
 
     async def _write_plan(self, names: Collection[str], now_ns: int) -> list[ControllerError]:
-        """A job's next plan is due in these switches; why some of them do not hold it."""
-        await self._write_switches(now_ns, again=names)
-        return self.switches.troubles_of(names)
+        """A job's next plan is due in these switches; why some of them do not hold it, or others not the windows that
+        it counts on.
+        """
+        await self._write_switches(now_ns, again={*names, *self.windows.behind})
+        return self.switches.troubles_of(sorted({*names, *self.windows.behind}))
 
     def _write_journal(self) -> None:
         """Write down what has changed, before anyone is told of it. Raises JournalError; the next call tries again."""

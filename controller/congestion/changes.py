@@ -5,15 +5,16 @@ budget.
                                      └─ higher ─────────▶ in force when the packets of the larger past have gone
 
 A worker obeys a lowered window with its next result, or forgets its window within a lease where none comes: so all do
-after a lease and the longest round trip. Marks that come earlier, or leave less, are lowered windows, too. Gaps between
-rounds are told with plans alone, so another gap asks for another generation of the job (`mispaced`). The state machine
-reads no clock.
+after a lease and the longest round trip. Marks that come earlier, or leave less, are lowered windows, too. Where a
+switch does not take them, that time begins when it does (`note_held`). Gaps between rounds are told with plans alone,
+so another gap asks for another generation of the job (`mispaced`). The state machine reads no clock.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from ...topologies.model import Endpoint, Topology
 from ...topologies.routing import Routes
@@ -22,6 +23,9 @@ from ...wire.control import Pacing
 from ..planning.plan import JobPlan, round_bytes
 from ..telemetry.probes import Probe
 from .budget import CongestionOptions, JobStreams, LinkBudget, link_budgets
+
+NOT_YET: Final = 1 << 62
+"""An instant that nobody lives to see."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,12 @@ class Windows:
         self._topology = topology
         self._known = self._before = _Known()
         self._held: Mapping[Endpoint, tuple[int, int]] | None = None
+        self._written: Mapping[Endpoint, LinkBudget] = {}
+        self._noted: tuple[Mapping[Endpoint, LinkBudget], Collection[str]] = ({}, ())
+        self.behind: frozenset[str] = frozenset()
+        """Switches that allow more than is in force, as they have not taken it: until they have, nobody new may send,
+        and no window grows.
+        """
 
     @property
     def budgets(self) -> Mapping[Endpoint, LinkBudget]:
@@ -76,6 +86,8 @@ class Windows:
     @property
     def obeyed_ns(self) -> int:
         """From when on no packets are in the network that larger windows of before allowed, or plans of before."""
+        if self.behind:
+            return NOT_YET
         return max([self._known.obeyed_ns, *(each.until_ns for each in self._known.remains)])
 
     def follow(self, routes: Routes, plans: Iterable[JobPlan], probes: Iterable[Probe], now_ns: int) -> list[JobPlan]:
@@ -92,7 +104,8 @@ class Windows:
             self._shrink(plans, targets, now_ns)
             self._known = replace(self._known, inputs=inputs)
         known = self._known
-        if known.budgets is not known.targets and now_ns >= known.obeyed_ns and not self._remaining(now_ns):
+        obeyed = now_ns >= known.obeyed_ns and not self.behind
+        if known.budgets is not known.targets and obeyed and not self._remaining(now_ns):
             self._known = known = replace(known, budgets=known.targets)
         changed = []
         following, windows = {}, {}
@@ -134,6 +147,40 @@ class Windows:
     def withdraw(self) -> None:
         """The last change did not happen: no host was told of it."""
         self._known = self._before
+
+    def note_held(self, switches: Collection[str], now_ns: int) -> None:
+        """These switches hold what is in force now, and no others do: to be told after each write. What one has that
+        refused some of it is what it had or what it was to have, so whichever allows more.
+        """
+        known, written = self._known, dict[Endpoint, LinkBudget]()
+        if known.budgets is self._noted[0] and switches == self._noted[1]:
+            return
+        self._noted = (known.budgets, switches)
+        for link, budget in known.budgets.items():
+            if link.node in switches:
+                written[link] = budget
+            elif link in self._written:
+                written[link] = _looser(self._written[link], budget)
+        self._written = written
+        behind = self._find_behind()
+        if self.behind and not behind:
+            wait_ns = max(map(self.round_trip_ns, known.plans.values()), default=0) + self.options.lease_ns
+            self._known = replace(known, obeyed_ns=max(known.obeyed_ns, now_ns + wait_ns))
+        self.behind = behind
+
+    def _find_behind(self) -> frozenset[str]:
+        """Those by which some worker may have more rounds in the network than the windows in force allow it, or hear
+        later of a queue that its bound counts on it to hear of.
+        """
+        budgets, written, behind = self.budgets, self._written, set[str]()
+        for plan in self._known.plans.values():
+            allowed = {link: _window_of(written.get(link)) for link in plan.most_streams if link in budgets}
+            if min([plan.spec.window, *allowed.values()]) > self._window(plan):
+                behind |= {link.node for link, window in allowed.items() if window > budgets[link].window}
+        for link, budget in budgets.items():
+            if budget.marked and (link not in written or _marks_less(written[link], budget)):
+                behind.add(link.node)
+        return frozenset(behind)
 
     def _remaining(self, now_ns: int) -> tuple[_Remains, ...]:
         return tuple(each for each in self._known.remains if each.until_ns > now_ns)
@@ -248,6 +295,26 @@ def _asks_for_less(target: LinkBudget, before: LinkBudget) -> bool:
         or target.congested_window < before.congested_window
         or (target.marked and target.threshold < before.threshold)
         or target.gap_ns > before.gap_ns
+    )
+
+
+def _window_of(written: LinkBudget | None) -> int:
+    """What a port allows, which nobody has written yet where there is none."""
+    return NO_WINDOW_LIMIT if written is None else written.window
+
+
+def _marks_less(one: LinkBudget, other: LinkBudget) -> bool:
+    """Whether it marks later than the other does, or leaves who is marked more."""
+    return one.threshold > other.threshold or one.congested_window > other.congested_window
+
+
+def _looser(one: LinkBudget, other: LinkBudget) -> LinkBudget:
+    """One of two budgets of a link, with what either allows at most."""
+    return replace(
+        one,
+        window=max(one.window, other.window),
+        congested_window=max(one.congested_window, other.congested_window),
+        threshold=max(one.threshold, other.threshold),
     )
 
 

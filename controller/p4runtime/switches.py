@@ -142,6 +142,11 @@ class Switches:
         return diffs
 
     @property
+    def holding(self) -> frozenset[str]:
+        """Those that hold what they should, as of the last write."""
+        return frozenset(self._written)
+
+    @property
     def out_of_reach(self) -> frozenset[str]:
         """Those whose session is broken."""
         return frozenset(name for name, session in self.sessions.items() if not session.is_up)

@@ -15,7 +15,7 @@ from dataclasses import replace
 import pytest
 from finsy.proto import p4r
 
-from weir.controller.congestion import CongestionOptions
+from weir.controller.congestion import CongestionOptions, Uncontrolled
 from weir.controller.controller import Controller, Message, Options
 from weir.controller.errors import ControllerError, OutOfMemory, PlanError
 from weir.controller.p4runtime.pipeline import Pipeline
@@ -231,6 +231,66 @@ async def test_nobody_is_paused_for_a_pace_who_is_not_there_yet_or_whose_rival_i
         await controller.admit(JobSpec(6, ("h1", "h3")), 100 * MS)
     rig.fakes["s3"].refuse = lambda update: False
     assert await controller.tick(101 * MS) == []
+
+
+TO_RACK_2 = Endpoint("s3", 2)
+CROSSING = CongestionOptions(160, (Uncontrolled("h1", "h3", 7e8, 1042),), lease_ns=MS)
+
+
+@pytest.mark.parametrize("rig", [replace(OPTIONS, congestion=CROSSING)], indirect=True)
+async def test_nobody_new_sends_while_a_switch_on_the_way_does_not_take_the_smaller_windows(rig: Rig) -> None:
+    """A spine, which sums for neither job: beside others' 700 Mbit/s two jobs are promised its queue only if it leaves
+    the first less of its window than that alone had.
+    """
+    controller, spines = rig.controller, ("s3", "s4")
+    rig.strategy.switch = "s2"
+    await controller.admit(JobSpec(4, ("h1", "h2")), 0)
+    alone = controller.windows.budgets[TO_RACK_2]
+    for spine in spines:
+        rig.fakes[spine].refuse = lambda update: True
+    for _ in range(2):
+        with pytest.raises(WriteRefused, match="s3: "):
+            await controller.admit(JobSpec(5, ("h1", "h2")), 100 * MS)
+        assert controller.windows.budgets[TO_RACK_2] is alone
+        assert not controller.windows.behind
+    assert set(controller.jobs) == {4}
+    for spine in spines:
+        rig.fakes[spine].refuse = lambda update: False
+    await controller.admit(JobSpec(5, ("h1", "h2")), 200 * MS)
+    both = controller.windows.budgets[TO_RACK_2]
+    assert not both.refusal
+    assert both.marked
+    assert both.congested_window < alone.congested_window
+    assert await controller.verify() == {}
+
+
+@pytest.mark.parametrize("rig", [replace(OPTIONS, congestion=CROSSING)], indirect=True)
+async def test_who_moves_waits_for_the_smaller_windows_of_switches_that_are_none_of_its_tree(rig: Rig) -> None:
+    controller = rig.controller
+    rig.strategy.switch = "s2"
+    await controller.admit(JobSpec(4, ("h1", "h2")), 0)
+    rig.strategy.switch = "s1"
+    await controller.admit(JobSpec(5, ("h1", "h2")), 50 * MS)
+    controller.moves.begin(5, 100 * MS, Placement({"h1": "s2", "h2": "s2"}, {}, "s2"))
+    await controller.tick(100 * MS)
+    for host in ("h1", "h2"):
+        controller.moves.held(5, host, Held(1, 0))
+    rig.fakes["s3"].refuse = lambda update: True
+    assert await controller.tick(101 * MS) == []
+    assert controller.windows.behind == {"s3"}
+    assert "waits for the switches to hold the new plan: s3: " in controller.jobs.waiting_for(5, 101 * MS)
+    assert controller.windows.obeyed_ns > 3600 * 1000 * MS
+    rig.fakes["s3"].refuse = lambda update: False
+    now_ns = 130 * MS
+    resumed = {m.host: m.content for m in await controller.tick(now_ns)}
+    assert set(resumed) == {"h1", "h2"}
+    assert not controller.windows.behind
+    longest_ns = max(controller.windows.round_trip_ns(job.plan) for job in controller.jobs.values())
+    assert controller.windows.obeyed_ns == now_ns + MS + longest_ns, "the time begins anew"
+    for told in resumed.values():
+        assert isinstance(told, Resume)
+        assert isinstance(told.plan, WorkerPlan)
+        assert told.plan.pacing.hold_ns >= MS + longest_ns
 
 
 async def test_a_move_interrupted_by_a_refusal_is_taken_up_by_the_next_tick(rig: Rig) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import pytest
@@ -372,6 +372,41 @@ def test_a_change_that_did_not_happen_leaves_nothing() -> None:
     windows.withdraw()
     assert dict(windows.budgets) == before
     assert windows.follow(ROUTES, [first], (), 1_000) == []
+
+
+def test_no_window_grows_before_all_obey_what_a_switch_has_taken_late() -> None:
+    windows = Windows(FABRIC, replace(OPTIONS, lease_ns=1_000_000))
+    every = [switch.name for switch in FABRIC.switches]
+
+    def follow(plans: Sequence[JobPlan], now_ns: int, *without: str) -> list[JobPlan]:
+        told = windows.follow(ROUTES, plans, (), now_ns)
+        windows.note_held([name for name in every if name not in without], now_ns)
+        return told
+
+    [first] = follow([at_one_switch(1, "h1", "h2")], 0)
+    [link] = [e for e in first.most_streams if FABRIC.peer(e).node == "h1"]
+    crowd = [at_one_switch(job, "h1", "h3") for job in range(2, 6)]
+    follow([first, *crowd], 5_000, "s4", "s5")
+    assert windows.behind == frozenset(), "they let no more through than the others on the way"
+    follow([first, *crowd], 6_000)
+    follow([first], 7_000)
+    assert windows.budgets[link].window == 12
+    crowd = [at_one_switch(job, "h1", "h3") for job in range(6, 12)]
+    follow([first, *crowd], 8_000, link.node)
+    assert windows.budgets[link].window == 64 // 7
+    assert windows.behind == {link.node}
+    late_ns = 1_000_000_000
+    follow([first], late_ns, link.node)
+    assert windows.budgets[link].window == 64 // 7, "it may have 12 still"
+    assert windows.obeyed_ns > late_ns
+    follow([first], late_ns + 1)
+    assert windows.behind == frozenset()
+    obeyed_ns = windows.obeyed_ns
+    assert obeyed_ns == late_ns + 1 + 1_000_000 + windows.round_trip_ns(first)
+    follow([first], obeyed_ns - 1)
+    assert windows.budgets[link].window == 64 // 7
+    follow([first], obeyed_ns)
+    assert windows.budgets[link].window == 32
 
 
 def test_a_moved_job_waits_until_its_old_packets_are_gone_where_they_would_not_fit() -> None:

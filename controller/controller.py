@@ -128,7 +128,7 @@ class Controller:
         paths = SlowPaths(self.planner, self.links, at) if at is not None else None
         self.members = Membership(self.jobs, self.moves, paths)
         """Who takes part in the jobs; takes what hosts say of themselves."""
-        self.windows = Windows(topology, options.congestion)
+        self.windows = Windows(topology, options.congestion, options.watching)
         """What bounds every queue: windows, thresholds, and the promise."""
         self.bounded: list[Callable[[int], object]] = []
         """Each is told the time whenever promises may have changed, before anything is sent under them."""

@@ -22,7 +22,9 @@ from ...wire.aggregation import NO_WINDOW_LIMIT
 from ...wire.control import Pacing
 from ..planning.plan import JobPlan, round_bytes
 from ..telemetry.probes import Probe
+from ..watching.settings import Watching
 from .budget import CongestionOptions, JobStreams, LinkBudget, link_budgets
+from .reported import without_reported
 
 NOT_YET: Final = 1 << 62
 """An instant that nobody lives to see."""
@@ -66,9 +68,11 @@ class _Known:
 class Windows:
     """The windows in force on every egress queue."""
 
-    def __init__(self, topology: Topology, options: CongestionOptions) -> None:
+    def __init__(self, topology: Topology, options: CongestionOptions, watching: Watching | None = None) -> None:
+        """`watching`: what switches report by themselves."""
         self.options = options
         self._topology = topology
+        self._watching = watching
         self._known = self._before = _Known()
         self._held: Mapping[Endpoint, tuple[int, int]] | None = None
         self._written: Mapping[Endpoint, LinkBudget] = {}
@@ -101,6 +105,7 @@ class Windows:
         if inputs != self._known.inputs:
             self._before = self._known
             targets = link_budgets(self._topology, routes, [JobStreams.of(p) for p in plans], probes, self.options)
+            targets = without_reported(targets, self._topology, routes, self._watching)
             self._shrink(plans, targets, now_ns)
             self._known = replace(self._known, inputs=inputs)
         known = self._known

@@ -13,7 +13,7 @@ from ...wire.frames import FRAME_HEADER_BYTES
 from ..telemetry.collector import ReportCollector
 from ..telemetry.link_state import LinkState
 from ..telemetry.probe_reports import ProbeReports
-from .items import report_port
+from .items import report_shares
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +77,10 @@ def telemetry_cost(
     sent = 0
     for stream in [] if reports is None else reports.streams():
         sent += stream.expected
-        if collector is None or not routes.reaches(stream.switch, collector):
+        if collector is None:
             continue
         bytes_each = FRAME_HEADER_BYTES + stream.payload_bytes / max(stream.received, 1)
-        first = Endpoint(stream.switch, report_port(topology, routes, stream.switch, collector))
-        behind = topology.peer(first).node
-        ways = {} if behind == collector else routes.shares(behind, collector)
-        for link, share in ((first, 1.0), *ways.items()):
+        for link, share in report_shares(topology, routes, stream.switch, collector).items():
             load[index[link]] += share * stream.expected * np.array([1.0, bytes_each])
     probed = probes.cost
     # a probe ends at the port to a host: it is never on that link

@@ -94,6 +94,24 @@ def report_port(topology: Topology, routes: Routes, switch: str, collector: str)
     return nearest[topology.switch(switch).device_id % len(nearest)]
 
 
+def report_shares(topology: Topology, routes: Routes, switch: str, collector: str) -> Mapping[Endpoint, float]:
+    """What part of a switch's own reports crosses each link; none where no way leads to the collector."""
+    if not routes.reaches(switch, collector):
+        return {}
+    first = Endpoint(switch, report_port(topology, routes, switch, collector))
+    behind = topology.peer(first).node
+    return {first: 1.0, **({} if behind == collector else routes.shares(behind, collector))}
+
+
+def report_links(topology: Topology, routes: Routes, watching: Watching) -> frozenset[Endpoint]:
+    """The links that reports may cross on their way to a collector among the hosts."""
+    collector = watching.collector
+    if collector is None or not watching.reports_anything:
+        return frozenset()
+    ways = (report_shares(topology, routes, switch.name, collector) for switch in topology.switches)
+    return frozenset(link for way in ways for link in way)
+
+
 def telling_slots(
     topology: Topology, bases: Mapping[str, SwitchState], jobs: Collection[JobPlan]
 ) -> Mapping[str, SwitchState]:

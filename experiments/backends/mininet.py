@@ -93,7 +93,7 @@ async def run_in_mininet(
         sessions = await stack.enter_async_context(open_sessions(fabric.topology, fabric.addresses))
         controller = _controller(config, virtual.strategy, fabric, sessions)
         depths = _Depths(controller.links)
-        promises = QueuePromises(controller.windows, depths.take, late_ns=_LATE_NS, reports=config.watching is not None)
+        promises = QueuePromises(controller.windows, depths.take, late_ns=_LATE_NS)
         controller.bounded.append(promises.note)
         await controller.start()
         began_ns = time.monotonic_ns()

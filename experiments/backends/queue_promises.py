@@ -21,17 +21,15 @@ class QueuePromises:
         take_longest: Callable[[], Mapping[Endpoint, int]],
         say: Callable[[str], object] = lambda _: None,
         late_ns: int = 0,
-        reports: bool = False,
     ) -> None:
         """`windows` are the controller's. `take_longest` tells the most packets that queues held since it was last
         asked; what it tells may be `late_ns` old. `say` is told what is promised, and then what cannot be promised any
-        more. `reports`: telemetry's cross the queues, too, which no bound counts; then no queue is compared.
+        more.
         """
         self._windows = windows
         self._take_longest = take_longest
         self._say = say
         self._late_ns = late_ns
-        self._reports = reports
         self._changes = PromiseChanges(windows)
         self._in_force: Mapping[Endpoint, float] = {}
         self._loosest: dict[Endpoint, float] = {}
@@ -79,10 +77,7 @@ class QueuePromises:
         return [promise.text for promise in self._changes.known if promise.bound_packets is None]
 
     def _check(self, now_ns: int) -> None:
-        held = self._take_longest()
-        if self._reports:
-            return
-        for link, longest in held.items():
+        for link, longest in self._take_longest().items():
             if longest > (bound := self._in_force.get(link, math.inf)):
                 text = f"{link} held {longest} packets by {now_ns / 1e6:.3f} ms, and {bound:.0f} were promised then"
                 self._broken.setdefault(link, text)

@@ -182,8 +182,7 @@ class Cluster:
             self._controller, self._emulated, rpc, self._agents, self._events, control.latency
         )
         take_longest = self._emulated.take_longest_queues
-        reports = self._watching is not None
-        self._promises = QueuePromises(self._controller.windows, take_longest, self._say, reports=reports)
+        self._promises = QueuePromises(self._controller.windows, take_longest, self._say)
         self._controller.bounded.append(self._promises.note)
         if self._watching is not None and self._watching.puts_headers:
             self._emulated.count_int(self._watching.presence)

@@ -51,6 +51,7 @@ def test_training_gives_the_same_bits_and_the_cost_is_told(tmp_path: Any, how: s
     watched = run(tmp_path, WATCHED[how])
     assert (watched.sums, watched.weights) == (unwatched.sums, unwatched.weights)
     assert watched.drops.keys() <= {"duplicate", "late"}
+    assert watched.broken == []
     assert unwatched.telemetry is not None
     assert unwatched.telemetry.reports == 0
     cost = watched.telemetry
@@ -63,11 +64,16 @@ def test_training_gives_the_same_bits_and_the_cost_is_told(tmp_path: Any, how: s
     assert (unwatched.telemetry.int_packets, unwatched.telemetry.int_bytes) == (0, 0)
     assert cost.int_packets is not None
     assert cost.int_bytes is not None
+    promised = {port for port, bound in watched.promised.items() if bound is not None}
     if "changes" in how:
+        assert promised == set(watched.promised) == {port for port, bound in unwatched.promised.items() if bound}
         assert (cost.int_packets, cost.int_bytes) == (0, 0)
         assert cost.reports < 0.1 * cost.forwarded
         assert (cost.report_packets, cost.report_bytes) == (0, 0)
     else:
+        # reports are on all ways to h4, flows that others' share was reckoned without INT on those from there to h1
+        assert promised - {"s1-p3", "s1-p4"} == {"s1-p2", "s2-p1"}
+        assert len(promised) == 3, "s1 reports by one of its ways up"
         assert f"INT headers in {cost.int_packets} packets on links, {cost.int_bytes / 1e6:.2f} MB" in str(cost)
         # shim, header, and 8 words by each of the nodes so far: one or two behind a source and a transit
         assert (16 + 32) * cost.int_packets <= cost.int_bytes <= (16 + 64) * cost.int_packets

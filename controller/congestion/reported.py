@@ -1,0 +1,39 @@
+"""What telemetry does to promises: queues that switches' reports cross, or that packets with INT make longer. Pure.
+
+How many reports there are depends on what is reported: a watched packet, a queue that changes, a drop. No leaky bucket
+holds them, so nothing is promised of a queue on their way.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ...topologies.model import Endpoint, Topology
+from ...topologies.routing import Routes
+from ..watching.items import report_links
+from ..watching.settings import Watching
+from .budget import LinkBudget
+
+
+def without_reported(
+    budgets: Mapping[Endpoint, LinkBudget], topology: Topology, routes: Routes, watching: Watching | None
+) -> Mapping[Endpoint, LinkBudget]:
+    """The budgets, of which those have no bound that reports cross; nor have those that others cross where watched
+    packets carry INT, as these are longer than the frames by which others' share was reckoned.
+    """
+    if watching is None:
+        return budgets
+    crossed = report_links(topology, routes, watching)
+    bring = {"watched packets": watching.flows, "changes of queues": watching.queue_steps, "drops": watching.drops}
+    listed = ", ".join(kind for kind, wanted in bring.items() if wanted)
+    reports = f"telemetry's reports to {watching.collector} cross it, as many as {listed} bring"
+    longer = "packets with INT are longer than those by which others' share is reckoned"
+    refused = dict(budgets)
+    for link, budget in budgets.items():
+        if link in crossed:
+            refused[link] = replace(budget, bound=math.inf, refusal=budget.refusal or reports)
+        elif watching.puts_headers and budget.share:
+            refused[link] = replace(budget, bound=math.inf, refusal=budget.refusal or longer)
+    return refused

@@ -1,0 +1,72 @@
+"""Of which queues nothing is promised where switches report to a host, and why."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from weir.controller.congestion import CongestionOptions, LinkBudget, Uncontrolled, Windows
+from weir.controller.congestion.promise import Promise
+from weir.controller.p4runtime.entries import CloneSession
+from weir.controller.watching.items import REPORT_SESSION, watch_state
+from weir.controller.watching.settings import Flows, Mode, Steps, Watching
+from weir.tests.controller.congestion.test_budget import FABRIC, ROUTES, at_one_switch
+from weir.topologies import Endpoint
+
+OTHERS = (Uncontrolled("h4", "h1", 1e8, 1042),)
+QUEUES = Watching(queue_steps=Steps(depth_step=1))
+
+
+def unpromised(watching: Watching | None, others: tuple[Uncontrolled, ...] = ()) -> dict[Endpoint, LinkBudget]:
+    windows = Windows(FABRIC, CongestionOptions(64, others), watching)
+    windows.follow(ROUTES, [at_one_switch(1, "h1", "h2")], (), 0)
+    return {link: budget for link, budget in windows.budgets.items() if budget.refusal}
+
+
+def clone_ports(watching: Watching) -> set[Endpoint]:
+    """Where switches are told to send their reports."""
+    found = set()
+    for switch in FABRIC.switches:
+        for item in watch_state(FABRIC, ROUTES, switch.name, watching).items.values():
+            if isinstance(item, CloneSession) and item.session_id == REPORT_SESSION:
+                found |= {Endpoint(switch.name, port) for port, _ in item.replicas}
+    return found
+
+
+def test_nothing_is_promised_of_queues_on_the_way_of_reports_and_all_of_the_others() -> None:
+    """Leaves s1 to s3 with three hosts each, spines s4 and s5; h9 hangs at s3."""
+    watching = replace(QUEUES, collector="h9", drops=frozenset({"no_route"}))
+    refused = unpromised(watching)
+    ports = clone_ports(watching)
+    assert {each.node for each in ports} == {"s1", "s2", "s3", "s4", "s5"}
+    assert ports == set(refused), "a leaf's reports take one of its two ways up, and every switch's own port is there"
+    for link, budget in refused.items():
+        assert math.isinf(budget.bound)
+        why = "telemetry's reports to h9 cross it, as many as changes of queues, drops bring"
+        assert Promise.of(budget).text == f"{link}: cannot be kept because {why}"
+
+
+def test_reports_to_the_controller_cross_no_queue() -> None:
+    assert unpromised(None) == unpromised(QUEUES) == unpromised(QUEUES, OTHERS) == {}
+    assert unpromised(Watching(collector="h9")) == {}, "nothing is reported"
+
+
+def test_others_are_reckoned_by_frames_without_int() -> None:
+    """They go from h4 at s2 to h1 at s1, over either spine."""
+    embedding = Watching((Flows(Mode.MD),), flow_steps=Steps(period_us=1000))
+    assert unpromised(embedding) == {}
+    refused = unpromised(embedding, OTHERS)
+    ends = {(link.node, FABRIC.peer(link).node) for link in refused}
+    assert ends == {("s2", "s4"), ("s2", "s5"), ("s4", "s1"), ("s5", "s1"), ("s1", "h1")}
+    assert {budget.refusal for budget in refused.values()} == {
+        "packets with INT are longer than those by which others' share is reckoned"
+    }
+
+
+def test_a_round_trip_is_reckoned_with_full_buffers_where_reports_are() -> None:
+    longest = []
+    for watching in (None, replace(QUEUES, collector="h1")):
+        windows = Windows(FABRIC, CongestionOptions(64), watching)
+        [plan] = windows.follow(ROUTES, [at_one_switch(1, "h1", "h2")], (), 0)
+        longest.append(windows.round_trip_ns(plan))
+    assert longest[1] > longest[0]

@@ -283,7 +283,8 @@ def test_the_wheel_holds_the_packages_and_their_data_and_no_tests(wheel: Path, c
         for path in (clone / "p4src").rglob("*")
         if path.suffix in {".p4", ".json", ".txtpb", ".sha256"}
     }
-    data |= {str(path.relative_to(clone)) for path in (clone / "experiments" / "queues").glob("*.yaml")}
+    for runs in ("heartbeats", "queues"):
+        data |= {str(path.relative_to(clone)) for path in (clone / "experiments" / runs).glob("*.yaml")}
     data |= {str(path.relative_to(clone)) for path in (clone / "examples").rglob("*") if path.is_file()}
     assert {"p4src/bmv2/fabric.p4", "p4src/common/headers.p4", "p4src/build/fabric.json"} <= data
     assert held == code | data | {"__init__.py", "extras.py", "own_file.py", "switch_entry.py", "torch_entry.py"}

@@ -28,6 +28,8 @@ _FRAME_BYTES: Final = FRAME_HEADER_BYTES + HEARTBEAT_BYTES
 _LEAST_STRETCH: Final = 0.75
 """An interval between two heartbeats is stretched by a factor from here to as much above 1."""
 _CONTROL_PRIORITY: Final = 7
+_KEPT_DELAYS: Final = 200
+"""So many at most, of all delays, are told one by one."""
 
 
 class VirtualHeartbeats:
@@ -90,12 +92,17 @@ class VirtualHeartbeats:
             largest_bytes=largest_bytes,
         )
         delays_ns = self.delays_ns or [0]
+        longest_first = np.sort(self.delays_ns)[::-1]
+        ranks = np.unique(np.geomspace(1, max(self.delivered, 1), _KEPT_DELAYS).round().astype(int)) - 1
+        ranks = ranks[ranks < self.delivered]
         return HeartbeatFigures(
             sent=self.sent,
             delivered=self.delivered,
             p999_us=float(np.percentile(delays_ns, 99.9)) / 1e3,
             longest_us=max(delays_ns) / 1e3,
             bound_us=bound_ns / 1e3,
+            delays_us=(longest_first[ranks] / 1e3).tolist(),
+            longer=ranks.tolist(),
             taken_for_dead=counts.leases_expired,
             explained=counts.verdicts_deferred,
         )

@@ -68,6 +68,7 @@ def write(record: RunRecord, folder: Path, draw_fabric: DrawFabric, seen: Sequen
         ),
         jobs=_html_jobs(plots["jobs"]) if "jobs" in plots else "",
         flows=_html_flows(plots["flows"]) if "flows" in plots else "",
+        heartbeats=_html_heartbeats(plots["heartbeats"]) if "heartbeats" in plots else "",
         modes=_html_modes(record, plots["modes"]) if "modes" in plots else "",
         fabrics="".join(picture.html("fabric", _phase_caption(result, phase)) for result, _, phase, picture in fabrics),
         moves=_html_moves(record),
@@ -128,6 +129,14 @@ def _html_jobs(plot: Picture) -> str:
 def _html_flows(plot: Picture) -> str:
     caption = "What of each flow's packets came to its destination, per second, over windows of 1 ms."
     return f"<h2>Background flows that yield</h2>{plot.html('plot', caption)}"
+
+
+def _html_heartbeats(plot: Picture) -> str:
+    caption = (
+        "What part of all heartbeats had not come so long after they were sent, the lost ones among them; dotted: what "
+        "is promised to those of the control class."
+    )
+    return f"<h2>Heartbeats</h2>{plot.html('plot', caption)}"
 
 
 def _html_modes(record: RunRecord, plot: Picture) -> str:

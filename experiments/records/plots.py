@@ -55,13 +55,15 @@ class Picture:
 
 def plots_of(record: RunRecord, seen: Sequence[SeenFabric]) -> dict[str, Picture]:
     """All that there is to plot, by name: `iterations`, `queues`, and where the record has such things `jobs`, `flows`,
-    `modes`, and `seen-loads` and `seen-queues` of what a history has kept.
+    `heartbeats`, `modes`, and `seen-loads` and `seen-queues` of what a history has kept.
     """
     plots = {"iterations": _iterations(record), "queues": _queues(record)}
     if any(result.jobs for result in record.results):
         plots["jobs"] = _jobs(record)
     if any(result.flows for result in record.results):
         plots["flows"] = _flows(record)
+    if any(result.heartbeats is not None and result.heartbeats.delays_us for result in record.results):
+        plots["heartbeats"] = _heartbeats(record)
     if record.modes:
         plots["modes"] = _modes(record)
     if seen := [each for each in seen if each.fullest]:
@@ -140,6 +142,29 @@ def _flows(record: RunRecord) -> Picture:
                 _step_rates(axes, 0, flow.time_ns, flow.packets, 8 * flow.packet_bytes, label)
             axes.set_ylim(0, None)
         _legend_above(figure, inches)
+
+    return _picture(draw, len(shown))
+
+
+def _heartbeats(record: RunRecord) -> Picture:
+    """What part of all heartbeats had not come after so long."""
+    shown = [(result, beats) for result in record.results if (beats := result.heartbeats) is not None]
+
+    def draw(figure: Any, _: float) -> None:
+        from matplotlib.ticker import LogLocator
+
+        titles = [label_of(result.strategy) for result, _ in shown]
+        stack = _stack(figure, titles, "time since it was sent [us]", "part of heartbeats that have not come")
+        for axes, (result, beats) in zip(stack, shown, strict=True):
+            missing = (np.array(beats.longer) + beats.sent - beats.delivered) / beats.sent
+            axes.step(beats.delays_us, missing, where="pre", color=COLOURS.get(result.strategy), linewidth=1.3)
+            axes.axvline(beats.bound_us, color=_MARK, linestyle=":", linewidth=1)
+            axes.set_xscale("log")
+            axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axes.xaxis.set_major_formatter("{x:g}")
+            axes.xaxis.set_minor_formatter("")
+            axes.set_yscale("log", nonpositive="clip")
+            axes.set_ylim(0.5 / beats.sent, 1.5)
 
     return _picture(draw, len(shown))
 

@@ -93,6 +93,10 @@ class HeartbeatFigures(_Record):
     longest_us: float
     bound_us: float
     """What is promised for those of the control class."""
+    delays_us: list[float] = []
+    """Of those delivered, the longest first: the more of the tail the nearer its end. Records of old have none."""
+    longer: list[int] = []
+    """How many took longer than each of these."""
     taken_for_dead: int
     """Verdicts over workers; none of them was dead."""
     explained: int

@@ -5,6 +5,7 @@ telemetry keeps live workers from being taken for dead.
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,30 +14,22 @@ import pytest
 from weir.experiments.backends.virtual_time import Cluster
 from weir.experiments.config import RunConfig
 from weir.experiments.errors import ExperimentError
-from weir.experiments.records.record import HeartbeatFigures
+from weir.experiments.records import page as pages
+from weir.experiments.records.record import HeartbeatFigures, RunRecord
+from weir.experiments.run import run_strategy
+from weir.tests.paths import ROOT
 from weir.topologies import mac_number
 from weir.wire.frames import DSCP_CONTROL, encapsulate
 from weir.wire.heartbeat import HEARTBEAT_BYTES, HEARTBEAT_PORT, Heartbeat
 
 WORKERS = ["h1", "h2", "h4", "h5", "h7", "h8", "h10", "h11"]
+RUNS = ROOT / "experiments" / "heartbeats"
 
 
 def flooded(**heartbeats: Any) -> RunConfig:
     """Flows to the controller's host, and beside it, that bring half as much again as its links carry."""
-    leaf_spine = {"kind": "leaf-spine", "leaves": 4, "spines": 2, "hosts_per_leaf": 3, "rate": "1Gbit", "delay": "2us"}
-    flows = [("h3", "450Mbit", 1), ("h9", "490Mbit", 2), ("h12", "520Mbit", 3)]  # of no common beat
-    return RunConfig.model_validate(
-        {
-            "name": "flood",
-            "seed": 3,
-            "fabric": {"name": "flood", "generate": leaf_spine},
-            "job": {"workers": WORKERS, "window": 16, "slots": 32},
-            "background": [{"source": host, "destination": "h6", "rate": rate, "port": p} for host, rate, p in flows],
-            "control": {"interval": "2ms", "warm_up": "10ms"},
-            "heartbeats": {"to": "h6", "interval": "200us", "lease": "800us", **heartbeats},
-            "strategies": ["widest"],
-        }
-    )
+    config = RunConfig.load(RUNS / "in-class.yaml")
+    return config.replaced("a test", heartbeats={"to": "h6", "interval": "200us", "lease": "800us", **heartbeats})
 
 
 def run(config: RunConfig, heartbeats: int) -> tuple[HeartbeatFigures, list[str]]:
@@ -52,6 +45,11 @@ def run(config: RunConfig, heartbeats: int) -> tuple[HeartbeatFigures, list[str]
                 await cluster.compute(2_000_000)
             figures = cluster.heartbeat_figures
             assert figures is not None
+            delays_ns = np.array(cluster.heartbeats.delays_ns)
+            assert figures.delays_us[0] == figures.longest_us
+            for longer, delay_us in zip(figures.longer, figures.delays_us, strict=True):
+                delay_ns = round(1e3 * delay_us)
+                assert (delays_ns > delay_ns).sum() <= longer < (delays_ns >= delay_ns).sum()
             return figures, refusals
 
     return asyncio.run(go())
@@ -162,6 +160,44 @@ def test_what_is_no_heartbeat_is_dropped_and_counted() -> None:
     assert (dropped, stopped) == (3, 1)
     assert seen.sent - seen.delivered <= len(WORKERS)
     assert seen.taken_for_dead == 0
+
+
+def test_the_runs_of_the_guides_table_differ_in_their_heartbeats_alone() -> None:
+    """And in how long they last, and all may be kept as a record."""
+    configs = {path.stem: RunConfig.load(path) for path in RUNS.glob("*.yaml")}
+    assert configs.keys() == {"in-class", "in-class-fast", "bulk-timer", "bulk-telemetry"}
+    alike, beats = [], {}
+    for stem, config in configs.items():
+        assert config.name == f"heartbeats-{stem}"
+        assert config.heartbeats is not None
+        beats[stem] = (config.heartbeats.in_class, config.heartbeats.detector, config.heartbeats.interval)
+        training = config.training.model_copy(update={"steps": 1})
+        alike.append(config.model_copy(update={"name": "x", "training": training, "heartbeats": None}))
+    assert all(config == alike[0] for config in alike)
+    assert beats == {
+        "in-class": (True, "timer", 200_000),
+        "in-class-fast": (True, "timer", 50_000),
+        "bulk-timer": (False, "timer", 200_000),
+        "bulk-telemetry": (False, "telemetry", 200_000),
+    }
+
+
+@pytest.mark.parametrize("name", ["in-class", "bulk-telemetry"])
+def test_the_page_of_a_run_shows_how_late_heartbeats_came(name: str, tmp_path: Path) -> None:
+    config = RunConfig.load(RUNS / f"{name}.yaml")
+    config = config.model_copy(update={"training": config.training.model_copy(update={"steps": 2})})
+    result = asyncio.run(run_strategy(config, "widest"))
+    seen = result.heartbeats
+    assert seen is not None
+    if name == "in-class":
+        assert 0 < seen.longest_us <= seen.bound_us
+    else:
+        assert seen.longest_us > 10 * seen.bound_us
+    record = RunRecord.begin(config, result.weights, result.accuracy)
+    record.results.append(result)
+    page = pages.write(record, tmp_path, lambda *_, **__: '<svg width="9pt"></svg>').read_text()
+    assert "<h2>Heartbeats</h2>" in page
+    assert "part of heartbeats that have not come" in (tmp_path / "heartbeats.svg").read_text()
 
 
 def test_the_controllers_host_has_no_other_part() -> None:

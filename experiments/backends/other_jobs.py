@@ -81,14 +81,17 @@ class Progress:
         """One for each job that was taken in, in that order."""
         return list(self._traces.values())
 
-    def begin(self, plan: JobPlan, rounds: Rounds, now_ns: int, latency_ns: int) -> None:
-        """A job was taken in; its hosts hear of it after `latency_ns`."""
+    def begin(self, plan: JobPlan, rounds: Rounds, turn_ns: int, now_ns: int, latency_ns: int) -> None:
+        """A job was taken in, beside which a packet of every stream takes so long (`JobTrace.turn_ns`); its hosts hear
+        of it after `latency_ns`.
+        """
         number = plan.spec.job
         self._rounds[number] = rounds
         self._traces[number] = JobTrace(
             job=number,
             workers=len(plan.spec.workers),
             round_trip_ns=plan.round_trip_ns,
+            turn_ns=turn_ns,
             joined_ns=now_ns,
             sends_ns=now_ns + latency_ns + plan.pacing.hold_ns,
             time_ns=[],
@@ -106,6 +109,7 @@ class Progress:
             trace = self._traces[job]
             trace.time_ns.append(now_ns)
             trace.chunks.append(self._rounds[job].chunks_in(rounds))
+            trace.rounds.append(rounds)
 
 
 class OtherJobs:

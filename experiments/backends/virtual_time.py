@@ -255,8 +255,14 @@ class Cluster:
         if advice := window_advice(self.topology, self._routes, plan, controller.prober.probes, options):
             self._say(advice)
         latency_ns = 0 if number in self._jobs else self.config.control.latency
-        self._others.progress.begin(plan, rounds, now_ns, latency_ns)
+        self._others.progress.begin(plan, rounds, self._turn_ns(plan), now_ns, latency_ns)
         return messages
+
+    def _turn_ns(self, plan: JobPlan) -> int:
+        """As `JobTrace.turn_ns` has it, of the jobs as they are now."""
+        budgets, frame_bits = self._controller.windows.budgets, 8e9 * round_bytes(self.topology)
+        shared = (link for link in plan.most_streams if link in budgets)
+        return round(max(budgets[link].streams * frame_bits / self.topology.link_at(link).rate_bps for link in shared))
 
     def _spec(self, number: int, job: Participants, server: str | None, rounds: Rounds) -> JobSpec:
         return JobSpec(

@@ -1,4 +1,5 @@
-"""How evenly jobs share what they share: Jain's index of what each has summed meanwhile.
+"""How evenly jobs share what they share: Jain's index of the rounds that each has complete meanwhile. Rounds of
+exponents count as others do: windows allow both alike, and who has them before a sum has no smaller share.
 
 Jain, Chiu, Hawe, "A Quantitative Measure of Fairness and Discrimination", DEC-TR-301, 1984: (Σx)²/(n·Σx²), 1 where all
 have the same, 1/n where one has all.
@@ -15,7 +16,9 @@ import numpy as np
 from .record import FlowTrace, JobTrace
 
 ROUND_TRIPS: Final = 20
-"""In empty queues: within so many of a job's joining all are to have the same."""
+"""Within so many of a job's joining all are to have the same: in empty queues, but none shorter than a round of every
+stream takes on the link that they share, as the full queue makes it.
+"""
 MEASURED: Final = 10
 """The index is of what each had in the last so many of them."""
 
@@ -39,13 +42,13 @@ class Join:
     """How many summed, with it."""
     index: float
     """Jain's, over the second ten round trips after it began to send: of the job that is farthest away of all that sum
-    then, for nothing can be told of its rate sooner.
+    then, for nothing can be told of its rate sooner; and each as long as all streams take turns at least.
     """
 
 
-def chunks_between(trace: JobTrace, start_ns: float, end_ns: float) -> float:
-    """How many chunks a job has summed between two instants."""
-    before, after = np.interp([start_ns, end_ns], trace.time_ns, trace.chunks)
+def rounds_between(trace: JobTrace, start_ns: float, end_ns: float) -> float:
+    """How many rounds of a job were complete between two instants."""
+    before, after = np.interp([start_ns, end_ns], trace.time_ns, trace.rounds)
     return float(after - before)
 
 
@@ -64,15 +67,15 @@ def all_send(flows: Sequence[FlowTrace]) -> tuple[int, int] | None:
 
 def joins(traces: Iterable[JobTrace]) -> list[Join]:
     """Every job that joined others that were there for long enough, in the order in which they did."""
-    traces, found = list(traces), []
+    traces, found = [trace for trace in traces if trace.rounds], []
     for trace in sorted(traces, key=lambda one: one.sends_ns):
         begun = [one for one in traces if one.sends_ns <= trace.sends_ns and one.time_ns[-1:] > [trace.sends_ns]]
-        round_trip_ns = max((one.round_trip_ns for one in begun), default=trace.round_trip_ns)
+        round_trip_ns = max([trace.turn_ns, *(one.round_trip_ns for one in (trace, *begun))])
         end_ns = trace.sends_ns + ROUND_TRIPS * round_trip_ns
         start_ns = end_ns - MEASURED * round_trip_ns
         there = [one for one in begun if one.time_ns[-1] >= end_ns]
         if trace in there and any(one.sends_ns < trace.sends_ns for one in there):
-            index = jain([chunks_between(one, start_ns, end_ns) for one in there])
+            index = jain([rounds_between(one, start_ns, end_ns) for one in there])
             held_ns = trace.sends_ns - trace.joined_ns
             found.append(Join(trace.job, trace.joined_ns, held_ns, len(there), index))
     return found

@@ -143,6 +143,11 @@ class JobTrace(_Record):
     workers: int
     round_trip_ns: int
     """From its slowest worker to the root and back, in empty queues."""
+    turn_ns: int = 0
+    """In which a packet of every stream that was there when it joined, its own among them, crosses the link of its way
+    that needs the longest for them: no window is less than a round, so full queues make a round trip no shorter.
+    Records of old have none.
+    """
     joined_ns: int
     """When the controller had taken it in."""
     sends_ns: int
@@ -152,6 +157,8 @@ class JobTrace(_Record):
     time_ns: list[int]
     chunks: list[int]
     """How many chunks its slowest worker had the sums of then."""
+    rounds: list[int] = []
+    """How many rounds that had complete then, those of exponents among them. Records of old have none."""
 
 
 class FlowTrace(_Record):

@@ -8,8 +8,10 @@ from typing import Final
 import numpy as np
 import pytest
 
+from weir.controller.planning.plan import round_bytes
 from weir.experiments.backends.virtual_time import Cluster
 from weir.experiments.config import RunConfig
+from weir.experiments.records.fairness import joins
 from weir.experiments.run import run_strategy
 from weir.experiments.schemes import Figures
 from weir.tests.paths import ROOT
@@ -50,6 +52,21 @@ def test_a_shortened_run_keeps_what_it_promises(name: str) -> None:
     config = run_of(name)
     training = config.training.model_copy(update={"steps": steps, "hidden": hidden})
     kept_by(config.model_copy(update={"training": training}), share=SHARE if is_long else None)
+
+
+def test_jobs_of_an_incast_share_alike_though_each_stream_has_one_round() -> None:
+    """All 64 need 0.56 ms to send once, which is more than ten round trips in empty queues; and one job has exponents
+    to sum while the other has lanes.
+    """
+    config = run_of("incast-64")
+    training = config.training.model_copy(update={"steps": 1})
+    result = asyncio.run(run_strategy(config.model_copy(update={"training": training}), "ps"))
+    second = result.jobs[1]
+    assert second.turn_ns == round(64 * 8 * round_bytes(config.topology))  # at 1 Gbit/s
+    assert second.turn_ns > 10 * second.round_trip_ns
+    [join] = joins(result.jobs)
+    assert join.jobs == 2
+    assert join.index >= 0.99
 
 
 @pytest.mark.long

@@ -18,7 +18,7 @@ from weir.experiments.config import RunConfig
 from weir.experiments.errors import ExperimentError
 from weir.experiments.records import page as pages
 from weir.experiments.records import report
-from weir.experiments.records.fairness import chunks_between, jain, joins
+from weir.experiments.records.fairness import jain, joins, rounds_between
 from weir.experiments.records.record import JobTrace, RunRecord, StrategyResult
 from weir.experiments.run import run_strategy
 from weir.tests.paths import ROOT
@@ -95,7 +95,7 @@ def test_jobs_of_unlike_round_trips_have_the_same_rate() -> None:
         assert join.jobs == 3
         assert join.index >= 0.998
     start_ns = max(trace.sends_ns for trace in result.jobs) + 4_605_120
-    chunks = [chunks_between(trace, start_ns, start_ns + 4_605_120) for trace in result.jobs]
+    chunks = [rounds_between(trace, start_ns, start_ns + 4_605_120) for trace in result.jobs]  # in mid-sum
     rounds = Rounds.of_gradient(config, 256)
     assert sum(chunks) / rounds.chunks * 8e9 * rounds.bytes(256) / RATE_BPS >= 0.97 * 4_605_120
 
@@ -160,7 +160,7 @@ def test_jains_index() -> None:
 
 def trace(job: int, sends_ns: int, pace: float, until_ns: int = 100_000) -> JobTrace:
     times = list(range(sends_ns, until_ns + 1, 100))
-    chunks = [int(pace * (time - sends_ns)) for time in times]
+    rounds = [int(pace * (time - sends_ns)) for time in times]
     return JobTrace(
         job=job,
         workers=1,
@@ -168,7 +168,8 @@ def trace(job: int, sends_ns: int, pace: float, until_ns: int = 100_000) -> JobT
         joined_ns=sends_ns - 500,
         sends_ns=sends_ns,
         time_ns=times,
-        chunks=chunks,
+        chunks=[0] * len(times),
+        rounds=rounds,
     )
 
 
@@ -176,8 +177,34 @@ def test_a_join_is_measured_in_its_second_ten_round_trips() -> None:
     [join] = joins([trace(1, 1_000, 1.0), trace(2, 50_000, 3.0)])
     assert (join.job, join.joined_ns, join.held_ns, join.jobs) == (2, 49_500, 500, 2)
     assert join.index == pytest.approx(jain([1, 3]), rel=1e-3)
-    assert chunks_between(trace(1, 1_000, 2.0), 5_000, 6_000) == pytest.approx(2_000)
+    assert rounds_between(trace(1, 1_000, 2.0), 5_000, 6_000) == pytest.approx(2_000)
     assert joins([trace(1, 1_000, 1.0), trace(2, 90_000, 1.0)]) == [], "it ends before there is anything to say"
+
+
+def test_a_round_trip_is_no_shorter_than_all_streams_take_turns() -> None:
+    """Two jobs have half of each turn of 16 us: over less than a turn nothing can be told of their shares."""
+    turn_ns = 16_000
+
+    def taking_turns(job: int, sends_ns: int) -> JobTrace:
+        times = list(range(sends_ns, 1_000_001, 100))
+        mine = [min(max(time % turn_ns - job * turn_ns // 2, 0), turn_ns // 2) // 250 for time in times]
+        rounds = [32 * (time // turn_ns) + had for time, had in zip(times, mine, strict=True)]
+        return trace(job, sends_ns, 0).model_copy(update={"turn_ns": turn_ns, "time_ns": times, "rounds": rounds})
+
+    first, second = taking_turns(0, 1_000), taking_turns(1, 52_000)
+    [join] = joins([first, second])
+    assert join.index == pytest.approx(1, abs=1e-3)
+    [short] = joins([each.model_copy(update={"turn_ns": 0}) for each in (first, second)])
+    assert short.index == pytest.approx(jain([32, 8]), abs=1e-3), "of two shares that are the same"
+
+
+def test_exponents_before_a_sum_are_no_smaller_share() -> None:
+    """One job has exponents alone while the other sums: each had the same number of rounds."""
+    first, second = trace(1, 1_000, 1.0), trace(2, 50_000, 1.0)
+    summing = first.model_copy(update={"chunks": first.rounds})
+    [join] = joins([summing, second])
+    assert join.index == pytest.approx(1)
+    assert joins([each.model_copy(update={"rounds": []}) for each in (first, second)]) == [], "as records of old are"
 
 
 def test_chunks_are_counted_without_the_rounds_of_exponents() -> None:

@@ -15,18 +15,21 @@ from __future__ import annotations
 import logging
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 from itertools import takewhile
 from typing import Any, Final
 
+from ...topologies.model import Endpoint
 from ..decisions import Decisions
 from ..errors import ControllerError
 from ..placement import Placement
+from ..placement.loads import LinkLoad
 from ..planning.better import Better, saved_together
 from ..planning.plan import rounds_of_step
-from ..planning.planner import Planner, Surroundings
+from ..planning.planner import Planner, Surroundings, loads_of
 from ..telemetry.snapshot import Snapshot
 from .job import RunningJob
 from .mover import Mover
@@ -41,6 +44,20 @@ _KEPT: Final = 12
 """So many readings; what is older speaks for no move."""
 _ALL: Final = 0
 """In place of a job's number: all of them together."""
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """What was known of the links at one time."""
+
+    at_ns: int
+    links: Snapshot
+
+    @cached_property
+    def loads(self) -> Mapping[Endpoint, LinkLoad]:
+        """As placement takes them, the same for all jobs."""
+        return loads_of(self.links)
+
 
 _Question = tuple[Callable[[], Any], Callable[[Any, int], None]]
 """What is to be decided, and what is done with the answer."""
@@ -57,8 +74,8 @@ class Improver:
         self._next_solve_ns = now_ns + moves.options.solve_period_ns
         self._to_consider: deque[int] = deque()
         """The numbers of jobs whose turn has come."""
-        self._readings: deque[tuple[int, Snapshot]] = deque(maxlen=_KEPT)
-        """The last ones, oldest first, each with its time."""
+        self._readings: deque[_Reading] = deque(maxlen=_KEPT)
+        """The last ones, oldest first."""
         self._again: dict[int, int] = {}
         """When to look again at jobs that should move as soon as readings have said so for longer."""
         self._accounts: dict[int, Account] = {}
@@ -123,24 +140,24 @@ class Improver:
         period_ns = self._moves.outlook.period_ns
         next_ns = min([self._next_solve_ns, *self._again.values()])
         soon = next_ns - _STEADY_PERIODS * period_ns <= now_ns < next_ns
-        if soon and (not self._readings or now_ns >= self._readings[-1][0] + period_ns):
-            self._readings.append((now_ns, self._moves.outlook.background(now_ns)))
+        if soon and (not self._readings or now_ns >= self._readings[-1].at_ns + period_ns):
+            self._readings.append(_Reading(now_ns, self._moves.outlook.background(now_ns)))
 
-    def _read(self, now_ns: int) -> list[tuple[int, Snapshot]]:
-        """The last readings with their times, that of now the last."""
-        if self._readings and self._readings[-1][0] == now_ns:
+    def _read(self, now_ns: int) -> list[_Reading]:
+        """The last readings, that of now the last."""
+        if self._readings and self._readings[-1].at_ns == now_ns:
             self._readings.pop()
-        self._readings.append((now_ns, self._moves.outlook.background(now_ns)))
+        self._readings.append(_Reading(now_ns, self._moves.outlook.background(now_ns)))
         return list(self._readings)
 
-    def _is_steady(self, better: Better, readings: list[tuple[int, Snapshot]], now_ns: int) -> bool:
+    def _is_steady(self, better: Better, readings: list[_Reading], now_ns: int) -> bool:
         """Whether it is better by every reading of the last periods."""
         return len(better.saved) >= self._recent(readings, now_ns)
 
-    def _recent(self, readings: list[tuple[int, Snapshot]], now_ns: int) -> int:
+    def _recent(self, readings: list[_Reading], now_ns: int) -> int:
         """How many of them are of the last periods."""
         since_ns = now_ns - _STEADY_PERIODS * self._moves.outlook.period_ns
-        return sum(at_ns > since_ns for at_ns, _ in readings)
+        return sum(reading.at_ns > since_ns for reading in readings)
 
     def _rests(self, job: RunningJob, now_ns: int) -> bool:
         """Whether a job may be moved for its own good."""
@@ -156,8 +173,10 @@ class Improver:
         unsettled, own = self._moves.outlook.unsettled(now_ns), job.plan.streams
         readings = self._read_since(job.moved_ns, now_ns)
         around = [
-            Surroundings.of(links, others).doubted([*links.stale, *links.unmeasured, *unsettled], own)
-            for _, links in readings
+            Surroundings(reading.loads, others).doubted(
+                [*reading.links.stale, *reading.links.unmeasured, *unsettled], own
+            )
+            for reading in readings
         ]
         account = self._account(job, now_ns)
         beside = [(other.plan, other.active) for other in self._jobs.values() if other is not job]
@@ -169,9 +188,9 @@ class Improver:
 
         return decide, partial(self._move, job, job.plan.generation, readings)
 
-    def _read_since(self, since_ns: int, now_ns: int) -> list[tuple[int, Snapshot]]:
+    def _read_since(self, since_ns: int, now_ns: int) -> list[_Reading]:
         """The last readings since then; that of now in any case."""
-        return [reading for reading in self._read(now_ns) if reading[0] > since_ns or reading[0] == now_ns]
+        return [each for each in self._read(now_ns) if each.at_ns > since_ns or each.at_ns == now_ns]
 
     def _account(self, job: RunningJob, now_ns: int) -> Account:
         """The job's; a new one where it is not where it has been moved to, or cannot go home any more."""
@@ -192,7 +211,7 @@ class Improver:
         self,
         job: RunningJob,
         generation: int,
-        readings: list[tuple[int, Snapshot]],
+        readings: list[_Reading],
         found: tuple[float, Better | None],
         now_ns: int,
     ) -> None:
@@ -216,8 +235,8 @@ class Improver:
         else:
             self._begin([(job, better.placement)], price, now_ns, "a faster placement")
 
-    def _earned_in(self, price: float, saved: list[float], readings: list[tuple[int, Snapshot]], now_ns: int) -> float:
-        ages = [1e-9 * (now_ns - at_ns) for at_ns, _ in reversed(readings)]
+    def _earned_in(self, price: float, saved: list[float], readings: list[_Reading], now_ns: int) -> float:
+        ages = [1e-9 * (now_ns - reading.at_ns) for reading in reversed(readings)]
         return earned_in(price, saved, ages, 1e-9 * self._moves.outlook.period_ns)
 
     def _steps_per_second(self, job: RunningJob, better: Better | None) -> float:
@@ -246,7 +265,7 @@ class Improver:
         readings = self._read_since(max((job.moved_ns for job in jobs), default=0), now_ns)
         if len(jobs) < 2 or len(jobs) < len(self._jobs) or self._moves.outlook.unsettled(now_ns):
             return None
-        fresh = list(takewhile(lambda reading: reading[1].is_fresh, reversed(readings)))[::-1]
+        fresh = list(takewhile(lambda reading: reading.links.is_fresh, reversed(readings)))[::-1]
         if len(fresh) < self._recent(readings, now_ns):
             return None
         readings = fresh
@@ -254,14 +273,14 @@ class Improver:
         if not any(movable):
             return None
         plans = [(job.plan, job.active) for job in jobs]
-        around = [Surroundings.of(links, {}) for _, links in readings]
+        around = [Surroundings(reading.loads, {}) for reading in readings]
         decide = self._planner.better_together(plans, movable, around, self._moves.options.improvement)
         return decide, partial(self._move_all, [(job, job.plan.generation) for job in jobs], readings)
 
     def _move_all(
         self,
         jobs: list[tuple[RunningJob, int]],
-        readings: list[tuple[int, Snapshot]],
+        readings: list[_Reading],
         better: dict[int, Better],
         now_ns: int,
     ) -> None:

@@ -39,6 +39,11 @@ LEAST_SHARE: Final = 8
 """A job may be given this fraction of the slots that it asked for, and no less."""
 
 
+def loads_of(links: Snapshot) -> Mapping[Endpoint, LinkLoad]:
+    """What placement takes of each link: FULL where a reading is no figure."""
+    return {link: _load(view) for link, view in links.links.items()}
+
+
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """What else is on the links that a job may use."""
@@ -53,7 +58,7 @@ class Surroundings:
         """As measured, or as measured last; the mean load of the others where a link was never measured. A link whose
         reading is no figure is taken to be full.
         """
-        return cls({link: _load(view) for link, view in links.links.items()}, others)
+        return cls(loads_of(links), others)
 
     def doubted(self, links: Iterable[Endpoint], own: Collection[Endpoint]) -> Surroundings:
         """With readings of these links that speak for no move: those of a job's `own` are idle, and others full."""
@@ -169,7 +174,7 @@ class Planner:
         is borne by the jobs `beside` it that can stay where they are. It raises PlacementError where the strategy finds
         no placement.
         """
-        problems = [self.problem(plan.spec, workers, reading) for reading in readings]
+        problems = self._problems(plan.spec, workers, readings)
         place, expected = partial(self.strategy.place, rng=self._rng), partial(self.expected, plan.spec)
         routes, lost, loads = self.routes, self._lost, readings[-1].loads
 
@@ -211,12 +216,13 @@ class Planner:
         """As `better`, for all running jobs and their workers together: where each should be, by their places in
         `plans`; nothing where all should stay. It raises PlacementError where some cannot be looked at together.
         """
+        problems = [self._problems(plan.spec, workers, readings) for plan, workers in plans]
         scenes = [
             [
-                Running(self.problem(plan.spec, workers, reading), plan.placement, plan.spec.weight, each)
-                for (plan, workers), each in zip(plans, movable, strict=True)
+                Running(problem, plan.placement, plan.spec.weight, each)
+                for problem, (plan, _), each in zip(by_plan, plans, movable, strict=True)
             ]
-            for reading in readings
+            for by_plan in zip(*problems, strict=True)
         ]
         return partial(better_jointly, partial(self.strategy.place, rng=self._rng), scenes, gain)
 
@@ -235,6 +241,11 @@ class Planner:
             others=links.others,
             room={name: 0 if name in barred else 1 if everywhere else count for name, count in room.items()},
         )
+
+    def _problems(self, spec: JobSpec, workers: tuple[str, ...], readings: Sequence[Surroundings]) -> list[Problem]:
+        """One for each reading; the fabric's memory is the same in all."""
+        first = self.problem(spec, workers, readings[0])
+        return [first, *(replace(first, loads=each.loads, others=each.others) for each in readings[1:])]
 
     def history(self, job: int) -> History:
         """The generations of this job's number; a new number's are empty."""

@@ -12,12 +12,16 @@ import pytest
 
 from weir.controller.controller import Options
 from weir.controller.errors import OutOfMemory
+from weir.controller.jobs import improver
 from weir.controller.p4runtime.pipeline import Pipeline
 from weir.controller.placement import Placement
+from weir.controller.placement.loads import LinkLoad
 from weir.controller.placement.strategies import strategy
 from weir.controller.planning.plan import JobSpec, rounds_of_step
+from weir.controller.planning.planner import loads_of
 from weir.controller.telemetry.snapshot import Snapshot
 from weir.tests.controller.job_rig import MS, Fixed, Job, Rig, make_rig
+from weir.topologies import Endpoint
 from weir.topologies.generators import leaf_spine
 from weir.wire.control import Pause
 
@@ -102,6 +106,30 @@ async def test_two_equal_jobs_settle_at_once_and_never_move(
     assert len(spines(rig, 1)) == len(spines(rig, 2)) == 1
     await train(rig, jobs, rig.fabric.now_ns + 25 * PERIOD, think_ns)
     assert moves(rig) == []
+
+
+async def test_what_was_read_of_the_links_is_taken_once_for_all_jobs_and_looks(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[Snapshot] = []
+
+    def noted(links: Snapshot) -> Mapping[Endpoint, LinkLoad]:
+        taken.append(links)
+        return loads_of(links)
+
+    monkeypatch.setattr(improver, "loads_of", noted)
+    asked: list[tuple[int, int]] = []
+    better = rig.controller.planner.better
+
+    def watched(plan, workers, readings, gain, beside):  # type: ignore[no-untyped-def]
+        asked.append((plan.spec.job, len(readings)))
+        return better(plan, workers, readings, gain, beside)
+
+    rig.controller.planner.better = watched  # type: ignore[method-assign,assignment]
+    jobs = [await rig.admit(FIRST), await rig.admit(SECOND)]
+    await train(rig, jobs, rig.fabric.now_ns + 25 * PERIOD, MS)
+    assert {job for job, _ in asked} == {1, 2}
+    assert len(taken) == len({id(links) for links in taken}) < sum(readings for _, readings in asked)
 
 
 async def test_of_two_jobs_that_were_put_on_one_spine_one_moves_once(rig: Rig) -> None:

@@ -1,0 +1,556 @@
+"""A v1model program run as its BMv2 JSON reads, one step after another, on Python's integers: a judge that is plain.
+
+Written from P4-16's specification and behavioral-model's `docs/JSON_format.md`; it shares nothing with the emulated
+switch. It knows what `expression_programs` and `random_programs` can make and a little more. Anything else is
+`Unsupported` by its name when the program is loaded; what a packet makes of it that P4 does not define is `Undefined`.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+DROP_PORT: Final = 511
+STANDARD: Final = "standard_metadata"
+VALID: Final = "$valid$"
+LONGEST_SHIFT: Final = 1 << 12
+"""In bits; p4c's are below 2^8 where the program is of sound mind, and bmv2 needs memory for all of them."""
+MOST_STEPS: Final = 2000
+"""Of one action: those that jump back may go round for ever."""
+OF_TIME: Final = (
+    *("enq_timestamp", "enq_qdepth", "deq_timedelta", "deq_qdepth"),
+    *("ingress_global_timestamp", "egress_global_timestamp"),
+)
+"""Of the standard metadata, what the packet does not decide."""
+
+
+class Unsupported(Exception):
+    """The program has something that this interpreter does not know."""
+
+
+class Undefined(Exception):
+    """A packet reads what is not there or what depends on time, or needs more than anyone promises."""
+
+
+class ParserError(Exception):
+    """The parser rejects a packet; its argument is the error's number."""
+
+
+# ---- numbers
+
+
+def unsigned(value: int, width: int) -> int:
+    return value % (1 << width)
+
+
+def signed(value: int, width: int) -> int:
+    """The integer that the lowest bits are in two's complement."""
+    value = unsigned(value, width)
+    return value - (1 << width) if value >= 1 << width - 1 else value
+
+
+def between(value: int, least: int, most: int) -> int:
+    return max(least, min(value, most))
+
+
+def shift(by: Callable[[int, int], int]) -> Callable[[int, int], int]:
+    def shifted(value: int, bits: int) -> int:
+        if not 0 <= bits <= LONGEST_SHIFT:
+            raise Undefined(f"a shift by {bits} bits")
+        return by(value, bits)
+
+    return shifted
+
+
+BINARY: Final[Mapping[str, Callable[[Any, Any], int]]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "&": operator.and_,
+    "|": operator.or_,
+    "^": operator.xor,
+    "<<": shift(operator.lshift),
+    ">>": shift(operator.rshift),
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "two_comp_mod": signed,
+    "sat_cast": lambda value, width: between(value, -(1 << width - 1), (1 << width - 1) - 1),
+    "usat_cast": lambda value, width: between(value, 0, (1 << width) - 1),
+}
+UNARY: Final[Mapping[str, Callable[[Any], int]]] = {"~": operator.invert, "not": operator.not_, "d2b": bool, "b2d": int}
+LAZY: Final = frozenset({"and", "or", "?"})
+"""What need not look at all its operands."""
+VALUES: Final = frozenset({"expression", "field", "hexstr", "bool", "local", "runtime_data", "lookahead"})
+NAMES: Final = frozenset({"header", "regular", "register_array", "counter_array"})
+
+
+# ---- a program
+
+
+@dataclass(slots=True)
+class Entry:
+    match: list[dict[str, Any]]
+    action: int
+    data: list[int]
+    priority: int
+    """The lowest wins."""
+
+
+@dataclass(slots=True)
+class Table:
+    name: str
+    match_type: str
+    key: list[dict[str, Any]]
+    actions: dict[str, int]
+    """Ids by name."""
+    default: tuple[int, list[int]]
+    next_tables: dict[str, str | None]
+    base_default_next: str | None
+    entries: list[Entry] = field(default_factory=list)
+
+    def find(self, key: Sequence[tuple[int, int]]) -> Entry | None:
+        """The entry that a key's values match, each with its width."""
+        found = [entry for entry in self.entries if all(map(matches, entry.match, key))]
+        if not found:
+            return None
+        if self.match_type == "lpm":
+            return max(found, key=lambda entry: sum(part.get("prefix_length", 0) for part in entry.match))
+        return min(found, key=lambda entry: entry.priority)
+
+
+def matches(part: dict[str, Any], value_and_width: tuple[int, int]) -> bool:
+    """Whether a value matches one part of an entry's `match_key`."""
+    value, width = value_and_width
+    match part["match_type"]:
+        case "exact":
+            return value == number(part["key"])
+        case "lpm":
+            free = width - int(part["prefix_length"])
+            return value >> free == number(part["key"]) >> free
+        case "ternary":
+            return value & number(part["mask"]) == number(part["key"]) & number(part["mask"])
+        case "range":
+            return number(part["start"]) <= value <= number(part["end"])
+    raise Unsupported(f"an entry that matches {part['match_type']}")
+
+
+def number(text: str) -> int:
+    return int(text, 16)
+
+
+class Interpreter:
+    def __init__(self, text: bytes) -> None:
+        """Raises `Unsupported`."""
+        document = json.loads(text)
+        check(document)
+        types = {each["name"]: each["fields"] for each in document["header_types"]}
+        self.headers: dict[str, dict[str, tuple[int, bool]]] = {
+            each["name"]: {name: (width, rest == [True]) for name, width, *rest in types[each["header_type"]]}
+            for each in document["headers"]
+        }
+        """(width, whether it has a sign) of each field."""
+        self.metadata = [each["name"] for each in document["headers"] if each["metadata"]]
+        self.errors = dict(document["errors"])
+        self.registers = {each["name"]: [0] * each["size"] for each in document["register_arrays"]}
+        self.register_bits = {each["name"]: each["bitwidth"] for each in document["register_arrays"]}
+        self.counters = {each["name"]: [(0, 0)] * each["size"] for each in document["counter_arrays"]}
+        """(packets, bytes) of each cell."""
+        self.parser = document["parsers"][0]
+        self.states = {each["name"]: each for each in self.parser["parse_states"]}
+        self.deparser = document["deparsers"][0]["order"]
+        self.actions = {each["id"]: each["primitives"] for each in document["actions"]}
+        self.first = {each["name"]: each["init_table"] for each in document["pipelines"]}
+        self.conditionals = {
+            each["name"]: each for pipeline in document["pipelines"] for each in pipeline["conditionals"]
+        }
+        self.tables = {each["name"]: table(each) for pipeline in document["pipelines"] for each in pipeline["tables"]}
+
+    def insert(
+        self, name: str, match_key: list[dict[str, Any]], action: str, data: Sequence[int], priority: int = 0
+    ) -> None:
+        """Add an entry whose key is written as in the JSON; of priorities the lowest wins."""
+        owner = self.tables[name]
+        owner.entries.append(Entry(match_key, owner.actions[action], list(data), priority))
+
+    def set_default(self, name: str, action: str, data: Sequence[int]) -> None:
+        owner = self.tables[name]
+        owner.default = owner.actions[action], list(data)
+
+    def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
+        """The frames that leave, each with its port. Raises `Undefined`; then registers and counters are as before."""
+        before = copy.deepcopy((self.registers, self.counters))
+        try:
+            return Packet(self, port, frame).run()
+        except Undefined:
+            self.registers, self.counters = before
+            raise
+
+
+def table(node: dict[str, Any]) -> Table:
+    default = node["default_entry"]
+    actions = dict(zip(node["actions"], node["action_ids"], strict=True))
+    entries = [
+        Entry(
+            each["match_key"],
+            each["action_entry"]["action_id"],
+            list(map(number, each["action_entry"]["action_data"])),
+            each.get("priority", 0),
+        )
+        for each in node.get("entries", ())
+    ]
+    return Table(
+        node["name"],
+        node["match_type"],
+        node["key"],
+        actions,
+        (default["action_id"], list(map(number, default["action_data"]))),
+        node["next_tables"],
+        node["base_default_next"],
+        entries,
+    )
+
+
+# ---- a packet on its way through
+
+
+class Packet:
+    def __init__(self, program: Interpreter, port: int, frame: bytes) -> None:
+        self.program = program
+        self.rest = frame
+        """What no header has taken."""
+        self.octets = len(frame)
+        """As it came in, which is what counters count."""
+        self.length = len(frame)
+        """With the headers that were added, without those removed."""
+        self.headers = {name: dict.fromkeys(program.headers[name], 0) for name in program.metadata}
+        """The values of the headers that are there."""
+        self.headers[STANDARD] |= {"ingress_port": port, "packet_length": len(frame)}
+        self.ended = False
+        """Whether `exit` has ended this side of the switch."""
+
+    def run(self) -> list[tuple[int, bytes]]:
+        standard = self.headers[STANDARD]
+        try:
+            self.parse()
+        except ParserError as error:
+            standard["parser_error"] = error.args[0]
+        self.control("ingress")
+        if standard["mcast_grp"] != 0:
+            raise Undefined("a multicast group")
+        if standard["egress_spec"] == DROP_PORT:
+            return []
+        port = standard["egress_port"] = standard["egress_spec"]
+        standard |= {"egress_spec": 0, "packet_length": self.length}
+        self.control("egress")
+        return [] if standard["egress_spec"] == DROP_PORT else [(port, self.deparsed())]
+
+    # -- parser and deparser
+
+    def parse(self) -> None:
+        name = self.program.parser["init_state"]
+        while name is not None:
+            state = self.program.states[name]
+            for op in state["parser_ops"]:
+                PARSER_OPS[op["op"]](self, *op["parameters"])
+            name = self.next_state(state)
+
+    def next_state(self, state: dict[str, Any]) -> str | None:
+        """The first transition whose value the key has, each part of which takes whole bytes; else the default."""
+        key = 0
+        for part in state["transition_key"]:
+            width = part["value"][1] if part["type"] == "lookahead" else self.width(part)
+            key = key << (width + 7) // 8 * 8 | unsigned(self.value(part), width)
+        default = None
+        for transition in state["transitions"]:
+            if transition["type"] == "default":
+                default = transition["next_state"]  # of several, bmv2 takes the last
+                continue
+            mask = -1 if transition["mask"] is None else number(transition["mask"])
+            if key & mask == number(transition["value"]) & mask:
+                return transition["next_state"]  # type: ignore[no-any-return]
+        return default
+
+    def take(self, octets: int) -> int:
+        """The next bytes of the packet as a number."""
+        if len(self.rest) < octets:
+            raise ParserError(self.program.errors["PacketTooShort"])
+        taken, self.rest = self.rest[:octets], self.rest[octets:]
+        return int.from_bytes(taken, "big")
+
+    def extract(self, target: dict[str, Any]) -> None:
+        fields = self.program.headers[target["value"]]
+        bits = self.take(sum(width for width, _ in fields.values()) // 8)
+        values = {}
+        for name, (width, has_sign) in reversed(fields.items()):
+            values[name] = signed(bits, width) if has_sign else unsigned(bits, width)
+            bits >>= width
+        self.headers[target["value"]] = values
+
+    def verify(self, condition: dict[str, Any], error: dict[str, Any]) -> None:
+        if not self.value(condition):
+            raise ParserError(self.value(error))
+
+    def advance(self, bits: dict[str, Any]) -> None:
+        octets, left = divmod(self.value(bits), 8)
+        if left:
+            raise ParserError(self.program.errors["ParserInvalidArgument"])
+        self.take(octets)
+
+    def lookahead(self, offset: int, width: int) -> int:
+        octets = (offset + width + 7) // 8
+        kept = self.rest
+        bits = self.take(octets)
+        self.rest = kept
+        return unsigned(bits >> 8 * octets - offset - width, width)
+
+    def deparsed(self) -> bytes:
+        frame = b""
+        for name in self.program.deparser:
+            if name in self.headers:
+                bits = total = 0
+                for field_name, (width, _) in self.program.headers[name].items():
+                    bits = bits << width | unsigned(self.headers[name][field_name], width)
+                    total += width
+                frame += bits.to_bytes(total // 8, "big")
+        return frame + self.rest
+
+    # -- fields and expressions
+
+    def width(self, place: dict[str, Any]) -> int:
+        header, name = place["value"]
+        return 1 if name == VALID else self.program.headers[header][name][0]
+
+    def read(self, header: str, name: str) -> int:
+        if name == VALID:
+            return int(header in self.headers)
+        if header not in self.headers or (header == STANDARD and name in OF_TIME):
+            raise Undefined(f"reading {header}.{name}")
+        return self.headers[header][name]
+
+    def write(self, place: dict[str, Any], value: int) -> None:
+        """Only the bits that fit; nothing, where the header is not there."""
+        if place["type"] != "field":
+            raise Unsupported(f"a value that goes into a {place['type']}")
+        header, name = place["value"]
+        width, has_sign = self.program.headers[header][name]
+        if header in self.headers:
+            self.headers[header][name] = signed(value, width) if has_sign else unsigned(value, width)
+
+    def value(self, node: dict[str, Any], data: Sequence[int] = ()) -> int:
+        """What an operand is, with an action's data."""
+        value = node["value"]
+        match node["type"]:
+            case "expression":
+                return self.value(value, data) if "type" in value else self.result(value, data)
+            case "field":
+                return self.read(*value)
+            case "hexstr":
+                return number(value)
+            case "bool":
+                return bool(value)
+            case "local" | "runtime_data":
+                return data[int(value)]
+            case "lookahead":
+                return self.lookahead(*value)
+        raise Unsupported(f"a value of the type {node['type']}")
+
+    def result(self, expression: dict[str, Any], data: Sequence[int]) -> int:
+        def left() -> int:
+            return self.value(expression["left"], data)
+
+        def right() -> int:
+            return self.value(expression["right"], data)
+
+        match expression["op"]:
+            case "and":
+                return left() and right()
+            case "or":
+                return left() or right()
+            case "?":
+                return left() if self.value(expression["cond"], data) else right()
+            case op if op in UNARY:
+                return UNARY[op](right())
+            case op:
+                return BINARY[op](left(), right())
+
+    # -- controls
+
+    def control(self, pipeline: str) -> None:
+        self.ended = False
+        node = self.program.first[pipeline]
+        while node is not None and not self.ended:
+            conditional = self.program.conditionals.get(node)
+            if conditional is None:
+                node = self.apply(self.program.tables[node])
+            else:
+                node = conditional["true_next" if self.value(conditional["expression"]) else "false_next"]
+
+    def apply(self, owner: Table) -> str | None:
+        """Look up, act, and say what comes next."""
+        key = []
+        for part in owner.key:
+            place = {"type": "field", "value": part["target"]}
+            mask = -1 if part["mask"] is None else number(part["mask"])
+            key.append((unsigned(self.value(place), self.width(place)) & mask, self.width(place)))
+        entry = owner.find(key) if key else None
+        action, data = owner.default if entry is None else (entry.action, entry.data)
+        self.act(self.program.actions[action], data)
+        by_action = {id_: name for name, id_ in owner.actions.items()}
+        for name in ("__MISS__" if entry is None else "__HIT__", by_action[action]):
+            if name in owner.next_tables:
+                return owner.next_tables[name]
+        return owner.base_default_next
+
+    def act(self, primitives: list[dict[str, Any]], data: Sequence[int]) -> None:
+        at = steps = 0
+        while at < len(primitives) and not self.ended:
+            steps += 1
+            if steps > MOST_STEPS:
+                raise Undefined("an action that goes round without end")
+            op, parameters = primitives[at]["op"], primitives[at]["parameters"]
+            at += 1
+            if op == "_jump" or (op == "_jump_if_zero" and self.value(parameters[0], data) == 0):
+                at = self.value(parameters[-1], data)
+            elif op != "_jump_if_zero":
+                PRIMITIVES[op](self, data, *parameters)
+
+    def assign(self, data: Sequence[int], place: dict[str, Any], source: dict[str, Any]) -> None:
+        self.write(place, self.value(source, data))
+
+    def assign_header(self, _: Sequence[int], target: dict[str, Any], source: dict[str, Any]) -> None:
+        self.headers.pop(target["value"], None)
+        if source["value"] in self.headers:
+            self.headers[target["value"]] = dict(self.headers[source["value"]])
+
+    def add_header(self, _: Sequence[int], target: dict[str, Any]) -> None:
+        """Its fields are 0, which P4 does not promise and bmv2 keeps."""
+        if target["value"] not in self.headers:
+            self.headers[target["value"]] = dict.fromkeys(self.program.headers[target["value"]], 0)
+            self.length += self.octets_of(target["value"])
+
+    def remove_header(self, _: Sequence[int], target: dict[str, Any]) -> None:
+        if self.headers.pop(target["value"], None) is not None:
+            self.length -= self.octets_of(target["value"])
+
+    def octets_of(self, header: str) -> int:
+        return sum(width for width, _ in self.program.headers[header].values()) // 8
+
+    def mark_to_drop(self, _: Sequence[int], target: dict[str, Any]) -> None:
+        self.headers[target["value"]] |= {"egress_spec": DROP_PORT, "mcast_grp": 0}
+
+    def exit(self, _: Sequence[int]) -> None:
+        self.ended = True
+
+    def register_read(
+        self, data: Sequence[int], place: dict[str, Any], array: dict[str, Any], index: dict[str, Any]
+    ) -> None:
+        cells = self.program.registers[array["value"]]
+        self.write(place, cells[self.cell(cells, index, data)])
+
+    def register_write(
+        self, data: Sequence[int], array: dict[str, Any], index: dict[str, Any], source: dict[str, Any]
+    ) -> None:
+        cells = self.program.registers[array["value"]]
+        width = self.program.register_bits[array["value"]]
+        cells[self.cell(cells, index, data)] = unsigned(self.value(source, data), width)
+
+    def count(self, data: Sequence[int], array: dict[str, Any], index: dict[str, Any]) -> None:
+        cells = self.program.counters[array["value"]]
+        at = self.cell(cells, index, data)
+        packets, octets = cells[at]
+        cells[at] = packets + 1, octets + self.octets
+
+    def cell(self, cells: Sequence[object], index: dict[str, Any], data: Sequence[int]) -> int:
+        at = self.value(index, data)
+        if not 0 <= at < len(cells):
+            raise Undefined(f"cell {at} of {len(cells)}")
+        return at
+
+
+PARSER_OPS: Final[Mapping[str, Callable[..., None]]] = {
+    "extract": Packet.extract,
+    "set": lambda packet, place, source: packet.assign((), place, source),
+    "verify": Packet.verify,
+    "advance": Packet.advance,
+}
+PRIMITIVES: Final[Mapping[str, Callable[..., None]]] = {
+    "assign": Packet.assign,
+    "assign_header": Packet.assign_header,
+    "add_header": Packet.add_header,
+    "remove_header": Packet.remove_header,
+    "mark_to_drop": Packet.mark_to_drop,
+    "exit": Packet.exit,
+    "register_read": Packet.register_read,
+    "register_write": Packet.register_write,
+    "count": Packet.count,
+}
+JUMPS: Final = frozenset({"_jump", "_jump_if_zero"})
+
+
+# ---- what is known
+
+
+def check(document: dict[str, Any]) -> None:
+    """Refuse what is not known, by its name."""
+    for each in document["header_types"]:
+        for name, width, *_ in each["fields"]:
+            known(f"{each['name']}.{name} of varying width", width != "*")
+    for each in document["checksums"]:
+        known(f"checksum {each['name']}", False)
+    for each in document["deparsers"]:
+        known("a deparser that does more than to emit", not each.get("primitives"))
+    for pipeline in document["pipelines"]:
+        known("action calls without a table", not pipeline.get("action_calls"))
+        for each in pipeline["tables"]:
+            known(f"table {each['name']}, which is {each['type']}", each["type"] == "simple")
+            known(f"table {each['name']} with counters", not each["with_counters"])
+            known(f"table {each['name']} with meters", each["direct_meters"] is None)
+            known(
+                f"entries of table {each['name']} with numbers below zero", '"-' not in json.dumps(each.get("entries"))
+            )
+    for state in document["parsers"][0]["parse_states"]:
+        for op in state["parser_ops"]:
+            known(f"parser operation {op['op']}", op["op"] in PARSER_OPS)
+        for part in state["transition_key"]:
+            known(f"a key of the type {part['type']}", part["type"] in ("field", "lookahead"))
+        for transition in state["transitions"]:
+            known(f"a transition of the type {transition['type']}", transition["type"] in ("hexstr", "default"))
+            known("a transition on a number below zero", "-" not in f"{transition['value']}")
+        check_values([op["parameters"] for op in state["parser_ops"]])
+    for action in document["actions"]:
+        for primitive in action["primitives"]:
+            known(f"primitive {primitive['op']}", primitive["op"] in PRIMITIVES or primitive["op"] in JUMPS)
+            check_values(primitive["parameters"])
+    check_values([each["expression"] for pipeline in document["pipelines"] for each in pipeline["conditionals"]])
+
+
+def check_values(parameters: object) -> None:
+    for node in dictionaries(parameters):
+        if "op" in node:
+            op = node["op"]
+            known(f"operator {op}", op in BINARY or op in UNARY or op in LAZY)
+        elif "type" in node:
+            known(f"a value of the type {node['type']}", node["type"] in VALUES or node["type"] in NAMES)
+
+
+def dictionaries(node: object) -> Iterator[dict[str, Any]]:
+    """All the JSON's objects in a part of it."""
+    if isinstance(node, dict):
+        yield node
+        node = list(node.values())
+    if isinstance(node, list):
+        for each in node:
+            yield from dictionaries(each)
+
+
+def known(what: str, is_known: bool) -> None:
+    if not is_known:
+        raise Unsupported(f"the interpreter does not know {what}")

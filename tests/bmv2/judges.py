@@ -1,0 +1,151 @@
+"""Who judges a program: the interpreter and the emulated switch, and bmv2 where a `Pair` brings it.
+
+All get the same entries, cells and packets. A packet of which the interpreter says that P4 leaves something open goes
+to none.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from typing import Any, Final
+
+from weir.emulator.entries import (
+    ActionCall,
+    EmulatorError,
+    Exact,
+    Lpm,
+    Match,
+    Optional,
+    Range,
+    TableEntry,
+    Ternary,
+)
+from weir.emulator.program import Program
+from weir.emulator.switch import CPU_PORT, Switch
+from weir.tests.bmv2.differential import Pair
+from weir.tests.bmv2.harness import Output
+from weir.tests.bmv2.interpreter import Interpreter, Undefined
+from weir.tests.bmv2.mutation import mutate
+from weir.tests.bmv2.p4runtime_client import Refused
+from weir.tests.emulator.generation import call, entries, number, packet
+
+SHOWN: Final = 4
+"""Differences that a failure prints."""
+
+
+class Judges:
+    def __init__(self, json: bytes, *, pair: Pair | None = None, interpreted: bytes | None = None) -> None:
+        """`interpreted` is what the interpreter gets for the program, if not the same. Raises `Unsupported`."""
+        self.interpreter = Interpreter(interpreted or json)
+        self.program = Program.load(json)
+        self.compared = 0
+        """Packets that were compared so far."""
+        self.forwarded = 0
+        """Frames that left the emulated switch, so that a test can tell that its packets were not all dropped."""
+        self._pair = pair
+        if pair is None:
+            self._switch = Switch(1, ports=range(CPU_PORT))
+            self._switch.start(self.program, self.program.new_state())
+        else:
+            self._switch = pair.switch
+        assert self._switch.state is not None
+        self._state = self._switch.state
+
+    def fill(self, rng: random.Random) -> None:
+        """Random entries in all tables, and values in all registers."""
+        for schema in self.program.tables.values():
+            for entry in entries(rng, self.program, schema):
+                self._insert(schema.name, entry)
+            if schema.actions and not schema.const_default and rng.random() < 0.3:
+                self._set_default(schema.name, call(rng, self.program, schema.actions))
+        for name, register in self._state.registers.items() if self._pair is None else ():
+            for index in range(register.size):
+                value = number(rng, register.width)
+                register.write(index, value)
+                self.interpreter.registers[name][index] = value
+
+    def _insert(self, table: str, entry: TableEntry) -> None:
+        """Write an entry where all take it; bmv2 refuses a second one that matches the same."""
+        assert isinstance(entry.action, ActionCall)
+        try:
+            if self._pair is None:
+                self._state.tables[table].insert(entry)
+            else:
+                entity = self._pair.encoder.table_entry(table, entry)
+                theirs, ours = self._pair.clients
+                theirs.insert(entity)
+                ours.insert(entity)
+        except (EmulatorError, Refused):
+            return
+        key = [written(match) for match in entry.match]
+        self.interpreter.insert(table, key, entry.action.name, entry.action.params, -entry.priority)
+
+    def _set_default(self, table: str, default: ActionCall) -> None:
+        if self._pair is None:
+            self._state.tables[table].set_default(default)
+        else:
+            self._pair.modify(self._pair.encoder.default_entry(table, default))
+        self.interpreter.set_default(table, default.name, default.params)
+
+    def random_packets(self, rng: random.Random, count: int) -> list[tuple[int, bytes]]:
+        """(port, frame): such as the program's parser takes, a fifth of them damaged."""
+        document = self.program._document
+        return [(rng.randrange(8), mutate(rng, packet(rng, document) or b"\0")) for _ in range(count)]
+
+    def differences(self, packets: Iterable[tuple[int, bytes]]) -> list[str]:
+        """Send packets to all; what differs, in words. Raises AssertionError where bmv2 differs from the emulator."""
+        defined, expected = [], []
+        for port, frame in packets:
+            try:
+                sent = self.interpreter.process(port, frame)
+            except Undefined:
+                continue
+            defined.append((port, frame))
+            expected.append([Output(*each) for each in sent])
+        self.compared += len(defined)
+        if self._pair is None:
+            found = [[Output(*each) for each in self._switch.forward(frame, port)] for port, frame in defined]
+        else:
+            found = self._pair.compare(defined)
+        self.forwarded += sum(map(len, found))
+        return [
+            f"into port {port}: {frame.hex()}\n  emulator    -> {ours}\n  interpreter -> {plain}"
+            for (port, frame), ours, plain in zip(defined, found, expected, strict=True)
+            if ours != plain
+        ] + self._cells_that_differ()
+
+    def _cells_that_differ(self) -> list[str]:
+        plain, state = self.interpreter, self._state
+        found: dict[str, tuple[object, object]] = {}
+        for name, register in state.registers.items():
+            found[name] = [register.read(index) for index in range(register.size)], plain.registers[name]
+        for name, counter in state.counters.items():
+            found[name] = list(zip(counter.packets.tolist(), counter.bytes.tolist(), strict=True)), plain.counters[name]
+        return [
+            f"{name}: emulator {ours}, interpreter {theirs}" for name, (ours, theirs) in found.items() if ours != theirs
+        ]
+
+
+def written(match: Match) -> dict[str, Any]:
+    """A match as an entry's `match_key` has it in the JSON."""
+    match match:
+        case Exact(value):
+            return {"match_type": "exact", "key": hex(value)}
+        case Lpm(value, length):
+            return {"match_type": "lpm", "key": hex(value), "prefix_length": length}
+        case Ternary(value, mask):
+            return {"match_type": "ternary", "key": hex(value), "mask": hex(mask)}
+        case Range(low, high):
+            return {"match_type": "range", "start": hex(low), "end": hex(high)}
+        case Optional(value):
+            return written(Ternary(0, 0) if value is None else Exact(value))
+
+
+def judged(json: bytes, seed: int, packets: int, pair: Pair | None = None) -> Judges:
+    """Entries and packets from a seed, sent to all. Raises AssertionError with what differs first."""
+    judges, rng = Judges(json, pair=pair), random.Random(seed)
+    judges.fill(rng)
+    found = judges.differences(judges.random_packets(rng, packets))
+    assert not found, f"{len(found)} differences:\n" + "\n".join(found[:SHOWN])
+    return judges

@@ -10,10 +10,24 @@ from finsy.proto import p4i, p4r
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
-from weir.tests.emulator.p4runtime.p4runtime_rig import DELETE, INSERT, MODIFY, entity
+from weir.tests.emulator.p4runtime.p4runtime_rig import (
+    DELETE,
+    INSERT,
+    MODIFY,
+    entity,
+    externs_config,
+    load_config,
+    stages_config,
+)
 
 HURTING = (0, 1, 2, 3, 7, 255, 256, 65_535, 65_536, 2**31 - 1, 2**32 - 1)
 SIGNED = (-(2**63), -(2**31), -1, 2**40, 2**62, 2**63 - 1)
+SET_ACTIONS = (*p4r.SetForwardingPipelineConfigRequest.Action.values(), 99)
+PROGRAMS = (
+    *(config().p4_device_config for config in (load_config, load_config, load_config, externs_config, stages_config)),
+    *(load_config().p4_device_config[:-100], b"{}", b"[]", b"\x1a\x02{}", b"\xff"),
+)
+"""Programs that are compiled once, and what is none."""
 
 
 class Maker:
@@ -251,6 +265,61 @@ def damaged(message: Message, rng: random.Random) -> bytes:
     if rng.random() < 0.2:
         content += rng.randbytes(rng.randrange(1, 9))
     return bytes(content)
+
+
+def pipeline_request(rng: random.Random, info: p4i.P4Info, ids: list[int]) -> bytes:
+    """A SetForwardingPipelineConfig of the primary with election id 1, with something wrong in it more often than not.
+
+    Its program is one of `PROGRAMS` as it is, so that damage compiles none anew.
+    """
+    request = p4r.SetForwardingPipelineConfigRequest(device_id=1)
+    request.action = p4r.SetForwardingPipelineConfigRequest.Action.ValueType(rng.choice(SET_ACTIONS))
+    request.election_id.low = 1
+    if rng.random() < 0.9:
+        request.config.p4info.CopyFrom(info)
+        for _ in range(rng.choice((0, 0, 1, 2))):
+            mutate(request, rng, ids)
+        request.config.p4_device_config = b""
+    content = damaged(request, rng) if rng.random() < 0.2 else request.SerializeToString()
+    if rng.random() < 0.9:  # what is appended is merged into the message
+        program = p4r.ForwardingPipelineConfig(p4_device_config=rng.choice(PROGRAMS))
+        content += p4r.SetForwardingPipelineConfigRequest(config=program).SerializeToString()
+    return content
+
+
+def stream_messages(rng: random.Random, ids: list[int], election_id: int) -> list[bytes]:
+    """A few messages of a stream, of which none can take the default role from its primary."""
+    messages = []
+    for _ in range(rng.randrange(4)):
+        request = p4r.StreamMessageRequest()
+        kind = rng.random()
+        if kind < 0.6:
+            request.arbitration.device_id = 1
+            request.arbitration.role.name = rng.choice(("", "a", "b"))
+            if rng.random() < 0.5 and request.arbitration.role.name:
+                request.arbitration.election_id.low = election_id
+        elif kind < 0.8:
+            request.packet.payload = rng.randbytes(rng.choice((0, 7, 14, 200)))
+            request.packet.metadata.add(metadata_id=rng.randrange(4), value=b"\x01")
+        elif kind < 0.9:
+            request.digest_ack.digest_id, request.digest_ack.list_id = rng.choice((0, *ids)), rng.randrange(5)
+        else:
+            request.other.type_url = "example.com/x"
+        if rng.random() < 0.3:
+            mutate(request, rng, ids)
+        content = damaged(request, rng) if rng.random() < 0.2 else request.SerializeToString()
+        if not _claims_the_default_role(content):
+            messages.append(content)
+    return messages
+
+
+def _claims_the_default_role(content: bytes) -> bool:
+    """Whether the bytes are an arbitration message that could take the default role from its primary."""
+    try:
+        message = p4r.StreamMessageRequest.FromString(content).arbitration
+    except DecodeError:
+        return False
+    return not message.role.name and message.HasField("election_id")
 
 
 def reparsed(message: Any, rng: random.Random) -> Any:

@@ -17,7 +17,6 @@ from typing import Any, NoReturn, cast
 import grpc
 import pytest
 from finsy.proto import U128, p4i, p4r, rpc_status
-from google.protobuf.message import DecodeError
 
 from weir.emulator.p4runtime import P4RuntimeServer
 from weir.emulator.p4runtime.device import Device
@@ -26,7 +25,16 @@ from weir.emulator.p4runtime.streams.patience import Patience
 from weir.emulator.p4runtime.streams.session import Session
 from weir.emulator.switch import Switch
 from weir.tests.emulator.harness import seeded_random
-from weir.tests.emulator.p4runtime.p4runtime_fuzz import Maker, damaged, ids_of, mutate, reparsed
+from weir.tests.emulator.p4runtime.p4runtime_fuzz import (
+    PROGRAMS,
+    Maker,
+    damaged,
+    ids_of,
+    mutate,
+    pipeline_request,
+    reparsed,
+    stream_messages,
+)
 from weir.tests.emulator.p4runtime.p4runtime_rig import (
     DELETE,
     EXTERNS,
@@ -68,6 +76,12 @@ WHOLE = (
     *(p4r.MulticastGroupEntry(), p4r.CloneSessionEntry()),
 )
 """Queries for everything that there is."""
+
+
+OF_A_STREAM = {"OK", "INVALID_ARGUMENT", "NOT_FOUND", "FAILED_PRECONDITION", "RESOURCE_EXHAUSTED"}
+STREAM_EVERY = 4
+PIPELINE_EVERY = 10
+"""Of so many rounds of four calls, one has a stream, or a pipeline."""
 
 
 class Ended(Exception):
@@ -376,14 +390,20 @@ def wire() -> Iterator[tuple[P4RuntimeServer, Client]]:
 
 
 @pytest.mark.parametrize(
-    "rounds", [700, pytest.param(125_000, marks=[pytest.mark.long(minutes=8), pytest.mark.timeout(3600)])]
+    "rounds", [700, pytest.param(125_000, marks=[pytest.mark.long(minutes=13), pytest.mark.timeout(3600)])]
 )
-def test_broken_bytes_get_codes_and_harm_nothing(wire: tuple[P4RuntimeServer, Client], rounds: int) -> None:
-    """Four calls a round."""
-    _, client = wire
+def test_broken_bytes_get_codes_and_harm_nothing(
+    wire: tuple[P4RuntimeServer, Client], rounds: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Four calls a round; in some a stream more, or a pipeline."""
+    server, client = wire
     rng = seeded_random()
-    maker, ids = Maker(load_info(), rng), ids_of(load_info())
-    codes = Counter[str]()
+    sound = load_config()
+    maker, ids = Maker(sound.p4info, rng), ids_of(sound.p4info)
+    codes, streams, pipelines = Counter[str](), Counter[str](), Counter[str]()
+    for program in PROGRAMS:  # compiled before memory is looked at
+        client.set_config(p4r.ForwardingPipelineConfig(p4_device_config=program))
+    assert client.set_config(sound) == "OK"
     for number in range(rounds):
         if number == rounds // 5:
             warm = resident_bytes()
@@ -406,22 +426,23 @@ def test_broken_bytes_get_codes_and_harm_nothing(wire: tuple[P4RuntimeServer, Cl
             else:
                 unary: grpc.UnaryUnaryMultiCallable[bytes, bytes] = client.channel.unary_unary(path)
                 codes[outcome(partial(unary, content))] += 1
-    assert (
-        {"OK", "UNKNOWN", "INTERNAL", "NOT_FOUND"}
-        <= set(codes)
-        <= {*("OK", "UNKNOWN", "INTERNAL", "NOT_FOUND", "PERMISSION_DENIED", "INVALID_ARGUMENT", "UNIMPLEMENTED")}
-    ), codes
+        if number % STREAM_EVERY == 0:
+            messages = stream_messages(rng, ids, number)
+            streams[outcome(partial(list, _stream_of_bytes(client)(iter(messages))))] += 1
+        if number % PIPELINE_EVERY == 0:
+            unary = client.channel.unary_unary("/p4.v1.P4Runtime/SetForwardingPipelineConfig")
+            pipelines[outcome(partial(unary, pipeline_request(rng, sound.p4info, ids)))] += 1
+            assert client.set_config(sound) == "OK", "no pipeline hinders the next one"
+    of_a_call = {"OK", "INTERNAL", "NOT_FOUND", "PERMISSION_DENIED", "INVALID_ARGUMENT", "UNIMPLEMENTED"}
+    assert {"OK", "UNKNOWN", "INTERNAL", "NOT_FOUND"} <= set(codes) <= of_a_call | {"UNKNOWN"}, codes
+    assert {"OK", "INTERNAL", "INVALID_ARGUMENT"} <= set(pipelines) <= of_a_call, pipelines
+    assert {"OK", "INVALID_ARGUMENT"} <= set(streams) <= OF_A_STREAM, streams
+    failures = [record for record in caplog.records if record.name.startswith("weir") and record.exc_info]
+    assert failures == [], "INTERNAL is for bytes that are no message, and nothing that nobody foresaw"
     assert resident_bytes() - warm < 48 << 20
     assert client.read_outcome(*WHOLE) == ["OK"] * len(WHOLE)
-
-
-def _claims_the_default_role(content: bytes) -> bool:
-    """Whether the bytes are an arbitration message that could take the default role from its primary."""
-    try:
-        message = p4r.StreamMessageRequest.FromString(content).arbitration
-    except DecodeError:
-        return False
-    return not message.role.name and message.HasField("election_id")
+    arbiters = server._devices[1].clients._arbiters
+    wait_until(lambda: sum(len(arbiter.clients) for arbiter in arbiters.values()) == 1, 20)
 
 
 def _stream_of_bytes(client: Client) -> grpc.StreamStreamMultiCallable[bytes, bytes]:
@@ -433,28 +454,12 @@ def test_streams_that_are_cut_leave_nothing_behind(wire: tuple[P4RuntimeServer, 
     rng, ids = seeded_random(), ids_of(load_info())
     device = server._devices[1]
     for number in range(250):
-        messages = []
-        for _ in range(rng.randrange(4)):
-            request = p4r.StreamMessageRequest()
-            if rng.random() < 0.6:
-                request.arbitration.device_id = 1
-                request.arbitration.role.name = rng.choice(("", "a", "b"))
-                if rng.random() < 0.5 and request.arbitration.role.name:
-                    request.arbitration.election_id.low = number
-            else:
-                request.packet.payload = b"payload"
-            if rng.random() < 0.3:
-                mutate(request, rng, ids)
-            content = damaged(request, rng) if rng.random() < 0.2 else request.SerializeToString()
-            if not _claims_the_default_role(content):
-                messages.append(content)
+        messages = stream_messages(rng, ids, number)
         call = _stream_of_bytes(client)(iter(messages))
         if rng.random() < 0.5:
             call.cancel()
         elif rng.random() < 0.5:
-            assert outcome(partial(list, call)) in (
-                *("OK", "INVALID_ARGUMENT", "NOT_FOUND", "FAILED_PRECONDITION", "RESOURCE_EXHAUSTED"),
-            )
+            assert outcome(partial(list, call)) in OF_A_STREAM
         else:
             other = Client(server.address)
             cut = _stream_of_bytes(other)(iter(messages))

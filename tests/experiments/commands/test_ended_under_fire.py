@@ -22,7 +22,14 @@ import pytest
 from finsy.proto import p4r
 
 from weir.emulator.p4runtime import P4RuntimeServer
-from weir.tests.emulator.p4runtime.p4runtime_fuzz import Maker, damaged, ids_of, mutate
+from weir.tests.emulator.p4runtime.p4runtime_fuzz import (
+    Maker,
+    damaged,
+    ids_of,
+    mutate,
+    pipeline_request,
+    stream_messages,
+)
 from weir.tests.emulator.p4runtime.p4runtime_rig import Client, load_config, load_info, outcome
 from weir.tests.emulator.ports.test_command import running
 from weir.tests.experiments.commands.test_two_controllers import SERVED, rpc, setting
@@ -101,11 +108,17 @@ def under_fire(make: Callable[[random.Random], Iterator[Call]], rng: random.Rand
 def test_a_switch_ends(seed: int, tmp_path: Path) -> None:
     rng, address = random.Random(seed), f"unix:{tmp_path}/p4runtime"
 
+    info = load_info()
+
     def calls(rng: random.Random) -> Iterator[Call]:
-        maker, ids = Maker(load_info(), rng), ids_of(load_info())
+        maker, ids = Maker(info, rng), ids_of(info)
         with grpc.insecure_channel(address) as channel:
             write: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary("/p4.v1.P4Runtime/Write")
             read: grpc.UnaryStreamMultiCallable[bytes, bytes] = channel.unary_stream("/p4.v1.P4Runtime/Read")
+            pipeline: grpc.UnaryUnaryMultiCallable[bytes, bytes]
+            pipeline = channel.unary_unary("/p4.v1.P4Runtime/SetForwardingPipelineConfig")
+            stream: grpc.StreamStreamMultiCallable[bytes, bytes]
+            stream = channel.stream_stream("/p4.v1.P4Runtime/StreamChannel")
             while True:
                 request = p4r.WriteRequest(device_id=1, election_id=p4r.Uint128(low=1))
                 request.updates.extend(maker.update() for _ in range(rng.randrange(1, 40)))
@@ -115,6 +128,8 @@ def test_a_switch_ends(seed: int, tmp_path: Path) -> None:
                 query = p4r.ReadRequest(device_id=1, entities=[update.entity for update in request.updates])
                 yield partial(_all, read, query.SerializeToString())
                 yield partial(_all, read, EVERYTHING.SerializeToString())
+                yield partial(pipeline, pipeline_request(rng, info, ids))
+                yield partial(_all, stream, iter(stream_messages(rng, ids, rng.randrange(99))))
 
     with running("--no-p4", "--device-id", "1", "--grpc-server-addr", address) as switch, Client(address) as client:
         stream = client.primary()

@@ -77,6 +77,7 @@ class InFlight:
         self._sifted = True
         self._yields = True
         self._repairing = False  # some rounds were overtaken and not sent again yet
+        self._lapsed = False  # some rounds may have expired and not been sent again
         self._filling = window  # rounds that fill the network without waiting anywhere
         self._landed = 0  # since it was last told how many these are
         self._landed_since_ns = 0
@@ -89,8 +90,20 @@ class InFlight:
     def obey(self, window: int, *, yields: bool = True) -> None:
         """Have at most this many rounds in the network (at least one, and at most the span), from now on; fewer while
         others are repaired only if it `yields`.
+
+        A window that grows has come with a result: what has expired, and was not sent again for want of room, is taken
+        for under way once more. All may have waited for one slow worker, and sent again by all at once it would fill
+        queues for nothing.
         """
-        self._window = max(1, min(self._span, window))
+        window = max(1, min(self._span, window))
+        if self._lapsed and window > self._window:
+            self._lapsed = False
+            waiting = self._wanted & (self._order >= self._newest_order - REORDERING)
+            self._wanted[waiting] = False
+            self._travelling[waiting] = True
+            self._deadline[waiting] = self._progress_ns + self._timeout.first_ns
+            self._earliest_is_stale = True
+        self._window = window
         self._yields = yields
 
     @property
@@ -150,6 +163,7 @@ class InFlight:
             self.expirations += int(np.count_nonzero(due))
             self._travelling[due] = False
             self._wanted[due] = True
+            self._lapsed = True
             # while they wait for room, something is in the network and has a deadline; for the pace the worker wakes
             self._deadline[due] = NEVER
 

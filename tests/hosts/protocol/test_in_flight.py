@@ -134,6 +134,33 @@ def test_other_ways_are_measured_anew() -> None:
     assert timeout.shortest_ns == 9
 
 
+def test_who_waited_long_sends_nothing_again_once_rounds_come() -> None:
+    """With a window of one for as long as nothing came: the others of its rounds have waited for a slow worker, too."""
+    one = in_flight()
+    launch(one, *range(10))
+    one.obey(1)
+    assert repaired(one, 20 * MS) == [0]
+    land(one, 0, now_ns=21 * MS)
+    one.obey(16)
+    assert repaired(one, 21 * MS) == []
+    assert (one.travelling, one.room) == (9, 7)
+    land(one, *range(1, 8), now_ns=22 * MS)
+    assert repaired(one, 22 * MS) == []
+    late_ns = one.deadline_ns
+    assert late_ns is not None
+    assert repaired(one, late_ns) == [8, 9]
+
+
+def test_what_was_overtaken_while_nothing_was_to_be_sent_is_repaired() -> None:
+    one = in_flight(window=16)
+    launch(one, *range(10))
+    one.obey(1)
+    assert repaired(one, 20 * MS) == [0]
+    land(one, 6, now_ns=21 * MS)
+    one.obey(16)
+    assert repaired(one, 21 * MS) == [1, 2, 3]
+
+
 def test_without_room_for_turns_all_send_at_once() -> None:
     for rank in range(8):
         one = in_flight(window=16, span=16, rank=rank, workers=8)

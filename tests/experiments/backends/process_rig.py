@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -18,11 +19,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
 from weir.emulator.p4runtime import P4RuntimeServer
 from weir.emulator.switch import Switch
-from weir.hosts import ControlClient
+from weir.hosts import ControlClient, ControlRefused
 from weir.p4src import FABRIC_JSON
 from weir.topologies import dump_topology, leaf_spine
 from weir.topologies.mininet.processes import ends_with_us
@@ -34,6 +35,10 @@ SPARE: Final = "h5"
 LEASE_S: Final = 2.0
 PATIENCE_S: Final = 100.0
 """Nothing here takes so long unless it hangs."""
+ACTS: Final = 8
+MOST_CONTROLLERS: Final = 3
+LONGEST_S: Final = 3.0
+"""Between two acts."""
 
 
 class Worker:
@@ -72,6 +77,30 @@ def wait(done: Callable[[], bool], what: str) -> None:
         if time.monotonic() > deadline:
             raise AssertionError(f"waited {PATIENCE_S:g} s for {what}")
         time.sleep(0.02)
+
+
+class Controller:
+    """A `weir controller` that was started, and what it has said so far."""
+
+    def __init__(self, process: subprocess.Popen[str], said: list[str]) -> None:
+        self.process = process
+        self.said: list[str] = []
+        threading.Thread(target=self._listen, args=[said], daemon=True).start()
+
+    def _listen(self, said: list[str]) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.said.append(line)
+            said.append(line)
+
+    @property
+    def serves(self) -> bool:
+        """Whether it has begun to, and not ended."""
+        return self.process.poll() is None and any("jobs are served at" in line for line in self.said)
+
+    @property
+    def ended(self) -> bool:
+        return self.process.poll() is not None
 
 
 class Job:
@@ -122,24 +151,18 @@ class Job:
 
     def start_controller(self) -> None:
         """Start `weir controller`, and wait until it serves."""
+        self.controller = self.another_controller()
+        wait(lambda: self.controller.serves or self.controller.ended, "the controller to serve")
+        assert self.controller.serves, "".join(self.said)
+
+    def another_controller(self, *more: str) -> Controller:
+        """Start `weir controller` with more options: it waits for its turn where one has the journal."""
         code = "from weir.experiments.commands.main import main; main()"
-        options = ["--strategy", "ps", "--lease", f"{LEASE_S}s", "--probe", "1000s", "--solve", "0ms"]
+        options = ["--strategy", "ps", "--lease", f"{LEASE_S}s", "--probe", "1000s", "--solve", "0ms", *more]
         options += [word for node in TOPOLOGY.switches for word in ("--switch", f"{node.name}={self._switches}")]
         options += ["--listen", self.control, "--journal", str(self._folder / "journal")]
         command = [sys.executable, "-c", code, "controller", str(self._folder / "fabric.yaml"), *options]
-        self.controller = self._popen(command, stderr=subprocess.PIPE)
-        assert self.controller.stderr is not None
-        said = []
-        for line in self.controller.stderr:
-            said.append(line)
-            if "jobs are served at" in line:
-                break
-        else:
-            raise AssertionError("".join(said))
-        threading.Thread(target=self._listen, args=[self.controller.stderr], daemon=True).start()
-
-    def _listen(self, stream: IO[str]) -> None:
-        self.said += stream
+        return Controller(self._popen(command, stderr=subprocess.PIPE), self.said)
 
     def stop(self, *ranks: int) -> list[int]:
         """Have all stop after the same step, a few steps from now; how these end."""
@@ -155,6 +178,12 @@ class Job:
     def state(self) -> Any:
         (state,) = self.client.jobs()
         return state
+
+    def all_attend(self) -> bool:
+        try:
+            return all(host.attending for host in self.state().hosts)
+        except ControlRefused:
+            return False
 
     def _start(self, words: list[str]) -> subprocess.Popen[str]:
         return self._popen([sys.executable, "-m", *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -256,11 +285,11 @@ def jobs_beside_each_other() -> dict[str, Any]:
 def restarted_controller() -> dict[str, Any]:
     with job() as running:
         running.workers[0].until(10)
-        running.controller.kill()
-        running.controller.wait()
+        running.controller.process.kill()
+        running.controller.process.wait()
         running.workers[0].until(len(running.workers[0].steps) + 20)  # nobody needs a controller meanwhile
         running.start_controller()
-        wait(lambda: all(host.attending for host in running.state().hosts), "all to come back")
+        wait(running.all_attend, "all to come back")
         generation = running.state().generation
         after_restart = len(running.workers[0].steps)
         running.workers[2].process.kill()  # and it rules again: the others go on without this one
@@ -271,6 +300,50 @@ def restarted_controller() -> dict[str, Any]:
             "workers": [worker.lines for worker in running.workers],
             "generation": generation,
             "after_restart": after_restart,
+        }
+
+
+def several_controllers(seed: int) -> dict[str, Any]:
+    """Started, stopped, continued, killed and ended in some order while the workers sum; who is left rules."""
+    rng = random.Random(seed)
+    signals = {"stop": signal.SIGSTOP, "continue": signal.SIGCONT, "kill": signal.SIGKILL, "end": signal.SIGTERM}
+    done = []
+    with job() as running:
+        controllers = [running.controller]
+
+        def alive() -> list[Controller]:
+            return [each for each in controllers if not each.ended]
+
+        running.workers[0].until(10)
+        for _ in range(ACTS):
+            act, number = rng.choice(["start", "take over", "stop", *signals]), rng.randrange(MOST_CONTROLLERS)
+            done.append(f"{act} {number}")
+            if act in signals:
+                if number < len(alive()):
+                    alive()[number].process.send_signal(signals[act])
+            elif len(alive()) < MOST_CONTROLLERS:
+                options = ["--election-id", str(rng.randrange(1, 100))]
+                options += ["--take-over"] if act == "take over" else []
+                controllers.append(running.another_controller(*options))
+            time.sleep(rng.uniform(0, LONGEST_S))
+        for each in alive():
+            each.process.send_signal(signal.SIGCONT)
+        time.sleep(0.2)  # who was told to end while it was stopped ends now
+        if not alive():
+            controllers.append(running.another_controller())
+        wait(lambda: sum(each.serves for each in alive()) == 1 and running.all_attend(), f"one to serve: {done}")
+        generation = running.state().generation
+        by_then = len(running.workers[0].steps)
+        running.workers[2].process.kill()
+        running.until_generation(0, generation + 1)
+        statuses = running.stop(0, 1)
+        return {
+            "done": done,
+            "statuses": statuses,
+            "workers": [worker.lines for worker in running.workers],
+            "generation": generation,
+            "by_then": by_then,
+            "serving": sum(each.serves for each in alive()),
         }
 
 
@@ -287,4 +360,6 @@ SCENARIOS: Final = {
 }
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(SCENARIOS[sys.argv[1]]()) + "\n")
+    name, *seeds = sys.argv[1].split("-")
+    play: Callable[..., dict[str, Any]] = SCENARIOS.get(name, several_controllers)
+    sys.stdout.write(json.dumps(play(*map(int, seeds))) + "\n")

@@ -96,6 +96,17 @@ def test_a_controller_that_was_killed_goes_on_from_its_journal(scenarios: dict[s
     assert generations[-1] == 2
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(100, 110))
+def test_whatever_becomes_of_controllers_nobody_who_sums_is_disturbed(seed: int) -> None:
+    """In any order of starts, stops, deaths and ends of up to three at once, of which one serves when it is over."""
+    seen = play("weir.tests.experiments.backends.process_rig", f"several_controllers-{seed}", timeout_s=280)
+    assert (seen["serving"], seen["generation"], seen["statuses"]) == (1, 1, [0, 0]), seen["done"]
+    generations = check_steps(seen["workers"], lost=2)
+    assert set(generations[: seen["by_then"]]) == {1}
+    assert generations[-1] == 2
+
+
 def test_hosts_take_part_in_several_jobs_by_a_process_each(scenarios: dict[str, Future[dict[str, Any]]]) -> None:
     """In all jobs hosts have the same addresses and port. One job loses a process, which had the port first."""
     seen = scenarios["jobs_beside_each_other"].result()

@@ -192,19 +192,20 @@ def _live_again(stream: Any, seen: NDArray[np.uint32], sequence: int, mark: np.u
     `stream.strange`. It began at 0 where they are low; then what was taken as late meanwhile was this life's.
     """
     first, first_mark, begin = stream.strange, stream.strange_print, stream.begin
-    lowest = min(first, sequence)
-    highest = max(first, sequence)
-    if highest < WINDOW:
-        lowest = 0
+    lowest, highest = first, sequence
+    if max(first, sequence) < WINDOW:
+        lowest, highest = 0, max(first, sequence)
         for place in range(WINDOW):
             if place >= _BEGIN or not begin >> np.uint64(place) & np.uint64(1):
                 seen[place] = 0
     else:
+        if (sequence - first) & _MASK > _MASK >> 1:
+            lowest, highest = sequence, first
         seen[:] = 0
     seen[np.uint64(first & (WINDOW - 1))] = first_mark
     seen[np.uint64(sequence & (WINDOW - 1))] = mark
     stream.highest = highest
-    stream.span = highest - lowest + 1
+    stream.span = ((highest - lowest) & _MASK) + 1
     stream.expected += stream.span
     stream.received += 2
     stream.restarts += 1

@@ -308,11 +308,14 @@ def _follow(stream: Stream, number: int, mark: bytes) -> str:
             stream.strange = number, mark
             return "stray"
         first, first_mark = stream.strange
-        highest, lowest = max(first, number), min(first, number)
-        kept = {n: stream.seen[n] for n in stream.begun_late} if highest < NEAR else {}
+        low = max(first, number) < NEAR
+        after = 0 < (number - first) % NUMBERS < NUMBERS // 2
+        highest = max(first, number) if low else number if after else first
+        lowest = 0 if low else first if after else number
+        kept = {n: stream.seen[n] for n in stream.begun_late} if low else {}
         _begin(stream, highest, mark)
         stream.seen = {**kept, first: first_mark, number: mark}
-        stream.span = highest + 1 - (0 if highest < NEAR else lowest)
+        stream.span = (highest - lowest) % NUMBERS + 1
         stream.expected += stream.span
         stream.received += 2
         stream.restarts += 1

@@ -148,15 +148,17 @@ def test_sums_and_weights_are_the_virtual_fabrics_bit_for_bit(kind: SwitchKind, 
 @pytest.mark.skipif(obstacle() is not None, reason=f"Mininet: {obstacle()}")
 def test_queues_keep_their_bounds_as_int_reports_them(run_file: Path) -> None:
     """Three workers send to one server over a link of 20 Mbit/s, and every change of a queue's depth is reported. In
-    real time a round that is only late may be sent again, and a copy of it may wait beside it.
+    real time a round that is only late may be sent again, and a copy of it may wait beside it. Probes are further apart
+    than the 20 ms that a full queue takes here, else several would be in it.
     """
     dump_topology(leaf_spine(1, 0, 4, rate_bps=20_000_000), run_file.parent / "fabric.yaml")
     run = {
         **RUN,
         "job": {**RUN["job"], "window": 32, "slots": 64},
-        "training": {"hidden": 128, "steps": 2},
+        "training": {"hidden": 128, "steps": 4},
         "background": [],
         "congestion": {"bound": 48},
+        "control": {**RUN["control"], "interval": "25ms"},
         "telemetry": {"watch": [], "queues": {"depth_step": 1}},
         "strategies": ["ps"],
     }

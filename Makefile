@@ -13,7 +13,7 @@ PYTEST = $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
 SHELL_RUN = $(SHELL_VENV)/bin/python -m p4runtime_sh --device-id $(DEVICE) --election-id 0,1 $(if $(CONFIG),--config $(CONFIG))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-bmv2 test-torch test-long mutants lint format doctor mininet p4 tofino proto shell bench results wireshark clean
+.PHONY: help demo test test-bmv2 test-torch test-documents test-long mutants lint format doctor mininet p4 tofino proto shell bench results wireshark clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,6 +39,9 @@ test-torch: $(READY)  ## PyTorch's own distributed tests over the fabric (needs 
 
 test-long: $(READY)  ## the long randomised runs
 	@$(PYTEST) -m long --timeout 3600 --no-loadscope-reorder
+
+test-documents: $(READY)  ## every command of README and docs that takes a minute or much longer
+	@$(PYTEST) -m document --timeout 3600
 
 mutants: $(READY)  ## break COUNT places of the code (200), and say which of them no test notices
 	@$(BIN)/python -m weir.tests.mutation --count $(or $(COUNT),200) --jobs 2

@@ -28,8 +28,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     minutes = Counter[Path]()
     for item in items:
-        for long in item.iter_markers("long"):
-            minutes[item.path] += long.kwargs.get("minutes", 0)
+        for mark in (*item.iter_markers("long"), *item.iter_markers("document")):
+            minutes[item.path] += mark.kwargs.get("minutes", 0)
     items.sort(key=lambda item: -minutes[item.path])
 
 

@@ -134,7 +134,9 @@ NEEDS: Final[Mapping[str, Callable[[], str | None]]] = {
 """By their beginnings, why lines cannot run here."""
 
 OF_THIS_SUITE: Final = sorted(
-    line for line in COMMANDS if line == "make test-long" or re.match(r"(WEIR_SEED=\d+ )?pytest .*tests/", line)
+    line
+    for line in COMMANDS
+    if line in ("make test-documents", "make test-long") or re.match(r"(WEIR_SEED=\d+ )?pytest .*tests/", line)
 )
 """Lines that run parts of this suite."""
 IN_CI: Final = ["make lint", "make test"]
@@ -333,7 +335,7 @@ def evaluate_few_seeds(clone: Path) -> None:
     suite.write_text(text.replace("\nseeds: 20", "\nseeds: 1"))
 
 
-@pytest.mark.long
+@pytest.mark.document
 @pytest.mark.parametrize("line", OF_THIS_SUITE)
 def test_a_line_that_runs_tests_finds_some(line: str, clone: Path) -> None:
     """Without running them: `make test` and `make test-long` do that."""
@@ -343,7 +345,7 @@ def test_a_line_that_runs_tests_finds_some(line: str, clone: Path) -> None:
     )
 
 
-@pytest.mark.long(minutes=4)
+@pytest.mark.document(minutes=4)
 @pytest.mark.parametrize("line", LONG)
 def test_a_line_that_takes_a_minute_runs_as_it_stands(line: str, clone: Path) -> None:
     skip_what_cannot_run(line)
@@ -379,7 +381,7 @@ def test_a_line_that_builds_a_fabric_in_mininet(line: str, kind: SwitchKind, clo
     assert "--exec" not in line or "1 received" in shown
 
 
-@pytest.mark.long(minutes=8)
+@pytest.mark.document(minutes=8)
 @pytest.mark.parametrize("kind", WITHOUT_OBSTACLE)
 def test_a_run_in_mininet_as_it_stands(kind: SwitchKind, clone: Path) -> None:
     shown = output_of(in_its_own_network(on_switches(RUN_IN_MININET, kind)), clone, 3000)
@@ -443,7 +445,7 @@ kill %1; wait %1; cat switch.log
     assert "127.0.0.1:9559" in output_of(in_its_own_network(script), clone)
 
 
-@pytest.mark.long
+@pytest.mark.document
 def test_a_run_that_is_watched_as_the_guide_has_it(clone: Path) -> None:
     demo, top, *questions = WATCHED
     script = f"""

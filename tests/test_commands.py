@@ -338,7 +338,7 @@ def evaluate_few_seeds(clone: Path) -> None:
 @pytest.mark.document
 @pytest.mark.parametrize("line", OF_THIS_SUITE)
 def test_a_line_that_runs_tests_finds_some(line: str, clone: Path) -> None:
-    """Without running them: `make test` and `make test-long` do that."""
+    """Without running them: `make test`, `make test-long` and this run do that."""
     collect = "export PYTEST_ADDOPTS='--collect-only -q'"
     assert re.search(
         r"^\d+(/\d+)? tests? collected", output_of(["bash", "-ec", f"{collect}; {line}"], clone), re.MULTILINE

@@ -216,8 +216,8 @@ class Controller:
             needed = {*plan.switches, *edge_switches(self.topology, spec)}
             await self._write_switches(now_ns, again=needed | self.windows.behind)
             self.switches.raise_trouble(sorted(needed))
-            for trouble in self.switches.troubles_of(sorted(self.windows.behind)):
-                raise trouble
+            if troubles := self.switches.troubles_of(sorted(self.windows.behind)):
+                raise troubles[0]
             self.jobs.journal.change(spec.job)
             self._write_journal()
         except ControllerError as error:

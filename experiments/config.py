@@ -22,7 +22,7 @@ from ..controller.watching.settings import Watching
 from ..hosts.numerics.quantization import chunk_count
 from ..topologies import Topology, TopologyError, file_keys
 from ..topologies.key_errors import problems_of
-from ..topologies.problems import BadFile, Problem, shown, told
+from ..topologies.problems import BadFile, shown, told
 from ..topologies.schema import parse_topology, shipped
 from ..topologies.spelling import nearest
 from ..topologies.targets import LIKE_TOFINO
@@ -31,7 +31,7 @@ from .background import Background, SteadyFlow, YieldingFlow, uncontrolled, wind
 from .congestion import CongestionConfig
 from .errors import ExperimentError
 from .jobs import JobConfig, OtherJobConfig
-from .sections import Duration, FileName, LongDuration, Section, read_section
+from .sections import Duration, FileName, LongDuration, Section, read_section, strange_hosts
 from .synchronisation import SynchronisationConfig
 from .telemetry import TelemetryConfig
 from .workloads.digits import TrainingJob, TrainingOptions
@@ -316,16 +316,7 @@ class RunConfig(Section):
                 raise ExperimentError(
                     f"{where}: heartbeats: {shared[0]} is a worker of two jobs, and their bound counts one from a host"
                 )
-        hosts = [host.name for host in topology.hosts]
-        if strange := [(key, name) for key, name in named if not topology.is_host(name)]:
-            listed = ", ".join(hosts)
-            problems = [
-                Problem(
-                    f'{key}: fabric {topology.name} has no host "{name}"{nearest(name, hosts)}; there are {listed}',
-                    None if written is None else written.line(key.split(".")),
-                )
-                for key, name in strange
-            ]
+        if problems := strange_hosts(topology, named, written):
             raise ExperimentError(told(where, problems))
         if self.telemetry is not None:
             self.telemetry.watching(topology, f"{where}: telemetry")

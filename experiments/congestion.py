@@ -20,11 +20,10 @@ from pydantic import BeforeValidator, Field, field_validator
 from ..controller.congestion import WALL_CLOCK_LEASE_NS, CongestionOptions, Marks, Uncontrolled, Windowed
 from ..topologies import Topology
 from ..topologies.problems import BadFile, Problem, told
-from ..topologies.spelling import nearest
 from ..topologies.yaml_file import YamlFile
 from .background import steady_unless_said
 from .errors import ExperimentError
-from .sections import Duration, LongDuration, Rate, Section, read_section
+from .sections import Duration, LongDuration, Rate, Section, read_section, strange_hosts
 
 Law = Literal["explicit", "dctcp", "hpcc", "delay", "loss", "fixed"]
 """How workers find their windows, by name (`hosts/congestion`)."""
@@ -124,16 +123,11 @@ class ControllerCongestion(CongestionConfig):
 
     def _unlike(self, topology: Topology, written: YamlFile) -> list[Problem]:
         """Where the declared traffic is none of this fabric."""
-        hosts = [host.name for host in topology.hosts]
-        problems = []
+        named, themselves = [], []
         for index, each in enumerate(self.background):
             place = f"background.{index}"
-            for key, name in (("source", each.source), ("destination", each.destination)):
-                if name not in hosts:
-                    text = f'fabric {topology.name} has no host "{name}"{nearest(name, hosts)}; there are '
-                    line = written.line(["background", index, key])
-                    problems.append(Problem(f"{place}.{key}: {text}{', '.join(hosts)}", line))
+            named += [(f"{place}.source", each.source), (f"{place}.destination", each.destination)]
             if each.source == each.destination:
                 line = written.line(["background", index])
-                problems.append(Problem(f"{place}: {each.source} sends to itself; name two hosts", line))
-        return problems
+                themselves.append(Problem(f"{place}: {each.source} sends to itself; name two hosts", line))
+        return [*strange_hosts(topology, named, written), *themselves]

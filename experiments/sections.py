@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
 
-from ..topologies import TopologyError
+from ..topologies import Topology, TopologyError
 from ..topologies.key_errors import problems_of
-from ..topologies.problems import shown, told
+from ..topologies.problems import Problem, shown, told
+from ..topologies.spelling import nearest
 from ..topologies.units import DELAY_PATTERN, RATE_PATTERN, parse_delay, parse_rate
 from ..topologies.yaml_file import YamlFile
 from .errors import ExperimentError
@@ -89,3 +90,18 @@ def read_section(model: type[Model], written: YamlFile, data: dict[Any, Any] | N
     if written.problems:
         raise ExperimentError(told(str(written.path), written.problems))
     return made
+
+
+def strange_hosts(
+    topology: Topology, named: Iterable[tuple[str, str]], written: YamlFile | None = None
+) -> list[Problem]:
+    """Of names with the keys that have them, such as `background.0.source`: those that are no hosts of the fabric."""
+    hosts = [host.name for host in topology.hosts]
+    return [
+        Problem(
+            f'{key}: fabric {topology.name} has no host "{name}"{nearest(name, hosts)}; there are {", ".join(hosts)}',
+            None if written is None else written.line([int(p) if p.isdigit() else p for p in key.split(".")]),
+        )
+        for key, name in named
+        if name not in hosts
+    ]

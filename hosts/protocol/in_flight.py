@@ -98,7 +98,7 @@ class InFlight:
         window = max(1, min(self._span, window))
         if self._lapsed and window > self._window:
             self._lapsed = False
-            waiting = self._wanted & (self._order >= self._newest_order - REORDERING)
+            waiting = self._wanted & (self._overtaken_by() <= 0)
             self._wanted[waiting] = False
             self._travelling[waiting] = True
             self._deadline[waiting] = self._progress_ns + self._timeout.first_ns
@@ -144,15 +144,20 @@ class InFlight:
         whose turn is later wait for as many more rounds; how many, depends on what the span has room for.
         """
         self._sifted = True
-        ahead = self._newest_order - REORDERING - self._order
-        lost = ahead > 0
+        later = self._overtaken_by()
+        lost = later > 0
         self._repairing = bool(np.count_nonzero(lost))
         if self._repairing:
             self.expirations += int(np.count_nonzero(lost & self._travelling))
             self._travelling[lost] = False
             round_trip = self._sendings - self._newest_order
             patience = min(round_trip, max(0, self._span - self._window) // (2 * TURNS))
-            self._wanted |= lost & (ahead > self._turn * patience)
+            self._wanted |= lost & (later > self._turn * patience)
+
+    def _overtaken_by(self) -> IntArray:
+        """How many sendings later than reordering explains the newest complete round is: overtaken where above 0."""
+        later: IntArray = self._newest_order - REORDERING - self._order
+        return later
 
     def _expire(self, now_ns: int) -> None:
         """Take for lost what has been away for too long."""

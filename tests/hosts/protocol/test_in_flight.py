@@ -141,7 +141,9 @@ def test_who_waited_long_sends_nothing_again_once_rounds_come() -> None:
     one.obey(1)
     assert repaired(one, 20 * MS) == [0]
     land(one, 0, now_ns=21 * MS)
+    assert one.deadline_ns is None
     one.obey(16)
+    assert one.deadline_ns is not None
     assert repaired(one, 21 * MS) == []
     assert (one.travelling, one.room) == (9, 7)
     land(one, *range(1, 8), now_ns=22 * MS)
@@ -159,6 +161,7 @@ def test_what_was_overtaken_while_nothing_was_to_be_sent_is_repaired() -> None:
     land(one, 6, now_ns=21 * MS)
     one.obey(16)
     assert repaired(one, 21 * MS) == [1, 2, 3]
+    assert one.expirations == 10, "each once"
 
 
 def test_without_room_for_turns_all_send_at_once() -> None:
@@ -188,6 +191,7 @@ def test_what_time_shows_to_be_lost_is_sent_again_as_room_allows_the_oldest_firs
     assert one.room == 0
     assert repaired(one, 11 * MS) == []
     land(one, 1, now_ns=12 * MS)
+    one.obey(3)
     assert repaired(one, 12 * MS) == [3]
     assert one.deadline_ns is not None
     assert repaired(one, one.deadline_ns) == [0, 2, 3]

@@ -24,6 +24,7 @@ from weir.wire.heartbeat import HEARTBEAT_BYTES, HEARTBEAT_PORT, Heartbeat
 
 WORKERS = ["h1", "h2", "h4", "h5", "h7", "h8", "h10", "h11"]
 RUNS = ROOT / "experiments" / "heartbeats"
+GUIDE = (ROOT / "docs" / "congestion.md").read_text().splitlines()
 
 
 def flooded(**heartbeats: Any) -> RunConfig:
@@ -56,19 +57,26 @@ def run(config: RunConfig, heartbeats: int) -> tuple[HeartbeatFigures, list[str]
 
 
 @pytest.mark.parametrize(
-    ("heartbeats", "pace"),
+    ("heartbeats", "pace", "row"),
     [
-        (4_000, {}),
-        pytest.param(100_000, {"interval": "50us", "lease": "200us"}, marks=pytest.mark.long),
+        (4_000, {}, "48"),
+        pytest.param(
+            100_000,
+            {"interval": "50us", "lease": "200us"},
+            "48, one in 50 µs, lease 200 µs",
+            marks=pytest.mark.long,
+        ),
     ],
 )
-def test_in_their_class_none_is_late_or_lost(heartbeats: int, pace: dict[str, str]) -> None:
+def test_in_their_class_none_is_late_or_lost(heartbeats: int, pace: dict[str, str], row: str) -> None:
     seen, refusals = run(flooded(detector="timer", **pace), heartbeats)
     assert any("1460 Mbit/s may come that obey no window" in line for line in refusals), "nothing is promised of bulk"
     assert seen.sent >= heartbeats
     assert seen.sent - seen.delivered <= len(WORKERS), "the last ones may be under way"
     assert 0 < seen.p999_us <= seen.longest_us <= seen.bound_us
     assert (seen.taken_for_dead, seen.explained) == (0, 0)
+    times = f"{seen.p999_us:.1f} µs | {seen.longest_us:.1f} µs | {seen.bound_us:.1f} µs"
+    assert f"| {row} | timer | {seen.sent:,} | all | {times} | 0 |" in GUIDE
 
 
 def test_behind_bulk_traffic_live_workers_are_taken_for_dead() -> None:
@@ -76,6 +84,7 @@ def test_behind_bulk_traffic_live_workers_are_taken_for_dead() -> None:
     assert seen.delivered < 0.9 * seen.sent
     assert seen.longest_us > 20 * seen.bound_us
     assert seen.taken_for_dead > 0
+    assert f"{_late('timer', seen)} {seen.taken_for_dead} times |" in GUIDE
 
 
 def test_telemetry_tells_a_slow_network_from_a_dead_worker() -> None:
@@ -83,6 +92,13 @@ def test_telemetry_tells_a_slow_network_from_a_dead_worker() -> None:
     assert seen.delivered < 0.9 * seen.sent
     assert seen.explained > 0
     assert seen.taken_for_dead == 0
+    assert f"{_late('telemetry', seen)} 0 ({seen.explained} silences explained) |" in GUIDE
+
+
+def _late(detector: str, seen: HeartbeatFigures) -> str:
+    """How a row of the guide begins."""
+    times = f"{seen.p999_us:,.0f} µs | {seen.longest_us:,.0f} µs"
+    return f"| bulk | {detector} | {seen.sent:,} | {seen.delivered:,} | {times} | – |"
 
 
 def test_bulk_that_lies_of_its_class_is_policed_and_delays_nobody() -> None:

@@ -51,7 +51,7 @@ def problems_of(
     """All that is wrong with `data`, which `model` refused: `place` says a location in words, `line` where it is."""
     grouped: dict[tuple[str | int, ...], list[tuple[Any, _Walk]]] = {}
     for detail in error.errors(include_url=False):
-        walk = _Walk.along(detail["loc"], model, data, with_missing=detail["type"] == "missing")
+        walk = _Walk.along(detail["loc"], model, data, to_a_key=detail["type"] in ("missing", "invalid_key"))
         grouped.setdefault(walk.location, []).append((detail, walk))
     for location, found in list(grouped.items()):  # what is there by a slip of the pen is not missing as well
         for detail, walk in found:
@@ -75,7 +75,8 @@ class _Walk:
     """Those that the mapping around it may have."""
 
     @classmethod
-    def along(cls, parts: Location, model: type[BaseModel], data: object, *, with_missing: bool) -> _Walk:
+    def along(cls, parts: Location, model: type[BaseModel], data: object, *, to_a_key: bool) -> _Walk:
+        """`to_a_key`: the last part is one, also where the data have none that is written so."""
         hints: list[Any] = [model]
         location: list[str | int] = []
         known: list[str] = []
@@ -89,7 +90,7 @@ class _Walk:
             elif isinstance(part, int) and isinstance(data, list) and part < len(data):
                 hints = list(_members([arg for hint in hints for arg in _inner(hint, list, tuple)]))
                 data = data[part]
-            elif with_missing and number == len(parts) - 1:
+            elif to_a_key and number == len(parts) - 1:
                 known = [key for each in models for key in each.model_fields]
             else:
                 hints = [each for each in models if _is_called(each, part)] or hints
@@ -149,7 +150,7 @@ def _texts(
                 given = detail["input"]
                 texts.append(f"{place(location)}: {shown(given)} is not right{_one_of(given, known)}")
             case "invalid_key":
-                texts.append(f"{within}key {shown(location[-1])} is not text; write it in quotes")
+                texts.append(f"{within}key {shown(detail['input'])} is not text; write it in quotes")
             case _ if detail["loc"] and detail["loc"][-1] == "[key]":
                 texts.append(f"{place(location)}: is named by {shown(detail['input'])}; write it in quotes")
             case _:

@@ -135,6 +135,10 @@ def test_what_is_left_out_is_as_without_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
+        ("100000000000000000000: 1", "line 1: key 100000000000000000000 is not text; write it in quotes"),
+        ("2.5: 1", "line 1: key 2.5 is not text; write it in quotes"),
+        ("5: 1", "line 1: key 5 is not text; write it in quotes"),
+        ("background: [{source: h1, 0.5: h2}]", "line 1: background.0: key 0.5 is not text; write it in quotes"),
         ("bound: 0", "line 1: bound: 0 is not right; write 1 or more"),
         ("bound: 524288", "line 1: bound: 524288 is not right; write 524287 or less"),
         ("lease: 0ms", 'line 1: lease: "0ms" is not right; write more than 0'),

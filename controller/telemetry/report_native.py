@@ -196,7 +196,9 @@ def _live_again(stream: Any, seen: NDArray[np.uint32], sequence: int, mark: np.u
     if max(first, sequence) < WINDOW:
         lowest, highest = 0, max(first, sequence)
         for place in range(WINDOW):
-            if place >= _BEGIN or not begin >> np.uint64(place) & np.uint64(1):
+            if place < _BEGIN and begin >> np.uint64(place) & np.uint64(1):
+                highest = max(highest, place)
+            else:
                 seen[place] = 0
     else:
         if (sequence - first) & _MASK > _MASK >> 1:

@@ -310,7 +310,7 @@ def _follow(stream: Stream, number: int, mark: bytes) -> str:
         first, first_mark = stream.strange
         low = max(first, number) < NEAR
         after = 0 < (number - first) % NUMBERS < NUMBERS // 2
-        highest = max(first, number) if low else number if after else first
+        highest = max(first, number, *stream.begun_late) if low else number if after else first
         lowest = 0 if low else first if after else number
         kept = {n: stream.seen[n] for n in stream.begun_late} if low else {}
         _begin(stream, highest, mark)

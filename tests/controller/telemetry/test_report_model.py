@@ -53,7 +53,7 @@ class Draw:
     def _again(self) -> bytes:
         """One that came before, as it was or with other bytes."""
         payload = self.rng.choice(self.recent)
-        return payload if self.rng.random() < 0.7 else self._damaged(payload, 20)
+        return payload if not payload or self.rng.random() < 0.7 else self._damaged(payload, 20)
 
     def _new(self) -> bytes:
         rng = self.rng
@@ -194,6 +194,12 @@ def test_collector_and_plain_loop_know_the_same(turn: int) -> None:
 def test_a_switch_that_begins_anew_where_numbers_wrap_has_not_lost_all_others() -> None:
     """Of this draw, one life of a stream shows by 0 and a number just before it, in this order."""
     assert max(stream.expected for stream in _compared(798551841).streams()) < 1 << 21  # all numbers are twice as many
+
+
+@pytest.mark.parametrize("seed", [5059, 5123])
+def test_what_came_late_of_a_new_life_may_be_above_the_two_numbers_that_show_it(seed: int) -> None:
+    """These draws have such numbers, and then their copies."""
+    _compared(seed)
 
 
 def _compared(seed: int) -> ReportCollector:

@@ -464,7 +464,11 @@ def test_the_jobs_of_the_placement_page_are_some(tmp_path: Path) -> None:
     (text,) = [each.text for each in SNIPPETS if (each.page, each.language) == ("docs/placement.md", "yaml")]
     (tmp_path / "jobs.yaml").write_text(text)
     jobs = read_jobs(tmp_path / "jobs.yaml", load_topology("leaf_spine.yaml"))
-    assert [(job.name, job.server, job.weight) for job in jobs] == [("vision", "h10", 1.0), ("text", "h11", 2.0)]
+    assert [(job.name, job.server, job.weight, job.priority) for job in jobs] == [
+        ("vision", "h10", 1.0, 0),
+        ("text", "h11", 2.0, 0),
+        ("serving", "h12", 1.0, 1),
+    ]
 
 
 def test_the_fabrics_of_the_fabrics_page_are_some(tmp_path: Path) -> None:

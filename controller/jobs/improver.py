@@ -297,3 +297,6 @@ class Improver:
         if allowed and steady and self._earned_in(price, saved, readings, now_ns) == 0:
             placed = [(job, each.placement) for job, each in moves]
             self._begin(placed, price, now_ns, "a faster placement of all jobs")
+            for job, each in moves:
+                if not each.counts:  # it gives way to others, and is at home where it does
+                    self._accounts[job.number] = Account.opened(each.placement, now_ns * 1e-9)

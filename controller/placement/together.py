@@ -13,16 +13,22 @@ order are less by more than the share `CLOSE` by the second. Those that move for
 
 A change *pays* where the slowest of those that move gets faster by the share `gain`, and nobody is slowed down to more
 than that. Of all times in descending order the first that changes falls, so jobs cannot go round in circles.
+
+Of jobs of several priorities the times of the highest count first: what changes none of them, or makes some a little
+faster that stay, is judged by those of the next. So a lower job moves out of a higher one's way, whatever that costs
+it, and comes into nobody's. Two more places are tried for that: where a higher job would be if the lower ones were not
+there, which then give way, and where a lower one is on as few links of the higher ones as can be.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...topologies.model import Endpoint
 from .cost import Costs
@@ -34,6 +40,8 @@ _TURNS: Final = 3
 """How often another job is made to give way to the slowest."""
 _GAINS: Final = 1e-6
 """Times that differ by this share or less are the same."""
+_ABOVE: Final = 1e3
+"""A higher job's streams are so many times what they are, where a lower one looks for links without them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +53,19 @@ class Running:
     placement: Placement
     weight: float = 1.0
     """How much more its time counts than another's."""
+    priority: int = 0
+    """Its time counts before that of all jobs with a lower one."""
     movable: bool = True
+
+
+Class = NDArray[np.intp]
+"""The places of jobs of one priority."""
+
+
+def classes_of(jobs: Sequence[Running]) -> list[Class]:
+    """The highest first."""
+    priorities = np.array([job.priority for job in jobs])
+    return [np.flatnonzero(priorities == each) for each in np.unique(priorities)[::-1]]
 
 
 class Times:
@@ -56,6 +76,8 @@ class Times:
             raise PlacementError("jobs that are looked at together share one fabric and its routes; one at least")
         self._costs = [Costs(job.problem) for job in jobs]
         self.weights: Floats = np.array([job.weight for job in jobs])
+        self.classes = classes_of(jobs)
+        self._priorities = [job.priority for job in jobs]
         self._of_byte = self._costs[0].seconds / jobs[0].problem.gradient_bytes
 
     def bytes_of(self, job: int, placement: Placement) -> Floats:
@@ -76,24 +98,50 @@ class Times:
         """Seconds, with so many bytes on each."""
         return float((bytes_of * self._of_byte).max())
 
-    def others(self, bytes_of: Sequence[Floats], job: int) -> Mapping[Endpoint, float]:
-        """What all but one job bring onto the links."""
+    def others(self, bytes_of: Sequence[Floats], job: int, above: float = 1.0) -> Mapping[Endpoint, float]:
+        """What all but one job bring onto the links; those of higher priority `above` times as much."""
         rest = np.sum(bytes_of, axis=0) - bytes_of[job]
+        if above != 1.0:
+            for each, priority in zip(bytes_of, self._priorities, strict=True):
+                rest += (above - 1.0) * each if priority > self._priorities[job] else 0.0
         links = self._costs[job].problem.topology.directed_links
         return {links[at]: float(rest[at]) for at in np.flatnonzero(rest > _GAINS)}
 
 
-def pays(before: Floats, after: Floats, moved: Sequence[int], gain: float) -> bool:
-    """Whether jobs should move, given all jobs' times (jobs,) with and without that."""
-    at = list(moved)
-    return bool(at) and float(after[at].max()) < (1 - gain) * float(before[at].max()) and bears(before, after, at, gain)
+def winners(before: Floats, after: Floats, moved: Sequence[int], gain: float, classes: Sequence[Class]) -> Class | None:
+    """The highest jobs for which it pays that these move, given all jobs' times (jobs,) with and without that; None:
+    there are none. Where none of those move, it is the slowest for which others do that must get faster.
+    """
+    changed = np.abs(after - before) > _GAINS * before
+    for each in classes:
+        movers = np.intersect1d(each, moved)
+        at = movers if len(movers) else each[changed[each]]
+        if not changed[each].any():
+            continue
+        if after[at].max() < (1 - gain) * before[at].max() and bears(before, after, at.tolist(), gain, classes):
+            return each
+        if len(movers) or (after > before)[at].any():
+            return None
+    return None
 
 
-def bears(before: Floats, after: Floats, moved: Sequence[int], gain: float) -> bool:
-    """Whether nobody who stays is slowed down to more than moving must make of the slowest of those that move."""
+def pays(before: Floats, after: Floats, moved: Sequence[int], gain: float, classes: Sequence[Class]) -> bool:
+    """Whether jobs should move."""
+    return winners(before, after, moved, gain, classes) is not None
+
+
+def bears(before: Floats, after: Floats, moved: Sequence[int], gain: float, classes: Sequence[Class]) -> bool:
+    """Whether nobody who stays is slowed down to more than moving must make of the slowest of those that move, which
+    are of one priority; nobody of a higher one at all.
+    """
     slower = after > before * (1 + _GAINS)
     slower[list(moved)] = False
-    return float(after[slower].max(initial=0.0)) < (1 - gain) * float(before[list(moved)].max())
+    for each in classes:
+        if np.isin(each, moved).any():
+            return float(after[each[slower[each]]].max(initial=0.0)) < (1 - gain) * float(before[list(moved)].max())
+        if slower[each].any():
+            return False
+    return True
 
 
 def seconds_of(jobs: Sequence[Running], moved: Mapping[int, Placement]) -> list[float]:
@@ -126,24 +174,24 @@ def better_together(
     before = times.weighted(now_bytes)
     found, found_bytes = _searched(jobs, times, now, now_bytes, place, until)
     anew, anew_bytes = _searched(jobs, times, *_rounded(jobs, times, now, now_bytes, until), place, until)
-    if _is_less(times.weighted(anew_bytes), times.weighted(found_bytes), CLOSE):
+    if _is_less(times.weighted(anew_bytes), times.weighted(found_bytes), times.classes, CLOSE):
         found, found_bytes = anew, anew_bytes
     for at in sorted(range(len(jobs)), key=lambda job: before[job]):  # who moves for nothing, stays
         if found[at] != now[at]:
             back = [*found_bytes[:at], now_bytes[at], *found_bytes[at + 1 :]]
-            if not _is_less(times.weighted(found_bytes), times.weighted(back)):
+            if not _is_less(times.weighted(found_bytes), times.weighted(back), times.classes):
                 found[at], found_bytes = now[at], back
     moved = [at for at in range(len(jobs)) if found[at] != now[at]]
-    if not pays(before, times.weighted(found_bytes), moved, gain):
+    if not pays(before, times.weighted(found_bytes), moved, gain, times.classes):
         return {}
     return {at: found[at] for at in moved}
 
 
-def _is_less(times: Floats, others: Floats, share: float = _GAINS) -> bool:
-    """Whether of two times of all jobs (jobs,), in descending order, the first that differ by more than the share are
-    less.
+def _is_less(times: Floats, others: Floats, classes: Sequence[Class], share: float = _GAINS) -> bool:
+    """Whether of two times of all jobs (jobs,), those of each class in descending order and the highest class first,
+    the first that differ by more than the share are less.
     """
-    mine, theirs = np.sort(times)[::-1], np.sort(others)[::-1]
+    mine, theirs = (np.concatenate([np.sort(each[of])[::-1] for of in classes]) for each in (times, others))
     differ = np.flatnonzero(np.abs(mine - theirs) > share * theirs)
     return bool(len(differ)) and bool(mine[differ[0]] < theirs[differ[0]])
 
@@ -177,7 +225,7 @@ def _rounded(
     }
     for at, trees in shared.items():
         bytes_of[at] = sum((each * parts / PARTS for _, each, parts in trees), start=np.zeros_like(bytes_of[at]))
-    for at in sorted(shared, key=lambda job: -jobs[job].weight * jobs[job].problem.gradient_bytes):
+    for at in sorted(shared, key=lambda at: (-jobs[at].priority, -jobs[at].weight * jobs[at].problem.gradient_bytes)):
         rest = np.sum(bytes_of, axis=0) - bytes_of[at]
         found[at], bytes_of[at], _ = min(shared[at], key=lambda tree: (times.slowest_link(rest + tree[1]), -tree[2]))
     return found, bytes_of
@@ -195,32 +243,49 @@ class _Search:
     until: float
 
     def run(self) -> None:
-        """Each job takes the best tree beside the others', the heaviest first, while that gains anything; then the
-        slowest takes the best one as if another were not there, and that one gives way, if that gains anything.
+        """Each job takes the best tree beside the others', the highest and heaviest first, while that gains anything;
+        then the slowest takes the best one as if another were not there, and that one gives way, if that gains
+        anything.
         """
-        order = sorted((at for at, job in enumerate(self.jobs) if job.movable), key=lambda at: -self.jobs[at].weight)
+        jobs = self.jobs
+        order = sorted(
+            (at for at, job in enumerate(jobs) if job.movable), key=lambda at: (-jobs[at].priority, -jobs[at].weight)
+        )
         for _ in range(_TURNS):
-            while sum(self._gain(at) for at in order):
+            while sum(self._gain(at) or self._gain(at, above=_ABOVE) for at in order):
                 pass
-            weighted = self.times.weighted(self.bytes_of)
-            slowest = max(order, key=lambda at: float(weighted[at]))
-            if not any(self._gain(slowest, other) for other in order if other != slowest):
+            if not any(self._gain(*each) for each in self._in_turn(order)):
                 return
 
-    def _gain(self, *in_turn: int) -> bool:
-        """Let these be placed anew, one after another, as if those after them were not there; whether all jobs' times,
-        in descending order, are less by that.
+    def _in_turn(self, order: Sequence[int]) -> Iterator[list[int]]:
+        """Of each priority the slowest, and who may give way to it: each other job, or all of lower priority."""
+        weighted = self.times.weighted(self.bytes_of)
+        for each in self.times.classes:
+            may = [at for at in order if at in each]
+            if not may:
+                continue
+            slowest = max(may, key=lambda at: float(weighted[at]))
+            yield from ([slowest, other] for other in order if other != slowest)
+            lower = [at for at in order if self.jobs[at].priority < self.jobs[slowest].priority]
+            if len(lower) > 1:
+                yield [slowest, *lower]
+
+    def _gain(self, *in_turn: int, above: float = 1.0) -> bool:
+        """Let these be placed anew, one after another, as if those after them were not there, and streams of higher
+        priority `above` times what they are; whether all jobs' times, in descending order, are less by that.
         """
+        if above != 1.0 and in_turn[0] in self.times.classes[0]:
+            return False  # there is none above it
         found, bytes_of = list(self.found), list(self.bytes_of)
         for at in in_turn:
             bytes_of[at] = np.zeros_like(bytes_of[at])
         for at in in_turn:
             if perf_counter() > self.until:
                 return False
-            around = replace(self.jobs[at].problem, others=self.times.others(bytes_of, at))
+            around = replace(self.jobs[at].problem, others=self.times.others(bytes_of, at, above))
             found[at] = self.place(around)
             bytes_of[at] = self.times.bytes_of(at, found[at])
-        if not _is_less(self.times.weighted(bytes_of), self.times.weighted(self.bytes_of)):
+        if not _is_less(self.times.weighted(bytes_of), self.times.weighted(self.bytes_of), self.times.classes):
             return False
         self.found, self.bytes_of = found, bytes_of
         return True

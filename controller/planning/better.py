@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ..placement import Placement, Problem
-from ..placement.together import Running, bears, before_and_after, better_together, pays
+from ..placement.links import Floats
+from ..placement.together import Running, bears, before_and_after, better_together, classes_of, pays, winners
 from .completion import Expected
 
 
@@ -26,6 +27,8 @@ class Better:
     """
     refill_seconds: float = 0.0
     """What was in the network has to be summed again, and that takes so long."""
+    counts: bool = True
+    """Whether what it saves counts; not for a job of lower priority than those for whose sake it moves."""
 
 
 def better_alone(
@@ -49,10 +52,15 @@ def better_alone(
         if not then.seconds < (1 - gain) * now.seconds:
             break
         pairs.append((now, then))
-    if not pairs or (scene is not None and not bears(*before_and_after(scene(), {0: proposed}), [0], gain)):
+    if not pairs or (scene is not None and not _is_borne(scene(), proposed, gain)):
         return None
     saved = tuple(now.seconds - then.seconds for now, then in pairs)
     return Better(proposed, pairs[0][0].seconds, saved, pairs[0][1].refill_seconds)
+
+
+def _is_borne(jobs: Sequence[Running], placement: Placement, gain: float) -> bool:
+    """Whether the first may go there for its own good."""
+    return bears(*before_and_after(jobs, {0: placement}), [0], gain, classes_of(jobs))
 
 
 def better_jointly(
@@ -65,25 +73,36 @@ def better_jointly(
     found = better_together(scenes[-1], place, gain)
     if not found:
         return {}
-    pairs = []
+    weights, classes = [job.weight for job in scenes[-1]], classes_of(scenes[-1])
+    pairs = list[tuple[Floats, Floats]]()
     for scene in reversed(scenes):
-        weights = [job.weight for job in scene]
         now, then = before_and_after(scene, found)
-        if not pays(now, then, list(found), gain):
+        if not pays(now, then, list(found), gain, classes):
             break
-        pairs.append(((now / weights).tolist(), (then / weights).tolist()))
+        pairs.append((now, then))
+    if not pairs:
+        return {}
+    won = winners(*pairs[0], list(found), gain, classes)
+    assert won is not None
+    least = scenes[-1][won[0]].priority
+    seconds = [((now / weights).tolist(), (then / weights).tolist()) for now, then in pairs]
     return {
-        at: Better(found.get(at, job.placement), pairs[0][0][at], tuple(now[at] - then[at] for now, then in pairs))
+        at: Better(
+            found.get(at, job.placement),
+            seconds[0][0][at],
+            tuple(now[at] - then[at] for now, then in seconds),
+            counts=job.priority >= least,
+        )
         for at, job in enumerate(scenes[-1])
-        if pairs
     }
 
 
 def saved_together(jobs: Sequence[Better], paces: Sequence[float]) -> list[float]:
-    """What all jobs would have saved in each second, by reading from the last one back; `paces` are their steps in a
-    second.
+    """What all jobs that count would have saved in each second, by reading from the last one back; `paces` are their
+    steps in a second.
     """
+    counting = [(each.saved, pace) for each, pace in zip(jobs, paces, strict=True) if each.counts]
     return [
-        sum(pace * seconds for pace, seconds in zip(paces, of_reading, strict=True))
-        for of_reading in zip(*(each.saved for each in jobs), strict=True)
+        sum(pace * seconds for (_, pace), seconds in zip(counting, of_reading, strict=True))
+        for of_reading in zip(*(saved for saved, _ in counting), strict=True)
     ]

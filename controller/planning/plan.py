@@ -56,6 +56,8 @@ MOST_GRADIENT_BYTES: Final = 1 << 50
 LIGHTEST: Final = 1e-3
 HEAVIEST: Final = 1e3
 """Between these are jobs' weights, lest one job's time makes all others' vanish."""
+HIGHEST: Final = 7
+"""Of jobs' priorities."""
 
 
 class FailurePolicy(Enum):
@@ -93,6 +95,8 @@ class JobSpec:
     """Hosts that can be the server in its stead, in this order."""
     weight: float = 1.0
     """How much more its time counts than another's where jobs are placed together: LIGHTEST to HEAVIEST."""
+    priority: int = 0
+    """Its time counts before that of all jobs with a lower one, whatever they weigh: 0 to HIGHEST."""
     key: str = field(default="", repr=False)
     """The secret by which its hosts check sums, hexadecimal (docs/threat-model.md); "": they find damage only."""
 
@@ -115,6 +119,8 @@ class JobSpec:
             )
         if not LIGHTEST <= self.weight <= HEAVIEST:
             raise PlanError(f"job {self.job}: weight {self.weight:g} is not in {LIGHTEST:g}…{HEAVIEST:g}")
+        if not 0 <= self.priority <= HIGHEST:
+            raise PlanError(f"job {self.job}: priority {self.priority} is not in 0…{HIGHEST}")
         if self.spares and self.server is None:
             raise PlanError(f"job {self.job}: spares {', '.join(self.spares)} for a server that it has not; name one")
 

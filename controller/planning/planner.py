@@ -185,6 +185,7 @@ class Planner:
                     Problem(routes, active, each.spec.server, each.spec.gradient_bytes, loads),
                     each.placement,
                     each.spec.weight,
+                    each.spec.priority,
                 )
                 for each, active in [(plan, workers), *standing]
             ]
@@ -219,7 +220,7 @@ class Planner:
         problems = [self._problems(plan.spec, workers, readings) for plan, workers in plans]
         scenes = [
             [
-                Running(problem, plan.placement, plan.spec.weight, each)
+                Running(problem, plan.placement, plan.spec.weight, plan.spec.priority, each)
                 for problem, (plan, _), each in zip(by_plan, plans, movable, strict=True)
             ]
             for by_plan in zip(*problems, strict=True)

@@ -49,6 +49,7 @@ def job_spec(request: pb.RegisterRequest, number: int, topology: Topology, key: 
         least_workers=request.least_workers or 1,
         spares=tuple(request.spares),
         weight=request.weight or 1.0,
+        priority=request.priority,
         key=key,
     )
 

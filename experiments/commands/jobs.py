@@ -119,6 +119,12 @@ def register(
     weight: Annotated[
         float, typer.Option(help="How much more its time counts than another job's on the same links, 0.001 to 1000.")
     ] = 1.0,
+    priority: Annotated[
+        int,
+        typer.Option(
+            min=0, max=7, help="Its time counts before that of all jobs with a lower one, whatever they weigh: 0 to 7."
+        ),
+    ] = 0,
     stripes: Annotated[
         int, typer.Option(min=1, help="Without a server: trees that share each sum's chunks, at most.")
     ] = 1,
@@ -138,6 +144,7 @@ def register(
             least_workers=least_workers,
             gradient_bytes=gradient_bytes,
             weight=weight,
+            priority=priority,
             stripes=stripes,
         )
     seats = [

@@ -34,7 +34,8 @@ def place(
     jobs: Annotated[
         Path | None,
         typer.Option(
-            metavar="JOBS", help="Several jobs, placed together (YAML): name, workers, server, bytes, weight."
+            metavar="JOBS",
+            help="Several jobs, placed together (YAML): name, workers, server, bytes, weight, priority.",
         ),
     ] = None,
     stripes: Annotated[
@@ -72,9 +73,10 @@ def place(
     """Say where jobs' gradients would be summed, and why. Also how long a step takes, and which link is slowest.
 
     Without --jobs there is one job, of --workers and --server. A file for --jobs has `jobs:`, a list: each has a name
-    and workers, and may have a server, bytes (of one worker's stream) and a weight, how much more its time counts than
-    another's. They come in this order; each is placed beside the streams of those before it, and then, where the
-    strategy does so (widest), all are looked at together, also from where each would be alone, and the better is taken.
+    and workers, and may have a server, bytes (of one worker's stream), a weight, how much more its time counts than
+    another's, and a priority, 0 to 7: its time counts before that of all jobs with a lower one. They come in this
+    order; each is placed beside the streams of those before it, and then, where the strategy does so (widest), all are
+    looked at together, also from where each would be alone, and the better is taken.
     `weir schema jobs` prints the file's schema.
 
     A file for --loads has s1-p3: 300Mbit, or s1-p3: {rate: 300Mbit, queue: 12, loss: 0.01, latency: 40us}: others'
@@ -182,6 +184,7 @@ def _described_together(plan: Plan, window: int) -> dict[str, Any]:
             "share": each.part.share / PARTS,
             "bytes": each.problem.gradient_bytes,
             "weight": each.part.weight,
+            "priority": each.part.priority,
         }
         jobs.append({**more, **told, "why": each.why})
     return {

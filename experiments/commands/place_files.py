@@ -9,6 +9,7 @@ from typing import Annotated
 from pydantic import Field, ValidationError, model_validator
 
 from ...controller.placement.loads import LinkLoad
+from ...controller.planning.plan import HIGHEST
 from ...topologies import Endpoint, Topology, TopologyError
 from ...topologies.key_errors import dotted, problems_of
 from ...topologies.problems import BadFile, Problem, told
@@ -49,6 +50,8 @@ class PlacedJob(Section):
     """Of one worker's stream in a step, headers included; without, --size."""
     weight: float = Field(1.0, gt=0)
     """How much more its time counts than another's."""
+    priority: Annotated[int, Field(ge=0, le=HIGHEST)] = 0
+    """Its time counts before that of all jobs with a lower one."""
 
 
 class JobsFile(Section):

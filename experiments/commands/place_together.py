@@ -35,6 +35,7 @@ class Part:
     share: int
     """Of the job's chunks, in PARTS."""
     weight: float
+    priority: int
     problem: Problem
     """Without the other parts' streams; its room is what the switches have for all jobs."""
 
@@ -70,7 +71,7 @@ def parts_of(jobs: Sequence[PlacedJob], problems: Sequence[Problem], stripes: in
     for job, problem in zip(jobs, problems, strict=True):
         for share in shares(problem, stripes) if stripes > 1 else (PARTS,):
             size = max(round(problem.gradient_bytes * share / PARTS), 1)
-            found.append(Part(job.name, share, job.weight, replace(problem, gradient_bytes=size)))
+            found.append(Part(job.name, share, job.weight, job.priority, replace(problem, gradient_bytes=size)))
     return found
 
 
@@ -78,7 +79,8 @@ def plan(parts: Sequence[Part], name: str, seed: int) -> Plan:
     """Where the strategy of this name puts them. Raises PlacementError where it cannot place one of them.
 
     A look at all of them lets nobody move for the sake of others alone, so it is also begun where each would be if it
-    were alone, and the better end is taken: where the slowest, times weight, is faster, and of equal ones the next.
+    were alone, and the better end is taken: where the slowest of the highest priority, times weight, is faster, and of
+    equal ones the next.
     """
     place = _asking(name, seed)
     beside = _Around(parts)
@@ -137,7 +139,7 @@ class _Around:
 
     def running(self) -> list[Running]:
         return [
-            Running(replace(part.problem, room=self._room(at)), self.placements[at], part.weight)
+            Running(replace(part.problem, room=self._room(at)), self.placements[at], part.weight, part.priority)
             for at, part in enumerate(self.parts)
         ]
 
@@ -167,11 +169,11 @@ class _Around:
         room = self.parts[0].problem.room or {}
         return sorted(name for name, count in taken.items() if name in room and count > room[name])
 
-    def slowest_first(self) -> list[float]:
-        """All parts' times by their weights; those that differ by rounding are the same."""
+    def slowest_first(self) -> list[tuple[int, float]]:
+        """All parts' priorities, and times by their weights; those that differ by rounding are the same."""
         running = self.running()
         seconds = zip(running, seconds_of(running, {}), strict=True)
-        return sorted((float(f"{job.weight * each:.6g}") for job, each in seconds), reverse=True)
+        return sorted(((job.priority, float(f"{job.weight * each:.6g}")) for job, each in seconds), reverse=True)
 
     def whys(self, first: Sequence[Running], *, alone: bool) -> list[str]:
         """Why each part is where it is, after it was there at first; `alone`: as if it were alone."""
@@ -180,9 +182,10 @@ class _Around:
         whys = []
         for at, part in enumerate(self.parts):
             if now[at].placement != first[at].placement:
+                gave_way = after[at] > before[at] and any(other.priority > part.priority for other in self.parts)
                 whys.append(
-                    f"moved when all were looked at together: {1e3 * before[at]:.3g} ms on its slowest link became "
-                    f"{1e3 * after[at]:.3g} ms"
+                    f"{'gave way to a higher job' if gave_way else 'moved'} when all were looked at together: "
+                    f"{1e3 * before[at]:.3g} ms on its slowest link became {1e3 * after[at]:.3g} ms"
                 )
             elif alone:
                 whys.append("placed as if it were alone; others gave way")

@@ -96,14 +96,15 @@ class ControlClient:
         policy: str = "continue",
         least_workers: int = 0,
         weight: float = 0.0,
+        priority: int = 0,
         stripes: int = 0,
     ) -> pb.Registration:
         """Have a job placed: its number, and a token for each seat. 0 leaves a number to the controller.
 
         `spares` are hosts that can be the server in its stead. `policy` is what is done when a worker is lost:
         `continue`, `wait` or `abort`. `weight` is how much more the job's time counts than another's that it shares
-        links with. Without a server at most `stripes` trees, a job each, share its chunks; who joins the one that is
-        named joins them all.
+        links with; it counts before that of all jobs with a lower `priority`, 0 to 7. Without a server at most
+        `stripes` trees, a job each, share its chunks; who joins the one that is named joins them all.
         """
         if refusal := refusal_of_policy(policy):
             raise ControlRefused(refusal)
@@ -118,6 +119,7 @@ class ControlClient:
             policy=POLICIES[policy],
             least_workers=least_workers,
             weight=weight,
+            priority=priority,
             stripes=stripes,
         )
         return self._call(REGISTER, request, pb.Registration.FromString)

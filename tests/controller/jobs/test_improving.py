@@ -273,6 +273,25 @@ async def test_a_job_does_not_move_beside_one_that_counts_more_than_it_gains(
     assert (spines(rig, 1) == {before}) == (not moved)
 
 
+@pytest.mark.parametrize("higher", [1, 2])
+async def test_a_lower_job_gives_a_higher_one_the_better_spine_and_stays_where_it_is(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, higher: int
+) -> None:
+    """Others' traffic comes onto one spine; the job that is there takes the other if it is the higher one, and the
+    lower one goes where the traffic is, though that makes it five times as slow, and not back.
+    """
+    rig.controller.moves.options = replace(OPTIONS, solve_period_ns=PERIOD, dwell_ns=0)
+    jobs = [await rig.admit(replace(each, priority=int(each.job == higher))) for each in (FIRST, SECOND)]
+    sums = await train(rig, jobs, rig.fabric.now_ns + 3 * PERIOD)
+    (first,), (second,) = spines(rig, 1), spines(rig, 2)
+    assert first != second
+    congested(rig, monkeypatch, first, rig.fabric.now_ns, rig.fabric.now_ns + 1000 * PERIOD)
+    await train(rig, jobs, rig.fabric.now_ns + 40 * PERIOD, handles=sums)
+    assert spines(rig, higher) == {second}
+    assert spines(rig, 3 - higher) == {first}
+    assert len(moves(rig)) == (2 if higher == 1 else 0)
+
+
 async def test_a_job_whose_home_is_lost_goes_on_where_it_is(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,6 +7,7 @@ import os
 import random
 import stat
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -201,7 +202,7 @@ def test_damage_and_what_cannot_be_opened_are_named(tmp_path: Path) -> None:
 
 
 def test_a_record_of_a_job_comes_back_as_it_was() -> None:
-    spec = JobSpec(3, ("h1", "h2"), "h3", 16, 8, 999, FailurePolicy.WAIT, 2, ("h4",))
+    spec = JobSpec(3, ("h1", "h2"), "h3", 16, 8, 999, FailurePolicy.WAIT, 2, ("h4",), priority=2)
     record = JobRecord(
         spec=spec,
         placement=Placement({"h1": "s1", "h2": "s1"}, {"s1": "h3"}, "h3"),
@@ -218,6 +219,9 @@ def test_a_record_of_a_job_comes_back_as_it_was() -> None:
         first_round=9,
     )
     assert JobRecord.from_json(record.as_json()) == record
+    of_before = record.as_json()
+    assert of_before["spec"].pop("priority") == record.spec.priority > 0
+    assert JobRecord.from_json(of_before).spec == replace(record.spec, priority=0), "jobs had none then"
 
 
 def test_a_switch_is_not_used_again_once_what_it_holds_would_pass_for_the_present() -> None:

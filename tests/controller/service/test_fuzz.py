@@ -109,6 +109,7 @@ class Fuzzer:
             gradient_bytes=self.mostly(0, WIDE),
             weight=self.mostly(1.0, NUMBERS),
             stripes=self.mostly(0, (1, 2, 3, 16, 17)),
+            priority=self.mostly(0, (1, 7, 8, 0xFFFF_FFFF)),
         )
         self.seats = [*self.seats[-20:], *((registration.job, seat.token) for seat in registration.seats)]
         self.workers[registration.job] = sum(seat.HasField("rank") for seat in registration.seats)

@@ -130,6 +130,7 @@ async def test_workers_that_are_done_wait_for_each_other(service: Rig) -> None:
             ({"workers": ["h1"], "weight": weight}, "INVALID_ARGUMENT", f"weight {weight:g} is not in 0.001…1000")
             for weight in (-1.0, 5e-324, 0.0009, 1001.0, 1e308, float("inf"), float("nan"))
         ),
+        ({"workers": ["h1"], "priority": 8}, "INVALID_ARGUMENT", "priority 8 is not in 0…7"),
         *(
             ({"workers": ["h1"], "gradient_bytes": size}, "INVALID_ARGUMENT", f"{size} is not in 1…1125899906842624")
             for size in ((1 << 50) + 1, (1 << 64) - 1)

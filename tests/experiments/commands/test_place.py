@@ -159,6 +159,20 @@ def test_a_job_that_counts_more_has_a_spine_of_its_own(fabric: Path, tmp_path: P
     assert plan["streams"] == {"job 1": 1.0, "job 2": 1.0}
 
 
+def test_a_higher_job_has_a_spine_of_its_own_though_it_comes_last(fabric: Path, tmp_path: Path) -> None:
+    """Others fill four fifths of one spine, where a lower one goes for that."""
+    loads = tmp_path / "loads.yaml"
+    full = [*((f"s{leaf}", 5) for leaf in range(1, 5)), *(("s6", port) for port in range(1, 5))]
+    loads.write_text("".join(f"{node}-p{port}: 800Mbit\n" for node, port in full))
+    two = (one_of_each_rack(1), one_of_each_rack(2, priority=1))
+    (plan,) = json.loads(place(fabric, "--jobs", jobs_file(tmp_path / "jobs.yaml", *two), "--loads", loads, "--json"))[
+        "plans"
+    ]
+    assert [job["priority"] for job in plan["jobs"]] == [0, 1]
+    assert [job["slowest_link_seconds"] for job in plan["jobs"]] == pytest.approx([0.04, 0.008])
+    assert plan["jobs"][0]["why"].startswith("gave way to a higher job when all were looked at together: 16 ms")
+
+
 def test_a_job_is_divided_among_trees(fabric: Path, tmp_path: Path) -> None:
     """Others fill half of each spine's links, so a half by each takes as long as the hosts' own links."""
     spines = {"s5": range(1, 5), "s6": range(1, 5), **{f"s{leaf}": (4, 5) for leaf in range(1, 5)}}
@@ -201,7 +215,8 @@ def test_all_that_is_wrong_with_a_file_of_jobs_is_said_with_its_line(fabric: Pat
         place(fabric, "--jobs", path)
     assert str(caught.value).splitlines() == [
         f"{path}: 4 things are wrong:",
-        '  line 4: jobs.0: unknown key "sever", did you mean "server"? There are name, workers, server, bytes, weight',
+        '  line 4: jobs.0: unknown key "sever", did you mean "server"? There are name, workers, server, bytes, weight, '
+        "priority",
         "  line 5: jobs.1.workers: [] is not right; write a list of 1 or more",
         "  line 5: jobs.1.weight: 0 is not right; write more than 0",
         '  line 6: jobs.2.bytes: "many" is not right; write a whole number',

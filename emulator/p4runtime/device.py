@@ -8,7 +8,7 @@ held; they take none of these.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from itertools import islice
 from typing import Final
@@ -54,7 +54,6 @@ class Device:
         self._pipeline: Pipeline | None = None
         self._saved: Pipeline | None = None
         """The pipeline that VERIFY_AND_SAVE left for a COMMIT; until that comes, reads and writes go to this one."""
-        self._since_saved: list[p4r.Update] = []
         self.clients = Clients(self.id, self._entities, self._forget_digests)
         self._closing = False
 
@@ -86,15 +85,14 @@ class Device:
                     self._verify(config)
                 case _SetRequest.VERIFY_AND_SAVE:
                     self._saved = self._verify(config)
-                    self._since_saved = []
                 case _SetRequest.VERIFY_AND_COMMIT:
-                    self._commit(self._verify(config), ())
+                    self._commit(self._verify(config))
                 case _SetRequest.COMMIT:
                     if config is not None:
                         raise invalid("COMMIT takes no config: it realises the saved one")
                     if self._saved is None:
                         raise Refusal(Code.NOT_FOUND, "no config was saved by VERIFY_AND_SAVE")
-                    self._commit(self._saved, self._since_saved)
+                    self._commit_with(self._saved, list(snapshot(self._saved)))
                 case _SetRequest.RECONCILE_AND_COMMIT:
                     self._reconcile(self._verify(config))
                 case action:
@@ -137,32 +135,34 @@ class Device:
             self._datapath,
         )
 
-    def _commit(self, verified: Pipeline, updates: Iterable[p4r.Update]) -> None:
+    def _commit(self, verified: Pipeline) -> None:
         self._datapath.load(program_of(verified.config.p4_device_config))
         self._replication.clear()
         program, state = self._datapath.program, self._datapath.state
         assert program is not None, "a data path that has loaded a program shows none"
         assert state is not None, "a data path that has loaded a program shows no state"
         self._pipeline = Pipeline(verified.config, program, state, self._replication, self._datapath)
-        self._saved, self._since_saved = None, []
-        with self._pipeline.held():
-            for update in updates:
-                self._pipeline.write(update)
+        self._saved = None
+        self._watch()
+
+    def _commit_with(self, verified: Pipeline, updates: Sequence[p4r.Update]) -> None:
+        """Commit, and make it hold what a snapshot did."""
+        self._commit(verified)
+        assert self._pipeline is not None
+        restore(self._pipeline, updates)
         self._watch()
 
     def _reconcile(self, verified: Pipeline) -> None:
         """Commit, and write again what the switch holds; it is first tried where no packet sees it."""
         if self._pipeline is None:
-            self._commit(verified, ())
+            self._commit(verified)
             return
         updates = list(snapshot(self._pipeline))
         try:
             restore(verified, updates)
         except EmulatorError as error:
             raise invalid(f"the forwarding state cannot be kept: {error}") from error
-        self._commit(verified, ())
-        restore(self._pipeline, updates)
-        self._watch()
+        self._commit_with(verified, updates)
 
     # -- entities
 
@@ -182,9 +182,6 @@ class Device:
                 )
             refusals = apply(pipeline, request.updates, lambda update: self._check_role(request.role, pipeline, update))
             failed = any(refusal is not None for refusal in refusals)
-            if self._saved is not None:
-                done = zip(request.updates, refusals, strict=True)
-                self._since_saved.extend(update for update, refusal in done if refusal is None)
             self._watch()
         if failed:
             raise BatchRefusal("Write failure.", refusals)

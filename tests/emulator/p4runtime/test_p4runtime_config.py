@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import tracemalloc
 from pathlib import Path
 
 import grpc
@@ -83,7 +84,7 @@ def test_commit_clears_the_forwarding_state(loaded: Client, names: Names) -> Non
     assert loaded.read(query, p4r.MulticastGroupEntry()) == []
 
 
-def test_saved_config_takes_writes_and_commit_replays_them(
+def test_saved_config_takes_writes_and_commit_realises_them(
     loaded: Client, names: Names, datapath: RecordingDatapath
 ) -> None:
     old = names.exact_entry(b"\x01", b"\x02", names.call("forward", b"\x03"))
@@ -106,7 +107,12 @@ def test_saved_config_takes_writes_and_commit_replays_them(
     assert loaded.set_config(None, Set.COMMIT) == "NOT_FOUND"
 
 
-def test_reconcile_keeps_the_forwarding_state(loaded: Client, names: Names, datapath: RecordingDatapath) -> None:
+@pytest.mark.parametrize("saved", [False, True])
+def test_reconcile_keeps_the_forwarding_state_and_commit_that_of_a_saved_config(
+    loaded: Client, names: Names, datapath: RecordingDatapath, saved: bool
+) -> None:
+    if saved:
+        assert loaded.set_config(load_config(cookie=9), Set.VERIFY_AND_SAVE) == "OK"
     counted = names.exact_entry(b"\x01", b"\x02", names.call("forward", b"\x03"))
     counted.counter_data.packet_count, counted.metadata = 9, b"mine"
     member = p4r.ActionProfileMember(action_profile_id=names.profile["paths"], member_id=5)
@@ -138,10 +144,26 @@ def test_reconcile_keeps_the_forwarding_state(loaded: Client, names: Names, data
         p4r.CloneSessionEntry(),
     )
     before, state = loaded.dump(*everything), datapath.state
-    assert loaded.set_config(load_config(cookie=9), Set.RECONCILE_AND_COMMIT) == "OK"
+    commit = (None, Set.COMMIT) if saved else (load_config(cookie=9), Set.RECONCILE_AND_COMMIT)
+    assert loaded.set_config(*commit) == "OK"
     assert datapath.state is not state
     assert loaded.dump(*everything) == before
     assert loaded.get_config(Get.COOKIE_ONLY).config.cookie.cookie == 9
+
+
+def test_what_is_written_again_and_again_to_a_saved_config_takes_no_more_memory(loaded: Client, names: Names) -> None:
+    """It remembered each update for the commit."""
+    entry = names.exact_entry(b"\x01", b"\x02", names.call("forward", b"\x03"))
+    again = [(MODIFY, entry)] * 1000
+    assert loaded.set_config(load_config(), Set.VERIFY_AND_SAVE) == "OK"
+    assert loaded.write((INSERT, entry), *again) == ["OK"] * 1001
+    tracemalloc.start()
+    try:
+        for _ in range(5):
+            assert loaded.write(*again) == ["OK"] * 1000
+        assert tracemalloc.get_traced_memory()[0] < 250_000, "of 5,000 updates, a hundred bytes each at the least"
+    finally:
+        tracemalloc.stop()
 
 
 def test_reconcile_refuses_what_it_cannot_keep(loaded: Client, names: Names, datapath: RecordingDatapath) -> None:

@@ -8,9 +8,12 @@
 from __future__ import annotations
 
 import os
+import threading
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Final, NamedTuple
+from weakref import WeakValueDictionary
 
 from . import cache
 from .bmv2.document import Document, Profile
@@ -63,6 +66,9 @@ __all__ = [
 ]
 
 
+_KEPT: Final = 32
+
+
 class EntryPoints(NamedTuple):
     """Addresses of the functions of `emulator.abi`: all take two addresses."""
 
@@ -92,7 +98,10 @@ class Program:
     value_sets: Mapping[str, ValueSetSchema]
     errors: Mapping[str, int]
 
-    _loaded: ClassVar[dict[str, Program]] = {}
+    _loaded: ClassVar[WeakValueDictionary[str, Program]] = WeakValueDictionary()
+    _recent: ClassVar[OrderedDict[str, Program]] = OrderedDict()
+    """The last ones that were loaded, kept though nobody has them, for they are likely to be loaded again."""
+    _keeping: ClassVar[threading.Lock] = threading.Lock()
 
     def __init__(self, document: Document, layout: Layout, entry_points: EntryPoints, keep_alive: object) -> None:
         self._document = document
@@ -129,7 +138,8 @@ class Program:
         """Load BMv2 JSON from a path or from its bytes. `traced` code is slower, and notes what tables do
         (`ProgramState.steps`).
 
-        The same JSON gives the same `Program` within a process, and is compiled once per machine (`emulator.cache`).
+        The same JSON gives the same `Program` as long as somebody has it, and is compiled once per machine
+        (`emulator.cache`).
         Raises `UnsupportedProgram`, and `OSError` for a path that cannot be read.
         """
         text = json if isinstance(json, bytes) else Path(json).read_bytes()
@@ -152,6 +162,11 @@ class Program:
                 cache.keep(key, code)
             addresses, keep_alive = link(code, EntryPoints._fields)
             program = cls._loaded[key] = cls(document, layout, EntryPoints(*addresses), keep_alive)
+        with cls._keeping:
+            cls._recent[key] = program
+            cls._recent.move_to_end(key)
+            while len(cls._recent) > _KEPT:
+                cls._recent.popitem(last=False)
         return program
 
     def new_state(self) -> ProgramState:

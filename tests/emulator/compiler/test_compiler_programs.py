@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import copy
+import gc
 import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+import weakref
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import pytest
 
 from weir.emulator import cache
+from weir.emulator import program as program_module
 from weir.emulator.program import KeyField, Program, UnsupportedProgram
 from weir.tests.paths import PROGRAMS
 
@@ -68,12 +73,28 @@ def test_native_code_is_kept_by_content(tmp_path: Path, monkeypatch: pytest.Monk
     first = Program.load(text)
     kept = list(tmp_path.iterdir())
     assert [file.name for file in kept] == [f"{cache.key_of(text)}.o"]
-    monkeypatch.setattr(Program, "_loaded", {})
+    monkeypatch.setattr(Program, "_loaded", WeakValueDictionary())
     stamp = kept[0].stat().st_mtime_ns
     second = Program.load(text)
     assert second is not first
     assert kept[0].stat().st_mtime_ns == stamp
     assert cache.key_of(text) != cache.key_of(text + b" ")
+
+
+def test_programs_that_nobody_has_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """But for the last ones; each was kept for ever, as a controller may push many. Who has one has it as it was."""
+    monkeypatch.setattr(program_module, "_KEPT", 2)
+    monkeypatch.setattr(Program, "_recent", OrderedDict())
+    text = (PROGRAMS / "selector.json").read_bytes()
+    had = Program.load(text + b" ")
+    others = [weakref.ref(Program.load(text + b" " * count)) for count in range(2, 6)]
+    gc.collect()
+    assert [other() is None for other in others] == [True, True, False, False]
+    assert Program.load(text + b" ") is had
+    assert Program.load(text + b" " * 2).entry_points.ingress
+    gc.collect()
+    had.new_state()
+    assert Program.load(text + b" ").entry_points is had.entry_points
 
 
 def test_a_cached_program_loads_without_the_compiler() -> None:

@@ -130,7 +130,7 @@ class Placement:
     def trimmed(cls, aggregators: Mapping[str, str], parents: Mapping[str, str], root: str) -> Placement:
         """Without the switches in `parents` that nobody sends to."""
         used: set[str] = set()
-        for node in aggregators.values():
+        for node in set(aggregators.values()):
             while node in parents and node not in used:
                 used.add(node)
                 node = parents[node]
@@ -156,7 +156,7 @@ class Placement:
 
     def check(self, problem: Problem) -> None:
         """Raises PlacementError unless this is a tree over the problem's workers that every switch has room for."""
-        if set(self.aggregators) != set(problem.workers):
+        if self.aggregators.keys() != set(problem.workers):
             raise PlacementError(
                 f"placement is for {', '.join(sorted(self.aggregators))}; "
                 f"the job's workers are {', '.join(problem.workers)}"

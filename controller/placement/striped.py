@@ -37,7 +37,7 @@ from .cost import Costs
 from .links import Bools, Floats, Ints, Links
 from .problem import Placement, PlacementError, Problem
 from .sharing import OutOfTime, Shares, Sharing
-from .trees import placed
+from .trees import own_switches, placed
 
 PARTS: Final = 256
 """A job's chunks are divided into so many equal parts at most."""
@@ -121,6 +121,7 @@ class Jobs:
             self.nodes.append(sorted({self.links.switch[name] for name in ends}))
             a, b = self.links.pairs.T
             self.usable.append(room[a] & room[b])
+        self._aggregators = [own_switches(problem) for problem in problems]
         self.seconds: Floats = np.array(seconds)
         """(jobs, pairs): what a job's whole stream takes."""
         self.others: Floats = self.links.slowest_of_pairs(others)
@@ -228,7 +229,7 @@ class Jobs:
                 if other != parents.get(node):
                     parents[other] = node
                     waiting.append(other)
-        placement = placed(self.problems[job], self.links, parents, tree.root)
+        placement = placed(self.problems[job], self.links, parents, tree.root, self._aggregators[job])
         placement.check(self.problems[job])
         return placement
 

@@ -32,8 +32,9 @@ from ....topologies.routing import Routes
 from ..cost import Costs
 from ..links import Bools, Floats, Ints, Links
 from ..problem import Placement, Problem
+from ..spanning import last_that_connects
 from ..strategy import Description, Need
-from ..trees import central, placed, rooted_tree
+from ..trees import central, own_switches, placed, rooted_tree
 from .scarce import ScarceMemory
 
 _REMEMBERED: Final = 64
@@ -51,6 +52,8 @@ class Terminals:
     links: Links
     racks: Mapping[int, int]
     """Workers on each switch that has some."""
+    aggregators: Mapping[str, str]
+    """By worker, its own switch."""
     root: int | None
     """The server's switch; None: any may be the root."""
     room: Bools
@@ -63,6 +66,7 @@ class Terminals:
         return cls(
             links,
             {links.switch[rack]: len(workers) for rack, workers in problem.racks.items()},
+            own_switches(problem),
             None if problem.server is None else links.switch[problem.topology.attached_switch(problem.server).name],
             _room(problem, links),
             problem.fan_in,
@@ -83,29 +87,21 @@ class Terminals:
 
     def connected(self, allowed: Bools) -> bool:
         """Whether these pairs connect all of them."""
-        if len(self.nodes) == 1:
-            return True
-        labels = self.links.components(allowed)[self.nodes]
-        return bool((labels == labels[0]).all())
+        return len(self.nodes) == 1 or self._last(np.arange(len(allowed)), allowed) >= 0
 
     def bottleneck(self, weights: Floats, least: float) -> float | None:
         """The least weight whose usable pairs, with all lighter ones, connect them; `least` where less would do.
 
         None where all usable pairs do not.
         """
-        levels = np.unique(weights[self.usable & (weights > least)])
-        if self.connected(self.usable & (weights <= least)):
+        if len(self.nodes) == 1:
             return least
-        if not len(levels) or not self.connected(self.usable):
-            return None
-        low, high = 0, len(levels) - 1
-        while low < high:
-            middle = (low + high) // 2
-            if self.connected(self.usable & (weights <= levels[middle])):
-                high = middle
-            else:
-                low = middle + 1
-        return float(levels[low])
+        last = self._last(np.argsort(weights), self.usable)
+        return None if last < 0 else max(least, float(weights[last]))
+
+    def _last(self, order: Ints, allowed: Bools) -> int:
+        links = self.links
+        return int(last_that_connects(links.pairs, order, allowed, np.array(self.nodes), len(links.switches)))
 
     def tree(self, weights: Floats, access: float, latency: Floats) -> tuple[int, dict[int, int]] | None:
         """Root and parents of a tree over usable pairs as fast as there can be; None where there is none, or fan-in
@@ -212,7 +208,7 @@ class WidestTree:
         if (tree := terminals.tree(weights, access, costs.latency_of_pairs())) is None:
             return self._scarce.improved(problem)
         root, parents = tree
-        placement = placed(problem, costs.links, parents, root)
+        placement = placed(problem, costs.links, parents, root, terminals.aggregators)
         placement.check(problem)
         pairs = np.array(sorted(costs.links.pair[edge] for edge in parents.items()), np.int64)
         kept = _Kept(terminals, costs, access, weights, pairs, placement)

@@ -1,0 +1,196 @@
+"""What connects switches, and how a tree of them grows: native code, by Numba."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...wire.native_code import allocating, native
+from .links import Bools, Floats, Ints
+
+
+@native
+def _top(above: Ints, node: int) -> int:
+    """Which switch stands for all that hang together with this one."""
+    while above[node] != node:
+        above[node] = above[above[node]]
+        node = above[node]
+    return node
+
+
+@native
+def _joins(above: Ints, wanted: Bools, a: int, b: int) -> bool:
+    """Link two switches; whether wanted ones on both sides hang together by that."""
+    a, b = _top(above, a), _top(above, b)
+    if a == b:
+        return False
+    both = wanted[a] and wanted[b]
+    above[b] = a
+    wanted[a] |= wanted[b]
+    return bool(both)
+
+
+@allocating
+def last_that_connects(pairs: Ints, order: Ints, usable: Bools, nodes: Ints, switches: int) -> int:
+    """The first pair, of `pairs` (pairs, 2) in this order, that with those before it connects all nodes (distinct, two
+    at least) where they are usable; −1: none does.
+    """
+    above, wanted = np.arange(switches), np.zeros(switches, np.bool_)
+    wanted[nodes] = True
+    left = len(nodes) - 1
+    for at in order:
+        if usable[at] and _joins(above, wanted, pairs[at, 0], pairs[at, 1]):
+            left -= 1
+            if not left:
+                return int(at)
+    return -1
+
+
+@allocating
+def grown(pairs: Ints, allowed: Bools, weights: Floats, children: Ints, root: int, fan_in: int) -> tuple[bool, Ints]:
+    """As `trees.rooted_tree`: whether there is such a tree, and the parent of each of its switches (switches,), −1
+    elsewhere. `children` (switches,): how many each terminal has already; −1 for all others.
+    """
+    count = len(children)
+    parents = np.full(count, -1)
+    starts, others, costs = _neighbours(pairs, allowed, weights, count)
+    distance, order, reached = _distances(starts, others, root, count)
+    for node in range(count):
+        if children[node] >= 0 and distance[node] < 0:
+            return False, parents
+    used, room = children >= 0, fan_in - np.maximum(children, 0)
+    end = reached
+    while end > 1:
+        begin = end - 1
+        while distance[order[begin - 1]] == distance[order[begin]]:
+            begin -= 1
+        level = order[begin:end]
+        if not _serve(level[used[level]], starts, others, costs, distance, room, used, parents):
+            return False, parents
+        end = begin
+    return True, parents
+
+
+@allocating
+def _neighbours(pairs: Ints, allowed: Bools, weights: Floats, count: int) -> tuple[Ints, Ints, Floats]:
+    """Where each switch's begin (switches + 1,); those that it may send to, and what the links cost."""
+    starts = np.zeros(count + 1, np.int64)
+    for at in range(len(pairs)):
+        if allowed[at]:
+            starts[pairs[at, 0] + 1] += 1
+            starts[pairs[at, 1] + 1] += 1
+    starts = np.cumsum(starts)
+    ends, others, costs = starts.copy(), np.empty(starts[-1], np.int64), np.empty(starts[-1])
+    for at in range(len(pairs)):
+        if allowed[at]:
+            for side in range(2):
+                node = pairs[at, side]
+                others[ends[node]], costs[ends[node]] = pairs[at, 1 - side], weights[at]
+                ends[node] += 1
+    return starts, others, costs
+
+
+@allocating
+def _distances(starts: Ints, others: Ints, root: int, count: int) -> tuple[Ints, Ints, int]:
+    """Hops from the root (switches,), −1 where none lead; switches in the order in which they are met, and how many."""
+    distance, order, reached = np.full(count, -1), np.empty(count, np.int64), 1
+    distance[root], order[0] = 0, root
+    at = 0
+    while at < reached:
+        node = order[at]
+        for edge in range(starts[node], starts[node + 1]):
+            if distance[others[edge]] < 0:
+                distance[others[edge]] = distance[node] + 1
+                order[reached] = others[edge]
+                reached += 1
+        at += 1
+    return distance, order, reached
+
+
+@allocating
+def _serve(
+    wanting: Ints,
+    starts: Ints,
+    others: Ints,
+    costs: Floats,
+    distance: Ints,
+    room: Ints,
+    used: Bools,
+    parents: Ints,
+) -> bool:
+    """Give each of a level's switches a parent one hop nearer: those in use first, then whoever serves most, of equal
+    ones by lighter links.
+    """
+    count = len(distance)
+    firsts, mine, weights = _offers(wanting, starts, others, costs, distance)
+    serves, weight = np.zeros(count, np.int64), np.zeros(count)
+    changed = firsts[1:] > firsts[:-1]
+    left = len(wanting)
+    while left:
+        best = -1
+        for node in range(count):
+            if changed[node]:
+                changed[node] = False
+                serves[node], weight[node] = 0, 0.0
+                for at in range(firsts[node], firsts[node + 1]):
+                    if parents[mine[at]] < 0:
+                        serves[node] += 1
+                        weight[node] += weights[at]
+            if serves[node] and (best < 0 or _is_better(node, best, used, serves, room, weight)):
+                best = node
+        if best < 0:
+            return False
+        for _ in range(min(serves[best], room[best])):
+            child = _lightest(firsts[best], firsts[best + 1], mine, weights, parents)
+            parents[child] = best
+            room[best] -= 1
+            used[best] = True
+            left -= 1
+            for edge in range(starts[child], starts[child + 1]):
+                if serves[others[edge]]:
+                    changed[others[edge]] = True
+        serves[best] = 0
+        changed[best] = False
+    return True
+
+
+@allocating
+def _offers(wanting: Ints, starts: Ints, others: Ints, costs: Floats, distance: Ints) -> tuple[Ints, Ints, Floats]:
+    """Where the wanting ones that each switch may serve begin (switches + 1,); these, and what their links cost."""
+    firsts = np.zeros(len(distance) + 1, np.int64)
+    for node in wanting:
+        for edge in range(starts[node], starts[node + 1]):
+            if distance[others[edge]] == distance[node] - 1:
+                firsts[others[edge] + 1] += 1
+    firsts = np.cumsum(firsts)
+    ends, mine, weights = firsts.copy(), np.empty(firsts[-1], np.int64), np.empty(firsts[-1])
+    for node in wanting:
+        for edge in range(starts[node], starts[node + 1]):
+            other = others[edge]
+            if distance[other] == distance[node] - 1:
+                mine[ends[other]], weights[ends[other]] = node, costs[edge]
+                ends[other] += 1
+    return firsts, mine, weights
+
+
+@native
+def _is_better(node: int, best: int, used: Bools, serves: Ints, room: Ints, weight: Floats) -> bool:
+    """Of two switches with some to serve; the lower number was seen before."""
+    if used[node] != used[best]:
+        return bool(used[node])
+    most, most_of_best = min(serves[node], room[node]), min(serves[best], room[best])
+    if most != most_of_best:
+        return bool(most > most_of_best)
+    return bool(weight[node] / serves[node] < weight[best] / serves[best])
+
+
+@native
+def _lightest(begin: int, end: int, mine: Ints, weights: Floats, parents: Ints) -> Any:
+    """Of those without a parent; of equal ones the lower number."""
+    best = -1
+    for at in range(begin, end):
+        lighter = best < 0 or weights[at] < weights[best] or (weights[at] == weights[best] and mine[at] < mine[best])
+        if parents[mine[at]] < 0 and lighter:
+            best = at
+    return mine[best]

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from ...wire.native_code import allocating, native
 from .links import Bools, Floats, Ints
+
+
+@cache
+def prepare() -> None:
+    """Have the code made, or loaded, before the first decision waits for it."""
+    pairs, both = np.array([[0, 1]]), np.array([0, 1])
+    last_that_connects(pairs, np.array([0]), np.ones(1, np.bool_), both, 2)
+    grown(pairs, np.ones(1, np.bool_), np.ones(1), both, 0, 2)
 
 
 @native

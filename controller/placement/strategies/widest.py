@@ -32,7 +32,7 @@ from ....topologies.routing import Routes
 from ..cost import Costs
 from ..links import Bools, Floats, Ints, Links
 from ..problem import Placement, Problem
-from ..spanning import last_that_connects
+from ..spanning import last_that_connects, prepare
 from ..strategy import Description, Need
 from ..trees import central, own_switches, placed, rooted_tree
 from .scarce import ScarceMemory
@@ -166,6 +166,7 @@ class WidestTree:
     """Remembers each job's last tree, and keeps to it as long as none is wider."""
 
     def __init__(self) -> None:
+        prepare()
         self._kept: dict[tuple[object, ...], _Kept] = {}
         self._routes: Routes | None = None
         self._scarce = ScarceMemory()

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 import numpy as np
-import scipy.sparse  # type: ignore[import-untyped]
-import scipy.sparse.csgraph  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
 from ...topologies.model import Endpoint
@@ -80,14 +78,6 @@ class Links:
         """The directed links of one pair."""
         end = self._starts[pair + 1] if pair + 1 < len(self._starts) else len(self._members)
         return self._members[self._starts[pair] : end]
-
-    def components(self, allowed: Bools) -> Ints:
-        """(switches,): which switches hang together by the allowed pairs, as the number of their component."""
-        a, b = self.pairs[allowed].T
-        count = len(self.switches)
-        graph = scipy.sparse.csr_array((np.ones(len(a), np.int8), (a, b)), shape=(count, count))
-        labels: Ints = scipy.sparse.csgraph.connected_components(graph, directed=False)[1]
-        return labels
 
 
 _COMPILED: WeakKeyDictionary[Routes, Links] = WeakKeyDictionary()

@@ -21,6 +21,7 @@ import scipy.sparse.csgraph  # type: ignore[import-untyped]
 from .cost import Costs
 from .links import Floats
 from .problem import Problem
+from .spanning import connected
 
 _HALVINGS: Final = 40
 
@@ -73,8 +74,7 @@ class _Relaxation:
     def allows(self, seconds: float) -> bool:
         """Whether racks and root hang together, and every stream can end somewhere."""
         slack = seconds * (1 + 1e-9)
-        labels = self._links.components(self._pairs <= slack)[list(self._nodes)]
-        return bool((labels == labels[0]).all()) and self._flows(slack)
+        return connected(self._links, self._pairs <= slack, self._nodes) and self._flows(slack)
 
     def _flows(self, seconds: float) -> bool:
         count, total = len(self._links.switches), sum(self._racks.values())

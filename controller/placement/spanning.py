@@ -1,22 +1,36 @@
-"""What connects switches, and how a tree of them grows: native code, by Numba."""
+"""What connects switches, and how a tree of them grows: native code, by Numba, that knows pairs by their numbers."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import cache
 from typing import Any
 
 import numpy as np
 
 from ...wire.native_code import allocating, native
-from .links import Bools, Floats, Ints
+from .links import Bools, Floats, Ints, Links
 
 
 @cache
 def prepare() -> None:
     """Have the code made, or loaded, before the first decision waits for it."""
     pairs, both = np.array([[0, 1]]), np.array([0, 1])
-    last_that_connects(pairs, np.array([0]), np.ones(1, np.bool_), both, 2)
+    _last_that_connects(pairs, np.array([0]), np.ones(1, np.bool_), both, 2)
     grown(pairs, np.ones(1, np.bool_), np.ones(1), both, 0, 2)
+
+
+def connected(links: Links, allowed: Bools, nodes: Collection[int]) -> bool:
+    """Whether these pairs (pairs,) connect all of these switches."""
+    return len(nodes) == 1 or last_that_connects(links, np.arange(len(allowed)), allowed, nodes) is not None
+
+
+def last_that_connects(links: Links, order: Ints, allowed: Bools, nodes: Collection[int]) -> int | None:
+    """The first pair in this order (pairs,) that with those before it connects all of these switches, two at least,
+    where they are allowed (pairs,); None: none does.
+    """
+    last = int(_last_that_connects(links.pairs, order, allowed, np.array([*nodes]), len(links.switches)))
+    return None if last < 0 else last
 
 
 @native
@@ -41,15 +55,13 @@ def _joins(above: Ints, wanted: Bools, a: int, b: int) -> bool:
 
 
 @allocating
-def last_that_connects(pairs: Ints, order: Ints, usable: Bools, nodes: Ints, switches: int) -> int:
-    """The first pair, of `pairs` (pairs, 2) in this order, that with those before it connects all nodes (distinct, two
-    at least) where they are usable; −1: none does.
-    """
+def _last_that_connects(pairs: Ints, order: Ints, allowed: Bools, nodes: Ints, switches: int) -> int:
+    """−1: none does."""
     above, wanted = np.arange(switches), np.zeros(switches, np.bool_)
     wanted[nodes] = True
     left = len(nodes) - 1
     for at in order:
-        if usable[at] and _joins(above, wanted, pairs[at, 0], pairs[at, 1]):
+        if allowed[at] and _joins(above, wanted, pairs[at, 0], pairs[at, 1]):
             left -= 1
             if not left:
                 return int(at)

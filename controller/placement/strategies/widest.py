@@ -32,7 +32,7 @@ from ....topologies.routing import Routes
 from ..cost import Costs
 from ..links import Bools, Floats, Ints, Links
 from ..problem import Placement, Problem
-from ..spanning import last_that_connects, prepare
+from ..spanning import connected, last_that_connects, prepare
 from ..strategy import Description, Need
 from ..trees import central, own_switches, placed, rooted_tree
 from .scarce import ScarceMemory
@@ -87,7 +87,7 @@ class Terminals:
 
     def connected(self, allowed: Bools) -> bool:
         """Whether these pairs connect all of them."""
-        return len(self.nodes) == 1 or self._last(np.arange(len(allowed)), allowed) >= 0
+        return connected(self.links, allowed, self.nodes)
 
     def bottleneck(self, weights: Floats, least: float) -> float | None:
         """The least weight whose usable pairs, with all lighter ones, connect them; `least` where less would do.
@@ -96,12 +96,8 @@ class Terminals:
         """
         if len(self.nodes) == 1:
             return least
-        last = self._last(np.argsort(weights), self.usable)
-        return None if last < 0 else max(least, float(weights[last]))
-
-    def _last(self, order: Ints, allowed: Bools) -> int:
-        links = self.links
-        return int(last_that_connects(links.pairs, order, allowed, np.array(self.nodes), len(links.switches)))
+        last = last_that_connects(self.links, np.argsort(weights), self.usable, self.nodes)
+        return None if last is None else max(least, float(weights[last]))
 
     def tree(self, weights: Floats, access: float, latency: Floats) -> tuple[int, dict[int, int]] | None:
         """Root and parents of a tree over usable pairs as fast as there can be; None where there is none, or fan-in

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from weir.controller.placement.spanning import grown, last_that_connects
+from weir.controller.placement.spanning import connected, grown, last_that_connects
 
 Pairs = Sequence[tuple[int, int]]
 
@@ -44,14 +46,16 @@ def test_the_pair_that_connects_them_is_the_first_after_which_they_hang_together
     nodes = rng.sample(range(switches), rng.randint(2, switches))
     order = rng.sample(range(len(pairs)), len(pairs))
     usable = np.array([rng.random() < 0.8 for _ in pairs])
-    arrays = np.array(pairs), np.array(order), usable, np.array(nodes), switches
+    links: Any = SimpleNamespace(pairs=np.array(pairs), switches=range(switches))
     so_far: list[tuple[int, int]] = []
     for at in order:
         so_far += [pairs[at]] if usable[at] else []
         if reached(so_far, nodes[0]).keys() >= set(nodes):
-            assert last_that_connects(*arrays) == at
+            assert last_that_connects(links, np.array(order), usable, nodes) == at
+            assert connected(links, usable, nodes)
             return
-    assert last_that_connects(*arrays) == -1
+    assert last_that_connects(links, np.array(order), usable, nodes) is None
+    assert not connected(links, usable, nodes)
 
 
 def plain_tree(

@@ -252,7 +252,7 @@ class _Search:
             (at for at, job in enumerate(jobs) if job.movable), key=lambda at: (-jobs[at].priority, -jobs[at].weight)
         )
         for _ in range(_TURNS):
-            while sum(self._gain(at) or self._gain(at, above=_ABOVE) for at in order):
+            while sum(self._gain(at) for at in order):
                 pass
             if not any(self._gain(*each) for each in self._in_turn(order)):
                 return
@@ -270,12 +270,17 @@ class _Search:
             if len(lower) > 1:
                 yield [slowest, *lower]
 
-    def _gain(self, *in_turn: int, above: float = 1.0) -> bool:
-        """Let these be placed anew, one after another, as if those after them were not there, and streams of higher
-        priority `above` times what they are; whether all jobs' times, in descending order, are less by that.
+    def _gain(self, *in_turn: int) -> bool:
+        """Let these be placed anew, one after another, as if those after them were not there, and where that gains
+        nothing, those that are not of the highest priority on as few links of higher ones as can be.
         """
-        if above != 1.0 and in_turn[0] in self.times.classes[0]:
-            return False  # there is none above it
+        highest = self.times.classes[0]
+        return self._gains(in_turn) or (not np.isin(in_turn, highest).all() and self._gains(in_turn, _ABOVE))
+
+    def _gains(self, in_turn: Sequence[int], above: float = 1.0) -> bool:
+        """Let these be placed, with streams of higher priority `above` times what they are; whether all jobs' times,
+        the highest jobs' first and in descending order, are less by that.
+        """
         found, bytes_of = list(self.found), list(self.bytes_of)
         for at in in_turn:
             bytes_of[at] = np.zeros_like(bytes_of[at])

@@ -120,7 +120,7 @@ def winners(before: Floats, after: Floats, moved: Sequence[int], gain: float, cl
             continue
         if after[at].max() < (1 - gain) * before[at].max() and bears(before, after, at.tolist(), gain, classes):
             return each
-        if len(movers) or (after > before)[at].any():
+        if len(movers):
             return None
     return None
 
@@ -225,7 +225,7 @@ def _rounded(
     }
     for at, trees in shared.items():
         bytes_of[at] = sum((each * parts / PARTS for _, each, parts in trees), start=np.zeros_like(bytes_of[at]))
-    for at in sorted(shared, key=lambda at: (-jobs[at].priority, -jobs[at].weight * jobs[at].problem.gradient_bytes)):
+    for at in sorted(shared, key=lambda job: -jobs[job].weight * jobs[job].problem.gradient_bytes):
         rest = np.sum(bytes_of, axis=0) - bytes_of[at]
         found[at], bytes_of[at], _ = min(shared[at], key=lambda tree: (times.slowest_link(rest + tree[1]), -tree[2]))
     return found, bytes_of
@@ -243,14 +243,10 @@ class _Search:
     until: float
 
     def run(self) -> None:
-        """Each job takes the best tree beside the others', the highest and heaviest first, while that gains anything;
-        then the slowest takes the best one as if another were not there, and that one gives way, if that gains
-        anything.
+        """Each job takes the best tree beside the others', the heaviest first, while that gains anything; then the
+        slowest takes the best one as if another were not there, and that one gives way, if that gains anything.
         """
-        jobs = self.jobs
-        order = sorted(
-            (at for at, job in enumerate(jobs) if job.movable), key=lambda at: (-jobs[at].priority, -jobs[at].weight)
-        )
+        order = sorted((at for at, job in enumerate(self.jobs) if job.movable), key=lambda at: -self.jobs[at].weight)
         for _ in range(_TURNS):
             while sum(self._gain(at) for at in order):
                 pass

@@ -391,9 +391,11 @@ def test_the_slowest_job_is_near_that_of_the_best_of_all_choices(seed: int) -> N
     assert best * (1 - 1e-9) <= max(seconds_of(found, {})) <= best / (1 - GAIN) * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", [*range(24), 209])
 def test_the_slowest_of_the_highest_jobs_is_near_that_of_the_best_of_all_choices(seed: int) -> None:
-    """Of a spine for each rack of every job, of any sizes, wherever the lower ones have to go for that."""
+    """Of a spine for each rack of every job, of any sizes, wherever the lower ones have to go for that; in the last
+    draw all at once.
+    """
     rng = random.Random(seed)
     problems = [replace(each, gradient_bytes=rng.choice((1_000_000, 3_000_000))) for each in on_three_spines(rng)]
     choices = [by_any_spines(problem) for problem in problems]

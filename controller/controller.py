@@ -122,14 +122,14 @@ class Controller:
             self.jobs, self.planner, Outlook(self.jobs, self.planner, self.links), self._decisions, options
         )
         """How jobs get from one generation to the next; takes the hosts' answers to Pause and Resume."""
-        self.improver = Improver(self.jobs, self.moves, self.planner, self._decisions, now_ns)
+        self.windows = Windows(topology, options.congestion, options.watching)
+        """What bounds every queue: windows, thresholds, and the promise."""
+        self.improver = Improver(self.jobs, self.moves, self.planner, self.windows, self._decisions, now_ns)
         """Whether jobs would be better off elsewhere."""
         at = options.heartbeats_at
         paths = SlowPaths(self.planner, self.links, at) if at is not None else None
         self.members = Membership(self.jobs, self.moves, paths)
         """Who takes part in the jobs; takes what hosts say of themselves."""
-        self.windows = Windows(topology, options.congestion, options.watching)
-        """What bounds every queue: windows, thresholds, and the promise."""
         self.bounded: list[Callable[[int], object]] = []
         """Each is told the time whenever promises may have changed, before anything is sent under them."""
         self._promises = PromiseChanges(self.windows)

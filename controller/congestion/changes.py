@@ -277,18 +277,25 @@ class Windows:
             hold_ns=max(0, until_ns - now_ns),
             lease_ns=self.options.lease_ns,
             gap_ns=self._gap_ns(plan),
-            round_trip_ns=self.round_trip_ns(plan),
+            round_trip_ns=self.round_trip_ns(plan, whoever_comes=True),
         )
 
-    def round_trip_ns(self, plan: JobPlan) -> int:
-        """The longest that a round may be under way: the path itself, and the fullest queues that it can meet."""
-        frame_bits = 8e9 * round_bytes(self._topology)
+    def round_trip_ns(self, plan: JobPlan, *, whoever_comes: bool = False) -> int:
+        """The longest that a round may be under way: the path itself, and the fullest queues that it can meet, with the
+        jobs that are there or `whoever_comes`. Workers hear nothing when others come: they would send again in vain
+        what these make late, and no bound counts such copies. Where frames are lost nothing is promised, and what is
+        lost is not to be missed for longer.
+        """
+        topology, frame_bits = self._topology, 8e9 * round_bytes(self._topology)
+        least = 0
+        if whoever_comes and not any(topology.link_at(link).loss for link in plan.most_streams):
+            least = self.options.bound_packets
         waits = []
         for link in plan.most_streams:
             if link in self.budgets:
-                cable = self._topology.link_at(link)
-                packets = min(max(self.budgets[link].bound, self._known.targets[link].bound), cable.queue_packets)
-                waits.append((packets + 1) * frame_bits / cable.rate_bps)
+                cable = topology.link_at(link)
+                most = max(self.budgets[link].bound, self._known.targets[link].bound, least)
+                waits.append((min(most, cable.queue_packets) + 1) * frame_bits / cable.rate_bps)
         waits.sort(reverse=True)
         return plan.round_trip_ns + int(sum(waits[: plan.hops]))
 

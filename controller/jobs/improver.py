@@ -23,6 +23,7 @@ from itertools import takewhile
 from typing import Any, Final
 
 from ...topologies.model import Endpoint
+from ..congestion.changes import Windows
 from ..decisions import Decisions
 from ..errors import ControllerError
 from ..placement import Placement
@@ -66,10 +67,13 @@ _Question = tuple[Callable[[], Any], Callable[[Any, int], None]]
 class Improver:
     """Of all running jobs."""
 
-    def __init__(self, jobs: JobRegistry, moves: Mover, planner: Planner, decisions: Decisions, now_ns: int) -> None:
+    def __init__(
+        self, jobs: JobRegistry, moves: Mover, planner: Planner, windows: Windows, decisions: Decisions, now_ns: int
+    ) -> None:
         self._jobs = jobs
         self._moves = moves
         self._planner = planner
+        self._windows = windows
         self._decisions = decisions
         self._next_solve_ns = now_ns + moves.options.solve_period_ns
         self._to_consider: deque[int] = deque()
@@ -251,7 +255,7 @@ class Improver:
         """
         if pauses_ns := self._moves.pauses_ns:
             return 1e-9 * sum(pauses_ns) / len(pauses_ns)
-        return 1e-9 * (self._moves.outlook.period_ns + job.plan.pacing.round_trip_ns)
+        return 1e-9 * (self._moves.outlook.period_ns + self._windows.round_trip_ns(job.plan))
 
     def _begin(self, moves: list[tuple[RunningJob, Placement]], price: float, now_ns: int, why: str) -> None:
         self._moves.begin_together({job.number: placement for job, placement in moves}, now_ns, why)

@@ -385,7 +385,7 @@ async def test_jobs_move_by_themselves_only_on_fresh_telemetry_for_a_clear_gain_
     busy(0.5)
     assert await controller.tick(350 * MS) == []  # not yet time to look
     assert await controller.tick(400 * MS) == []  # a move takes a period, 10 ms, and half of that was lost by staying
-    held_back_ns = controller.jobs[4].plan.pacing.round_trip_ns  # after a move, which is part of its price
+    held_back_ns = controller.windows.round_trip_ns(controller.jobs[4].plan)  # after a move, which is part of its price
     assert held_back_ns > MS
     assert await controller.tick(410 * MS) == []
     nearly_ns = 410 * MS + 2 * held_back_ns  # but for filling the path again, which takes its time, too

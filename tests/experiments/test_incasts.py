@@ -112,11 +112,11 @@ def test_the_window_that_is_advised_takes_less_time_for_exponents() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "streams", "rounds"), [("incast-2", 2, 600), pytest.param("incast-64", 64, 180, marks=pytest.mark.long)]
+    ("name", "streams", "rounds"), [("incast-2", 2, 600), pytest.param("incast-64", 64, 360, marks=pytest.mark.long)]
 )
 def test_a_long_sum_has_what_is_achievable(name: str, streams: int, rounds: int) -> None:
-    """Jobs beside the trained one have begun, and are in a long sum, too: in a short one, rounds of exponents take
-    much of the time, and with windows of one, each of them takes a round trip.
+    """Jobs beside the trained one have begun, and are in a long sum, too. Each of the 32 rounds of exponents of `incast-64`
+    takes a round trip, 4 ms together: 4 % of a sum of 180 rounds.
     """
     config = run_of(name)
     others = [job.model_copy(update={"values": 8 * LANES * rounds}) for job in config.other_jobs]

@@ -251,8 +251,14 @@ class Times:
         self.plans = asked
 
     def at_worst(self, now_ns: int) -> None:
-        """Nothing that may be under way now is more than was promised when it was sent, or is promised now."""
+        """Nothing that may be under way now is more than was promised when it was sent, or is promised now; and no
+        worker takes for lost what may be.
+        """
         senders = {job: plan for job, plan in self.plans.items() if self.begins_ns[job] <= now_ns}
+        for job, plan in senders.items():
+            ways = [self.windows.budgets[link] for link in plan.most_streams if link in self.windows.budgets]
+            if not any(budget.refusal for budget in ways):
+                assert plan.pacing.round_trip_ns >= self.windows.round_trip_ns(plan), f"job {job} at {now_ns} ns"
         recent = [self.windows.budgets, *(there for there, _, until_ns in self._past if until_ns > now_ns and there)]
         under_way = [(plan, max(self._allowed(plan, now_ns))[0]) for plan in senders.values()]
         under_way += [

@@ -177,7 +177,7 @@ async def test_a_job_moves_around_others_traffic_within_two_periods_and_stays(ri
         else:
             rounds = sum(rounds_of_step(FIRST, TOPOLOGY))
             steps = min(running.rounds_per_second / rounds, 1 / found.now_seconds)
-            price = 1e-9 * (PERIOD + plan.pacing.round_trip_ns) + found.refill_seconds
+            price = 1e-9 * (PERIOD + rig.controller.windows.round_trip_ns(plan)) + found.refill_seconds
             looks.append((rig.fabric.now_ns, steps * found.saved[0], price))
         return better(plan, workers, readings, gain, beside)
 

@@ -115,8 +115,8 @@ def test_the_window_that_is_advised_takes_less_time_for_exponents() -> None:
     ("name", "streams", "rounds"), [("incast-2", 2, 600), pytest.param("incast-64", 64, 360, marks=pytest.mark.long)]
 )
 def test_a_long_sum_has_what_is_achievable(name: str, streams: int, rounds: int) -> None:
-    """Jobs beside the trained one have begun, and are in a long sum, too. Each of the 32 rounds of exponents of `incast-64`
-    takes a round trip, 4 ms together: 4 % of a sum of 180 rounds.
+    """Jobs beside the trained one have begun, and are in a long sum, too. Each of the 32 rounds of exponents of
+    `incast-64` takes a round trip, 4 ms together: 4 % of a sum of 180 rounds.
     """
     config = run_of(name)
     others = [job.model_copy(update={"values": 8 * LANES * rounds}) for job in config.other_jobs]

@@ -27,7 +27,9 @@ class Pacing:
     gap_ns: int = 0
     """Between two rounds at least."""
     round_trip_ns: int = 0
-    """The longest that a round is under way while all queues keep their bounds: no round is repeated before."""
+    """The longest that a round is under way while all queues keep their bounds: no round is repeated before; 0
+    where frames are known to be lost, so that nothing is promised.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -255,11 +255,16 @@ def _room(queue: _Queue, options: CongestionOptions) -> int:
     return room - queue.others if room - queue.others >= max(1, queue.streams) else room
 
 
+def losing_links(topology: Topology, links: Iterable[Endpoint]) -> frozenset[Endpoint]:
+    """Those that are known to lose frames."""
+    return frozenset(link for link in links if topology.link_at(link).loss)
+
+
 def _losing(topology: Topology, jobs: Iterable[JobStreams]) -> Mapping[Endpoint, frozenset[Endpoint]]:
     """By link: of the jobs that cross it, the links that are known to lose frames, where there are any."""
     found: dict[Endpoint, frozenset[Endpoint]] = {}
     for job in jobs:
-        lossy = frozenset(link for link in job.count if topology.link_at(link).loss)
+        lossy = losing_links(topology, job.count)
         if lossy:
             found |= {link: lossy | found[link] if link in found else lossy for link in job.count}
     return found

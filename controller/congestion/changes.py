@@ -23,7 +23,7 @@ from ...wire.control import Pacing
 from ..planning.plan import JobPlan, round_bytes
 from ..telemetry.probes import Probe
 from ..watching.settings import Watching
-from .budget import CongestionOptions, JobStreams, LinkBudget, link_budgets
+from .budget import CongestionOptions, JobStreams, LinkBudget, link_budgets, losing_links
 from .reported import without_reported
 
 NOT_YET: Final = 1 << 62
@@ -277,24 +277,28 @@ class Windows:
             hold_ns=max(0, until_ns - now_ns),
             lease_ns=self.options.lease_ns,
             gap_ns=self._gap_ns(plan),
-            round_trip_ns=self.round_trip_ns(plan, whoever_comes=True),
+            round_trip_ns=self._least_timeout_ns(plan),
         )
 
-    def round_trip_ns(self, plan: JobPlan, *, whoever_comes: bool = False) -> int:
-        """The longest that a round may be under way: the path itself, and the fullest queues that it can meet, with the
-        jobs that are there or `whoever_comes`. Workers hear nothing when others come: they would send again in vain
-        what these make late, and no bound counts such copies. Where frames are lost nothing is promised, and what is
-        lost is not to be missed for longer.
+    def _least_timeout_ns(self, plan: JobPlan) -> int:
+        """The longest that a round may be under way whoever comes, as workers hear nothing then: what others made late
+        they would send again in vain, and no bound counts such copies. 0 where its links lose frames: nothing is
+        promised there, and what is lost is not to be missed for longer.
         """
-        topology, frame_bits = self._topology, 8e9 * round_bytes(self._topology)
-        least = 0
-        if whoever_comes and not any(topology.link_at(link).loss for link in plan.most_streams):
-            least = self.options.bound_packets
+        if losing_links(self._topology, plan.most_streams):
+            return 0
+        return self.round_trip_ns(plan, at_least=self.options.bound_packets)
+
+    def round_trip_ns(self, plan: JobPlan, at_least: float = 0) -> int:
+        """The longest that a round may be under way: the path itself, and the fullest queues that it can meet, each of
+        so many packets `at_least`.
+        """
+        frame_bits = 8e9 * round_bytes(self._topology)
         waits = []
         for link in plan.most_streams:
             if link in self.budgets:
-                cable = topology.link_at(link)
-                most = max(self.budgets[link].bound, self._known.targets[link].bound, least)
+                cable = self._topology.link_at(link)
+                most = max(self.budgets[link].bound, self._known.targets[link].bound, at_least)
                 waits.append((min(most, cable.queue_packets) + 1) * frame_bits / cable.rate_bps)
         waits.sort(reverse=True)
         return plan.round_trip_ns + int(sum(waits[: plan.hops]))

@@ -186,6 +186,10 @@ def test_nothing_is_promised_of_queues_whose_jobs_lose_frames() -> None:
     [last] = [one for one in promises(budgets.values()) if FABRIC.peer(one.link).node == "h9"]
     assert last.bound_packets is None
     assert "cannot be kept because frames are lost on its jobs' ways (at h9-p0 and 1 more), and what is" in last.text
+    windows = Windows(lossy, OPTIONS)
+    told = windows.follow(ROUTES, [here, there], (), 0)
+    assert told[0].pacing.round_trip_ns >= windows.round_trip_ns(here) > 0
+    assert told[1].pacing.round_trip_ns == 0, "what is lost is sent again by the worker's own time-out"
     worse = Topology(
         FABRIC.name,
         FABRIC.hosts,

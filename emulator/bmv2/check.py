@@ -241,6 +241,9 @@ def _check_table(document: Document, pipeline: Pipeline, table: Table) -> None:
             raise UnsupportedProgram(f"{entry.where}: an entry of table {table.name} does not fit its key")
     for number, params, where in calls:
         _need(number in document.actions, where, f"action of number {number}")
+        if number not in table.action_ids:
+            name = document.actions[number].name
+            raise UnsupportedProgram(f"{where}: table {table.name} has no action {name} of number {number}")
         _check_call(table, document.actions[number], params, where)
 
 

@@ -132,6 +132,16 @@ def test_a_constant_entry_that_does_not_fit_its_action() -> None:
     assert "which is not a number from 0 to 65535" in refusal(root)
 
 
+def test_an_action_that_its_table_does_not_have() -> None:
+    for called in ("entry", "default"):
+        root = tables()
+        table = next(table for table in root["pipelines"][0]["tables"] if table.get("entries"))
+        call = table["entries"][0]["action_entry"] if called == "entry" else table["default_entry"]
+        other = next(action for action in root["actions"] if action["id"] not in table["action_ids"])
+        call |= {"action_id": other["id"], "action_data": ["0x0"] * len(other["runtime_data"])}
+        assert f"table {table['name']} has no action {other['name']} of number {other['id']}" in refusal(root)
+
+
 @pytest.mark.parametrize("width", [-9, 1 << 63])
 def test_a_negative_argument_of_a_parameter_of_a_width_that_none_has(width: int) -> None:
     root, entries = with_entries()

@@ -10,9 +10,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, Self
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from ..controller.congestion import Uncontrolled, Windowed
 from ..wire.frames import FRAME_HEADER_BYTES
@@ -35,8 +35,11 @@ class BackgroundFlow(Section):
     port: int = Field(9, ge=1, le=65535)
     """UDP source port: another port may take another of the equal-cost paths."""
 
-    def runs_at(self, time_ns: int) -> bool:
-        return self.start <= time_ns and (self.stop is None or time_ns < self.stop)
+    @model_validator(mode="after")
+    def _ends_after_it_begins(self) -> Self:
+        if self.stop is not None and self.stop <= self.start:
+            raise ValueError(f"stop {self.stop} ns is not after start {self.start} ns; traffic begins before it ends")
+        return self
 
 
 class SteadyFlow(BackgroundFlow):
@@ -67,16 +70,20 @@ Background = Annotated[
 
 
 def uncontrolled(flows: Iterable[SteadyFlow]) -> tuple[Uncontrolled, ...]:
-    """Of each pair of hosts, the most that its flows send at one time."""
-    pairs: dict[tuple[str, str], list[SteadyFlow]] = {}
-    for flow in flows:
-        pairs.setdefault((flow.source, flow.destination), []).append(flow)
-    declared = []
-    for (source, destination), each in pairs.items():
-        at_once = [sum(f.rate for f in each if f.runs_at(flow.start)) for flow in each]
-        frame_bytes = BACKGROUND_PAYLOAD_BYTES + FRAME_HEADER_BYTES
-        declared.append(Uncontrolled(source, destination, max(at_once), frame_bytes, len(each)))
-    return tuple(declared)
+    """What each of them sends, by its own way and while it lasts."""
+    frame_bytes = BACKGROUND_PAYLOAD_BYTES + FRAME_HEADER_BYTES
+    return tuple(
+        Uncontrolled(
+            flow.source,
+            flow.destination,
+            flow.rate,
+            frame_bytes,
+            ports=(flow.port, DISCARD_PORT),
+            start_ns=flow.start,
+            stop_ns=flow.stop,
+        )
+        for flow in flows
+    )
 
 
 def windowed(flows: Iterable[YieldingFlow]) -> tuple[Windowed, ...]:

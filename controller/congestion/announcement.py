@@ -9,9 +9,11 @@ from ...topologies.model import Endpoint, Topology
 from ...topologies.routing import Routes
 from ..planning.plan import JobPlan
 from ..telemetry.probes import Probe
-from .budget import CongestionOptions, JobStreams, LinkBudget, link_budgets
+from .budget import JobStreams, link_budgets
 from .changes import Windows
+from .options import CongestionOptions
 from .promise import Promise, promises
+from .queue_budget import LinkBudget
 
 PROMISES: Final = __name__
 """The log of promises: each is told at level INFO when it is made, or cannot be kept any more."""

@@ -5,9 +5,10 @@
     probes ────────────────────┘                   or why there is none
 
 A queue without cross traffic divides Q* among its streams. Where others' packets cross, bursts that gather in one queue
-arrive in the next, so the windows of all such queues are raised together, as long as each of them keeps its bound.
-Equal windows are equal rates only where round trips are equal, so jobs divide what a queue's windows may come to in the
-measure of theirs (`shares`).
+arrive in the next, so the windows of all such queues are raised together: as far as each of them keeps its bound, and
+as leaves jobs enough once they are marked. Then the marks of each queue are made to come as late as its
+bound and those behind it allow. Equal windows are equal rates only where round trips are equal, so jobs divide what a
+queue's windows may come to in the measure of theirs (`shares`).
 """
 
 from __future__ import annotations
@@ -15,153 +16,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from types import MappingProxyType
 from typing import Final
 
 from ...topologies.model import Endpoint, Topology
 from ...topologies.routing import Routes
-from ...wire.aggregation import NO_WINDOW_LIMIT
-from ..errors import PlanError
 from ..planning.plan import JobPlan, round_bytes
 from ..telemetry.probes import Probe
-from .cross_traffic import Crossing, Uncontrolled, Windowed, cross_traffic, windows_on
-from .formulas import (
-    burst_behind,
-    dctcp_largest_queue,
-    dctcp_least_queue,
-    dctcp_thresholds,
-    inlet_queue,
-    marked_window_queue,
-    marked_windows,
-    pacing_gap_ns,
-    population_queue,
-)
+from .cross_traffic import cross_traffic, windows_on
+from .options import CongestionOptions
+from .queue_budget import LinkBudget, Queue, inlet_packets, queue_budget
 from .shares import fair_windows
-
-
-class Marks(StrEnum):
-    """What of a queue is compared with its threshold K, by which switches mark."""
-
-    DEPTH = "depth"
-    """Packets that are there at enqueue."""
-    SOJOURN = "sojourn"
-    """How long a packet has waited: what K packets take to be sent."""
-    VIRTUAL = "virtual"
-    """Packets that would be there if the link were slower than it is."""
-
-
-WALL_CLOCK_LEASE_NS: Final = 100_000_000
-"""Of windows where hosts are processes: longer than a busy machine keeps one from its turn, as a rule, and no longer
-than a job may be held back when another is there.
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class CongestionOptions:
-    """What is promised, and what may be counted on."""
-
-    bound_packets: int = 64
-    """Q*: what no egress queue of the bulk class is to exceed."""
-    uncontrolled: tuple[Uncontrolled, ...] = ()
-    """What others may send, as far as it obeys no window."""
-    lease_ns: int = 0
-    """A worker that has had no result for so long begins again with one round, so that a window that was lowered
-    meanwhile is known to be obeyed by then; 0: windows last.
-    """
-    windows_obeyed: bool = True
-    """Whether workers obey explicit windows. Else they go by marks or round trips, nothing is promised of a queue that
-    they cross, and no worker is policed by its window.
-    """
-    marks: Marks = Marks.DEPTH
-    """What is marked by. Who obeys explicit windows hears of the depth in any case, as the bound is made with that."""
-    virtual_share: float = 0.95
-    """γ: drain rate of the virtual queue, as a share of the link's."""
-    windowed: tuple[Windowed, ...] = ()
-    """What others may have under way, as far as their receivers limit it."""
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.bound_packets < 1 << 19:
-            raise PlanError(f"congestion: bound_packets {self.bound_packets} is not in 1…524287")
-        if not 0 < self.virtual_share <= 1:
-            raise PlanError(f"congestion: virtual_share {self.virtual_share} is not above 0 and at most 1")
-        if self.lease_ns < 0:
-            raise PlanError(f"congestion: lease_ns {self.lease_ns} is negative")
-
-
-@dataclass(frozen=True, slots=True)
-class LinkBudget:
-    """What one egress queue is promised, and the inputs."""
-
-    link: Endpoint
-    threshold: int
-    """K: a packet that finds so many in the queue is marked."""
-    window: int
-    """Rounds in flight of each stream that crosses, at most."""
-    congested_window: int
-    """The same for who has met K packets or more."""
-    bound: float
-    """The most packets that the queue will hold; infinite where nothing can be said."""
-    streams: int
-    """N: copies of jobs' gradient streams that may cross."""
-    windows: int
-    """ΣW: what all their windows come to; less than N·W where other queues on the way hold some streams to less, more
-    while packets of streams that are gone may be there.
-    """
-    probes: int
-    """Telemetry's own packets that may be in the queue at once."""
-    share: float
-    """u: declared uncontrolled traffic, as a share of the link's rate."""
-    burst: float
-    """σ: packets of it that may come at once."""
-    others: int
-    """ΣM: packets that others may have in the network by windows of their own."""
-    gap_ns: int
-    """Between two rounds of each stream; 0 where windows are enough."""
-    formula: str
-    """Of the bound."""
-    refusal: str
-    """Why the bound is above Q*, so that Q* is not promised; empty where it is."""
-    marked: bool = False
-    """Whether the bound counts on marks."""
-
-    def counting(self, windows: int) -> LinkBudget:
-        """The same where all windows come to so many."""
-        if math.isinf(self.bound):
-            return self
-        more = windows - self.windows
-        return replace(self, windows=windows, bound=self.bound + (more if self.marked else more / (1 - self.share)))
-
-
-@dataclass(frozen=True, slots=True)
-class _Queue:
-    """The inputs of one queue."""
-
-    link: Endpoint
-    rate_bps: int
-    streams: int
-    probes: int
-    crossings: tuple[Crossing, ...]
-    others: int
-    """Packets that others' own windows let be in the network."""
-    frame_bytes: int
-    """The largest frame that may wait there."""
-    limit: int
-    """Packets beyond which it drops."""
-    round_trip_ns: int
-    """The least of a round of any stream that crosses."""
-    inlets: int
-    """Links by which others come."""
-    inlet_packets: float
-    """What these can bring while this link sends its largest packet."""
-
-    @property
-    def frame_s(self) -> float:
-        """The time that the largest frame takes."""
-        return 8 * self.frame_bytes / self.rate_bps
-
-    @property
-    def share(self) -> float:
-        return sum(crossing.stream.packets_per_second for crossing in self.crossings) * self.frame_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,62 +57,105 @@ def link_budgets(
     queues = []
     for link in topology.directed_links:
         if topology.is_switch(link.node):
-            crossings, with_windows = crossing.get(link, ()), windowed.get(link, ())
-            frames = (
-                round_bytes(topology),
-                *(one.stream.packet_bytes for one in crossings),
-                *(each.packet_bytes for each in with_windows),
-            )
+            there, with_windows = crossing.get(link), windowed.get(link, ())
+            frames = [round_bytes(topology), *(each.packet_bytes for each in with_windows)]
+            if there:
+                frames.append(there.largest_bytes)
             streams = sum(job.count.get(link, 0) for job in jobs)
             cable = topology.link_at(link)
             trips = [job.round_trips_ns.get(link, 0) for job in jobs if link in job.count]
             queues.append(
-                _Queue(
+                Queue(
                     link,
                     cable.rate_bps,
                     streams,
                     probing.get(link, 0),
-                    crossings,
+                    there,
                     sum(each.packets for each in with_windows),
                     max(frames),
                     cable.queue_packets,
                     min(trips, default=0),
-                    *_inlets(topology, link, crossings, max(frames)),
+                    inlet_packets(topology, link, there, max(frames)) if there else 0.0,
                 )
             )
-    # windows as large as the bound allows, with marks as early as they may come
-    least = max(options.bound_packets // 16, 1)
-    most = {queue.link: _room(queue, options) for queue in queues if not queue.crossings}
-    # what the windows at each crossed queue may come to
-    best = _largest(
-        1,
-        options.bound_packets if len(most) < len(queues) else 1,
-        lambda level: _at_levels(queues, most, level, least, options),
-        options,
-    )
-    # what a job cannot have on one link it does not need on the others
-    equal = {link: one.window for link, one in best.items()}
-    levels = {link: max(most.get(link, 0), one.window * one.streams) for link, one in best.items()}
-    frames_ns = {queue.link: 1e9 * queue.frame_s for queue in queues}
-    own = fair_windows(jobs, equal, levels, frames_ns)
-    used: dict[Endpoint, int] = {}
-    totals: dict[Endpoint, int] = {}
-    for job, window in zip(jobs, own, strict=True):
-        for link, count in job.count.items():
-            used[link] = max(used.get(link, 1), window)
-            totals[link] = totals.get(link, 0) + count * window
-    # then marks as late as the bound allows: the fuller a queue may be, the less its streams are held back in vain
-    budgets = _largest(
-        least,
-        options.bound_packets,
-        lambda threshold: _at_levels(queues, totals, 0, threshold, options, used),
-        options,
-    )
+    totals, used = _fitting_windows(queues, jobs, options)
+    budgets = _marked_late(queues, totals, used, options)
     losing = _losing(topology, jobs)
     return {link: _without_promise(budget, losing.get(link, frozenset())) for link, budget in budgets.items()}
 
 
-def _room(queue: _Queue, options: CongestionOptions) -> int:
+def _fitting_windows(
+    queues: Sequence[Queue], jobs: Sequence[JobStreams], options: CongestionOptions
+) -> tuple[Mapping[Endpoint, int], Mapping[Endpoint, int]]:
+    """By link, what all windows that cross come to, and the largest of them.
+
+    Where others cross, larger windows leave less room for late marks, and who is marked early is left less. So these
+    are the largest with which each queue keeps its bound and every job has enough left once it is marked; where no
+    windows are so, those that leave the most to who has the least of what it needs.
+    """
+    least = _least_threshold(options)
+    most = {queue.link: _room(queue, options) for queue in queues if queue.crossing is None}
+    frames_ns = {queue.link: 1e9 * queue.frame_s for queue in queues}
+
+    def windows_at(level: int) -> tuple[Mapping[Endpoint, int], Mapping[Endpoint, int]]:
+        each = _at_levels(queues, most, level, {}, least, options)
+        # what a job cannot have on one link it does not need on the others
+        equal = {link: one.window for link, one in each.items()}
+        levels = {link: max(most.get(link, 0), one.window * one.streams) for link, one in each.items()}
+        totals: dict[Endpoint, int] = {}
+        used: dict[Endpoint, int] = {}
+        for job, window in zip(jobs, fair_windows(jobs, equal, levels, frames_ns), strict=True):
+            for link, count in job.count.items():
+                used[link] = max(used.get(link, 1), window)
+                totals[link] = totals.get(link, 0) + count * window
+        return totals, used
+
+    def left_at(level: int) -> float:
+        totals, used = windows_at(level)
+        _, budgets = _largest(
+            least,
+            options.bound_packets,
+            lambda threshold: _at_levels(queues, totals, 0, {}, threshold, options, used),
+            options,
+        )
+        return min([_ENOUGH, *(_left(job, queues, budgets) for job in jobs)])
+
+    if len(most) == len(queues):
+        return windows_at(1)
+    highest, _ = _largest(
+        1, options.bound_packets, lambda level: _at_levels(queues, most, level, {}, least, options), options
+    )
+    step = max(1, highest // _LEVELS)
+    level = max(range(highest, 0, -step), key=left_at)
+    return windows_at(max(range(min(highest, level + step - 1), max(0, level - step), -1), key=left_at))
+
+
+_ENOUGH: Final = 2.0
+"""What a job is left once it is marked, of what it would have under way in empty queues: as much again may wait in the
+queues on its way.
+"""
+_LEVELS: Final = 16
+"""Windows that are tried before those around the best of them are."""
+
+
+def _least_threshold(options: CongestionOptions) -> int:
+    return max(options.bound_packets // 16, 1)
+
+
+def _left(job: JobStreams, queues: Sequence[Queue], budgets: Mapping[Endpoint, LinkBudget]) -> float:
+    """The least window of a job on its way once it is marked, in shares of what it would have under way in empty queues
+    beside all others. Infinite where no others cross its way, or nothing is promised of where they do.
+    """
+    left, packets_per_second = math.inf, math.inf
+    for queue in queues:
+        if job.count.get(queue.link) and queue.share < 1:
+            packets_per_second = min(packets_per_second, (1 - queue.share) / queue.streams / queue.frame_s)
+            if queue.crossing and not budgets[queue.link].refusal:
+                left = min(left, budgets[queue.link].congested_window)
+    return left / max(1.0, packets_per_second * job.round_trip_ns / 1e9)
+
+
+def _room(queue: Queue, options: CongestionOptions) -> int:
     """What the windows of a queue that no leaky bucket crosses may come to. Where others' own windows leave less than a
     round for each stream nothing can be promised, and streams are not held to less in vain.
     """
@@ -284,8 +192,8 @@ def _without_promise(budget: LinkBudget, lossy: Collection[Endpoint]) -> LinkBud
 
 def _largest(
     low: int, high: int, budgets: Callable[[int], Mapping[Endpoint, LinkBudget]], options: CongestionOptions
-) -> Mapping[Endpoint, LinkBudget]:
-    """The budgets of the largest number in low…high with which all queues keep the bound that keep it with `low`."""
+) -> tuple[int, Mapping[Endpoint, LinkBudget]]:
+    """The largest number in low…high with which all queues keep the bound that keep it with `low`, and its budgets."""
     best = budgets(low)
     while low < high:
         middle = (low + high + 1) // 2
@@ -294,26 +202,64 @@ def _largest(
             low, best = middle, found
         else:
             high = middle - 1
-    return best
+    return low, best
 
 
-def _inlets(topology: Topology, link: Endpoint, crossings: Sequence[Crossing], frame_bytes: int) -> tuple[int, float]:
-    """Links by which others come, and how many packets these can bring while this one sends its largest."""
-    into = set[Endpoint]()
-    for one in crossings:
-        source = one.stream.source
-        before = one.upstream[-1] if one.upstream else [Endpoint(source, p) for p in topology.neighbours(source)]
-        into.update(end for end in before if topology.peer(end).node == link.node)
-    rate_bps = sum(topology.link_at(end).rate_bps for end in into)
-    smallest = min((one.stream.packet_bytes for one in crossings), default=frame_bytes)
-    return len(into), rate_bps / topology.link_at(link).rate_bps * frame_bytes / smallest
+def _marked_late(
+    queues: Sequence[Queue],
+    totals: Mapping[Endpoint, int],
+    used: Mapping[Endpoint, int],
+    options: CongestionOptions,
+) -> Mapping[Endpoint, LinkBudget]:
+    """Budgets with the marks of each queue as late as all bounds allow: the fuller a queue may be, the less its streams
+    are held back in vain. All thresholds grow together; where the bound of a queue is reached, its own goes no further,
+    and if that is not enough, neither do those of the queues by which others come to it.
+    """
+    least = _least_threshold(options)
+    by_link = {queue.link: queue for queue in queues}
+    stopped: dict[Endpoint, int] = {}
+    growing = {queue.link for queue in queues if queue.crossing and queue.streams}
+    apart = [queue for queue in queues if queue.crossing is None]
+    known = _at_levels(apart, totals, 0, {}, least, options, used)
+
+    def at(level: int) -> Mapping[Endpoint, LinkBudget]:
+        return _at_levels(queues, totals, 0, stopped, level, options, used, known)
+
+    level, budgets = least, at(least)
+    before = budgets
+    while growing:
+        level, budgets = _largest(level, options.bound_packets, at, options)
+        if level == options.bound_packets:
+            break
+        further = at(level + 1)
+        over = {link for link, one in further.items() if _broken(one, before[link], options)}
+        ends = over & growing or _upstream(over, by_link) & growing or growing
+        stopped |= dict.fromkeys(ends, level)
+        growing -= ends
+    return budgets
+
+
+def _upstream(links: Collection[Endpoint], queues: Mapping[Endpoint, Queue]) -> set[Endpoint]:
+    """All queues that others have crossed before these."""
+    found, ahead = set[Endpoint](), set(links)
+    while ahead:
+        crossing = queues[ahead.pop()].crossing
+        if crossing:
+            ahead |= set(crossing.upstream) - found
+            found |= set(crossing.upstream)
+    return found
 
 
 def _kept(
     found: Mapping[Endpoint, LinkBudget], before: Mapping[Endpoint, LinkBudget], options: CongestionOptions
 ) -> bool:
     """Whether all queues are within the bound, but for those of which nothing could be promised before."""
-    return all(one.bound <= options.bound_packets or before[link].refusal for link, one in found.items())
+    return not any(_broken(one, before[link], options) for link, one in found.items())
+
+
+def _broken(found: LinkBudget, before: LinkBudget, options: CongestionOptions) -> bool:
+    """Whether a queue is beyond the bound of which something could be promised before."""
+    return found.bound > options.bound_packets and not before.refusal
 
 
 def probes_on(routes: Routes, probes: Iterable[Probe]) -> Mapping[Endpoint, int]:
@@ -335,120 +281,31 @@ def probes_on(routes: Routes, probes: Iterable[Probe]) -> Mapping[Endpoint, int]
 
 
 def _at_levels(
-    queues: Sequence[_Queue],
+    queues: Sequence[Queue],
     levels: Mapping[Endpoint, int],
     level: int,
+    thresholds: Mapping[Endpoint, int],
     threshold: int,
     options: CongestionOptions,
     windows: Mapping[Endpoint, int] | None = None,
+    known: Mapping[Endpoint, LinkBudget] = MappingProxyType({}),
 ) -> Mapping[Endpoint, LinkBudget]:
     """Budgets where the windows at each queue may come to its level, or to `level` if it has none, and where others
-    cross, packets are marked from `threshold` on; upstream queues first. `windows` are the largest of each queue; None:
-    its streams have the same.
+    cross, packets are marked from its threshold on, or from `threshold` if it has none; upstream queues first.
+    `windows` are the largest of each queue; None: its streams have the same. `known` are taken as they are.
     """
-    known: dict[Endpoint, LinkBudget] = {}
+    found = dict(known)
     by_link = {queue.link: queue for queue in queues}
 
-    def solve(queue: _Queue, path: frozenset[Endpoint]) -> None:
-        for one in queue.crossings:
-            for link in (link for hop in one.upstream for link in hop):
-                if link not in known and link not in path:
-                    solve(by_link[link], path | {queue.link})
-        window = None if windows is None else windows.get(queue.link)
-        known[queue.link] = _budget(queue, levels.get(queue.link, level), window, threshold, known, by_link, options)
+    def solve(queue: Queue, path: frozenset[Endpoint]) -> None:
+        for link in queue.crossing.upstream if queue.crossing else ():
+            if link not in found and link not in path:
+                solve(by_link[link], path | {queue.link})
+        at, window = levels.get(queue.link, level), None if windows is None else windows.get(queue.link)
+        marked_from = thresholds.get(queue.link, threshold)
+        found[queue.link] = queue_budget(queue, at, window, marked_from, found, by_link, options)
 
     for queue in queues:
-        if queue.link not in known:
+        if queue.link not in found:
             solve(queue, frozenset())
-    return known
-
-
-def _budget(
-    queue: _Queue,
-    level: int,
-    largest: int | None,
-    marked_from: int,
-    known: Mapping[Endpoint, LinkBudget],
-    queues: Mapping[Endpoint, _Queue],
-    options: CongestionOptions,
-) -> LinkBudget:
-    """One queue's budget; `level` is what all windows that cross may come to together, `largest` the largest of them;
-    None: all are the same.
-    """
-    share, streams = queue.share, queue.streams
-    burst = 0.0
-    for one in queue.crossings:
-        # a queue that waits for this one in a ring of paths is taken at Q*, which holds as long as all keep theirs
-        delay_s = sum(
-            max(
-                (min(known[link].bound if link in known else options.bound_packets, queues[link].limit) + 1)
-                * queues[link].frame_s
-                for link in hop
-            )
-            for hop in one.upstream
-        )
-        burst += burst_behind(one.stream.burst_packets, one.stream.packets_per_second, delay_s)
-    others = burst + queue.probes
-    more = "ΣM + " if queue.others else ""
-    window, total = NO_WINDOW_LIMIT, 0
-    if streams:
-        window = min(max(level // streams, 1) if largest is None else largest, NO_WINDOW_LIMIT - 1)
-        total = streams * window if largest is None else level
-    threshold, congested, by_marks = max(options.bound_packets // 4, 1), window, False
-    bound, formula = population_queue(total + queue.others, share, others), f"(ΣW + {more}σ)/(1 − u)"
-    if not queue.crossings:
-        formula = f"ΣW + {more}probes"
-    elif share < 1 and not streams and not queue.others:
-        bound = inlet_queue(burst, share, queue.inlets, queue.inlet_packets) + queue.probes
-        formula = "σ − (1 − u)(σ − L)/(R − u) + 1 + probes"
-    elif share < 1 and streams:
-        # of others' round trips nothing is known, but that they wait in this queue
-        product = 0.0 if queue.others else queue.round_trip_ns / 1e9 / queue.frame_s
-        threshold = max(marked_from, math.ceil((streams + queue.others) / (1 - share) - product))
-        left = marked_windows(threshold, share, product) - queue.others
-        slowed = min(window, max(1, int(left // streams)))
-        marked = marked_window_queue(threshold, total, streams * slowed, others + queue.others)
-        if marked < bound:
-            bound, formula, congested, by_marks = marked, f"K + ΣW + Σw + {more}σ", slowed, True
-    refusal, gap_ns = "", 0
-    if streams and not options.windows_obeyed:
-        product = queue.round_trip_ns / 1e9 / queue.frame_s
-        kept = dctcp_thresholds(options.bound_packets, product, streams)
-        threshold = max(kept, default=max(1, options.bound_packets - streams))
-        window, congested, by_marks = NO_WINDOW_LIMIT, NO_WINDOW_LIMIT, False
-        most = dctcp_largest_queue(threshold, streams)
-        least = max(0.0, dctcp_least_queue(product, threshold, streams))
-        bound = math.inf
-        refusal = (
-            f"{streams} streams obey no window; flows of DCTCP in step, marked from K = {threshold} on, would hold "
-            f"{least:.0f} to {most:.0f} packets there"
-        )
-    elif share >= 1:
-        bound = math.inf
-        rate = sum(one.stream.rate_bps for one in queue.crossings)
-        refusal = f"{rate / 1e6:g} Mbit/s may come that obey no window, on a link of {queue.rate_bps / 1e6:g} Mbit/s"
-    elif math.floor(bound) > options.bound_packets:
-        windows = f"{queue.others} packets of others' own windows, " if queue.others else ""
-        refusal = (
-            f"{streams} streams, {windows}{queue.probes} probes and a burst of {burst:.0f} packets may meet: "
-            f"{bound:.0f} packets where {options.bound_packets} are wanted"
-        )
-        if streams and window == 1:
-            gap_ns = pacing_gap_ns(streams, queue.frame_bytes, queue.rate_bps, share)
-    return LinkBudget(
-        queue.link,
-        threshold,
-        window,
-        congested,
-        bound,
-        streams,
-        total,
-        queue.probes,
-        share,
-        burst,
-        queue.others,
-        gap_ns,
-        formula,
-        refusal,
-        by_marks,
-    )
+    return found

@@ -23,7 +23,9 @@ from ...wire.control import Pacing
 from ..planning.plan import JobPlan, round_bytes
 from ..telemetry.probes import Probe
 from ..watching.settings import Watching
-from .budget import CongestionOptions, JobStreams, LinkBudget, link_budgets, losing_links
+from .budget import JobStreams, link_budgets, losing_links
+from .options import CongestionOptions
+from .queue_budget import LinkBudget
 from .reported import without_reported
 
 NOT_YET: Final = 1 << 62

@@ -1,16 +1,21 @@
 """Traffic that obeys no window of ours, as an operator declares it: what of it can meet in each queue.
 
-Uncontrolled (host to host, a leaky bucket) ─ every path that hashing may choose ─▶ Crossing of each directed link
+Uncontrolled (host to host, a leaky bucket) ─ its way, or all that hashing may choose ─▶ CrossTraffic of directed links
 Windowed (host to host and back) ──────────── every path, both ways ─────────────▶ packets of each directed link
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...topologies.model import Endpoint
 from ...topologies.routing import Routes
+from ..errors import PlanError
+from ..planning.forwarding import flow_way
+
+Hops = tuple[tuple[Endpoint, ...], ...]
+"""The switches' links of a way, from the first on: for each hop, those that hashing may choose."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +29,29 @@ class Uncontrolled:
     """Of a frame."""
     burst_packets: int = 1
     """The most that come at once."""
+    ports: tuple[int, int] | None = None
+    """UDP ports of source and destination, by which switches choose among equal-cost paths; None: any, so that they may
+    take each path.
+    """
+    start_ns: int = 0
+    stop_ns: int | None = None
+    """Nothing is sent before the one and from the other on; None: it never ends. Of one pair of hosts only what runs at
+    one time adds up.
+    """
+
+    def __post_init__(self) -> None:
+        if self.stop_ns is not None and self.stop_ns <= self.start_ns:
+            raise PlanError(
+                f"congestion: traffic from {self.source} to {self.destination} ends at {self.stop_ns} ns, "
+                f"and begins at {self.start_ns} ns"
+            )
 
     @property
     def packets_per_second(self) -> float:
         return self.rate_bps / (8 * self.packet_bytes)
+
+    def runs_at(self, time_ns: int) -> bool:
+        return self.start_ns <= time_ns and (self.stop_ns is None or time_ns < self.stop_ns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,33 +69,150 @@ class Windowed:
 
 
 @dataclass(frozen=True, slots=True)
-class Crossing:
+class PairTraffic:
+    """What the declared streams of one pair of hosts bring to one link: together a leaky bucket, in packets."""
+
+    packets_per_second: float
+    """ρ: of those that run at one time."""
+    rate_bps: float
+    """The same in bits."""
+    burst_packets: float
+    """σ, as if they met no queue before."""
+    every_burst_counts: bool
+    """Whether σ is that of all streams, also of those that do not run at one time."""
+    behind: Mapping[Hops, float]
+    """By the links that streams have crossed before: the packets per second of these streams that run at one time."""
+
+    @classmethod
+    def of(cls, streams: Sequence[tuple[Uncontrolled, Hops]]) -> PairTraffic:
+        """`streams` with the switches' links that they have crossed before.
+
+        In any time t those that run for all of it bring Σσ + t·Σρ. While some end and others begin, each that begins
+        and ends within t brings ρ·t' + σ in its own time t', so (ρ + σ/t')·t'; those that run when t begins, and those
+        that run when it ends, bring their σ besides: twice what runs at one time has of it. Or the σ of all count, if
+        that is less.
+        """
+        alone = [stream for stream, _ in streams]
+        every = sum(one.burst_packets for one in alone)
+        twice = 2 * _at_once(alone, lambda one: one.burst_packets)
+        ways: dict[Hops, list[Uncontrolled]] = {}
+        for stream, upstream in streams:
+            ways.setdefault(upstream, []).append(stream)
+        rate_of = _packets_per_second if every <= twice else _packets_per_second_and_burst
+        return cls(
+            _at_once(alone, rate_of),
+            _at_once(alone, lambda one: one.rate_bps),
+            min(every, twice),
+            every <= twice,
+            {upstream: _at_once(those, rate_of) for upstream, those in ways.items()},
+        )
+
+    def burst_behind(self, delay_s: Callable[[Hops], float]) -> float:
+        """σ + ρ·D: packets that come at once where a way's queues delay by `delay_s` at most.
+
+        What comes in a time t was sent in t and the D before, so the longest of the delays is good for all. Where σ is
+        that of all streams, each way may have its own.
+        """
+        delays_s = {upstream: delay_s(upstream) for upstream in self.behind}
+        late = self.packets_per_second * max(delays_s.values())
+        if self.every_burst_counts:
+            late = min(late, sum(rate * delays_s[upstream] for upstream, rate in self.behind.items()))
+        return self.burst_packets + late
+
+
+@dataclass(frozen=True, slots=True)
+class CrossTraffic:
+    """What declared streams bring to one link."""
+
+    pairs: tuple[PairTraffic, ...]
+    """By pair of hosts. What one pair sends at several times does not add up, as its source knows what it sends when;
+    no host knows when others send.
+    """
+    upstream: tuple[Endpoint, ...]
+    """The switches' links that any of it has crossed before, each once."""
+    inlets: frozenset[Endpoint]
+    """The links by which it comes to this one's switch."""
+    smallest_bytes: int
+    largest_bytes: int
+    """Of a frame."""
+
+    @property
+    def packets_per_second(self) -> float:
+        return sum(pair.packets_per_second for pair in self.pairs)
+
+    @property
+    def rate_bps(self) -> float:
+        return sum(pair.rate_bps for pair in self.pairs)
+
+    def burst_behind(self, delay_s: Callable[[Hops], float]) -> float:
+        """Packets that come at once where a way's queues delay by `delay_s` at most."""
+        return sum(pair.burst_behind(delay_s) for pair in self.pairs)
+
+
+def _packets_per_second(stream: Uncontrolled) -> float:
+    return stream.packets_per_second
+
+
+def _packets_per_second_and_burst(stream: Uncontrolled) -> float:
+    """With its burst spread over the time that it runs."""
+    if stream.stop_ns is None:
+        return stream.packets_per_second
+    return stream.packets_per_second + 1e9 * stream.burst_packets / max(1, stream.stop_ns - stream.start_ns)
+
+
+def _at_once(streams: Sequence[Uncontrolled], of: Callable[[Uncontrolled], float]) -> float:
+    """The most that `of` adds up to over streams that run at one time."""
+    return max(sum(of(one) for one in streams if one.runs_at(at)) for at in {one.start_ns for one in streams})
+
+
+def cross_traffic(routes: Routes, declared: Iterable[Uncontrolled]) -> Mapping[Endpoint, CrossTraffic]:
+    """What may cross each switch's egress port. Raises TopologyError for hosts that the fabric does not have."""
+    found: dict[Endpoint, list[_Crossing]] = {}
+    topology = routes.topology
+    for stream in declared:
+        source, destination = stream.source, stream.destination
+        if not routes.reaches(source, destination):
+            continue
+        if stream.ports is None:
+            way = routes.shares(source, destination)
+        else:
+            way = flow_way(routes, source, destination, stream.ports)
+        hops: dict[int, list[Endpoint]] = {}
+        for link in way:
+            hops.setdefault(routes.hops(link.node, destination), []).append(link)
+        upstream, before = Hops(), list[Endpoint]()
+        for _, links in sorted(hops.items(), reverse=True):
+            if topology.is_switch(links[0].node):
+                for link in links:
+                    inlets = [end for end in before if topology.peer(end).node == link.node]
+                    found.setdefault(link, []).append(_Crossing(stream, upstream, inlets))
+                upstream = (*upstream, tuple(links))
+            before = links
+    return {link: _together(crossings) for link, crossings in found.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class _Crossing:
     """One declared stream on one link."""
 
     stream: Uncontrolled
-    upstream: tuple[tuple[Endpoint, ...], ...]
-    """The switches' links that it has crossed before, whose queues make it more bursty: for each hop, those that
-    hashing may choose.
-    """
+    upstream: Hops
+    """The switches' links that it has crossed before, whose queues make it more bursty."""
+    inlets: Sequence[Endpoint]
+    """The links by which it comes to this one's switch."""
 
 
-def cross_traffic(routes: Routes, declared: Iterable[Uncontrolled]) -> Mapping[Endpoint, tuple[Crossing, ...]]:
-    """What may cross each switch's egress port. Raises TopologyError for hosts that the fabric does not have."""
-    found: dict[Endpoint, list[Crossing]] = {}
-    topology = routes.topology
-    for stream in declared:
-        if not routes.reaches(stream.source, stream.destination):
-            continue
-        links = [link for link in routes.shares(stream.source, stream.destination) if topology.is_switch(link.node)]
-        for link in links:
-            left = routes.hops(link.node, stream.destination)
-            most = max(routes.hops(e.node, stream.destination) for e in links)
-            upstream = tuple(
-                tuple(e for e in links if routes.hops(e.node, stream.destination) == hop)
-                for hop in range(most, left, -1)
-            )
-            found.setdefault(link, []).append(Crossing(stream, upstream))
-    return {link: tuple(crossings) for link, crossings in found.items()}
+def _together(crossings: Sequence[_Crossing]) -> CrossTraffic:
+    pairs: dict[tuple[str, str], list[tuple[Uncontrolled, Hops]]] = {}
+    for one in crossings:
+        pairs.setdefault((one.stream.source, one.stream.destination), []).append((one.stream, one.upstream))
+    return CrossTraffic(
+        tuple(PairTraffic.of(streams) for streams in pairs.values()),
+        tuple(dict.fromkeys(link for one in crossings for hop in one.upstream for link in hop)),
+        frozenset(link for one in crossings for link in one.inlets),
+        min(one.stream.packet_bytes for one in crossings),
+        max(one.stream.packet_bytes for one in crossings),
+    )
 
 
 def windows_on(routes: Routes, declared: Iterable[Windowed]) -> Mapping[Endpoint, tuple[Windowed, ...]]:

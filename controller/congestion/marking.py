@@ -20,7 +20,8 @@ from ...wire.int_shim import DSCP_BIT
 from ..p4runtime.entries import Entry, FieldValue, Item, MeterRate, SwitchState, call, entry
 from ..p4runtime.tables import BUCKET_RATES, EDGES, MARKING, POLICERS, VIRTUAL_QUEUE_RATES
 from ..planning.plan import BULK_PRIORITY, CONTROL_PRIORITY, JobPlan, round_bytes
-from .budget import CongestionOptions, LinkBudget, Marks
+from .options import CongestionOptions, Marks
+from .queue_budget import LinkBudget
 
 TICKS_PER_US: Final = 1 << 16
 """Leaky buckets count in 2⁻¹⁶ µs."""

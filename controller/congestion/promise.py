@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ...topologies.model import Endpoint
-from .budget import LinkBudget
+from .queue_budget import LinkBudget
 
 
 @dataclass(frozen=True, slots=True)

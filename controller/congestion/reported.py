@@ -14,7 +14,7 @@ from ...topologies.model import Endpoint, Topology
 from ...topologies.routing import Routes
 from ..watching.items import report_links
 from ..watching.settings import Watching
-from .budget import LinkBudget
+from .queue_budget import LinkBudget
 
 
 def without_reported(

@@ -1,4 +1,4 @@
-"""What switches hold to route packets, and the way that a job's messages take by that. Pure.
+"""What switches hold to route packets, and the way that datagrams take by that. Pure.
 
     destination ─▶ routes ─▶ its next hops, in the entry's order ─▶ the one that the hash of the flow names
 
@@ -53,11 +53,16 @@ def message_way(routes: Routes, source: str, destination: str) -> Shares:
     """The links that a job's messages take from node to node, in their order; where it is not known how a switch on the
     way chooses, all that they may take. Raises TopologyError where there is no way.
     """
+    return flow_way(routes, source, destination, (AGGREGATION_PORT, AGGREGATION_PORT))
+
+
+def flow_way(routes: Routes, source: str, destination: str, ports: tuple[int, int]) -> Shares:
+    """The same of UDP datagrams from a port of the source to one of the destination."""
     known = _WAYS.setdefault(routes, {})
-    if (way := known.get((source, destination))) is None:
-        links = _links(routes, source, source, destination)
+    if (way := known.get((source, destination, ports))) is None:
+        links = _links(routes, source, source, destination, ports)
         shares = routes.shares(source, destination) if links is None else dict.fromkeys(links, 1.0)
-        way = known.setdefault((source, destination), shares)
+        way = known.setdefault((source, destination, ports), shares)
     return way
 
 
@@ -67,36 +72,36 @@ def result_way(routes: Routes, node: str, child: str, turn: int) -> Shares:
         return message_way(routes, node, child)
     first = Endpoint(node, copy_port(routes, node, child, turn))
     behind = routes.topology.peer(first).node
-    links = _links(routes, behind, node, child)
+    links = _links(routes, behind, node, child, (AGGREGATION_PORT, AGGREGATION_PORT))
     return {first: 1.0, **(routes.shares(behind, child) if links is None else dict.fromkeys(links, 1.0))}
 
 
-_WAYS: WeakKeyDictionary[Routes, dict[tuple[str, str], Shares]] = WeakKeyDictionary()
-"""What `message_way` has answered before."""
+_WAYS: WeakKeyDictionary[Routes, dict[tuple[str, str, tuple[int, int]], Shares]] = WeakKeyDictionary()
+"""What `flow_way` has answered before."""
 
 
-def _links(routes: Routes, node: str, source: str, destination: str) -> list[Endpoint] | None:
-    """From a node on, of messages of this source; None where a choice on the way is not known."""
+def _links(routes: Routes, node: str, source: str, destination: str, ports: tuple[int, int]) -> list[Endpoint] | None:
+    """From a node on, of datagrams of this source; None where a choice on the way is not known."""
     topology, links = routes.topology, list[Endpoint]()
     flow: int | None = None
     while node != destination:
-        ports = routes.next_hops(node, destination)
-        port = ports[0]
-        if len(ports) > 1:
+        onward = routes.next_hops(node, destination)
+        port = onward[0]
+        if len(onward) > 1:
             if not topology.switch(node).target.is_emulated:
                 return None
             if flow is None:
-                flow = _flow_hash(topology.node(source), topology.node(destination))
-            calls = _one_shot_route(topology, node, topology.node(destination), ports).calls
+                flow = _flow_hash(topology.node(source), topology.node(destination), ports)
+            calls = _one_shot_route(topology, node, topology.node(destination), onward).calls
             port = dict(calls[flow % len(calls)].args)["port"]
         links.append(Endpoint(node, port))
         node = topology.peer(links[-1]).node
     return links
 
 
-def _flow_hash(source: Node, destination: Node) -> int:
+def _flow_hash(source: Node, destination: Node, ports: tuple[int, int]) -> int:
     addresses = int(source.address), int(destination.address)
-    return zlib.crc32(_FLOW.pack(*addresses, PROTOCOL_UDP, AGGREGATION_PORT, AGGREGATION_PORT))
+    return zlib.crc32(_FLOW.pack(*addresses, PROTOCOL_UDP, *ports))
 
 
 def _one_shot_route(topology: Topology, switch: str, destination: Node, ports: Sequence[int]) -> Entry:

@@ -11,8 +11,7 @@ from finsy.proto import p4i
 from google.protobuf import text_format
 
 import weir.experiments
-from weir.controller.congestion import CongestionOptions, Windows
-from weir.controller.congestion.budget import Marks
+from weir.controller.congestion import CongestionOptions, Marks, Windows
 from weir.controller.congestion.marking import METER_GRAIN_BYTES, TICKS_PER_US, marked_states
 from weir.controller.errors import PlanError
 from weir.controller.p4runtime.entries import (

@@ -332,11 +332,9 @@ def test_steps_in_packets_take_as_long_as_the_model_says() -> None:
     assert page._table(condition).splitlines()[2].endswith(" | – | – |")
 
 
-@pytest.mark.parametrize(("bound", "least_ms", "most_ms"), [(64, 1.85, 2.1), (1_000, 1.23, 1.25)])
-def test_marks_of_a_small_bound_do_not_fill_the_links_of_a_deep_tree(
-    bound: int, least_ms: float, most_ms: float
-) -> None:
-    """The draw of the page that its model is farthest off in."""
+@pytest.mark.parametrize(("bound", "least_ms", "most_ms"), [(64, 1.29, 1.34), (1_000, 1.23, 1.25)])
+def test_a_small_bound_costs_little_on_the_links_of_a_deep_tree(bound: int, least_ms: float, most_ms: float) -> None:
+    """Others have nearly half of three links in a row, each of which waits for the one before."""
     suite = Suite.load(ROOT / "experiments" / "evaluation.yaml")
     (drawn,) = [p for p in suite.points() if (p.engine, p.background, p.seed) == ("packets", "static", 13)]
     config = run_config(Scenario.drawn(drawn), "hierarchy")

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from scapy.layers.l2 import Ether
 
-from weir.controller.congestion.budget import CongestionOptions, LinkBudget
+from weir.controller.congestion import CongestionOptions, LinkBudget
 from weir.controller.congestion.marking import marking_entries, policer_entries
 from weir.controller.p4runtime.entries import Item
 from weir.tests.ptf.rig import SWITCH, WORKERS, FabricTest

@@ -1,0 +1,201 @@
+"""One queue's budget, from what may cross it and the bounds of the queues before it. Pure arithmetic.
+
+rate, streams, probes ────────┐
+declared cross traffic ───────┼─▶ Queue ─▶ queue_budget ─▶ LinkBudget: threshold, windows, and a bound
+windows, threshold, delays ───┘                            or why there is none
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from ...topologies.model import Endpoint, Topology
+from ...wire.aggregation import NO_WINDOW_LIMIT
+from .cross_traffic import CrossTraffic, Hops
+from .formulas import (
+    dctcp_largest_queue,
+    dctcp_least_queue,
+    dctcp_thresholds,
+    inlet_queue,
+    marked_window_queue,
+    marked_windows,
+    pacing_gap_ns,
+    population_queue,
+)
+from .options import CongestionOptions
+
+
+@dataclass(frozen=True, slots=True)
+class LinkBudget:
+    """What one egress queue is promised, and the inputs."""
+
+    link: Endpoint
+    threshold: int
+    """K: a packet that finds so many in the queue is marked."""
+    window: int
+    """Rounds in flight of each stream that crosses, at most."""
+    congested_window: int
+    """The same for who has met K packets or more."""
+    bound: float
+    """The most packets that the queue will hold; infinite where nothing can be said."""
+    streams: int
+    """N: copies of jobs' gradient streams that may cross."""
+    windows: int
+    """ΣW: what all their windows come to; less than N·W where other queues on the way hold some streams to less, more
+    while packets of streams that are gone may be there.
+    """
+    probes: int
+    """Telemetry's own packets that may be in the queue at once."""
+    share: float
+    """u: declared uncontrolled traffic, as a share of the link's rate."""
+    burst: float
+    """σ: packets of it that may come at once."""
+    others: int
+    """ΣM: packets that others may have in the network by windows of their own."""
+    gap_ns: int
+    """Between two rounds of each stream; 0 where windows are enough."""
+    formula: str
+    """Of the bound."""
+    refusal: str
+    """Why the bound is above Q*, so that Q* is not promised; empty where it is."""
+    marked: bool = False
+    """Whether the bound counts on marks."""
+
+    def counting(self, windows: int) -> LinkBudget:
+        """The same where all windows come to so many."""
+        if math.isinf(self.bound):
+            return self
+        more = windows - self.windows
+        return replace(self, windows=windows, bound=self.bound + (more if self.marked else more / (1 - self.share)))
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """The inputs of one queue."""
+
+    link: Endpoint
+    rate_bps: int
+    streams: int
+    probes: int
+    crossing: CrossTraffic | None
+    others: int
+    """Packets that others' own windows let be in the network."""
+    frame_bytes: int
+    """The largest frame that may wait there."""
+    limit: int
+    """Packets beyond which it drops."""
+    round_trip_ns: int
+    """The least of a round of any stream that crosses."""
+    inlet_packets: float
+    """What the links by which others come can bring while this one sends its largest packet."""
+
+    @property
+    def frame_s(self) -> float:
+        """The time that the largest frame takes."""
+        return 8 * self.frame_bytes / self.rate_bps
+
+    @property
+    def share(self) -> float:
+        return self.crossing.packets_per_second * self.frame_s if self.crossing else 0.0
+
+
+def queue_budget(
+    queue: Queue,
+    level: int,
+    largest: int | None,
+    marked_from: int,
+    known: Mapping[Endpoint, LinkBudget],
+    queues: Mapping[Endpoint, Queue],
+    options: CongestionOptions,
+) -> LinkBudget:
+    """One queue's budget; `level` is what all windows that cross may come to together, `largest` the largest of them;
+    None: all are the same.
+    """
+    share, streams = queue.share, queue.streams
+
+    def delay_s(hops: Hops) -> float:
+        # a queue that waits for this one in a ring of paths is taken at Q*, which holds as long as all keep theirs
+        return sum(
+            max(
+                (min(known[link].bound if link in known else options.bound_packets, queues[link].limit) + 1)
+                * queues[link].frame_s
+                for link in hop
+            )
+            for hop in hops
+        )
+
+    burst = queue.crossing.burst_behind(delay_s) if queue.crossing else 0.0
+    others = burst + queue.probes
+    more = "ΣM + " if queue.others else ""
+    window, total = NO_WINDOW_LIMIT, 0
+    if streams:
+        window = min(max(level // streams, 1) if largest is None else largest, NO_WINDOW_LIMIT - 1)
+        total = streams * window if largest is None else level
+    threshold, congested, by_marks = max(options.bound_packets // 4, 1), window, False
+    bound, formula = population_queue(total + queue.others, share, others), f"(ΣW + {more}σ)/(1 − u)"
+    if queue.crossing is None:
+        formula = f"ΣW + {more}probes"
+    elif share < 1 and not streams and not queue.others:
+        bound = inlet_queue(burst, share, len(queue.crossing.inlets), queue.inlet_packets) + queue.probes
+        formula = "σ − (1 − u)(σ − L)/(R − u) + 1 + probes"
+    elif share < 1 and streams:
+        # of others' round trips nothing is known, but that they wait in this queue
+        product = 0.0 if queue.others else queue.round_trip_ns / 1e9 / queue.frame_s
+        threshold = max(marked_from, math.ceil((streams + queue.others) / (1 - share) - product))
+        left = marked_windows(threshold, share, product) - queue.others
+        slowed = min(window, max(1, int(left // streams)))
+        marked = marked_window_queue(threshold, total, streams * slowed, others + queue.others)
+        if marked < bound:
+            bound, formula, congested, by_marks = marked, f"K + ΣW + Σw + {more}σ", slowed, True
+    refusal, gap_ns = "", 0
+    if streams and not options.windows_obeyed:
+        product = queue.round_trip_ns / 1e9 / queue.frame_s
+        kept = dctcp_thresholds(options.bound_packets, product, streams)
+        threshold = max(kept, default=max(1, options.bound_packets - streams))
+        window, congested, by_marks = NO_WINDOW_LIMIT, NO_WINDOW_LIMIT, False
+        most = dctcp_largest_queue(threshold, streams)
+        least = max(0.0, dctcp_least_queue(product, threshold, streams))
+        bound = math.inf
+        refusal = (
+            f"{streams} streams obey no window; flows of DCTCP in step, marked from K = {threshold} on, would hold "
+            f"{least:.0f} to {most:.0f} packets there"
+        )
+    elif queue.crossing and share >= 1:
+        bound = math.inf
+        refusal = (
+            f"{queue.crossing.rate_bps / 1e6:g} Mbit/s may come that obey no window, on a link of "
+            f"{queue.rate_bps / 1e6:g} Mbit/s"
+        )
+    elif math.floor(bound) > options.bound_packets:
+        windows = f"{queue.others} packets of others' own windows, " if queue.others else ""
+        refusal = (
+            f"{streams} streams, {windows}{queue.probes} probes and a burst of {burst:.0f} packets may meet: "
+            f"{bound:.0f} packets where {options.bound_packets} are wanted"
+        )
+        if streams and window == 1:
+            gap_ns = pacing_gap_ns(streams, queue.frame_bytes, queue.rate_bps, share)
+    return LinkBudget(
+        queue.link,
+        threshold,
+        window,
+        congested,
+        bound,
+        streams,
+        total,
+        queue.probes,
+        share,
+        burst,
+        queue.others,
+        gap_ns,
+        formula,
+        refusal,
+        by_marks,
+    )
+
+
+def inlet_packets(topology: Topology, link: Endpoint, crossing: CrossTraffic, frame_bytes: int) -> float:
+    """How many packets the links by which others come can bring while this one sends its largest."""
+    rate_bps = sum(topology.link_at(end).rate_bps for end in crossing.inlets)
+    return rate_bps / topology.link_at(link).rate_bps * frame_bytes / crossing.smallest_bytes

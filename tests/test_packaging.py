@@ -405,6 +405,7 @@ def test_the_version_stands_in_one_place() -> None:
     """And the changelog begins with what that version brings."""
     assert "version" not in project()["project"]
     assert project()["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "weir.__version__"}
+    assert re.findall(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[0] == __version__
 
 
 def test_tests_run_in_a_checkout_of_any_name(tmp_path: Path) -> None:
@@ -416,4 +417,3 @@ def test_tests_run_in_a_checkout_of_any_name(tmp_path: Path) -> None:
     (checkout / "tests" / "__init__.py").touch()
     (checkout / "tests" / "test_nothing.py").write_text("def test_nothing() -> None:\n    pass\n")
     assert "1 passed" in output_of(sys.executable, "-m", "pytest", "-q", "tests", cwd=checkout)
-    assert re.findall(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[0] == __version__

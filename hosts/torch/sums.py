@@ -16,6 +16,7 @@ import torch
 
 from ..drivers.control_client import ControlClient
 from ..errors import AllreduceAborted, ControlRefused, HostError
+from ..numerics.datatypes import FloatType, data_types
 from .calls import LOOK_S
 from .relay_client import Block, Relay, relay
 from .rendezvous import Rendezvous
@@ -23,12 +24,11 @@ from .settings import Settings
 from .works import FabricWork, completers
 
 TYPES: Final = {
-    torch.float32: "float32",
-    torch.float64: "float64",
-    torch.float16: "float16",
-    torch.bfloat16: "bfloat16",
+    getattr(torch, kind.name): kind.name
+    for kind in data_types()
+    if isinstance(kind, FloatType) and hasattr(torch, kind.name)
 }
-"""What goes through the switches, by the names of hosts' data types."""
+"""What goes through the switches: PyTorch's type of each registered floating one, and its name."""
 
 _TOLD_S: Final = 5.0
 """In which the controller's word that a job has ended is with its hosts."""

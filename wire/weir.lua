@@ -111,7 +111,8 @@ local m = {
     drop_reason = ProtoField.uint8("weir_int.drop_reason", "Drop reason", base.DEC, {
         [0] = "truncated", [1] = "malformed", [2] = "bad_checksum", [3] = "not_ipv4", [4] = "ttl_expired",
         [5] = "no_route", [6] = "no_service", [7] = "unknown_job", [8] = "not_member", [9] = "not_parent",
-        [10] = "bad_slot", [11] = "duplicate", [12] = "late", [13] = "policed",
+        [10] = "bad_slot", [11] = "duplicate", [12] = "late", [13] = "policed", [14] = "foreign_source",
+        [15] = "foreign_type", [16] = "foreign_port", [17] = "out_of_window",
     }),
     bytes_sent = ProtoField.uint64("weir_int.bytes_sent", "Bytes sent by the egress port before"),
     free_slots = ProtoField.uint32("weir_int.free_slots", "Free aggregation slots"),

@@ -9,10 +9,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Protocol, Self, SupportsBytes
 
 from ..emulator.entries import EmulatorError
-from ..emulator.fabric import Fabric
 from ..emulator.program import Program
 from ..emulator.switch import Switch
 from ..topologies.model import Endpoint, Topology
+from ..topologies.model import Switch as SwitchNode
+from .fabric import build_fabric
 from .ports import one_switch
 from .switch import SwitchUnderTest
 
@@ -55,30 +56,17 @@ class Network:
         Raises EmulatorError and TopologyError, which say what would be right.
         """
         self.topology = self._topology(topology, folder, ports)
-        self._fabric = Fabric(seed)
-        self._switches: dict[str, SwitchUnderTest] = {}
         self._arrivals: dict[str, list[tuple[int, bytes]]] = {host.name: [] for host in self.topology.hosts}
         self._servers: list[P4RuntimeServer] = []
-        for node in self.topology.switches:
-            switch = Switch(node.device_id, cpu_port=node.target.cpu_port, drop_port=node.target.drop_port)
+
+        def start(node: SwitchNode, switch: Switch) -> None:
             own = program.get(node.name) if isinstance(program, Mapping) else program
             if own is not None:
                 loaded = _program(own, folder)
                 switch.start(loaded, loaded.new_state())
-            self._fabric.add_switch(node.name, switch)
-            self._switches[node.name] = SwitchUnderTest(node.name, switch)
-        for host in self.topology.hosts:
-            self._fabric.add_host(host.name)
-        for link in self.topology.links:
-            self._fabric.add_link(
-                link.a,
-                link.b,
-                rate_bps=link.rate_bps,
-                delay_ns=link.delay_ns,
-                loss=link.loss,
-                queue_packets=link.queue_packets,
-                mtu=link.mtu,
-            )
+
+        self._fabric, switches = build_fabric(self.topology, seed=seed, start=start)
+        self._switches = {name: SwitchUnderTest(name, switch) for name, switch in switches.items()}
 
     # --- packets ---
 

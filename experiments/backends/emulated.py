@@ -17,14 +17,13 @@ from typing import Any, Final
 import numpy as np
 
 from ...controller.p4runtime.session import SwitchSession
-from ...emulator.fabric import Fabric
 from ...emulator.p4runtime import P4RuntimeServer
-from ...emulator.runtime.engine import MAX_FRAME
 from ...emulator.switch import Switch
 from ...p4src import json_of
+from ...testing.fabric import build_fabric
 from ...topologies import Endpoint, Topology, mac_number
 from ...topologies.targets import Target
-from ...wire.frames import ETHERNET_BYTES, encapsulate
+from ...wire.frames import encapsulate
 from ...wire.int_shim import Presence
 from ..background import DISCARD_PORT
 from ..config import refuse_chips
@@ -79,27 +78,14 @@ class EmulatedFabric:
         self.topology = topology
         self._longest: dict[Endpoint, int] = {}
         """Of switches' ports, until the queues' depths were last taken."""
-        longest = ETHERNET_BYTES + max((each.mtu for each in topology.links), default=0)
-        self.fabric = Fabric(seed=seed, max_frame=max(MAX_FRAME, longest))
-        self.switches: dict[str, Switch] = {}
-        for node in topology.switches:
-            target = node.target
-            switch = Switch(node.device_id, cpu_port=target.cpu_port, drop_port=target.drop_port)
-            self.switches[node.name] = switch
-            if start is not None:
-                start(switch, target)
-            self.fabric.add_switch(node.name, switch)
-        for host in topology.hosts:
-            self.fabric.add_host(host.name, poll_ns=poll_ns, sink=host.name in sinks)
-        for each in topology.links:
-            own = {
-                "rate_bps": each.rate_bps,
-                "delay_ns": each.delay_ns,
-                "loss": each.loss,
-                "queue_packets": each.queue_packets,
-                "mtu": each.mtu,
-            }
-            self.fabric.add_link(each.a, each.b, **{**own, **link})
+        self.fabric, self.switches = build_fabric(
+            topology,
+            seed=seed,
+            start=None if start is None else lambda node, switch: start(switch, node.target),
+            poll_ns=poll_ns,
+            sinks=sinks,
+            **link,
+        )
 
     def serve(self) -> P4RuntimeServer:
         """A P4Runtime server for all switches on a loopback port; enter it, or start it."""

@@ -92,6 +92,24 @@ def test_names_of_nodes_are_checked_and_a_switch_without_a_program_says_so() -> 
         Network(ports=0)
 
 
+def test_links_carry_frames_as_large_as_their_mtu(tmp_path: Path) -> None:
+    """Longer ones are dropped, and those that no link could carry are refused."""
+    fabric = tmp_path / "jumbo.yaml"
+    fabric.write_text(
+        "name: jumbo\ndefaults: {mtu: 9000}\nhosts: {h1: , h2: }\nswitches: {s1: }\n"
+        "links: [{ends: [h1, s1-p1]}, {ends: [s1-p2, h2], mtu: 4000}]\n"
+    )
+    network = Network(fabric, FIREWALL)
+    frames = [bytes(Ether(src="02:00:00:00:00:01", dst="02:00:00:00:00:02")) + bytes(size) for size in (4000, 4001)]
+    for frame in frames:
+        network.send("h1", frame)
+    assert network.received("h2") == frames[:1]
+    network.send("h1", frames[0][:14] + bytes(9000))
+    assert network.received("h2") == []
+    with pytest.raises(EmulatorError, match="give uint8"):
+        network.send("h1", frames[0][:14] + bytes(9001))
+
+
 def test_what_was_not_expected_fails_with_what_came() -> None:
     network = Network(program=FIREWALL, ports=2)
     frame = Ether(src="02:00:00:00:00:01", dst="02:00:00:00:00:02") / b"0123456789"

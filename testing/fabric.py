@@ -1,0 +1,52 @@
+"""A topology as a fabric in virtual time: its switches, its hosts, and links as its file has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+from ..emulator.fabric import Fabric
+from ..emulator.frames import ETHERNET_BYTES
+from ..emulator.runtime.engine import MAX_FRAME
+from ..emulator.switch import Switch
+from ..topologies.model import Switch as SwitchNode
+from ..topologies.model import Topology
+
+
+def build_fabric(
+    topology: Topology,
+    *,
+    seed: int,
+    start: Callable[[SwitchNode, Switch], None] | None = None,
+    poll_ns: int = 0,
+    sinks: Collection[str] = (),
+    **link: Any,
+) -> tuple[Fabric, dict[str, Switch]]:
+    """The fabric, whose nodes have the topology's names, and its switches by name. The longest frame is what the link
+    with the largest MTU carries.
+
+    `start` gives each switch its program; with None they begin without one. Hosts see their frames at multiples of
+    `poll_ns`; `sinks` are those that only count them. `link` has settings of every link, as `Fabric.add_link` takes
+    them, which come before the topology's own.
+    """
+    longest = ETHERNET_BYTES + max((each.mtu for each in topology.links), default=0)
+    fabric = Fabric(seed, max(MAX_FRAME, longest))
+    switches = {}
+    for node in topology.switches:
+        switch = Switch(node.device_id, cpu_port=node.target.cpu_port, drop_port=node.target.drop_port)
+        if start is not None:
+            start(node, switch)
+        fabric.add_switch(node.name, switch)
+        switches[node.name] = switch
+    for host in topology.hosts:
+        fabric.add_host(host.name, poll_ns=poll_ns, sink=host.name in sinks)
+    for each in topology.links:
+        own = {
+            "rate_bps": each.rate_bps,
+            "delay_ns": each.delay_ns,
+            "loss": each.loss,
+            "queue_packets": each.queue_packets,
+            "mtu": each.mtu,
+        }
+        fabric.add_link(each.a, each.b, **{**own, **link})
+    return fabric, switches

@@ -83,7 +83,7 @@ class WorkerCore:
         self._stream = Stream(options.first_round)
         self._store = RoundStore(plan.slots, plan.lanes)
         self._law = options.law()
-        self._new_flights()
+        self._new_in_flight()
         self._final: dict[int, int] = {}  # final rounds that are to be fetched → holder
         self._next_handle = 0
         self._now_ns = 0  # when it was last asked for something
@@ -93,7 +93,7 @@ class WorkerCore:
         self._unrepaired = False  # rounds are to be sent again when the pace allows it
         self._answers: list[Datagrams] = []
 
-    def _new_flights(self) -> None:
+    def _new_in_flight(self) -> None:
         """Forget what is in flight, and how much may be. The arrays are indexed by place, as the store's are."""
         size = self._store.size
         self._pacer = Pacer(self.plan.pacing)
@@ -418,7 +418,7 @@ class WorkerCore:
         self.plan = plan
         self._writer = MessageWriter(plan.job, plan.generation, plan.slots)
         self._store = self._store.grown(plan.slots)
-        self._new_flights()
+        self._new_in_flight()
         self._final = {
             final.round: final.holder
             for final in resume.final

@@ -1,4 +1,4 @@
-"""The one root of this room's errors, and those that several of its parts know.
+"""The one root of this package's errors, and those that several of its parts know.
 
 An error keeps its parts (which switch, what was asked of it, which job) as attributes; its text is made when a person
 is to read it.

@@ -1,4 +1,4 @@
-"""The room's root exception."""
+"""The one root of this package's errors."""
 
 
 class ExperimentError(Exception):

@@ -107,7 +107,7 @@ def free_host(topology: Topology, taken: Collection[str]) -> str | None:
 async def launched_job(options: LaunchOptions) -> AsyncIterator[LaunchedJob]:
     """A fabric in real time with a controller, and a registered job on it, until the end of the block.
 
-    Raises ExperimentError and the other rooms' errors for what cannot be.
+    Raises ExperimentError and the other packages' errors for what cannot be.
     """
     topology = options.topology
     free = free_host(topology, options.workers)

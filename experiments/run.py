@@ -52,8 +52,8 @@ def execute(
     With `mininet`, every strategy runs in Mininet as well, over such switches, to be compared with the virtual fabric.
     `watch` looks on.
 
-    Raises: ExperimentError and the other rooms' errors, for what a user can mend; Interrupted for SIGINT, SIGTERM and
-    SIGHUP, after what is complete was kept.
+    Raises ExperimentError and the other packages' errors, for what a user can mend; Interrupted for SIGINT, SIGTERM
+    and SIGHUP, after what is complete was kept.
     """
     if mininet is not None and (reason := obstacle(mininet)) is not None:
         raise ExperimentError(f"--fabric mininet: {reason} (weir doctor tells what this machine has)")

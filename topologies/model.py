@@ -361,7 +361,7 @@ class Topology:
 
 
 def networkx_module() -> Any:
-    """Slow to import, and nothing that only asks for names and options of this room needs it."""
+    """Slow to import, and nothing that only asks for names and options of this package needs it."""
     try:
         import networkx
     except ModuleNotFoundError as error:

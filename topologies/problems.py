@@ -33,7 +33,7 @@ class Problem:
 
 
 class BadFile(Exception):
-    """A file that is not what it is read as. Whoever reads it raises an error of its own room with this text."""
+    """A file that is not what it is read as. Whoever reads it raises an error of its own package with this text."""
 
 
 def told(where: str, problems: Sequence[Problem]) -> str:

@@ -4,4 +4,4 @@ from __future__ import annotations
 
 
 class TrainingError(Exception):
-    """Root of this room's errors: the message names the value, where it came from, and what would be right."""
+    """Root of this package's errors: the message names the value, where it came from, and what would be right."""

@@ -1,4 +1,4 @@
-"""The one root of this room's errors."""
+"""The one root of this package's errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a switch holds, between this room's words (`entries`) and finsy's P4Runtime entities. Pure."""
+"""What a switch holds, between this package's words (`entries`) and finsy's P4Runtime entities. Pure."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ async def live_fabric(
 
     `heartbeats_at` is the host where heartbeats are taken that go through the fabric; None: they do not.
 
-    Raises the rooms' errors where it cannot be started.
+    Raises ExperimentError, and the other packages' errors, where it cannot be started.
     """
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(scratch_folder("weir-live-"))

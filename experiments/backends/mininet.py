@@ -83,7 +83,7 @@ async def run_in_mininet(
     `first_job` is its number, or its first shard's, which the others' follow. No job has had them in this fabric: the
     switches' slots still hold the rounds of those.
     `advance` is called now and then with the number of steps that all workers have completed; `watch` looks on. Raises
-    ExperimentError, and the other rooms' errors, where the job does not finish.
+    ExperimentError, and the other packages' errors, where the job does not finish.
     """
     started = time.perf_counter()
     shares = virtual.shares or [1] * len(config.job.roots)

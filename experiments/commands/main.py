@@ -68,7 +68,7 @@ def _with_the_way_to_install(error: ImportError, words: Sequence[str]) -> Import
 
 
 def _users_errors() -> tuple[type[Exception], ...]:
-    """The roots of the rooms' errors."""
+    """The roots of the packages' errors."""
     from ...controller.errors import ControllerError
     from ...emulator.entries import EmulatorError
     from ...hosts.errors import HostError

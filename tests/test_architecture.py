@@ -20,11 +20,13 @@ USERS: Final = ("bench", "examples", "tests")
 CLOCKS_AND_NETWORKS: Final = {"asyncio", "finsy", "grpc", "random", "selectors", "socket", "threading", "time"}
 
 PURE: Final = {
+    "hosts/congestion": {},
     "hosts/numerics": {},
     "hosts/protocol": {},
     "controller/errors.py": {},
     "controller/leases.py": {},
     "controller/options.py": {},
+    "controller/congestion": {},
     "controller/jobs": {},
     "controller/planning": {"planner.py": {"random"}},  # a generator from the seed that it is given
     "controller/watching": {},

@@ -43,7 +43,7 @@ from weir.wire.control import WorkerPlan
 
 RUNS: Final = 5
 _STEPS: Final = 50
-"""Of each run."""
+"""Steps of each run."""
 _SEEN: Final = 100
 """Steps after which NARX is at work."""
 _IDLE_S: Final = 1.0

@@ -98,7 +98,7 @@ class Outcome:
     largest_queue_packets: int
     """In any switch port."""
     sums: list[NDArray[np.float32]] = field(repr=False)
-    """By worker."""
+    """What each worker has for the sum, by rank."""
 
 
 def gradients(chunks: int, seed: int = 1) -> list[NDArray[np.float32]]:

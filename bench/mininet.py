@@ -37,7 +37,7 @@ WORKERS: Final = 8
 RATE_BPS: Final = 40_000_000
 """Of the switch's ports: what two cores carry with all processes on them."""
 VALUES: Final = 16 << 20
-"""64 MiB."""
+"""float32 numbers of the tensor: 64 MiB."""
 SLOTS: Final = 1024
 QUEUE_PACKETS: Final = 512
 BOUND_PACKETS: Final = 192

@@ -65,7 +65,7 @@ FileName = Annotated[
 """What files and folders are called after."""
 
 Title = Annotated[str, _named(_TITLE, "letters, digits, blanks"), WithJsonSchema({"type": "string", "pattern": _TITLE})]
-"""The same, with blanks."""
+"""A name for people: as a file's, but blanks may be in it."""
 
 
 class Section(BaseModel):

@@ -83,7 +83,7 @@ class SynchronisationConfig(Section):
     modes: list[ModeEntry] = Field(min_length=1)
     """Names, or mappings with a name and the mode's numbers."""
     machines: MachinesConfig
-    """The workers'."""
+    """What the workers run on: speeds, and how they change."""
     workload: Literal["digits", "convolution"] = "digits"
     """What is trained: the network of the section training, or a small convolutional one on the same images."""
     target: float = Field(gt=0)

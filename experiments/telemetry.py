@@ -93,7 +93,7 @@ class FlowsConfig(Section):
     collect: list[str] = Field(["node", "ports", "latency", "queue", "egress_time", "bytes"], min_length=1)
     """What nodes are asked for."""
     hops: int = Field(8, ge=0, le=255)
-    """md: the most nodes that put something in."""
+    """In mode md: the most nodes that put something in."""
 
     @field_validator("protocol", mode="before")
     @classmethod
@@ -164,10 +164,11 @@ class StepsConfig(Section):
     depth_step: int | None = Field(None, ge=1, le=LARGEST)
     """Packets: the depth has moved by so much since it was reported."""
     latency: Duration | None = Field(None, ge=1_000)
-    """The same for the time from ingress to egress."""
+    """The time from ingress to egress crosses this, up or down."""
     latency_step: Duration | None = Field(None, ge=1_000)
+    """That time has moved by so much since it was reported."""
     period: Duration | None = Field(None, ge=1_000)
-    """So long nothing was reported."""
+    """So much time has passed since the last report."""
 
     def steps(self) -> Steps:
         """Raises PlanError."""

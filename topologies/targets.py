@@ -116,7 +116,7 @@ BMV2: Final = Target("bmv2", "fabric", lanes=256)
 """v1model, as simple_switch_grpc and the emulator run it."""
 
 BMV2_64: Final = Target("bmv2-64", "fabric_64", lanes=64)
-"""The same with fewer lanes, as a chip of match-action stages has them, so that its jobs can be tried without one."""
+"""`BMV2` with fewer lanes, as a chip of match-action stages has them, so that its jobs can be tried without one."""
 
 LIKE_TOFINO: Final = replace(
     BMV2_64,
@@ -126,7 +126,7 @@ LIKE_TOFINO: Final = replace(
     last_clone_session=1015,
     clone_copies=1,
 )
-"""The same within what a Tofino of four pipes and its P4Runtime server take, so that a plan for one can be tried
+"""`BMV2_64` within what a Tofino of four pipes and its P4Runtime server take, so that a plan for one can be tried
 without one: ports, channels, one pipe for a node's children, clone sessions. Depths are v1model's, in packets."""
 
 TOFINO: Final = Target(

@@ -17,7 +17,9 @@ RATE_PATTERN: Final = rf"^\s*\d+(\.\d+)?\s*({'|'.join(_RATE_BPS)})\s*$"
 are not a whole number of them.
 """
 DELAY_PATTERN: Final = rf"^\s*\d+(\.\d+)?\s*({'|'.join(_DELAY_NS)})\s*$"
-"""The same of `parse_delay`, in nanoseconds."""
+"""Every text that `parse_delay` takes matches it, and of the others only those that are not a whole number of
+nanoseconds.
+"""
 
 
 def parse_rate(text: object) -> int:

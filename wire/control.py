@@ -46,7 +46,7 @@ class WorkerPlan:
     child_bit: int
     """This worker's bit in the `contributors` of its aggregator; exactly one bit is set."""
     slots: int
-    """S, a power of two."""
+    """S: slots that the job has in each of its nodes, a power of two."""
     window: int
     """W ≤ S/2: most rounds in flight."""
     lanes: int = LANES
@@ -81,11 +81,11 @@ class ServerPlan:
     first_round: int = 0
     """Where a server that joins with this plan begins: all rounds below are final and with the workers."""
     lanes: int = LANES
-    """As in `WorkerPlan`."""
+    """Lanes of a message, as the workers' plans say."""
     members: tuple[int, ...] = ()
-    """As in `WorkerPlan`."""
+    """Addresses of the workers that take part: nobody else is answered when it asks for a final round."""
     key: str = field(default="", repr=False)
-    """As in `WorkerPlan`."""
+    """The secret of the job's hosts by which they check sums, hexadecimal; "": there is none."""
 
 
 @dataclass(frozen=True, slots=True)

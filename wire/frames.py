@@ -43,7 +43,7 @@ DSCP_BULK: Final = 0
 
 ECN_NOT_CAPABLE: Final = 0
 ECN_CAPABLE: Final = 2
-"""ECT(0)."""
+"""ECT(0): the sender yields to marks (RFC 3168, section 5)."""
 ECN_CONGESTED: Final = 3
 """CE: what switches make of it in a long queue (RFC 3168, section 5)."""
 DEFAULT_TTL: Final = 64
@@ -103,7 +103,7 @@ class Datagrams:
     addresses: NDArray[np.uint32]
     """(n,) IPv4 addresses."""
     payload: NDArray[np.uint8]
-    """(n, size)"""
+    """(n, size): their bytes."""
     source_ports: NDArray[np.uint16] = field(default_factory=_aggregation_port)
     """(n,), or () when all share it; the aggregation port when left out."""
     destination_ports: NDArray[np.uint16] = field(default_factory=_aggregation_port)

@@ -160,7 +160,7 @@ class Probes:
     """n finished probes, in the order in which they came, whatever they asked for."""
 
     each: NDArray[np.void]
-    """PROBE (n,)."""
+    """(n,): a record PROBE of each."""
     hops: NDArray[np.void]
     """HOP: those of the first probe in the order of its path, then those of the next."""
     data: NDArray[np.uint8]

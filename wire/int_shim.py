@@ -64,7 +64,7 @@ SHIM: Final = np.dtype(
         ("original", ">u2"),  # port, protocol or DSCP
     ]
 )
-"""4 bytes."""
+"""The 4 bytes in front of INT's header."""
 
 MX: Final = np.dtype(
     [

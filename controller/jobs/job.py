@@ -26,7 +26,7 @@ class Progress:
     completed_ns: int = -1
     """When `rounds` grew last; −1: never."""
     last: tuple[float, float] = (0.0, 0.0)
-    """The same between the last three reports."""
+    """Rounds in a second between the last report but one and the one before it, and between the last two."""
 
     @property
     def rounds_per_second(self) -> float:

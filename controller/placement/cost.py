@@ -45,9 +45,9 @@ class Streams:
     def __init__(self, links: int) -> None:
         """None yet, on so many links."""
         self.total = [0.0] * links
-        """Σ p_i."""
+        """Σ p_i by link: how many streams take it, on average."""
         self.least = [1.0] * links
-        """min p_i."""
+        """min p_i by link: the least probability of a stream that may take it; 1 where none does."""
 
     def add(self, steps: Iterable[Step]) -> None:
         """One stream more."""

@@ -29,7 +29,7 @@ class Links:
     number: Mapping[Endpoint, int]
     """Every directed link's place in `Topology.directed_links`."""
     rate_bps: Floats
-    """(links,)"""
+    """(links,): bits per second."""
     delay_seconds: Floats
     """(links,): propagation."""
     switches: tuple[str, ...]

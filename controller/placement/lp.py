@@ -43,7 +43,7 @@ class Effort:
     programs: int = 0
     solver_seconds: float = 0.0
     total_seconds: float = 0.0
-    """With cvxpy's share."""
+    """The solver's time, and what cvxpy takes beside it."""
     largest_fraction: float = 0.0
     """Farthest that any variable of any vertex was from an integer."""
 
@@ -55,9 +55,9 @@ class _Ranks:
     """
 
     variable: NDArray[np.int64]
-    """(times,): the unit's."""
+    """(times,): the variable that each time is of."""
     rank: NDArray[np.int64]
-    """(times,)."""
+    """(times,): how many different times are less than each."""
     variables: int
 
     @classmethod

@@ -20,7 +20,7 @@ from .links import Floats
 from .problem import PlacementError
 
 Cell = tuple[int, int, float]
-"""Row, column, factor."""
+"""An entry of the program's matrix: its row, its column, and the factor there."""
 _STOPPED: Final = 1
 """`scipy.optimize.linprog`'s status."""
 
@@ -34,11 +34,11 @@ class Shares:
     """The optimum."""
 
     seconds: float
-    """T."""
+    """T: what the slowest of the timed rows takes."""
     prices: Floats
     """(timed rows,): what a second more in each would cost; they sum to 1 where T is above 0."""
     of_columns: Floats
-    """(columns,)"""
+    """(columns,): the share that each one has of its group."""
 
 
 @dataclass(slots=True)

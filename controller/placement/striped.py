@@ -70,7 +70,7 @@ class Stripe:
     """Some of a job's chunks, and where they are summed."""
 
     parts: int
-    """Of PARTS."""
+    """How many of the PARTS into which the chunks are divided."""
     placement: Placement
 
 

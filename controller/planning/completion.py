@@ -46,13 +46,13 @@ class Step:
     """What a step of a job is made of."""
 
     chunks: int
-    """C."""
+    """C: rounds with lanes."""
     scales: int
-    """P = min(W, C)."""
+    """P = min(W, C): scale rounds, which go before them and carry exponents alone."""
     window: int
-    """W."""
+    """W: rounds from the oldest incomplete one on that a worker may have begun."""
     round_bytes: int
-    """B: a frame with lanes."""
+    """B: bytes of a frame with lanes."""
     poll_seconds: float = 0.0
     """Hosts look at what has come at multiples of this; 0: at once."""
 
@@ -89,15 +89,16 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class _Trip:
-    """Of rounds of one size, in seconds."""
+    """What rounds of one size take, in seconds."""
 
     first: float
     """Up, where all workers send at once."""
     again: float
     """Up, after the last worker has the result that it waited for."""
     down: float
+    """From the root to the last worker."""
     apart: float
-    """One after the other."""
+    """Between two rounds, one after the other on the slowest link."""
 
 
 def expected_step(

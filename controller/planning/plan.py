@@ -57,7 +57,7 @@ LIGHTEST: Final = 1e-3
 HEAVIEST: Final = 1e3
 """Between these are jobs' weights, lest one job's time makes all others' vanish."""
 HIGHEST: Final = 7
-"""Of jobs' priorities."""
+"""The highest of jobs' priorities."""
 
 
 class FailurePolicy(Enum):
@@ -81,9 +81,9 @@ class JobSpec:
     server: str | None = None
     """The parameter server's host; None: the root must be a switch."""
     slots: int = 64
-    """S: a power of two."""
+    """S: slots that the job has in each of its nodes, a power of two."""
     window: int = 32
-    """W ≤ S/2."""
+    """W ≤ S/2: rounds from the oldest incomplete one on that a worker may have begun."""
     gradient_bytes: int = 1 << 20
     """What one worker's stream brings onto a link per iteration, headers included; placement weighs it against
     latency.
@@ -147,7 +147,7 @@ class JobPlan:
     links too.
     """
     most_streams: Mapping[Endpoint, int]
-    """The same, but each stream counted on every link that it may take."""
+    """By directed link: the streams that may take it, each counted whole on every such link."""
     round_trip_ns: int
     """From the slowest worker to the root and back, in empty queues."""
     round_trips_ns: Mapping[Endpoint, int]

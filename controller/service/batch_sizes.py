@@ -61,7 +61,7 @@ class BatchSizes:
     def __init__(self, rule_of: RuleOf) -> None:
         self._rule_of = rule_of
         self._rules: dict[int, tuple[_Wanted, SizeRule]] = {}
-        """By job."""
+        """By job number: what its workers asked for last, and the rule that decides."""
 
     def keep(self, jobs: Collection[int]) -> None:
         """Forget all but these."""

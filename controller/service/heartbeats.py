@@ -96,11 +96,12 @@ class HeartbeatSocket:
 
 @dataclass(slots=True)
 class SeatHeartbeats:
-    """Of one host's in one job."""
+    """What is known of one host's heartbeats in one job."""
 
     first: int
+    """Sequence number of the first that came."""
     last: int
-    """Sequence numbers, the last one as if they had no end."""
+    """That of the newest, counted on where the field begins again."""
     apart_ns: int
     """Between the clocks, and the way of the fastest: the least time from a heartbeat's own to when it came."""
     heard_ns: int
@@ -123,15 +124,15 @@ class HeartbeatReader:
         fastest by more than `late_ns` is late.
         """
         self.damaged = 0
-        """Datagrams that were no heartbeats,"""
+        """Datagrams that were no heartbeats."""
         self.foreign = 0
-        """heartbeats of a host without a seat or made with another token than the seat's,"""
+        """Heartbeats of a host without a seat, or made with another token than the seat's."""
         self.repeated = 0
-        """and those that came a second time, or after a newer one."""
+        """Heartbeats that came a second time, or after a newer one."""
         self.late = 0
-        """Those that were taken, and late."""
+        """Heartbeats that were taken, and late."""
         self.seats: dict[tuple[int, str], SeatHeartbeats] = {}
-        """By job and host."""
+        """What is known of each seat's heartbeats, by job and host."""
         self._ended_sent = self._ended_came = 0
         self._late_ns = late_ns
         self._token_of = token_of

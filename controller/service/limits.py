@@ -17,9 +17,11 @@ class Limits:
     """Where nothing else is said."""
 
     jobs: int = 512
-    """Running at once."""
+    """Jobs that run at once."""
     jobs_of_client: int = 256
-    """Of these, registered from one address since the controller began; all unix sockets are one."""
+    """Jobs that run at once and were registered from one address since the controller began; all unix sockets are one
+    address.
+    """
     streams: int = 8_192
     """Hosts that attend at once."""
     half_open: int = 256

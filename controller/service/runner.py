@@ -53,8 +53,9 @@ class Runner:
         self._clock = clock
         self._seen_ns = clock()
         self._stalled_ns = 0
+        """How long this process did not run, all together."""
         self._unsaid_from_ns = 0
-        """Of these, so many are in the log."""
+        """How much of that the log has told."""
         self._stalls_said_ns: int | None = None
         self._inbox: deque[tuple[_Action, asyncio.Future[Any] | None]] = deque()
         self._wake = asyncio.Event()

@@ -81,9 +81,9 @@ class FlowHop:
     ingress_port: int | None
     egress_port: int | None
     queue_packets: int | None
-    """Newest."""
+    """Depth of the queue that its packets left by, as the newest report has it."""
     latency_us: float | None
-    """Average."""
+    """From ingress to egress, averaged over reports."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,9 @@ class TelemetryCost:
     reports: int = 0
     """That switches have sent by themselves, lost ones among them."""
     report_packets: int = 0
-    """The same as probes' packets; none where they go to the controller by P4Runtime."""
+    """Packets that brought them, each counted on every link that it crossed; none where they go to the controller by
+    P4Runtime.
+    """
     report_bytes: int = 0
     forwarded: int | None = None
     """Packets that have left switches' ports meanwhile, of any kind; None: nobody counted."""

@@ -50,8 +50,9 @@ class Flows:
     destination: IPv4Network | None = None
     protocol: int | None = None
     source_port: tuple[int, int] | None = None
-    """(value, mask)."""
+    """Its value, and a mask of the bits that count; None: any port."""
     destination_port: tuple[int, int] | None = None
+    """Its value, and a mask of the bits that count; None: any port."""
     every: int = 1
     """The first packet and then every so many-th, counted by each node for each source."""
     instructions: Instruction = COMMON_INSTRUCTIONS
@@ -93,10 +94,11 @@ class Steps:
     depth_step: int | None = None
     """Packets: the depth has moved by so much."""
     latency_threshold_us: int | None = None
-    """The same for the time from ingress to egress."""
+    """Microseconds: the time from ingress to egress crosses this, up or down."""
     latency_step_us: int | None = None
+    """Microseconds: that time has moved by so much."""
     period_us: int | None = None
-    """So long ago was the last report that this was the reason for."""
+    """Microseconds: so much time has passed since these steps were last the reason for a report."""
 
     def __post_init__(self) -> None:
         values = asdict(self)

@@ -23,9 +23,9 @@ class Carried:
     """What a link has carried until some instant, in bytes."""
 
     flows: int
-    """Of flows that obey no window."""
+    """What flows brought that obey no window."""
     rest: int
-    """Of all others, the job among them."""
+    """What all others brought, the job among them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,14 +32,14 @@ FLOW_SAMPLE_NS: Final = 100_000
 
 @dataclass(slots=True)
 class _Flow:
-    """One of them."""
+    """One background flow that yields."""
 
     config: YieldingFlow
     sender: YieldingSender
     out: int
     """Number of its data among the fabric's flows."""
     back: int
-    """The same of its acknowledgements."""
+    """Number of its acknowledgements among them."""
     looks_ns: int | None = None
     """When the sender is looked at though nothing comes, at the latest."""
     time_ns: list[int] = field(default_factory=list)
@@ -56,7 +56,7 @@ class YieldingFlows:
         self._flows: dict[tuple[int, int, int], _Flow] = {}
         """By the addresses of source and destination, and the source's port."""
         self._hosts = set[str]()
-        """At any end of them."""
+        """Those that send or receive one of the flows."""
         topology = emulated.topology
         for each in flows:
             self._hosts |= {each.source, each.destination}

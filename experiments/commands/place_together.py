@@ -33,7 +33,7 @@ class Part:
 
     job: str
     share: int
-    """Of the job's chunks, in PARTS."""
+    """How many of the PARTS into which the job's chunks are divided."""
     weight: float
     priority: int
     problem: Problem
@@ -59,9 +59,9 @@ class Plan:
     parts: tuple[Planned, ...]
     slowest_link: Endpoint
     slowest_link_seconds: float
-    """With all jobs' streams."""
+    """What one step's streams take on that link, of all jobs together."""
     streams: Mapping[str, float]
-    """Each job's on that link."""
+    """By job: how many of its streams are on that link."""
     note: str
 
 

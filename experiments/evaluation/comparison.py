@@ -62,7 +62,7 @@ class Condition:
     published: tuple[str, ...]
     """The published strategies that placed the job at every seed."""
     against_published: tuple[str, Interval] | None
-    """The same against the best of these, and which that is."""
+    """The best of these, and what `widest` saves against it."""
     against_blind: Interval | None
     depth: Interval | None
     """`statistics.depth_share`."""

@@ -37,7 +37,7 @@ class Scenario:
     routes: Routes
     jobs: tuple[JobHosts, ...]
     room: dict[str, int] | None
-    """As `Problem` has it; None: every switch has."""
+    """How many jobs each switch takes; None: every switch has room."""
 
     @classmethod
     def drawn(cls, point: Point) -> Scenario:

@@ -45,7 +45,7 @@ class Timing(Section):
     """How long things take; the same for all points of a grid."""
 
     steps: int = Field(20, ge=1)
-    """Of each job."""
+    """Steps that each job makes."""
     compute: Duration = 10_000_000
     """Between two aggregation phases."""
     interval: Duration = Field(20_000_000, gt=0)

@@ -26,13 +26,13 @@ class Pool(NamedTuple):
     limits: Floats
     """Bytes/s that it never exceeds."""
     left: Floats
-    """Bytes."""
+    """Bytes that it has still to bring."""
     rates: Floats
     """Bytes/s, since the last change."""
     of_job: Ints
     """0: it is others' and comes by itself; else the job's number."""
     finished: Floats
-    """Seconds; NaN: not yet."""
+    """When it ended, in seconds; NaN: it has not."""
 
     @classmethod
     def of(cls, size: int) -> Pool:

@@ -37,9 +37,9 @@ class Arrivals:
     """Others' flows, each of one path, in order of their times."""
 
     seconds: Floats
-    """(flows,)"""
+    """(flows,): when each begins, in seconds."""
     bytes: Floats
-    """(flows,)"""
+    """(flows,): the bytes that each brings."""
     starts: Ints
     """(flows + 1,): flow i uses `links[starts[i]:starts[i + 1]]`."""
     links: Ints

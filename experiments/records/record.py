@@ -78,7 +78,7 @@ class Phase(_Record):
     start_ns: int
     end_ns: int
     trees: list[dict[str, str]]
-    """As `StrategyResult.trees` has them."""
+    """For each of the job's servers or stripes: every worker and summing switch → the node that it sends to."""
     link_load: dict[str, float]
     """Load of each directed link (named by its sending endpoint) meanwhile, 0…1."""
 
@@ -299,13 +299,15 @@ class MininetResult(_Timed):
     heartbeats: MininetHeartbeats | None = None
     """Of a run whose hosts' heartbeats go through the fabric."""
     promised: dict[str, int | None] = {}
-    """As `StrategyResult.promised` has them. Records of old have none, nor of what follows."""
+    """By egress port: packets that its data queue was never to exceed, the loosest bound of the run; None: at some time
+    nothing was promised. Records of old have none, nor of what follows.
+    """
     deepest: dict[str, int] = {}
     """By egress port: the most packets that INT reported of its data queue, when a packet left it; what no report tells
     of is left out.
     """
     broken: list[str] = []
-    """As `StrategyResult.broken` has them, as far as INT tells."""
+    """Queues that held more than was promised at the time, as far as INT tells."""
     notes: list[str]
     """What the machine or the switches could not do of what the run asks for."""
     wall_s: float
@@ -354,7 +356,7 @@ class RunRecord(_Record):
     reference_accuracy: float | None
     results: list[StrategyResult]
     mininet: list[MininetResult] = []
-    """The same in Mininet, where the run was asked to go there too."""
+    """What the strategies did in Mininet, where the run was asked to go there too."""
     modes: list[ModeResult] = []
     """The synchronisation modes, where the configuration has some."""
 

@@ -45,7 +45,7 @@ class Gathering:
     ranks: int
     words: int
     lanes: int = LANES
-    """Of a message."""
+    """Lanes of a message."""
 
     @property
     def piece_words(self) -> int:

@@ -12,11 +12,11 @@ from ...wire.control import Pacing
 from .law import Feedback
 
 GROWTH: Final = 1.0
-"""Rounds for each window."""
+"""Rounds that the window grows by for each window of results within the target."""
 CUT: Final = 0.8
 """β: share of the relative excess that the window is cut by."""
 MOST_CUT: Final = 0.5
-"""At once."""
+"""The most that one cut takes, as a share of the window."""
 TARGET: Final = 1.5
 """Target, in least round trips; the rest is what may wait in queues."""
 

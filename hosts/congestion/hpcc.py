@@ -29,7 +29,7 @@ class Hop:
 
     rate_bps: float
     bytes_sent: int
-    """Since it was there."""
+    """Bytes that it has carried since it came up."""
     queue_bytes: int
 
 

@@ -15,9 +15,9 @@ from collections.abc import Iterable
 from typing import Final
 
 GAIN: Final = 1 / 16
-"""g (RFC 8257, section 4.2)."""
+"""g: what a window's share of marks weighs in α, the average of all (RFC 8257, section 4.2)."""
 INITIAL_WINDOW: Final = 10
-"""RFC 6928."""
+"""Packets in flight at first (RFC 6928)."""
 REORDERING: Final = 3
 """A packet is lost when one that was sent so many later is acknowledged (RFC 9002, section 6.1.1)."""
 FIRST_TIMEOUT_NS: Final = 100_000_000

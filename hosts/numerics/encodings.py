@@ -46,7 +46,7 @@ class Encoding:
     counter_bits: int
     """Of each of a number's two counters; 0: NaN and infinity are refused, or poison their chunk."""
     lanes: int = LANES
-    """Of a message."""
+    """Lanes of a message."""
     poison: Int32Array | None = field(default=None, compare=False)
     """The first limbs (v,) of a chunk with a NaN or an infinity; None: it is not poisoned."""
 

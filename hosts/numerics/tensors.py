@@ -173,7 +173,7 @@ class Tensor:
         self._agreed = np.zeros(count, np.uint8)
         self._weights = np.zeros(count, np.uint32)
         self.failure: HostError | None = None
-        """Why its sum is none."""
+        """Why there is no sum; None while there may be one."""
         self.place(0, 0, 1)
 
     def place(self, handle: int, start: int, lead: int) -> None:
@@ -182,7 +182,7 @@ class Tensor:
         self.handle = handle
         self.start = start
         self.scale_rounds = min(lead, count)
-        """P."""
+        """P: its first rounds, which carry exponents and no lanes."""
         if not count and self._signature is not None:
             self.scale_rounds = 1  # to be compared, and to be a barrier
         self.end = start + self.scale_rounds + count

@@ -44,7 +44,7 @@ class SumCheck:
         """`key`: hexadecimal, or "" for none; `workers`: the job's size at its start."""
         self._made_of = key, workers
         self.prime = 0
-        """p; 0 where there is no key."""
+        """p: the secret prime that checks are taken modulo where lanes cannot wrap; 0 where there is no key."""
         self._wrapping = LANE_COEFFICIENTS
         self._word_pad = (0, 0)
         if not key:

@@ -27,7 +27,7 @@ class RoundStore:
         """The round whose complete result is kept here, or NO_ROUND."""
         self.has_lanes = np.zeros(size, np.bool_)
         self.reduced = np.tile([[field.neutral] for field in REDUCED], size)
-        """As `Messages.reduced`, (len(REDUCED), size)."""
+        """(len(REDUCED), size): the reduced header fields of each place's round, as `Messages.reduced` has them."""
         self.lanes = np.zeros((size, lanes), np.int32)
 
     def grown(self, size: int) -> RoundStore:

@@ -42,7 +42,7 @@ _SILENT_S: Final = 2.0
 _TRIES: Final = 3
 """To make a group: somebody may be lost before all are connected."""
 _FINAL: Final = (CallMismatch, ControlRefused, InvalidPlan)
-"""What would fail again."""
+"""Errors of a call that would fail in the same way if it were made again."""
 
 T = TypeVar("T")
 

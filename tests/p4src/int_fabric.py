@@ -59,7 +59,7 @@ class Departure(NamedTuple):
     sent_before: int
     """Bytes that the port had sent before."""
     sent_in_window: int
-    """And in the last whole window of 4096 µs before this one."""
+    """Bytes that it had sent in the last whole window of 4096 µs before this one."""
 
     @property
     def packet(self) -> int:

@@ -59,9 +59,9 @@ class Frame:
     """Emitted (value, width)."""
     sums: dict[str, bytes] = field(default_factory=dict)
     now_ns: int = 0
-    """When it is where it is, and"""
+    """When it is where it is."""
     length: int = 0
-    """how many bytes of it meters count."""
+    """How many bytes of it meters count."""
     mirrored: tuple[int, list[tuple[int, int]]] | None = None
     """The session of its mirror, and what is put in front of the mirrored frame."""
 
@@ -159,7 +159,7 @@ class Program:
         self.meters: dict[str, dict[int, Meter]] = {}
         self._mirrors: set[str] = set()
         self._meters: dict[str, dict[int, Meter]] = {}
-        """The same by their names in the text."""
+        """The meters by their names in the text."""
         self._register_types: dict[str, str] = {}
         self._register_actions: dict[str, tuple[str, str, str | None, Run]] = {}
         self._widths: dict[str, int] = {}

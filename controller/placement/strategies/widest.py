@@ -57,7 +57,7 @@ class Terminals:
     root: int | None
     """The server's switch; None: any may be the root."""
     room: Bools
-    """(switches,)"""
+    """(switches,): whether each can take the job."""
     fan_in: int
     slack: float
 
@@ -123,12 +123,12 @@ class _Kept:
     access: float
     """The slowest of the hosts' own links, which every tree has."""
     weights: Floats
-    """(pairs,)"""
+    """(pairs,): seconds that one stream up and one result down take between two linked switches."""
     pairs: Ints
-    """Those that the tree's hops take."""
+    """Linked switches that the tree's hops go between."""
     placement: Placement
     slowest: float = 0.0
-    """Of these."""
+    """The largest weight among these pairs."""
 
     def __post_init__(self) -> None:
         self.slowest = float(self.weights[self.pairs].max(initial=0.0))

@@ -77,7 +77,7 @@ class Measured:
     """What was seen of a run."""
 
     seconds: float
-    """Of a step."""
+    """What a step took."""
     placement: Placement
     streams: Mapping[Endpoint, float]
     """By the job's plan."""

@@ -48,7 +48,7 @@ LINGER_S = 10
 MOST_S = 5.0
 """Of a processor's time, from the signal to the end: how long that takes is the other processes' matter, too."""
 WAITING_S = 30.0
-"""The same by the clock, where several others have the processors: the end waits for nobody."""
+"""By the clock, from the signal to the end, where several others have the processors: the end waits for nobody."""
 
 EVERYTHING = p4r.ReadRequest(device_id=1, entities=[p4r.Entity(register_entry=p4r.RegisterEntry())] * 30)
 """All registers, thirty times."""

@@ -11,9 +11,9 @@ US = 1_000
 TRIP_NS = 100 * US
 RATE_BPS = 1e9
 PRODUCT_BYTES = 12_500
-"""C·T."""
+"""C·T: what fills the link for a round trip."""
 ROUND_BYTES = 125
-"""So 100 rounds are C·T."""
+"""100 rounds fill it."""
 
 
 class Link:

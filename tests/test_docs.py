@@ -12,6 +12,7 @@ from typing import Final
 
 import pytest
 
+from weir.p4src.compile import products
 from weir.tests.paths import ROOT
 from weir.tests.schedules.mutants import MUTANTS
 from weir.tests.schedules.test_boundaries import BOUNDS, ROOTS
@@ -136,3 +137,21 @@ def test_as_much_is_verified_as_is_told() -> None:
         f"| {len(LIES)} lies ",
     ]
     assert [each for each in told if each not in page] == []
+    assert (
+        f"(`make test-long` plays {LONG:,}, or as many as `WEIR_SCHEDULES` says)"
+        in PAGES["CONTRIBUTING.md"].read_text()
+    )
+
+
+def test_recipes_count_the_files_that_they_name() -> None:
+    """In the first column of their tables: `folder/` (6) is six files of it, without a number one."""
+    recipes = PAGES["CONTRIBUTING.md"].read_text().split("\n### ")[1:]
+    counted = {}
+    for recipe in recipes:
+        cells = re.findall(r"^\| (.*?) \| ", recipe.split("\n## ")[0], re.MULTILINE)
+        files = [int(count or 1) for cell in cells for count in re.findall(r"`[^`]+`\*?(?: \((\d+)\))?", cell)]
+        compiled = re.findall(r"`p4src/build/` \((\d+)\)", recipe)
+        assert [int(count) for count in compiled] in ([], [len(products()) + 1]), "with the digest"
+        of_them = f", {compiled[0]} of them compiled" if compiled else ""
+        counted[recipe.partition(":")[0]] = f"{sum(files)} files{of_them}"
+    assert {recipe.partition(":")[0]: recipe.partition("\n")[0].partition(": ")[2] for recipe in recipes} == counted

@@ -6,6 +6,9 @@ import json
 import re
 
 from weir import p4src
+from weir.controller.p4runtime.tables import DROP_REASONS
+from weir.tests.p4src import node_model
+from weir.tests.paths import ROOT
 from weir.wire import aggregation, frames, int_md
 from weir.wire.aggregation import MessageFlag, MessageType
 from weir.wire.fields import PARTS, REDUCED
@@ -29,6 +32,17 @@ def test_message_types_and_flags() -> None:
     assert {kind.name: kind.value for kind in MessageType} == {kind.name: IDS[kind.name] for kind in MessageType}
     assert IDS["AGGREGATION_VERSION"] == aggregation.VERSION
     assert IDS["FLAG_CONGESTION"] == MessageFlag.CONGESTION
+
+
+def test_drop_reasons() -> None:
+    """The program's, its counter's size, the controller's, the design's, and those of the model that judges it."""
+    given = {name: index for name, index in IDS.items() if name.startswith("DROP_")}
+    assert given == {f"DROP_{name.upper()}": index for index, name in enumerate(DROP_REASONS)}
+    assert SIZES["DROP_REASONS"] == len(DROP_REASONS)
+    section = (ROOT / "docs" / "design.md").read_text().split("\n### 4.3 ")[1].split("\n### ")[0]
+    drawn = re.findall(r"(?:^|· )(\d+) (\w+)", section, re.M)
+    assert drawn == [(str(index), name) for index, name in enumerate(DROP_REASONS)]
+    assert node_model.DROP_REASONS == DROP_REASONS
 
 
 def test_ports_and_protocols() -> None:

@@ -9,6 +9,8 @@ from finsy.proto import p4i
 from google.protobuf import text_format
 
 from weir import p4src
+from weir.controller.p4runtime import tables as names
+from weir.tests.paths import ROOT
 from weir.wire.fields import REDUCED
 
 
@@ -94,6 +96,19 @@ def test_tables_keys_actions_and_parameters() -> None:
     }
 
 
+def test_the_designs_table_has_every_table_with_its_actions_and_their_parameters() -> None:
+    section = (ROOT / "docs" / "design.md").read_text().split("\n### 4.2 ")[1].split("\n### ")[0]
+    rows = re.findall(r"^\| `(\w+(?:\.\w+)+)` \| .* \| (.*) \|$", section, re.M)
+    drawn = {name: re.findall(r"`(\w+\(.*?\))`", calls) for name, calls in rows}
+    assert drawn == {
+        name: re.sub(r"/\d+", "", line.partition(" → ")[2]).split(" | ") for name, line in tables().items()
+    }
+
+
+def test_a_controller_has_a_name_for_every_table() -> None:
+    assert tables().keys() - {name for name in vars(names).values() if isinstance(name, str)} == set()
+
+
 def test_everything_else_a_controller_names() -> None:
     info = p4info()
     headers = {
@@ -104,7 +119,9 @@ def test_everything_else_a_controller_names() -> None:
         "packet_in": [("ingress_port", 9), ("_pad", 7)],
         "packet_out": [("egress_port", 9), ("_pad", 7)],
     }
-    assert [(counter.preamble.name, counter.size) for counter in info.counters] == [("FabricIngress.drops", 18)]
+    assert [(counter.preamble.name, counter.size) for counter in info.counters] == [
+        ("FabricIngress.drops", len(names.DROP_REASONS))
+    ]
     assert [(profile.preamble.name, profile.with_selector) for profile in info.action_profiles] == [
         ("FabricIngress.routing.ecmp", True)
     ]

@@ -27,6 +27,7 @@ from weir.controller.planning.completion import Expected
 from weir.controller.planning.plan import JobSpec
 from weir.controller.planning.planner import Planner, Surroundings
 from weir.tests.controller.placement.fabrics import any_problem
+from weir.tests.paths import ROOT
 from weir.topologies import Endpoint, Routes, Topology, fat_tree, leaf_spine
 from weir.wire.aggregation import FAN_IN
 
@@ -364,8 +365,13 @@ def test_a_job_is_told_that_time_was_up_before_its_tree_was_the_nearest(monkeypa
 
 
 def test_unknown_strategy_is_answered_with_the_right_ones() -> None:
-    with pytest.raises(PlacementError, match='strategy "lp" is unknown; there are agg, atp, blind, canary, grid, '):
+    with pytest.raises(PlacementError, match=f'strategy "lp" is unknown; there are {", ".join(sorted(STRATEGIES))}$'):
         strategy("lp")
+
+
+def test_the_guide_has_every_strategy() -> None:
+    guide = (ROOT / "docs" / "placement.md").read_text()
+    assert [name for name in STRATEGIES if f"`{name}`" not in guide] == []
 
 
 def test_a_job_moves_for_a_clear_gain_only() -> None:

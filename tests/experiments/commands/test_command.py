@@ -102,7 +102,7 @@ def test_errors_reach_the_user_as_one_line(
         ),
         (
             {"job": {"workers": ["h1", "h2"], "server": None}, "strategies": ["widest", "ps"]},
-            "strategies: ps needs a parameter server and the job has none; without one go blind, canary, ",
+            "strategies: ps needs a parameter server and the job has none; without one go ",
         ),
         ({"fabric": {"name": "x", "hosts": {}, "switches": {}, "links": 3}}, "links: 3 is not right; write a list"),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import pickle
+import re
 from fractions import Fraction
 from typing import Any
 
@@ -20,6 +21,7 @@ from weir.hosts.numerics.encodings import encoding_of
 from weir.hosts.numerics.native_types import FLOAT16, FLOAT32, FLOAT64, INT32, INT64
 from weir.hosts.numerics.scalars import error_bound
 from weir.hosts.numerics.tensors import Reduced, Tensor, reference_sum
+from weir.tests.paths import ROOT
 from weir.wire.aggregation import LANES
 
 FLOATS = [kind for kind in data_types() if isinstance(kind, FloatType)]
@@ -388,6 +390,15 @@ def test_weights_that_could_wrap_are_refused() -> None:
 def test_bits_in_foreign_byte_order_are_the_same_numbers() -> None:
     bits = np.array([0x3F80, 0xC000], np.uint16)
     assert reference_sum([bits.astype(">u2"), bits], dtype="bfloat16").tolist() == [0x4000, 0xC080]
+
+
+@pytest.mark.parametrize("page", ["collectives.md", "design.md"])
+def test_a_page_has_every_type_in_its_table(page: str) -> None:
+    text = (ROOT / "docs" / page).read_text()
+    tables = re.findall(r"^\| type \|.*\n\|[-|]+\|\n((?:\|.*\n)+)", text, re.MULTILINE)
+    [table] = [rows for rows in tables if "float32" in rows]
+    named = [name for row in table.splitlines() for name in row.split("|")[1].strip().split(", ")]
+    assert sorted(named) == sorted(kind.name for kind in data_types())
 
 
 def test_a_data_type_is_registered_once_and_copied_never() -> None:

@@ -13,7 +13,7 @@ import pytest
 from weir.controller.placement import Placement, Problem
 from weir.controller.placement.loads import LinkLoad
 from weir.controller.planning.completion import Step, expected_step
-from weir.controller.planning.plan import JobSpec, rounds_of_step
+from weir.controller.planning.plan import LARGEST_ROUND_BYTES, SCALE_ROUND_BYTES, JobSpec, rounds_of_step
 from weir.experiments.backends.rounds import Rounds
 from weir.experiments.backends.virtual_time import Cluster
 from weir.experiments.config import RunConfig
@@ -132,7 +132,7 @@ async def compare_run(config: RunConfig) -> Measured:
         assert count / bytes_ == pytest.approx(seen.streams.get(link, 0), abs=0.1), f"seed {config.seed}: {link}"
     loads = {link: LinkLoad(rate) for link, rate in seen.others.items()}
     problem = Problem(Routes(config.topology), tuple(config.job.workers), config.job.roots[0], bytes_, loads)
-    step = Step(rounds.chunks, rounds.scales, seen.window, 1094, config.host_poll * 1e-9)
+    step = Step(rounds.chunks, rounds.scales, seen.window, LARGEST_ROUND_BYTES, config.host_poll * 1e-9)
     expected = expected_step(problem, seen.placement, step, config.congestion.bound)
     close = MARKED if seen.is_marked else CLOSE
     assert expected.seconds == pytest.approx(seen.seconds, rel=close), f"seed {config.seed}: {expected}"
@@ -197,10 +197,10 @@ async def test_steps_take_as_long_as_the_model_says_widely(seed: int) -> None:
 def test_a_step_s_rounds_are_told_from_its_bytes() -> None:
     topology = leaf_spine(2, 1, 2)
     for chunks, window in ((1, 4), (3, 4), (40, 32), (10_000, 64)):
-        bytes_ = chunks * 1094 + min(chunks, window) * 70
+        bytes_ = chunks * LARGEST_ROUND_BYTES + min(chunks, window) * SCALE_ROUND_BYTES
         spec = JobSpec(1, ("h1",), slots=2 * window, window=window, gradient_bytes=bytes_)
         assert rounds_of_step(spec, topology) == (min(chunks, window), chunks)
-        assert Step.of(spec, topology) == Step(chunks, min(chunks, window), window, 1094)
+        assert Step.of(spec, topology) == Step(chunks, min(chunks, window), window, LARGEST_ROUND_BYTES)
 
 
 def test_long_steps_go_on_as_they_have_begun() -> None:
@@ -209,7 +209,8 @@ def test_long_steps_go_on_as_they_have_begun() -> None:
     placement = Placement({"h1": "s1", "h2": "s1"}, {"s1": "h3"}, "h3")
     for window, poll in ((2, 0.0), (8, 0.0), (8, 30e-6), (64, 0.0)):
         short, long = (
-            expected_step(problem, placement, Step(chunks, window, window, 1094, poll)) for chunks in (2_000, 20_000)
+            expected_step(problem, placement, Step(chunks, window, window, LARGEST_ROUND_BYTES, poll))
+            for chunks in (2_000, 20_000)
         )
         assert long.seconds == pytest.approx(10 * short.seconds, rel=0.01)
         assert short.is_bound_by_window == (window < 64)
@@ -219,16 +220,18 @@ def test_frames_of_a_round_that_meet_wait_for_each_other_once() -> None:
     """Results that the server's link sets apart are answered apart."""
     for workers in (("h1",), ("h1", "h2"), ("h1", "h2", "h3", "h4")):
         problem = Problem(Routes(leaf_spine(2, 2, 6)), workers, "h5", 1_000_000)
-        expected = expected_step(problem, Placement(dict.fromkeys(workers, "h5"), {}, "h5"), Step(100, 1, 1, 1094))
-        frame = 8 * 1094 / 1e9
+        expected = expected_step(
+            problem, Placement(dict.fromkeys(workers, "h5"), {}, "h5"), Step(100, 1, 1, LARGEST_ROUND_BYTES)
+        )
+        frame = 8 * LARGEST_ROUND_BYTES / 1e9
         assert expected.round_trip_seconds == pytest.approx(4 * (frame + 2e-6) + (len(workers) - 1) * frame)
 
 
 def test_a_window_bounds_a_job_where_links_do_not() -> None:
     problem = Problem(Routes(leaf_spine(2, 1, 2)), ("h1",), "h3", 1_000_000)
     placement = Placement({"h1": "h3"}, {}, "h3")
-    wide, narrow = (expected_step(problem, placement, Step(1_000, each, each, 1094)) for each in (64, 1))
+    wide, narrow = (expected_step(problem, placement, Step(1_000, each, each, LARGEST_ROUND_BYTES)) for each in (64, 1))
     assert narrow.seconds == pytest.approx(1_000 * narrow.round_trip_seconds, rel=0.05)
     assert wide.seconds == pytest.approx(1_000 * wide.link_seconds, rel=0.05)
-    marked = expected_step(problem, placement, Step(1_000, 64, 64, 1094), 1)
+    marked = expected_step(problem, placement, Step(1_000, 64, 64, LARGEST_ROUND_BYTES), 1)
     assert marked.window < 64

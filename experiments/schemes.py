@@ -61,7 +61,7 @@ class Figures:
     """What background flows that yield brought from the first step to the end; None where there are none."""
     resends: int
     dropped: int
-    """By full queues."""
+    """Packets that full queues dropped."""
 
     @classmethod
     def of(cls, config: RunConfig, scheme: str, result: StrategyResult) -> Figures:

@@ -21,7 +21,7 @@ class Iteration:
     samples: int
     began_ns: int
     computed_ns: int = -1
-    """The gradient is there."""
+    """When its gradient was there; −1: it is not yet."""
     taken_ns: int = -1
     """The server has taken the update, or all workers' sum is there."""
     given_ns: int = -1

@@ -120,7 +120,7 @@ class Rejects:
     not_ipv4: int = 0
     """Another ethertype, an IPv4 header with options, or another version."""
     bad_checksum: int = 0
-    """The IPv4 header's."""
+    """The checksum of the IPv4 header is wrong."""
     fragment: int = 0
     other_address: int = 0
     not_udp: int = 0

@@ -48,7 +48,7 @@ BUFFERED_PACKETS: Final = 65_536
 """Packet-ins kept for whoever collects them; what exceeds them is dropped and counted as dropped."""
 
 ELECTION_ID: Final = 10
-"""Of a controller that is given none."""
+"""The election id of a controller that is given none."""
 
 _FOR_PRIMARIES: Final = frozenset({"write", "send packets"})
 _MAY_COMPILE: Final = frozenset({"connect", "load its program"})

@@ -33,7 +33,7 @@ from .gathering import gathered
 from .problem import Placement, PlacementError, Problem
 
 LONGEST_SECONDS: Final = 2.0
-"""For all roots together."""
+"""How long the search may take, for all roots together."""
 LARGEST: Final = 2_000
 """Ways from racks to switches. With more, a tree that is found at once is taken as it is; the program takes seconds."""
 _GATHERED: Final = "its tree is near to the strategy's, and was not compared with all others: the fabric is large"

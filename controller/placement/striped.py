@@ -81,7 +81,7 @@ class Striping:
     stripes: tuple[tuple[Stripe, ...], ...]
     """By job, in the order asked for; the parts of each make PARTS."""
     slowest_seconds: float
-    """Of the slowest link, with all jobs' streams."""
+    """What the slowest link takes, with all jobs' streams."""
     bound_seconds: float
     """No shares over any trees make it less, where prices were met by the cheapest trees there are."""
 

@@ -22,7 +22,7 @@ WINDOW: Final = 1024
 """So many numbers behind the highest of a stream a report is late; beyond, it is of another life of its switch."""
 REASONS: Final = 256
 MOST_HOPS: Final = 16
-"""Of a flow's path."""
+"""Hops of a flow's path that are remembered at most."""
 _FLOW_BITS: Final = 14
 FLOWS: Final = 1 << _FLOW_BITS
 """So many are remembered; a new one takes the place of the longest silent among those near its own."""

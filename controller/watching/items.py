@@ -41,7 +41,7 @@ from .settings import NEVER, Flows, Mode, Steps, Watching
 REPORT_SESSION: Final = 500
 """The clone session that the program sends what is to be reported to."""
 WATCHLIST_ENTRIES: Final = 1024
-"""Of a switch, and of its samplers."""
+"""Entries that a switch takes, and counters for sampling them."""
 
 _IGNORED: Final = 60_000
 """The priority of entries for reports, above all flows'."""

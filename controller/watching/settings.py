@@ -122,7 +122,7 @@ class Watching:
     port: int = REPORT_PORT
     """The UDP port there."""
     dscp: int = 0
-    """Of reports on their way."""
+    """The DSCP of reports on their way."""
     mtu: int | None = None
     """Bytes of an IPv4 packet that INT never goes beyond, whatever links take; None: what each link between switches
     takes.

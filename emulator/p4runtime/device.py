@@ -33,7 +33,7 @@ _Config = p4r.ForwardingPipelineConfig
 _SetRequest = p4r.SetForwardingPipelineConfigRequest
 _GetRequest = p4r.GetForwardingPipelineConfigRequest
 _PIECE_ENTITIES: Final = 256
-"""Of a read, before writes get their turn."""
+"""Entities of a read that are told before writes get their turn."""
 
 
 class Device:

@@ -36,7 +36,7 @@ class OtherJob:
         self.workers: list[VirtualWorker] = []
         """Those that have their plans."""
         self.sums = 0
-        """How many are complete."""
+        """How many sums are complete."""
         self._handles: list[int] = []
         self._sum: bytes = b""
 

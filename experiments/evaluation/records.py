@@ -71,7 +71,7 @@ class PointRecord(_Record):
     point: Point
     figures: tuple[Figures, ...]
     seconds: float
-    """Of processor, for all of it."""
+    """Processor time that the point took, of all strategies together."""
     made_by: dict[str, str] = {}
     """Versions, commit and processor; empty where that was not kept yet. A point is the same whatever made it: this is
     for who wonders why figures differ.

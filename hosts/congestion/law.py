@@ -14,7 +14,7 @@ class Feedback:
 
     now_ns: int
     rounds: int
-    """How many have come."""
+    """How many results have come."""
     marked: int
     """How many of them carry the congestion flag."""
     in_flight: int

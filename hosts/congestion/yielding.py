@@ -82,7 +82,7 @@ class YieldingSender:
         self.congestion = DataCentreWindow()
         self.acknowledged = 0
         self.marked = 0
-        """Of those acknowledged."""
+        """How many of those acknowledged came with a mark."""
         self.lost = 0
         self._most = window
         self._start_ns = start_ns

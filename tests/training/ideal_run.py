@@ -24,7 +24,7 @@ class IdealBatchSizes:
         self._plan = plan
         self._sizes = BatchSizes(size_rule)
         self.asked = 0
-        """How often."""
+        """How often sizes were asked for."""
 
     def ask(self, reports: NDArray[np.float64], present: NDArray[np.bool_]) -> Answer:
         self.asked += 1

@@ -70,7 +70,7 @@ class NumericRule:
         self._swaps = 0
         """How often one was the other before."""
         self._times: deque[Sequence[float]] = deque(maxlen=_HOLD_WINDOW)
-        """Of the iterations with the present sizes."""
+        """What workers took in each iteration with the present sizes."""
         self._last: deque[Sequence[float]] = deque(maxlen=_APPROACH_WINDOW)
         """Of the last iterations, whatever their sizes."""
         self._spread_before = inf

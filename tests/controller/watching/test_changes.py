@@ -22,7 +22,7 @@ STEPS = Steps(depth_threshold=20, depth_step=8, latency_step_us=1500, period_us=
 BURST = range(70 * MS, 110 * MS)
 END = 260 * MS
 MOST_FLOWS = 6
-"""Of one draw."""
+"""Flows of one draw."""
 
 
 @dataclass(frozen=True)

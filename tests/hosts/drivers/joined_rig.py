@@ -40,7 +40,7 @@ class Service:
     def __init__(self, control: str) -> None:
         self.control = control
         self.failures: list[str] = []
-        """Of servers."""
+        """What servers failed with."""
         self._server = UdpHost(int(TOPOLOGY.host(SERVER).address))
         self._serving: list[threading.Thread] = []
 

@@ -26,7 +26,7 @@ class Uncontrolled:
     destination: str
     rate_bps: float
     packet_bytes: int
-    """Of a frame."""
+    """Length of each frame."""
     burst_packets: int = 1
     """The most that come at once."""
     ports: tuple[int, int] | None = None
@@ -133,8 +133,9 @@ class CrossTraffic:
     inlets: frozenset[Endpoint]
     """The links by which it comes to this one's switch."""
     smallest_bytes: int
+    """Length of its shortest frame."""
     largest_bytes: int
-    """Of a frame."""
+    """Length of its longest frame."""
 
     @property
     def packets_per_second(self) -> float:

@@ -37,7 +37,7 @@ class LinkBudget:
     window: int
     """Rounds in flight of each stream that crosses, at most."""
     congested_window: int
-    """The same for who has met K packets or more."""
+    """w: rounds in flight, at most, of each stream that has met K packets or more."""
     bound: float
     """The most packets that the queue will hold; infinite where nothing can be said."""
     streams: int
@@ -57,7 +57,7 @@ class LinkBudget:
     gap_ns: int
     """Between two rounds of each stream; 0 where windows are enough."""
     formula: str
-    """Of the bound."""
+    """By which the bound was computed, in the symbols of docs/congestion.md."""
     refusal: str
     """Why the bound is above Q*, so that Q* is not promised; empty where it is."""
     marked: bool = False

@@ -25,6 +25,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 from ..topologies.model import Endpoint, Topology
@@ -122,7 +123,9 @@ class Controller:
             self.jobs, self.planner, Outlook(self.jobs, self.planner, self.links), self._decisions, options
         )
         """How jobs get from one generation to the next; takes the hosts' answers to Pause and Resume."""
-        self.windows = Windows(topology, options.congestion, options.watching)
+        self.windows = Windows(
+            topology, replace(options.congestion, probe_period_ns=options.probe_period_ns), options.watching
+        )
         """What bounds every queue: windows, thresholds, and the promise."""
         self.improver = Improver(self.jobs, self.moves, self.planner, self.windows, self._decisions, now_ns)
         """Whether jobs would be better off elsewhere."""

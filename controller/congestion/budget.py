@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final
 
-from ...topologies.model import Endpoint, Topology
+from ...topologies.model import Endpoint, Link, Topology
 from ...topologies.routing import Routes
 from ..planning.plan import JobPlan, round_bytes
 from ..telemetry.probes import Probe
@@ -53,7 +53,7 @@ def link_budgets(
     """The budget of every switch's egress port."""
     crossing = cross_traffic(routes, options.uncontrolled)
     windowed = windows_on(routes, options.windowed)
-    probing = probes_on(routes, probes)
+    probing = probes_on(routes, probes, options)
     queues = []
     for link in topology.directed_links:
         if topology.is_switch(link.node):
@@ -262,22 +262,32 @@ def _broken(found: LinkBudget, before: LinkBudget, options: CongestionOptions) -
     return found.bound > options.bound_packets and not before.refusal
 
 
-def probes_on(routes: Routes, probes: Iterable[Probe]) -> Mapping[Endpoint, int]:
-    """How many probes may be in each link's queue at once: one of each that may cross it, as it takes less than a
-    period.
+def probes_on(routes: Routes, probes: Iterable[Probe], options: CongestionOptions) -> Mapping[Endpoint, int]:
+    """How many probes may be in each link's queue at once: of each that may cross it, as many as are sent in the time
+    that one needs to get through it, where queues hold Q* packets.
     """
-    count: dict[Endpoint, int] = {}
+    topology, count = routes.topology, dict[Endpoint, int]()
+    others = (*options.uncontrolled, *options.windowed)
+    frame_bytes = max([round_bytes(topology), *(each.packet_bytes for each in others)])
     for probe in probes:
         first = Endpoint(probe.switch, probe.port)
-        far = routes.topology.peer(first).node
-        onward = (
-            routes.shares(far, probe.destination)
-            if far != probe.destination and routes.reaches(far, probe.destination)
-            else {}
-        )
-        for link in {first, *onward}:
-            count[link] = count.get(link, 0) + 1
+        far = topology.peer(first).node
+        hops: dict[int, list[Endpoint]] = {}
+        if far != probe.destination and routes.reaches(far, probe.destination):
+            for link in routes.shares(far, probe.destination):
+                hops.setdefault(-routes.hops(link.node, probe.destination), []).append(link)
+        away_ns = 0.0
+        for links in [[first], *(hops[left] for left in sorted(hops))]:
+            away_ns += max(_through_ns(topology.link_at(link), options.bound_packets, frame_bytes) for link in links)
+            at_once = 1 + int(away_ns // options.probe_period_ns) if options.probe_period_ns else 1
+            for link in links:
+                count[link] = count.get(link, 0) + at_once
     return count
+
+
+def _through_ns(link: Link, packets: int, frame_bytes: int) -> float:
+    """The longest from when a packet comes to a link's queue, which holds so many, until it is at the other end."""
+    return (min(packets, link.queue_packets) + 1) * 8e9 * frame_bytes / link.rate_bps + link.delay_ns
 
 
 def _at_levels(

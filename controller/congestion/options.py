@@ -49,11 +49,14 @@ class CongestionOptions:
     """γ: drain rate of the virtual queue, as a share of the link's."""
     windowed: tuple[Windowed, ...] = ()
     """What others may have under way, as far as their receivers limit it."""
+    probe_period_ns: int = 0
+    """Between two probes of a kind; 0: so long that the one is gone before the next is sent."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.bound_packets < 1 << 19:
             raise PlanError(f"congestion: bound_packets {self.bound_packets} is not in 1…524287")
         if not 0 < self.virtual_share <= 1:
             raise PlanError(f"congestion: virtual_share {self.virtual_share} is not above 0 and at most 1")
-        if self.lease_ns < 0:
-            raise PlanError(f"congestion: lease_ns {self.lease_ns} is negative")
+        for name in ("lease_ns", "probe_period_ns"):
+            if (value := getattr(self, name)) < 0:
+                raise PlanError(f"congestion: {name} {value} is negative")

@@ -118,6 +118,38 @@ def test_what_cannot_be_kept_is_said_beforehand() -> None:
     assert many.gap_ns == math.ceil(200 * 8e9 * 1094 / 1e9), "each sends less than a packet in a round trip"
 
 
+@pytest.mark.parametrize("seed", range(30))
+def test_as_many_probes_count_as_may_be_in_a_queue_at_once(seed: int) -> None:
+    """Beside probes that wait at each queue of their way for some time, up to what a full one takes."""
+    rng = random.Random(seed)
+    rate_bps, bound = rng.choice([20_000_000, 1_000_000_000]), rng.choice([24, 64])
+    fabric = leaf_spine(leaves=3, spines=2, hosts_per_leaf=2, rate_bps=rate_bps)
+    routes = Routes(fabric)
+    probes = plan_probes(fabric, routes)
+    period_ns = rng.choice([100_000, 2_000_000, 25_000_000])
+    options = CongestionOptions(bound, probe_period_ns=period_ns)
+    counted = {link: budget.probes for link, budget in link_budgets(fabric, routes, [], probes, options).items()}
+    longest_ns = (bound + 1) * 8e9 * round_bytes(fabric) / rate_bps
+    inside: dict[Endpoint, list[tuple[float, int]]] = {}
+    for probe in probes:
+        waits_ns = {link: rng.uniform(0.5, 1) * longest_ns for link in probe.certain}
+        for sent in range(40):
+            at_ns = float(sent * period_ns)
+            for link in probe.certain:
+                gone_ns = at_ns + (waits_ns[link] if rng.random() < 0.8 else rng.random() * longest_ns)
+                inside.setdefault(link, []).extend([(at_ns, 1), (gone_ns, -1)])
+                at_ns = gone_ns + 2_000
+    for link, changes in inside.items():
+        there = most = 0
+        for _, change in sorted(changes):
+            there += change
+            most = max(most, there)
+        assert most <= counted[link]
+    if period_ns > 4 * longest_ns:
+        assert max(counted.values()) <= len(probes)
+        assert counted == {link: b.probes for link, b in link_budgets(fabric, routes, [], probes, OPTIONS).items()}
+
+
 def test_windows_of_others_count_both_ways_and_leave_the_rest_to_jobs() -> None:
     """Two connections of ten packets between h1 and h4: their packets or acknowledgements may all be in one queue."""
     plan = at_one_switch(1, "h1", "h2")

@@ -43,7 +43,7 @@ def _top(above: Ints, node: int) -> int:
 
 
 @native
-def _joins(above: Ints, wanted: Bools, a: int, b: int) -> bool:
+def joins(above: Ints, wanted: Bools, a: int, b: int) -> bool:
     """Link two switches; whether wanted ones on both sides hang together by that."""
     a, b = _top(above, a), _top(above, b)
     if a == b:
@@ -61,7 +61,7 @@ def _last_that_connects(pairs: Ints, order: Ints, allowed: Bools, nodes: Ints, s
     wanted[nodes] = True
     left = len(nodes) - 1
     for at in order:
-        if allowed[at] and _joins(above, wanted, pairs[at, 0], pairs[at, 1]):
+        if allowed[at] and joins(above, wanted, pairs[at, 0], pairs[at, 1]):
             left -= 1
             if not left:
                 return int(at)
@@ -75,7 +75,8 @@ def grown(pairs: Ints, allowed: Bools, weights: Floats, children: Ints, root: in
     """
     count = len(children)
     parents = np.full(count, -1)
-    starts, others, costs = _neighbours(pairs, allowed, weights, count)
+    starts, others, which = neighbours(pairs, allowed, count)
+    costs = weights[which]
     distance, order, reached = _distances(starts, others, root, count)
     for node in range(count):
         if children[node] >= 0 and distance[node] < 0:
@@ -94,22 +95,22 @@ def grown(pairs: Ints, allowed: Bools, weights: Floats, children: Ints, root: in
 
 
 @allocating
-def _neighbours(pairs: Ints, allowed: Bools, weights: Floats, count: int) -> tuple[Ints, Ints, Floats]:
-    """Where each switch's begin (switches + 1,); those that it may send to, and what the links cost."""
+def neighbours(pairs: Ints, allowed: Bools, count: int) -> tuple[Ints, Ints, Ints]:
+    """Where each switch's begin (switches + 1,); those that it may send to, and by which pairs."""
     starts = np.zeros(count + 1, np.int64)
     for at in range(len(pairs)):
         if allowed[at]:
             starts[pairs[at, 0] + 1] += 1
             starts[pairs[at, 1] + 1] += 1
     starts = np.cumsum(starts)
-    ends, others, costs = starts.copy(), np.empty(starts[-1], np.int64), np.empty(starts[-1])
+    ends, others, which = starts.copy(), np.empty(starts[-1], np.int64), np.empty(starts[-1], np.int64)
     for at in range(len(pairs)):
         if allowed[at]:
             for side in range(2):
                 node = pairs[at, side]
-                others[ends[node]], costs[ends[node]] = pairs[at, 1 - side], weights[at]
+                others[ends[node]], which[ends[node]] = pairs[at, 1 - side], at
                 ends[node] += 1
-    return starts, others, costs
+    return starts, others, which
 
 
 @allocating

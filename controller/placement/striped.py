@@ -7,9 +7,9 @@ own). With x_{j,t} the share of job j's chunks that go along tree t, and D_j its
 
 a linear program over all trees (fractional tree packing), with free_e what others leave of a pair of linked switches in
 its worse direction. Its trees come as they are needed: the duals of the rows are the links' prices, and a tree enters
-that is cheaper by them than its job pays. Cheapest trees are Steiner trees, found here by joining shortest paths; so
-the optimum over the trees that were found is exact, and weak duality says how far it can be from that over all trees,
-wherever the cheapest tree is known (`Striping.bound_seconds`).
+that is cheaper by them than its job pays. Cheapest trees are Steiner trees, of which cheap ones are found (`steiner`).
+So the optimum over the trees that were found is exact, and weak duality says how far it can be from that over all
+trees, wherever the cheapest tree is known (`Striping.bound_seconds`).
 
 The trees that the jobs would get one after another enter first, and those of a few turns more, which most optima are
 made of. Shares are rounded to 256ths so that the slowest link suffers least; where the whole trees one by one are
@@ -30,13 +30,12 @@ from time import perf_counter
 from typing import Final
 
 import numpy as np
-import scipy.sparse  # type: ignore[import-untyped]
-import scipy.sparse.csgraph  # type: ignore[import-untyped]
 
 from .cost import Costs
-from .links import Bools, Floats, Ints, Links
+from .links import Bools, Floats, Links
 from .problem import Placement, PlacementError, Problem
 from .sharing import OutOfTime, Shares, Sharing
+from .steiner import cheap_tree, prepare
 from .trees import own_switches, placed
 
 PARTS: Final = 256
@@ -150,61 +149,12 @@ class Jobs:
         self.others[pairs] = 0.0
 
     def cheapest(self, job: int, prices: Floats) -> Tree:
-        """A tree of low price for a job: from one end, always the nearest end not yet joined, by its shortest path."""
-        nodes, usable = self.nodes[job], self.usable[job]
-        cost = np.maximum(prices * self.seconds[job], 1e-12)
-        a, b = self.links.pairs[usable].T
-        graph = scipy.sparse.csr_array((cost[usable], (a, b)), shape=(len(self.links.switches),) * 2)
-        distance, before = scipy.sparse.csgraph.dijkstra(graph, directed=False, indices=nodes, return_predecessors=True)
-        if not np.isfinite(distance[0][nodes]).all():
+        """A tree of low price for a job. Raises PlacementError where no switches with room join its ends."""
+        costs = np.maximum(prices * self.seconds[job], 1e-12)
+        pairs = cheap_tree(self.links, self.usable[job], costs, self.nodes[job])
+        if pairs is None:
             raise PlacementError(f"no way joins {', '.join(self.problems[job].workers)} by switches with room")
-        return self._pruned(job, self._joined(nodes, distance, before), cost)
-
-    def _joined(self, nodes: Sequence[int], distance: Floats, before: Ints) -> set[int]:
-        """Pairs on shortest paths that join all ends: every time, the end nearest to what is joined."""
-        pairs: set[int] = set()
-        nearest, inside = distance[:, nodes[0]].copy(), np.full(len(nodes), nodes[0])
-        nearest[0] = np.inf
-        for _ in nodes[1:]:
-            row = int(nearest.argmin())
-            node, nearest[row] = int(inside[row]), np.inf
-            while node != nodes[row]:
-                onward = int(before[row, node])
-                pairs.add(self.links.pair[node, onward])
-                node = onward
-                closer = (distance[:, node] < nearest) & np.isfinite(nearest)
-                nearest[closer], inside[closer] = distance[closer, node], node
-        return pairs
-
-    def _pruned(self, job: int, pairs: set[int], cost: Floats) -> Tree:
-        """A tree of these pairs, the cheapest that spans them, without branches that lead to no end."""
-        nodes = set(self.nodes[job])
-        chosen: set[int] = set()
-        leader: dict[int, int] = {}
-
-        def find(node: int) -> int:
-            while (above := leader.get(node, node)) != node:
-                leader[node] = leader.get(above, above)
-                node = above
-            return node
-
-        degree: dict[int, set[int]] = {}
-        for pair in sorted(pairs, key=lambda pair: (float(cost[pair]), pair)):
-            a, b = map(int, self.links.pairs[pair])
-            if find(a) != find(b):
-                leader[find(a)] = find(b)
-                chosen.add(pair)
-                degree.setdefault(a, set()).add(pair)
-                degree.setdefault(b, set()).add(pair)
-        ends = [node for node, mine in degree.items() if len(mine) == 1 and node not in nodes]
-        while ends:
-            for pair in degree.pop(ends.pop()):
-                chosen.discard(pair)
-                for node in degree.keys() & set(self.links.pairs[pair].tolist()):
-                    degree[node].discard(pair)
-                    if len(degree[node]) == 1 and node not in nodes:
-                        ends.append(node)
-        return self.rooted(job, frozenset(chosen))
+        return self.rooted(job, pairs)
 
     def rooted(self, job: int, pairs: frozenset[int]) -> Tree:
         """With the job's server, or else the switch with the most neighbours, as the root."""
@@ -245,6 +195,7 @@ def stripe(
     After so many `seconds` of wall-clock time the best so far is taken. Raises PlacementError where a job has no tree
     of switches with room.
     """
+    prepare()
     until = perf_counter() + seconds
     jobs = Jobs(problems, weights)
     rounded, bound = _striped(jobs, price, until)
@@ -314,6 +265,7 @@ def shares(problem: Problem, most: int, slack: float = FEWER, seconds: float = L
     says. So pairs where they alone take longer than the best so far, or as long as all that the program found, are
     shut, and the rest is solved again.
     """
+    prepare()
     until = perf_counter() + seconds
     jobs = Jobs([problem])
     divided = _divided(jobs, most, until)

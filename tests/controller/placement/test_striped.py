@@ -16,26 +16,17 @@ from weir.controller.placement.links import Floats
 from weir.controller.placement.loads import LinkLoad
 from weir.controller.placement.striped import FEWER, PARTS, Jobs, Striping, Tree, arrive, shares, stripe
 from weir.tests.controller.placement.fabrics import any_fabric, random_loads
+from weir.tests.controller.placement.steiner_oracle import exact_tree
 from weir.topologies import Endpoint, Routes, Topology, leaf_spine
 
 
 def steiner(jobs: Jobs, job: int, prices: Floats) -> Tree:
-    """The cheapest tree there is: of every set of switches between the ends, the best that spans it."""
-    nodes, links = jobs.nodes[job], jobs.links
-    others = [node for node in range(len(links.switches)) if node not in nodes]
-    cost = np.maximum(prices * jobs.seconds[job], 1e-12)
-    best, cheapest = jobs.cheapest(job, prices), np.inf
-    for size in range(len(others) + 1):
-        for more in itertools.combinations(others, size):
-            within = {*nodes, *more}
-            inside = [pair for pair in range(len(links.pairs)) if set(links.pairs[pair].tolist()) <= within]
-            tree = jobs._pruned(job, set(inside), cost)
-            ends = {int(node) for pair in tree.pairs for node in links.pairs[pair]} or set(nodes[:1])
-            if set(nodes) <= ends and len(tree.pairs) == len(ends) - 1:
-                price = float(cost[list(tree.pairs)].sum())
-                if price < cheapest:
-                    best, cheapest = tree, price
-    return best
+    """The cheapest tree there is."""
+    pairs = [(int(a), int(b)) for a, b in jobs.links.pairs]
+    costs = np.maximum(prices * jobs.seconds[job], 1e-12)
+    best, _ = exact_tree(pairs, jobs.usable[job], costs, jobs.nodes[job])
+    assert best is not None
+    return jobs.rooted(job, best)
 
 
 def drawn(seed: int, count: int) -> list[Problem]:

@@ -267,8 +267,11 @@ def probes_on(routes: Routes, probes: Iterable[Probe], options: CongestionOption
     that one needs to get through it, where queues hold Q* packets.
     """
     topology, count = routes.topology, dict[Endpoint, int]()
-    others = (*options.uncontrolled, *options.windowed)
-    frame_bytes = max([round_bytes(topology), *(each.packet_bytes for each in others)])
+    declared = [
+        *(each.packet_bytes for each in options.uncontrolled),
+        *(each.packet_bytes for each in options.windowed),
+    ]
+    frame_bytes = max(round_bytes(topology), *declared, 0)
     for probe in probes:
         first = Endpoint(probe.switch, probe.port)
         far = topology.peer(first).node

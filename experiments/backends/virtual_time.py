@@ -205,6 +205,11 @@ class Cluster:
             shards = [worker for worker in self._workers if worker.name == name]
             self._drivers.append(ShardedDriver(shards, self.shares))
         for number, each in enumerate(self.config.other_jobs, self._jobs.stop):
+            if not each.obeys:
+                self._say(
+                    f"job {number}: its workers obey no window (obeys: false), which no promise counts on; queues that "
+                    "they cross may hold more"
+                )
             self._others.add(OtherJob(each, number, each.values or self.config.gradient_values, self._fabric.now_ns))
         self._promises.announce()
         if beats is not None:

@@ -44,6 +44,7 @@ def run(config: RunConfig, heartbeats: int) -> tuple[HeartbeatFigures, list[str]
                 gradients = [np.full(10_000, rank, np.float32) for rank in range(len(WORKERS))]
                 await cluster.allreduce(gradients, 1)
                 await cluster.compute(2_000_000)
+            assert not cluster.broken_promises
             figures = cluster.heartbeat_figures
             assert figures is not None
             delays_ns = np.array(cluster.heartbeats.delays_ns)

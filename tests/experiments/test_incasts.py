@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Final
 
 import numpy as np
@@ -30,6 +31,7 @@ SHORTENED: Final = {
     "joins": (8, 680, True),
     "mixed-rtts": (1, 2_048, True),
     "shallow": (1, 340, False),
+    "steady": (1, 2_048, True),
     "yielding": (2, 300, False),
 }
 LYING: Final = {"liar"}
@@ -52,6 +54,28 @@ def test_a_shortened_run_keeps_what_it_promises(name: str) -> None:
     config = run_of(name)
     training = config.training.model_copy(update={"steps": steps, "hidden": hidden})
     kept_by(config.model_copy(update={"training": training}), share=SHARE if is_long else None)
+
+
+def test_what_no_window_keeps_is_refused_beforehand_and_paced() -> None:
+    """Sixteen streams where a queue is to hold twelve packets: each sends less than one in a round trip, and the queue
+    holds one of each at most.
+    """
+    config, said = run_of("incast-16"), list[str]()
+    training = config.training.model_copy(update={"steps": 1, "hidden": 60})
+    config = config.model_copy(
+        update={"training": training, "congestion": config.congestion.model_copy(update={"bound": 12})}
+    )
+    result = asyncio.run(run_strategy(config, "ps", say=said.append))
+    [refused] = [line for line in said if "cannot be kept" in line]
+    assert re.fullmatch(
+        r"s1-p17: cannot be kept because 16 streams, 1 probes and a burst of 0 packets may meet: 17 packets where 12 are "
+        r"wanted; each stream waits 140\.0 us between packets",
+        refused,
+    )
+    assert pytest.approx(16 * 8 * round_bytes(config.topology), rel=0.001) == 140e3, "at 1 Gbit/s"
+    assert result.largest_queue_packets <= 17
+    assert (result.drops, result.resends, result.broken) == ({}, 0, [])
+    assert max(result.iteration_ns) > 140_000 * 18, "a gap before each round"
 
 
 def test_jobs_of_an_incast_share_alike_though_each_stream_has_one_round() -> None:
@@ -85,7 +109,7 @@ def kept_by(config: RunConfig, share: float | None = None) -> None:
     assert result.loosest_promise is not None
     assert result.loosest_promise <= config.congestion.bound
     assert result.share is not None
-    assert (share or 0) <= result.share <= 1
+    assert (share or 0) <= result.share <= (1.002 if config.steady else 1), "what waits of others' at the end"
 
 
 @pytest.mark.long

@@ -89,6 +89,7 @@ def test_a_broken_promise_is_said_and_tells_in_the_exit_status(tmp_path: Path) -
     assert "✗ a queue held more than was promised: server only: s1-p5 held" in done.output
     beforehand, _, _ = done.output.partition("run record")
     assert "promise, server only: s1-p5: at most 63 packets = ΣW + probes; N = 2 streams of W = 31" in beforehand
+    assert "promise, server only: job 2: its workers obey no window (obeys: false), which no promise" in beforehand
     [folder] = [each for each in tmp_path.iterdir() if each.is_dir()]
     [result] = RunRecord.load(folder).results
     assert result.broken

@@ -64,7 +64,8 @@ def _head(
             f"suite is `{source}`; every figure is in [{DATA}]({folder.name}/{DATA}), a row for each point and",
             f"strategy. Here are {len(records):,} points ({runs:,} runs of a strategy),",
             f"{len(records) - packets:,} in the flow-level",
-            f"simulator and {packets:,} in the packet fabric with the compiled P4; they took {minutes:.1f} minutes of",
+            f"simulator and {packets:,} in the packet fabric with the compiled P4; they took some "
+            f"{round(minutes, -1):.0f} minutes of",
             f"processor ({processor()}, Python {platform.python_version()}).\n",
             _READING,
             f"A step of a job has {_sizes(suite)}.\n",

@@ -18,6 +18,7 @@ from typing import Final
 from ...controller.congestion import WALL_CLOCK_LEASE_NS, CongestionOptions
 from ...controller.controller import Controller, Options
 from ...controller.jobs.membership import longest_silence_ns
+from ...controller.placement.strategies import STRATEGIES
 from ...controller.placement.strategies import strategy as strategy_named
 from ...controller.service.heartbeats import HeartbeatSocket, HeartbeatSource
 from ...controller.service.service import ControlService
@@ -69,6 +70,7 @@ async def live_fabric(
 
     Raises ExperimentError, and the other packages' errors, where it cannot be started.
     """
+    placing = strategy_named(strategy)  # before anything is started
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(scratch_folder("weir-live-"))
         fabric: RealTimeFabric | MininetFabric
@@ -82,10 +84,12 @@ async def live_fabric(
             topology,
             Routes(topology),
             sessions,
-            strategy_named(strategy),
+            placing,
             Options(
                 probe_period_ns=_PROBE_NS if kind is None else _SOLVE_NS,
                 solve_period_ns=_SOLVE_NS,
+                together=STRATEGIES[strategy].jointly,
+                decide_aside=True,
                 dwell_ns=5 * _SOLVE_NS,
                 lease_ns=lease_ns,
                 stuck_ns=lease_ns,

@@ -1,0 +1,47 @@
+"""The controller of a fabric in real time, which serves processes of one's own while it thinks."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+
+import grpc
+import pytest
+
+from weir.controller.placement import Placement, Problem
+from weir.controller.placement.strategies.widest import WidestTree
+from weir.experiments.backends.live import live_fabric
+from weir.tests.controller.control_rig import ANSWER_S, Rig
+from weir.topologies import leaf_spine
+from weir.wire import control_pb2 as pb
+
+
+async def test_hosts_are_served_while_a_placement_is_thought_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And jobs are also looked at together, where the strategy is one for that."""
+    place, asked, may_answer = WidestTree.place, threading.Event(), threading.Event()
+
+    def slow(self: WidestTree, problem: Problem, rng: random.Random) -> Placement:
+        asked.set()
+        assert may_answer.wait(ANSWER_S / 4), "nobody is served meanwhile"
+        return place(self, problem, rng)
+
+    monkeypatch.setattr(WidestTree, "place", slow)
+    async with (
+        live_fabric(leaf_spine(1, 1, 3)) as live,
+        grpc.aio.insecure_channel(live.service.address) as channel,
+    ):
+        controller = live.service._controller
+        rig = Rig(live.service, controller, channel, {})
+        coming = asyncio.create_task(rig.register(workers=["h1", "h2"]))
+        async with asyncio.timeout(ANSWER_S):
+            while not asked.is_set():
+                await asyncio.sleep(0.001)
+        stranger = rig.host()
+        await stranger.say(join=pb.Join(job=7, token="none"))
+        assert (await stranger.end())[0] is grpc.StatusCode.NOT_FOUND
+        assert not coming.done()
+        may_answer.set()
+        job = (await coming).job
+        assert [(state.job, list(state.switches)) for state in await rig.jobs()] == [(job, ["s1"])]
+        assert controller.moves.options.together

@@ -3,25 +3,31 @@ worker's stream among switches, then every worker draws one by its shares.
 
     minimise T      Σ_s x_{r,s} = 1      x_{r,s} ≤ z_s ≤ 1      link e:  Σ n_r · x_{r,s} + Σ z_s  ≤  T / seconds_e
 
-with x_{r,s} the share of rack r's workers that go to s, and z_s the sum that s sends to the server.
+with x_{r,s} the share of rack r's workers that go to s, and z_s the sum that s sends to the server. Where that is not
+solved in time, racks sum.
 """
 
 from __future__ import annotations
 
 import random
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
 from ..cost import Costs
 from ..problem import Placement, PlacementError, Problem
-from ..sharing import Sharing
+from ..sharing import OutOfTime, Sharing
 from ..strategy import Description, Need
-from ..wishes import nearest
+from ..wishes import nearest, rack_sums
 
 
+@dataclass
 class Rounded:
     """One level of switches below the server; workers draw theirs from the run's seed."""
+
+    seconds: float = 60.0
+    """Of wall-clock time for the program; where it takes longer, racks sum, and the placement's note says so."""
 
     def place(self, problem: Problem, rng: random.Random) -> Placement:
         server = problem.server
@@ -31,7 +37,11 @@ class Rounded:
         switches = [switch.name for switch in problem.topology.switches if problem.takes(switch.name)]
         usable = [name for name in switches if problem.routes.reaches(name, server)]
         pairs = [(rack, sink) for rack in problem.racks for sink in (*usable, server) if problem.may_send(rack, sink)]
-        shares = _shares(problem, server, usable, pairs)
+        try:
+            shares = _shares(problem, server, usable, pairs, self.seconds)
+        except OutOfTime as stopped:
+            near = nearest(problem, rack_sums(problem))
+            return replace(near, note="; ".join(filter(None, (f"{stopped}: racks sum", near.note))))
         wanted: dict[str, str] = {}
         offers: dict[str, list[tuple[str, float]]] = {}
         for (rack, sink), share in zip(pairs, shares, strict=True):
@@ -43,8 +53,10 @@ class Rounded:
         return nearest(problem, wanted)
 
 
-def _shares(problem: Problem, server: str, switches: list[str], pairs: list[tuple[str, str]]) -> list[float]:
-    """The linear program's, for each rack and node that its workers may send to."""
+def _shares(
+    problem: Problem, server: str, switches: list[str], pairs: list[tuple[str, str]], limit_seconds: float
+) -> list[float]:
+    """The linear program's, for each rack and node that its workers may send to. Raises OutOfTime."""
     costs = Costs(problem)
     seconds = costs.with_one  # others' traffic makes each stream slower
     row_of: dict[int, int] = {}
@@ -63,7 +75,7 @@ def _shares(problem: Problem, server: str, switches: list[str], pairs: list[tupl
         program.limits += [(row, column, 1.0), (row, sum_of[sink], -1.0)]
     for rack in problem.racks:
         program.groups.append([column for column, (start, _) in zip(columns, pairs, strict=True) if start == rack])
-    return [float(share) for share in program.solve("strategy grid").of_columns[: len(pairs)]]
+    return [float(share) for share in program.solve("strategy grid", limit_seconds).of_columns[: len(pairs)]]
 
 
 DESCRIPTION: Final = Description(

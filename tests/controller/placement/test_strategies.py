@@ -7,6 +7,7 @@ import random
 import re
 from dataclasses import replace
 from math import inf
+from typing import Any
 
 import pytest
 import scipy.optimize  # type: ignore[import-untyped]
@@ -125,6 +126,21 @@ def test_rounding_draws_from_the_seed() -> None:
     placements = [place("grid", problem, seed) for seed in range(10)]
     assert placements == [place("grid", problem, seed) for seed in range(10)]
     assert len({str(placement) for placement in placements}) > 1
+
+
+def test_where_the_shares_are_not_solved_in_time_racks_sum_and_the_note_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    solve, limits = scipy.optimize.linprog, []
+
+    def stopped(*how: Any, **more: Any) -> Any:
+        limits.append(more["options"]["time_limit"])
+        return solve(*how, **{**more, "options": {"time_limit": 0.0}})
+
+    monkeypatch.setattr(scipy.optimize, "linprog", stopped)
+    note = "the program of strategy grid was not solved in 60 s: racks sum"
+    assert place("grid", demo()) == replace(place("rack", demo()), note=note)
+    assert limits == [60.0]
 
 
 def test_blind_is_the_widest_tree_of_the_idle_fabric() -> None:

@@ -6,9 +6,9 @@
 
 A queue without cross traffic divides Q* among its streams. Where others' packets cross, bursts that gather in one queue
 arrive in the next, so the windows of all such queues are raised together: as far as each of them keeps its bound, and
-as leaves jobs enough once they are marked. Then the marks of each queue are made to come as late as its
-bound and those behind it allow. Equal windows are equal rates only where round trips are equal, so jobs divide what a
-queue's windows may come to in the measure of theirs (`shares`).
+as leaves jobs enough once they are marked. Then the marks of each queue are made to come as late as its bound and those
+behind it allow. Equal windows are equal rates only where round trips are equal, so jobs divide what a queue's windows
+may come to in the measure of theirs (`shares`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ...topologies.model import Endpoint, Link, Topology
 from ...topologies.routing import Routes
 from ..planning.plan import JobPlan, round_bytes
 from ..telemetry.probes import Probe
-from .cross_traffic import cross_traffic, windows_on
+from .cross_traffic import Hops, cross_traffic, hop_by_hop, windows_on
 from .options import CongestionOptions
 from .queue_budget import LinkBudget, Queue, inlet_packets, queue_budget
 from .shares import fair_windows
@@ -96,6 +96,7 @@ def _fitting_windows(
     least = _least_threshold(options)
     most = {queue.link: _room(queue, options) for queue in queues if queue.crossing is None}
     frames_ns = {queue.link: 1e9 * queue.frame_s for queue in queues}
+    by_link = {queue.link: queue for queue in queues}
 
     def windows_at(level: int) -> tuple[Mapping[Endpoint, int], Mapping[Endpoint, int]]:
         each = _at_levels(queues, most, level, {}, least, options)
@@ -111,14 +112,10 @@ def _fitting_windows(
         return totals, used
 
     def left_at(level: int) -> float:
-        totals, used = windows_at(level)
         _, budgets = _largest(
-            least,
-            options.bound_packets,
-            lambda threshold: _at_levels(queues, totals, 0, {}, threshold, options, used),
-            options,
+            least, options.bound_packets, _by_threshold(queues, *windows_at(level), {}, options), options
         )
-        return min([_ENOUGH, *(_left(job, queues, budgets) for job in jobs)])
+        return min([_ENOUGH, *(_left(job, by_link, budgets) for job in jobs)])
 
     if len(most) == len(queues):
         return windows_at(1)
@@ -142,13 +139,13 @@ def _least_threshold(options: CongestionOptions) -> int:
     return max(options.bound_packets // 16, 1)
 
 
-def _left(job: JobStreams, queues: Sequence[Queue], budgets: Mapping[Endpoint, LinkBudget]) -> float:
+def _left(job: JobStreams, queues: Mapping[Endpoint, Queue], budgets: Mapping[Endpoint, LinkBudget]) -> float:
     """The least window of a job on its way once it is marked, in shares of what it would have under way in empty queues
     beside all others. Infinite where no others cross its way, or nothing is promised of where they do.
     """
     left, packets_per_second = math.inf, math.inf
-    for queue in queues:
-        if job.count.get(queue.link) and queue.share < 1:
+    for queue in (queues[link] for link in job.count if link in queues):  # the others are hosts'
+        if queue.share < 1:
             packets_per_second = min(packets_per_second, (1 - queue.share) / queue.streams / queue.frame_s)
             if queue.crossing and not budgets[queue.link].refusal:
                 left = min(left, budgets[queue.link].congested_window)
@@ -219,12 +216,7 @@ def _marked_late(
     by_link = {queue.link: queue for queue in queues}
     stopped: dict[Endpoint, int] = {}
     growing = {queue.link for queue in queues if queue.crossing and queue.streams}
-    apart = [queue for queue in queues if queue.crossing is None]
-    known = _at_levels(apart, totals, 0, {}, least, options, used)
-
-    def at(level: int) -> Mapping[Endpoint, LinkBudget]:
-        return _at_levels(queues, totals, 0, stopped, level, options, used, known)
-
+    at = _by_threshold(queues, totals, used, stopped, options)
     level, budgets = least, at(least)
     before = budgets
     while growing:
@@ -237,6 +229,21 @@ def _marked_late(
         stopped |= dict.fromkeys(ends, level)
         growing -= ends
     return budgets
+
+
+def _by_threshold(
+    queues: Sequence[Queue],
+    totals: Mapping[Endpoint, int],
+    used: Mapping[Endpoint, int],
+    stopped: Mapping[Endpoint, int],
+    options: CongestionOptions,
+) -> Callable[[int], Mapping[Endpoint, LinkBudget]]:
+    """The budgets by the threshold of all queues but those that have `stopped` at another, as it says whenever it is
+    asked. Those that no leaky bucket crosses are the same for each.
+    """
+    apart = [queue for queue in queues if queue.crossing is None]
+    known = _at_levels(apart, totals, 0, {}, 0, options, used)
+    return lambda threshold: _at_levels(queues, totals, 0, stopped, threshold, options, used, known)
 
 
 def _upstream(links: Collection[Endpoint], queues: Mapping[Endpoint, Queue]) -> set[Endpoint]:
@@ -267,20 +274,17 @@ def probes_on(routes: Routes, probes: Iterable[Probe], options: CongestionOption
     that one needs to get through it, where queues hold Q* packets.
     """
     topology, count = routes.topology, dict[Endpoint, int]()
-    declared = [
-        *(each.packet_bytes for each in options.uncontrolled),
-        *(each.packet_bytes for each in options.windowed),
-    ]
-    frame_bytes = max(round_bytes(topology), *declared, 0)
+    steady = (each.packet_bytes for each in options.uncontrolled)
+    yielding = (each.packet_bytes for each in options.windowed)
+    frame_bytes = max([round_bytes(topology), *steady, *yielding])
     for probe in probes:
         first = Endpoint(probe.switch, probe.port)
         far = topology.peer(first).node
-        hops: dict[int, list[Endpoint]] = {}
+        onward = Hops()
         if far != probe.destination and routes.reaches(far, probe.destination):
-            for link in routes.shares(far, probe.destination):
-                hops.setdefault(-routes.hops(link.node, probe.destination), []).append(link)
+            onward = hop_by_hop(routes, routes.shares(far, probe.destination), probe.destination)
         away_ns = 0.0
-        for links in [[first], *(hops[left] for left in sorted(hops))]:
+        for links in ((first,), *onward):
             away_ns += max(_through_ns(topology.link_at(link), options.bound_packets, frame_bytes) for link in links)
             at_once = 1 + int(away_ns // options.probe_period_ns) if options.probe_period_ns else 1
             for link in links:

@@ -15,7 +15,7 @@ from ..errors import PlanError
 from ..planning.forwarding import flow_way
 
 Hops = tuple[tuple[Endpoint, ...], ...]
-"""The switches' links of a way, from the first on: for each hop, those that hashing may choose."""
+"""Links of a way, from the first on: for each hop, those that hashing may choose."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Windowed:
     packets: int
     """In the network at most, those that go and the acknowledgements that come back together."""
     packet_bytes: int
-    """Of the largest frame."""
+    """Length of the largest frame."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +166,14 @@ def _at_once(streams: Sequence[Uncontrolled], of: Callable[[Uncontrolled], float
     return max(sum(of(one) for one in streams if one.runs_at(at)) for at in {one.start_ns for one in streams})
 
 
+def hop_by_hop(routes: Routes, links: Iterable[Endpoint], destination: str) -> Hops:
+    """The links of a way to a destination, the first hop's first."""
+    hops: dict[int, list[Endpoint]] = {}
+    for link in links:
+        hops.setdefault(routes.hops(link.node, destination), []).append(link)
+    return tuple(tuple(hops[left]) for left in sorted(hops, reverse=True))
+
+
 def cross_traffic(routes: Routes, declared: Iterable[Uncontrolled]) -> Mapping[Endpoint, CrossTraffic]:
     """What may cross each switch's egress port. Raises TopologyError for hosts that the fabric does not have."""
     found: dict[Endpoint, list[_Crossing]] = {}
@@ -178,16 +186,13 @@ def cross_traffic(routes: Routes, declared: Iterable[Uncontrolled]) -> Mapping[E
             way = routes.shares(source, destination)
         else:
             way = flow_way(routes, source, destination, stream.ports)
-        hops: dict[int, list[Endpoint]] = {}
-        for link in way:
-            hops.setdefault(routes.hops(link.node, destination), []).append(link)
-        upstream, before = Hops(), list[Endpoint]()
-        for _, links in sorted(hops.items(), reverse=True):
+        upstream, before = Hops(), tuple[Endpoint, ...]()
+        for links in hop_by_hop(routes, way, destination):
             if topology.is_switch(links[0].node):
                 for link in links:
                     inlets = [end for end in before if topology.peer(end).node == link.node]
                     found.setdefault(link, []).append(_Crossing(stream, upstream, inlets))
-                upstream = (*upstream, tuple(links))
+                upstream = (*upstream, links)
             before = links
     return {link: _together(crossings) for link, crossings in found.items()}
 

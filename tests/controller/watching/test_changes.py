@@ -106,8 +106,9 @@ def drawn_steps(rng: random.Random, packet_us: float) -> Steps:
     )
 
 
-async def play_drawn(seed: int) -> tuple[int, int, int]:
-    """One draw; (packets in steady state, their reports, events) of all flows and queues, where no event was missed.
+async def play_drawn(seed: int) -> tuple[int, int, int, int]:
+    """One draw; (packets, those in steady state, their reports, events) of all flows and queues, where no event was
+    missed.
 
     Some flows that all links have room for go on throughout; in between two more overload one host's link.
     """
@@ -152,20 +153,23 @@ async def play_drawn(seed: int) -> tuple[int, int, int]:
     passed = sum(len(subject.hops[0].times) for subject in found)
     told = sum(len(hop.told) for subject in found for hop in subject.hops)
     assert packets > 0.4 * passed, f"{packets} of {passed} packets in steady state"  # the least of 120 draws was 0.49
-    return packets, reports, told - reports
+    return passed, packets, reports, told - reports
 
 
 async def play_seeds(seeds: Iterable[int]) -> None:
     """A draw for each seed; `WEIR_SEED` plays one again, alone."""
     again = os.environ.get("WEIR_SEED")
-    events = 0
+    events = all_passed = all_steady = 0
     for seed in [int(again)] if again else seeds:
         sys.stdout.write(f"WEIR_SEED={seed}\n")
-        packets, reports, more = await play_drawn(seed)
+        passed, packets, reports, more = await play_drawn(seed)
         sys.stdout.write(f"{packets} packets in steady state, {reports} reports; {more} reports of events\n")
         assert reports <= 0.1 * packets
         events += more
+        all_passed += passed
+        all_steady += packets
     assert events > 0
+    assert again or all_steady > 0.5 * all_passed
 
 
 async def test_drawn_loads_and_steps() -> None:

@@ -146,17 +146,37 @@ def test_jobs_that_come_one_after_another_keep_apart(fabric: Path, tmp_path: Pat
     assert "all at once (widest): the slowest link is" in text
 
 
-def test_a_job_that_counts_more_has_a_spine_of_its_own(fabric: Path, tmp_path: Path) -> None:
-    """The first two have one each when it comes; looked at together, they share one."""
-    three = (one_of_each_rack(1), one_of_each_rack(2), one_of_each_rack(3, weight=5))
+ALONE = "placed as if it were alone; others gave way"
+TOGETHER = "moved when all were looked at together: "
+
+
+@pytest.mark.parametrize(
+    ("weight", "whys"),
+    [
+        (2, [ALONE, ALONE, f"{TOGETHER}24 ms on its slowest link became 8 ms"]),
+        (
+            5,
+            [
+                "placed first",
+                f"{TOGETHER}8 ms on its slowest link became 16 ms",
+                f"{TOGETHER}16 ms on its slowest link became 8 ms",
+            ],
+        ),
+    ],
+)
+def test_a_job_that_counts_more_has_a_spine_of_its_own(
+    weight: int, whys: list[str], fabric: Path, tmp_path: Path
+) -> None:
+    """The first two have one each when it comes; looked at together, they share one, or all three had one when each was
+    placed as if it were alone.
+    """
+    three = (one_of_each_rack(1), one_of_each_rack(2), one_of_each_rack(3, weight=weight))
     (plan,) = json.loads(place(fabric, "--jobs", jobs_file(tmp_path / "jobs.yaml", *three), "--json"))["plans"]
     first, second, heavy = (job["workers"] for job in plan["jobs"])
     assert set(first.values()) == set(second.values())
     assert not set(first.values()) & set(heavy.values())
     assert [job["slowest_link_seconds"] for job in plan["jobs"]] == pytest.approx([0.016, 0.016, 0.008])
-    moved = "moved when all were looked at together: "
-    times = ("8 ms on its slowest link became 16 ms", "16 ms on its slowest link became 8 ms")
-    assert [job["why"] for job in plan["jobs"]] == ["placed first", *(f"{moved}{each}" for each in times)]
+    assert [job["why"] for job in plan["jobs"]] == whys
     assert plan["streams"] == {"job 1": 1.0, "job 2": 1.0}
 
 

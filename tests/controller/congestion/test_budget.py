@@ -229,6 +229,33 @@ def test_windows_and_marks_are_the_best_that_a_queue_allows(seed: int) -> None:
         assert most(found.window, found.threshold + 1) > bound, f"seed {seed}: marks could come later: {found}"
 
 
+@pytest.mark.parametrize("seed", range(60))
+def test_no_queue_at_the_end_of_all_ways_could_be_marked_much_later(seed: int) -> None:
+    """What such a queue holds makes no other one longer, so its marks come as late as its own bound allows, wherever
+    those of others had to end; a packet earlier where those before it end just after.
+    """
+    rng = random.Random(seed)
+    plans = [drawn_plan(rng, job, 1) for job in range(1, 3)]
+    others = []
+    for _ in range(rng.randrange(1, 5)):
+        source, destination = rng.sample(["h3", "h6", "h8", "h1", "h4", "h7", "h9"], 2)
+        others.append(Uncontrolled(source, destination, rng.uniform(0.3, 0.8) * 1e9, 1094, rng.choice([1, 8])))
+    bound = rng.choice([48, 64, 96, 160])
+    jobs = [JobStreams.of(plan) for plan in plans]
+    budgets = link_budgets(FABRIC, ROUTES, jobs, PROBES, CongestionOptions(bound, tuple(others)))
+    for link, budget in budgets.items():
+        if not budget.marked or budget.refusal or not FABRIC.is_host(FABRIC.peer(link).node):
+            continue
+        frame_ns = 8 * 1094 * 1e9 / FABRIC.link_at(link).rate_bps
+        product = min(job.round_trips_ns[link] for job in jobs if link in job.count) / frame_ns
+        later = budget.threshold + 2
+        left = int((1 - budget.share) * (later + product) // budget.streams)
+        slowed = budget.streams * min(budget.window, max(1, left))
+        marked = later + budget.windows + slowed + budget.burst + budget.probes
+        alone = (budget.windows + budget.burst + budget.probes) / (1 - budget.share)
+        assert min(marked, alone) > bound, f"seed {seed}: {budget}"
+
+
 def test_each_queue_is_marked_as_late_as_its_own_bound_allows() -> None:
     """A flow that crosses two queues of a job: the first is given no later marks than the second has room for, which
     another flow fills too; a queue that they do not reach has room for later ones.

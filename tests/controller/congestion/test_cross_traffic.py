@@ -74,6 +74,19 @@ def test_what_comes_is_within_the_leaky_bucket_whoever_begins_and_ends(seed: int
             assert count <= burst + traffic.packets_per_second * within_s + 1e-6, f"seed {seed}"
 
 
+def test_bursts_of_three_that_run_one_after_the_other_meet_behind_a_slow_way() -> None:
+    """The first one's is late by 6 ms, and comes when the second ends with its own and the third begins with one."""
+    slow: Hops = ((Endpoint("s1", 1),),)
+    spans = ((0, 10, slow), (10, 16, ()), (16, 20, ()), (20, 30, ()))
+    streams: list[tuple[Uncontrolled, Hops]] = [
+        (Uncontrolled("h1", "h4", 2e6, 1000, 8, ports=(9, 9), start_ns=start * MS, stop_ns=stop * MS), way)
+        for start, stop, way in spans
+    ]
+    burst = PairTraffic.of(streams).burst_behind(lambda hops: 0.006 if hops else 0.0)
+    assert burst >= 3 * 8
+    assert burst == pytest.approx(2 * 8 + 0.006 * (250 + 8 / 0.004)), "as if all were late, at the rate of the shortest"
+
+
 def test_what_ends_before_others_begin_does_not_add_up() -> None:
     """Twenty streams of 40 % of a link, one after the other: 40 %, a packet in 10 ms more, and a burst of two."""
     streams = [

@@ -38,6 +38,16 @@ def test_a_tree_joins_all_ends_and_nothing_else_for_less_than_twice_the_least(se
     assert costs[list(found)].sum() <= least * max(1.0, 2 - 2 / len(ends)) * (1 + 1e-9)
 
 
+def test_a_switch_that_led_to_an_end_is_left_out_once_a_later_way_is_cheaper() -> None:
+    """5 is joined to 1 by 3, as that is nearest; when 6 is by 0 and 7, the way from 7 to 5 is cheaper than from 3."""
+    pairs = [(5, 7), (0, 7), (3, 5), (1, 3), (6, 7), (0, 1)]
+    costs = np.array([0.27, 0.22, 0.33, 0.01, 0.59, 0.01])
+    links: Any = SimpleNamespace(pairs=np.array(pairs), switches=range(9))
+    found = cheap_tree(links, np.ones(len(pairs), np.bool_), costs, [1, 5, 6])
+    assert found is not None
+    assert {pairs[pair] for pair in found} == {(0, 1), (0, 7), (5, 7), (6, 7)}
+
+
 def test_on_large_fabrics_trees_cost_little_more_than_by_all_shortest_ways() -> None:
     """Beside networkx's approximation by the metric closure (Kou, Markowsky, Berman), over 30 draws of 60 switches: it
     is the better one of the two on mean.

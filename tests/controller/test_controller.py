@@ -15,7 +15,7 @@ from dataclasses import replace
 import pytest
 from finsy.proto import p4r
 
-from weir.controller.congestion import CongestionOptions, Uncontrolled
+from weir.controller.congestion import CongestionOptions, Uncontrolled, link_budgets
 from weir.controller.controller import Controller, Message, Options
 from weir.controller.errors import ControllerError, OutOfMemory, PlanError
 from weir.controller.p4runtime.pipeline import Pipeline
@@ -235,6 +235,16 @@ async def test_nobody_is_paused_for_a_pace_who_is_not_there_yet_or_whose_rival_i
 
 TO_RACK_2 = Endpoint("s3", 2)
 CROSSING = CongestionOptions(160, (Uncontrolled("h1", "h3", 7e8, 1042),), lease_ns=MS)
+
+
+@pytest.mark.parametrize("rig", [replace(OPTIONS, probe_period_ns=MS // 10)], indirect=True)
+async def test_probes_count_as_often_as_the_controller_sends_them(rig: Rig) -> None:
+    """A full queue of 64 packets takes 0.57 ms, so of probes 0.1 ms apart several of a kind wait there."""
+    controller = rig.controller
+    await controller.admit(JobSpec(4, ("h1", "h2")), 0)
+    seldom = link_budgets(FABRIC, Routes(FABRIC), [], controller.prober.probes, CongestionOptions())
+    often = {link: budget.probes for link, budget in controller.windows.budgets.items()}
+    assert all(often[link] >= 5 * budget.probes > 0 for link, budget in seldom.items())
 
 
 @pytest.mark.parametrize("rig", [replace(OPTIONS, congestion=CROSSING)], indirect=True)

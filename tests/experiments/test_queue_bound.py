@@ -14,6 +14,8 @@ import pytest
 from weir.controller.congestion.cross_traffic import cross_traffic
 from weir.experiments.backends.virtual_time import Cluster
 from weir.experiments.config import RunConfig
+from weir.experiments.errors import ExperimentError
+from weir.tests.paths import ROOT
 from weir.topologies import Endpoint, Routes
 from weir.topologies.schema import parse_topology
 from weir.wire.aggregation import LANES
@@ -116,3 +118,24 @@ def test_background_takes_the_ways_by_which_it_is_counted(fabric: dict[str, Any]
     anywhere = {link for flow in config.steady for link in routes.shares(flow.source, flow.destination)}
     assert asyncio.run(crossed()) == set(declared)
     assert len(declared) < len({link for link in anywhere if link.node[0] == "s"}), "hashing had a choice"
+
+
+def test_background_counts_by_its_ports_and_while_it_lasts() -> None:
+    """Of each pair of the demo's hosts one flow ends when the other begins, so it never sends more than one does."""
+    config = RunConfig.load(ROOT / "experiments" / "demo.yaml")
+    declared = config.congestion_options.uncontrolled
+    for flow, own in zip(config.steady, declared, strict=True):
+        assert (own.source, own.destination, own.ports) == (flow.source, flow.destination, (flow.port, 9))
+        assert (own.rate_bps, own.start_ns, own.stop_ns) == (7e8, flow.start, flow.stop)
+    topology = config.topology
+    crossing = cross_traffic(Routes(topology), declared)
+    for host in ("h3", "h6", "h9"):
+        [last] = [link for link in crossing if topology.peer(link).node == host]
+        assert crossing[last].rate_bps == 7e8
+
+
+def test_background_that_ends_before_it_begins_is_refused() -> None:
+    flow = {"source": "h3", "destination": "h6", "rate": "1Mbit", "start": "5ms", "stop": "5ms"}
+    config = RunConfig.load(ROOT / "experiments" / "demo.yaml")
+    with pytest.raises(ExperimentError, match="stop 5000000 ns is not after start 5000000 ns; traffic"):
+        config.replaced("a test", background=[flow])

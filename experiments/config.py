@@ -6,7 +6,7 @@ Every error names the file, the key and the value, and says what would be right.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import Field, ValidationError, ValidationInfo, WithJsonSchema, field_validator, model_validator
 
 from .. import own_file
-from ..controller.congestion import CongestionOptions
+from ..controller.congestion import CongestionOptions, Uncontrolled
 from ..controller.placement.problem import PlacementError
 from ..controller.placement.strategies import STRATEGIES, Need, description
 from ..controller.watching.settings import Watching
@@ -27,6 +27,8 @@ from ..topologies.schema import parse_topology, shipped
 from ..topologies.spelling import nearest
 from ..topologies.targets import LIKE_TOFINO
 from ..topologies.yaml_file import YamlFile
+from ..wire.frames import FRAME_HEADER_BYTES
+from ..wire.heartbeat import HEARTBEAT_BYTES, HEARTBEAT_PORT
 from .background import Background, SteadyFlow, YieldingFlow, uncontrolled, windowed
 from .congestion import CongestionConfig
 from .errors import ExperimentError
@@ -102,6 +104,11 @@ class ControlConfig(Section):
     """A running job is moved when the predicted completion time falls by more than this share."""
 
 
+HEARTBEAT_FRAME_BYTES: Final = FRAME_HEADER_BYTES + HEARTBEAT_BYTES
+LEAST_STRETCH: Final = 0.75
+"""An interval between two heartbeats is stretched by a factor from here to as much above 1."""
+
+
 class HeartbeatConfig(Section):
     """What workers say of themselves to the controller, through the fabric, and who is taken for dead."""
 
@@ -115,6 +122,14 @@ class HeartbeatConfig(Section):
     """Whether they have the control class (DSCP 48, strict priority), or wait behind bulk traffic."""
     detector: Literal["telemetry", "timer"] = "telemetry"
     """Whether telemetry is asked if the network explains a worker's silence before it is taken for dead."""
+
+    def bulk_traffic(self, hosts: Iterable[str]) -> tuple[Uncontrolled, ...]:
+        """What those of these hosts bring to queues of the bulk class, if they are in it."""
+        if self.in_class:
+            return ()
+        rate_bps = 8e9 * HEARTBEAT_FRAME_BYTES / (LEAST_STRETCH * self.interval)
+        ports = HEARTBEAT_PORT, HEARTBEAT_PORT
+        return tuple(Uncontrolled(host, self.to, rate_bps, HEARTBEAT_FRAME_BYTES, ports=ports) for host in hosts)
 
 
 class RunConfig(Section):
@@ -229,10 +244,12 @@ class RunConfig(Section):
     @property
     def congestion_options(self) -> CongestionOptions:
         """As the controller takes them, with what background flows may send."""
-        own = self.congestion
+        own, workers = self.congestion, self.job.workers
+        beating = dict.fromkeys([*workers, *(worker for other in self.other_jobs for worker in other.workers)])
+        beats = self.heartbeats.bulk_traffic(beating) if self.heartbeats is not None else ()
         return CongestionOptions(
             own.bound,
-            uncontrolled(self.steady),
+            (*uncontrolled(self.steady), *beats),
             own.lease,
             windows_obeyed=own.law == "explicit",
             marks=own.marks,

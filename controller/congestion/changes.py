@@ -57,6 +57,8 @@ class _Known:
     plans: Mapping[int, JobPlan] = field(default_factory=dict)
     windows: Mapping[int, int] = field(default_factory=dict)
     """By job: the most rounds that each of its workers may have in the network, as who does not obey yet has more."""
+    told_ns: Mapping[int, int] = field(default_factory=dict)
+    """By job: when its hosts were told the plan, before which they can have sent nothing under it."""
     remains: tuple[_Remains, ...] = ()
     fits_ns: Mapping[Endpoint, int] = field(default_factory=dict)
     """From when on what remains at a link fits beside its streams, where it does not yet."""
@@ -115,15 +117,16 @@ class Windows:
         if known.budgets is not known.targets and obeyed and not self._remaining(now_ns):
             self._known = known = replace(known, budgets=known.targets)
         changed = []
-        following, windows = {}, {}
+        following, windows, told_ns = {}, {}, {}
         for plan in plans:
             job, window = plan.spec.job, self._window(plan)
             before = known.plans.get(job)
+            told_ns[job] = known.told_ns.get(job, now_ns)
             if before is None or before.generation != plan.generation:
                 told = replace(plan, pacing=self._pacing(plan, now_ns))
                 if taken_up:
                     told = replace(told, pacing=replace(told.pacing, gap_ns=plan.pacing.gap_ns))
-                plan = told
+                plan, told_ns[job] = told, now_ns
                 changed.append(plan)
             else:
                 if plan.pacing != before.pacing:  # laid anew in the same generation, whose hosts know their pacing
@@ -132,7 +135,7 @@ class Windows:
                 if now_ns < known.obeyed_ns:
                     window = max(window, known.windows[job])
             following[job], windows[job] = plan, window
-        self._known = replace(known, plans=following, windows=windows)
+        self._known = replace(known, plans=following, windows=windows, told_ns=told_ns)
         return changed
 
     @property
@@ -210,10 +213,12 @@ class Windows:
             for job, plan in known.plans.items()
             if job not in stay
         )
+        # who was told its plan at this very instant has had no result yet, and so heard of no marks
+        heard = [plan for job, plan in stay.items() if known.told_ns[job] < now_ns]
         lowered = any(
-            _asks_for_less(target, known.budgets[link])
+            (_asks_for_less(target, known.budgets[link]) and any(link in plan.most_streams for plan in stay.values()))
+            or (_marks_more(target, known.budgets[link]) and any(link in plan.most_streams for plan in heard))
             for link, target in targets.items()
-            if any(link in plan.most_streams for plan in stay.values())
         )
         both = (*known.plans.values(), *plans)
         before_ns = max((self.round_trip_ns(plan) for plan in both), default=0)
@@ -307,13 +312,13 @@ class Windows:
 
 
 def _asks_for_less(target: LinkBudget, before: LinkBudget) -> bool:
-    """Whether a stream that crosses is to send less than before, be it only when it is marked, or after a gap."""
-    return (
-        target.window < before.window
-        or target.congested_window < before.congested_window
-        or (target.marked and target.threshold < before.threshold)
-        or target.gap_ns > before.gap_ns
-    )
+    """Whether a stream that crosses is to send less than before, marked or not."""
+    return target.window < before.window or target.gap_ns > before.gap_ns
+
+
+def _marks_more(target: LinkBudget, before: LinkBudget) -> bool:
+    """Whether a stream that crosses is to send less than before when it is marked, or is marked earlier."""
+    return target.congested_window < before.congested_window or (target.marked and target.threshold < before.threshold)
 
 
 def _window_of(written: LinkBudget | None) -> int:

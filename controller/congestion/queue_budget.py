@@ -164,10 +164,10 @@ def queue_budget(
         )
     elif queue.crossing and share >= 1:
         bound = math.inf
-        refusal = (
-            f"{queue.crossing.rate_bps / 1e6:g} Mbit/s may come that obey no window, on a link of "
-            f"{queue.rate_bps / 1e6:g} Mbit/s"
-        )
+        what = f"{queue.crossing.rate_bps / 1e6:g} Mbit/s"
+        if queue.crossing.rate_bps < queue.rate_bps:  # short frames, each of which counts as a long one
+            what = f"{queue.crossing.packets_per_second:,.0f} packets a second, of {queue.frame_bytes} bytes at most,"
+        refusal = f"{what} may come that obey no window, on a link of {queue.rate_bps / 1e6:g} Mbit/s"
     elif math.floor(bound) > options.bound_packets:
         windows = f"{queue.others} packets of others' own windows, " if queue.others else ""
         refusal = (

@@ -16,17 +16,13 @@ from ...controller.jobs.registry import Counts
 from ...controller.service.heartbeats import HeartbeatReader
 from ...emulator.fabric import Wake
 from ...topologies import Routes, mac_number
-from ...wire.frames import DSCP_BULK, DSCP_CONTROL, FRAME_HEADER_BYTES, decapsulate, encapsulate
-from ...wire.heartbeat import HEARTBEAT_BYTES, HEARTBEAT_PORT, Heartbeat
-from ..config import HeartbeatConfig
+from ...wire.frames import DSCP_BULK, DSCP_CONTROL, decapsulate, encapsulate
+from ...wire.heartbeat import HEARTBEAT_PORT, Heartbeat
+from ..config import HEARTBEAT_FRAME_BYTES, LEAST_STRETCH, HeartbeatConfig
 from ..records.record import HeartbeatFigures
 from .agents import VirtualWorker
 from .emulated import EmulatedFabric
 
-_FRAME_BYTES: Final = FRAME_HEADER_BYTES + HEARTBEAT_BYTES
-"""Of a heartbeat."""
-_LEAST_STRETCH: Final = 0.75
-"""An interval between two heartbeats is stretched by a factor from here to as much above 1."""
 _CONTROL_PRIORITY: Final = 7
 _KEPT_DELAYS: Final = 200
 """So many at most, of all delays, are told one by one."""
@@ -77,7 +73,7 @@ class VirtualHeartbeats:
                 dscp=DSCP_CONTROL if self._config.in_class else DSCP_BULK,
             )
             fabric.send(worker.name, frame, priority=_CONTROL_PRIORITY if self._config.in_class else 0)
-        return int(self._config.interval * self._rng.uniform(_LEAST_STRETCH, 2 - _LEAST_STRETCH))
+        return int(self._config.interval * self._rng.uniform(LEAST_STRETCH, 2 - LEAST_STRETCH))
 
     def figures(self, routes: Routes, workers: Sequence[str], largest_bytes: int, counts: Counts) -> HeartbeatFigures:
         """What became of those of these workers' hosts; no frame of the fabric is longer than `largest_bytes`, and
@@ -87,8 +83,8 @@ class VirtualHeartbeats:
             routes,
             workers,
             self.at,
-            frame_bytes=_FRAME_BYTES,
-            period_ns=int(_LEAST_STRETCH * self._config.interval),
+            frame_bytes=HEARTBEAT_FRAME_BYTES,
+            period_ns=int(LEAST_STRETCH * self._config.interval),
             largest_bytes=largest_bytes,
         )
         delays_ns = self.delays_ns or [0]

@@ -610,6 +610,19 @@ def test_who_comes_waits_until_marks_leave_the_others_less() -> None:
     assert both.marked
 
 
+def test_parts_that_are_told_their_plans_at_one_instant_do_not_wait_for_each_others_marks() -> None:
+    """The first has heard of none yet. A smaller W is in its plan, and must be waited for."""
+    steady = (Uncontrolled("h4", "h1", 8e8, 1042),)
+    for own, waits in ((8, False), (32, True)):
+        windows = Windows(FABRIC, CongestionOptions(64, steady, lease_ns=1_000_000))
+        [first] = windows.follow(ROUTES, [at_one_switch(1, "h1", "h2", window=own)], (), 1_000)
+        [second] = windows.follow(ROUTES, [first, at_one_switch(2, "h1", "h3", window=own)], (), 1_000)
+        assert (second.pacing.hold_ns > 0) == waits
+        assert (second.pacing.window < first.pacing.window) == waits
+        [third] = windows.follow(ROUTES, [first, second, at_one_switch(3, "h1", "h2", window=own)], (), 1_001)
+        assert third.pacing.hold_ns >= 1_000_000, "the others may have heard by now"
+
+
 def test_marks_do_not_come_later_before_all_obey_the_smaller_windows() -> None:
     """A threshold that is raised leaves queues more, and what is still sent by the windows of before would come on top
     of that.

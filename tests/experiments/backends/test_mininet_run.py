@@ -164,8 +164,8 @@ def test_queues_keep_their_bounds_as_int_reports_them(run_file: Path) -> None:
     run_file.write_text(yaml.safe_dump(run))
     command = [*WEIR, "run", str(run_file), "--fabric", "mininet", "--out", str(run_file.parent / "runs"), "--json"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=240)
+    assert done.returncode == 0, done.stderr  # which is what the queues of the virtual fabric held
     (real,) = RunRecord.load(Path(json.loads(done.stdout)["folder"])).mininet
-    assert done.returncode == (1 if real.broken else 0), done.stderr
     port = next(end for end in real.deepest if end.endswith("-p4"))
     bound = real.promised[port]
     assert bound is not None

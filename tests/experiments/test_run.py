@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from weir.experiments.backends.virtual_time import Cluster
 from weir.experiments.config import RunConfig
 from weir.experiments.records import report
 from weir.experiments.records.record import RunRecord, StrategyResult
@@ -72,6 +73,16 @@ def test_the_server_alone_carries_every_stream_on_one_link(
 ) -> None:
     assert results["ps"].trees == [dict.fromkeys(short.job.workers, short.job.server)]
     assert results["ps"].busiest_link_bytes > 4 * results["widest"].busiest_link_bytes
+
+
+async def test_what_is_drawn_is_drawn_from_the_runs_seed(short: RunConfig) -> None:
+    trees = []
+    for seed in (1, 1, 2):
+        async with Cluster(short.model_copy(update={"seed": seed}), "random") as cluster:
+            trees += cluster.trees
+    first, again, other = trees
+    assert first == again
+    assert first != other
 
 
 def test_the_page_of_a_run_shows_what_its_history_has(

@@ -16,8 +16,8 @@ made of. Shares are rounded to 256ths so that the slowest link suffers least; wh
 better than what rounding leaves, they stay, so the result is never worse than they are. After a time limit the best
 shares so far count, at the least those trees.
 
-Online, a link's price grows exponentially with its load: a job that comes takes its cheapest tree by these prices, and
-others stay where they are.
+First trees come by prices that grow exponentially with a link's load: job after job takes its cheapest one by these,
+and those before it stay where they are.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _SMOOTHING: Final = 0.5
 _TURNS: Final = 3
 """How often each job comes for the program's first trees."""
 _STEEPNESS: Final = 8.0
-"""Of the online prices: a link as slow as the slowest one costs e to the power of this times an idle one."""
+"""Of the first trees' prices: a link as slow as the slowest one costs e to the power of this times an idle one."""
 
 
 @dataclass(frozen=True, slots=True)

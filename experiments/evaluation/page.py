@@ -17,6 +17,8 @@ from .statistics import Interval
 from .suite import Grid, Suite
 
 DATA: Final = "results.csv.gz"
+_NEAR: Final = 0.1
+"""The model is off by no more than this share of a step's time where it tells it well."""
 
 
 def printed(suite: Suite, records: Sequence[PointRecord], as_json: bool) -> str:
@@ -177,7 +179,27 @@ def _section(grid: Grid, conditions: Sequence[Condition], plot: str) -> str:
     parts = [f"## {grid.name[0].upper()}{grid.name[1:]}\n", f"{grid.about}\n", f"![{grid.name}]({plot})\n"]
     for one in conditions:
         parts += [f"**{_named(one, conditions)}** ({one.seeds} seeds)\n", _table(one), ""]
+    if told := _within(conditions):
+        parts.append(told)
     return "\n".join(parts)
+
+
+def _within(conditions: Sequence[Condition]) -> str:
+    """In how many steps the controller's model tells the time well, by others' traffic; empty where nobody asked it."""
+    errors: dict[str, list[float]] = {}
+    for one in conditions:
+        traffic = one.told["background"] if one.told["load"] else "idle"
+        errors.setdefault(traffic, []).extend(error for row in one.rows for error in row.errors)
+    told = []
+    for traffic, mine in errors.items():
+        near = sum(error <= _NEAR for error in mine)
+        told += [f"{traffic} {100 * near / len(mine):.0f} % ({near:,} of {len(mine):,})"] if mine else []
+    if not told:
+        return ""
+    return (
+        f"The controller's model is within {100 * _NEAR:g} % of the time of so many of the steps in which no job "
+        f"moved, of all strategies and seeds: {', '.join(told)}.\n"
+    )
 
 
 def _table(condition: Condition) -> str:

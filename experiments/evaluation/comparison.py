@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from ...controller.placement.beside import BESIDE, STRIPED
 from ..records.report import label_of
 from . import statistics
 from .records import PointRecord
 from .statistics import Interval
-from .suite import BESIDE, STRIPED
 
 OURS: Final = "widest"
 AIMED_AT: Final[tuple[str, ...]] = ("rack", "atp", "hierarchy", "grid")
@@ -23,8 +23,8 @@ NOT_OTHERS: Final = (OURS, STRIPED, "oracle", "scarce")
 
 
 def label(strategy: str) -> str:
-    """What tables and plots call it: ring and striped are no strategies, and go by their names."""
-    return strategy if strategy in BESIDE else label_of(strategy)
+    """What tables and plots call a strategy, or what is compared with them."""
+    return BESIDE[strategy].label if strategy in BESIDE else label_of(strategy)
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ import numpy as np
 
 from ...controller.jobs.worth import Account, earned_in
 from ...controller.placement import Placement, PlacementError, Problem
+from ...controller.placement.beside import BESIDE, RING, STRIPED
 from ...controller.placement.links import Links
 from ...controller.placement.loads import LinkLoad
 from ...controller.placement.strategies import STRATEGIES, strategy
@@ -37,7 +38,6 @@ from ..flows.fair_shares import Floats
 from ..flows.simulator import LEAST_SHARE, Arrivals, FlowJob, Simulator
 from .records import Figures
 from .scenario import JobHosts, Scenario, rng_of
-from .suite import RING, STRIPED
 
 OLD_LOOKS: Final = 10
 """Old telemetry is that of so many looks ago."""
@@ -80,8 +80,8 @@ class _Run:
         self.point, self.timing = scenario.point, scenario.point.timing
         self.links = Links.of(scenario.routes)
         self.ends = scenario.routes.topology.directed_links
-        self.strategy = None if name in (RING, STRIPED) else strategy(name)
-        self.resolves = name == STRIPED or (name in STRATEGIES and STRATEGIES[name].resolves)
+        self.strategy = None if name in BESIDE else strategy(name)
+        self.resolves = (BESIDE if name in BESIDE else STRATEGIES)[name].resolves
         self.lots = rng_of(self.point, "strategy")
         self.ways = rng_of(self.point, "hashing")
         self.lost = rng_of(self.point, "lost readings")

@@ -10,6 +10,7 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
+from ...controller.placement.beside import BESIDE
 from .comparison import AIMED_AT, OURS, Condition, Row, conditions_of, label
 from .plots import bars
 from .records import PointRecord, processor, write_csv
@@ -70,6 +71,7 @@ def _head(
             f"{round(minutes, -1):.0f} minutes of",
             f"processor ({processor()}, Python {platform.python_version()}).\n",
             _READING,
+            *_beside(records),
             f"A step of a job has {_sizes(suite)}.\n",
             "## Summary\n",
             _summary_table(conditions),
@@ -101,6 +103,13 @@ server that takes all their streams directly, as no server of Weir's can. *Other
 `widest`, `striped`, `scarce` and `oracle`; *published* are rack-only, two-level ATP, the fixed hierarchy, GRID-like
 rounding and congestion-aware trees.
 """
+
+
+def _beside(records: Sequence[PointRecord]) -> list[str]:
+    """What there is in the tables that is no strategy, in a paragraph."""
+    named = {own.strategy for record in records for own in record.figures}
+    told = [f"*{each.label}* ({each.summary})" for name, each in BESIDE.items() if name in named]
+    return [f"No strategy, for no job has one tree there: {'; '.join(told)}.\n"] if told else []
 
 
 def _sizes(suite: Suite) -> str:

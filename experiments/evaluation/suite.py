@@ -13,6 +13,7 @@ from pydantic import Field, field_validator, model_validator
 
 from ... import own_file
 from ...controller.placement import PlacementError
+from ...controller.placement.beside import BESIDE, RING
 from ...controller.placement.strategies import STRATEGIES
 from ...topologies import TopologyError
 from ...topologies.problems import BadFile
@@ -23,11 +24,6 @@ from ...wire.aggregation import FAN_IN
 from ..config import found_strategy
 from ..errors import ExperimentError
 from ..sections import Duration, FileName, Section, Title, read_section
-
-RING: Final = "ring"
-STRIPED: Final = "striped"
-BESIDE: Final = (RING, STRIPED)
-"""What is compared and is no placement of one job on one tree: ring allreduce, and all jobs striped together."""
 
 Spread = Literal["packed", "spread", "random"]
 Rates = Literal["equal", "mixed"]

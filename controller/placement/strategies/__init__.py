@@ -15,6 +15,7 @@ from typing import Final
 
 from .... import own_file
 from ....topologies.spelling import nearest
+from ..beside import BESIDE
 from ..problem import Placement, PlacementError, Problem
 from ..strategy import Description, Need, Strategy
 
@@ -82,7 +83,11 @@ STRATEGIES: Final[Mapping[str, Description]] = _Strategies(_registered())
 
 
 def description(name: str) -> Description:
-    """Of a strategy, by its name. Raises PlacementError, which lists the right ones, for an unknown one."""
+    """Of a strategy, by its name. Raises PlacementError, which lists the right ones, for an unknown one, and says why
+    for what is compared with them and is none (`beside`).
+    """
+    if name in BESIDE:
+        BESIDE[name].make()
     if name not in STRATEGIES:
         near, known = nearest(name, STRATEGIES), ", ".join(sorted(STRATEGIES))
         raise PlacementError(f'strategy "{name}" is unknown{near}; there are {known}')

@@ -20,6 +20,7 @@ from weir.controller.placement import (
     fitted,
     predicted_completion_time,
 )
+from weir.controller.placement.beside import BESIDE
 from weir.controller.placement.loads import LinkLoad
 from weir.controller.placement.strategies import STRATEGIES, Need, strategy
 from weir.controller.placement.strategies.agg import Agg, _assign, _placement
@@ -385,9 +386,29 @@ def test_unknown_strategy_is_answered_with_the_right_ones() -> None:
         strategy("lp")
 
 
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("ring", "a ring is no tree, and no switch sums; it is compared by weir evaluate alone"),
+        (
+            "striped",
+            "it places all jobs together; weir place does so by --jobs and --stripes, .*--stripes, or stripes: ",
+        ),
+    ],
+)
+def test_what_is_compared_and_gives_no_job_a_tree_is_refused_by_name(name: str, why: str) -> None:
+    assert name not in STRATEGIES
+    with pytest.raises(PlacementError, match=f'strategy "{name}" places no job: {why}'):
+        strategy(name)
+
+
 def test_the_guide_has_every_strategy() -> None:
     guide = (ROOT / "docs" / "placement.md").read_text()
     assert [name for name in STRATEGIES if f"`{name}`" not in guide] == []
+    for name, beside in BESIDE.items():
+        needs = "telemetry" if Need.TELEMETRY in beside.needs else ""
+        row = f"| `{name}` | {needs} | {'yes' if beside.resolves else 'no'} | {beside.summary}"
+        assert row.replace("|  |", "| |") in guide
 
 
 def test_a_job_moves_for_a_clear_gain_only() -> None:

@@ -58,6 +58,10 @@ def test_errors_reach_the_user_as_one_line(
         (["run", demo, "--seed", -1], "--seed: seed: -1 is not right; write 0 or more"),
         (["run", demo, "--strategy", "fastest"], 'strategy "fastest" is unknown; there are agg, atp, blind, '),
         (
+            ["place", fabric, "--workers", "h1", "--strategy", "ring"],
+            'strategy "ring" places no job: a ring is no tree',
+        ),
+        (
             ["run", demo, "--switch", "bmv2"],
             "--switch bmv2 is for Mininet, and the run is in virtual time; add --fabric",
         ),
@@ -81,6 +85,7 @@ def test_errors_reach_the_user_as_one_line(
     ("change", "expected"),
     [
         ({"strategies": ["fastest"]}, 'strategies: strategy "fastest" is unknown; there are agg, atp, blind, '),
+        ({"strategies": ["striped"]}, 'strategies: strategy "striped" places no job: it places all jobs together; '),
         ({"fabric": "absent.yaml"}, 'fabric: no file "absent.yaml" beside it, nor one shipped in topologies/'),
         ({"los": 0.1}, 'unknown key "los", did you mean "loss"? There are name, seed, fabric'),
         ({"training": {"bach": 4}}, 'training: unknown key "bach", did you mean "batch"? There are hidden, batch'),

@@ -13,9 +13,11 @@ from typing import Any, Final
 import pytest
 from typer.main import get_command
 
+from weir.controller.placement.beside import BESIDE
 from weir.controller.placement.strategies import STRATEGIES
 from weir.emulator.ports.options import parse, parse_control
 from weir.experiments.commands.app import app
+from weir.experiments.commands.evaluate import evaluate
 from weir.experiments.commands.help import POLICY_NAMES, STRATEGY_NAMES
 from weir.experiments.schemes import SCHEMES
 from weir.hosts.drivers.control_client import POLICIES
@@ -84,6 +86,8 @@ def test_examples_stand_at_the_end_and_are_what_the_command_takes(helps: dict[st
 def test_options_name_all_that_they_take() -> None:
     assert set(STRATEGY_NAMES.removesuffix(", or FILE.py of your own").split(", ")) == set(STRATEGIES)
     assert set(re.split(", | or ", POLICY_NAMES)) == set(POLICIES)
+    assert evaluate.__doc__ is not None
+    assert re.findall(r"(\w+) \(", evaluate.__doc__.partition("Two more")[2]) == list(BESIDE)
     (scheme,) = [each for each in get_command(app).commands["schemes"].params if each.name == "scheme"]  # type: ignore[attr-defined]
     assert set(re.split(", | or ", scheme.help.removeprefix("Only this one: ").split(";")[0])) == set(SCHEMES)
 

@@ -246,6 +246,14 @@ def test_the_page_says_of_how_many_steps_the_model_tells_the_time() -> None:
     assert "model" not in page._section(grid, list(conditions_of(unasked)), "flows.svg")
 
 
+def test_the_page_says_what_in_its_tables_is_no_strategy() -> None:
+    assert page._beside([predicted("static", 1, {"ps": (), "ring": ()})]) == [
+        "No strategy, for no job has one tree there: *ring* (workers pass parts of the sum on from one to the next, "
+        "and no switch sums).\n"
+    ]
+    assert page._beside([predicted("static", 1, {"ps": (), "widest": ()})]) == []
+
+
 def test_an_evaluation_that_was_killed_goes_on_and_writes_its_page(tmp_path: Path) -> None:
     """The command is killed once some points are there; the next run does the others alone, and all have the figures
     that they have without processes.

@@ -1,0 +1,49 @@
+"""What is compared with strategies and is none, for it gives no job a tree of its own: described as they are, for
+evaluations, and refused by name wherever a job is to be placed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from .problem import PlacementError
+from .strategy import Description, Need, Strategy
+
+RING: Final = "ring"
+STRIPED: Final = "striped"
+
+
+def _refusing(name: str, why: str) -> Callable[[], Strategy]:
+    def make() -> Strategy:
+        raise PlacementError(f'strategy "{name}" places no job: {why}')
+
+    return make
+
+
+BESIDE: Final[Mapping[str, Description]] = {
+    each.name: each
+    for each in (
+        Description(
+            RING,
+            "ring",
+            "workers pass parts of the sum on from one to the next, and no switch sums",
+            _refusing(RING, "a ring is no tree, and no switch sums; it is compared by weir evaluate alone"),
+            frozenset(),
+        ),
+        Description(
+            STRIPED,
+            "striped",
+            "all jobs together, each over several trees, by one linear program; whenever one comes, and at every look",
+            _refusing(
+                STRIPED,
+                "it places all jobs together; weir place does so by --jobs and --stripes, and a job has several trees "
+                "by weir jobs register --stripes, or stripes: in a run's file",
+            ),
+            frozenset({Need.ROOM, Need.TELEMETRY}),
+            resolves=True,
+            jointly=True,
+        ),
+    )
+}
+"""Descriptions by name; what they make is the error that says so."""

@@ -6,8 +6,10 @@ few, and a mixed-integer program (`tree_program`) decides over them. Where fan-i
 
 The program is asked for a tree within a time T, not for the least time: with T given, what a link allows is a whole
 number of streams. Trees found bound the best time from above; the totally unimodular relaxation (`relaxation`) bounds
-it from below, and says where to look first: most often there is a tree at that very bound, which is thereby proven the
-best. Where there is none, halving what is between the bounds goes on until they meet.
+it from below, and says what to look for first: a tree at that very bound, which is thereby proven the best. Rerouting
+(`rerouting`) finds one in milliseconds, or another to begin with. Where that is too slow, programs halve what is
+between the bounds until they meet. A program that does not end in its share of the time is passed over: a slower tree
+is asked for, and this one again at the end.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import random
 from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import inf, sqrt
 from time import perf_counter
 from typing import Final
@@ -24,6 +27,7 @@ from ..cost import Costs
 from ..fan_in import fitted
 from ..problem import Placement, Problem
 from ..relaxation import bound_seconds
+from ..rerouting import Ways, rerouted
 from ..strategy import Description, Need
 from ..tree_program import OUTSIDE, Hop, TreeProgram, all_hops
 
@@ -31,6 +35,14 @@ _SAME: Final = 1e-9
 """Times that differ by this share or less are the same."""
 _CLOSE: Final = 1.1
 """Bounds nearer than this are not halved again: the next tree asked for is any faster one."""
+_SHARES: Final = (1 / 2, 1)
+"""Of the time that is left, what a program has when it is asked. Those that it is too little for are passed over, for
+slower trees, and asked again in the next turn.
+"""
+_REROUTING: Final = 1 / 10
+"""The same of rerouting, each time that the bound rises."""
+_MANY: Final = 5_000
+"""Hops. With more, no tree of fewer switches is asked for: before such a program has begun, its time is over."""
 
 
 @dataclass
@@ -41,10 +53,9 @@ class ScarceMemory:
     seconds: float = 2.0
     """Of wall-clock time; what is best by then is taken, and the placement's note says how good that surely is."""
     relaxed: bool = True
-    """Whether the relaxation says where the search begins."""
-    most_programs: float = inf
+    """Whether the relaxation bounds what there can be, and so says where the search begins and when it may end."""
     programs: int = 0
-    """How many were solved for the last problem."""
+    """How many were asked for a tree for the last problem."""
 
     def place(self, problem: Problem, rng: random.Random) -> Placement:
         return self.improved(problem)
@@ -52,33 +63,99 @@ class ScarceMemory:
     def improved(self, problem: Problem, known: Placement | None = None) -> Placement:
         """The best tree found, `known` where none is better. Raises PlacementError where there is no tree."""
         until = perf_counter() + self.seconds
-        self.programs = 0
         costs = Costs(problem)
-        program = TreeProgram(problem, costs, hops(problem))
-        low = bound_seconds(problem, costs) if self.relaxed else costs.access_seconds(problem.workers)
-        worst = costs.slowest_link_there_is
-        best, high = known, inf if known is None else costs.slowest_link_seconds(known)
-        aim = low
-        while high > low * (1 + self.gap + _SAME) and low < worst:
-            if self.programs >= self.most_programs:
+        low = bound_seconds(problem, costs) if self.relaxed else costs.access_seconds(problem.hosts)
+        search = _Search(problem, costs, self.gap, until, low, known)
+        search.reroute(1 / 2)
+        for share in _SHARES:
+            if search.narrow(share):
                 break
-            self.programs += 1
-            found, decided = program.within(aim, max(until - perf_counter(), 0.01))
-            if found is not None:
-                best, high = found, costs.slowest_link_seconds(found)
-            elif not decided:
-                break
-            else:
-                low = max(low, aim * (1 + _SAME))
-            aim = _next_aim(low, high)
-        if best is None:  # there is no tree, which this says, or none was found in time
-            best = fitted(problem, {})
-            high = costs.slowest_link_seconds(best)
+        self.programs = search.programs
+        if search.best is not known:
+            search.take_fewer_switches()
+        if search.best is None:  # there is no tree, which this says, or none was found in time
+            search.take(fitted(problem, {}))
+        best = search.best
+        assert best is not None
         best.check(problem)
-        if high > low * (1 + self.gap + _SAME):
-            note = f"its slowest link may take up to {100 * (high / low - 1):.0f} % longer than need be"
+        if search.is_open:
+            note = f"its slowest link may take up to {100 * (search.high / search.low - 1):.0f} % longer than need be"
             best = replace(best, note="; ".join(filter(None, (best.note, note))))
         return best
+
+
+class _Search:
+    """What is known of one problem's best tree."""
+
+    def __init__(
+        self, problem: Problem, costs: Costs, gap: float, until: float, low: float, known: Placement | None
+    ) -> None:
+        self._problem, self._costs, self._gap, self._until = problem, costs, gap, until
+        self.low = low
+        """Seconds; no tree's slowest link takes less."""
+        self.best = known
+        self.high = inf if known is None else costs.slowest_link_seconds(known)
+        """Seconds of the best tree's slowest link."""
+        self.programs = 0
+        self._hops = hops(problem)
+        self._worst = costs.slowest_link_there_is
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the bounds are not as near to each other as they should be."""
+        return self.high > self.low * (1 + self._gap + _SAME)
+
+    def take(self, placement: Placement) -> None:
+        self.best, self.high = placement, self._costs.slowest_link_seconds(placement)
+
+    def reroute(self, share: float) -> None:
+        """Look for a tree as fast as the bound without a program, in this share of the time that is left."""
+        if self.low == inf or self.high <= self.low * (1 + _SAME):
+            return
+        until = perf_counter() + self._slice(share)
+        tree = rerouted(self._problem, self._costs, self._ways, self.low, lambda: perf_counter() > until)
+        if tree is not None and self._costs.slowest_link_seconds(tree) < self.high * (1 - _SAME):
+            self.take(tree)
+
+    def narrow(self, share: float) -> bool:
+        """Ask programs for trees between the bounds, each with this share of the time that is left; whether none was
+        passed over.
+        """
+        unsure, decided = self.low if self.programs else 0.0, True
+        while self.is_open and self.low < self._worst and perf_counter() < self._until:
+            aim = _next_aim(max(self.low, unsure), self.high) if self.programs else self.low
+            if aim <= unsure or (aim > self._worst and unsure > self.low):
+                break
+            self.programs += 1
+            tree, proven = self._program.within(aim, self._slice(share))
+            if tree is not None:
+                self.take(tree)
+            elif proven:
+                self.low = max(self.low, aim * (1 + _SAME))
+                self.reroute(_REROUTING)
+            else:
+                unsure, decided = aim, False
+        return decided
+
+    def take_fewer_switches(self) -> None:
+        """A tree as fast as the best one, if one of fewer switches is found in the time that is left."""
+        if self.best is None or len(self._hops) > _MANY or perf_counter() > self._until:
+            return
+        tree = self._program.fewest(self.high, self._slice(1.0))
+        if tree is not None and len(tree.parents) < len(self.best.parents):
+            self.take(tree)
+
+    @cached_property
+    def _program(self) -> TreeProgram:
+        return TreeProgram(self._problem, self._costs, self._hops)
+
+    @cached_property
+    def _ways(self) -> Ways:
+        return Ways(self._costs, self._hops)
+
+    def _slice(self, share: float) -> float:
+        """Seconds: this share of what is left."""
+        return max(share * (self._until - perf_counter()), 0.01)
 
 
 def _next_aim(low: float, high: float) -> float:

@@ -12,15 +12,16 @@ limit is taken; after ten seconds, that of those seen, or where none was few eno
 with as many of its switches as may be, those with the most streams. Dropping is greedy: other sets may be faster
 (docs/placement.md says by how much).
 
-A switch that has room for the job takes as many streams as it takes children: all of a job's streams are summed in the
-same slots, so that what is free there bounds jobs (`Problem.room`) and not streams.
+A switch that has room for the job takes as many streams as it takes children, or fewer where `Agg.streams` says so of
+it: all of a job's streams are summed in the same slots, so that what is free there bounds jobs (`Problem.room`) and not
+streams.
 """
 
 from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from time import perf_counter
@@ -42,6 +43,8 @@ class Agg:
 
     aggregations: int = FAN_IN
     """The most switches that aggregate; no more than the server takes children can."""
+    streams: Mapping[str, int] = field(default_factory=dict)
+    """The most streams that each switch takes; one that is not in it takes as many as it takes children."""
     effort: Effort = field(default_factory=Effort)
     seconds: float = 10.0
     """Of wall-clock time; the best that was found by then is taken, and the placement's note says so."""
@@ -49,6 +52,9 @@ class Agg:
     _routes: Routes | None = None
 
     def __post_init__(self) -> None:
+        for name, most in self.streams.items():
+            if most < 0:
+                raise PlacementError(f"streams of {name}: {most}; a switch takes 0 or more")
         import_module("cvxpy")  # takes a second, which no decision should
 
     def place(self, problem: Problem, rng: random.Random) -> Placement:
@@ -62,7 +68,7 @@ class Agg:
         found: list[Placement] = []
         wanted: dict[str, str] = {}
         notes: list[str] = []
-        while (streams := _assign(problem, costs, program, aggregating, until)) is not None:
+        while (streams := _assign(problem, costs, program, self._most(problem, aggregating), until)) is not None:
             if stopped := perf_counter() > until:
                 notes.append(f"not every set of switches was tried in {self.seconds:g} s")
             taken = _into(streams)
@@ -79,6 +85,7 @@ class Agg:
             aggregating = [name for name in used if len(used) < len(aggregating) or name != fewest]
         if not found:
             near = nearest(problem, wanted)
+            self._check(problem, near)
             return replace(near, note="; ".join(filter(None, (near.note, *notes))))
         best = min(found, key=lambda placement: (costs.completion_seconds(placement), len(placement.parents)))
         best.check(problem)
@@ -87,6 +94,20 @@ class Agg:
                 f"{left_out} ways of racks to switches are left out: with them a flow would not say who goes where"
             )
         return replace(best, note="; ".join(notes)) if notes else best
+
+    def _most(self, problem: Problem, aggregating: Iterable[str]) -> dict[str, int]:
+        """How many streams each of these switches takes."""
+        return {name: min(self.streams.get(name, problem.fan_in), problem.fan_in) for name in aggregating}
+
+    def _check(self, problem: Problem, placement: Placement) -> None:
+        """Raises PlacementError where a switch gets more streams than it takes."""
+        most = self._most(problem, placement.parents)
+        for name, taken in most.items():
+            if (count := len(placement.children[name])) > taken:
+                raise PlacementError(
+                    f"strategy agg found no placement in which no switch takes more streams than it may: {name} would "
+                    f"get {count} of {taken} at most; let switches take more, or take fewer workers"
+                )
 
     def proof(self, problem: Problem) -> str:
         """That this problem's matrix is totally unimodular, in a sentence. Raises PlacementError where it is not."""
@@ -116,15 +137,17 @@ def _into(streams: Mapping[tuple[str, str], int]) -> Counter[str]:
 
 
 def _assign(
-    problem: Problem, costs: Costs, program: FlowProgram, aggregating: list[str], until: float
+    problem: Problem, costs: Costs, program: FlowProgram, most: Mapping[str, int], until: float
 ) -> Mapping[tuple[str, str], int] | None:
-    """How many streams of each rack go to each of these switches, or the server; None where they cannot."""
+    """How many streams of each rack go to each of these switches, which take so many at most, or the server; None where
+    they cannot.
+    """
     server = problem.server
     assert server is not None
     network = program.network
     own = [(worker, rack) for rack, workers in problem.racks.items() for worker in workers]
-    base = costs.streams([*own, *((name, server) for name in aggregating)])
-    capacity = dict.fromkeys(aggregating, problem.fan_in) | {server: max(problem.fan_in - len(aggregating), 0)}
+    base = costs.streams([*own, *((name, server) for name in most)])
+    capacity = {**most, server: max(problem.fan_in - len(most), 0)}
     flows = program.lexicographic(network.supply, capacity, network.times(costs, base), until)
     return None if flows is None else network.decompose(network.supply, flows)
 

@@ -15,6 +15,7 @@ from weir.controller.placement import Costs, PlacementError, Problem
 from weir.controller.placement.lp import FlowProgram
 from weir.controller.placement.network import SINK, Network, build
 from weir.controller.placement.strategies import strategy
+from weir.controller.placement.strategies.agg import Agg
 from weir.tests.controller.placement.fabrics import jellyfish, random_fabric, random_loads
 from weir.topologies import Routes, fat_tree, leaf_spine
 from weir.wire.aggregation import FAN_IN
@@ -81,6 +82,32 @@ def test_lp_is_the_lexicographic_min_max_of_all_assignments(seed: int) -> None:
             sum(n for (_, s), n in assigned.items() if s == sink) <= capacity.get(sink, 0) for _, sink in assigned
         )
     assert program.effort.largest_fraction < 1e-6
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_agg_shares_streams_out_as_is_best_among_switches_that_take_unequal_numbers_of_them(seed: int) -> None:
+    """Of all flows into the switches of its placement, none of them into more than a switch takes."""
+    rng = random.Random(seed)
+    topology = leaf_spine(3, 3, 3)
+    server, *workers = rng.sample([host.name for host in topology.hosts], 7)
+    problem = Problem(Routes(topology), tuple(workers), server, 1_000_000, random_loads(topology, rng))
+    most = {switch.name: rng.randint(0, 3) for switch in topology.switches}
+    method = Agg(streams=most)
+    placement = method.place(problem, rng)
+    placement.check(problem)
+    assert placement.note == ""
+    assert all(len(placement.children[switch]) <= most[switch] for switch in placement.parents)
+    network, costs = method._program(problem, server).network, Costs(problem)
+    own = [(worker, rack) for rack, names in problem.racks.items() for worker in names]
+    times = network.times(costs, costs.streams([*own, *placement.parents.items()]))
+    racks = dict(own)
+    flows: dict[object, int] = dict.fromkeys(network.arcs, 0)
+    for worker, sink in placement.aggregators.items():
+        for arc in network.paths[racks[worker], sink]:
+            flows[arc] += 1
+    capacity = {name: most[name] for name in placement.parents} | {server: len(workers)}
+    best = min(sorted_times(network, times, each) for each in all_flows(network, network.supply, capacity))
+    assert sorted_times(network, times, flows) == best
 
 
 def integrality(seeds: range) -> tuple[int, int, float]:

@@ -168,6 +168,29 @@ def test_agg_has_one_level_and_no_more_switches_than_it_may() -> None:
     assert most == 2
 
 
+def test_what_a_switch_takes_decides_where_streams_go() -> None:
+    """Of three workers on one rack whose switch takes two, the third goes on to a spine, or to the server."""
+    problem = Problem(Routes(leaf_spine(2, 2, 4)), ("h1", "h2", "h3"), "h5", 1_000_000)
+    free = Agg().place(problem, random.Random(0))
+    assert set(free.aggregators.values()) == {"s1"}
+    two = Agg(streams={"s1": 2}).place(problem, random.Random(0))
+    assert [*two.aggregators.values()].count("s1") in (0, 2)
+    none = Agg(streams={switch.name: 0 for switch in problem.topology.switches}).place(problem, random.Random(0))
+    assert set(none.aggregators.values()) == {"h5"}
+    with pytest.raises(PlacementError, match="streams of s1: -1; a switch takes 0 or more"):
+        Agg(streams={"s1": -1})
+
+
+def test_more_streams_than_switches_take_are_refused() -> None:
+    """The server takes 32 of 35, and the switches one each, which is one stream to the server again."""
+    topology = leaf_spine(4, 1, 10)
+    hosts = [host.name for host in topology.hosts]
+    problem = Problem(Routes(topology), tuple(hosts[:35]), hosts[-1], 1_000_000)
+    Agg().place(problem, random.Random(0)).check(problem)
+    with pytest.raises(PlacementError, match="found no placement in which no switch takes more streams than it may"):
+        Agg(streams={switch.name: 1 for switch in topology.switches}).place(problem, random.Random(0))
+
+
 def over_the_best_set(seed: int) -> float | None:
     """AGG's slowest link over that of the best set of switches of all there are, each solved by itself; None where the
     job has no server, or more than six switches could sum.
@@ -182,7 +205,7 @@ def over_the_best_set(seed: int) -> float | None:
     best = inf
     for count in range(len(switches) + 1):
         for chosen in itertools.combinations(switches, count):
-            streams = _assign(problem, costs, program, list(chosen), inf)
+            streams = _assign(problem, costs, program, dict.fromkeys(chosen, problem.fan_in), inf)
             if streams is not None:
                 best = min(best, costs.slowest_link_seconds(_placement(problem, problem.server, streams)))
     return costs.slowest_link_seconds(method.place(problem, random.Random(0))) / best

@@ -13,11 +13,14 @@ from ..errors import ExperimentError
 from .help import STRATEGY_NAMES, complete_strategy
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ...controller.placement import Placement, Problem
+    from ...controller.placement.strategies import Strategy
+    from ...controller.planning.completion import Expected, Step
     from .place_files import PlacedJob
     from .place_together import Plan
+    from .place_without import Without
 
 _console = Console(highlight=False)
 
@@ -83,7 +86,8 @@ def place(
     traffic, packets in the queue, the share that is lost, and what a packet takes in the sending switch.
     """
     import json
-    import random
+    from functools import partial
+    from time import perf_counter
 
     from ...controller.placement import Problem
     from ...controller.placement.strategies import DEFAULT
@@ -91,6 +95,7 @@ def place(
     from ...controller.placement.strategies.agg import Agg
     from ...topologies import Routes, load_topology
     from .place_files import PlacedJob, read_jobs, read_loads
+    from .place_without import Asking
 
     for option, given in (("--workers", workers), ("--server", server), ("--check", check)):
         if given and (jobs is not None or (stripes > 1 and option == "--check")):
@@ -117,12 +122,19 @@ def place(
         _together(asked, problems, names, stripes, window, seed, draw, as_json)
         return
     (problem,) = problems
-    plans = {name: strategy_named(name).place(problem, random.Random(seed)) for name in names}
-    for placement in plans.values():
-        placement.check(problem)
-    described = [describe(problem, window, name, plan) for name, plan in plans.items()]
+    asking = Asking()
+    plans: list[Placement] = []
+    described: list[dict[str, Any]] = []
+    for name in names:
+        place_anew = partial(_place_anew, strategy_named(name), seed)
+        started = perf_counter()
+        plans.append(place_anew(problem))
+        placed_in = perf_counter() - started
+        plans[-1].check(problem)
+        without = asking.without_each(problem, plans[-1], place_anew, partial(_expected, window), placed_in)
+        described.append(describe(problem, window, name, plans[-1], without))
     if draw is not None:
-        _draw([(problem, next(iter(plans.values())))], draw)
+        _draw([(problem, plans[0])], draw)
     proof = Agg().proof(problem) if check else None
     if as_json:
         typer.echo(json.dumps({"plans": described, "unimodular": proof}, indent=2))
@@ -203,14 +215,37 @@ def _slots(window: int) -> int:
     return 1 << (2 * window - 1).bit_length()
 
 
-def describe(problem: Problem, window: int, name: str, plan: Placement) -> dict[str, Any]:
-    """A plan as `--json` prints it; the times are those by which the controller moves jobs."""
-    from ...controller.planning.completion import Step, expected_step
+def _place_anew(method: Strategy, seed: int, problem: Problem) -> Placement:
+    """With what it draws from the seed's beginning."""
+    import random
+
+    return method.place(problem, random.Random(seed))
+
+
+def _expected(window: int, problem: Problem, plan: Placement) -> Expected:
+    """A step's time, by which the controller moves jobs."""
+    from ...controller.planning.completion import expected_step
+
+    return expected_step(problem, plan, _step(window, problem))
+
+
+def _step(window: int, problem: Problem) -> Step:
+    from ...controller.planning.completion import Step
     from ...controller.planning.plan import JobSpec
 
     spec = JobSpec(1, problem.workers, problem.server, _slots(window), window, problem.gradient_bytes)
-    step = Step.of(spec, problem.topology)
-    expected = expected_step(problem, plan, step)
+    return Step.of(spec, problem.topology)
+
+
+def describe(
+    problem: Problem, window: int, name: str, plan: Placement, without: Mapping[str, Without] | None = None
+) -> dict[str, Any]:
+    """A plan as `--json` prints it; `without`: how it were without a switch of the tree, None where nobody asked."""
+    expected = _expected(window, problem, plan)
+    inner = [node for node in plan.children if node != problem.server]
+    notes = [plan.note]
+    if without is not None and len(without) < len(inner):
+        notes.append(f"what is without {', '.join(inner[len(without) :])} was not asked: it takes too long")
     return {
         "strategy": name,
         "root": plan.root,
@@ -218,7 +253,7 @@ def describe(problem: Problem, window: int, name: str, plan: Placement) -> dict[
         "round_trip_seconds": expected.round_trip_seconds,
         "bound_by_window": expected.is_bound_by_window,
         "slowest_link": str(expected.slowest_link),
-        "slowest_link_seconds": expected.link_seconds * problem.gradient_bytes / step.round_bytes,
+        "slowest_link_seconds": expected.link_seconds * problem.gradient_bytes / _step(window, problem).round_bytes,
         "workers": dict(plan.aggregators),
         "nodes": [
             {
@@ -226,10 +261,11 @@ def describe(problem: Problem, window: int, name: str, plan: Placement) -> dict[
                 "parent": plan.parents.get(node),
                 "sums": list(children),
                 "why": _reason(problem, plan, node),
+                "without": without[node].described(node, expected.seconds) if without and node in without else None,
             }
             for node, children in plan.children.items()
         ],
-        "note": plan.note,
+        "note": "; ".join(filter(None, notes)),
     }
 
 
@@ -260,6 +296,9 @@ def _print(plan: dict[str, Any], title: str) -> None:
         f"{1e3 * plan['slowest_link_seconds']:.3f} ms{waits}; a round trip takes "
         f"{1e3 * plan['round_trip_seconds']:.3f} ms"
     )
+    for node in plan["nodes"]:
+        if node["without"] is not None:
+            _console.print(node["without"]["told"])
     if plan["note"]:
         _console.print(plan["note"])
 

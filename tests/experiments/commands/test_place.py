@@ -12,6 +12,7 @@ import yaml
 from typer.testing import CliRunner
 
 from weir.controller.placement import PlacementError
+from weir.experiments.commands import place_without
 from weir.experiments.commands.app import app
 from weir.experiments.errors import ExperimentError
 from weir.topologies import TopologyError, dump_topology, leaf_spine
@@ -54,6 +55,51 @@ def test_a_plan_says_who_sums_how_long_it_takes_and_which_link_is_slowest(fabric
     text = place(fabric, *job)
     assert "2 workers are on it; makes one stream of 2" in text
     assert "the slowest link is" in text
+
+
+def test_a_plan_says_of_each_switch_what_would_be_without_it(
+    fabric: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By s5 a stream of s1 takes 8e6 / 3e8 s, by s6 8e6 / 1e9 s, which two in turn need without s1's sum."""
+    monkeypatch.setattr(place_without, "LONGEST_SECONDS", 60.0)
+    loads = tmp_path / "loads.yaml"
+    loads.write_text("s1-p4: 700Mbit\n")
+    job = ("--workers", "h1,h2,h4", "--server", "h12", "--size", 1_000_000, "--loads", loads)
+    (plan,) = json.loads(place(fabric, *job, "--json"))["plans"]
+    without = {node["node"]: node["without"] for node in plan["nodes"]}
+    assert without.keys() == {"s1", "s6", "h12"}
+    assert without["h12"] is None
+    assert without["s6"]["instead"] == ["s5"]
+    assert without["s6"]["slowest_link"] == "s1-p4"
+    assert without["s6"]["completion_seconds"] == pytest.approx(8e6 / 3e8, rel=0.06)
+    assert without["s1"]["completion_seconds"] == pytest.approx(0.016, rel=0.06)
+    milliseconds = [f"{1e3 * each['completion_seconds']:.3f}" for each in (plan, without["s6"])]
+    assert (
+        f"without s6 a step takes {milliseconds[1]} ms, with s1-p4 for its slowest link, instead of {milliseconds[0]} "
+        "ms" in " ".join(place(fabric, *job).split())
+    )
+    idle = " ".join(place(fabric, "--workers", "h1,h4,h7", "--server", "h12").split())
+    assert "without s5 a step is as fast, by s6" in idle
+
+
+def test_a_switch_without_which_there_is_no_tree_is_named(fabric: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(place_without, "LONGEST_SECONDS", 60.0)
+    full = [word for number in range(2, 7) for word in ("--full", f"s{number}")]
+    job = ("--workers", "h1,h2", *full)
+    assert "without s1 there is no tree" in place(fabric, *job)
+    ((node,),) = (plan["nodes"] for plan in json.loads(place(fabric, *job, "--json"))["plans"])
+    told = "without s1 there is no tree"
+    assert node["without"] == {"completion_seconds": None, "slowest_link": None, "instead": [], "told": told}
+
+
+def test_switches_for_which_there_is_no_time_are_said_not_to_have_been_asked_for(
+    fabric: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(place_without, "LONGEST_SECONDS", 0.0)
+    job = ("--workers", "h1,h2,h4", "--server", "h12")
+    (plan,) = json.loads(place(fabric, *job, "--json"))["plans"]
+    assert [node["without"] for node in plan["nodes"]] == [None, None, None]
+    assert "what is without s1, s5 was not asked: it takes too long" in " ".join(place(fabric, *job).split())
 
 
 def test_a_plan_is_drawn_keeps_off_full_switches_and_its_matrix_is_proven(fabric: Path, tmp_path: Path) -> None:

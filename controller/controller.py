@@ -32,6 +32,7 @@ from ..topologies.model import Endpoint, Topology
 from ..topologies.routing import Routes
 from .congestion import Windows
 from .congestion.announcement import PROMISES, PromiseChanges, summary
+from .congestion.budget import losing_links, window_alone
 from .congestion.marking import marked_states, windows_held
 from .decisions import Decisions
 from .errors import ControllerError, PlanError
@@ -54,7 +55,7 @@ from .p4runtime.switches import Switches
 from .p4runtime.tables import MARKING
 from .placement.strategies import Strategy
 from .planning.admission import admitting_states, edge_switches
-from .planning.plan import JobSpec, base_state, fabric_state
+from .planning.plan import JobPlan, JobSpec, base_state, fabric_state, with_window
 from .planning.planner import Planner
 from .telemetry.collector import ReportCollector
 from .telemetry.link_state import LinkState
@@ -201,7 +202,9 @@ class Controller:
 
     async def admit(self, spec: JobSpec, now_ns: int) -> list[Message]:
         """Place a new job, write it to the switches, and return its hosts' plans. A job that does not fit gets fewer
-        slots, or its server alone (`RunningJob.note` says so).
+        slots, or its server alone (`RunningJob.note` says so); one that stays where it is, on links that lose
+        nothing, gets no larger window than its queues ever allow it there, as so many rounds of exponents come before
+        each sum.
 
         Raises PlanError or PlacementError where it cannot run at all, ControllerError where a switch or the journal
         refuses it; the fabric then stays as it was.
@@ -214,6 +217,9 @@ class Controller:
             grant = await self._decisions.make(partial(self.planner.grant, spec, around))
             history = self.planner.history(spec.job)
             plan = self.planner.plan(grant.spec, grant.placement, history.next())
+            if (window := self._window_at_most(plan)) < plan.spec.window:
+                spec = with_window(plan.spec, window, self.topology)
+                plan = self.planner.plan(spec, grant.placement, plan.generation)
             history.go(plan.generation, plan.switches)
             self.jobs.add(RunningJob(plan, now_ns, grant.note))
             needed = {*plan.switches, *edge_switches(self.topology, spec)}
@@ -351,6 +357,14 @@ class Controller:
             self._made = marked_states(self.topology, states, self.windows.budgets, plans, self.windows.options)
             self._made_of = made_of
         return self._made
+
+    def _window_at_most(self, plan: JobPlan) -> int:
+        """What a job's window is to be. One that may move may be allowed more elsewhere; and where frames are lost, the
+        rounds beyond those in the network are the ones to go on with while a lost one is sent again.
+        """
+        if self.moves.options.solve_period_ns or losing_links(self.topology, plan.most_streams):
+            return plan.spec.window
+        return window_alone(self.topology, self.planner.routes, plan, self.prober.probes, self.windows.options)
 
     def _bound_queues(self, now_ns: int) -> None:
         """Windows for the jobs as they are now; who gets a plan next is told its share with it."""

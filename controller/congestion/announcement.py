@@ -9,7 +9,7 @@ from ...topologies.model import Endpoint, Topology
 from ...topologies.routing import Routes
 from ..planning.plan import JobPlan
 from ..telemetry.probes import Probe
-from .budget import JobStreams, link_budgets
+from .budget import window_alone
 from .changes import Windows
 from .options import CongestionOptions
 from .promise import Promise, promises
@@ -60,11 +60,8 @@ def window_advice(
     """Where the queues on a job's ways allow it less than the window that it asks for, even beside no other job: what
     to ask for, as so many rounds of exponents as that window has come before each sum; else nothing.
     """
-    if not options.windows_obeyed:
-        return ""
-    budgets = link_budgets(topology, routes, [JobStreams.of(plan)], probes, options)
-    allowed = min((budgets[link].window for link in plan.most_streams if link in budgets), default=plan.spec.window)
-    if allowed >= plan.spec.window:
+    allowed = window_alone(topology, routes, plan, probes, options)
+    if allowed == plan.spec.window:
         return ""
     return (
         f"job {plan.spec.job}: its queues allow a window of {allowed} of {plan.spec.window} even alone; ask for that: "

@@ -84,6 +84,16 @@ def link_budgets(
     return {link: _without_promise(budget, losing.get(link, frozenset())) for link, budget in budgets.items()}
 
 
+def window_alone(
+    topology: Topology, routes: Routes, plan: JobPlan, probes: Iterable[Probe], options: CongestionOptions
+) -> int:
+    """The most rounds that a job may have in the network where no other job is there."""
+    if not options.windows_obeyed:
+        return plan.spec.window
+    budgets = link_budgets(topology, routes, [JobStreams.of(plan)], probes, options)
+    return min([plan.spec.window, *(budgets[link].window for link in plan.most_streams if link in budgets)])
+
+
 def _fitting_windows(
     queues: Sequence[Queue], jobs: Sequence[JobStreams], options: CongestionOptions
 ) -> tuple[Mapping[Endpoint, int], Mapping[Endpoint, int]]:

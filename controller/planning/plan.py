@@ -310,6 +310,13 @@ def rounds_of_step(spec: JobSpec, topology: Topology) -> tuple[int, int]:
     return min(spec.window, whole), whole
 
 
+def with_window(spec: JobSpec, window: int, topology: Topology) -> JobSpec:
+    """The same job, of as many chunks, with this window, and so as many rounds of exponents before them."""
+    _, chunks = rounds_of_step(spec, topology)
+    bytes_ = chunks * round_bytes(topology) + min(window, chunks) * SCALE_ROUND_BYTES
+    return spec if window == spec.window else replace(spec, window=window, gradient_bytes=bytes_)
+
+
 def mean_round_bytes(spec: JobSpec, topology: Topology) -> float:
     """What one of these rounds brings onto a link, on average."""
     return spec.gradient_bytes / sum(rounds_of_step(spec, topology))

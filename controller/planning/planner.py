@@ -31,7 +31,7 @@ from .better import Better, better_alone, better_jointly
 from .completion import Expected, Step, expected_step
 from .generations import History
 from .memory import Allotment, FabricMemory
-from .plan import JobPlan, JobSpec, job_plan
+from .plan import JobPlan, JobSpec, job_plan, with_window
 
 FULL: Final = LinkLoad(background_bps=1e15)
 """More than any link carries: no more is left of it than the model always leaves."""
@@ -133,7 +133,7 @@ class Planner:
             return Grant(spec, ideal, ideal.note)
         slots = spec.slots // 2
         while slots >= max(2, spec.slots // LEAST_SHARE):
-            smaller = replace(spec, slots=slots, window=min(spec.window, slots // 2))
+            smaller = replace(with_window(spec, min(spec.window, slots // 2), self.topology), slots=slots)
             placement = self._attempt(smaller, spec.workers, links)
             if isinstance(placement, Placement) and _switches(placement, spec):
                 short = f"{slots} slots and a window of {smaller.window} instead of {spec.slots} and {spec.window}"

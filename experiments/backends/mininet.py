@@ -141,7 +141,8 @@ async def run_in_mininet(
             states = await asyncio.to_thread(client.jobs)
             if states:
                 steps = min(
-                    state.rounds // Rounds.of_gradient(config, lanes, shares, state.job - first_job).total
+                    state.rounds
+                    // Rounds.of_gradient(config, lanes, shares, state.job - first_job).within(state.window).total
                     for state in states
                 )
                 advance(steps)

@@ -40,6 +40,10 @@ class Rounds:
         first, last = (whole * sum(shares[:at]) // sum(shares) for at in (shard, shard + 1))  # as `Tensor.cut` does
         return cls(last - first, min(last - first, config.job.window))
 
+    def within(self, window: int) -> Rounds:
+        """Of the same sums, in a job that was given no larger window than this one."""
+        return Rounds(self.chunks, min(self.scales, window))
+
     @property
     def total(self) -> int:
         return self.chunks + self.scales

@@ -37,6 +37,7 @@ from ...hosts.numerics.tensors import Reduced, Tensor
 from ...topologies import Endpoint, Routes
 from ...training import Processes, TrainingPlan
 from ...wire.aggregation import message_bytes
+from ...wire.control import WorkerPlan
 from ...wire.frames import FRAME_HEADER_BYTES
 from ...wire.heartbeat import Heartbeat
 from ..background import BACKGROUND_PAYLOAD_BYTES
@@ -260,7 +261,7 @@ class Cluster:
         if advice := window_advice(self.topology, self._routes, plan, controller.prober.probes, options):
             self._say(advice)
         latency_ns = 0 if number in self._jobs else self.config.control.latency
-        self._others.progress.begin(plan, rounds, self._turn_ns(plan), now_ns, latency_ns)
+        self._others.progress.begin(plan, rounds.within(plan.spec.window), self._turn_ns(plan), now_ns, latency_ns)
         return messages
 
     def _turn_ns(self, plan: JobPlan) -> int:
@@ -313,7 +314,8 @@ class Cluster:
             for driver, gradient, weight in zip(self._drivers, gradients, weights, strict=True)
         ]
         plans = self._plans
-        parts = list(zip(plans, self._rounds(gradients[0].size), strict=True))
+        rounds = self._rounds(gradients[0].size)
+        parts = [(plan, each.within(plan.spec.window)) for plan, each in zip(plans, rounds, strict=True)]
         beside_others = bool(self._others or self.config.yielding)
         achievable = Achievable(self._routes, parts, self._carried, beside_others=beside_others)
         duration_ns = await self.settle()
@@ -448,7 +450,10 @@ class Cluster:
 
     def _start_part(self, other: OtherJob, message: Message) -> None:
         window = other.config.window
-        law = self._law(other.number, window) if other.config.obeys else partial(FixedWindow, window)
+        law = self._law(other.number, window)
+        if not other.config.obeys and isinstance(message.content, WorkerPlan):
+            law = partial(FixedWindow, window)
+            message = replace(message, content=replace(message.content, window=window))
         worker = self._agents.start(other.number, message, law)
         other.workers += [] if worker is None else [worker]
 

@@ -74,7 +74,11 @@ def _client(processes: int, cluster: str | None) -> Iterator[Client]:
         return
     with (
         LocalCluster(
-            n_workers=processes, threads_per_worker=1, dashboard_address=None, host="127.0.0.1", silence_logs=level
+            n_workers=processes,
+            threads_per_worker=1,
+            dashboard_address="127.0.0.1:0",
+            host="127.0.0.1",
+            silence_logs=level,
         ) as local,
         Client(local) as client,
     ):

@@ -16,13 +16,14 @@ import pytest
 from finsy.proto import p4r
 
 from weir.controller.congestion import CongestionOptions, Uncontrolled, link_budgets
+from weir.controller.congestion.budget import window_alone
 from weir.controller.controller import Controller, Message, Options
 from weir.controller.errors import ControllerError, OutOfMemory, PlanError
 from weir.controller.p4runtime.pipeline import Pipeline
 from weir.controller.p4runtime.refusals import WriteRefused
 from weir.controller.p4runtime.session import SwitchSession
 from weir.controller.placement import Placement, PlacementError, Problem
-from weir.controller.planning.plan import JobSpec, round_bytes
+from weir.controller.planning.plan import JobSpec, round_bytes, rounds_of_step
 from weir.controller.telemetry.snapshot import LinkView, Snapshot
 from weir.tests.controller.fake_switch import FakeSwitch
 from weir.topologies.generators import leaf_spine
@@ -131,6 +132,40 @@ async def test_a_job_that_does_not_fit_gets_less_and_is_told_what_and_why(rig: R
     for job in list(controller.jobs):
         await controller.finish(job)
     assert controller.planner.memory.jobs_that_fit(128) == dict.fromkeys(("s1", "s2", "s3", "s4"), 1)
+
+
+@pytest.mark.parametrize(
+    ("rig", "given"),
+    [
+        pytest.param(replace(OPTIONS, solve_period_ns=0), None, id="stays"),
+        pytest.param(OPTIONS, 32, id="may move"),
+        pytest.param(
+            replace(OPTIONS, solve_period_ns=0, congestion=CongestionOptions(windows_obeyed=False)),
+            32,
+            id="another law",
+        ),
+    ],
+    indirect=["rig"],
+)
+async def test_who_stays_has_no_more_rounds_of_exponents_than_its_queues_let_go_at_once(
+    rig: Rig, given: int | None
+) -> None:
+    """Three streams meet at h4, with what probes there are: no queue allows more than 64 packets. The job has as many
+    chunks as before, whoever is there with it.
+    """
+    controller = rig.controller
+    for number in (1, 2):
+        spec = JobSpec(number, ("h1", "h2", "h3"), server="h4")
+        rig.strategy.switch = "h4"
+        messages = await controller.admit(spec, 0)
+        plan = controller.jobs[number].plan
+        alone = window_alone(
+            FABRIC, Routes(FABRIC), replace(plan, spec=spec), controller.prober.probes, CongestionOptions()
+        )
+        assert 3 * alone <= 64 < 3 * (alone + 2)
+        assert {each.window for each in plans(messages).values()} == {given or alone}
+        assert rounds_of_step(plan.spec, FABRIC) == (given or alone, rounds_of_step(spec, FABRIC)[1])
+        assert controller.jobs[number].note == ""
 
 
 async def test_a_job_that_a_switch_refuses_leaves_everything_as_it_was(rig: Rig) -> None:

@@ -23,16 +23,16 @@ SHARE: Final = 0.97
 """Of the achievable throughput."""
 SHORTENED: Final = {
     # steps, units of the hidden layer; whether the sums are long enough for the share
-    "deep": (1, 340, False),
+    "deep": (1, 340, True),
     "incast-2": (1, 340, True),
-    "incast-16": (1, 500, True),
+    "incast-16": (1, 340, True),
     "incast-64": (1, 80, False),
     "incast-256": (1, 20, False),
     "joins": (8, 680, True),
     "mixed-rtts": (1, 2_048, True),
-    "shallow": (1, 340, False),
+    "shallow": (1, 340, True),
     "steady": (1, 2_048, True),
-    "yielding": (2, 300, False),
+    "yielding": (2, 300, True),
 }
 LYING: Final = {"liar"}
 """Of these nothing can be promised."""
@@ -96,7 +96,7 @@ def test_jobs_of_an_incast_share_alike_though_each_stream_has_one_round() -> Non
 @pytest.mark.long
 @pytest.mark.parametrize("name", SHORTENED)
 def test_a_run_of_the_file_keeps_what_it_promises(name: str) -> None:
-    kept_by(run_of(name))
+    kept_by(run_of(name), share=SHARE)
 
 
 def kept_by(config: RunConfig, share: float | None = None) -> None:
@@ -113,35 +113,28 @@ def kept_by(config: RunConfig, share: float | None = None) -> None:
 
 
 @pytest.mark.long
-def test_the_window_that_is_advised_takes_less_time_for_exponents() -> None:
-    """Of `incast-64`, whose jobs ask for 32 rounds: as many rounds of exponents go one by one before each sum."""
-    config, said = run_of("incast-64"), list[str]()
-
-    def asking(window: int) -> RunConfig:
-        jobs = [config.job, *config.other_jobs]
-        first, *others = [job.model_copy(update={"window": window}) for job in jobs]
-        return config.model_copy(update={"job": first, "other_jobs": others})
+def test_a_window_beyond_what_queues_allow_costs_nothing() -> None:
+    """Of `incast-64`, whose jobs ask for 32 rounds and never have more than two in the network: so many of exponents
+    come before each sum, and not 32, which would go one by one.
+    """
+    config = run_of("incast-64")
 
     def summed_bps(window: int) -> float:
-        said.clear()
-        result = asyncio.run(run_strategy(asking(window), "ps", say=said.append))
+        jobs = [config.job, *config.other_jobs]
+        first, *others = [job.model_copy(update={"window": window}) for job in jobs]
+        asking = config.model_copy(update={"job": first, "other_jobs": others})
+        result = asyncio.run(run_strategy(asking, "ps"))
         assert (result.broken, result.drops, result.resends) == ([], {}, 0)
         return Figures.of(config, "explicit", result).summed_bps
 
-    assert summed_bps(32) < 26e6
-    told = [line.partition(";")[0] for line in said if "even alone" in line]
-    assert told == [f"job {number}: its queues allow a window of 2 of 32 even alone" for number in (1, 2)]
-    assert summed_bps(2) > 28e6
-    assert not any("even alone" in line for line in said)
+    assert summed_bps(32) == pytest.approx(summed_bps(2), rel=1e-3)
 
 
 @pytest.mark.parametrize(
     ("name", "streams", "rounds"), [("incast-2", 2, 600), pytest.param("incast-64", 64, 360, marks=pytest.mark.long)]
 )
 def test_a_long_sum_has_what_is_achievable(name: str, streams: int, rounds: int) -> None:
-    """Jobs beside the trained one have begun, and are in a long sum, too. Each of the 32 rounds of exponents of
-    `incast-64` takes a round trip, 4 ms together: 4 % of a sum of 180 rounds.
-    """
+    """Jobs beside the trained one have begun, and are in a long sum, too."""
     config = run_of(name)
     others = [job.model_copy(update={"values": 8 * LANES * rounds}) for job in config.other_jobs]
     config = config.model_copy(update={"other_jobs": others})

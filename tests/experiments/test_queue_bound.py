@@ -15,6 +15,7 @@ from weir.controller.congestion.cross_traffic import cross_traffic
 from weir.experiments.backends.virtual_time import Cluster
 from weir.experiments.config import RunConfig
 from weir.experiments.errors import ExperimentError
+from weir.experiments.run import run_strategy
 from weir.tests.paths import ROOT
 from weir.topologies import Endpoint, Routes
 from weir.topologies.schema import parse_topology
@@ -77,6 +78,32 @@ def test_the_bound_is_kept_and_the_bottleneck_is_used(
     share = asyncio.run(run())
     assert share >= least
     assert share <= 1 + (0.001 if rate else 0.0), "what still waits of others' at the end it has had from them"
+
+
+@pytest.mark.parametrize(
+    ("strategy", "steps"),
+    [
+        ("hierarchy", 10),
+        *(pytest.param(name, 100, marks=pytest.mark.long) for name in ("ps", "rack", "hierarchy", "blind", "widest")),
+    ],
+)
+def test_the_bound_costs_the_demo_little(strategy: str, steps: int) -> None:
+    """Its sums are of 38 chunks each, which nobody has at the rate of a link. So they are compared with windows that
+    nobody limits, and buffers that never overflow: the bounded ones are at least 97 % as fast.
+    """
+    bounded = RunConfig.load(ROOT / "experiments" / "demo.yaml")
+    bounded = bounded.model_copy(update={"training": bounded.training.model_copy(update={"steps": steps})})
+    deep = {"name": "deep", "generate": {**bounded.fabric["generate"], "queue": 4_096}}
+    law = bounded.congestion.model_copy(update={"law": "fixed"})
+    free = bounded.model_copy(update={"fabric": deep, "congestion": law})
+
+    def mean_ns(config: RunConfig) -> float:
+        result = asyncio.run(run_strategy(config, strategy))
+        assert (result.drops, result.resends) == ({}, 0)
+        return float(np.mean(result.iteration_ns))
+
+    assert free.topology.links[0].queue_packets == 4_096
+    assert mean_ns(bounded) <= mean_ns(free) / 0.97
 
 
 @pytest.mark.parametrize(

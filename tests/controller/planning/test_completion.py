@@ -85,6 +85,8 @@ class Measured:
     """bit/s of others' traffic, by directed link."""
     job_bytes: dict[Endpoint, float]
     """What the job put on each link in a step; other messages of the fabric's own are in it."""
+    rounds: Rounds
+    """Of a step, in a job with the window that it was given."""
     window: int
     """That the workers were told."""
     is_marked: bool
@@ -112,6 +114,7 @@ async def measured(config: RunConfig, steps: int = 2) -> Measured:
                 for link in links
             },
             job_bytes={link.end: link.job_bytes / steps for link in links},
+            rounds=Rounds.of_gradient(config, 256).within(plan.spec.window),
             window=plan.pacing.window,
             is_marked=any(
                 (budget := budgets[link.end]).congested_window < budget.window
@@ -126,8 +129,7 @@ async def measured(config: RunConfig, steps: int = 2) -> Measured:
 async def compare_run(config: RunConfig) -> Measured:
     """Hold the model to a run: each stream's way, and a step's time."""
     seen = await measured(config)
-    rounds = Rounds.of_gradient(config, 256)
-    bytes_ = rounds.bytes(256)
+    rounds, bytes_ = seen.rounds, seen.rounds.bytes(256)
     for link, count in seen.job_bytes.items():
         assert count / bytes_ == pytest.approx(seen.streams.get(link, 0), abs=0.1), f"seed {config.seed}: {link}"
     loads = {link: LinkLoad(rate) for link, rate in seen.others.items()}

@@ -43,7 +43,7 @@ async def test_a_job_is_registered_listed_and_ended() -> None:
             "generation": 1,
             "rounds": 0,
             "slots": 64,
-            "window": 32,
+            "window": 31,
             "policy": "wait",
             "switches": [],
             "waiting_for": "waits for h2 (rank 1), h3 (server) to join",

@@ -77,12 +77,12 @@ async def both(config: RunConfig) -> tuple[float, float, bool]:
         now = cluster.now_ns * 1e-9
     routes = Routes(config.topology)
     links = Links.of(routes)
-    stream = Rounds.of_gradient(config, lanes).bytes(lanes)
+    stream = Rounds.of_gradient(config, lanes).within(plan.spec.window).bytes(lanes)
     streams, background = np.zeros(len(links.number)), np.zeros(len(links.number))
     for end, at in links.number.items():
         streams[at] = round(figures[end].job_bytes / (STEPS * stream))
         background[at] = figures[end].load * links.rate_bps[at] - 8 * figures[end].job_bytes / now
-    pace = Pace(config.job.window, config.host_poll * 1e-9)
+    pace = Pace(plan.spec.window, config.host_poll * 1e-9)
     tree = tree_coflow(routes, plan.placement, pace, random.Random(0))
     used = np.flatnonzero(streams)
     coflow: Coflow = replace(tree, links=used, streams=streams[used])

@@ -29,7 +29,7 @@ import grpc
 from ...topologies.errors import TopologyError
 from ...wire import control_pb2 as pb
 from ...wire.control import KEY_BYTES
-from ...wire.control_channel import DEFAULT_ADDRESS, Tls, check_address, is_local
+from ...wire.control_channel import CONTROL_CLASS, DEFAULT_ADDRESS, Tls, check_address, is_local
 from ...wire.control_messages import SERVICE, to_host
 from ...wire.errors import WireError
 from ...wire.heartbeat import Heartbeat
@@ -171,6 +171,7 @@ class ControlService:
             ("grpc.http2.ping_timeout_ms", max(lease_ms, 1_000)),  # else a ping without answer is waited for a minute
             ("grpc.server_handshake_timeout_ms", int(1_000 * _JOIN_S)),
             ("grpc.max_connection_idle_ms", _IDLE_MS),
+            CONTROL_CLASS,
         ]
 
     def _handlers(self) -> grpc.GenericRpcHandler:

@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 from numpy.typing import NDArray
 
 from ...wire import control_pb2 as pb
-from ...wire.control_channel import DEFAULT_ADDRESS, Tls, check_address
+from ...wire.control_channel import CONTROL_CLASS, DEFAULT_ADDRESS, Tls, check_address
 from ...wire.control_messages import BALANCE, END_JOB, LIST_JOBS, REGISTER, balance_request
 from ...wire.errors import WireError
 from ..errors import ControlAbsent, ControlRefused
@@ -23,6 +23,7 @@ CHANNEL_OPTIONS: Final = (
     ("grpc.initial_reconnect_backoff_ms", 50),
     ("grpc.min_reconnect_backoff_ms", 5_000),  # how long an attempt to connect may take, whatever its name says
     ("grpc.max_reconnect_backoff_ms", 500),
+    CONTROL_CLASS,
 )
 POLICIES: Final = {"continue": pb.CONTINUE, "wait": pb.WAIT, "abort": pb.ABORT}
 """What can be done when a worker is lost."""

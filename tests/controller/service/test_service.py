@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
+import socket
 import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -18,10 +20,12 @@ from weir.controller.controller import Controller
 from weir.controller.errors import ControllerError, NotPrimary
 from weir.controller.jobs.journal_file import JournalError
 from weir.controller.service.service import ControlService
+from weir.hosts.drivers.control_client import ControlClient
 from weir.tests.controller.control_rig import TOPOLOGY, Rig, certificates, rig
 from weir.wire import control_pb2 as pb
 from weir.wire.control import KEY_BYTES, Pacing, Resume, WorkerPlan
 from weir.wire.control_messages import ATTEND, REGISTER, told
+from weir.wire.frames import DSCP_CONTROL
 
 WORKERS = ["h1", "h2"]
 SERVER = "h3"
@@ -435,3 +439,25 @@ async def test_with_tls_only_those_with_a_certificate_are_heard(tmp_path: Path) 
     with pytest.raises(ControllerError, match=r"^control service: \S*absent.key: cannot be read"):
         async with rig(tls=replace(ours, key=tmp_path / "absent.key")):
             pass
+
+
+async def test_both_sides_packets_are_of_the_control_class(service: Rig) -> None:
+    """Where they cross the fabric they wait for no gradients. The rig's own channel asks for nothing of the kind."""
+
+    def ends() -> dict[tuple[int, int], int]:
+        """DSCP by the ports of each connection of this process, its own first."""
+        found = {}
+        for entry in Path("/proc/self/fd").iterdir():
+            with suppress(OSError), socket.socket(fileno=os.dup(int(entry.name))) as each:
+                if each.family in (socket.AF_INET, socket.AF_INET6):
+                    ports = each.getsockname()[1], each.getpeername()[1]
+                    found[ports] = each.getsockopt(socket.IPPROTO_IP, socket.IP_TOS) >> 2
+        return found
+
+    await service.jobs()
+    port, before = int(service.service.address.rpartition(":")[2]), ends()
+    with ControlClient(service.service.address) as client:
+        assert await asyncio.to_thread(client.jobs) == []
+        (own,) = [ports for ports in ends().keys() - before.keys() if ports[1] == port]
+        assert ends()[own] == DSCP_CONTROL
+        assert ends()[own[::-1]] == DSCP_CONTROL

@@ -1,4 +1,4 @@
-"""What the controller's batch sizes cost in every step: a worker's prediction, its two sums, one worker's call.
+"""What the controller's batch sizes cost in every step: a worker's prediction, its two sums, one worker's question.
 
 ::
 
@@ -20,6 +20,7 @@ import tempfile
 import time
 from asyncio.subprocess import PIPE
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import closing
 from typing import Final
 
 import numpy as np
@@ -36,10 +37,12 @@ from weir.experiments.backends.emulated import EmulatedFabric
 from weir.hosts import Communicator, ControlClient, UdpWorker, WorkerCore
 from weir.hosts.collectives.leader_query import LeaderQuery
 from weir.hosts.drivers.client import PATIENT
+from weir.hosts.drivers.size_questions import SizeQuestions
 from weir.topologies import Routes, leaf_spine
 from weir.training.batching.reporter import SpeedReporter
 from weir.training.machines import Readings
 from weir.wire.control import WorkerPlan
+from weir.wire.control_messages import balance_request
 
 RUNS: Final = 5
 _STEPS: Final = 50
@@ -105,15 +108,16 @@ async def _spending(until: Awaitable[object]) -> tuple[float, float]:
 
 
 def _ask(address: str, workers: int) -> None:
-    """For each run of calls a line when it may begin, one of the other side, one at its end; then the figures."""
+    """For each run of questions a line when it may begin, one of the other side, one at its end; then the figures."""
     rng = np.random.default_rng(1)
-    with ControlClient(address) as client:
+    with ControlClient(address) as client, closing(SizeQuestions(address)) as questions:
         registration = client.register([f"h{host}" for host in range(1, workers + 1)])
         token, present = registration.seats[0].token, np.ones(workers, np.bool_)
 
         def call() -> None:
             reports = np.column_stack([rng.uniform(200, 1000, workers), np.full((workers, 2), [0.2, 0])])
-            client.balance(registration.job, token, SAMPLES * workers, reports, present).wait()
+            job, samples = registration.job, SAMPLES * workers
+            questions.ask(balance_request(job, samples, "analytic", reports, present, token=token)).wait()
 
         call()
         calls = []
@@ -125,7 +129,7 @@ def _ask(address: str, workers: int) -> None:
     figures = {
         "a worker's prediction": _predictions(),
         "a worker's two sums": _sums(workers),
-        "the call of the worker that asks": calls,
+        "the question of the worker that asks": calls,
     }
     print(json.dumps(figures), flush=True)
 

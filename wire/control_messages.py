@@ -93,9 +93,12 @@ def balance_request(
     token: str = "",
     size_step: int = 0,
 ) -> pb.BalanceRequest:
-    """What one worker asks for all: each one's row of `reports` has its speed, its seconds and its limit.
+    """What one worker asks for all: everyone's samples in the next step.
 
-    `reports` is of shape (workers, 3), by rank; `present` says whose rows are there.
+    `reports` (workers, 3) has each one's by rank, where `present` (workers,) says that it is there: samples per second
+    that it foretells for itself, seconds of its last computation, the most samples that it holds; 0 is unknown.
+    `samples` are all workers' together, `size_step` are those that the numeric rule moves at once; 0: 5. The token is
+    of the asking worker's seat.
     """
     rows: list[Any] = reports.tolist()
     told = [

@@ -5,7 +5,7 @@
     leader ──Balance: everyone's speed, seconds, limit──▶ BatchSizes ──▶ SizeRule
            ◀─────────────── everyone's sizes ────────────────────┘
 
-Workers bring their reports together by themselves, so that a step costs one call however many they are. Who is lost
+Workers bring their reports together by themselves, so that a step costs one question however many they are. Who is lost
 has a size of 0.
 """
 
@@ -28,6 +28,10 @@ _MOST: Final = 1e12
 
 class ReportMissing(ControllerError):
     """A worker that takes part has no report among all workers', as they do not know yet who takes part."""
+
+
+class NotTakingPart(ControllerError):
+    """A worker asks for all that goes on without it."""
 
 
 class SizeRule(Protocol):

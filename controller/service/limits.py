@@ -23,7 +23,7 @@ class Limits:
     address.
     """
     streams: int = 8_192
-    """Hosts that attend at once."""
+    """Hosts that attend at once, and as many streams of questions for batch sizes."""
     half_open: int = 256
     """Streams that have not said Join yet."""
     unattended_ns: int = 3_600_000_000_000

@@ -36,7 +36,7 @@ from ...wire.heartbeat import Heartbeat
 from ..controller import Controller
 from ..errors import ControllerEnded, ControllerError, OutOfMemory, PlanError, SwitchUnreachable
 from ..placement import PlacementError
-from .batch_sizes import BatchSizes, ReportMissing, RuleOf
+from .batch_sizes import BatchSizes, NotTakingPart, ReportMissing, RuleOf
 from .heartbeats import HeartbeatReader, HeartbeatSource
 from .limits import MESSAGE_BYTES, Limits, bounded, client_of
 from .malformed import Malformed, checked, reader_of
@@ -65,6 +65,7 @@ _CODES: Final = (
     (ControllerEnded, grpc.StatusCode.UNAVAILABLE),
     (WrongToken, grpc.StatusCode.PERMISSION_DENIED),
     (ReportMissing, grpc.StatusCode.ABORTED),
+    (NotTakingPart, grpc.StatusCode.ABORTED),
     (PlanError, grpc.StatusCode.INVALID_ARGUMENT),
     (PlacementError, grpc.StatusCode.INVALID_ARGUMENT),
     (TopologyError, grpc.StatusCode.INVALID_ARGUMENT),
@@ -110,7 +111,7 @@ class ControlService:
         self._tls = tls
         self._runner = Runner(controller, lambda message: self._seating.tell(message), clock=clock)
         self._limits = limits or Limits()
-        self._half_open = self._attending = 0
+        self._half_open = self._attending = self._asking = 0
         self._heartbeats_from = heartbeats
         self._seating = Seating(controller, self._runner, self._limits, heartbeats, heard)
         self._sizes = None if size_rule is None else BatchSizes(size_rule)
@@ -187,8 +188,8 @@ class ControlService:
                 "EndJob": grpc.unary_unary_rpc_method_handler(
                     checked(self.end_job), reader_of(pb.EndJobRequest), pb.EndJobReply.SerializeToString
                 ),
-                "Balance": grpc.unary_unary_rpc_method_handler(
-                    checked(self.balance), reader_of(pb.BalanceRequest), pb.BatchSizes.SerializeToString
+                "Balance": grpc.stream_stream_rpc_method_handler(
+                    self.balance, reader_of(pb.BalanceRequest), pb.BatchSizes.SerializeToString
                 ),
                 "Attend": grpc.stream_stream_rpc_method_handler(
                     self.attend, reader_of(pb.FromHost), pb.ToHost.SerializeToString
@@ -306,25 +307,40 @@ class ControlService:
         if stream.failure is not None:
             await context.abort(*stream.failure)
 
-    async def balance(self, request: pb.BalanceRequest, context: Context) -> pb.BatchSizes:
-        """All workers' reports, from one of them: everyone's batch sizes."""
+    async def balance(
+        self, requests: AsyncIterator[pb.BalanceRequest | Malformed], context: Context
+    ) -> AsyncIterator[pb.BatchSizes]:
+        """All workers' reports, from one of them, step by step: everyone's batch sizes. A refusal ends the stream."""
         if self._sizes is None:
             await context.abort(grpc.StatusCode.UNIMPLEMENTED, "this controller decides no batch sizes")
-        if request.job not in self._seating.jobs:
-            await context.abort(grpc.StatusCode.NOT_FOUND, self._seating.no_job(request.job))
-        seats = self._seating.jobs[request.job]
-        self._sizes.keep(self._seating.jobs.keys())
-        ranks = {host: seat.rank for host, seat in seats.seats.items() if seat.rank is not None}
+        if self._asking >= self._limits.streams:
+            most = f"{self._asking} workers ask for batch sizes, and no more than {self._limits.streams} may; end jobs"
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, most)
+        self._asking += 1
         try:
-            seat = seats.seat_of(request.token)
-            if seat.rank is None:
-                raise PlanError(f"job {seats.job}: {seat} has no batch; only workers have")
-            taking_part = frozenset(ranks[host] for host in self._controller.jobs[seats.job].plan.workers)
-            if seat.rank not in taking_part:
-                await context.abort(grpc.StatusCode.ABORTED, f"job {seats.job} goes on without {seat}")
-            return pb.BatchSizes(sizes=self._sizes.decide(request, len(ranks), taking_part))
-        except ControllerError as error:
-            await context.abort(_code_of(error), bounded(str(error)))
+            async for request in requests:
+                if isinstance(request, Malformed):
+                    await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(request))
+                if request.job not in self._seating.jobs:
+                    await context.abort(grpc.StatusCode.NOT_FOUND, self._seating.no_job(request.job))
+                self._sizes.keep(self._seating.jobs.keys())
+                try:
+                    sizes = self._balanced(self._sizes, request, self._seating.jobs[request.job])
+                except ControllerError as error:
+                    await context.abort(_code_of(error), bounded(str(error)))
+                yield pb.BatchSizes(sizes=sizes)
+        finally:
+            self._asking -= 1
+
+    def _balanced(self, sizes: BatchSizes, request: pb.BalanceRequest, seats: JobSeats) -> list[int]:
+        ranks = {host: seat.rank for host, seat in seats.seats.items() if seat.rank is not None}
+        seat = seats.seat_of(request.token)
+        if seat.rank is None:
+            raise PlanError(f"job {seats.job}: {seat} has no batch; only workers have")
+        taking_part = frozenset(ranks[host] for host in self._controller.jobs[seats.job].plan.workers)
+        if seat.rank not in taking_part:
+            raise NotTakingPart(f"job {seats.job} goes on without {seat}")
+        return sizes.decide(request, len(ranks), taking_part)
 
     async def _first(self, requests: AsyncIterator[pb.FromHost | Malformed], context: Context) -> pb.Join:
         if self._half_open >= self._limits.half_open:

@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...wire.control_channel import Tls
+from ...wire.control_messages import balance_request
 from ..collectives.communicator import Communicator
 from ..collectives.leader_query import PATIENCE_S, LeaderQuery
-from .control_client import BalanceCall, ControlClient
+from .size_questions import SizeQuestion, SizeQuestions
 
 
 class BatchSizes:
@@ -32,17 +33,17 @@ class BatchSizes:
         tls: Tls | None = None,
     ) -> None:
         """The communicator is the job's; `control` is where the controller serves, and the token is of this worker's
-        seat. `samples` are a step's, of all workers together; `rule` and `size_step` as in `ControlClient.balance`.
+        seat. `samples` are a step's, of all workers together; `rule` and `size_step` as in `balance_request`.
         No step waits longer than `patience_s` for the controller.
         """
-        self._client = ControlClient(control, tls)
+        self._questions = SizeQuestions(control, tls)
         self._job = job
         self._token = token
         self._samples = samples
         self._rule = rule
         self._size_step = size_step
         self._patience_s = patience_s
-        self._call: BalanceCall | None = None
+        self._question: SizeQuestion | None = None
         moved = f" that moves {size_step}" if size_step else ""
         # in the name, so that workers that do not ask for the same find out
         name = f"batch sizes of {samples} samples by the {rule} rule{moved}"
@@ -54,25 +55,26 @@ class BatchSizes:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._client.__exit__(kind, error, trace)
+        self._questions.close()
 
     def next_step(self, report: Sequence[float], timeout_s: float | None = None) -> list[int] | None:
         """Everyone's samples in the next step, by rank, the same at all; None: as in this one.
 
-        `report` is this worker's, of three numbers, as `ControlClient.balance` has them. `timeout_s` is how long the
+        `report` is this worker's, of three numbers, as `balance_request` has them. `timeout_s` is how long the
         others' are waited for, by default as long as the communicator waits. Raises what its calls raise, such as
         CallMismatch where workers ask for other samples or by another rule, and ControlRefused where there are no
         sizes.
         """
         reports, present = self._query.report(np.array(report, np.float64)).wait(timeout_s)
         if self._query.ask(reports, present) is not None:
-            assert self._call is not None
-            self._call.await_done(self._patience_s)
+            assert self._question is not None
+            self._question.await_done(self._patience_s)
         sizes: list[int] | None = self._query.answer().wait(timeout_s)
         return sizes
 
-    def _ask(self, reports: NDArray[np.float64], present: NDArray[np.bool_]) -> BalanceCall:
-        self._call = self._client.balance(
-            self._job, self._token, self._samples, reports, present, rule=self._rule, size_step=self._size_step
+    def _ask(self, reports: NDArray[np.float64], present: NDArray[np.bool_]) -> SizeQuestion:
+        request = balance_request(
+            self._job, self._samples, self._rule, reports, present, token=self._token, size_step=self._size_step
         )
-        return self._call
+        self._question = self._questions.ask(request)
+        return self._question

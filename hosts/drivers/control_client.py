@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 import grpc
-import numpy as np
 from google.protobuf.message import Message
-from numpy.typing import NDArray
 
 from ...wire import control_pb2 as pb
 from ...wire.control_channel import CONTROL_CLASS, DEFAULT_ADDRESS, Tls, check_address
-from ...wire.control_messages import BALANCE, END_JOB, LIST_JOBS, REGISTER, balance_request
+from ...wire.control_messages import END_JOB, LIST_JOBS, REGISTER
 from ...wire.errors import WireError
 from ..errors import ControlAbsent, ControlRefused
 
@@ -133,30 +130,6 @@ class ControlClient:
         """Take a job from the switches; its hosts are told why."""
         self._call(END_JOB, pb.EndJobRequest(job=job, reason=reason), pb.EndJobReply.FromString)
 
-    def balance(
-        self,
-        job: int,
-        token: str,
-        samples: int,
-        reports: NDArray[np.float64],
-        present: NDArray[np.bool_],
-        *,
-        rule: str = "analytic",
-        size_step: int = 0,
-        timeout_s: float = _ANSWER_S,
-    ) -> BalanceCall:
-        """Ask for everyone's samples in the next step, as the one worker that does so for all, with its seat's token.
-
-        `reports` (workers, 3) has each one's by rank, where `present` (workers,) says that it is there: samples per
-        second that it foretells for itself, seconds of its last computation, the most samples that it holds; 0 is
-        unknown. `samples` are all workers' together, `size_step` are those that the numeric rule moves at once; 0: 5.
-        """
-        request = balance_request(job, samples, rule, reports, present, token=token, size_step=size_step)
-        call: grpc.UnaryUnaryMultiCallable[pb.BalanceRequest, pb.BatchSizes] = self._channel.unary_unary(
-            BALANCE, request_serializer=_bytes_of, response_deserializer=pb.BatchSizes.FromString
-        )
-        return BalanceCall(self.address, call.future(request, timeout=timeout_s))
-
     def _call(self, method: str, request: Message, read: Callable[[bytes], _Answer]) -> _Answer:
         call: grpc.UnaryUnaryMultiCallable[Message, _Answer] = self._channel.unary_unary(
             method, request_serializer=_bytes_of, response_deserializer=read
@@ -164,39 +137,10 @@ class ControlClient:
         try:
             return call(request, timeout=_ANSWER_S)
         except grpc.RpcError as error:
-            raise _refusal(self.address, error) from None
+            raise refusal_of(self.address, error) from None
 
 
-class BalanceCall:
-    """Batch sizes that were asked for (`collectives.leader_query.Answer`)."""
-
-    def __init__(self, address: str, call: Any) -> None:
-        self._address = address
-        self._call = call
-
-    def done(self) -> bool:
-        """Whether `wait` returns, or raises, at once."""
-        done: bool = self._call.done()
-        return done
-
-    def await_done(self, timeout_s: float) -> None:
-        """Return when it is done, or this time is over."""
-        with suppress(grpc.FutureTimeoutError):
-            self._call.exception(timeout_s)
-
-    def wait(self, timeout_s: float = _ANSWER_S, /) -> list[int]:
-        """Everyone's samples in the next step, by rank; who was lost has 0. Raises ControlAbsent where nobody answers
-        who could, ControlRefused where there are no sizes.
-        """
-        try:
-            return list(self._call.result(timeout_s).sizes)
-        except grpc.FutureTimeoutError:
-            raise ControlAbsent(f"{self._address}: no answer after {timeout_s:g} s") from None
-        except grpc.RpcError as error:
-            raise _refusal(self._address, error) from None
-
-
-def _refusal(address: str, error: Any) -> ControlRefused:
+def refusal_of(address: str, error: Any) -> ControlRefused:
     """What a call has failed with."""
     if error.code() is grpc.StatusCode.UNAVAILABLE:
         return ControlAbsent(f"no controller at {address}: {unreachable(error)}; start one with weir controller")

@@ -315,7 +315,7 @@ class WeirProcessGroup(dist.ProcessGroup):
 
     def batch_sizes(self, report: Sequence[float], samples: int, rule: str) -> list[int] | None:
         """Every rank's part of the next step's samples, by rank, as the controller decides from all ranks' reports;
-        None: as in this one. All ranks call it alike; `report` is as `ControlClient.balance` has it.
+        None: as in this one. All ranks call it alike; `report` is as `wire.control_messages.balance_request` has it.
 
         Raises what the group has failed with, and ControlRefused where there are no sizes.
         """

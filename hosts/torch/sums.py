@@ -60,7 +60,7 @@ class Sizes:
 
     work: FabricWork
     report: Sequence[float]
-    """This rank's, as `ControlClient.balance` has it."""
+    """This rank's, as `wire.control_messages.balance_request` has it."""
     samples: int
     """Of a step, of all ranks together."""
     rule: str

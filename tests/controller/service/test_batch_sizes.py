@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import random
+import socket
 from collections.abc import AsyncIterator
+from contextlib import closing
 from typing import Any
 
 import grpc
+import numpy as np
 import pytest
 
 from weir.controller.errors import PlanError
 from weir.controller.service.batch_sizes import BatchSizes
+from weir.controller.service.limits import Limits
 from weir.experiments.backends.batch_sizes import size_rule
+from weir.hosts import ControlAbsent, ControlRefused
+from weir.hosts.drivers import size_questions
+from weir.hosts.drivers.size_questions import SizeQuestion, SizeQuestions
 from weir.tests.controller.control_rig import ANSWER_S, Host, Rig, rig
 from weir.wire import control_pb2 as pb
-from weir.wire.control_messages import BALANCE
+from weir.wire.control_messages import BALANCE, balance_request
 
 WORKERS = ["h1", "h2", "h3"]
 SPEEDS = [400.0, 100.0, 300.0]
@@ -27,13 +34,17 @@ async def service() -> AsyncIterator[Rig]:
         yield running
 
 
-def asking(service: Rig, registration: pb.Registration, rank: int, **said: Any) -> asyncio.Task[list[int]]:
-    """One worker asks for all: `told` has what the others' reports are by rank where they are not as always."""
-    call = service.channel.unary_unary(
+def stream_of(service: Rig) -> Any:
+    return service.channel.stream_stream(
         BALANCE,
         request_serializer=pb.BalanceRequest.SerializeToString,
         response_deserializer=pb.BatchSizes.FromString,
     )
+
+
+def asking(service: Rig, registration: pb.Registration, rank: int, **said: Any) -> asyncio.Task[list[int]]:
+    """One worker asks for all: `told` has what the others' reports are by rank where they are not as always."""
+    call = stream_of(service)
     workers = [seat for seat in registration.seats if seat.HasField("rank")]
     told: dict[int, dict[str, Any] | None] = said.pop("told", {})
     reports = [
@@ -45,7 +56,8 @@ def asking(service: Rig, registration: pb.Registration, rank: int, **said: Any) 
     fields |= {"job": registration.job, "reports": reports, **said}
 
     async def answer() -> list[int]:
-        return list((await call(pb.BalanceRequest(**fields), timeout=ANSWER_S)).sizes)
+        (sizes,) = [list(each.sizes) async for each in call(iter([pb.BalanceRequest(**fields)]), timeout=ANSWER_S)]
+        return sizes
 
     return asyncio.create_task(answer())
 
@@ -189,6 +201,88 @@ async def _goes_on(host: Host) -> None:
     """What a worker without rounds says when its job gets another generation."""
     await host.say(held=pb.Held(generation=(await host.hear("pause")).generation))
     await host.say(resumed=pb.Resumed(generation=(await host.hear("resume")).worker_plan.generation))
+
+
+async def test_a_stream_of_questions_has_their_answers_in_order_until_one_is_refused(service: Rig) -> None:
+    registration = await service.register(workers=WORKERS)
+    questions, report = SizeQuestions(service.service.address), np.array([[speed, 0.2, 0] for speed in SPEEDS])
+
+    def ask(speed: float, limit: int = 0) -> SizeQuestion:
+        report[0] = speed, 0.2, limit
+        everyone, token = np.ones(3, np.bool_), registration.seats[0].token
+        return questions.ask(balance_request(registration.job, 80, "analytic", report, everyone, token=token))
+
+    def played() -> None:
+        asked = [ask(speed) for speed in (400.0, 600.0, 400.0)]
+        assert [each.wait(ANSWER_S) for each in asked] == [[40, 10, 30], [48, 8, 24], [40, 10, 30]]
+        report[:, 2] = 10
+        refused = ask(400.0, limit=10)
+        with pytest.raises(ControlRefused, match="80 samples for 3 workers that hold 30 at most"):
+            refused.wait(ANSWER_S)
+        report[:, 2] = 0
+        assert ask(400.0).wait(ANSWER_S) == [40, 10, 30], "another stream is opened"
+
+    with closing(questions):
+        await asyncio.to_thread(played)
+        waiting = questions.ask(balance_request(99, 80, "analytic", report, np.ones(3, np.bool_), token="none"))
+        with pytest.raises(ControlAbsent, match="99"):
+            await asyncio.to_thread(waiting.wait, ANSWER_S)
+
+
+async def test_questions_that_nobody_answers_say_so_and_later_ones_find_who_does() -> None:
+    report, everyone = np.array([[400.0, 0.2, 0]]), np.ones(1, np.bool_)
+    async with rig(size_rule=size_rule) as first:
+        registration = await first.register(workers=["h1"])
+        question = balance_request(
+            registration.job, 80, "analytic", report, everyone, token=registration.seats[0].token
+        )
+        address = first.service.address
+        questions = SizeQuestions(address)
+        assert await asyncio.to_thread(questions.ask(question).wait, ANSWER_S) == [80]
+    with closing(questions):
+        with pytest.raises(ControlAbsent, match=f"no controller at {address}"):
+            await asyncio.to_thread(questions.ask(question).wait, ANSWER_S)
+        async with rig(size_rule=size_rule, address=address) as second:
+            registration = await second.register(workers=["h1"])
+            question.job, question.token = registration.job, registration.seats[0].token
+            for _ in range(100):
+                try:
+                    assert await asyncio.to_thread(questions.ask(question).wait, ANSWER_S) == [80]
+                except ControlAbsent:
+                    await asyncio.sleep(0.1)
+                else:
+                    break
+            else:
+                pytest.fail("the second controller was never found")
+
+
+def test_a_question_without_an_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a controller that hangs; the next question is put anew."""
+    monkeypatch.setattr(size_questions, "_ANSWER_S", 0.0)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        with closing(SizeQuestions(address)) as questions:
+            for _ in range(2):
+                asked = questions.ask(pb.BalanceRequest(job=1))
+                assert asked.done()
+                with pytest.raises(ControlAbsent, match=f"{address}: no answer after 0 s"):
+                    asked.wait(0)
+
+
+async def test_no_more_streams_of_questions_than_hosts_that_may_attend() -> None:
+    async with rig(size_rule=size_rule, limits=Limits(streams=1)) as service:
+        registration = await service.register(workers=["h1"])
+        first = stream_of(service)()
+        token = registration.seats[0].token
+        await first.write(
+            balance_request(registration.job, 8, "analytic", np.zeros((1, 3)), np.ones(1, np.bool_), token=token)
+        )
+        assert list((await first.read()).sizes) == [8]
+        assert await refusal(asking(service, registration, 0)) == (
+            grpc.StatusCode.RESOURCE_EXHAUSTED,
+            "1 workers ask for batch sizes, and no more than 1 may; end jobs",
+        )
+        first.cancel()
 
 
 async def test_a_job_that_has_ended_has_no_sizes(service: Rig) -> None:

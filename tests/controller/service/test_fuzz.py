@@ -63,17 +63,17 @@ class Fuzzer:
                 (REGISTER, pb.RegisterRequest(workers=HOSTS[:2], server="h3", slots=16)),
                 (LIST_JOBS, pb.ListJobsRequest()),
                 (END_JOB, pb.EndJobRequest(job=self.rng.choice(self.seats)[0], reason="because")),
-                (BALANCE, self.question()),
             ]
         )
-        await self.send(method, self.mutated(message.SerializeToString()))
+        call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = self.service.channel.unary_unary(method)
+        await call(self.mutated(message.SerializeToString()), timeout=ANSWER_S)
 
     async def balance(self) -> None:
-        await self.send(BALANCE, self.question().SerializeToString())
-
-    async def send(self, method: str, message: bytes) -> None:
-        call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = self.service.channel.unary_unary(method)
-        await call(message, timeout=ANSWER_S)
+        """Some questions over one stream, of which some are damaged."""
+        questions = [self.question().SerializeToString() for _ in range(self.rng.randrange(1, 4))]
+        balance: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = self.service.channel.stream_stream(BALANCE)
+        async for _ in balance(iter([self.mostly(each, [self.mutated(each)]) for each in questions]), timeout=ANSWER_S):
+            pass
 
     def question(self) -> pb.BalanceRequest:
         job, token = self.rng.choice(self.seats)

@@ -160,17 +160,20 @@ async def test_a_controller_ends(seed: int, rpc: P4RuntimeServer, tmp_path: Path
                 (REGISTER, pb.RegisterRequest(workers=["h1", "h2"], slots=16)),
                 (LIST_JOBS, pb.ListJobsRequest()),
                 (END_JOB, pb.EndJobRequest(job=1, reason="because")),
+            ]
+            streams = [
+                (ATTEND, pb.FromHost(join=pb.Join(job=1, token="x"))),
                 (BALANCE, pb.BalanceRequest(job=1, token="x", samples=80, reports=[pb.SpeedReport(speed=1.0)])),
             ]
-            join = pb.FromHost(join=pb.Join(job=1, token="x"))
             with grpc.insecure_channel(of.address) as channel:
                 while True:
                     method, message = rng.choice(messages)
                     content = damaged(message, rng) if rng.random() < 0.5 else message.SerializeToString()
                     unary: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(method)
                     yield partial(unary, content)
-                    attend: grpc.StreamStreamMultiCallable[bytes, bytes] = channel.stream_stream(ATTEND)
-                    yield partial(_all, attend, iter([damaged(join, rng)]))
+                    method, message = rng.choice(streams)
+                    stream: grpc.StreamStreamMultiCallable[bytes, bytes] = channel.stream_stream(method)
+                    yield partial(_all, stream, iter([damaged(message, rng)]))
 
         def burn() -> None:
             with under_fire(calls, rng):

@@ -34,7 +34,7 @@ test-bmv2: $(READY)  ## the same packets through bmv2 and the emulated switch (n
 			"its targets/simple_switch_grpc, or install the package p4lang-bmv2" >&2; exit 2; fi
 	@$(BIN)/python -m pytest tests/bmv2
 
-test-torch: $(READY)  ## PyTorch's own distributed tests over the fabric (needs PyTorch)
+test-torch: $(READY)  ## PyTorch's own distributed tests over the fabric (needs PyTorch and expecttest)
 	@$(BIN)/python -m weir.tests.hosts.torch.public_suite
 
 test-long: $(READY)  ## the long randomised runs

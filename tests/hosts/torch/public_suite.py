@@ -59,9 +59,10 @@ def _inner(tests: list[str]) -> None:
 
 def main() -> int:
     """The exit status."""
-    if find_spec("torch") is None:
-        sys.stderr.write("weir: PyTorch is not installed, and with it its tests: pip install 'weir[torch]'\n")
-        return 2
+    for package, what in (("torch", "'weir[torch]'"), ("expecttest", "expecttest")):
+        if find_spec(package) is None:
+            sys.stderr.write(f"weir: PyTorch's own tests need {package}, which is not installed: pip install {what}\n")
+            return 2
     tests = sys.argv[1:]
     with running_fabric() as told, tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "barrier").touch()

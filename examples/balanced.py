@@ -32,9 +32,9 @@ for inputs, wanted in DataLoader(data, batch_sampler=sampler):
     time.sleep(len(wanted) * (0.005 if rank == ranks - 1 else 0.001))
     optimizer.zero_grad()
     (sampler.scale * nn.functional.cross_entropy(model(inputs), wanted)).backward()
-    optimizer.step()
     sizes = sampler.sizes
-    sampler.step()
+    sampler.step()  # the next sizes are decided while the optimizer is at work
+    optimizer.step()
 
 weights = hashlib.sha256(b"".join(parameter.detach().numpy().tobytes() for parameter in model.parameters()))
 print(f"rank {rank} of {ranks}: {sizes} of {BATCH} samples in the last step, weights {weights.hexdigest()[:16]}")

@@ -10,13 +10,14 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
+from numpy.typing import NDArray
 
 from .batching.manager import BatchSizeManager, RuleName
 from .batching.reporter import REPORT_VALUES, SpeedReporter
@@ -66,6 +67,10 @@ class BalancedSampler:
         self._under_way: deque[tuple[list[int], float]] = deque()
         """Everyone's sizes, and when they were handed out, of the steps that were drawn and are not done."""
         self._computed_s = 0.0
+        self._asked: Callable[[], list[int] | None] | None = None
+        """Waits for the answer to the last step's question: everyone's sizes, or None where they stay; None: it was
+        taken.
+        """
         for parameter in model.parameters():
             if parameter.requires_grad:
                 parameter.register_post_accumulate_grad_hook(self._note)
@@ -76,6 +81,7 @@ class BalancedSampler:
 
     def __iter__(self) -> Iterator[list[int]]:
         for _ in range(len(self)):
+            self._take_answer()
             sizes = self._sizes
             rows = self._samples.share(self._drawn, sizes, self._rank)
             self._drawn += 1
@@ -94,24 +100,44 @@ class BalancedSampler:
         return self.sizes[self._rank] * taking_part / self._total
 
     def step(self) -> None:
-        """A step is done: tell all how fast this rank was, and learn the next one's sizes. Every rank calls it.
+        """This rank's gradients are there: tell all how fast it was, and ask for the next step's sizes. Every rank
+        calls it, behind `backward()`.
 
-        Raises ControlRefused where the controller has none.
+        Nothing is waited for; the next batch is drawn when the answer is there. Drawing it, or the next call, raises
+        ControlRefused where the controller has no sizes.
         """
         sizes, began_s = self._step_under_way()
         if self._computed_s <= began_s:
             raise TrainingError("step() without a backward pass since the batch was drawn; call it after backward()")
+        self._take_answer()
         self._under_way.popleft()
         self._reporter.observe(sizes[self._rank], self._computed_s - began_s)
         self._steps += 1
-        report = self._reporter.report(self._meter.read())
+        self._asked = self._ask(self._reporter.report(self._meter.read()))
+
+    def _ask(self, report: NDArray[np.float64]) -> Callable[[], list[int] | None]:
         group = self._group or dist.group.WORLD
         if self._ranks > 1 and hasattr(group, "batch_sizes"):
-            self._sizes = group.batch_sizes(report.tolist(), self._total, self._rule) or self._sizes
-            return
+            question = group.batch_sizes(report.tolist(), self._total, self._rule)
+
+            def told() -> list[int] | None:
+                (sizes,) = question.result()
+                return sizes.tolist() if sizes.any() else None
+
+            return told
         reports = [torch.empty(REPORT_VALUES, dtype=torch.float64) for _ in range(self._ranks)]
-        dist.all_gather(reports, torch.from_numpy(report), group=self._group)
-        self._sizes = self._manager.decide(np.stack([report.numpy() for report in reports]))
+        gathering = dist.all_gather(reports, torch.from_numpy(report), group=self._group, async_op=True)
+
+        def decided() -> list[int]:
+            gathering.wait()
+            return self._manager.decide(np.stack([each.numpy() for each in reports]))
+
+        return decided
+
+    def _take_answer(self) -> None:
+        asked, self._asked = self._asked, None
+        if asked is not None:
+            self._sizes = asked() or self._sizes
 
     def _step_under_way(self) -> tuple[list[int], float]:
         if not self._under_way:

@@ -313,19 +313,20 @@ class WeirProcessGroup(dist.ProcessGroup):
 
     # --- batch sizes ---
 
-    def batch_sizes(self, report: Sequence[float], samples: int, rule: str) -> list[int] | None:
-        """Every rank's part of the next step's samples, by rank, as the controller decides from all ranks' reports;
-        None: as in this one. All ranks call it alike; `report` is as `wire.control_messages.balance_request` has it.
+    def batch_sizes(self, report: Sequence[float], samples: int, rule: str) -> FabricWork:
+        """Ask for every rank's part of the next step's samples, which the controller decides from all ranks' reports.
 
-        Raises what the group has failed with, and ControlRefused where there are no sizes.
+        The result is one tensor, int32 (ranks,): their parts, or zeros where they stay. All ranks call it alike;
+        `report` is as `wire.control_messages.balance_request` has it.
+
+        Raises what the group has failed with; waiting raises ControlRefused where there are no sizes.
         """
         sizes = torch.zeros(self._size, dtype=torch.int32)
         work = FabricWork([sizes], f"batch sizes of {samples} samples by the {rule} rule", raises=self._raises)
         self.carried["fabric batch_sizes"] += 1
         self._calls.note("switches batch_sizes", f"{work.what} through the switches", work)
         self._sums.start(Sizes(work, report, samples, rule, sizes, self._timeout.total_seconds()))
-        work.wait()
-        return sizes.tolist() if sizes.any() else None
+        return work
 
     # --- all else ---
 

@@ -274,7 +274,10 @@ def hooks(rank: int, ranks: int, store: Any) -> Any:
 
 
 def balanced(rank: int, ranks: int, store: Any) -> Any:
-    """Everyone's sizes in each step, where the last rank takes six times as long for a sample."""
+    """Everyone's sizes in each step, where the last rank takes six times as long for a sample.
+
+    No rank waits for the others within `step`: the others call it when the first one has.
+    """
     begin(rank, ranks, store)
     model = DistributedDataParallel(nn.Linear(64, 64))
     sampler = BalancedSampler(4000, 90, model)
@@ -284,7 +287,10 @@ def balanced(rank: int, ranks: int, store: Any) -> Any:
         assert len(rows) == sampler.sizes[rank]
         time.sleep(len(rows) * (0.006 if rank == ranks - 1 else 0.001))
         (sampler.scale * model(numbers(rank, len(rows) * 64).view(-1, 64)).mean()).backward()
+        if rank:
+            store.wait([f"step {len(found)}"])
         sampler.step()
+        store.set(f"step {len(found)}", "")
     return found
 
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from ..hosts import Communicator
 from ..hosts.collectives.leader_query import PATIENCE_S, Answer, LeaderQuery
 from .batching.analytic import equal_shares
+from .batching.manager import Turns
 from .course import Course
 from .errors import TrainingError
 from .machines import Machine
@@ -140,13 +141,16 @@ class Training:
         samples, optimiser = Samples(self._workload.rows, (self._plan.seed, 0)), self._optimiser()
         machine, sizes = self._machines[rank], self._plan.equal_sizes()
         reporter = self._plan.mode.reporter()
-        query = LeaderQuery(communicator, service.ask, name="batch sizes")
+        query, turns = LeaderQuery(communicator, service.ask, name="batch sizes"), Turns(self._plan.mode.sizes)
         now_ns = (yield Until(lambda: 0)).now_ns
         step = 0
         while True:
             if reporter is not None and step > 0:
-                found, now_ns = yield from _asked(query, reporter.report(machine.readings(now_ns)))
-                sizes = found or sizes
+                report = reporter.report(machine.readings(now_ns))
+                if turns.due():
+                    found, now_ns = yield from _asked(query, report)
+                    turns.decided(changed=found not in (None, sizes))
+                    sizes = found or sizes
             weights, rows = self.weights[rank], samples.share(step, sizes, rank)
             iteration = self._course.begin(rank, step, len(rows), now_ns)
             gradient, iteration.computed_ns = yield self._computing(rank, step, weights, rows)

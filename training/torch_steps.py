@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 
-from .batching.manager import BatchSizeManager, RuleName
+from .batching.manager import BatchSizeManager, RuleName, Turns
 from .batching.reporter import REPORT_VALUES, SpeedReporter
 from .errors import TrainingError
 from .machines import Readings
@@ -60,17 +60,15 @@ class BalancedSampler:
         self._manager = BatchSizeManager(total, self._ranks, rule=rule)
         self._reporter = SpeedReporter(predictor, rule=rule)
         self._rule: RuleName = rule
+        self._turns = Turns(rule)
         self._sizes = self._manager.sizes
-        self._steps = 0
         self._meter = _Meter()
         self._drawn = 0
         self._under_way: deque[tuple[list[int], float]] = deque()
         """Everyone's sizes, and when they were handed out, of the steps that were drawn and are not done."""
         self._computed_s = 0.0
         self._asked: Callable[[], list[int] | None] | None = None
-        """Waits for the answer to the last step's question: everyone's sizes, or None where they stay; None: it was
-        taken.
-        """
+        """Waits for the answer to the last question: everyone's sizes, or None where they stay; None: it was taken."""
         for parameter in model.parameters():
             if parameter.requires_grad:
                 parameter.register_post_accumulate_grad_hook(self._note)
@@ -100,8 +98,8 @@ class BalancedSampler:
         return self.sizes[self._rank] * taking_part / self._total
 
     def step(self) -> None:
-        """This rank's gradients are there: tell all how fast it was, and ask for the next step's sizes. Every rank
-        calls it, behind `backward()`.
+        """This rank's gradients are there: tell all how fast it was, and ask for the next step's sizes, unless the
+        analytic rule has just left them as they were. Every rank calls it, behind `backward()`.
 
         Nothing is waited for; the next batch is drawn when the answer is there. Drawing it, or the next call, raises
         ControlRefused where the controller has no sizes.
@@ -112,8 +110,9 @@ class BalancedSampler:
         self._take_answer()
         self._under_way.popleft()
         self._reporter.observe(sizes[self._rank], self._computed_s - began_s)
-        self._steps += 1
-        self._asked = self._ask(self._reporter.report(self._meter.read()))
+        report = self._reporter.report(self._meter.read())
+        if self._turns.due():
+            self._asked = self._ask(report)
 
     def _ask(self, report: NDArray[np.float64]) -> Callable[[], list[int] | None]:
         group = self._group or dist.group.WORLD
@@ -137,7 +136,9 @@ class BalancedSampler:
     def _take_answer(self) -> None:
         asked, self._asked = self._asked, None
         if asked is not None:
-            self._sizes = asked() or self._sizes
+            found = asked()
+            self._turns.decided(changed=found not in (None, self._sizes))
+            self._sizes = found or self._sizes
 
     def _step_under_way(self) -> tuple[list[int], float]:
         if not self._under_way:

@@ -5,7 +5,7 @@
     leader ──Balance: everyone's speed, seconds, limit──▶ BatchSizes ──▶ SizeRule
            ◀─────────────── everyone's sizes ────────────────────┘
 
-Workers bring their reports together by themselves, so that a step costs one question however many they are. Who is lost
+Workers bring their reports together by themselves, so that sizes cost one question however many they are. Who is lost
 has a size of 0.
 """
 

@@ -1,4 +1,4 @@
-"""A question that one worker asks for all, in every step: what everyone's batch size is to be.
+"""A question that one worker asks for all, again and again: what everyone's batch size is to be.
 
 ::
 
@@ -7,7 +7,7 @@
     every worker ◀──answer── a sum to all, the others add zeros ◀── leader ◀── answer ──────────┘
 
 Both sums have the same bits at every worker, so all know alike who leads, who is lost, and what the answer is. Nobody
-waits long for an answer: one that is late is handed out in a later step, and until then there is no other question. So
+waits long for an answer: one that is late is handed out with a later question's sums, which is not asked then. So
 each answer is acted on before the next reports are asked about.
 """
 
@@ -51,7 +51,7 @@ Ask = Callable[[NDArray[np.float64], NDArray[np.bool_]], Answer]
 
 
 class LeaderQuery:
-    """One worker's part. In every step all workers call `report`, `ask` and `answer`, in this order."""
+    """One worker's part. For a question all workers call `report`, `ask` and `answer`, in this order."""
 
     def __init__(self, communicator: Communicator, ask: Ask, *, name: str) -> None:
         """`name` is what errors call it by."""

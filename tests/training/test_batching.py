@@ -16,7 +16,7 @@ from weir.hosts import reference_sum
 from weir.tests.training.ideal_run import IdealBatchSizes, train
 from weir.training import Course, Machine, Mode, TrainingError, TrainingPlan
 from weir.training.batching.analytic import equal_shares, proportional_shares
-from weir.training.batching.manager import BatchSizeManager, RuleName
+from weir.training.batching.manager import BatchSizeManager, RuleName, Turns
 from weir.training.batching.narx import Narx
 from weir.training.batching.numeric import NumericRule, Phase
 from weir.training.batching.predictors import AutoRegressive, Memoryless, MovingAverage, Predictor
@@ -106,15 +106,37 @@ def test_a_cpu_cluster_is_balanced_within_a_sample() -> None:
 # --- who asks, and when it is late ---
 
 
-def test_a_step_has_one_question_however_many_workers_there_are() -> None:
+@pytest.mark.parametrize(("rule", "asked"), [("analytic", [1, 2, 4, 6, 8]), ("numeric", list(range(1, 10)))])
+def test_a_step_has_one_question_at_most_however_many_workers_there_are(rule: RuleName, asked: list[int]) -> None:
+    """None by the analytic rule where the one before it has changed nothing: here all but the first."""
     speeds = [1000.0 - 50 * rank for rank in range(12)]
-    plan = TrainingPlan(Mode("lb-bsp", predictor="memoryless"), len(speeds), 96, 0.5)
+    plan = TrainingPlan(Mode("lb-bsp", predictor="memoryless", sizes=rule), len(speeds), 96, 0.5)
     sizes = IdealBatchSizes(plan)
-    course, _ = train(plan.mode, [Machine(speed) for speed in speeds], updates(10), batch=96, sizes=sizes)
-    assert sizes.asked == max(each.clock for each in course.iterations) >= 9, "before each step but the first"
+    when: list[int] = []
+
+    def over(course: Course) -> bool:
+        if sizes.asked > len(when):
+            when.append(course.updates)
+        return course.updates >= 10
+
+    course, _ = train(plan.mode, [Machine(speed) for speed in speeds], over, batch=96, sizes=sizes)
+    assert [step for step in when if step < 10] == asked
     for step in range(10):
         assert sum(each.samples for each in course.iterations if each.clock == step) == 96
-    assert len({each.samples for each in course.iterations if each.clock == 9}) > 3
+    assert len({each.samples for each in course.iterations if each.clock == 9}) > 1
+
+
+def test_turns_rest_once_where_nothing_changed() -> None:
+    for rule, changed, due in (
+        ("analytic", [True, True, False, False, True], [1, 1, 1, 0, 1, 0, 1, 1]),
+        ("numeric", [True, False, False, True], [1, 1, 1, 1, 1]),
+    ):
+        turns, answers, seen = Turns(rule), iter(changed), []  # type: ignore[arg-type]
+        for _ in due:
+            seen.append(int(turns.due()))
+            if seen[-1]:
+                turns.decided(changed=next(answers, True))
+        assert seen == due, rule
 
 
 @dataclass
@@ -147,7 +169,7 @@ class LateSizes:
 
 def test_a_controller_that_hangs_holds_up_one_step() -> None:
     """By a tenth of a second; then all go on as they were, and take its answer when it comes."""
-    sizes = LateSizes(at=4)
+    sizes = LateSizes(at=2)
     course, training = train(Mode("lb-bsp"), [Machine(1000.0)] * 2, sizes.until(8), sizes=sizes)
     began = {(each.worker, each.clock): each.began_ns for each in course.iterations}
     ended = {(each.worker, each.clock): each.ended_ns for each in course.iterations}
@@ -155,7 +177,7 @@ def test_a_controller_that_hangs_holds_up_one_step() -> None:
         waits = [began[rank, step + 1] - ended[rank, step] for step in range(7)]
         assert waits == [100 * MS, *[0] * 6]
         samples = [each.samples for each in course.iterations if each.worker == rank]
-        assert samples[:8] == [16] * 5 + [[30, 2][rank]] * 3
+        assert samples[:8] == [16] * 3 + [[30, 2][rank]] * 5
     assert training.weights[0].tobytes() == training.weights[1].tobytes()
     assert sizes.asked == 4, "at once, and again when its answer was acted on"
 

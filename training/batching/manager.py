@@ -26,7 +26,7 @@ _PERSISTENT: Final = 7
 
 
 class BatchSizeManager:
-    """One job's: `decide` between two iterations, from the reports of all workers."""
+    """One job's: `decide` between two iterations, when `Turns` has it, from the reports of all workers."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class BatchSizeManager:
         at_once: float = 0.15,
     ) -> None:
         """`total` samples are shared in each iteration. Under the analytic rule sizes change when the iteration would
-        be longer without by the share `at_once`, or by `gain` for some iterations on end; `step` is the numeric
+        be longer without by the share `at_once`, or by `gain` for some decisions on end; `step` is the numeric
         rule's (`NumericRule`).
         """
         if rule not in RULES:
@@ -48,7 +48,7 @@ class BatchSizeManager:
         self._gain = gain
         self._at_once = at_once
         self._uneven = 0
-        """Iterations on end that would have been shorter with other sizes."""
+        """Decisions on end by which iterations would have been shorter with other sizes."""
         self._numeric = NumericRule(total, workers, step=step) if rule == "numeric" else None
         self._sizes = equal_shares(total, workers)
 
@@ -58,7 +58,7 @@ class BatchSizeManager:
         return list(self._sizes)
 
     def decide(self, reports: NDArray[np.float64]) -> list[int]:
-        """Everyone's sizes in the next iteration, by rank, from each one's report: shape (workers, REPORT_VALUES)."""
+        """Everyone's sizes from now on, by rank, from each one's report: shape (workers, REPORT_VALUES)."""
         rows: list[Any] = reports.tolist()
         limits = [int(limit) or None for _, _, limit in rows]
         speeds, times = [speed for speed, _, _ in rows], [time for _, time, _ in rows]
@@ -80,6 +80,27 @@ class BatchSizeManager:
             return self._sizes
         self._uneven = 0
         return wanted
+
+
+class Turns:
+    """Before which iterations sizes are decided, which all workers know alike, as they have the same sizes.
+
+    By the analytic rule an iteration goes without where the decision before it has changed nothing: what a decision
+    costs is shared by two. The numeric rule learns from the times that it is told alone, and is told all.
+    """
+
+    def __init__(self, rule: RuleName) -> None:
+        self._rule = rule
+        self._rests = False
+
+    def due(self) -> bool:
+        """Whether sizes are decided before the next iteration; to be asked once for each."""
+        rests, self._rests = self._rests, False
+        return not rests
+
+    def decided(self, *, changed: bool) -> None:
+        """They were, and are others than before, or not."""
+        self._rests = self._rule == "analytic" and not changed
 
 
 def _longest(sizes: Sequence[int], speeds: Sequence[float]) -> float:

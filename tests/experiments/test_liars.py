@@ -14,12 +14,15 @@ from weir.controller.planning.plan import round_bytes
 from weir.experiments.backends.rounds import Rounds
 from weir.experiments.backends.virtual_time import Cluster
 from weir.experiments.config import RunConfig
+from weir.experiments.records.fairness import rounds_between
+from weir.experiments.records.record import JobTrace
 from weir.experiments.run import run_strategy
 from weir.tests.paths import ROOT
 from weir.topologies.model import Endpoint
 from weir.wire.aggregation import internet_checksum
 from weir.wire.frames import DSCP_CONTROL, Datagrams, FrameWriter
 
+GUIDE = " ".join((ROOT / "docs" / "congestion.md").read_text().split())
 _TOS, _HEADER, _CHECKSUM = 15, slice(14, 34), slice(24, 26)
 
 
@@ -86,7 +89,9 @@ def test_messages_in_the_control_class_pass_nowhere_and_nobody_else_notices() ->
 
 
 def test_who_ignores_windows_loses_and_others_do_not() -> None:
-    """Three honest jobs and a liar on one link: each honest one has at least the quarter that it has among its like."""
+    """Three honest jobs and a liar on one link: each honest one has at least the quarter of it that is all that it can
+    have among its like, though the liar's first bursts come before theirs; and a third when these are over.
+    """
     config = RunConfig.load(ROOT / "experiments" / "queues" / "liar.yaml")
     result = asyncio.run(run_strategy(config, "ps"))
     *honest, liar = result.jobs
@@ -94,8 +99,32 @@ def test_who_ignores_windows_loses_and_others_do_not() -> None:
     assert liar.chunks[-1] < min(job.chunks[-1] for job in honest) / 2
     rounds, streams = Rounds.of_gradient(config, 256), 3 * 4
     alone_ns = 8 * rounds.bytes(256)  # one stream at 1 Gbit/s
+    begin_ns, end_ns = max(job.sends_ns for job in result.jobs), liar.time_ns[-1]
+    after_ns = begin_ns + 6_900_000
+
+    def share(job: JobTrace, start_ns: float) -> float:
+        """Of the link, from then on."""
+        return rounds_between(job, start_ns, end_ns) / rounds.total * 3 * alone_ns / (end_ns - start_ns)
+
+    shares = [4 * share(job, begin_ns) for job in honest]
+    assert min(shares) >= 1
+    thirds = [3 * share(job, after_ns) for job in honest]
+    assert min(thirds) >= 0.9, "but for the round trips between two sums"
+    assert share(liar, after_ns) == 0
     assert sum(result.iteration_ns) <= len(result.iteration_ns) * streams * alone_ns / 0.97
     assert result.broken, "a bound is for who obeys, and the run says that it was not kept"
+
+    chunks = [job.chunks[-1] for job in honest]
+    *had, most = [round(rounds_between(job, begin_ns, after_ns)) for job in result.jobs]
+    for told in (
+        f"it has {liar.chunks[-1]} chunks, and the honest ones {min(chunks)} to {max(chunks)}",
+        f"in the first 6.9 ms it has {most} rounds complete, and they {had[0]}, {had[1]} and {had[2]}",
+        f"they have {min(thirds):.2f} to {max(thirds):.2f} of a third of the link each",
+        f"{min(shares):.2f} to {max(shares):.2f} times a quarter of the link",
+        f"take {sum(result.iteration_ns[1:]) / len(result.iteration_ns[1:]) / 1e6:.1f} ms on average",
+        f"{result.largest_queue_packets} packets of buffer, {result.promised[result.largest_queue]} promised",
+    ):
+        assert told in GUIDE, told
 
 
 def test_who_floods_in_every_dscp_is_held_to_its_class() -> None:

@@ -106,7 +106,7 @@ def _queues(record: RunRecord) -> Picture:
             )
             if (promised := result.promised.get(trace.port)) is not None:
                 axes.axhline(promised, color=_MARK, linestyle=":", linewidth=1)
-            axes.set_ylim(0, None)
+        stack[0].set_ylim(0, None)
 
     return _picture(draw, len(traced))
 
@@ -123,7 +123,7 @@ def _jobs(record: RunRecord) -> Picture:
             for trace in result.jobs:
                 _step_rates(axes, trace.joined_ns, trace.time_ns, trace.chunks, chunk_bits, f"job {trace.job}")
                 axes.axvline(trace.sends_ns / 1e6, color=_MARK, linestyle="--", linewidth=0.8)
-            axes.set_ylim(0, None)
+        stack[0].set_ylim(0, None)
         _legend_above(figure, inches)
 
     return _picture(draw, len(shown))
@@ -140,7 +140,7 @@ def _flows(record: RunRecord) -> Picture:
             for flow in result.flows:
                 label = f"{flow.source} to {flow.destination}"
                 _step_rates(axes, 0, flow.time_ns, flow.packets, 8 * flow.packet_bytes, label)
-            axes.set_ylim(0, None)
+        stack[0].set_ylim(0, None)
         _legend_above(figure, inches)
 
     return _picture(draw, len(shown))
@@ -194,10 +194,12 @@ def _seen_loads(seen: Sequence[SeenFabric]) -> Picture:
     """The load of the fullest links over time, of each controller."""
 
     def draw(figure: Any, _: float) -> None:
-        for axes, each in zip(_seen_stack(figure, seen, "load as telemetry saw it [% of the rate]"), seen, strict=True):
+        stack = _seen_stack(figure, seen, "load as telemetry saw it [% of the rate]")
+        for axes, each in zip(stack, seen, strict=True):
             for link in each.fullest:
                 axes.plot(np.array(link.time_ns) / 1e6, 100 * np.array(link.load), label=link.end, linewidth=1.2)
             _finish_seen(axes, each)
+        stack[0].set_ylim(0, None)
 
     return _picture(draw, len(seen))
 
@@ -206,10 +208,12 @@ def _seen_queues(seen: Sequence[SeenFabric]) -> Picture:
     """The same of the longest queues: the most packets since the look before."""
 
     def draw(figure: Any, _: float) -> None:
-        for axes, each in zip(_seen_stack(figure, seen, "queue as telemetry saw it [packets]"), seen, strict=True):
+        stack = _seen_stack(figure, seen, "queue as telemetry saw it [packets]")
+        for axes, each in zip(stack, seen, strict=True):
             for link in each.longest:
                 axes.step(np.array(link.time_ns) / 1e6, link.queue_packets, where="pre", label=link.end, linewidth=1.2)
             _finish_seen(axes, each)
+        stack[0].set_ylim(0, None)
 
     return _picture(draw, len(seen))
 
@@ -221,7 +225,6 @@ def _seen_stack(figure: Any, seen: Sequence[SeenFabric], up: str) -> Any:
 def _finish_seen(axes: Any, seen: SeenFabric) -> None:
     for time_ns in seen.moves_ns:
         axes.axvline(time_ns / 1e6, color=_MARK, linestyle=":", linewidth=1)
-    axes.set_ylim(0, None)
     if axes.get_legend_handles_labels()[0]:
         axes.legend(loc="upper right", fontsize=9, ncols=3, frameon=False)
 
@@ -230,7 +233,7 @@ def _finish_seen(axes: Any, seen: SeenFabric) -> None:
 
 
 def _stack(figure: Any, titles: Sequence[str], across: str, up: str) -> Any:
-    """Small plots, one above the other, all on the same axes."""
+    """Small plots, one above the other, all on the same axes: limits are to be set when all are drawn."""
     plots = figure.subplots(len(titles), sharex=True, sharey=True, squeeze=False)[:, 0]
     for axes, title in zip(plots, titles, strict=True):
         axes.set_title(title, loc="left", fontsize=10, pad=3)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from weir.experiments.background import BackgroundFlow
 from weir.experiments.config import RunConfig
+from weir.experiments.records import plots
+from weir.experiments.records.record import RunRecord
 
 CHANGE_NS = 16_000_000
 """When the background traffic changes over from one spine to the other."""
@@ -33,3 +37,17 @@ def short(demo: RunConfig) -> RunConfig:
             "background": [moved(flow) for flow in demo.background],
         }
     )
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> Callable[[RunRecord], dict[str, Any]]:
+    """The plots of a record by name, as matplotlib's figures for wide pages."""
+    from matplotlib.figure import Figure
+
+    def figure(draw: Callable[[Any, float], None], inches: tuple[float, float]) -> Any:
+        made = Figure(figsize=inches)
+        draw(made, inches[0])
+        return made
+
+    monkeypatch.setattr(plots, "_svg", figure)
+    return lambda record: {name: picture.broad for name, picture in plots.plots_of(record, []).items()}

@@ -7,8 +7,10 @@ have the same, 1/n where one has all.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -63,6 +65,60 @@ def all_send(flows: Sequence[FlowTrace]) -> tuple[int, int] | None:
     start_ns = max(flow.start_ns for flow in flows)
     end_ns = min(flow.time_ns[-1] if flow.stop_ns is None else min(flow.stop_ns, flow.time_ns[-1]) for flow in flows)
     return (start_ns, end_ns) if start_ns < end_ns else None
+
+
+@dataclass(frozen=True, slots=True)
+class Sharer:
+    """One of those that share something: a job, or a flow that yields."""
+
+    start_ns: int
+    end_ns: int
+    round_trip_ns: float
+    had: Callable[[float, float], float]
+    """What it had between two instants."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """How evenly those shared that were there in all of it."""
+
+    start_ns: float
+    end_ns: float
+    index: float
+    """Jain's."""
+
+
+def jobs_that_share(traces: Iterable[JobTrace]) -> list[Sharer]:
+    """Jobs from when on they may send, by their rounds; a round trip is as long as all streams take turns at least."""
+    return [
+        Sharer(
+            trace.sends_ns, trace.time_ns[-1], max(trace.round_trip_ns, trace.turn_ns), partial(rounds_between, trace)
+        )
+        for trace in traces
+        if trace.rounds and trace.sends_ns < trace.time_ns[-1]
+    ]
+
+
+def flows_that_share(flows: Iterable[FlowTrace]) -> list[Sharer]:
+    """Flows that yield, by their rates. Of their round trips only the way there is known, with its queues."""
+    ends = [(flow, all_send([flow])) for flow in flows]
+    return [Sharer(*span, 1e3 * flow.mean_delay_us, partial(rate_bps, flow)) for flow, span in ends if span is not None]
+
+
+def over_time(sharers: Sequence[Sharer]) -> list[Window]:
+    """Jain's index over windows of ten round trips of the farthest that is there, anew from each instant at which one
+    comes or goes: the second window after that is the one by which a join is judged.
+    """
+    changes = sorted({instant for one in sharers for instant in (one.start_ns, one.end_ns)})
+    windows = []
+    for start_ns, end_ns in pairwise(changes):
+        there = [one for one in sharers if one.start_ns <= start_ns and one.end_ns >= end_ns]
+        if len(there) < 2:
+            continue
+        lasts_ns = MEASURED * max(one.round_trip_ns for one in there)
+        edges = [start_ns + number * lasts_ns for number in range(1 + int((end_ns - start_ns) // lasts_ns))]
+        windows += [Window(*span, jain([one.had(*span) for one in there])) for span in pairwise(edges)]
+    return windows
 
 
 def joins(traces: Iterable[JobTrace]) -> list[Join]:

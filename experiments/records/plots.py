@@ -13,7 +13,8 @@ import numpy as np
 
 from ...controller.live.seen import SeenFabric
 from ...controller.planning.plan import lanes_of
-from .record import RunRecord
+from .fairness import Sharer, Window, flows_that_share, jobs_that_share, over_time
+from .record import RunRecord, StrategyResult
 from .report import label_of, mode_label
 
 COLOURS: Final[Mapping[str, str]] = {
@@ -54,14 +55,19 @@ class Picture:
 
 
 def plots_of(record: RunRecord, seen: Sequence[SeenFabric]) -> dict[str, Picture]:
-    """All that there is to plot, by name: `iterations`, `queues`, and where the record has such things `jobs`, `flows`,
-    `heartbeats`, `modes`, and `seen-loads` and `seen-queues` of what a history has kept.
+    """All that there is to plot, by name: `iterations`, `queues`, `throughput` of a job that is alone, and where the
+    record has such things `jobs`, `flows`, `fairness` among them, `heartbeats`, `modes`, and `seen-loads` and
+    `seen-queues` of what a history has kept.
     """
     plots = {"iterations": _iterations(record), "queues": _queues(record)}
+    if alone := [result for result in record.results if not result.jobs]:
+        plots["throughput"] = _throughput(record, alone)
     if any(result.jobs for result in record.results):
         plots["jobs"] = _jobs(record)
     if any(result.flows for result in record.results):
         plots["flows"] = _flows(record)
+    if shared := _shared(record):
+        plots["fairness"] = _fairness(shared)
     if any(result.heartbeats is not None and result.heartbeats.delays_us for result in record.results):
         plots["heartbeats"] = _heartbeats(record)
     if record.modes:
@@ -144,6 +150,76 @@ def _flows(record: RunRecord) -> Picture:
         _legend_above(figure, inches)
 
     return _picture(draw, len(shown))
+
+
+def _throughput(record: RunRecord, alone: Sequence[StrategyResult]) -> Picture:
+    """What a job that is alone sums in each step, and what is achievable."""
+    config = record.config
+    bits = 32 * config.gradient_values
+
+    def draw(figure: Any, _: float) -> None:
+        titles = [label_of(result.strategy) for result in alone]
+        stack = _stack(figure, titles, "virtual time [ms]", "gradients summed [Mbit/s]")
+        for axes, result in zip(stack, alone, strict=True):
+            took_ns = np.array(result.iteration_ns)
+            ends_ns = config.control.warm_up + np.cumsum(took_ns + config.training.compute)
+            steps = np.column_stack([ends_ns - took_ns, ends_ns])
+            _levels(axes, steps, bits / took_ns * 1e3, color=COLOURS.get(result.strategy), linewidth=2)
+            if result.achievable_ns:
+                best_ns = np.array(result.achievable_ns, float)
+                _levels(axes, steps, bits / best_ns * 1e3, color=_MARK, linestyle=":", linewidth=1)
+        stack[0].set_ylim(0, None)
+
+    return _picture(draw, len(alone))
+
+
+@dataclass(frozen=True, slots=True)
+class _Shared:
+    """Who shared something under one strategy, and how evenly."""
+
+    title: str
+    colour: str | None
+    sharers: Sequence[Sharer]
+    windows: Sequence[Window]
+
+
+def _shared(record: RunRecord) -> list[_Shared]:
+    """Jobs, and flows that yield, under every strategy where several were there for long enough."""
+    found = []
+    for result in record.results:
+        kinds = {"jobs": jobs_that_share(result.jobs), "flows that yield": flows_that_share(result.flows)}
+        for kind, sharers in kinds.items():
+            if windows := over_time(sharers):
+                title = f"{label_of(result.strategy)}: {kind}"
+                found.append(_Shared(title, COLOURS.get(result.strategy), sharers, windows))
+    return found
+
+
+def _fairness(shared: Sequence[_Shared]) -> Picture:
+    """Jain's index over time, and when they came and went."""
+    least = min(window.index for each in shared for window in each.windows)
+
+    def draw(figure: Any, _: float) -> None:
+        stack = _stack(figure, [each.title for each in shared], "virtual time [ms]", "Jain's index")
+        for axes, each in zip(stack, shared, strict=True):
+            spans = np.array([(window.start_ns, window.end_ns) for window in each.windows])
+            indices = np.array([window.index for window in each.windows])
+            _levels(axes, spans, indices, color=each.colour, linewidth=1.3)
+            last_ns = max(one.end_ns for one in each.sharers)
+            for one in each.sharers:
+                axes.axvline(one.start_ns / 1e6, color=_MARK, linestyle="--", linewidth=0.8)
+                if one.end_ns < last_ns:
+                    axes.axvline(one.end_ns / 1e6, color=_MARK, linestyle=":", linewidth=1)
+        stack[0].set_ylim(min(0.9, least - 0.02), 1.01)
+
+    return _picture(draw, len(shared))
+
+
+def _levels(axes: Any, spans_ns: Any, values: Any, **style: Any) -> None:
+    """A level for each span of time, and nothing between."""
+    levels = np.full(2 * len(spans_ns) - 1, np.nan)
+    levels[::2] = values
+    axes.stairs(levels, spans_ns.reshape(-1) / 1e6, baseline=None, **style)
 
 
 def _heartbeats(record: RunRecord) -> Picture:

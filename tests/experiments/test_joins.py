@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import html
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,9 +19,10 @@ from weir.experiments.config import RunConfig
 from weir.experiments.errors import ExperimentError
 from weir.experiments.records import page as pages
 from weir.experiments.records import report
-from weir.experiments.records.fairness import jain, joins, rounds_between
+from weir.experiments.records.fairness import jain, jobs_that_share, joins, over_time, rounds_between
 from weir.experiments.records.record import JobTrace, RunRecord, StrategyResult
 from weir.experiments.run import run_strategy
+from weir.tests.browser import chromium, look, words_at_fault
 from weir.tests.paths import ROOT
 
 RUN: Final = ROOT / "experiments" / "queues" / "joins.yaml"
@@ -100,15 +102,59 @@ def test_jobs_of_unlike_round_trips_have_the_same_rate() -> None:
     assert sum(chunks) / rounds.chunks * 8e9 * rounds.bytes(256) / RATE_BPS >= 0.97 * 4_605_120
 
 
+def test_fairness_over_time_is_plotted_as_jobs_share(
+    config: RunConfig, result: StrategyResult, drawn: Callable[[RunRecord], dict[str, Any]]
+) -> None:
+    """Over ten round trips after ten, anew when a job comes or goes; the second of them is what a join is judged by."""
+    record = RunRecord.begin(config, result.weights, result.accuracy)
+    record.results.append(result)
+    [axes] = drawn(record)["fairness"].axes
+    [stairs] = axes.patches
+    values, edges, _ = stairs.get_data()
+    indices, begins, ends = values[::2], edges[::2] * 1e6, edges[1::2] * 1e6
+    first, second, third = result.jobs
+    assert second.left_ns is not None
+    lasts_ns = 10 * first.round_trip_ns
+    assert ends - begins == pytest.approx(np.full(len(begins), lasts_ns))
+    for index, begin_ns, end_ns in zip(indices, begins, ends, strict=True):
+        there = [job for job in result.jobs if job.sends_ns <= begin_ns + 1 and end_ns <= job.time_ns[-1] + 1]
+        had = np.array([np.diff(np.interp([begin_ns, end_ns], job.time_ns, job.rounds))[0] for job in there])
+        assert index == pytest.approx(had.sum() ** 2 / (len(had) * (had**2).sum()))
+    assert begins[0] == pytest.approx(second.sends_ns)
+    for join, job in zip(joins(result.jobs), (second, third), strict=True):
+        [at] = np.flatnonzero(np.isclose(begins, job.sends_ns + lasts_ns))
+        assert indices[at] == pytest.approx(join.index)
+    spans_ns = np.diff([second.sends_ns, third.sends_ns, second.time_ns[-1], first.time_ns[-1]])
+    assert len(begins) == (spans_ns // lasts_ns).sum(), "and none is left out"
+    marks = {(round(line.get_xdata()[0] * 1e6), line.get_linestyle()) for line in axes.lines}
+    assert marks == {(job.sends_ns, "--") for job in result.jobs} | {(second.time_ns[-1], ":")}
+
+
 def test_the_page_shows_the_jobs(config: RunConfig, result: StrategyResult, tmp_path: Path) -> None:
     record = RunRecord.begin(config, result.weights, result.accuracy)
     record.results.append(result)
     page = pages.write(record, tmp_path, lambda *_, **__: '<svg width="9pt"></svg>').read_text()
     assert "Jobs beside each other" in page
+    assert "<h2>Fairness</h2>" in page
+    assert "<h2>Throughput</h2>" not in page, "each job's is among theirs"
     assert (tmp_path / "jobs.svg").exists()
+    assert (tmp_path / "fairness.svg").exists()
     lines = report.telemetry_lines(record)
     assert any("job 3 joined at" in line and "of the 3 jobs" in line for line in lines)
     assert all(html.escape(line) in page for line in lines)
+
+
+def test_the_page_of_jobs_is_legible_on_desk_and_phone(
+    config: RunConfig, result: StrategyResult, tmp_path: Path
+) -> None:
+    record = RunRecord.begin(config, result.weights, result.accuracy)
+    record.results.append(result)
+    path = pages.write(record, tmp_path, lambda *_, **__: '<svg width="9pt"></svg>')
+    with chromium() as browser:
+        browser.get(path.as_uri())
+        for width in (1400, 390):
+            look(browser, width)
+            assert words_at_fault(browser) == [], width
 
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 40))])
@@ -194,6 +240,9 @@ def test_a_round_trip_is_no_shorter_than_all_streams_take_turns() -> None:
     first, second = taking_turns(0, 1_000), taking_turns(1, 52_000)
     [join] = joins([first, second])
     assert join.index == pytest.approx(1, abs=1e-3)
+    windows = over_time(jobs_that_share([first, second]))
+    assert [window.start_ns for window in windows] == [52_000 + 160_000 * number for number in range(5)]
+    assert all(window.index == pytest.approx(1, abs=1e-3) for window in windows)
     [short] = joins([each.model_copy(update={"turn_ns": 0}) for each in (first, second)])
     assert short.index == pytest.approx(jain([32, 8]), abs=1e-3), "of two shares that are the same"
 
@@ -204,7 +253,9 @@ def test_exponents_before_a_sum_are_no_smaller_share() -> None:
     summing = first.model_copy(update={"chunks": first.rounds})
     [join] = joins([summing, second])
     assert join.index == pytest.approx(1)
-    assert joins([each.model_copy(update={"rounds": []}) for each in (first, second)]) == [], "as records of old are"
+    old = [each.model_copy(update={"rounds": []}) for each in (first, second)]
+    assert joins(old) == []
+    assert over_time(jobs_that_share(old)) == []
 
 
 def test_chunks_are_counted_without_the_rounds_of_exponents() -> None:

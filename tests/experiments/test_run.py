@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import numpy as np
 import pytest
 from rich.console import Console
 
@@ -126,7 +127,7 @@ def test_the_page_of_a_run_is_legible_on_desk_and_phone(executed: tuple[RunRecor
             kinds = {word for name in browser.execute_script(f"return {shown}") for word in name.split()}
             assert kinds == ({"broad", "narrow"} if kind == "both" else {kind}), width
             pictures = browser.execute_script(f"return {shown}.length")
-            assert pictures == 2 + sum(len(result.phases or [0]) for result in executed[0].results)
+            assert pictures == 3 + sum(len(result.phases or [0]) for result in executed[0].results)
 
 
 def test_loss_costs_time_only(demo: RunConfig) -> None:
@@ -180,18 +181,20 @@ def test_the_page_shows_table_plots_and_fabrics(executed: tuple[RunRecord, Path]
         for number in range(1, len(result.phases) + 1)
     }
     assert "fabric-widest-2.svg" in fabrics, "before and after its move"
-    names = {"record.json", "index.html", "iterations.svg", "queues.svg"} | fabrics
+    names = {"record.json", "index.html", "iterations.svg", "queues.svg", "throughput.svg"} | fabrics
     assert {path.name for path in folder.iterdir()} == names
     page = (folder / "index.html").read_text()
-    assert page.count("<svg") == 2 * (2 + len(fabrics)), "each for wide pages and for narrow ones"
+    assert page.count("<svg") == 2 * (3 + len(fabrics)), "each for wide pages and for narrow ones"
     for row in report.rows(record.results):
         assert all(cell in page for cell in row)
 
 
-def test_a_fabric_is_drawn_before_and_after_a_move(results: dict[str, StrategyResult]) -> None:
+def test_a_fabric_is_drawn_before_and_after_a_move(short: RunConfig, results: dict[str, StrategyResult]) -> None:
     result = results["widest"]
     assert [phase.end_ns for phase in result.phases[:-1]] == [phase.start_ns for phase in result.phases[1:]]
     assert result.phases[0].start_ns == 0
+    steps_ns = np.array(result.iteration_ns) + short.training.compute
+    assert result.phases[-1].end_ns == short.control.warm_up + steps_ns.sum(), "steps are all that passes after that"
     assert result.phases[0].trees != result.phases[-1].trees == result.trees
     assert all(phase.end_ns >= move.time_ns for phase, move in zip(result.phases, result.moves, strict=False))
     whole_ns = result.phases[-1].end_ns

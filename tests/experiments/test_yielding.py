@@ -100,7 +100,9 @@ def test_figures_lines_and_page(config: RunConfig, result: StrategyResult, tmp_p
     page = pages.write(record, tmp_path, lambda *_, **__: '<svg width="9pt"></svg>').read_text()
     assert "Background flows that yield" in page
     assert all(html.escape(line) in page for line in lines)
-    assert (tmp_path / "flows.svg").exists()
+    assert "<h2>Fairness</h2>" in page
+    assert "<h2>Throughput</h2>" in page
+    assert all((tmp_path / f"{name}.svg").exists() for name in ("flows", "fairness", "throughput"))
 
 
 def test_beyond_the_bound_nothing_is_promised_and_marks_hold_the_queue(config: RunConfig) -> None:

@@ -29,6 +29,7 @@ TOPOLOGY = leaf_spine(3, 2, 2, rate_bps=1_000_000_000)
 PERIOD = 2 * MS
 OPTIONS = Options(probe_period_ns=PERIOD, solve_period_ns=5 * PERIOD, dwell_ns=10 * PERIOD, retry_ns=MS, together=True)
 SPINES = {"s4", "s5"}
+WIDE = leaf_spine(3, 4, 4, rate_bps=1_000_000_000)
 CHUNKS = 80
 
 
@@ -41,7 +42,8 @@ async def rig(pipeline: Pipeline) -> AsyncIterator[Rig]:
 
 def spines(rig: Rig, number: int) -> set[str]:
     placement = rig.controller.jobs[number].plan.placement
-    return SPINES & {placement.root, *placement.parents, *placement.aggregators.values()}
+    nodes = {placement.root, *placement.parents, *placement.aggregators.values()}
+    return {switch.name for switch in rig.controller.planner.topology.switches if switch.tier == "spine"} & nodes
 
 
 def moves(rig: Rig) -> list[int]:
@@ -106,6 +108,34 @@ async def test_two_equal_jobs_settle_at_once_and_never_move(
     assert len(spines(rig, 1)) == len(spines(rig, 2)) == 1
     await train(rig, jobs, rig.fabric.now_ns + 25 * PERIOD, think_ns)
     assert moves(rig) == []
+
+
+async def test_four_equal_jobs_settle_on_four_spines_and_never_move(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each that comes knows the streams of all before it. They are looked at one by one and together ever after, by
+    readings as they are at first, and then by such as are 10 % off.
+    """
+    async with make_rig(WIDE, pipeline, strategy("widest"), OPTIONS) as rig:
+        await rig.run(5 * PERIOD)
+        looks: list[int] = []
+        together = rig.controller.planner.better_together
+
+        def watched(jobs, movable, readings, gain):  # type: ignore[no-untyped-def]
+            looks.append(len(jobs))
+            return together(jobs, movable, readings, gain)
+
+        rig.controller.planner.better_together = watched  # type: ignore[method-assign]
+        jobs = [await rig.admit(spec(at, f"h{at}", f"h{4 + at}", server=f"h{8 + at}")) for at in range(1, 5)]
+        settled = [spines(rig, job.number) for job in jobs]
+        assert sorted(settled, key=sorted) == [{"s4"}, {"s5"}, {"s6"}, {"s7"}]
+        sums = await train(rig, jobs, rig.fabric.now_ns + 12 * PERIOD, 2 * MS)
+        noisy(rig, monkeypatch, 0.1)
+        await train(rig, jobs, rig.fabric.now_ns + 18 * PERIOD, 2 * MS, sums)
+        assert [spines(rig, job.number) for job in jobs] == settled
+        assert moves(rig) == []
+        assert len(looks) >= 4
+        assert set(looks) == {4}
 
 
 async def test_what_was_read_of_the_links_is_taken_once_for_all_jobs_and_looks(

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping
-from copy import copy
 from typing import Final
 
 import numpy as np
@@ -80,31 +79,30 @@ class Costs:
         """(links,) each: seconds that a packet waits; what the other jobs' streams take, and bring, likewise."""
         self._steps: dict[tuple[str, str], tuple[Step, ...]] = {}
         self._latency: dict[tuple[str, str], float] = {}
-        self._put(problem.loads, problem.others)
+        self._put(problem, problem.loads, problem.others)
+        self.others = self._others_bytes * self.seconds / problem.gradient_bytes
 
-    def after(self, problem: Problem, changed: Collection[Endpoint]) -> Costs:
-        """The times of a problem that is this one but for what is on these links. Raises PlacementError likewise."""
-        costs = copy(self)
-        costs.problem, costs._latency = problem, {}
-        costs.seconds, costs.wait, costs._others_bytes = (
-            self.seconds.copy(),
-            self.wait.copy(),
-            self._others_bytes.copy(),
-        )
-        costs._put(
+    def change(self, problem: Problem, changed: Collection[Endpoint]) -> None:
+        """From now on the times of this problem, that of before but for what is on these links. Nothing else is
+        touched, so a larger fabric takes no longer. Raises PlacementError likewise, and then nothing has changed.
+        """
+        self._put(
+            problem,
             {link: problem.loads.get(link, IDLE) for link in changed},
             {link: problem.others.get(link, 0.0) for link in changed},
         )
-        return costs
+        at = [self.links.number[link] for link in changed]
+        self.others[at] = self._others_bytes[at] * self.seconds[at] / problem.gradient_bytes
+        self.problem, self._latency = problem, {}
 
-    def _put(self, loads: Mapping[Endpoint, LinkLoad], others: Mapping[Endpoint, float]) -> None:
-        """What is on these links now."""
-        size = self.problem.gradient_bytes
-        at, background, loss, self.wait[at] = _readings(self.problem, self.links, loads)
+    def _put(self, problem: Problem, loads: Mapping[Endpoint, LinkLoad], others: Mapping[Endpoint, float]) -> None:
+        """What is on these links now, all of it or, where some of it is no figure, nothing."""
+        at, background, loss, wait = _readings(problem, self.links, loads)
+        of_others, count = _others(problem, self.links, others)
         rate = self.links.rate_bps[at]
-        self.seconds[at] = 8 * size / np.maximum((rate - background) * (1 - loss), LEAST_SHARE * rate)
-        at, self._others_bytes[at] = _others(self.problem, self.links, others)
-        self.others = self._others_bytes * self.seconds / size
+        self.seconds[at] = 8 * problem.gradient_bytes / np.maximum((rate - background) * (1 - loss), LEAST_SHARE * rate)
+        self.wait[at] = wait
+        self._others_bytes[of_others] = count
 
     @property
     def with_one(self) -> Floats:

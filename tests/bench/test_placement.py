@@ -14,7 +14,7 @@ from weir.topologies import Routes, leaf_spine
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {"RUNS": 2, "CHANGES": 40, "WORKERS": 12, "JOBS": 3}.items():
+    for name, value in {"RUNS": 2, "CHANGES": 40, "WORKERS": 12, "JOBS": 3, "SIZES": (4, 6), "FEW_WORKERS": 5}.items():
         monkeypatch.setattr(bench, name, value)
 
 
@@ -45,6 +45,14 @@ def test_trees_stay_and_change_where_jobs_are_solved_again() -> None:
         "the same after one link's load changed: another tree",
     )
     assert all(len(figure.values) == 2 and figure.aim == Aim(0.002) for figure in (stays, other))
+
+
+def test_a_named_links_change_is_measured_on_fabrics_of_several_sizes() -> None:
+    figures = list(bench._named())
+    assert [figure.name for figure in figures] == [
+        f"5 workers, {switches} switches, a named link's load changed: the tree stays" for switches in (20, 45)
+    ]
+    assert all(len(figure.values) == 2 for figure in figures)
 
 
 def test_jobs_together_have_as_many_workers_in_all_or_each() -> None:

@@ -21,7 +21,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
@@ -131,7 +131,21 @@ class _Kept:
     """The largest weight among these pairs."""
 
     def __post_init__(self) -> None:
-        self.slowest = float(self.weights[self.pairs].max(initial=0.0))
+        self.slowest = self._slowest()
+
+    def _slowest(self) -> float:
+        return float(self.weights[self.pairs].max(initial=0.0))
+
+    def look(self, problem: Problem) -> None:
+        """With what is on all links now."""
+        self.costs = Costs(problem)
+        self.access, self.weights = self.costs.access_seconds(problem.hosts), self.costs.seconds_of_pairs()
+        self.slowest = self._slowest()
+
+    def has_room_of(self, problem: Problem) -> bool:
+        """Whether the same switches have room as when the tree was found."""
+        links, was = self.terminals.links, self.costs.problem.room
+        return problem.room is was or np.array_equal(_room(problem, links), self.terminals.room)
 
     @property
     def wider(self) -> float:
@@ -142,20 +156,22 @@ class _Kept:
         """Whether no tree is wider by more than its slack, even if all switches had room."""
         return self.wider <= self.access or not self.terminals.connected(self.weights < self.wider)
 
-    def after(self, problem: Problem, changed: Collection[Endpoint]) -> tuple[_Kept, bool]:
-        """With what is on these links now; and whether the tree surely stands as it stood, without a look at the
-        fabric: no pair came among those that are faster than it must be.
+    def change(self, problem: Problem, changed: Collection[Endpoint]) -> bool:
+        """With what is on these links now. Whether the tree surely stands as it stood, without a look at the fabric: no
+        pair came among those that are faster than it must be.
         """
-        links, costs = self.terminals.links, self.costs.after(problem, changed)
+        links, faster, slowest, access = self.terminals.links, self.wider, self.slowest, self.access
+        self.costs.change(problem, changed)
         of_pairs = links.pair_of[np.array([links.number[link] for link in changed], np.int64)]
         pairs = np.unique(of_pairs[of_pairs >= 0])
-        weights = self.weights.copy()
-        weights[pairs] = [costs.seconds_of_pair(pair) for pair in pairs.tolist()]
-        access = self.access if (of_pairs >= 0).all() else costs.access_seconds(problem.hosts)
-        then = replace(self, costs=costs, access=access, weights=weights)
-        came = (weights[pairs] < then.wider) & (self.weights[pairs] >= self.wider)
-        stands = self.wider > self.access and then.wider <= self.wider and not came.any()
-        return then, stands or then.wider <= then.access
+        before, now = self.weights[pairs], np.array([self.costs.seconds_of_pair(pair) for pair in pairs.tolist()])
+        self.weights[pairs] = now
+        if (of_pairs < 0).any():
+            self.access = self.costs.access_seconds(problem.hosts)
+        self.slowest = self._slowest()
+        came = (now < self.wider) & (before >= faster)
+        stands = faster > access and self.slowest <= slowest and not came.any()
+        return stands or self.wider <= self.access
 
 
 class WidestTree:
@@ -168,40 +184,41 @@ class WidestTree:
         self._scarce = ScarceMemory()
 
     def place(self, problem: Problem, rng: random.Random) -> Placement:
-        links = Links.of(problem.routes)
-        if self._routes is not problem.routes:
-            self._kept.clear()
-            self._routes = problem.routes
-        key = _key(problem, _room(problem, links))
-        kept = self._kept.get(key)
-        most = int(_FEW * len(links.number))
-        if kept is not None and (changed := _changed(kept.costs.problem, problem, most)) is not None:
-            return self.resolve(problem, changed)
-        costs = Costs(problem)
-        access, weights = costs.access_seconds(problem.hosts), costs.seconds_of_pairs()
+        links, kept = Links.of(problem.routes), self._kept_of(problem)
         if kept is None:
+            costs = Costs(problem)
+            access, weights = costs.access_seconds(problem.hosts), costs.seconds_of_pairs()
             return self._solve(problem, Terminals.of(problem, links), costs, access, weights)
-        return self._kept_or_new(key, problem, replace(kept, costs=costs, access=access, weights=weights))
+        changed = _changed(kept.costs.problem, problem, int(_FEW * len(links.number)))
+        if changed is not None:
+            return self._kept_or_new(problem, kept, kept.change(problem, changed))
+        kept.look(problem)
+        return self._kept_or_new(problem, kept, False)
 
     def resolve(self, problem: Problem, changed: Collection[Endpoint]) -> Placement:
         """As `place`, for a job that was placed last as this problem has it, but for what is on these links.
 
         A change that does not touch the tree is settled without a look at the fabric.
         """
-        key = _key(problem, _room(problem, Links.of(problem.routes)))
-        if self._routes is not problem.routes or (kept := self._kept.get(key)) is None:
+        if (kept := self._kept_of(problem)) is None:
             return self.place(problem, random.Random(0))
-        then, stands = kept.after(problem, changed)
-        return self._kept_or_new(key, problem, then, stands)
+        return self._kept_or_new(problem, kept, kept.change(problem, changed))
 
-    def _kept_or_new(self, key: tuple[object, ...], problem: Problem, kept: _Kept, stands: bool = False) -> Placement:
+    def _kept_of(self, problem: Problem) -> _Kept | None:
+        """The job's tree, where the routes are those of before, and there is room where there was."""
+        if self._routes is not problem.routes:
+            self._kept.clear()
+            self._routes = problem.routes
+        kept = self._kept.get(_key(problem))
+        return kept if kept is not None and kept.has_room_of(problem) else None
+
+    def _kept_or_new(self, problem: Problem, kept: _Kept, stands: bool) -> Placement:
         if not stands and not kept.stands():
             return self._solve(problem, kept.terminals, kept.costs, kept.access, kept.weights)
-        self._kept[key] = kept
         return kept.placement
 
     def _solve(self, problem: Problem, terminals: Terminals, costs: Costs, access: float, weights: Floats) -> Placement:
-        self._kept.pop(_key(problem, terminals.room), None)
+        self._kept.pop(_key(problem), None)
         if (tree := terminals.tree(weights, access, costs.latency_of_pairs())) is None:
             return self._scarce.improved(problem)
         root, parents = tree
@@ -213,7 +230,7 @@ class WidestTree:
             return self._scarce.improved(problem, placement)
         while len(self._kept) >= _REMEMBERED:
             del self._kept[next(iter(self._kept))]
-        self._kept[_key(problem, terminals.room)] = kept
+        self._kept[_key(problem)] = kept
         return placement
 
 
@@ -227,12 +244,11 @@ def _changed(before: Problem, now: Problem, most: int) -> list[Endpoint] | None:
     for was, now_is in sides:
         if was is now_is:
             continue
-        gone = (link for link in was if link not in now_is)
-        new = (link for link, each in now_is.items() if (old := was.get(link)) is not each and old != each)
-        for link in itertools.chain(new, gone):
-            found.add(link)
-            if len(found) > most:
-                return None
+        get, gone = was.get, was.keys() - now_is.keys()
+        new = (link for link, each in now_is.items() if (old := get(link)) is not each and old != each)
+        found.update(gone, itertools.islice(new, most + 1))
+        if len(found) > most:
+            return None
     return sorted(found)
 
 
@@ -244,8 +260,8 @@ def _room(problem: Problem, links: Links) -> Bools:
     return room
 
 
-def _key(problem: Problem, room: Bools) -> tuple[object, ...]:
-    return problem.workers, problem.server, problem.gradient_bytes, problem.fan_in, problem.slack, room.tobytes()
+def _key(problem: Problem) -> tuple[object, ...]:
+    return problem.workers, problem.server, problem.gradient_bytes, problem.fan_in, problem.slack
 
 
 DESCRIPTION: Final = Description(

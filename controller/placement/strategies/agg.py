@@ -7,9 +7,10 @@ that the linear program's vertices are integral, which is asserted on every solv
 all links lexicographically least.
 
 All switches with room may aggregate at first; those that nobody chooses are dropped, with their streams; and from then
-on the one with the fewest streams, until one is left. The fastest of these placements with no more switches than the
-limit is taken; after ten seconds, that of those seen, or where none was few enough the tree nearest to the last one
-with as many of its switches as may be, those with the most streams. Dropping is greedy: other sets may be faster
+on the one with the fewest streams, until one is left. Then switches are added, beginning with none: each time the one
+with which the job is the fastest, as long as it gets faster. The fastest of these placements with no more switches than
+the limit is taken; after ten seconds, that of those seen, or where none was few enough the tree nearest to the last one
+with as many of its switches as may be, those with the most streams. Both ways are greedy: other sets may be faster
 (docs/placement.md says by how much).
 
 A switch that has room for the job takes as many streams as it takes children, or fewer where `Agg.streams` says so of
@@ -19,9 +20,10 @@ streams.
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from time import perf_counter
@@ -64,25 +66,12 @@ class Agg:
         until = perf_counter() + self.seconds
         program = self._program(problem, problem.server)
         costs = Costs(problem)
-        aggregating = [name for name in {sink for _, sink in program.network.paths} if name != problem.server]
-        found: list[Placement] = []
-        wanted: dict[str, str] = {}
-        notes: list[str] = []
-        while (streams := _assign(problem, costs, program, self._most(problem, aggregating), until)) is not None:
-            if stopped := perf_counter() > until:
-                notes.append(f"not every set of switches was tried in {self.seconds:g} s")
-            taken = _into(streams)
-            used = sorted(name for name in taken if name != problem.server)
-            if len(used) == len(aggregating) and len(used) <= self.aggregations:
-                found.append(_placement(problem, problem.server, streams))
-            if stopped:
-                most = sorted(used, key=lambda name: (-taken[name], name))[: self.aggregations]
-                aggregators = _placement(problem, problem.server, streams).aggregators
-                wanted = {worker: sink for worker, sink in aggregators.items() if sink in most}
-            if not aggregating or stopped:
-                break
-            fewest = min(used, key=lambda name: (taken[name], name), default="")
-            aggregating = [name for name in used if len(used) < len(aggregating) or name != fewest]
+        candidates = sorted({sink for _, sink in program.network.paths} - {problem.server})
+        search = _Search(problem, problem.server, costs, program, self, until)
+        wanted = search.drop(candidates)
+        search.add(candidates)
+        notes = [f"not every set of switches was tried in {self.seconds:g} s"] if search.is_late else []
+        found = search.found
         if not found:
             near = nearest(problem, wanted)
             self._check(problem, near)
@@ -95,13 +84,13 @@ class Agg:
             )
         return replace(best, note="; ".join(notes)) if notes else best
 
-    def _most(self, problem: Problem, aggregating: Iterable[str]) -> dict[str, int]:
+    def most(self, problem: Problem, aggregating: Iterable[str]) -> dict[str, int]:
         """How many streams each of these switches takes."""
         return {name: min(self.streams.get(name, problem.fan_in), problem.fan_in) for name in aggregating}
 
     def _check(self, problem: Problem, placement: Placement) -> None:
         """Raises PlacementError where a switch gets more streams than it takes."""
-        most = self._most(problem, placement.parents)
+        most = self.most(problem, placement.parents)
         for name, taken in most.items():
             if (count := len(placement.children[name])) > taken:
                 raise PlacementError(
@@ -126,6 +115,72 @@ class Agg:
         if key not in self._programs:
             self._programs[key] = FlowProgram(build(problem.routes, supply, switches, server), self.effort)
         return self._programs[key]
+
+
+@dataclass
+class _Search:
+    """Sets of switches that were tried for one job."""
+
+    problem: Problem
+    server: str
+    costs: Costs
+    program: FlowProgram
+    agg: Agg
+    until: float
+    """By the clock: then no other set is begun."""
+    found: list[Placement] = field(default_factory=list)
+    """Of the sets all of whose switches are used, and that are no larger than may be."""
+
+    @property
+    def is_late(self) -> bool:
+        return perf_counter() > self.until
+
+    def drop(self, aggregating: Sequence[str]) -> dict[str, str]:
+        """From all of these those that nobody chooses, then the one with the fewest streams, and so on. Where time ends
+        before that, whom workers chose among as many of the last set as may be.
+        """
+        while (streams := self._assign(aggregating)) is not None:
+            taken = _into(streams)
+            used = sorted(name for name in taken if name != self.server)
+            if self.is_late:
+                most = sorted(used, key=lambda name: (-taken[name], name))[: self.agg.aggregations]
+                aggregators = _placement(self.problem, self.server, streams).aggregators
+                return {worker: sink for worker, sink in aggregators.items() if sink in most}
+            if not aggregating:
+                break
+            fewest = min(used, key=lambda name: (taken[name], name), default="")
+            aggregating = [name for name in used if len(used) < len(aggregating) or name != fewest]
+        return {}
+
+    def add(self, candidates: Sequence[str]) -> None:
+        """From none: the one that is the fastest alone, then the one that makes those the fastest, while that helps."""
+        chosen: list[str] = []
+        before = math.inf
+        while len(chosen) < self.agg.aggregations and not self.is_late:
+            tried = [
+                (self.costs.completion_seconds(self.found[-1]), name)
+                for name in candidates
+                if name not in chosen and not self.is_late and self._is_used([*chosen, name])
+            ]
+            if not tried or min(tried)[0] >= before:
+                return
+            before, best = min(tried)
+            chosen.append(best)
+
+    def _is_used(self, aggregating: Sequence[str]) -> bool:
+        """Whether workers can send to these, and choose each of them: then it is the last that was found."""
+        count = len(self.found)
+        self._assign(aggregating)
+        return len(self.found) > count
+
+    def _assign(self, aggregating: Sequence[str]) -> Mapping[tuple[str, str], int] | None:
+        most = self.agg.most(self.problem, aggregating)
+        streams = _assign(self.problem, self.costs, self.program, most, self.until)
+        if streams is None or len(aggregating) > self.agg.aggregations:
+            return streams
+        if {sink for _, sink in streams} - {self.server} == set(aggregating):
+            self.found.append(_placement(self.problem, self.server, streams))
+        return streams
 
 
 def _into(streams: Mapping[tuple[str, str], int]) -> Counter[str]:

@@ -211,20 +211,16 @@ def over_the_best_set(seed: int) -> float | None:
     return costs.slowest_link_seconds(method.place(problem, random.Random(0))) / best
 
 
-@pytest.mark.parametrize(("seed", "most"), [(2, 1), (24, 1), (25, 1), (28, 1.2), (44, 1.6), (50, 1), (76, 5)])
-def test_agg_drops_switches_one_by_one_and_misses_better_sets(seed: int, most: float) -> None:
-    """docs/placement.md says how often and by how much."""
-    over = over_the_best_set(seed)
-    assert over is not None
-    assert 1 - 1e-9 <= over <= most * (1 + 1e-9)
+@pytest.mark.parametrize("seed", [2, 28, 44, 76])
+def test_agg_finds_the_best_set_of_switches(seed: int) -> None:
+    """Dropping switches alone misses it in the last three, by up to five times."""
+    assert over_the_best_set(seed) == pytest.approx(1)
 
 
 @pytest.mark.long
-def test_agg_finds_the_best_set_of_switches_in_three_of_four_cases() -> None:
+def test_agg_finds_the_best_set_of_switches_widely() -> None:
     over = [each for seed in range(100) if (each := over_the_best_set(seed)) is not None]
-    assert len(over) == 60
-    assert sum(each <= 1 + 1e-9 for each in over) >= 45
-    assert max(over) <= 5 * (1 + 1e-9)
+    assert over == pytest.approx([1.0] * 60)
 
 
 def test_no_strategy_is_faster_than_the_widest_tree() -> None:

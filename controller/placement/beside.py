@@ -1,5 +1,5 @@
-"""What is compared with strategies and is none, for it gives no job a tree of its own: described as they are, for
-evaluations, and refused by name wherever a job is to be placed.
+"""What is compared with strategies and is none, for it gives no job a tree of its own, or is there to tell what the
+others gain by: described as they are, for evaluations, and refused by name wherever a job is to be placed.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from .strategy import Description, Need, Strategy
 
 RING: Final = "ring"
 STRIPED: Final = "striped"
+BLIND_TOGETHER: Final = "blind-together"
 
 
 def _refusing(name: str, why: str) -> Callable[[], Strategy]:
@@ -41,6 +42,15 @@ BESIDE: Final[Mapping[str, Description]] = {
                 "by weir jobs register --stripes, or stripes: in a run's file",
             ),
             frozenset({Need.ROOM, Need.TELEMETRY}),
+            resolves=True,
+            jointly=True,
+        ),
+        Description(
+            BLIND_TOGETHER,
+            "blind, together",
+            "`widest` with telemetry erased; running jobs are looked at together, by what they themselves send",
+            _refusing(BLIND_TOGETHER, "it tells what looks at running jobs are worth without telemetry; name widest"),
+            frozenset({Need.ROOM}),
             resolves=True,
             jointly=True,
         ),

@@ -40,8 +40,8 @@ def evaluate(
     websearch, datamining), jobs, memory (ample, scarce) and telemetry (fresh, old, lossy, absent). Each condition is
     drawn for the seeds 1 to `seeds`: hosts, others' traffic, hashing. `engine: packets` runs the compiled P4 in the
     packet fabric, `engine: flows` the flow-level simulator, which is much faster and takes far larger fabrics.
-    Strategies are those of `weir place`. Two more are compared and place no job anywhere else: ring (no switch sums)
-    and striped (all jobs together).
+    Strategies are those of `weir place`. Three more are compared and place no job anywhere else: ring (no switch sums),
+    striped (all jobs together) and blind-together (widest without telemetry, running jobs looked at together).
     """
     from rich.progress import (
         BarColumn,

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ...controller.placement.beside import BESIDE, STRIPED
+from ...controller.placement.beside import BESIDE, BLIND_TOGETHER, STRIPED
 from ..records.report import label_of
 from . import statistics
 from .records import PointRecord
@@ -18,8 +18,13 @@ AIMED_AT: Final[tuple[str, ...]] = ("rack", "atp", "hierarchy", "grid")
 """What the aim against published strategies names."""
 PUBLISHED: Final[tuple[str, ...]] = (*AIMED_AT, "canary")
 """What others have published, or do by hand."""
-NOT_OTHERS: Final = (OURS, STRIPED, "oracle", "scarce")
+NOT_OTHERS: Final = (OURS, STRIPED, BLIND_TOGETHER, "oracle", "scarce")
 """Weir's own methods, and the judge of all: the mean of the others is without them."""
+AGG: Final = "agg"
+ONE_LEVEL: Final = ("rack", "atp", "grid")
+"""Published, and of one level of switches below the server's, as the paper's model is."""
+TREES: Final = ("hierarchy", "canary")
+"""Published, or done by hand, and as deep as the fabric."""
 
 
 def label(strategy: str) -> str:
@@ -50,6 +55,18 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Agg:
+    """What AGG saves against others; below 0 where it takes longer."""
+
+    others: Interval
+    """Against the mean of all others but Weir's own, and `blind`."""
+    one_level: tuple[str, Interval]
+    """Against the best of `ONE_LEVEL`, which is named."""
+    trees: tuple[str, Interval]
+    """Against the best of `TREES`."""
+
+
+@dataclass(frozen=True)
 class Condition:
     """One set of conditions, over all seeds."""
 
@@ -66,6 +83,13 @@ class Condition:
     against_blind: Interval | None
     depth: Interval | None
     """`statistics.depth_share`."""
+    looks: Interval | None
+    """Of what `widest` saves against the server alone, what looks at running jobs save that know no others' traffic."""
+    telemetry: Interval | None
+    """And what telemetry saves besides."""
+    against_blind_together: Interval | None
+    agg: Agg | None
+    """How the paper's model stands against others, where it ran."""
 
 
 def conditions_of(records: Sequence[PointRecord]) -> Iterator[Condition]:
@@ -104,7 +128,34 @@ def _condition(records: Sequence[PointRecord]) -> Condition:
         depth=None
         if ours is None or not {"ps", "blind"} <= ran.keys()
         else statistics.paired(statistics.depth_share, ran["ps"], ran["blind"], ours),
+        looks=_part(ran, "blind", BLIND_TOGETHER),
+        telemetry=_part(ran, BLIND_TOGETHER, OURS),
+        against_blind_together=None
+        if ours is None or BLIND_TOGETHER not in ran
+        else statistics.paired(saved, ours, ran[BLIND_TOGETHER]),
+        agg=_agg(ran),
     )
+
+
+def _part(ran: dict[str, list[float]], before: str, after: str) -> Interval | None:
+    """`statistics.part_of_saving`, where all ran that it is of."""
+    if not {"ps", BLIND_TOGETHER, before, after, OURS} <= ran.keys():
+        return None
+    return statistics.paired(statistics.part_of_saving, ran["ps"], ran[before], ran[after], ran[OURS])
+
+
+def _agg(ran: dict[str, list[float]]) -> Agg | None:
+    if not {AGG, *ONE_LEVEL, *TREES} <= ran.keys():
+        return None
+    mine, saved = ran[AGG], statistics.saved
+    others = [values for name, values in ran.items() if name not in (AGG, "blind", *NOT_OTHERS)]
+
+    def against(names: Sequence[str]) -> tuple[str, Interval]:
+        best = min(names, key=lambda name: sum(ran[name]))
+        return best, statistics.paired(saved, mine, ran[best])
+
+    mean = statistics.paired(lambda own, *rest: saved(own, sum(rest) / len(rest)), mine, *others)
+    return Agg(mean, against(ONE_LEVEL), against(TREES))
 
 
 def _row(name: str, at: int, records: Sequence[PointRecord], ran: dict[str, list[float]]) -> Row:

@@ -21,7 +21,7 @@ import numpy as np
 
 from ...controller.jobs.worth import Account, earned_in
 from ...controller.placement import Placement, PlacementError, Problem
-from ...controller.placement.beside import BESIDE, RING, STRIPED
+from ...controller.placement.beside import BESIDE, BLIND_TOGETHER, RING, STRIPED
 from ...controller.placement.links import Links
 from ...controller.placement.loads import LinkLoad
 from ...controller.placement.strategies import STRATEGIES, strategy
@@ -80,8 +80,9 @@ class _Run:
         self.point, self.timing = scenario.point, scenario.point.timing
         self.links = Links.of(scenario.routes)
         self.ends = scenario.routes.topology.directed_links
-        self.strategy = None if name in BESIDE else strategy(name)
-        self.resolves = (BESIDE if name in BESIDE else STRATEGIES)[name].resolves
+        self.described = (BESIDE if name in BESIDE else STRATEGIES)[name]
+        self.is_blind = name == BLIND_TOGETHER or self.point.telemetry == "absent"
+        self.strategy = None if name in (RING, STRIPED) else strategy("widest" if name == BLIND_TOGETHER else name)
         self.lots = rng_of(self.point, "strategy")
         self.ways = rng_of(self.point, "hashing")
         self.lost = rng_of(self.point, "lost readings")
@@ -114,7 +115,7 @@ class _Run:
         next_look = begun + interval
         while waiting or not all(job.flow is None or job.flow.ended for job in self.jobs):
             coming = waiting[0][0] if waiting else np.inf
-            if not waiting and not self.resolves:
+            if not waiting and not self.described.resolves:
                 next_look = limit + interval  # nobody asks any more
             self.simulator.run(min(coming, next_look, self.simulator.now + self.idle_step))
             if coming <= self.simulator.now:
@@ -186,7 +187,7 @@ class _Run:
 
     def _loads(self) -> Mapping[Endpoint, LinkLoad]:
         """What is known of others' traffic; that of the jobs is known without telemetry."""
-        if self.point.telemetry == "absent":
+        if self.is_blind:
             return {}
         look = self.looks[0] if self.point.telemetry == "old" else self.looks[-1]
         bps = np.maximum(look[0], 0.0)
@@ -259,7 +260,7 @@ class _Run:
 
     def _reconsider(self) -> None:
         """Running jobs move where that is worth it, and have not just moved."""
-        if not self.resolves or self.point.telemetry == "absent":
+        if not self.described.resolves or self.point.telemetry == "absent":
             return
         running = self._running()
         if self.name == STRIPED:
@@ -269,7 +270,7 @@ class _Run:
         for job in running:
             if self._rests(job):
                 self._alone(job)
-        if len(running) > 1 and STRATEGIES[self.name].jointly and any(self._rests(job) for job in running):
+        if len(running) > 1 and self.described.jointly and any(self._rests(job) for job in running):
             self._together(running)
 
     def _rests(self, job: _Job) -> bool:

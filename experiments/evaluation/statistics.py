@@ -61,4 +61,11 @@ def depth_share(server: float, blind: float, best: float) -> float:
 
     What is left of 1 is telemetry's. NaN where nothing is saved.
     """
-    return (server - blind) / (server - best) if server > best else float("nan")
+    return part_of_saving(server, server, blind, best)
+
+
+def part_of_saving(server: float, before: float, after: float, best: float) -> float:
+    """Of what is saved against the server alone, the share that one method saves more than another. NaN where nothing
+    is saved.
+    """
+    return (before - after) / (server - best) if server > best else float("nan")

@@ -40,6 +40,10 @@ def condition(workers: int, saved: float, published: tuple[str, ...], **changed:
         "against_published": (published[0], interval(saved)),
         "against_blind": interval(0.2),
         "depth": interval(0.8),
+        "looks": None,
+        "telemetry": None,
+        "against_blind_together": None,
+        "agg": None,
     }
     return Condition(**{**fields, **changed})
 
@@ -118,10 +122,12 @@ def test_the_page_in_docs_is_what_its_data_come_to() -> None:
     assert page._READING in text
     assert suite.findings in text
     assert page._verdict(page._loaded(conditions)) in text
-    shown = text[text.index("| conditions |") :].partition("\n\n")[0]
-    words, figures = split(page._summary_table(conditions))
-    assert split(shown)[0] == words
-    assert split(shown)[1] == pytest.approx(figures, rel=0.011, abs=1.01)  # the data have four digits
+    tables = [page._summary_table(conditions), *("\n".join(of(conditions)) for of in (page._several_jobs, page._agg))]
+    shown = re.findall(r"^\| conditions \|.*?(?=\n\n)", text, re.M | re.S)
+    for there, table in zip(shown, tables, strict=True):
+        words, figures = split(table[table.index("| conditions |") :].strip())
+        assert split(there)[0] == words
+        assert split(there)[1] == pytest.approx(figures, rel=0.011, abs=1.01)  # the data have four digits
 
 
 def split(table: str) -> tuple[list[str], list[float]]:

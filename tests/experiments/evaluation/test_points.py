@@ -248,10 +248,64 @@ def test_the_page_says_of_how_many_steps_the_model_tells_the_time() -> None:
 
 def test_the_page_says_what_in_its_tables_is_no_strategy() -> None:
     assert page._beside([predicted("static", 1, {"ps": (), "ring": ()})]) == [
-        "No strategy, for no job has one tree there: *ring* (workers pass parts of the sum on from one to the next, "
+        "Compared besides, and no strategies: *ring* (workers pass parts of the sum on from one to the next, "
         "and no switch sums).\n"
     ]
     assert page._beside([predicted("static", 1, {"ps": (), "widest": ()})]) == []
+
+
+def test_jobs_that_are_looked_at_together_without_telemetry_go_by_their_own_streams_alone() -> None:
+    """One job alone stays where it was placed blindly. Of four one moves, whatever becomes of telemetry on its way."""
+    timing = Timing(steps=6, interval=10_000_000, compute=1_000_000)
+    told: dict[str, Any] = {"fabric": {**LEAF_SPINE, "spines": 3}, "gradient_bytes": 12_500_000, "timing": timing}
+    told |= {"workers": 2, "load": 0.3, "strategies": ("blind", "blind-together")}
+    one, four, lossy = (
+        run_point(point(jobs=jobs, telemetry=telemetry, **told))
+        for jobs, telemetry in ((1, "fresh"), (4, "fresh"), (4, "lossy"))
+    )
+    assert means(one)["blind"] == pytest.approx(means(one)["blind-together"])
+    assert means(four) == pytest.approx(means(lossy))
+    assert means(four)["blind-together"] < 0.9 * means(four)["blind"]
+    assert [[own.moves for own in each.figures] for each in (one, four, lossy)] == [[0, 0], [0, 1], [0, 1]]
+
+
+def several_jobs(seed: int, seconds: dict[str, float], **told: Any) -> PointRecord:
+    figures = tuple(
+        Figures(strategy=name, mean_s=each, p95_s=each, max_link_load=0.5, decision_ms=1.0, moves=0, background=0.3)
+        for name, each in seconds.items()
+    )
+    return PointRecord(point=point(**told, seed=seed, strategies=tuple(seconds)), figures=figures, seconds=1.0)
+
+
+def test_with_several_jobs_depth_looks_and_telemetry_are_told_apart() -> None:
+    seconds = {"ps": 1.0, "blind": 0.5, "blind-together": 0.3, "widest": 0.18}
+    records = [several_jobs(seed, seconds, jobs=jobs) for jobs in (1, 4) for seed in (1, 2)]
+    told = page._several_jobs(list(conditions_of(records)))
+    rows = [line for line in "\n".join(told).splitlines() if line.startswith("| 6 workers")]
+    assert rows == [
+        "| 6 workers, load 0.4 static, 4 jobs | 61 % (61 to 61) | 24 % (24 to 24) | 15 % (15 to 15) | 40 % (40 to 40) |"
+    ]
+    without = {name: each for name, each in seconds.items() if name != "blind-together"}
+    assert page._several_jobs(list(conditions_of([several_jobs(1, without, jobs=4)]))) == []
+
+
+def test_aggs_comparison_has_the_best_of_one_level_and_the_best_tree_by_name() -> None:
+    seconds = {
+        "ps": 1.0,
+        "rack": 0.8,
+        "atp": 0.5,
+        "grid": 0.6,
+        "hierarchy": 0.2,
+        "canary": 0.3,
+        "agg": 0.4,
+        "widest": 0.1,
+    }
+    told = page._agg(list(conditions_of([several_jobs(seed, seconds) for seed in (1, 2)])))
+    assert told[-2] == (
+        "| 6 workers, load 0.4 static | 400 | 29 % (29 to 29) | 20 % (20 to 20) (two-level ATP) "
+        "| -100 % (-100 to -100) (fixed hierarchy) | 75 % (75 to 75) |"
+    )
+    assert page._agg(list(conditions_of([several_jobs(1, {"ps": 1.0, "agg": 0.5, "widest": 0.1})]))) == []
 
 
 def test_an_evaluation_that_was_killed_goes_on_and_writes_its_page(tmp_path: Path) -> None:
@@ -382,7 +436,7 @@ def test_steps_in_packets_take_as_long_as_the_model_says() -> None:
 def test_a_small_bound_costs_little_on_the_links_of_a_deep_tree(bound: int, least_ms: float, most_ms: float) -> None:
     """Others have nearly half of three links in a row, each of which waits for the one before."""
     suite = Suite.load(ROOT / "experiments" / "evaluation.yaml")
-    (drawn,) = [p for p in suite.points() if (p.engine, p.background, p.seed) == ("packets", "static", 13)]
+    (drawn,) = [p for p in suite.points() if (p.grid, p.background, p.seed) == ("packets", "static", 13)]
     config = run_config(Scenario.drawn(drawn), "hierarchy")
     config = config.model_copy(update={"congestion": config.congestion.model_copy(update={"bound": bound})})
     gradients = [np.ones(config.training.options.parameters, np.float32)] * drawn.workers

@@ -34,7 +34,6 @@ from .congestion import Windows
 from .congestion.announcement import PROMISES, PromiseChanges, summary
 from .congestion.budget import losing_links, window_alone
 from .congestion.marking import marked_states, windows_held
-from .congestion.undeclared import Undeclared
 from .decisions import Decisions
 from .errors import ControllerError, PlanError
 from .jobs.carried import links_carried
@@ -56,7 +55,7 @@ from .p4runtime.switches import Switches
 from .p4runtime.tables import MARKING
 from .placement.strategies import Strategy
 from .planning.admission import admitting_states, edge_switches
-from .planning.plan import JobPlan, JobSpec, base_state, fabric_state, mean_round_bytes, with_window
+from .planning.plan import JobPlan, JobSpec, base_state, fabric_state, with_window
 from .planning.planner import Planner
 from .telemetry.collector import ReportCollector
 from .telemetry.link_state import LinkState
@@ -129,7 +128,6 @@ class Controller:
             topology, replace(options.congestion, probe_period_ns=options.probe_period_ns), options.watching
         )
         """What bounds every queue: windows, thresholds, and the promise."""
-        self._undeclared = Undeclared(topology, self.links)
         self.improver = Improver(self.jobs, self.moves, self.planner, self.windows, self._decisions, now_ns)
         """Whether jobs would be better off elsewhere."""
         at = options.heartbeats_at
@@ -192,7 +190,6 @@ class Controller:
         self.members.let_go(now_ns)
         self.members.end_leases(now_ns)
         self.moves.repair(now_ns)
-        self._look_for_undeclared(now_ns)
         await self._write_switches(now_ns)
         self.moves.renew(self.switches.take_restarted())
         self.moves.pace(self.windows.mispaced)
@@ -319,15 +316,6 @@ class Controller:
         for number, generations in self.switches.take_left_behind().items():
             if number not in self.jobs:
                 self.planner.history(number).pass_by(generations)
-
-    def _look_for_undeclared(self, now_ns: int) -> None:
-        """See which links others use more than they were declared to; promises follow."""
-        each = (
-            (job.plan, 8 * job.rounds_per_second * mean_round_bytes(job.spec, self.topology))
-            for job in self.jobs.values()
-        )
-        self._undeclared.look(now_ns, self.windows.budgets, each)
-        self.windows.undeclared = self._undeclared.links
 
     def _say_stale(self, now_ns: int) -> None:
         """What is no longer known, and what is known again: a link that is down is neither, for nobody watches it. The

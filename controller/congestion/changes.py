@@ -27,7 +27,6 @@ from .budget import JobStreams, link_budgets, losing_links
 from .options import CongestionOptions
 from .queue_budget import LinkBudget
 from .reported import without_reported
-from .undeclared import without_undeclared
 
 NOT_YET: Final = 1 << 62
 """An instant that nobody lives to see."""
@@ -86,18 +85,11 @@ class Windows:
         """Switches that allow more than is in force, as they have not taken it: until they have, nobody new may send,
         and no window grows.
         """
-        self.undeclared: frozenset[Endpoint] = frozenset()
-        """Links that carry more of others' traffic than was declared, so that nothing is promised there."""
-        self._told: tuple[Mapping[Endpoint, LinkBudget], frozenset[Endpoint]] = ({}, frozenset())
-        self._promised: Mapping[Endpoint, LinkBudget] = {}
 
     @property
     def budgets(self) -> Mapping[Endpoint, LinkBudget]:
         """What is in force. Bounds count packets of streams that are gone, as far as nobody waits until they are."""
-        if self._told[0] is not self._known.budgets or self._told[1] != self.undeclared:
-            self._told = (self._known.budgets, self.undeclared)
-            self._promised = without_undeclared(*self._told)
-        return self._promised
+        return self._known.budgets
 
     @property
     def obeyed_ns(self) -> int:

@@ -140,12 +140,6 @@ class LinkState:
         ahead = known[known + STALE_PERIODS * self.period_ns >= now_ns]
         return int(ahead.min()) + STALE_PERIODS * self.period_ns + 1 if len(ahead) else None
 
-    def fresh_bps(self, now_ns: int) -> NDArray[np.float64]:
-        """(n,): what each link carries, in bit/s; 0 where that is stale, was never measured, or is not watched."""
-        known = self._watched & self._state["rated"] & ~self._is_stale(now_ns)
-        rates: NDArray[np.float64] = np.where(known, 8 * self._state["rate"], 0.0)
-        return rates
-
     def snapshot(self, now_ns: int, exclude: Mapping[Endpoint, float] | None = None) -> Snapshot:
         """The state of all watched links. `exclude` is traffic in bit/s per link to be left out, such as a job's own
         (`own_traffic`).

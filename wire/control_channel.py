@@ -14,15 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from .errors import WireError
-from .frames import DSCP_CONTROL
 
 if TYPE_CHECKING:
     import grpc
 
 DEFAULT_ADDRESS: Final = "127.0.0.1:9561"
 """Where the control service listens if nobody says otherwise."""
-CONTROL_CLASS: Final = ("grpc.dscp", DSCP_CONTROL)
-"""gRPC's option by which both sides' packets are of the control class where they cross the fabric."""
 
 _HOST_PORT: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+)):(\d{1,5})")
 _LONGEST_UNIX_PATH: Final = 107

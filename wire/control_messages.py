@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from . import control
 from . import control_pb2 as pb
+from .frames import DSCP_CONTROL
 
 _SERVICE: Final = pb.DESCRIPTOR.services_by_name["Control"].full_name
 SERVICE: Final = str(_SERVICE)
@@ -20,6 +21,8 @@ LIST_JOBS: Final = f"/{SERVICE}/ListJobs"
 END_JOB: Final = f"/{SERVICE}/EndJob"
 BALANCE: Final = f"/{SERVICE}/Balance"
 ATTEND: Final = f"/{SERVICE}/Attend"
+CONTROL_CLASS: Final = ("grpc.dscp", DSCP_CONTROL)
+"""gRPC's option by which both sides' packets are of the control class where they cross the fabric."""
 
 Told = control.WorkerPlan | control.ServerPlan | control.Pause | control.Resume | control.Abort
 """What the controller tells a host."""

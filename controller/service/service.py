@@ -29,8 +29,8 @@ import grpc
 from ...topologies.errors import TopologyError
 from ...wire import control_pb2 as pb
 from ...wire.control import KEY_BYTES
-from ...wire.control_channel import CONTROL_CLASS, DEFAULT_ADDRESS, Tls, check_address, is_local
-from ...wire.control_messages import SERVICE, to_host
+from ...wire.control_channel import DEFAULT_ADDRESS, Tls, check_address, is_local
+from ...wire.control_messages import CONTROL_CLASS, SERVICE, to_host
 from ...wire.errors import WireError
 from ...wire.heartbeat import Heartbeat
 from ..controller import Controller

@@ -10,8 +10,8 @@ import grpc
 from google.protobuf.message import Message
 
 from ...wire import control_pb2 as pb
-from ...wire.control_channel import CONTROL_CLASS, DEFAULT_ADDRESS, Tls, check_address
-from ...wire.control_messages import END_JOB, LIST_JOBS, REGISTER
+from ...wire.control_channel import DEFAULT_ADDRESS, Tls, check_address
+from ...wire.control_messages import CONTROL_CLASS, END_JOB, LIST_JOBS, REGISTER
 from ...wire.errors import WireError
 from ..errors import ControlAbsent, ControlRefused
 

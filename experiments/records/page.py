@@ -29,6 +29,32 @@ from .report import (
 )
 
 _SHOWN_PHASES: Final = 4
+_SECTIONS: Final = {
+    "throughput": (
+        "Throughput",
+        "At which rate each step's gradients are summed, from when all workers hand them over; dotted: what is "
+        "achievable, where the job does not move meanwhile.",
+    ),
+    "jobs": (
+        "Jobs beside each other",
+        "What each job's slowest worker has the sums of, per second, over windows of 1 ms; dashed: jobs come.",
+    ),
+    "flows": (
+        "Background flows that yield",
+        "What of each flow's packets came to its destination, per second, over windows of 1 ms.",
+    ),
+    "fairness": (
+        "Fairness",
+        "Jain's index, 1 where all have the same, of the rounds of jobs or the packets of flows that are there in all "
+        "of a window of ten round trips; dashed: one begins to send, dotted: one goes, and windows begin anew.",
+    ),
+    "heartbeats": (
+        "Heartbeats",
+        "What part of all heartbeats had not come so long after they were sent, the lost ones among them; dotted: what "
+        "is promised to those of the control class.",
+    ),
+}
+"""Titles and captions of plots that a run may have, by their names in `plots_of` and in page.html."""
 
 
 class DrawFabric(Protocol):
@@ -66,11 +92,10 @@ def write(record: RunRecord, folder: Path, draw_fabric: DrawFabric, seen: Sequen
             "plot",
             "The egress queue that grew longest under each strategy; dotted: the bound that was promised for it.",
         ),
-        throughput=_html_throughput(plots["throughput"]) if "throughput" in plots else "",
-        jobs=_html_jobs(plots["jobs"]) if "jobs" in plots else "",
-        flows=_html_flows(plots["flows"]) if "flows" in plots else "",
-        fairness=_html_fairness(plots["fairness"]) if "fairness" in plots else "",
-        heartbeats=_html_heartbeats(plots["heartbeats"]) if "heartbeats" in plots else "",
+        **{
+            name: f"<h2>{title}</h2>{plots[name].html('plot', caption)}" if name in plots else ""
+            for name, (title, caption) in _SECTIONS.items()
+        },
         modes=_html_modes(record, plots["modes"]) if "modes" in plots else "",
         fabrics="".join(picture.html("fabric", _phase_caption(result, phase)) for result, _, phase, picture in fabrics),
         moves=_html_moves(record),
@@ -121,40 +146,6 @@ def _html_mininet(record: RunRecord) -> str:
     notes = _html_list([html.escape(note) for note in mininet_notes(record)])
     caption = f"In Mininet, {html.escape(record.mininet[0].switch)} switches; wall-clock times"
     return f"<h3>{caption}</h3>{_table(MININET_COLUMNS, mininet_rows(record.mininet))}{notes}"
-
-
-def _html_throughput(plot: Picture) -> str:
-    caption = (
-        "At which rate each step's gradients are summed, from when all workers hand them over; dotted: what is "
-        "achievable, where the job does not move meanwhile."
-    )
-    return f"<h2>Throughput</h2>{plot.html('plot', caption)}"
-
-
-def _html_jobs(plot: Picture) -> str:
-    caption = "What each job's slowest worker has the sums of, per second, over windows of 1 ms; dashed: jobs come."
-    return f"<h2>Jobs beside each other</h2>{plot.html('plot', caption)}"
-
-
-def _html_flows(plot: Picture) -> str:
-    caption = "What of each flow's packets came to its destination, per second, over windows of 1 ms."
-    return f"<h2>Background flows that yield</h2>{plot.html('plot', caption)}"
-
-
-def _html_fairness(plot: Picture) -> str:
-    caption = (
-        "Jain's index, 1 where all have the same, of the rounds of jobs or the packets of flows that are there in all "
-        "of a window of ten round trips; dashed: one begins to send, dotted: one goes, and windows begin anew."
-    )
-    return f"<h2>Fairness</h2>{plot.html('plot', caption)}"
-
-
-def _html_heartbeats(plot: Picture) -> str:
-    caption = (
-        "What part of all heartbeats had not come so long after they were sent, the lost ones among them; dotted: what "
-        "is promised to those of the control class."
-    )
-    return f"<h2>Heartbeats</h2>{plot.html('plot', caption)}"
 
 
 def _html_modes(record: RunRecord, plot: Picture) -> str:

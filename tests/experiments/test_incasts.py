@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from weir.controller.planning.plan import round_bytes
+from weir.experiments.backends.rounds import Rounds
 from weir.experiments.backends.virtual_time import Cluster
 from weir.experiments.config import RunConfig
 from weir.experiments.records.fairness import joins
@@ -110,6 +111,9 @@ def kept_by(config: RunConfig, share: float | None = None) -> None:
     assert result.loosest_promise <= config.congestion.bound
     assert result.share is not None
     assert (share or 0) <= result.share <= (1.002 if config.steady else 1), "what waits of others' at the end"
+    if result.jobs:  # the last look is a few rounds before the end, and fewer than a window of exponents
+        chunks = len(result.iteration_ns) * Rounds.of_gradient(config, LANES).chunks
+        assert chunks - config.job.window / 2 <= result.jobs[0].chunks[-1] <= chunks
 
 
 @pytest.mark.long

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -144,9 +145,10 @@ class Placement:
     @cached_property
     def children(self) -> Mapping[str, tuple[str, ...]]:
         """The nodes that each aggregating node waits for."""
-        children: dict[str, list[str]] = {self.root: []}
-        for child, node in self.edges:
-            children.setdefault(node, []).append(child)
+        children: defaultdict[str, list[str]] = defaultdict(list, {self.root: []})
+        for above in (self.aggregators, self.parents):
+            for child, node in above.items():
+                children[node].append(child)
         return {node: tuple(mine) for node, mine in children.items()}
 
     @property
@@ -188,13 +190,15 @@ class Placement:
                 )
             if node != self.root and node not in self.parents:
                 raise PlacementError(f"placement gives {node} no parent, and the root is {self.root}")
+        leads = {self.root}
         for switch in self.parents:
             if switch not in children:
                 raise PlacementError(f"placement gives {switch} a parent but no children; leave it out")
-            seen, node = [switch], switch
-            while node != self.root:
-                node = self.parents[node]
+            seen, node = [], switch
+            while node not in leads:
                 if node in seen:
                     circle = " → ".join([*seen, node])
                     raise PlacementError(f"placement goes in a circle: {circle}; it must end at the root {self.root}")
                 seen.append(node)
+                node = self.parents[node]
+            leads.update(seen)

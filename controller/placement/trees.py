@@ -82,10 +82,10 @@ def shortened(routes: Routes, placement: Placement) -> Placement:
 
 
 def _goes_through(routes: Routes, child: str, parent: str, way: Sequence[str]) -> bool:
-    """Whether these switches are what both a stream and its result pass, and nothing else."""
-    topology = routes.topology
-    for start, end, between in ((child, parent, way), (parent, child, tuple(reversed(way)))):
-        path = routes.unique_path(start, end)
-        if path is None or tuple(topology.peer(link).node for link in path[:-1]) != tuple(between):
-            return False
-    return True
+    """Whether these switches are what both a stream and its result pass, and nothing else.
+
+    The result's way is looked at. Links go both ways, so where it is the only shortest one, so is the stream's, and
+    fewer distances are new: those from a tree's racks are mostly known.
+    """
+    path = routes.unique_path(parent, child)
+    return path is not None and [routes.topology.peer(link).node for link in path[:-1]] == [*reversed(way)]

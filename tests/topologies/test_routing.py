@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import random
+
 import networkx
 import pytest
 
@@ -24,6 +27,18 @@ def test_next_hops_are_all_first_steps_of_shortest_paths(fabric: Topology) -> No
             assert (unique is not None) == routes.is_single(node.name, destination.name) == (len(paths) == 1)
             if unique is not None:
                 assert [end.node for end in unique] == paths[0][:-1]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_only_shortest_path_is_the_same_back(seed: int) -> None:
+    rng = random.Random(seed)
+    fabric = fat_tree(4) if seed % 2 else leaf_spine(5, 3, 1)
+    links = [end for end in fabric.directed_links if fabric.is_switch(end.node)]
+    routes = Routes(fabric, down=rng.sample(links, rng.randrange(len(links) // 3)))
+    for a, b in itertools.permutations(sorted(node.name for node in fabric.nodes), 2):
+        there, back = routes.unique_path(a, b), routes.unique_path(b, a)
+        assert (there is None) == (back is None)
+        assert there is None or back is not None and there == tuple(fabric.peer(end) for end in reversed(back))
 
 
 def test_shares_split_evenly_and_meet_again() -> None:

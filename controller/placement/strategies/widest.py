@@ -20,9 +20,10 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from operator import is_, is_not
 from typing import Final
 
 import numpy as np
@@ -244,9 +245,14 @@ def _changed(before: Problem, now: Problem, most: int) -> list[Endpoint] | None:
     for was, now_is in sides:
         if was is now_is:
             continue
-        get, gone = was.get, was.keys() - now_is.keys()
-        new = (link for link, each in now_is.items() if (old := get(link)) is not each and old != each)
-        found.update(gone, itertools.islice(new, most + 1))
+        look: Iterable[tuple[Endpoint, object]] = now_is.items()
+        if len(was) == len(now_is) and all(map(is_, was, now_is)):  # mostly: a copy with some values changed
+            look = itertools.compress(look, map(is_not, was.values(), now_is.values()))
+        else:
+            found.update(was.keys() - now_is.keys())
+        get = was.get
+        new = (link for link, each in look if (old := get(link)) is not each and old != each)
+        found.update(itertools.islice(new, most + 1))
         if len(found) > most:
             return None
     return sorted(found)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+
+import networkx
 import pytest
 
 from weir.controller.placement import Costs, Placement, PlacementError, Problem, predicted_completion_time
@@ -60,6 +63,29 @@ def test_what_is_no_tree_is_refused(
     problem = Problem(Routes(leaf_spine(2, 1, 2)), ("h1", "h2"), "h4", 1, room={"s1": 1, "s3": 2})
     with pytest.raises(PlacementError, match=message):
         Placement(aggregators, parents, root).check(problem)
+
+
+def test_what_is_a_tree_is_what_networkx_says() -> None:
+    """Over drawn parents of seven switches: whether each of them leads to the root."""
+    fabric, rng, sound = leaf_spine(5, 2, 1), random.Random(5), 0
+    names = [switch.name for switch in fabric.switches]
+    for _ in range(2_000):
+        root, *others = rng.sample(names, len(names))
+        parents = {name: rng.choice(names) for name in others[: rng.randrange(len(others))]}
+        above = networkx.DiGraph([*parents.items(), ("h1", others[0])])
+        inner = {node for node in above if above.in_degree(node)}
+        is_tree = all(node in parents for node in inner - {root}) and parents.keys() <= inner
+        is_tree = is_tree and root in inner and networkx.is_directed_acyclic_graph(above)
+        placement = Placement({"h1": others[0]}, parents, root)
+        try:
+            placement.check_tree(fabric, None)
+        except PlacementError:
+            assert not is_tree, placement
+        else:
+            assert is_tree, placement
+            sound += 1
+    assert sound > 20
+
 
 
 def test_what_is_no_job_is_refused() -> None:

@@ -38,7 +38,7 @@ def test_the_only_shortest_path_is_the_same_back(seed: int) -> None:
     for a, b in itertools.permutations(sorted(node.name for node in fabric.nodes), 2):
         there, back = routes.unique_path(a, b), routes.unique_path(b, a)
         assert (there is None) == (back is None)
-        assert there is None or back is not None and there == tuple(fabric.peer(end) for end in reversed(back))
+        assert there is None or (back is not None and there == tuple(fabric.peer(end) for end in reversed(back)))
 
 
 def test_shares_split_evenly_and_meet_again() -> None:

@@ -87,7 +87,6 @@ def test_what_is_a_tree_is_what_networkx_says() -> None:
     assert sound > 20
 
 
-
 def test_what_is_no_job_is_refused() -> None:
     routes = Routes(leaf_spine(2, 1, 2))
     with pytest.raises(PlacementError, match="without workers"):

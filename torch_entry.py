@@ -21,9 +21,11 @@ def register() -> None:
     """Make the back end known, if it is not. May be repeated."""
     try:
         import torch.distributed as dist
+        from torch.backends import cuda
 
         if dist.is_available() and "weir" not in dist.Backend.backend_list:
-            dist.Backend.register_backend("weir", _create, devices=["cpu"])
+            devices = ["cpu", "cuda"] if cuda.is_built() else ["cpu"]
+            dist.Backend.register_backend("weir", _create, devices=devices)
     except Exception:
         logging.getLogger(__name__).debug("the back end weir could not be registered", exc_info=True)
 

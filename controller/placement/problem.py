@@ -194,7 +194,8 @@ class Placement:
         for switch in self.parents:
             if switch not in children:
                 raise PlacementError(f"placement gives {switch} a parent but no children; leave it out")
-            seen, node = [], switch
+            seen: list[str] = []
+            node = switch
             while node not in leads:
                 if node in seen:
                     circle = " → ".join([*seen, node])

@@ -29,6 +29,7 @@ from .layers import BucketLayers, watch_modules
 from .relay_client import end_relay
 from .rendezvous import Rendezvous
 from .settings import Settings
+from .staging import DEVICES, Staged
 from .sums import TYPES, FabricSums, Sizes, Sum
 from .works import FabricWork, GlooWork, completers
 
@@ -108,6 +109,9 @@ class WeirProcessGroup(dist.ProcessGroup):
         self._inner = dist.ProcessGroup(dist.PrefixStore("inner/", store), self._rank, self._size)
         self._inner._set_default_backend(_GLOO)
         self._inner._register_backend(_CPU, _GLOO, gloo)
+        if "cuda" in DEVICES and torch.cuda.is_available():
+            for group in (self, self._inner):
+                group._register_backend(torch.device("cuda"), _GLOO, gloo)
         self._error: Exception | None = None
         meeting = Rendezvous(dist.PrefixStore("fabric/", store), self._rank, self._size, self._settings)
         self._calls = log = CallLog(dist.PrefixStore("compare/", store), self._rank, self._size, timeout)
@@ -282,8 +286,12 @@ class WeirProcessGroup(dist.ProcessGroup):
         if self._size == 1 or op not in (_SUM, _AVG) or not parts:
             return False
         kind = parts[0].dtype
-        if kind not in TYPES or any(
-            part.dtype != kind or part.layout != torch.strided or part.device != _CPU for part in parts
+        if (
+            kind not in TYPES
+            or parts[0].device.type not in DEVICES
+            or any(
+                part.dtype != kind or part.layout != torch.strided or part.device != parts[0].device for part in parts
+            )
         ):
             return False
         size: int = sum(part.numel() * part.element_size() for part in parts)
@@ -308,7 +316,8 @@ class WeirProcessGroup(dist.ProcessGroup):
             work = FabricWork(list(results), what, raises=self._raises)
             self._calls.note(f"switches {name}", f"{work.what} through the switches", work)
             seconds = (limit if limit > timedelta(0) else self._timeout).total_seconds()
-            self._sums.start(Sum(work, list(parts), mean, cuts, of_mean, deliver, seconds))
+            staged = Staged.of(parts)
+            self._sums.start(Sum(work, list(parts), mean, cuts, of_mean, deliver, seconds, staged))
         return work
 
     # --- batch sizes ---
@@ -412,7 +421,7 @@ def _put(flat: torch.Tensor, parts: Sequence[torch.Tensor]) -> None:
     """The numbers, one part after the other, into tensors of any layout."""
     place = 0
     for part in parts:
-        part.copy_(flat[place : place + part.numel()].view(part.shape))
+        part.copy_(flat[place : place + part.numel()].view(part.shape), non_blocking=True)
         place += part.numel()
 
 

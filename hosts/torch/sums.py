@@ -8,7 +8,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,6 +21,7 @@ from .calls import LOOK_S
 from .relay_client import Block, Relay, relay
 from .rendezvous import Rendezvous
 from .settings import Settings
+from .staging import Staged
 from .works import FabricWork, completers
 
 TYPES: Final = {
@@ -48,6 +49,8 @@ class Sum:
     deliver: Callable[[torch.Tensor], None]
     """Takes the sum, flat, in memory that is reused afterwards."""
     timeout_s: float
+    staged: Staged | None
+    """How the parts, and where the sum goes, are reached; None for the CPU's memory."""
 
     @property
     def count(self) -> int:
@@ -182,15 +185,19 @@ class FabricSums:
         assert self._relay is not None
         block = self._relay.take_block(size)
         flat = torch.frombuffer(block.memory, dtype=first.dtype, count=wanted.count)
+
+        def copying() -> AbstractContextManager[None]:
+            return wanted.staged.copying(block.memory, flat.data_ptr()) if wanted.staged is not None else nullcontext()
+
         place = 0
-        with torch.no_grad():
+        with torch.no_grad(), copying():
             for part in wanted.parts:
-                flat[place : place + part.numel()].view(part.shape).copy_(part)
+                flat[place : place + part.numel()].view(part.shape).copy_(part, non_blocking=True)
                 place += part.numel()
         self._count += 1
 
         def deliver() -> None:
-            with torch.inference_mode(wanted.parts[0].is_inference()), torch.no_grad():
+            with torch.inference_mode(wanted.parts[0].is_inference()), torch.no_grad(), copying():
                 wanted.deliver(flat)
 
         self._relay.sum(

@@ -77,7 +77,8 @@ class FabricWork(dist._Work):
         self._tensors = tensors
         self._error: Exception | None = None
         self._settled = threading.Event()
-        self._base: Any = Future()
+        devices = {part.device for part in tensors if part.device.type != "cpu"}
+        self._base: Any = Future(devices=[*devices]) if devices else Future()
         self._future = self._base.then(self._value)
         # first of its callbacks: whoever has waited finds the future complete, and others' callbacks run later
         self._future.add_done_callback(lambda _: self._settled.set())

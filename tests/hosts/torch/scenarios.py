@@ -8,8 +8,10 @@ import os
 import signal
 import threading
 import time
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
+from functools import partial
 from multiprocessing import get_context
 from typing import Any
 
@@ -22,6 +24,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from weir import torch_entry
 from weir.hosts import reference_sum
+from weir.hosts.torch import staging
 from weir.hosts.torch.relay_client import end_relay
 from weir.hosts.torch.settings import LEAST_BYTES
 from weir.hosts.torch.works import completers
@@ -116,6 +119,84 @@ def sums(rank: int, ranks: int, store: Any) -> Any:
     if objects != [{"rank": each} for each in range(ranks)]:
         wrong.append("objects")
     return wrong, dict(group.carried), dist.get_backend()
+
+
+class Accelerator:
+    """A runtime as `torch.cuda` is one, whose memory is the CPU's.
+
+    What a script puts on its stream is done when something waits for the event behind it, and not before; what is
+    noted says in which order streams were used.
+    """
+
+    def __init__(self) -> None:
+        self.launched: list[Callable[[], object]] = []
+        self.noted: list[str] = []
+        self.current = "script"
+        self.pinned: dict[int, int] = {}
+
+    def launch(self, kernel: Callable[[], object]) -> None:
+        self.launched.append(kernel)
+
+    def current_stream(self, device: torch.device) -> Accelerator:
+        assert self.current == "script", "asked for the script's stream on another"
+        return self
+
+    def record_event(self) -> list[Callable[[], object]]:
+        """The event: what was launched before it."""
+        launched, self.launched = self.launched, []
+        return launched
+
+    def Stream(self, device: torch.device) -> AcceleratorStream:
+        return AcceleratorStream(self)
+
+    @contextmanager
+    def stream(self, stream: AcceleratorStream) -> Iterator[None]:
+        self.noted.append("on a stream beside")
+        yield
+        self.noted.append("off it")
+
+    def cudart(self) -> Accelerator:
+        return self
+
+    def cudaHostRegister(self, address: int, size: int, flags: int) -> int:
+        assert address not in self.pinned
+        self.pinned[address] = size
+        return 0
+
+
+class AcceleratorStream:
+    """One beside the script's."""
+
+    def __init__(self, runtime: Accelerator) -> None:
+        self.runtime = runtime
+
+    def wait_event(self, event: list[Callable[[], object]]) -> None:
+        while event:
+            event.pop(0)()
+        self.runtime.noted.append("waited for the script")
+
+    def synchronize(self) -> None:
+        self.runtime.noted.append("copied")
+
+
+def staged(rank: int, ranks: int, store: Any) -> Any:
+    """Tensors of an accelerator: what was launched before the call is in the sum; copies are done on another stream,
+    through memory that is pinned once, before who waits goes on.
+    """
+    runtime = Accelerator()
+    staging.runtime_of = lambda device: runtime
+    begin(rank, ranks, store)
+    parts = [numbers(each, 6000) for each in range(ranks)]
+    mine = torch.zeros(6000)
+    found = []
+    for step in range(3):
+        runtime.noted.clear()
+        runtime.launch(partial(mine.copy_, parts[rank] * (step + 1)))
+        work = dist.all_reduce(mine, async_op=True)
+        work.wait()
+        order = ["waited for the script", "on a stream beside", "off it", "copied"]
+        found.append(same(mine, expected([part * (step + 1) for part in parts])) and runtime.noted == 2 * order)
+    return found, sorted(runtime.pinned.values())
 
 
 def groups(rank: int, ranks: int, store: Any) -> Any:
@@ -225,7 +306,10 @@ def training(rank: int, ranks: int, store: Any) -> Any:
 
 
 def hooks(rank: int, ranks: int, store: Any) -> Any:
-    """Communication hooks, FSDP2 and ZeroRedundancyOptimizer train, to the same weights at all ranks."""
+    """Communication hooks, FSDP2 and ZeroRedundancyOptimizer train, to the same weights at all ranks.
+
+    The hook for bf16 is called by one of another name: PyTorch refuses its own without NCCL.
+    """
     from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
     from torch.distributed.fsdp import fully_shard
     from torch.distributed.optim import ZeroRedundancyOptimizer
@@ -252,6 +336,9 @@ def hooks(rank: int, ranks: int, store: Any) -> Any:
 
     registering: dict[str, Any] = {
         "fp16": lambda model: model.register_comm_hook(None, default_hooks.fp16_compress_hook),
+        "bf16": lambda model: model.register_comm_hook(
+            None, lambda state, bucket: default_hooks.bf16_compress_hook(state, bucket)
+        ),
         "power": lambda model: model.register_comm_hook(
             powerSGD_hook.PowerSGDState(None, start_powerSGD_iter=2), powerSGD_hook.powerSGD_hook
         ),

@@ -43,6 +43,11 @@ def test_sums_have_the_bits_of_the_reference_in_every_form(ranks: Ranks) -> None
         }
 
 
+def test_tensors_of_an_accelerator_come_and_go_beside_the_scripts_stream(ranks: Ranks) -> None:
+    """A runtime of the tests' own, as there is no GPU: in the order that CUDA needs, through memory pinned once."""
+    assert ranks.play("staged") == [[[True] * 3, [1 << 16]]] * RANKS
+
+
 def test_groups_are_jobs_of_their_own(ranks: Ranks) -> None:
     assert ranks.play("groups") == [[True] * 3] * RANKS
 
@@ -59,7 +64,7 @@ def test_training_has_the_bits_of_the_same_script_with_local_sums(ranks: Ranks) 
 
 
 def test_hooks_and_sharded_training(ranks: Ranks) -> None:
-    assert ranks.play("hooks") == [{"fp16": True, "power": True, "zero": True, "fsdp2": True}] * RANKS
+    assert ranks.play("hooks") == [{"fp16": True, "bf16": True, "power": True, "zero": True, "fsdp2": True}] * RANKS
 
 
 def test_the_controller_decides_the_ranks_batch_sizes(ranks: Ranks) -> None:

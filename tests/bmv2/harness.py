@@ -20,6 +20,7 @@ import select
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import tempfile
 import threading
@@ -201,6 +202,21 @@ class Bmv2:
             found.append(Output(CPU_PORT, packet_in_header(self._program.p4info, packet) + packet.payload))
         return found
 
+    def set_queue_rate(self, port: int, packets_per_second: int) -> None:
+        """Have a port's queues send no faster. Skips the test where this bmv2 has no Thrift server, which alone can.
+
+        A call of Thrift's binary protocol: the method's name, then a struct of the port (i32) and the rate (i64).
+        """
+        if not self._thrift:
+            pytest.skip(f"this build of {EXECUTABLE} has no Thrift server, which the rate of a queue is set through")
+        name = b"simple_switch:set_egress_queue_rate"
+        arguments = struct.pack(">bhibhqb", 8, 1, port, 10, 2, packets_per_second, 0)
+        call = struct.pack(">II", 0x80010001, len(name)) + name + struct.pack(">I", 0) + arguments
+        with socket.create_connection(("127.0.0.1", int(self._thrift[1])), PATIENCE_S) as thrift:
+            thrift.sendall(call)
+            answer = thrift.recv(1 << 12)
+        assert answer.startswith(struct.pack(">I", 0x80010002)), answer
+
     def exchange(self, packets: Iterable[tuple[int, bytes]], *, expected: int) -> list[Output]:
         """Send (port, frame) pairs through the veth ports; the first `expected` frames that come out, in that order."""
         for port, frame in packets:
@@ -235,10 +251,11 @@ class Bmv2:
     def _start(self, folder: Path, interfaces: list[str]) -> subprocess.Popen[bytes]:
         dataplane = [] if self._veth else ["--dp-grpc-server-addr", f"unix:{folder / 'dataplane'}"]
         self._log = folder / "log"
+        self._thrift = _thrift_words()
         command = [
             *(["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []),
             *[EXECUTABLE, "--device-id", str(DEVICE_ID), "--no-p4", "--log-level", "off", *interfaces],
-            *[*_thrift_words(), "--"],
+            *[*self._thrift, "--"],
             *["--grpc-server-addr", f"unix:{folder / 'p4runtime'}", *dataplane],
             *["--cpu-port", str(CPU_PORT), "--priority-queues", str(PRIORITIES)],
         ]

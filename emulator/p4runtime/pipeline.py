@@ -21,7 +21,7 @@ from .entities.replication import ReplicationService
 from .entities.resolve import resolve
 from .entities.tables import TableService
 from .entities.value_sets import ValueSetService
-from .refusal import Refusal, invalid, unimplemented
+from .refusal import Code, Refusal, invalid, unimplemented
 from .roles import owners
 
 Wanted = Callable[[int], bool]
@@ -107,27 +107,27 @@ class Pipeline:
                 self._profile(group.action_profile_id).write_group(kind, group)
             case "counter_entry":
                 counter = entity.counter_entry
-                _by_id(services.counters, "counter", counter.counter_id).write(kind, counter)
+                self._by_id(services.counters, "counter", counter.counter_id).write(kind, counter)
             case "direct_counter_entry":
                 direct = entity.direct_counter_entry
                 self.table(direct.table_entry.table_id).write_counter(kind, direct)
             case "meter_entry":
                 meter = entity.meter_entry
-                _by_id(services.meters, "meter", meter.meter_id).write(kind, meter)
+                self._by_id(services.meters, "meter", meter.meter_id).write(kind, meter)
             case "direct_meter_entry":
                 metered = entity.direct_meter_entry
                 self.table(metered.table_entry.table_id).write_meter(kind, metered)
             case "value_set_entry":
                 value_set = entity.value_set_entry
-                _by_id(services.value_sets, "value set", value_set.value_set_id).write(kind, value_set)
+                self._by_id(services.value_sets, "value set", value_set.value_set_id).write(kind, value_set)
             case "digest_entry":
-                digest = _by_id(services.digests, "digest", entity.digest_entry.digest_id)
+                digest = self._by_id(services.digests, "digest", entity.digest_entry.digest_id)
                 if not self.watches:
                     digest.discard()
                 digest.write(kind, entity.digest_entry)
             case "register_entry":
                 register = entity.register_entry
-                _by_id(services.registers, "register", register.register_id).write(kind, register)
+                self._by_id(services.registers, "register", register.register_id).write(kind, register)
             case "packet_replication_engine_entry":
                 self.replication.write(kind, entity.packet_replication_engine_entry)
             case None:
@@ -145,47 +145,49 @@ class Pipeline:
             case "table_entry":
                 entry = query.table_entry
                 _check_wildcard(entry)
-                for table in _chosen(services.tables, "table", entry.table_id, wanted):
+                for table in self._chosen(services.tables, "table", entry.table_id, wanted):
                     yield from table.read(entry)
             case "action_profile_member":
                 member = query.action_profile_member
                 if member.member_id and not member.action_profile_id:
                     raise invalid(f"member {member.member_id} of which action profile? action_profile_id is 0")
-                for profile in _chosen(services.profiles, "action profile", member.action_profile_id, wanted):
+                for profile in self._chosen(services.profiles, "action profile", member.action_profile_id, wanted):
                     yield from profile.read_members(member.member_id)
             case "action_profile_group":
                 group = query.action_profile_group
                 if group.group_id and not group.action_profile_id:
                     raise invalid(f"group {group.group_id} of which action profile? action_profile_id is 0")
-                for profile in _chosen(services.profiles, "action profile", group.action_profile_id, wanted):
+                for profile in self._chosen(services.profiles, "action profile", group.action_profile_id, wanted):
                     yield from profile.read_groups(group.group_id)
             case "counter_entry":
-                for counter in _chosen(services.counters, "counter", query.counter_entry.counter_id, wanted):
+                for counter in self._chosen(services.counters, "counter", query.counter_entry.counter_id, wanted):
                     yield from counter.read(query.counter_entry)
             case "direct_counter_entry":
                 entry = query.direct_counter_entry.table_entry
                 _check_wildcard(entry)
-                for table in _chosen(services.tables, "table", entry.table_id, wanted):
+                for table in self._chosen(services.tables, "table", entry.table_id, wanted):
                     if entry.table_id or table.direct.has_counter:
                         yield from table.read_counters(query.direct_counter_entry)
             case "meter_entry":
-                for meter in _chosen(services.meters, "meter", query.meter_entry.meter_id, wanted):
+                for meter in self._chosen(services.meters, "meter", query.meter_entry.meter_id, wanted):
                     yield from meter.read(query.meter_entry)
             case "direct_meter_entry":
                 entry = query.direct_meter_entry.table_entry
                 _check_wildcard(entry)
-                for table in _chosen(services.tables, "table", entry.table_id, wanted):
+                for table in self._chosen(services.tables, "table", entry.table_id, wanted):
                     if entry.table_id or table.direct.has_meter:
                         yield from table.read_meters(query.direct_meter_entry)
             case "value_set_entry":
-                for value_set in _chosen(services.value_sets, "value set", query.value_set_entry.value_set_id, wanted):
+                for value_set in self._chosen(
+                    services.value_sets, "value set", query.value_set_entry.value_set_id, wanted
+                ):
                     yield value_set.read()
             case "digest_entry":
-                for digest in _chosen(services.digests, "digest", query.digest_entry.digest_id, wanted):
+                for digest in self._chosen(services.digests, "digest", query.digest_entry.digest_id, wanted):
                     if query.digest_entry.digest_id or digest.enabled:
                         yield digest.read()
             case "register_entry":
-                for register in _chosen(services.registers, "register", query.register_entry.register_id, wanted):
+                for register in self._chosen(services.registers, "register", query.register_entry.register_id, wanted):
                     if register.is_torn(query.register_entry):
                         with self.paused():
                             found = list(register.read(query.register_entry))
@@ -222,7 +224,7 @@ class Pipeline:
 
     def acknowledge(self, ack: p4r.DigestListAck) -> None:
         """Raises `Refusal` for a digest that is not there."""
-        _by_id(self.services.digests, "digest", ack.digest_id).acknowledge(ack.list_id)
+        self._by_id(self.services.digests, "digest", ack.digest_id).acknowledge(ack.list_id)
 
     def forget_digests(self) -> None:
         """The primary has changed: tell everything anew."""
@@ -235,35 +237,26 @@ class Pipeline:
 
     def table(self, table_id: int) -> TableService:
         """Raises `Refusal` for an id that is not there."""
-        table = self.services.tables.get(table_id)
-        if table is None:
-            raise _unknown("table", table_id)
-        return table
+        return self._by_id(self.services.tables, "table", table_id)
 
     def meter(self, meter_id: int) -> MeterService:
         """Raises `Refusal` for an id that is not there."""
-        return _by_id(self.services.meters, "meter", meter_id)
+        return self._by_id(self.services.meters, "meter", meter_id)
 
     def _profile(self, profile_id: int) -> ProfileService:
-        return _by_id(self.services.profiles, "action profile", profile_id)
+        return self._by_id(self.services.profiles, "action profile", profile_id)
 
+    def _by_id(self, services: Mapping[int, _Service], what: str, given: int) -> _Service:
+        """Raises `Refusal` for an id that is not there; UNKNOWN, as bmv2's, for what the program is without."""
+        if (service := services.get(given)) is not None:
+            return service
+        if (left_out := self.services.left_out.get(given)) is not None:
+            raise Refusal(Code.UNKNOWN, f"{left_out} is in P4Info alone: p4c has left it out of the program, as unused")
+        raise invalid(f"P4Info has no {what} with id {given}" if given else f"{what} id is 0, which names nothing")
 
-def _unknown(what: str, given: int) -> Refusal:
-    if not given:
-        return invalid(f"{what} id is 0, which names nothing")
-    return invalid(f"P4Info has no {what} with id {given}")
-
-
-def _by_id(services: Mapping[int, _Service], what: str, given: int) -> _Service:
-    service = services.get(given)
-    if service is None:
-        raise _unknown(what, given)
-    return service
-
-
-def _chosen(services: Mapping[int, _Service], what: str, given: int, wanted: Wanted) -> list[_Service]:
-    chosen = list(services.values()) if not given else [_by_id(services, what, given)]
-    return [service for service in chosen if wanted(service.id)]
+    def _chosen(self, services: Mapping[int, _Service], what: str, given: int, wanted: Wanted) -> list[_Service]:
+        chosen = list(services.values()) if not given else [self._by_id(services, what, given)]
+        return [service for service in chosen if wanted(service.id)]
 
 
 def _check_wildcard(query: p4r.TableEntry) -> None:

@@ -1,9 +1,10 @@
 """Random programs in the emulated switch, bmv2 and a plain interpreter: p4c compiles each, and all get the same entries
-and packets.
+and packets. `WEIR_PROGRAMS` says how many the long run has.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from weir.tests.bmv2.test_bmv2_everything import PORTS
 pytestmark = [pytest.mark.bmv2, needs_bmv2, needs_p4c]
 
 PACKETS = 120
+LONG = int(os.environ.get("WEIR_PROGRAMS", "300"))
 
 
 def run(seed: int, folder: Path) -> None:
@@ -44,6 +46,6 @@ def test_programs(seed: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(1000, 1300))
+@pytest.mark.parametrize("seed", range(1000, 1000 + LONG))
 def test_many_programs(seed: int, tmp_path: Path) -> None:
     run(seed, tmp_path)

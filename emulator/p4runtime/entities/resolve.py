@@ -38,11 +38,15 @@ class Services:
     digests: dict[int, DigestService]
     packet_in: PacketHeader | None
     packet_out: PacketHeader | None
+    left_out: dict[int, str]
+    """What P4Info has and the program has not, in words: p4c drops a table that no packet comes to from one alone."""
 
 
 def resolve(info: p4i.P4Info, program: Program, state: ProgramState, is_port: Callable[[int], bool]) -> Services:
     """`is_port` tells which ports can be watched. Raises `Refusal` when P4Info and program do not belong together."""
     _check_ids(info)
+    left_out = _left_out(info, program)
+    info = _without(info, left_out)
     actions = _resolve_actions(info, program)
     profiles = _resolve_profiles(info, program, state, actions, is_port)
     headers = {header.preamble.name: PacketHeader(header) for header in info.controller_packet_metadata}
@@ -87,7 +91,43 @@ def resolve(info: p4i.P4Info, program: Program, state: ProgramState, is_port: Ca
         },
         packet_in=headers.get("packet_in"),
         packet_out=headers.get("packet_out"),
+        left_out=left_out,
     )
+
+
+def _left_out(info: p4i.P4Info, program: Program) -> dict[int, str]:
+    """By id: tables that the program has not, and the profiles that are theirs alone.
+
+    Raises `Refusal` where the program has tables of its own instead: those that p4c makes itself have no dot in their
+    names.
+    """
+    gone = {table.preamble.id: table for table in info.tables if table.preamble.name not in program.tables}
+    named = {table.preamble.name for table in info.tables}
+    others = [name for name in program.tables if "." in name and name not in named]
+    if gone and others:
+        _named(program.tables, "table", next(iter(gone.values())).preamble.name)
+    left_out = {number: f"table {table.preamble.name}" for number, table in gone.items()}
+    for profile in info.action_profiles:
+        if profile.table_ids and gone.keys() >= set(profile.table_ids):
+            left_out[profile.preamble.id] = f"action profile {profile.preamble.name}"
+    return left_out
+
+
+def _without(info: p4i.P4Info, left_out: Mapping[int, str]) -> p4i.P4Info:
+    """All that is there to be served; actions of no other table are used by nothing then."""
+    if not left_out:
+        return info
+    kept = p4i.P4Info()
+    kept.CopyFrom(info)
+    for objects in (kept.tables, kept.action_profiles):
+        for place in reversed(range(len(objects))):
+            if objects[place].preamble.id in left_out:
+                del objects[place]
+    for direct in (kept.direct_counters, kept.direct_meters):
+        for place in reversed(range(len(direct))):
+            if direct[place].direct_table_id in left_out:
+                del direct[place]
+    return kept
 
 
 def _digest_names(info: p4i.P4Info, program: Program) -> list[str]:

@@ -278,6 +278,26 @@ def test_a_p4info_of_another_program_is_refused(loaded: Client, datapath: Record
     assert loaded.get_config(Get.COOKIE_ONLY).config.cookie.cookie == 7
 
 
+def test_a_table_that_p4c_has_left_out_is_in_p4info_alone(loaded: Client, names: Names) -> None:
+    """No packet comes to it, so the program is without it, and bmv2 takes both: an entry is UNKNOWN there, too."""
+    config = load_config()
+    info = config.p4info
+    table, counter, action = info.tables.add(), info.direct_counters.add(), info.actions.add()
+    table.CopyFrom(info.tables[0])
+    table.preamble.id, table.preamble.name = 0x02FFFFFF, "MainIngress.never"
+    action.preamble.id, action.preamble.name = 0x01FFFFFF, "MainIngress.nobody"
+    counter.preamble.id, counter.preamble.name = 0x13FFFFFF, "MainIngress.uncounted"
+    counter.direct_table_id = table.preamble.id
+    table.action_refs.add(id=action.preamble.id)
+    assert loaded.set_config(config) == "OK"
+    assert loaded.read_outcome(p4r.TableEntry()) == ["OK"]
+    assert loaded.read_outcome(p4r.DirectCounterEntry(table_entry=p4r.TableEntry())) == ["OK"]
+    assert loaded.write((INSERT, p4r.TableEntry(table_id=table.preamble.id))) == ["UNKNOWN"]
+    assert loaded.read_outcome(p4r.TableEntry(table_id=table.preamble.id)) == ["UNKNOWN"]
+    entry = names.exact_entry(b"\x01", b"\x02", names.call("forward", b"\x03"))
+    assert loaded.write((INSERT, entry)) == ["OK"]
+
+
 @pytest.mark.parametrize("code", [b"", b"no json", b"{}", b"[1]", b"\xff\xfe\x00", b'{"pipelines": 3}'])
 def test_a_device_config_that_is_no_program_is_refused(client: Client, stream: Stream, code: bytes) -> None:
     config = load_config()

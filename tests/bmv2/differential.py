@@ -40,8 +40,12 @@ class Disagreement:
 class Pair:
     """Both switches under one control plane. A context manager."""
 
-    def __init__(self, program: Compiled, ports: Sequence[int]) -> None:
+    def __init__(self, program: Compiled, ports: Sequence[int], *, batch: int = BATCH) -> None:
+        """`batch`: packets that bmv2 gets at once. One where a program's egress reads what other packets have left:
+        bmv2 has four threads there.
+        """
         self.program = program
+        self._batch = batch
         self.switch = Switch(DEVICE_ID, ports=ports, cpu_port=CPU_PORT)
         self.bmv2 = Bmv2(program, ports)
         self.packets = 0
@@ -93,7 +97,7 @@ class Pair:
         while start < len(packets):
             ours: list[list[Output]] = []
             packet_ins = 0
-            for port, frame in packets[start : start + BATCH]:
+            for port, frame in packets[start : start + self._batch]:
                 ours.append(self._emulate(port, frame))
                 packet_ins = sum(output.port == CPU_PORT for output in ours[-1])
                 if packet_ins:

@@ -66,7 +66,8 @@ def shortened(routes: Routes, placement: Placement) -> Placement:
     """Without switches that have one child alone and that its stream goes through anyway, to save their slots."""
     aggregators, parents = dict(placement.aggregators), dict(placement.parents)
     counts = Counter([*aggregators.values(), *parents.values()])
-    only_child = {node: child for child, node in placement.edges if counts[node] == 1}
+    alone = {node for node, count in counts.items() if count == 1}
+    only_child = {node: child for above in (aggregators, parents) for child, node in above.items() if node in alone}
     through: dict[str, tuple[str, ...]] = {}
     for node in [name for name in counts if name in only_child and name in parents]:
         child, parent = only_child[node], parents[node]

@@ -246,8 +246,9 @@ def _changed(before: Problem, now: Problem, most: int) -> list[Endpoint] | None:
         if was is now_is:
             continue
         look: Iterable[tuple[Endpoint, object]] = now_is.items()
-        if len(was) == len(now_is) and all(map(is_, was, now_is)):  # mostly: a copy with some values changed
-            look = itertools.compress(look, map(is_not, was.values(), now_is.values()))
+        if len(was) <= len(now_is) and all(map(is_, was, now_is)):  # mostly: a copy with some values changed or added
+            added = itertools.islice(look, len(was), None)
+            look = itertools.chain(itertools.compress(look, map(is_not, was.values(), now_is.values())), added)
         else:
             found.update(was.keys() - now_is.keys())
         get = was.get

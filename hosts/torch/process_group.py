@@ -433,6 +433,7 @@ def _at_exit() -> None:
             group.shutdown()
         else:
             group._sums.fail(HostError("the process has ended"), f"{type(error).__name__}: {error}")
+            group._sums.join()
     end_relay()
     completers.close()
 

@@ -10,10 +10,12 @@ import itertools
 import json
 import mmap
 import os
+import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import Pipe
 from multiprocessing.reduction import send_handle
@@ -129,9 +131,17 @@ class Relay:
             self._free.setdefault(block.size, []).append(block)
 
     def end(self) -> None:
-        """Let the process end when its seats are left, and wait for nothing but the own thread. May be repeated."""
+        """Let the process end when its seats are left, and wait for nothing but the own thread. May be repeated.
+
+        The thread has to be gone before the interpreter is: PyTorch's tensors are freed without the interpreter's
+        lock, and a thread that then finds no interpreter to come back to ends the process (SIGABRT).
+        """
         self._say({"do": "end"})
         self._fail_all(HostError("the back end was shut down"))
+        if not self._pipe.closed:
+            with socket.socket(fileno=os.dup(self._pipe.fileno())) as pipe, suppress(OSError):
+                pipe.shutdown(socket.SHUT_RDWR)  # what was said is read still; to close alone would not wake the thread
+        self._thread.join()
         self._pipe.close()
 
     def _say(self, command: dict[str, Any]) -> None:
@@ -155,6 +165,7 @@ class Relay:
                             told = None
                 if told is not None:
                     told(_error_of(answer))
+                told = None  # with the call's tensors, which may be freed
         except (EOFError, OSError, TypeError):  # closed there, or here
             self._fail_all(HostError(_ENDED.format(pid=self._process.pid)))
 

@@ -144,6 +144,11 @@ class FabricSums:
                 self._ended.wait(_TOLD_S)
         self.fail(AllreduceAborted(reason), reason)
 
+    def join(self) -> None:
+        """Wait until the thread is gone, which has failed, or was told to end: it has to be before the interpreter."""
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+
     def close(self) -> None:
         """Leave in good order: what was started in a seat is summed still; no seat is waited for any more.
 
@@ -151,8 +156,7 @@ class FabricSums:
         """
         self._closing = True
         self._queue.put(None)
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
+        self.join()
         with self._lock:
             seat, self._seat = self._seat, None
         if seat is not None and self._relay is not None:

@@ -199,6 +199,20 @@ def staged(rank: int, ranks: int, store: Any) -> Any:
     return found, sorted(runtime.pinned.values())
 
 
+def threads_at_the_end(rank: int, ranks: int, store: Any) -> Any:
+    """Which of the back end's threads are there while it is at work, and when the interpreter may go."""
+    begin(rank, ranks, store)
+    dist.all_reduce(torch.ones(6000))
+    at_work = _own_threads()
+    dist.destroy_process_group()
+    end()
+    return at_work, _own_threads()
+
+
+def _own_threads() -> list[str]:
+    return sorted({thread.name.split("_")[0] for thread in threading.enumerate() if thread.name.startswith("weir")})
+
+
 def groups(rank: int, ranks: int, store: Any) -> Any:
     """Groups of two, each a job of its own, and a mesh."""
     begin(rank, ranks, store)

@@ -48,6 +48,11 @@ def test_tensors_of_an_accelerator_come_and_go_beside_the_scripts_stream(ranks: 
     assert ranks.play("staged") == [[[True] * 3, [1 << 16]]] * RANKS
 
 
+def test_no_thread_outlives_the_interpreter(ranks: Ranks) -> None:
+    """One that frees a tensor then ends the process by SIGABRT: in half of the runs of four ranks, one did."""
+    assert ranks.play("threads_at_the_end") == [[["weir relay", "weir sum", "weir sums"], []]] * RANKS
+
+
 def test_groups_are_jobs_of_their_own(ranks: Ranks) -> None:
     assert ranks.play("groups") == [[True] * 3] * RANKS
 

@@ -305,7 +305,7 @@ def test_without_the_relaxation_more_programs_are_solved() -> None:
     assert programs[0] < programs[1] / 2
 
 
-@pytest.mark.parametrize("seed", [1, 2, 5])
+@pytest.mark.parametrize("seed", [*(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2)), 5])
 def test_without_the_relaxation_nothing_is_proven_of_many_workers_on_a_large_fabric(seed: int) -> None:
     """Of a tree that it proves to be within 5 % of the best at once."""
     rng = random.Random(seed)

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from finsy.proto import p4i
 
 from ...program import Program, ProgramState
-from ..refusal import invalid
+from ..refusal import Refusal, invalid
 from .actions import Action, ActionSet
 from .arrays import CounterService, RegisterService
 from .digests import DigestService
@@ -46,12 +46,12 @@ def resolve(info: p4i.P4Info, program: Program, state: ProgramState, is_port: Ca
     """`is_port` tells which ports can be watched. Raises `Refusal` when P4Info and program do not belong together."""
     _check_ids(info)
     left_out = _left_out(info, program)
-    info = _without(info, left_out)
-    actions = _resolve_actions(info, program)
-    profiles = _resolve_profiles(info, program, state, actions, is_port)
+    tables = {table.preamble.id: table for table in info.tables if table.preamble.id not in left_out}
+    actions = _resolve_actions(info, tables, program)
+    profiles = _resolve_profiles(info, tables, left_out, program, state, actions, is_port)
     headers = {header.preamble.name: PacketHeader(header) for header in info.controller_packet_metadata}
     return Services(
-        tables=_resolve_tables(info, program, state, actions, profiles),
+        tables=_resolve_tables(info, tables, program, state, actions, profiles),
         profiles=profiles,
         counters={
             counter.preamble.id: CounterService(
@@ -105,29 +105,12 @@ def _left_out(info: p4i.P4Info, program: Program) -> dict[int, str]:
     named = {table.preamble.name for table in info.tables}
     others = [name for name in program.tables if "." in name and name not in named]
     if gone and others:
-        _named(program.tables, "table", next(iter(gone.values())).preamble.name)
+        raise _foreign("table", next(iter(gone.values())).preamble.name)
     left_out = {number: f"table {table.preamble.name}" for number, table in gone.items()}
     for profile in info.action_profiles:
         if profile.table_ids and gone.keys() >= set(profile.table_ids):
             left_out[profile.preamble.id] = f"action profile {profile.preamble.name}"
     return left_out
-
-
-def _without(info: p4i.P4Info, left_out: Mapping[int, str]) -> p4i.P4Info:
-    """All that is there to be served; actions of no other table are used by nothing then."""
-    if not left_out:
-        return info
-    kept = p4i.P4Info()
-    kept.CopyFrom(info)
-    for objects in (kept.tables, kept.action_profiles):
-        for place in reversed(range(len(objects))):
-            if objects[place].preamble.id in left_out:
-                del objects[place]
-    for direct in (kept.direct_counters, kept.direct_meters):
-        for place in reversed(range(len(direct))):
-            if direct[place].direct_table_id in left_out:
-                del direct[place]
-    return kept
 
 
 def _digest_names(info: p4i.P4Info, program: Program) -> list[str]:
@@ -141,8 +124,8 @@ def _digest_names(info: p4i.P4Info, program: Program) -> list[str]:
     return [name if name in program.digests else next(others, name) for name in given]
 
 
-def _resolve_actions(info: p4i.P4Info, program: Program) -> dict[int, Action]:
-    used = {ref.id for table in info.tables for ref in table.action_refs}
+def _resolve_actions(info: p4i.P4Info, tables: Mapping[int, p4i.Table], program: Program) -> dict[int, Action]:
+    used = {ref.id for table in tables.values() for ref in table.action_refs}
     return {
         action.preamble.id: Action(action, _named(program.actions, "action", action.preamble.name))
         for action in info.actions
@@ -152,21 +135,22 @@ def _resolve_actions(info: p4i.P4Info, program: Program) -> dict[int, Action]:
 
 def _resolve_profiles(
     info: p4i.P4Info,
+    tables: Mapping[int, p4i.Table],
+    left_out: Mapping[int, str],
     program: Program,
     state: ProgramState,
     actions: dict[int, Action],
     is_port: Callable[[int], bool],
 ) -> dict[int, ProfileService]:
     profiles = {}
-    tables = {table.preamble.id: table for table in info.tables}
     for profile in info.action_profiles:
-        if not profile.table_ids:
+        if not profile.table_ids or profile.preamble.id in left_out:
             continue
         name = profile.preamble.name
         schema = _named(program.action_profiles, "action profile", name)
         if schema.selector != profile.with_selector:
             raise invalid(f"P4Info: {name} has a selector in only one of P4Info and program")
-        user = tables.get(profile.table_ids[0])
+        user = next((tables[number] for number in profile.table_ids if number in tables), None)
         if user is None:
             raise invalid(f"P4Info: {name} names table id {profile.table_ids[0]}, which is not there")
         profiles[profile.preamble.id] = ProfileService(
@@ -177,14 +161,15 @@ def _resolve_profiles(
 
 def _resolve_tables(
     info: p4i.P4Info,
+    tables: Mapping[int, p4i.Table],
     program: Program,
     state: ProgramState,
     actions: dict[int, Action],
     profiles: dict[int, ProfileService],
 ) -> dict[int, TableService]:
-    tables = {}
+    services = {}
     specs = {meter.direct_table_id: spec_of(meter) for meter in info.direct_meters}
-    for table in info.tables:
+    for number, table in tables.items():
         name = table.preamble.name
         schema = _named(program.tables, "table", name)
         profile = None
@@ -194,15 +179,15 @@ def _resolve_tables(
                 raise invalid(f"P4Info: {name} names the implementation id {table.implementation_id}, not there")
         if (schema.profile is None) != (profile is None) or (profile is not None and profile.name != schema.profile):
             raise invalid(f"P4Info: {name} has another action profile than in the program, {schema.profile}")
-        tables[table.preamble.id] = TableService(
+        services[number] = TableService(
             table,
             schema,
             state.tables[name],
             _action_set(name, table, actions),
             profile,
-            specs.get(table.preamble.id),
+            specs.get(number),
         )
-    return tables
+    return services
 
 
 def _resolve_register(
@@ -255,8 +240,12 @@ def _check_ids(info: p4i.P4Info) -> None:
 
 def _named(things: Mapping[str, _Thing], what: str, name: str) -> _Thing:
     if name not in things:
-        raise invalid(f"P4Info: {what} {name!r} is not in the device config: they come from different programs")
+        raise _foreign(what, name)
     return things[name]
+
+
+def _foreign(what: str, name: str) -> Refusal:
+    return invalid(f"P4Info: {what} {name!r} is not in the device config: they come from different programs")
 
 
 def _same_size(name: str, size: int, schemas: Mapping[str, Any]) -> int:

@@ -289,6 +289,7 @@ def test_a_table_that_p4c_has_left_out_is_in_p4info_alone(loaded: Client, names:
     counter.preamble.id, counter.preamble.name = 0x13FFFFFF, "MainIngress.uncounted"
     counter.direct_table_id = table.preamble.id
     table.action_refs.add(id=action.preamble.id)
+    info.action_profiles[0].table_ids.insert(0, table.preamble.id)  # which another table has as well
     assert loaded.set_config(config) == "OK"
     assert loaded.read_outcome(p4r.TableEntry()) == ["OK"]
     assert loaded.read_outcome(p4r.DirectCounterEntry(table_entry=p4r.TableEntry())) == ["OK"]

@@ -10,7 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from weir.controller.placement import Placement
 from weir.controller.placement.spanning import connected, grown, last_that_connects
+from weir.controller.placement.trees import shortened
+from weir.topologies import Routes, leaf_spine
 
 Pairs = Sequence[tuple[int, int]]
 
@@ -112,3 +115,9 @@ def test_a_tree_grows_as_by_a_plain_loop(seed: int) -> None:
     found, parents = grown(*given, taken, root, fan_in)
     tree = {int(node): int(parents[node]) for node in np.flatnonzero(parents >= 0)}
     assert (tree if found else None) == plain_tree(allowed, weights, children, root, fan_in)
+
+
+def test_switches_that_sum_nothing_are_left_out_all_along_a_way() -> None:
+    """h1 – s1 – s3 – s2 – h2, with one worker: nothing meets anywhere."""
+    whole = Placement({"h1": "s1"}, {"s1": "s3", "s3": "s2", "s2": "h2"}, "h2")
+    assert shortened(Routes(leaf_spine(2, 1, 1)), whole) == Placement({"h1": "h2"}, {}, "h2")

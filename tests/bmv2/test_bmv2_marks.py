@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
 import pytest
 
 from weir import p4src
 from weir.emulator.entries import ActionCall, Exact, TableEntry
 from weir.tests.bmv2.differential import Pair
-from weir.tests.bmv2.fabric_node import PORTS, WORKERS, entities, frame
+from weir.tests.bmv2.fabric_node import PORTS, SWITCH, WORKERS, entities, frame, mac
 from weir.tests.bmv2.harness import Compiled, needs_bmv2
+from weir.wire import frames, int_md
+from weir.wire.int_md import Instruction
 
 pytestmark = [pytest.mark.bmv2, needs_bmv2]
 
@@ -21,10 +25,8 @@ PORT: Final = 2
 """A worker's, which the node's own entries do not bound."""
 NOT_ECT, ECT_1, ECT_0, CE = range(4)
 MOST_DEPTH, MOST_US, MOST_COST, MOST_BACKLOG = (1 << 19) - 1, (1 << 32) - 1, (1 << 32) - 1, (1 << 63) - 1
-RATE_PPS: Final = 100
+RATE_PPS: Final = 50
 BURST: Final = 40
-EARLY: Final = 2
-"""Packets that may have left before the burst is complete: bmv2 sends the first at once."""
 
 
 @pytest.fixture
@@ -47,28 +49,75 @@ def packet(ecn: int, length: int = 60) -> tuple[int, bytes]:
     return 1, frame(bytes(length), WORKERS[0], WORKERS[1], destination_port=9, ecn=ecn)
 
 
-def marked_in_burst(pair: Pair) -> list[bool]:
-    """Of a burst that bmv2 takes at once and sends at RATE_PPS."""
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What INT says of one packet of a burst, and whether the switch marked it."""
+
+    came_ns: int
+    left_ns: int
+    behind: int
+    """Packets in the queue as it left."""
+    marked: bool
+
+
+def probe() -> tuple[int, bytes]:
+    """A packet that says how it fared, of a transport that knows ECN."""
+    data = bytearray(
+        int_md.probe_frame(
+            source=WORKERS[0],
+            destination=WORKERS[1],
+            source_mac=mac(WORKERS[0]),
+            destination_mac=mac(SWITCH),
+            instructions=Instruction.QUEUE | Instruction.INGRESS_TIMESTAMP | Instruction.EGRESS_TIMESTAMP,
+        )
+    )
+    header = np.frombuffer(data, frames.FRAME_HEADER, 1)["ipv4"]
+    header["dscp_ecn"] |= ECT_0
+    header["checksum"] = frames.ipv4_checksum(header)
+    return 1, bytes(data)
+
+
+def sent_in_burst(pair: Pair) -> list[Sent]:
+    """Of packets that come together, or as nearly so as this machine lets them, and leave at RATE_PPS."""
     pair.bmv2.set_queue_rate(PORT, RATE_PPS)
-    found = pair.bmv2.inject([packet(ECT_0)] * BURST)
-    return [output.frame[15] & 3 == CE for (output,) in found]
+    left = [output.frame for (output,) in pair.bmv2.inject([probe()] * BURST)]
+    hops = int_md.parse_frames(left).hops
+    assert len(hops) == BURST
+    said = zip(hops["ingress_ns"].tolist(), hops["egress_ns"].tolist(), hops["queue_packets"].tolist(), strict=True)
+    return [Sent(*each, data[15] & 3 == CE) for each, data in zip(said, left, strict=True)]
 
 
-def assert_from(marks: list[bool], first: int) -> None:
-    """All are marked from about the first on, and none before."""
-    assert marks == sorted(marks)
-    assert first <= marks.index(True) <= first + EARLY
+def left_before(sent: list[Sent]) -> list[int]:
+    """How many had left the queue when each came to it: the ones that left fewer behind than were still to come.
+
+    Of a queue that has n behind the packet that leaves as the j-th, j + 1 + n have come.
+    """
+    come = [j + 1 + each.behind for j, each in enumerate(sent)]
+    return [sum(count <= i for count in come) for i in range(BURST)]
 
 
 def test_marks_begin_at_the_depth(pair: Pair) -> None:
-    bound(pair, depth=12)
-    assert_from(marked_in_burst(pair), 12)
+    """bmv2 looks at the depth behind a packet a moment after it has taken that, so one packet is in doubt."""
+    threshold = 12
+    bound(pair, depth=threshold)
+    sent = sent_in_burst(pair)
+    assert {each.marked for each in sent} == {False, True}
+    for i, (each, left) in enumerate(zip(sent, left_before(sent), strict=True)):
+        assert each.marked or i - left < threshold + 1
+        assert not each.marked or i - left >= threshold - 1
 
 
 def test_marks_begin_with_the_wait(pair: Pair) -> None:
-    """A packet waits for those before it, 10 ms each."""
-    bound(pair, us=145_000)
-    assert_from(marked_in_burst(pair), 14)
+    """A packet waits from some time after it comes, and before the next one leaves, until it leaves itself."""
+    threshold_us = 290_000
+    bound(pair, us=threshold_us)
+    sent = sent_in_burst(pair)
+    assert {each.marked for each in sent} == {False, True}
+    for each, left in zip(sent, left_before(sent), strict=True):
+        next_to_leave = sent[min(left + 1, BURST - 1)]  # and one, for the depth in doubt
+        longest, shortest = each.left_ns - each.came_ns, each.left_ns - next_to_leave.left_ns
+        assert each.marked or shortest < threshold_us * 1000
+        assert not each.marked or longest >= threshold_us * 1000
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -131,35 +131,37 @@ control Aggregation(
 
     /* The slot is the packet's from here on, unless the packet is older, or of the same round. Chunks are serial numbers: ahead is
      * packet minus slot, and its top bit says that the packet is behind. */
-    RegisterAction<round_t, bit<16>, Verdict>(slot_round) claim_round = {
-        void apply(inout round_t held, out Verdict said) {
+    RegisterAction<round_t, bit<16>, bit<8>>(slot_round) claim_round = {
+        void apply(inout round_t held, out bit<8> said) {
             if (held.who != meta.who || (int<32>)(meta.chunk - held.chunk) > 0) {
                 held.who = meta.who;
                 held.chunk = meta.chunk;
-                said = Verdict.NEWER;
+                said = 1;
             } else {
-                said = Verdict.SAME;
+                said = 0;
             }
         }
     };
 
     @id(CLAIM_ACTION_ID)
     action claim() {
-        meta.verdict = claim_round.execute(meta.index);
+        meta.turn = Turn.FIRST;
+        meta.claimed = claim_round.execute(meta.index);
     }
 
-    RegisterAction<round_t, bit<16>, Verdict>(slot_round) is_round_there = {
-        void apply(inout round_t held, out Verdict said) {
+    RegisterAction<round_t, bit<16>, bit<8>>(slot_round) is_round_there = {
+        void apply(inout round_t held, out bit<8> said) {
             if (held.who == meta.who && held.chunk == meta.chunk) {
-                said = Verdict.AGAIN;
+                said = 1;
             } else {
-                said = Verdict.GONE;
+                said = 0;
             }
         }
     };
 
     action reclaim() {
-        meta.verdict = is_round_there.execute(meta.index);
+        meta.turn = Turn.SECOND;
+        meta.claimed = is_round_there.execute(meta.index);
     }
 
     /* The packet's child joins those of its round; of a newer round it is the first. */
@@ -232,7 +234,7 @@ control Aggregation(
     @id(TO_CHILDREN_ACTION_ID)
     action to_children() {
         sign();
-        hdr.aggregation.message_type = hdr.aggregation.message_type + 1;
+        hdr.aggregation.message_type = meta.answer;
         hdr.aggregation.contributors = 0;
         ig_tm_md.mcast_grp_a = meta.down_group;
         meta.fate = Fate.SEND;
@@ -243,7 +245,7 @@ control Aggregation(
         ipv4_address_t asker = hdr.ipv4.src_addr;
         sign();
         hdr.ipv4.dst_addr = asker;
-        hdr.aggregation.message_type = hdr.aggregation.message_type + 1;
+        hdr.aggregation.message_type = meta.answer;
         hdr.aggregation.contributors = 0;
     }
 
@@ -252,7 +254,8 @@ control Aggregation(
     @id(STEPS_TABLE_ID)
     table steps {
         key = {
-            meta.verdict:        ternary;
+            meta.turn:           ternary;
+            meta.claimed:        ternary;
             meta.children:       ternary;
             meta.seen:           ternary;
             meta.missing:        ternary;
@@ -262,18 +265,18 @@ control Aggregation(
         actions = { keep; go_around; to_parent; to_children; to_asker; refuse; }
         const default_action = refuse(DROP_LATE);
         const entries = {
-            (Verdict.NEWER, _, _, 0, 0, _): to_parent();            // the round's only packet: one child
-            (Verdict.NEWER, _, _, 0, 1, _): to_children();
-            (Verdict.NEWER, _, _, _, _, _): keep();                 // the round's first packet
-            (Verdict.SAME,  0, _, _, _, _): refuse(DROP_LATE);      // a round that everyone has completed
-            (Verdict.SAME,  _, 0, 0, _, _): go_around(0);           // the last child
-            (Verdict.SAME,  _, 0, _, _, _): keep();                 // more are to come
-            (Verdict.SAME,  _, _, 0, _, _): go_around(1);           // the round's emission was lost: again
-            (Verdict.SAME,  _, _, _, _, _): refuse(DROP_DUPLICATE); // already in the sum, which waits for others
-            (Verdict.AGAIN, _, _, _, 0, _): to_parent();
-            (Verdict.AGAIN, _, _, _, 1, 0): to_children();
-            (Verdict.AGAIN, _, _, _, 1, 1): to_asker();             // the others have the result
-            (Verdict.GONE,  _, _, _, _, _): refuse(DROP_LATE);      // everyone has completed it meanwhile
+            (Turn.FIRST,  1, _, _, 0, 0, _): to_parent();            // the round's only packet: one child
+            (Turn.FIRST,  1, _, _, 0, 1, _): to_children();
+            (Turn.FIRST,  1, _, _, _, _, _): keep();                 // the round's first packet
+            (Turn.FIRST,  0, 0, _, _, _, _): refuse(DROP_LATE);      // a round that everyone has completed
+            (Turn.FIRST,  0, _, 0, 0, _, _): go_around(0);           // the last child
+            (Turn.FIRST,  0, _, 0, _, _, _): keep();                 // more are to come
+            (Turn.FIRST,  0, _, _, 0, _, _): go_around(1);           // the round's emission was lost: again
+            (Turn.FIRST,  0, _, _, _, _, _): refuse(DROP_DUPLICATE); // already in the sum, which waits for others
+            (Turn.SECOND, 1, _, _, _, 0, _): to_parent();
+            (Turn.SECOND, 1, _, _, _, 1, 0): to_children();
+            (Turn.SECOND, 1, _, _, _, 1, 1): to_asker();             // the others have the result
+            (Turn.SECOND, 0, _, _, _, _, _): refuse(DROP_LATE);      // everyone has completed it meanwhile
         }
         size = 16;
     }
@@ -315,16 +318,19 @@ control Aggregation(
                     }
                 }
             }
-            if (meta.verdict == Verdict.NEWER) {
-                begin();
-            } else if (meta.verdict == Verdict.SAME) {
-                gather();
+            if (meta.turn == Turn.FIRST) {
+                if (meta.claimed == 1) {
+                    begin();
+                } else {
+                    gather();
+                }
             }
-            if (meta.verdict != Verdict.REFUSED) {
+            if (meta.turn != Turn.NONE) {
                 compare();
-                header_sums.apply(hdr.aggregation, meta.index, meta.verdict, meta.children, meta.child, meta.exponent);
+                header_sums.apply(
+                    hdr.aggregation, meta.index, meta.turn, meta.claimed, meta.children, meta.child, meta.exponent);
                 if (hdr.lanes.isValid()) {
-                    lane_sums.apply(hdr.lanes, meta.index, meta.verdict, meta.children, meta.child);
+                    lane_sums.apply(hdr.lanes, meta.index, meta.turn, meta.claimed, meta.children, meta.child);
                 }
                 steps.apply();
             }

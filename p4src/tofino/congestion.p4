@@ -127,7 +127,7 @@ control Marking(
     apply {
         // the depth is read at enqueue, as DCTCP's analysis has it; only the bulk class is bounded
         measure();
-        if (meta.bridged.priority == BULK_PRIORITY) {
+        if (meta.bridged.priority == 5w0 ++ BULK_PRIORITY) {
             if (marking.apply().hit) {
                 compare();
                 limits.apply();

@@ -46,8 +46,8 @@ control FabricEgress(
     @id(TO_CPU_ACTION_ID)
     action to_cpu() {
         hdr.packet_in.setValid();
-        hdr.packet_in.ingress_port = meta.bridged.ingress_port;
-        hdr.packet_in._pad = 0;
+        hdr.packet_in.ingress_port = meta.shown_port[15:7];
+        hdr.packet_in._pad = meta.shown_port[6:0];
     }
 
     /* The mirror takes the packet as egress's deparser leaves it, with this hop's items and the packet_in header. */
@@ -55,6 +55,7 @@ control FabricEgress(
     action report(bit<32> session) {
         eg_dprsr_md.mirror_type = MIRROR_TYPE;
         meta.session = session[9:0];
+        meta.becomes = Kind.MIRRORED;
         to_cpu();
         end();
     }
@@ -67,12 +68,17 @@ control FabricEgress(
         size = PORTS;
     }
 
+    action show_port() {
+        meta.shown_port = meta.bridged.ingress_port << 7;
+    }
+
     action leave() {
         meta.leaves = true;
     }
 
     apply {
         if (meta.bridged.isValid()) {
+            show_port();
             if (eg_intr_md.egress_port == CPU_PORT) {
                 to_cpu();
             } else {

@@ -11,6 +11,11 @@
  * The first reason to drop counts, once, in `drops`. Summing a packet into a slot is no drop.
  */
 
+/* Bytes of the aggregation header that move, or change apart from their neighbours */
+@pa_container_size("ingress", "hdr.aggregation.flags", 8)
+@pa_container_size("ingress", "hdr.aggregation.generation", 8)
+@pa_container_size("ingress", "hdr.aggregation.chunk", 8)
+@pa_container_size("ingress", "hdr.aggregation.exponent", 8)
 control FabricIngress(
     inout headers_t hdr,
     inout ingress_metadata_t meta,
@@ -59,7 +64,7 @@ control FabricIngress(
     action set_class(bit<3> priority) {
         ig_tm_md.qid = 2w0 ++ priority;
         ig_tm_md.ingress_cos = priority;
-        meta.bridged.priority = priority;
+        meta.bridged.priority = 5w0 ++ priority;
     }
 
     @id(TRAFFIC_CLASS_TABLE_ID)
@@ -106,6 +111,11 @@ control FabricIngress(
         size = PORTS;
     }
 
+    /* Here, for a parser cannot choose by the way that it has come. */
+    action restore_port() {
+        meta.dst_port = hdr.int_shim.original;
+    }
+
     action bridge_mark() {
         meta.bridged.mark = meta.mark;
     }
@@ -121,6 +131,7 @@ control FabricIngress(
 
     action stamp() {
         meta.bridged.ingress_time = ig_prsr_md.global_tstamp;
+        meta.bridged.ingress_port = 7w0 ++ ig_intr_md.ingress_port;
     }
 
     apply {
@@ -141,6 +152,9 @@ control FabricIngress(
             }
             if (meta.has_int) {
                 bridge_mark();
+                if (meta.mark == Mark.UDP_PORT && hdr.int_shim.next_protocol_type == NPT_UDP_PORT) {
+                    restore_port();
+                }
             }
             if (hdr.aggregation.isValid()) {
                 bridge_message();

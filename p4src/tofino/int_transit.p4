@@ -15,16 +15,21 @@
 #define ONES_1_TO_7(byte) \
     (BIT(byte, 1) + BIT(byte, 2) + BIT(byte, 3) + BIT(byte, 4) + BIT(byte, 5) + BIT(byte, 6) + BIT(byte, 7))
 
+struct wraps_t {
+    bit<32> wraps;
+    bit<32> found;    // in the low half, by the packet before
+}
+
 control Telemetry(
     inout headers_t hdr,
     inout egress_metadata_t meta,
     in egress_intrinsic_metadata_t eg_intr_md,
     in egress_intrinsic_metadata_from_parser_t eg_prsr_md)
 {
-    /* Bytes of the Ethernet frames that have left each port, without padding: the low half, and what it has carried over. */
+    /* Bytes of the Ethernet frames that have left each port, without padding: the low half, and how often that has begun anew. */
     @id(BYTES_SENT_REGISTER_ID)
     Register<bit<32>, port_t>(PORTS) bytes_sent;
-    Register<bit<32>, port_t>(PORTS) bytes_carried;
+    Register<wraps_t, port_t>(PORTS) bytes_carried;
 
     @id(IDENTIFY_ACTION_ID)
     action identify(bit<32> node_id) {
@@ -56,7 +61,7 @@ control Telemetry(
 
     @id(INGRESS_NAMES_TABLE_ID)
     table ingress_names {
-        key = { meta.bridged.ingress_port: exact @name("ingress_port"); }
+        key = { meta.bridged.ingress_port[8:0]: exact @name("ingress_port"); }
         actions = { name_ingress; @defaultonly NoAction; }
         const default_action = NoAction;
         size = PORTS;
@@ -99,70 +104,70 @@ control Telemetry(
         size = 256;
     }
 
-    /* Items of another domain have unknown lengths: they are not counted, so that hop_words does not fit them. */
+    /* Items of another domain, and those of ours that this program cannot fill, are not counted: so hop_words does not fit them. */
     @id(ASK_DOMAIN_HIGH_ACTION_ID)
-    action ask_domain_high(bit<2> asked, bit<8> ones, bit<8> asked_words) {
+    action ask_domain_high(bit<2> asked, bit<8> asked_words) {
         meta.domain_items = asked;
-        meta.domain_ones_2_7 = ones;
-        meta.domain_words_0_7 = asked_words;
+        meta.domain_words = asked_words;
     }
 
-#define DOMAIN_HIGH(byte) \
-        (INT_DOMAIN, byte): ask_domain_high( \
-            byte >> 6, ONES_1_TO_7(byte) - BIT(byte, 1), 2 * BIT(byte, 0) + ONES_1_TO_7(byte));
     @id(DOMAIN_HIGH_TABLE_ID)
     table domain_high {
         key = {
             hdr.int_md.domain: exact;
-            hdr.int_md.domain_instructions[15:8]: exact @name("domain_instructions_0_7");
+            hdr.int_md.domain_instructions: exact;
         }
         actions = { ask_domain_high; @defaultonly NoAction; }
         const default_action = NoAction;
-        const entries = { EACH_BYTE(DOMAIN_HIGH) }
-        size = 256;
-    }
-
-    @id(ASK_DOMAIN_LOW_ACTION_ID)
-    action ask_domain_low(bit<8> ones) {
-        meta.domain_ones_8_15 = ones;
-    }
-
-#define DOMAIN_LOW(byte) (INT_DOMAIN, byte): ask_domain_low(BIT(byte, 0) + ONES_1_TO_7(byte));
-    @id(DOMAIN_LOW_TABLE_ID)
-    table domain_low {
-        key = {
-            hdr.int_md.domain: exact;
-            hdr.int_md.domain_instructions[7:0]: exact @name("domain_instructions_8_15");
+        const entries = {
+            (INT_DOMAIN, 0x4000): ask_domain_high(1, 1);
+            (INT_DOMAIN, 0x8000): ask_domain_high(2, 2);
+            (INT_DOMAIN, 0xC000): ask_domain_high(3, 3);
         }
-        actions = { ask_domain_low; @defaultonly NoAction; }
-        const default_action = NoAction;
-        const entries = { EACH_BYTE(DOMAIN_LOW) }
-        size = 256;
+        size = 4;
+    }
+
+    action sum_tcp() {
+        meta.sums_tcp = true;
+    }
+
+    /* A datagram without a checksum stays without (RFC 768). */
+    action sum_udp() {
+        meta.sums_udp = true;
     }
 
     action add_pairs() {
         meta.words = meta.words_0_7 + meta.words_8_15;
-        meta.domain_words = meta.domain_words_0_7 + meta.domain_ones_8_15;
-        meta.domain_ones = meta.domain_ones_2_7 + meta.domain_ones_8_15;
     }
 
     @id(ADD_UP_ACTION_ID)
     action add_up() {
         meta.words = meta.words + meta.domain_words;
-        meta.domain_ones = meta.domain_ones + meta.ones_15;    // the last word of a hop, behind the domain's
     }
 
     /* ---- whether there is room for it ---- */
 
-    action measure() {
-        meta.hop_words = 3w0 ++ hdr.int_md.hop_words;
-        meta.growth = 9w0 ++ hdr.int_md.hop_words ++ 2w0;
-        meta.twice_growth = 8w0 ++ hdr.int_md.hop_words ++ 3w0;
-        meta.stack_words = 8w0 ++ hdr.int_shim.length;
+    action measure(bit<8> hop_words, bit<16> growth, bit<16> twice_growth) {
+        meta.hop_words = hop_words;
+        meta.growth = growth;
+        meta.twice_growth = twice_growth;
+        meta.countable = ~hdr.int_shim.length;
+    }
+
+#define LENGTHS(words) words: measure(words, 4 * words, 8 * words);
+    table lengths {
+        key = { hdr.int_md.hop_words: exact; }
+        actions = { measure; @defaultonly NoAction; }
+        const default_action = NoAction;
+        const entries = {
+            FIRST_TEN(LENGTHS) TEN(LENGTHS, 1) TEN(LENGTHS, 2) LENGTHS(30) LENGTHS(31)
+        }
+        size = 32;
     }
 
     action measure_lengths() {
-        meta.stack_words = meta.stack_words + (8w0 ++ meta.hop_words);
+        meta.stack_words = hdr.int_shim.length + meta.hop_words;
+        meta.uncountable = meta.hop_words |-| meta.countable;
         meta.beyond_mtu = hdr.ipv4.total_length + meta.growth;
     }
 
@@ -186,7 +191,7 @@ control Telemetry(
     action grow() {
         meta.pushes = true;
         hdr.int_md.remaining_hops = hdr.int_md.remaining_hops - 1;
-        hdr.int_shim.length = meta.stack_words[7:0];
+        hdr.int_shim.length = meta.stack_words;
         hdr.udp.length = hdr.udp.length + meta.growth;   // where there is no UDP header, nothing is written
         hdr.ipv4.total_length = hdr.ipv4.total_length + meta.growth;
         meta.grown = meta.growth;
@@ -200,16 +205,16 @@ control Telemetry(
             hdr.int_md.remaining_hops: ternary;
             meta.words:                ternary;
             meta.mismatch:             ternary;
-            meta.stack_words:          ternary;
+            meta.uncountable:          ternary;
             meta.beyond_mtu:           ternary;
         }
         actions = { exceed_hops; exceed_mtu; grow; NoAction; }
         const default_action = NoAction;   // another version, or hop_words asks for what the specification asks to skip
         const entries = {
-            (INT_VERSION, 0, _, _, _,              _): exceed_hops();
-            (INT_VERSION, _, 0, _, _,              _): NoAction();      // nothing is asked for
-            (INT_VERSION, _, _, 0, 0 &&& 16w0x100, 0): grow();
-            (INT_VERSION, _, _, 0, 0 &&& 16w0x100, _): exceed_mtu();    // the shim could count the words
+            (INT_VERSION, 0, _, _, _, _): exceed_hops();
+            (INT_VERSION, _, 0, _, _, _): NoAction();      // nothing is asked for
+            (INT_VERSION, _, _, 0, 0, 0): grow();
+            (INT_VERSION, _, _, 0, 0, _): exceed_mtu();    // the shim could count the words
         }
         size = 4;
     }
@@ -219,7 +224,7 @@ control Telemetry(
     RegisterAction<bit<32>, port_t, bit<32>>(bytes_sent) add_bytes = {
         void apply(inout bit<32> held, out bit<32> before) {
             before = held;
-            held = held + meta.frame_bytes;
+            held = held + (bit<32>)meta.frame_bytes;
         }
     };
 
@@ -229,30 +234,24 @@ control Telemetry(
         }
     };
 
-    RegisterAction<bit<32>, port_t, bit<32>>(bytes_carried) carry = {
-        void apply(inout bit<32> held, out bit<32> before) {
-            before = held;
-            held = held + 1;
-        }
-    };
-
-    RegisterAction<bit<32>, port_t, bit<32>>(bytes_carried) read_carried = {
-        void apply(inout bit<32> held, out bit<32> before) {
-            before = held;
+    /* What a packet finds in the first register is less than what the one before it found: that has begun anew. */
+    RegisterAction<wraps_t, port_t, bit<32>>(bytes_carried) count_wraps = {
+        void apply(inout wraps_t held, out bit<32> high) {
+            if (held.found > meta.sent_before) {
+                held.wraps = held.wraps + 1;
+            }
+            held.found = meta.sent_before;
+            high = held.wraps;
         }
     };
 
     action measure_packet() {
-        meta.frame_bytes = 16w0 ++ hdr.ipv4.total_length;
-    }
-
-    action add_ethernet() {
-        meta.frame_bytes = meta.frame_bytes + (bit<32>)ETHERNET_BYTES;
+        meta.frame_bytes = hdr.ipv4.total_length + ETHERNET_BYTES;
     }
 
     /* What comes with it from ingress, and the frame's checksum, are counted in its length. */
     action measure_frame() {
-        meta.frame_bytes = (16w0 ++ eg_intr_md.pkt_length) - HANDED_BYTES;
+        meta.frame_bytes = eg_intr_md.pkt_length - HANDED_BYTES;
     }
 
     @id(COUNT_BYTES_ACTION_ID)
@@ -266,30 +265,8 @@ control Telemetry(
         meta.frame_bytes = 0;
     }
 
-    action find_room() {
-        meta.until_wrap = ~meta.sent_before;
-    }
-
-    action find_carry() {
-        meta.beyond_wrap = meta.frame_bytes |-| meta.until_wrap;
-    }
-
-    action count_carry() {
-        meta.carried_before = carry.execute(eg_intr_md.egress_port);
-    }
-
-    action show_carried() {
-        meta.carried_before = read_carried.execute(eg_intr_md.egress_port);
-    }
-
-    table carries {
-        key = { meta.beyond_wrap: ternary; }
-        actions = { count_carry; show_carried; }
-        const default_action = count_carry;
-        const entries = {
-            0: show_carried();
-        }
-        size = 1;
+    action carry() {
+        meta.carried_before = count_wraps.execute(eg_intr_md.egress_port);
     }
 
     /* ---- items ---- */
@@ -303,7 +280,7 @@ control Telemetry(
     @id(PUSH_PORTS_ACTION_ID)
     action push_ports() {
         hdr.int_ports.setValid();
-        hdr.int_ports.ingress_port = 7w0 ++ meta.bridged.ingress_port;
+        hdr.int_ports.ingress_port = meta.bridged.ingress_port;
         hdr.int_ports.egress_port = 7w0 ++ eg_intr_md.egress_port;
     }
 
@@ -316,7 +293,7 @@ control Telemetry(
     @id(PUSH_QUEUE_ACTION_ID)
     action push_queue() {
         hdr.int_queue.setValid();
-        hdr.int_queue.queue_id = 5w0 ++ meta.bridged.priority;
+        hdr.int_queue.queue_id = meta.bridged.priority;
         hdr.int_queue.packets = 5w0 ++ eg_intr_md.deq_qdepth;    // cells here
     }
 
@@ -358,6 +335,12 @@ control Telemetry(
         hdr.int_slots.free_slots = meta.free_slots;
     }
 
+    /* The last word of a hop, behind the domain's */
+    action push_last() {
+        hdr.int_domain_ones_1.setValid();
+        hdr.int_domain_ones_1.ones = UNAVAILABLE;
+    }
+
 #define PUSH_ONES(run, bit_, words_, bits_) \
     if (meta.run##_ones[bit_:bit_] == 1) { \
         hdr.int_##run##_ones_##words_.setValid(); \
@@ -369,10 +352,14 @@ control Telemetry(
             baseline_high.apply();
             baseline_low.apply();
             domain_high.apply();
-            domain_low.apply();
+            if (hdr.tcp.isValid()) {
+                sum_tcp();
+            } else if (meta.udp_sum != 0) {
+                sum_udp();
+            }
             add_pairs();
             add_up();
-            measure();
+            lengths.apply();
             measure_lengths();
             compare();
             room.apply();
@@ -380,7 +367,6 @@ control Telemetry(
 
         if (hdr.ipv4.isValid()) {
             measure_packet();
-            add_ethernet();
         } else {
             measure_frame();
         }
@@ -389,9 +375,7 @@ control Telemetry(
         } else {
             show_bytes();
         }
-        find_room();
-        find_carry();
-        carries.apply();
+        carry();
 
         if (meta.pushes) {
             node.apply();
@@ -410,10 +394,7 @@ control Telemetry(
             PUSH_ONES(baseline, 0, 1, 32)
             if (meta.domain_items[1:1] == 1) { push_bytes(); }
             if (meta.domain_items[0:0] == 1) { push_free_slots(); }
-            PUSH_ONES(domain, 3, 8, 256)
-            PUSH_ONES(domain, 2, 4, 128)
-            PUSH_ONES(domain, 1, 2, 64)
-            PUSH_ONES(domain, 0, 1, 32)
+            if (meta.ones_15 == 1) { push_last(); }
         }
     }
 }

@@ -16,17 +16,19 @@ enum bit<2> Kind {
 
 /* In front of every packet between ingress and egress */
 header bridged_t {
+    bit<4>  _pad;
     Kind    kind;
     Mark    mark;           // NONE: no INT
-    bit<3>  priority;
-    port_t  ingress_port;
+    bit<8>  priority;
+    bit<16> ingress_port;
     bit<48> ingress_time;   // ns
 }
 
 /* In front of a finished probe on its way to the CPU port */
 header mirrored_t {
+    bit<4>  _pad;
     Kind    kind;
-    bit<6>  _pad;
+    bit<2>  _mark;
 }
 
 /* In front of a message whose slot has to be read a second time: a register hands out one of its two halves in a pass. */
@@ -35,13 +37,11 @@ header again_t {
     bit<1> repeated;     // its child had contributed before: the answer goes to that child alone
 }
 
-/* What the packet's round is to the one that its slot held. SAME: or older; then none of that round's children are in the slot. */
-enum bit<8> Verdict {
-    REFUSED = 0,   // the packet may not touch a slot
-    NEWER   = 1,
-    SAME    = 2,
-    AGAIN   = 3,   // in its second pass, and its slot still has it
-    GONE    = 4    // in its second pass, and its slot has another
+/* Which time it is that the packet comes to its slot */
+enum bit<2> Turn {
+    NONE   = 0,    // it may not
+    FIRST  = 1,
+    SECOND = 2
 }
 
 /* What kind of aggregation message the parser has seen, by version, type and length */
@@ -67,6 +67,7 @@ struct ingress_metadata_t {
     bit<8>    barred;              // bit i: the host sends no messages of type i
     Fate      fate;
     Message   message;
+    bit<4>    answer;              // the type of what a contribution's sum is sent down as
     bit<8>    color;               // of its policer
     bool      ipv4_damaged;        // its checksum does not hold
     bool      aggregation_damaged;
@@ -84,7 +85,8 @@ struct ingress_metadata_t {
     bit<32>   up_bit;
     bit<16>   down_group;
     /* it and its slot */
-    Verdict   verdict;
+    Turn      turn;
+    bit<8>    claimed;             // 1: its round is newer than the slot's, or, in its second turn, the slot still has it
     bit<32>   children;            // of its round that were in the slot before it; 0: it is newer, or older
     bit<32>   seen;                // its child, where that one's contribution is in the slot already
     bit<32>   missing;             // children that are not, when the packet's is
@@ -95,6 +97,8 @@ struct egress_metadata_t {
     mirrored_t mirrored;
     bool      leaves;              // through this port, onto the link
     bit<10>   session;             // of the mirror
+    Kind      becomes;             // what a mirror makes of it
+    bit<16>   shown_port;          // its ingress port where the packet_in header has it
     /* its queue */
     bit<32>   depth;               // at enqueue, in cells
     bit<32>   waited;              // since the ingress parser, in ns
@@ -115,26 +119,22 @@ struct egress_metadata_t {
     bit<2>    domain_items;        // the domain's bits 0 and 1
     bit<8>    words_0_7;
     bit<8>    words_8_15;
-    bit<8>    domain_words_0_7;
     bit<8>    baseline_ones;       // bits 8 to 14
     bit<8>    ones_15;
-    bit<8>    domain_ones_2_7;
-    bit<8>    domain_ones_8_15;
-    bit<8>    domain_ones;         // with bit 15
     bit<8>    words;
     bit<8>    domain_words;
     bit<8>    hop_words;
     bit<8>    mismatch;            // 0: as many as the source has said
-    bit<16>   stack_words;         // behind the shim then
+    bit<8>    stack_words;         // behind the shim then
+    bit<8>    countable;           // words that the shim's length has room for
+    bit<8>    uncountable;         // and by how many there would be too many
     bit<16>   growth;              // in bytes
     bit<16>   twice_growth;
     bit<16>   beyond_mtu;
     bool      pushes;
     /* bytes of its port */
-    bit<32>   frame_bytes;
+    bit<16>   frame_bytes;
     bit<32>   sent_before;
-    bit<32>   until_wrap;
-    bit<32>   beyond_wrap;
     bit<32>   carried_before;
     /* the L4 checksum without what INT changes, and by what a length in it has grown: twice in UDP, by its own and its pseudo header's */
     bit<16>   udp_sum;             // as it came

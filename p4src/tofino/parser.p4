@@ -27,10 +27,11 @@ parser FabricIngressParser(
         packet.extract(ig_intr_md);
         packet.advance(PORT_METADATA_SIZE);
         meta.bridged.setValid();
+        meta.bridged._pad = 0;
         meta.bridged.kind = Kind.BRIDGED;
         meta.bridged.mark = Mark.NONE;
-        meta.bridged.priority = BULK_PRIORITY;
-        meta.bridged.ingress_port = ig_intr_md.ingress_port;
+        meta.bridged.priority = 5w0 ++ BULK_PRIORITY;
+        meta.bridged.ingress_port = 0;
         meta.bridged.ingress_time = 0;
         meta.src_port = 0;
         meta.dst_port = 0;
@@ -43,6 +44,7 @@ parser FabricIngressParser(
         meta.other_source = 0;
         meta.fate = Fate.ROUTE;
         meta.message = Message.OTHER;
+        meta.answer = 0;
         meta.color = MeterColor_t.GREEN;
         meta.ipv4_damaged = false;
         meta.aggregation_damaged = false;
@@ -57,7 +59,8 @@ parser FabricIngressParser(
         meta.up_address = 0;
         meta.up_bit = 0;
         meta.down_group = 0;
-        meta.verdict = Verdict.REFUSED;
+        meta.turn = Turn.NONE;
+        meta.claimed = 0;
         meta.children = 0;
         meta.seen = 0;
         meta.missing = 0;
@@ -88,56 +91,83 @@ parser FabricIngressParser(
 
     state look_at_ipv4 {
         transition select(packet.lookahead<bit<8>>()) {
-            IPV4_NO_OPTIONS: parse_ipv4;
+            IPV4_NO_OPTIONS: look_at_length;
             default: accept;
         }
     }
 
-    state parse_ipv4 {
-        packet.extract(hdr.ipv4);
-        ipv4_checksum.add(hdr.ipv4);
-        meta.ipv4_damaged = ipv4_checksum.verify();
-        meta.dscp_marked = hdr.ipv4.dscp[0:0];
-        transition select(hdr.ipv4.fragment_offset, hdr.ipv4.flags[0:0], hdr.ipv4.protocol) {
-            (0, _, PROTOCOL_UDP): parse_udp;
-            (0, 0, PROTOCOL_TCP): look_at_tcp;
-            default: accept;
+    /* By DSCP and length, which a state that chooses by fragment and protocol has no bits left for: what a TCP segment would have
+     * room for. One that is cut short of its header is passed on as it is. */
+    state look_at_length {
+        transition select(packet.lookahead<bit<32>>()[23:16], packet.lookahead<bit<32>>()[15:0]) {
+            (_,           0 &&& 16w0xFFE0):  parse_short_ipv4;
+            (_,           32 &&& 16w0xFFF8): parse_short_ipv4;
+            (_,           40 &&& 16w0xFFF8): parse_bare_ipv4;
+            (_,           48 &&& 16w0xFFF8): parse_bare_ipv4;
+            (0 &&& 8w0x04, 56 &&& 16w0xFFF8): parse_bare_ipv4;
+            (4 &&& 8w0x04, _):               parse_marked_ipv4;
+            default: parse_ipv4;
         }
     }
 
-    /* A mark by DSCP or marker is looked for where the datagram has room for it and for the headers behind. */
+#define PARSE_IPV4(name, what_tcp_is) \
+    state name { \
+        packet.extract(hdr.ipv4); \
+        ipv4_checksum.add(hdr.ipv4); \
+        meta.ipv4_damaged = ipv4_checksum.verify(); \
+        meta.dscp_marked = hdr.ipv4.dscp[0:0]; \
+        transition select(hdr.ipv4.fragment_offset, hdr.ipv4.flags[0:0], hdr.ipv4.protocol) { \
+            (0, _, PROTOCOL_UDP): parse_udp; \
+            (0, 0, PROTOCOL_TCP): what_tcp_is; \
+            default: accept; \
+        } \
+    }
+
+    PARSE_IPV4(parse_short_ipv4, accept)
+    PARSE_IPV4(parse_bare_ipv4, parse_bare_tcp)
+    PARSE_IPV4(parse_marked_ipv4, parse_marked_tcp)
+    PARSE_IPV4(parse_ipv4, parse_tcp)
+
+#define PARSE_TCP(name, next) \
+    state name { \
+        packet.extract(hdr.tcp); \
+        meta.src_port = hdr.tcp.src_port; \
+        meta.dst_port = hdr.tcp.dst_port; \
+        transition next; \
+    }
+
+    PARSE_TCP(parse_bare_tcp, accept)
+    PARSE_TCP(parse_marked_tcp, look_at_shim)
+    PARSE_TCP(parse_tcp, look_at_marker)
+
+    /* A mark by DSCP or marker is looked for where the datagram has room for it and for the headers behind. A state can choose by 32
+     * bits, what later ones ask for included: so the states that look for a mark are there twice, for messages and for all others. */
     state parse_udp {
         packet.extract(hdr.udp);
         meta.src_port = hdr.udp.src_port;
         meta.dst_port = hdr.udp.dst_port;
-        transition select(hdr.udp.dst_port, hdr.udp.length, meta.dscp_marked) {
-            (INT_PORT, _,               _): parse_port_mark;
-            (_,        24 &&& 16w0xFFF8, 1): look_at_shim;
-            (_,        0 &&& 16w0xFFE0,  _): behind_udp;
-            (_,        _,               1): look_at_shim;
+        transition select(hdr.udp.dst_port) {
+            INT_PORT: parse_port_mark;
+            AGGREGATION_PORT: look_for_mark_of_message;
+            default: look_for_mark;
+        }
+    }
+
+    state look_for_mark {
+        transition select(hdr.udp.length, meta.dscp_marked) {
+            (24 &&& 16w0xFFF8, 1): look_at_shim;
+            (0 &&& 16w0xFFE0,  _): accept;
+            (_,               1): look_at_shim;
             default: look_at_marker;
         }
     }
 
-    /* A segment that is cut short of its header is passed on as it is. */
-    state look_at_tcp {
-        transition select(hdr.ipv4.total_length) {
-            0 &&& 16w0xFFE0:  accept;
-            32 &&& 16w0xFFF8: accept;
-            default: parse_tcp;
-        }
-    }
-
-    state parse_tcp {
-        packet.extract(hdr.tcp);
-        meta.src_port = hdr.tcp.src_port;
-        meta.dst_port = hdr.tcp.dst_port;
-        transition select(hdr.ipv4.total_length, meta.dscp_marked) {
-            (40 &&& 16w0xFFF8, _): accept;
-            (48 &&& 16w0xFFF8, _): accept;
-            (56 &&& 16w0xFFF8, 0): accept;
-            (_,               1): look_at_tcp_shim;
-            default: look_at_tcp_marker;
+    state look_for_mark_of_message {
+        transition select(hdr.udp.length, meta.dscp_marked) {
+            (24 &&& 16w0xFFF8, 1): look_at_shim_of_message;
+            (0 &&& 16w0xFFE0,  _): parse_aggregation;
+            (_,               1): look_at_shim_of_message;
+            default: look_at_marker_of_message;
         }
     }
 
@@ -146,43 +176,58 @@ parser FabricIngressParser(
         transition select(packet.lookahead<bit<40>>()[39:32], packet.lookahead<bit<40>>()[7:0]) {
             (0x10 &&& 0xFC, 0x20 &&& 0xF0): parse_dscp_mark;
             (0x30 &&& 0xFC, 0x20 &&& 0xF0): parse_dscp_mark;
-            default: behind_udp;
+            default: accept;
         }
     }
 
     state look_at_marker {
         transition select(packet.lookahead<bit<64>>()[63:32]) {
             PROBE_MARKER[63:32]: look_at_marker_end;
-            default: behind_udp;
+            default: accept;
         }
     }
 
     state look_at_marker_end {
         transition select(packet.lookahead<bit<64>>()[31:0]) {
             PROBE_MARKER[31:0]: parse_marker;
-            default: behind_udp;
+            default: accept;
         }
     }
 
-    state look_at_tcp_shim {
+    state look_at_shim_of_message {
         transition select(packet.lookahead<bit<40>>()[39:32], packet.lookahead<bit<40>>()[7:0]) {
             (0x10 &&& 0xFC, 0x20 &&& 0xF0): parse_dscp_mark;
             (0x30 &&& 0xFC, 0x20 &&& 0xF0): parse_dscp_mark;
-            default: accept;
+            default: parse_aggregation;
         }
     }
 
-    state look_at_tcp_marker {
-        transition select(packet.lookahead<bit<64>>()[63:32]) {
-            PROBE_MARKER[63:32]: look_at_tcp_marker_end;
-            default: accept;
+    /* By 16 bits, for the length is needed further on */
+    state look_at_marker_of_message {
+        transition select(packet.lookahead<bit<64>>()[63:48]) {
+            PROBE_MARKER[63:48]: look_further_of_message;
+            default: parse_aggregation;
         }
     }
 
-    state look_at_tcp_marker_end {
-        transition select(packet.lookahead<bit<64>>()[31:0]) {
-            PROBE_MARKER[31:0]: parse_marker;
-            default: accept;
+    state look_further_of_message {
+        transition select(packet.lookahead<bit<64>>()[47:32]) {
+            PROBE_MARKER[47:32]: look_still_further_of_message;
+            default: parse_aggregation;
+        }
+    }
+
+    state look_still_further_of_message {
+        transition select(packet.lookahead<bit<64>>()[31:16]) {
+            PROBE_MARKER[31:16]: look_at_marker_end_of_message;
+            default: parse_aggregation;
+        }
+    }
+
+    state look_at_marker_end_of_message {
+        transition select(packet.lookahead<bit<64>>()[15:0]) {
+            PROBE_MARKER[15:0]: parse_marker;
+            default: parse_aggregation;
         }
     }
 
@@ -220,28 +265,15 @@ parser FabricIngressParser(
 
     state parse_int_mx {
         packet.extract(hdr.int_md);
-        transition select(hdr.int_md.version, meta.mark, hdr.int_shim.next_protocol_type) {
-            (INT_VERSION, Mark.UDP_PORT, NPT_UDP_PORT): restore_port;
-            (INT_VERSION, _, _): behind_int;
+        transition select(hdr.int_md.version) {
+            INT_VERSION: behind_int;
             default: accept;
         }
-    }
-
-    state restore_port {
-        meta.dst_port = hdr.int_shim.original;
-        transition behind_int;
     }
 
     state behind_int {
         meta.has_int = true;
         transition accept;
-    }
-
-    state behind_udp {
-        transition select(hdr.udp.dst_port) {
-            AGGREGATION_PORT: parse_aggregation;
-            default: accept;
-        }
     }
 
     state parse_aggregation {
@@ -250,7 +282,7 @@ parser FabricIngressParser(
         meta.aggregation_damaged = aggregation_checksum.verify();
         transition select(hdr.aggregation.version, hdr.aggregation.message_type, hdr.udp.length) {
             (AGGREGATION_VERSION, CONTRIBUTION, UDP_BYTES_NARROW):      parse_lanes;
-            (AGGREGATION_VERSION, SCALE,        UDP_BYTES_HEADER_ONLY): accept_contribution;
+            (AGGREGATION_VERSION, SCALE,        UDP_BYTES_HEADER_ONLY): accept_scale;
             (AGGREGATION_VERSION, RESULT,       UDP_BYTES_NARROW):      accept_result;
             (AGGREGATION_VERSION, SCALE_RESULT, UDP_BYTES_HEADER_ONLY): accept_result;
             default: accept;
@@ -259,6 +291,12 @@ parser FabricIngressParser(
 
     state parse_lanes {
         packet.extract(hdr.lanes);
+        meta.answer = RESULT;
+        transition accept_contribution;
+    }
+
+    state accept_scale {
+        meta.answer = SCALE_RESULT;
         transition accept_contribution;
     }
 
@@ -304,6 +342,8 @@ parser FabricEgressParser(
         packet.extract(eg_intr_md);
         meta.leaves = false;
         meta.session = 0;
+        meta.becomes = Kind.BRIDGED;
+        meta.shown_port = 0;
         meta.depth = 0;
         meta.waited = 0;
         meta.depth_left = 0;
@@ -321,16 +361,14 @@ parser FabricEgressParser(
         meta.domain_items = 0;
         meta.words_0_7 = 0;
         meta.words_8_15 = 0;
-        meta.domain_words_0_7 = 0;
         meta.baseline_ones = 0;
         meta.ones_15 = 0;
-        meta.domain_ones_2_7 = 0;
-        meta.domain_ones_8_15 = 0;
-        meta.domain_ones = 0;
         meta.words = 0;
         meta.domain_words = 0;
         meta.hop_words = 0;
         meta.mismatch = 0;
+        meta.countable = 0;
+        meta.uncountable = 0;
         meta.stack_words = 0;
         meta.growth = 0;
         meta.twice_growth = 0;
@@ -338,8 +376,6 @@ parser FabricEgressParser(
         meta.pushes = false;
         meta.frame_bytes = 0;
         meta.sent_before = 0;
-        meta.until_wrap = 0;
-        meta.beyond_wrap = 0;
         meta.carried_before = 0;
         meta.udp_sum = 0;
         meta.rest_of_sum = 0;
@@ -348,7 +384,7 @@ parser FabricEgressParser(
         meta.grown = 0;
         meta.grown_twice = 0;
         transition select(packet.lookahead<bit<8>>()) {
-            0x40 &&& 0xC0: parse_mirrored;     // Kind.MIRRORED
+            0x04 &&& 0x0C: parse_mirrored;     // Kind.MIRRORED
             default: parse_bridged;
         }
     }
@@ -377,10 +413,11 @@ parser FabricEgressParser(
 
     state parse_ipv4 {
         packet.extract(hdr.ipv4);
-        transition select(hdr.ipv4.fragment_offset, hdr.ipv4.protocol, meta.bridged.mark) {
-            (0, PROTOCOL_UDP, _):         parse_udp;
-            (0, PROTOCOL_TCP, Mark.NONE): accept;
-            (0, PROTOCOL_TCP, _):         parse_tcp;
+        // what ingress has found a message or INT in is a first fragment
+        transition select(hdr.ipv4.protocol, meta.bridged.kind, meta.bridged.mark) {
+            (_, Kind.BRIDGED, Mark.NONE): accept;
+            (PROTOCOL_UDP, _, _):         parse_udp;
+            (PROTOCOL_TCP, _, _):         parse_tcp;
             default: accept;
         }
     }
@@ -421,22 +458,6 @@ parser FabricEgressParser(
         packet.extract(hdr.int_md);
         l4_checksum.subtract(MD_FIELDS);
         l4_checksum.subtract_all_and_deposit(meta.rest_of_sum);
-        // a datagram without a checksum stays without (RFC 768)
-        transition select(hdr.int_shim.shim_type, hdr.ipv4.protocol, meta.udp_sum) {
-            (INT_TYPE_MD, PROTOCOL_UDP, 0): accept;
-            (INT_TYPE_MD, PROTOCOL_UDP, _): sum_udp;
-            (INT_TYPE_MD, PROTOCOL_TCP, _): sum_tcp;
-            default: accept;
-        }
-    }
-
-    state sum_udp {
-        meta.sums_udp = true;
-        transition accept;
-    }
-
-    state sum_tcp {
-        meta.sums_tcp = true;
         transition accept;
     }
 
@@ -460,7 +481,7 @@ control FabricEgressDeparser(
 
     apply {
         if (eg_dprsr_md.mirror_type == MIRROR_TYPE) {
-            finished_probe.emit<mirrored_t>(meta.session, { Kind.MIRRORED, 0 });
+            finished_probe.emit<mirrored_t>(meta.session, { 0, meta.becomes, 0 });
         }
         if (hdr.ipv4.isValid()) {
             hdr.ipv4.checksum = ipv4_checksum.update(IPV4_FIELDS);

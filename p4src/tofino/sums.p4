@@ -9,33 +9,34 @@
  *
  * Each table asks what `gather` has found, not what somebody makes of it: that saves a stage, and each stage has four registers.
  *
- *   verdict    children before         packet's child     what is done
- *   NEWER      –                       –                  restart
- *   SAME       none: it is older       –                  nothing
- *   SAME       with the packet's       –                  replay
- *   SAME       without it              –                  add
- *   AGAIN      –                       –                  rest
- *   GONE       –                       –                  nothing
+ *   turn      claimed       children before           what is done
+ *   first     1: newer      –                         restart
+ *   first     0             none: it is older         nothing
+ *   first     0             with the packet's         replay
+ *   first     0             without it                add
+ *   second    1: there      –                         rest
+ *   second    0: gone       –                         nothing
  */
 
-#define SEEN(i) (Verdict.SAME, 32w1 << i &&& 32w1 << i, 32w1 << i &&& 32w1 << i): replay();
+#define SEEN(i) (Turn.FIRST, 0, 32w1 << i &&& 32w1 << i, 32w1 << i &&& 32w1 << i): replay();
 #define EACH_CHILD(F) FIRST_TEN(F) TEN(F, 1) TEN(F, 2) F(30) F(31)
 
 #define SUM_TABLE(table_name) \
     table table_name { \
         key = { \
-            verdict:  ternary; \
+            turn:     ternary; \
+            claimed:  ternary; \
             children: ternary; \
             child:    ternary; \
         } \
         actions = { restart; add; replay; rest; NoAction; } \
         const default_action = NoAction; \
         const entries = { \
-            (Verdict.NEWER, _, _): restart(); \
-            (Verdict.AGAIN, _, _): rest(); \
-            (Verdict.SAME,  0, _): NoAction(); \
+            (Turn.FIRST,  1, _, _): restart(); \
+            (Turn.SECOND, 1, _, _): rest(); \
+            (Turn.FIRST,  0, 0, _): NoAction(); \
             EACH_CHILD(SEEN) \
-            (Verdict.SAME,  _, _): add(); \
+            (Turn.FIRST,  0, _, _): add(); \
         } \
         size = 64; \
     }
@@ -52,7 +53,7 @@ struct weights_t {
 
 /* The window is min-reduced and the exponent max-reduced; the window comes out first. */
 control BoundSums(
-    inout aggregation_t aggregation, in bit<16> index, in Verdict verdict, in bit<32> children, in bit<32> child,
+    inout aggregation_t aggregation, in bit<16> index, in Turn turn, in bit<8> claimed, in bit<32> children, in bit<32> child,
     in bit<16> exponent)
 {
     @id(WINDOW_REGISTER_ID)
@@ -99,7 +100,7 @@ control BoundSums(
 
 /* Both add up; the weight comes out first. */
 control WeightSums(
-    inout aggregation_t aggregation, in bit<16> index, in Verdict verdict, in bit<32> children, in bit<32> child)
+    inout aggregation_t aggregation, in bit<16> index, in Turn turn, in bit<8> claimed, in bit<32> children, in bit<32> child)
 {
     @id(WEIGHT_REGISTER_ID)
     Register<weights_t, bit<16>>(AGGREGATION_SLOTS) weight;
@@ -142,7 +143,7 @@ control WeightSums(
 
 /* Flags are or-ed, in the packet too: what is emitted again tells everyone on the way that it was asked for again. */
 control FlagSums(
-    inout aggregation_t aggregation, in bit<16> index, in Verdict verdict, in bit<32> children, in bit<32> child)
+    inout aggregation_t aggregation, in bit<16> index, in Turn turn, in bit<8> claimed, in bit<32> children, in bit<32> child)
 {
     @id(FLAGS_REGISTER_ID)
     Register<bit<8>, bit<16>>(AGGREGATION_SLOTS) flags;
@@ -186,7 +187,7 @@ struct pair_t {
 }
 
 #define LANE_PAIR(i, j) \
-control LanePair_##i(inout lanes_t lanes, in bit<16> index, in Verdict verdict, in bit<32> children, in bit<32> child) { \
+control LanePair_##i(inout lanes_t lanes, in bit<16> index, in Turn turn, in bit<8> claimed, in bit<32> children, in bit<32> child) { \
     @id(LANE_REGISTER_ID(i)) \
     Register<pair_t, bit<16>>(AGGREGATION_SLOTS) lane; \
     RegisterAction<pair_t, bit<16>, bit<32>>(lane) restart_pair = { \
@@ -230,7 +231,7 @@ control LanePair_##i(inout lanes_t lanes, in bit<16> index, in Verdict verdict, 
 EACH_PAIR(LANE_PAIR)
 
 control HeaderSums(
-    inout aggregation_t aggregation, in bit<16> index, in Verdict verdict, in bit<32> children, in bit<32> child,
+    inout aggregation_t aggregation, in bit<16> index, in Turn turn, in bit<8> claimed, in bit<32> children, in bit<32> child,
     in bit<16> exponent)
 {
     BoundSums() bounds;
@@ -238,20 +239,20 @@ control HeaderSums(
     FlagSums() all_flags;
 
     apply {
-        bounds.apply(aggregation, index, verdict, children, child, exponent);
-        weights.apply(aggregation, index, verdict, children, child);
-        all_flags.apply(aggregation, index, verdict, children, child);
+        bounds.apply(aggregation, index, turn, claimed, children, child, exponent);
+        weights.apply(aggregation, index, turn, claimed, children, child);
+        all_flags.apply(aggregation, index, turn, claimed, children, child);
     }
 }
 
 control LaneSums(
-    inout lanes_t lanes, in bit<16> index, in Verdict verdict, in bit<32> children, in bit<32> child)
+    inout lanes_t lanes, in bit<16> index, in Turn turn, in bit<8> claimed, in bit<32> children, in bit<32> child)
 {
 #define PAIR_INSTANCE(i, j) LanePair_##i() lane_##i;
     EACH_PAIR(PAIR_INSTANCE)
 
     apply {
-#define APPLY_PAIR(i, j) lane_##i.apply(lanes, index, verdict, children, child);
+#define APPLY_PAIR(i, j) lane_##i.apply(lanes, index, turn, claimed, children, child);
         EACH_PAIR(APPLY_PAIR)
     }
 }

@@ -20,7 +20,7 @@
 #define ECMP_GROUPS 1024
 
 /* What a packet's length in egress has beside the frame: bridged_t, and the frame's checksum */
-const bit<32> HANDED_BYTES        = 12;
+const bit<16> HANDED_BYTES        = 14;
 
 const bit<9> CPU_PORT             = CPU_PORT_NUMBER;
 const bit<7> RECIRCULATION        = 68;       // of each pipe: what leaves there comes in there again

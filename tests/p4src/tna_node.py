@@ -14,7 +14,7 @@ CHIP_CPU_PORT = 320
 RECIRCULATION = 68
 MOST_PASSES = 2
 EXACT = -1
-BRIDGED_BYTES = 8
+BRIDGED_BYTES = 10
 """In front of a packet between ingress and egress."""
 CELLS = 5
 """Of each packet in a queue."""
@@ -127,12 +127,15 @@ class TnaNode:
     @property
     def bytes_sent(self) -> dict[int, int]:
         low, high = (self.program.registers[f"telemetry_bytes_{half}"] for half in ("sent", "carried"))
-        counts = {port: high.get(port, {}).get("", 0) << 32 | held[""] for port, held in low.items()}
+        counts = {
+            port: high[port]["wraps"] + (high[port]["found"] > held[""]) << 32 | held[""] for port, held in low.items()
+        }
         return {port: count for port, count in counts.items() if count}
 
     def set_bytes_sent(self, port: int, count: int) -> None:
-        for half, value in (("sent", count & 0xFFFFFFFF), ("carried", count >> 32)):
-            self.program.registers[f"telemetry_bytes_{half}"][port] = {"": value}
+        low, high = (self.program.registers[f"telemetry_bytes_{half}"] for half in ("sent", "carried"))
+        low[port] = {"": count & 0xFFFFFFFF}
+        high[port] = {"wraps": count >> 32, "found": count & 0xFFFFFFFF}
 
     @property
     def drops(self) -> dict[str, int]:

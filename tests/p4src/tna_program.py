@@ -28,7 +28,17 @@ _TOKEN = re.compile(
     r"(?P<number>\d+w0x[0-9a-f]+|\d+w\d+|0x[0-9a-f]+|\d+(?!\w))|(?P<name>[A-Za-z_]\w*)|(?P<text>\"[^\"]*\")"
     r"|(?P<op>&&&|\|-\||\|\+\||\+\+|\|\||&&|==|!=|<=|>=|<<|[-+*&|^~!<>=(){}\[\];:,.@])"
 )
-_LEVELS = (("||",), ("&&",), ("==", "!="), ("<", ">", "<=", ">="), ("|",), ("^",), ("&",), ("++", "+", "-", "|-|"))
+_LEVELS = (
+    ("||",),
+    ("&&",),
+    ("==", "!="),
+    ("<", ">", "<=", ">="),
+    ("|",),
+    ("^",),
+    ("&",),
+    ("<<",),
+    ("++", "+", "-", "|-|"),
+)
 
 
 class TooShort(Exception):
@@ -868,6 +878,7 @@ def _binary(op: str, left: Typed, right: Typed) -> Typed:
         "|": (lambda frame: a(frame) | b(frame), size),
         "^": (lambda frame: a(frame) ^ b(frame), size),
         "&": (lambda frame: a(frame) & b(frame), size),
+        "<<": (lambda frame: a(frame) << b(frame) & mask, size),
         "++": (lambda frame: a(frame) << other | b(frame), width + other),
         "+": (lambda frame: a(frame) + b(frame) & mask, size),
         "-": (lambda frame: a(frame) - b(frame) & mask, size),

@@ -36,6 +36,8 @@ NEAR_THE_WRAP = 2**24 - 4
 BEFORE_THE_CLOCK_WRAPS_US = 2**32 // 1000 - 2_000
 """32 bits of nanoseconds end in a sequence."""
 TICKS_PER_US = 1 << 16
+FILLED_OF_THE_DOMAIN = (0, 0x4000, 0x8000, 0xC000)
+"""Domain instructions that the program for a chip fills; it pushes nothing where others are asked for."""
 
 
 def busy_tables(rng: np.random.Generator) -> Tables:
@@ -185,7 +187,7 @@ class Traffic:
         rng = self.rng
         bitmap = int(rng.choice([0xF000, 0xFC00, int(rng.integers(0, 2**16))])) & allowed
         domain = int(rng.choice([int_md.DOMAIN, 0, 1], p=[0.8, 0.1, 0.1]))
-        domain_bitmap = int(rng.choice([0x8000, 0, int(rng.integers(0, 2**16))]))
+        domain_bitmap = int(rng.choice([0x8000, 0, int(rng.integers(0, 2**16))])) & max(FILLED_OF_THE_DOMAIN)
         words = int_md.hop_words(bitmap, domain_bitmap if domain == int_md.DOMAIN else 0)
         words = (int(rng.integers(0, 32)) if rng.random() < 0.1 else words) % 32
         mark, is_tcp = str(rng.choice(["port", "dscp", "marker"], p=[0.6, 0.2, 0.2])), bool(rng.random() < 0.3)

@@ -111,7 +111,7 @@ control FabricIngress(
         size = PORTS;
     }
 
-    /* Here, for a parser cannot choose by the way that it has come. */
+    /* The port behind INT; here, for the parser's states behind the shim are those of other marks too, which have none. */
     action restore_port() {
         meta.dst_port = hdr.int_shim.original;
     }

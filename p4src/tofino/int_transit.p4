@@ -2,12 +2,12 @@
  * INT transit: each INT-MD packet that leaves gets this hop's items pushed in front of the earlier hops', which stay payload.
  *
  *   instructions ─▶ asked, by slices of eight bits ─▶ pairs ─▶ total ─▶ compare ─┐
- *   hop_words ────▶ measure ─▶ lengths as they would be ─▶ compare with the MTU ─┴▶ room ─yes─▶ items, lengths, hop count
+ *   hop_words ────▶ lengths ─▶ lengths as they would be ─▶ compare with the MTU ─┴▶ room ─yes─▶ items, lengths, hop count
  *                                                                                    └─no─▶ E (hop limit), M (MTU), or untouched
  *   any packet that leaves onto a link ─▶ bytes_sent[egress port] += its length, in two registers of 32 bits
  *
  * A hop pushes exactly hop_words words or nothing, so lengths follow from hop_words, and what is asked for is only compared with
- * it. What this program cannot fill is all ones, in runs of 8, 4, 2 and 1 words. A chip's clock has nanoseconds, so the latency is
+ * it. What this program cannot fill of the baseline is all ones, in runs of 4, 2 and 1 words. A chip's clock has nanoseconds, so the latency is
  * in these; depths are in cells. Reads intrinsic and bridged metadata; writes ipv4's and udp's lengths, and the INT headers.
  */
 

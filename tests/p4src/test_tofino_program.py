@@ -37,7 +37,7 @@ from weir.tests.p4src.small_fabric import (
 )
 from weir.tests.p4src.tna_node import TnaNode
 from weir.tests.p4src.tna_program import Program, controlled, flattened, mutated
-from weir.tests.p4src.tofino_traffic import FILLED_OF_THE_DOMAIN, Traffic, busy_tables, rows_of_int
+from weir.tests.p4src.tofino_traffic import FILLED_OF_THE_DOMAIN, MARKER, Traffic, busy_tables, rows_of_int, with_ecn
 from weir.topologies.targets import BMV2_64, TOFINO
 from weir.wire import int_md
 
@@ -129,6 +129,20 @@ def test_a_hop_that_cannot_fill_an_item_of_the_domain_pushes_nothing(text: str, 
     assert len(probes.hops) == (domain_bitmap in FILLED_OF_THE_DOMAIN)
     assert not probes.each["hop_limit_exceeded"][0]
     assert not probes.each["mtu_exceeded"][0]
+
+
+@pytest.mark.parametrize("dscp", [0, 1])
+@pytest.mark.parametrize("behind", range(0, 32, 4))
+def test_a_segment_with_a_marker_has_int_only_where_there_is_room_for_it(text: str, behind: int, dscp: int) -> None:
+    """Of a TCP segment with so many bytes of marker, shim and INT-MD behind its header."""
+    int_headers = MARKER + bytes([0x10, 3, 0, 0, 0x20]) + bytes(19)
+    body = bytes(12) + int_headers[:behind]
+    frame = bytearray(packet(body, PARENT, STRANGER, destination_port=9, dscp=dscp))
+    frame[23] = 6
+    segment = with_ecn(bytes(frame), 0)
+    chip, bmv2 = TnaNode(Program(text), tables()), QueuedNode(tables(), program_of_bmv2())
+    assert chip.forward(segment, PARENT_PORT) == bmv2.forward(segment, PARENT_PORT)
+    assert chip.drops == bmv2.drops
 
 
 LANES = "aggregation_lane_sums_lane"

@@ -108,7 +108,7 @@ class Traffic:
         frame, port = kinds[kind]() if kind in kinds else self._packet_out()
         if self.int_ends is None:
             frame = frame[:40] + rng.bytes(2) + frame[42:]  # the UDP checksum, which nobody verifies
-        frame = _with(frame, int(rng.integers(0, 4)))
+        frame = with_ecn(frame, int(rng.integers(0, 4)))
         # a chip looks no further than INT's header: it does not miss a stack's end
         if rng.random() < 0.03:
             frame = frame[: int(rng.integers(14, self.int_ends or len(frame)))]
@@ -220,7 +220,7 @@ class Traffic:
         return bytes(frame), PARENT_PORT
 
 
-def _with(frame: bytes, ecn: int) -> bytes:
+def with_ecn(frame: bytes, ecn: int) -> bytes:
     """The frame with these ECN bits, and an IPv4 checksum that holds."""
     changed = bytearray(frame)
     changed[ECN_BYTE] |= ecn

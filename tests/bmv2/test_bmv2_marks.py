@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
 import pytest
 
 from weir import p4src
@@ -15,7 +14,8 @@ from weir.emulator.entries import ActionCall, Exact, TableEntry
 from weir.tests.bmv2.differential import Pair
 from weir.tests.bmv2.fabric_node import PORTS, SWITCH, WORKERS, entities, frame, mac
 from weir.tests.bmv2.harness import Compiled, needs_bmv2
-from weir.wire import frames, int_md
+from weir.tests.p4src.tofino_traffic import with_ecn
+from weir.wire import int_md
 from weir.wire.int_md import Instruction
 
 pytestmark = [pytest.mark.bmv2, needs_bmv2]
@@ -62,19 +62,14 @@ class Sent:
 
 def probe() -> tuple[int, bytes]:
     """A packet that says how it fared, of a transport that knows ECN."""
-    data = bytearray(
-        int_md.probe_frame(
-            source=WORKERS[0],
-            destination=WORKERS[1],
-            source_mac=mac(WORKERS[0]),
-            destination_mac=mac(SWITCH),
-            instructions=Instruction.QUEUE | Instruction.INGRESS_TIMESTAMP | Instruction.EGRESS_TIMESTAMP,
-        )
+    sent = int_md.probe_frame(
+        source=WORKERS[0],
+        destination=WORKERS[1],
+        source_mac=mac(WORKERS[0]),
+        destination_mac=mac(SWITCH),
+        instructions=Instruction.QUEUE | Instruction.INGRESS_TIMESTAMP | Instruction.EGRESS_TIMESTAMP,
     )
-    header = np.frombuffer(data, frames.FRAME_HEADER, 1)["ipv4"]
-    header["dscp_ecn"] |= ECT_0
-    header["checksum"] = frames.ipv4_checksum(header)
-    return 1, bytes(data)
+    return 1, with_ecn(sent, ECT_0)
 
 
 def sent_in_burst(pair: Pair) -> list[Sent]:

@@ -65,10 +65,10 @@ mininet: $(READY)  ## TOPO=FILE.yaml in Mininet, SWITCH=weir or bmv2 (root)
 p4: $(READY)  ## recompile the P4 programs (needs p4c)
 	@$(BIN)/python -m weir.p4src.build
 
-tofino:  ## check the P4 program for Tofino by p4c's front and mid end (needs p4test)
+tofino: $(READY)  ## check the P4 program for Tofino, and that it fits the chip (needs p4c's p4test; for the fit, its Tofino back end)
 	@command -v p4test >/dev/null || { echo "weir: p4test (of p4c) is not on PATH; build p4c with its p4test back end" >&2; exit 2; }
 	@cd p4src && p4test -D__TARGET_TOFINO__=1 --Werror --Wdisable=unused tofino/fabric.p4
-	@echo "weir: p4src/tofino is sound TNA; whether it fits the chip only bf-p4c can say, which is not run here (docs/tofino.md)"
+	@$(BIN)/python -m weir.p4src.fit
 
 proto: $(READY)  ## generate the control service's messages anew
 	@$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. wire/control.proto

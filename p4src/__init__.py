@@ -30,7 +30,7 @@ def p4info_of(program: str) -> Path:
     return BUILD / f"{program}.p4info.txtpb"
 
 
-LANES: Final = {"fabric": 256, "fabric_64": 64}
+LANES: Final = {"fabric": 256, "fabric_32": 32}
 """The compiled programs, and how many lanes each sums of a message at most. The first takes messages of the second as
 well."""
 

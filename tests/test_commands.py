@@ -37,7 +37,6 @@ COMMANDS: Final = {command_of(line): page for page, line in LINES + WHOLE}
 
 ALONE: Final = [
     "make doctor",
-    "make tofino",
     "make wireshark",
     "weir launch --hosts h1,h4,h7 examples/train.py",
     "weir launch -n 3 --topology examples/two_racks.yaml examples/train.py",
@@ -106,6 +105,7 @@ LONG: Final = [
     "make demo",
     "make test-bmv2",
     "make test-torch",
+    "make tofino",
     "python -m weir.tests.mutation --count 20 --seed 7 --only protocol",
     "weir demo",
     "weir demo --loss 0.01",
@@ -175,7 +175,7 @@ BY_OTHERS: Final[Mapping[str, str]] = {
         "tests/testing/test_ptf.py::test_the_switch_program_passes"
     ),
     'ptf --test-dir tests/ptf/fabric -i 1@veth1 -i 2@veth3 -i 3@veth5 -i 4@veth7 --test-params "grpcaddr='
-    "'127.0.0.1:9559';device=0;target='bmv2-64';ports='1,2,3,4'\"": (
+    "'127.0.0.1:9559';device=0;target='bmv2-32';ports='1,2,3,4'\"": (
         "tests/bmv2/test_bmv2_ptf.py::test_the_program_passes"
     ),
     "weir replay runs/NAME": "tests/test_examples.py::test_a_workload_of_ones_own_in_a_run",

@@ -115,24 +115,24 @@ class Target:
 BMV2: Final = Target("bmv2", "fabric", lanes=256)
 """v1model, as simple_switch_grpc and the emulator run it."""
 
-BMV2_64: Final = Target("bmv2-64", "fabric_64", lanes=64)
+BMV2_32: Final = Target("bmv2-32", "fabric_32", lanes=32)
 """`BMV2` with fewer lanes, as a chip of match-action stages has them, so that its jobs can be tried without one."""
 
 LIKE_TOFINO: Final = replace(
-    BMV2_64,
+    BMV2_32,
     name="like-tofino",
     last_port=Pipes(count=4).last_port,
     pipes=Pipes(count=4),
     last_clone_session=1015,
     clone_copies=1,
 )
-"""`BMV2_64` within what a Tofino of four pipes and its P4Runtime server take, so that a plan for one can be tried
+"""`BMV2_32` within what a Tofino of four pipes and its P4Runtime server take, so that a plan for one can be tried
 without one: ports, channels, one pipe for a node's children, clone sessions. Depths are v1model's, in packets."""
 
 TOFINO: Final = Target(
     "tofino",
     "fabric_tofino",
-    lanes=64,
+    lanes=32,
     last_port=Pipes(count=4).last_port,
     cpu_port=320,
     pipes=Pipes(count=4),
@@ -145,10 +145,10 @@ TOFINO: Final = Target(
     reports=False,
     tick_ns=1,
 )
-"""A Tofino 1 of four pipes behind Stratum: depths in cells, waits in nanoseconds. That the program fits its stages has
-not been shown (docs/tofino.md)."""
+"""A Tofino 1 of four pipes behind Stratum: depths in cells, waits in nanoseconds. The program was compiled for the chip
+and fits it; none has run it (docs/tofino.md)."""
 
-TARGETS: Final[Mapping[str, Target]] = {target.name: target for target in (BMV2, BMV2_64, LIKE_TOFINO, TOFINO)}
+TARGETS: Final[Mapping[str, Target]] = {target.name: target for target in (BMV2, BMV2_32, LIKE_TOFINO, TOFINO)}
 
 
 def target_named(name: str) -> Target:

@@ -5,7 +5,7 @@
 
 /* Lanes of a message: NARROW_LANES, or that and WIDE_LANES more, if the switch has them; a job's messages all have as many as the
  * narrowest switch of its fabric. */
-#define NARROW_LANES 64
+#define NARROW_LANES 32
 #ifndef LANES
 #define LANES 256
 #endif

@@ -1,10 +1,12 @@
 /*
  * An aggregating node: what to do with a message that is addressed to this switch.
  *
- *   contribution ─▶ jobs ─▶ members ─▶ claim ─▶ gather ─▶ sums ─▶ steps ─▶ parent, children or asker
- *                     └────again─────▶ reclaim ─────────▶ sums ─▶ ┘  └──▶ around once more
- *   result ───────▶ parents ──────────────────────────────────────────────▶ children
+ *   contribution ─▶ jobs, members ─▶ claim ─▶ gather ─▶ sums, and beside them steps ─▶ parent, children or asker
+ *                        └──again──▶ reclaim ─────────▶ sums, and beside them steps ─┘  └──▶ around once more
+ *   result ───────▶ parents ──────────────────────────────────────────────────────────▶ children
  *   other ────────▶ formats: dropped and counted
+ *
+ * jobs, members and parents are asked about messages to other nodes, too, so that nothing waits for who is addressed.
  *
  * Reads and writes ipv4, udp, aggregation, lanes; writes mcast_grp_a, meta.fate, meta.drop_reason, meta.again. State per slot: whose
  * round it holds, which children have contributed, and the sums (sums.p4). Each register is touched once in a pass, and each is in
@@ -35,6 +37,7 @@ control Aggregation(
     inout headers_t hdr,
     inout ingress_metadata_t meta,
     in ingress_intrinsic_metadata_t ig_intr_md,
+    in ingress_intrinsic_metadata_from_parser_t ig_prsr_md,
     inout ingress_intrinsic_metadata_for_tm_t ig_tm_md)
 {
     HeaderSums() header_sums;
@@ -81,6 +84,7 @@ control Aggregation(
         meta.index = slot_base[15:0] + hdr.aggregation.slot;
         meta.slots_left = slots |-| hdr.aggregation.slot;
         meta.other_children = all_children & ~hdr.aggregation.contributors;
+        meta.has_job = true;
     }
 
     @id(INNER_NODE_ACTION_ID)
@@ -105,13 +109,15 @@ control Aggregation(
             hdr.aggregation.job:        exact;
             hdr.aggregation.generation: exact;
         }
-        actions = { inner_node; switch_root; @defaultonly refuse; }
-        const default_action = refuse(DROP_UNKNOWN_JOB);
+        actions = { inner_node; switch_root; @defaultonly NoAction; }
+        const default_action = NoAction;
         size = JOBS;
     }
 
     @id(ACCEPT_ACTION_ID)
-    action accept() {}
+    action accept() {
+        meta.is_member = true;
+    }
 
     @id(MEMBERS_TABLE_ID)
     table members {
@@ -122,8 +128,8 @@ control Aggregation(
             ig_intr_md.ingress_port:      exact @name("standard_metadata.ingress_port");
             hdr.ipv4.src_addr:            exact;
         }
-        actions = { accept; @defaultonly refuse; }
-        const default_action = refuse(DROP_NOT_MEMBER);
+        actions = { accept; @defaultonly NoAction; }
+        const default_action = NoAction;
         size = MEMBERS;
     }
 
@@ -205,7 +211,6 @@ control Aggregation(
         hdr.udp.src_port = AGGREGATION_PORT;
         hdr.udp.checksum = 0;
         meta.src_port = AGGREGATION_PORT;
-        meta.again.setInvalid();
     }
 
     @id(KEEP_ACTION_ID)
@@ -227,6 +232,7 @@ control Aggregation(
     @id(TO_PARENT_ACTION_ID)
     action to_parent() {
         sign();
+        meta.again.setInvalid();
         hdr.ipv4.dst_addr = meta.up_address;
         hdr.aggregation.contributors = meta.up_bit;
     }
@@ -234,6 +240,7 @@ control Aggregation(
     @id(TO_CHILDREN_ACTION_ID)
     action to_children() {
         sign();
+        meta.again.setInvalid();
         hdr.aggregation.message_type = meta.answer;
         hdr.aggregation.contributors = 0;
         ig_tm_md.mcast_grp_a = meta.down_group;
@@ -244,6 +251,7 @@ control Aggregation(
     action to_asker() {
         ipv4_address_t asker = hdr.ipv4.src_addr;
         sign();
+        meta.again.setInvalid();
         hdr.ipv4.dst_addr = asker;
         hdr.aggregation.message_type = meta.answer;
         hdr.aggregation.contributors = 0;
@@ -262,8 +270,8 @@ control Aggregation(
             meta.is_root:        ternary;
             meta.again.repeated: ternary;
         }
-        actions = { keep; go_around; to_parent; to_children; to_asker; refuse; }
-        const default_action = refuse(DROP_LATE);
+        actions = { keep; go_around; to_parent; to_children; to_asker; refuse; @defaultonly NoAction; }
+        const default_action = NoAction;
         const entries = {
             (Turn.FIRST,  1, _, _, 0, 0, _): to_parent();            // the round's only packet: one child
             (Turn.FIRST,  1, _, _, 0, 1, _): to_children();
@@ -285,9 +293,8 @@ control Aggregation(
 
     @id(REPLICATE_ACTION_ID)
     action replicate(bit<16> group) {
-        sign();
-        ig_tm_md.mcast_grp_a = group;
-        meta.fate = Fate.SEND;
+        meta.down_group = group;
+        meta.is_parent = true;
     }
 
     @id(PARENTS_TABLE_ID)
@@ -298,46 +305,64 @@ control Aggregation(
             ig_intr_md.ingress_port:    exact @name("standard_metadata.ingress_port");
             hdr.ipv4.src_addr:          exact;
         }
-        actions = { replicate; @defaultonly refuse; }
-        const default_action = refuse(DROP_NOT_PARENT);
+        actions = { replicate; @defaultonly NoAction; }
+        const default_action = NoAction;
         size = PARENTS;
     }
 
+    action hand_down() {
+        sign();
+        ig_tm_md.mcast_grp_a = meta.down_group;
+        meta.fate = Fate.SEND;
+    }
+
     apply {
-        if (meta.src_port != AGGREGATION_PORT) {
-            refuse(DROP_FOREIGN_PORT);
-        } else if (meta.message == Message.CONTRIBUTION) {
-            if (jobs.apply().hit) {
-                if (meta.again.isValid()) {
-                    reclaim();
-                } else if (members.apply().hit) {
-                    if (meta.slots_left == 0) {
-                        refuse(DROP_BAD_SLOT);
-                    } else if (meta.color != MeterColor_t.RED) {
-                        claim();
-                    }
-                }
-            }
-            if (meta.turn == Turn.FIRST) {
-                if (meta.claimed == 1) {
-                    begin();
-                } else {
-                    gather();
-                }
-            }
-            if (meta.turn != Turn.NONE) {
-                compare();
-                header_sums.apply(
-                    hdr.aggregation, meta.index, meta.turn, meta.claimed, meta.children, meta.child, meta.exponent);
-                if (hdr.lanes.isValid()) {
-                    lane_sums.apply(hdr.lanes, meta.index, meta.turn, meta.claimed, meta.children, meta.child);
-                }
-                steps.apply();
-            }
-        } else if (meta.message == Message.RESULT) {
-            parents.apply();
-        } else {
-            formats.apply();
+        if (meta.message == Message.CONTRIBUTION) {
+            jobs.apply();
         }
+        if (meta.message == Message.CONTRIBUTION) {
+            members.apply();
+        }
+        if (meta.message == Message.RESULT) {
+            parents.apply();
+        }
+
+        if (ig_prsr_md.parser_err == PARSER_ERROR_OK && !meta.ipv4_damaged && !meta.aggregation_damaged
+            && hdr.aggregation.isValid() && meta.mine && meta.color != MeterColor_t.RED) {
+            if (meta.src_port != AGGREGATION_PORT) {
+                refuse(DROP_FOREIGN_PORT);
+            } else if (meta.message == Message.CONTRIBUTION) {
+                if (!meta.has_job) {
+                    refuse(DROP_UNKNOWN_JOB);
+                } else if (meta.again.isValid()) {
+                    reclaim();
+                } else if (!meta.is_member) {
+                    refuse(DROP_NOT_MEMBER);
+                } else if (meta.slots_left == 0) {
+                    refuse(DROP_BAD_SLOT);
+                } else {
+                    claim();
+                }
+            } else if (meta.message == Message.OTHER) {
+                formats.apply();
+            } else if (meta.is_parent) {
+                hand_down();
+            } else {
+                refuse(DROP_NOT_PARENT);
+            }
+        }
+
+        if (meta.turn == Turn.FIRST) {
+            if (meta.claimed == 1) {
+                begin();
+            } else {
+                gather();
+            }
+        }
+        compare();
+        header_sums.apply(
+            hdr.aggregation, meta.index, meta.turn, meta.claimed, meta.children, meta.child, meta.exponent);
+        lane_sums.apply(hdr.lanes, meta.index, meta.turn, meta.claimed, meta.children, meta.child);
+        steps.apply();
     }
 }

@@ -50,6 +50,7 @@ control Marking(
 
     @id(BOUND_QUEUE_ACTION_ID)
     action bound_queue(bit<19> threshold, bit<32> sojourn, bit<16> window, bit<16> congested_window) {
+        meta.bounded = true;
         meta.depth_left = 13w0 ++ threshold;
         meta.sojourn_left = sojourn;
         meta.color = virtual_queues.execute(eg_intr_md.egress_port);
@@ -128,21 +129,20 @@ control Marking(
         // the depth is read at enqueue, as DCTCP's analysis has it; only the bulk class is bounded
         measure();
         if (meta.bridged.priority == 5w0 ++ BULK_PRIORITY) {
-            if (marking.apply().hit) {
-                compare();
-                limits.apply();
-                if (meta.congested) {
-                    if (hdr.aggregation.isValid()) {
-                        mark_message();
-                    }
-                    if (hdr.ipv4.isValid()) {
-                        ecn_marks.apply();
-                    }
-                }
-                if (hdr.aggregation.isValid()) {
-                    limit_window();
-                }
-            }
+            marking.apply();
+        }
+        compare();
+        if (meta.bounded) {
+            limits.apply();
+        }
+        if (meta.congested && hdr.aggregation.isValid()) {
+            mark_message();
+        }
+        if (meta.congested && hdr.ipv4.isValid()) {
+            ecn_marks.apply();
+        }
+        if (meta.bounded && hdr.aggregation.isValid()) {
+            limit_window();
         }
     }
 }

@@ -86,13 +86,11 @@ control FabricEgress(
                 if (eg_intr_md.egress_rid != 0) {
                     replicas.apply();
                 }
-                congestion.apply(hdr, meta, eg_intr_md, eg_prsr_md);
-                if (hdr.int_md.isValid()) {
-                    if (hdr.int_md.discard == 1) {
-                        probe_sinks.apply();
-                    }
-                    int_source.apply(meta, eg_intr_md);
+                if (hdr.int_md.isValid() && hdr.int_md.discard == 1) {
+                    probe_sinks.apply();
                 }
+                int_source.apply(meta, eg_intr_md);
+                congestion.apply(hdr, meta, eg_intr_md, eg_prsr_md);
                 telemetry.apply(hdr, meta, eg_intr_md, eg_prsr_md);
             }
         }

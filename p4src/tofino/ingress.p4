@@ -1,12 +1,14 @@
 /*
  * Ingress: is it sound, is it for this switch, and where does it go.
  *
- *   sound? ─▶ policing ─▶ edges, marks ─▶ packet-out ───────────────────────────────▶ its port
- *                              └──▶ node_address ─mine─▶ aggregation ─▶ a slot, children, around once more, or routing
- *                                         │        └───▶ probe ───────▶ CPU
- *                                         └─not mine──▶ admission ─────▶ routing ─▶ traffic_class
+ *   node_address, policing, edges, marks ─▶ aggregation: mine, a message, sound ─▶ a slot, children, around once more, or routing
+ *                                      └──▶ the others: sound? ─packet-out───────▶ its port
+ *                                                           ├───mine, a probe────▶ CPU
+ *                                                           └───not mine─admission─▶ routing ─▶ traffic_class
  *
- * Policing comes before `edges`, so that nothing waits: it sees the DSCP as it came.
+ * A chip places tables in the order of the text where one condition has several behind it. So what only the packet decides is asked
+ * first, each table with a condition of its own, and reasons to drop what is no message for this node are weighed beside the sums.
+ * Policing comes before `edges`: it sees the DSCP as it came.
  *
  * The first reason to drop counts, once, in `drops`. Summing a packet into a slot is no drop.
  */
@@ -49,7 +51,9 @@ control FabricIngress(
     }
 
     @id(TO_NODE_ACTION_ID)
-    action to_node() {}
+    action to_node() {
+        meta.mine = true;
+    }
 
     @id(NODE_ADDRESS_TABLE_ID)
     table node_address {
@@ -136,51 +140,51 @@ control FabricIngress(
 
     apply {
         stamp();
+        if (hdr.ipv4.isValid()) {
+            node_address.apply();
+        }
+        if (ig_prsr_md.parser_err == PARSER_ERROR_OK && !meta.ipv4_damaged && !meta.aggregation_damaged
+            && hdr.ipv4.isValid() && !hdr.packet_out.isValid()) {
+            policing.apply(hdr, meta, ig_intr_md);
+        }
+        if (meta.dscp_marked == 1) {
+            edges.apply();
+        }
+        if (meta.mark == Mark.DSCP || meta.mark == Mark.PROBE_MARKER) {
+            marks.apply();
+        }
+        if (meta.has_int) {
+            bridge_mark();
+        }
+        if (meta.mark == Mark.UDP_PORT && meta.has_int && hdr.int_shim.next_protocol_type == NPT_UDP_PORT) {
+            restore_port();
+        }
+        if (hdr.aggregation.isValid()) {
+            bridge_message();
+        }
+        aggregation.apply(hdr, meta, ig_intr_md, ig_prsr_md, ig_tm_md);
+
         if (ig_prsr_md.parser_err != PARSER_ERROR_OK) {
             refuse(DROP_TRUNCATED);
         } else if (meta.ipv4_damaged || meta.aggregation_damaged) {
             refuse(DROP_BAD_CHECKSUM);
-        } else {
-            if (hdr.ipv4.isValid() && !hdr.packet_out.isValid()) {
-                policing.apply(hdr, meta, ig_intr_md);
-            }
-            if (meta.dscp_marked == 1) {
-                edges.apply();
-            }
-            if (meta.mark == Mark.DSCP || meta.mark == Mark.PROBE_MARKER) {
-                marks.apply();
-            }
-            if (meta.has_int) {
-                bridge_mark();
-                if (meta.mark == Mark.UDP_PORT && hdr.int_shim.next_protocol_type == NPT_UDP_PORT) {
-                    restore_port();
-                }
-            }
-            if (hdr.aggregation.isValid()) {
-                bridge_message();
-            }
-            if (hdr.packet_out.isValid()) {
-                send_packet_out();
-            } else if (!hdr.ipv4.isValid()) {
-                refuse(DROP_NOT_IPV4);
-            } else if (meta.mark == Mark.NONE && hdr.int_shim.isValid() && hdr.udp.isValid()
-                       && meta.dst_port == AGGREGATION_PORT) {
-                // a message that was read as INT and is none: hosts would take it for what no switch has looked at
-                refuse(DROP_MALFORMED);
+        } else if (hdr.packet_out.isValid()) {
+            send_packet_out();
+        } else if (!hdr.ipv4.isValid()) {
+            refuse(DROP_NOT_IPV4);
+        } else if (meta.mark == Mark.NONE && hdr.int_shim.isValid() && hdr.udp.isValid()
+                   && meta.dst_port == AGGREGATION_PORT) {
+            // a message that was read as INT and is none: hosts would take it for what no switch has looked at
+            refuse(DROP_MALFORMED);
+        } else if (meta.color == MeterColor_t.RED) {
+            refuse(DROP_POLICED);
+        } else if (!meta.mine) {
+            admission.apply(hdr, meta, ig_intr_md);
+        } else if (!hdr.aggregation.isValid()) {
+            if (meta.stacks) {
+                to_cpu();
             } else {
-                if (!node_address.apply().hit) {
-                    admission.apply(hdr, meta, ig_intr_md);
-                } else if (hdr.aggregation.isValid()) {
-                    aggregation.apply(hdr, meta, ig_intr_md, ig_tm_md);
-                } else if (meta.stacks) {
-                    to_cpu();
-                } else {
-                    refuse(DROP_NO_SERVICE);
-                }
-                // tables that do not wait for the color have been asked, to no effect
-                if (meta.color == MeterColor_t.RED) {
-                    refuse(DROP_POLICED);
-                }
+                refuse(DROP_NO_SERVICE);
             }
         }
 

@@ -62,6 +62,7 @@ struct ingress_metadata_t {
     bool      stacks;              // INT-MD, of any version
     bit<1>    dscp_marked;
     bit<8>    drop_reason;
+    bool      mine;                // addressed to this node
     /* the host at the packet's port, if it is a host's */
     bit<32>   other_source;        // not 0: the source address is not the host's
     bit<8>    barred;              // bit i: the host sends no messages of type i
@@ -77,6 +78,9 @@ struct ingress_metadata_t {
     bit<32>   child;
     bit<16>   exponent;
     /* its job in this node */
+    bool      has_job;
+    bool      is_member;           // of the job, at that port and address
+    bool      is_parent;
     bit<16>   index;               // of its slot
     bit<16>   slots_left;          // from that slot to the end of the job's: 0 is beyond
     bit<32>   other_children;      // than the packet's
@@ -105,6 +109,7 @@ struct egress_metadata_t {
     bit<32>   depth_left;          // until the queue is at its threshold
     bit<32>   sojourn_left;        // until the wait is
     bit<8>    color;               // of the virtual queue
+    bool      bounded;             // it is a bulk packet, and the queue has a bound
     bool      congested;           // any of them is over
     bit<16>   window_limit;
     bit<16>   congested_limit;

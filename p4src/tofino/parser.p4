@@ -40,6 +40,7 @@ parser FabricIngressParser(
         meta.stacks = false;
         meta.dscp_marked = 0;
         meta.drop_reason = 0;
+        meta.mine = false;
         meta.barred = 0;
         meta.other_source = 0;
         meta.fate = Fate.ROUTE;
@@ -52,6 +53,9 @@ parser FabricIngressParser(
         meta.chunk = 0;
         meta.child = 0;
         meta.exponent = 0;
+        meta.has_job = false;
+        meta.is_member = false;
+        meta.is_parent = false;
         meta.index = 0;
         meta.slots_left = 0;
         meta.other_children = 0;
@@ -349,6 +353,7 @@ parser FabricEgressParser(
         meta.depth_left = 0;
         meta.sojourn_left = 0;
         meta.color = MeterColor_t.GREEN;
+        meta.bounded = false;
         meta.congested = false;
         meta.window_limit = 0;
         meta.congested_limit = 0;

@@ -11,17 +11,10 @@ control Routing(
     inout ingress_metadata_t meta,
     inout ingress_intrinsic_metadata_for_tm_t ig_tm_md)
 {
-    bit<8> hops_left = 0;
-
     @id(ROUTING_REFUSE_ACTION_ID)
     action refuse(bit<8> reason) {
         meta.fate = Fate.DROP;
         meta.drop_reason = reason;
-    }
-
-    @id(COUNT_HOP_ACTION_ID)
-    action count_hop() {
-        hops_left = hdr.ipv4.ttl |-| 1;
     }
 
     @id(FORWARD_ACTION_ID)
@@ -29,7 +22,7 @@ control Routing(
         ig_tm_md.ucast_egress_port = port;
         hdr.ethernet.src_addr = src_mac;
         hdr.ethernet.dst_addr = dst_mac;
-        hdr.ipv4.ttl = hops_left;
+        hdr.ipv4.ttl = hdr.ipv4.ttl - 1;
         meta.fate = Fate.SEND;
     }
 
@@ -54,8 +47,7 @@ control Routing(
     }
 
     apply {
-        count_hop();
-        if (hops_left == 0) {
+        if (hdr.ipv4.ttl == 0 || hdr.ipv4.ttl == 1) {
             refuse(DROP_TTL_EXPIRED);
         } else if (!routes.apply().hit) {
             refuse(DROP_NO_ROUTE);

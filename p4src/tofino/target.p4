@@ -4,8 +4,8 @@
 #define WEIR_TARGET_P4
 
 /* Lanes of a message. Two share a register, so that 64 take 32 of the 48 that the twelve stages have. */
-#define NARROW_LANES 64
-#define LANES 64
+#define NARROW_LANES 32
+#define LANES 32
 
 /* The PCIe port of the switch's own processor: 320 where the chip has four pipes, 192 where it has two. */
 #ifndef CPU_PORT_NUMBER

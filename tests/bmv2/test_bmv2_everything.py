@@ -180,5 +180,5 @@ def test_what_is_left_out_is_there() -> None:
     stems = {path.stem for path in TESTS.glob("emulator/**/*.json")}
     assert stems >= APART.keys()
     assert len(programs()) > 15
-    assert {path.stem for path in programs()} >= {"fabric", "fabric_64", "firewall", "router"}
+    assert {path.stem for path in programs()} >= {"fabric", "fabric_32", "firewall", "router"}
     assert CPU_PORT not in PORTS

@@ -22,7 +22,7 @@ from weir.tests.paths import ROOT
 from weir.tests.ptf.fabric_tests import TESTS
 from weir.tests.test_snippets import LINES
 from weir.topologies.mininet.fabric import thrift_words
-from weir.topologies.targets import BMV2, BMV2_64, Target
+from weir.topologies.targets import BMV2, BMV2_32, Target
 
 pytestmark = [
     pytest.mark.bmv2,
@@ -69,13 +69,13 @@ def switch() -> Iterator[None]:
         process.wait()
 
 
-@pytest.mark.parametrize("target", [BMV2_64, BMV2], ids=lambda target: target.name)
+@pytest.mark.parametrize("target", [BMV2_32, BMV2], ids=lambda target: target.name)
 def test_the_program_passes(target: Target, tmp_path: Path) -> None:
     """By the guide's line, as it stands and with more lanes."""
     script = shutil.which("ptf", path=str(Path(sys.executable).parent)) or shutil.which("ptf")
     assert script is not None
-    assert LINE.count(f"'{BMV2_64.name}'") == 1
-    _, *words = shlex.split(LINE.replace(BMV2_64.name, target.name))
+    assert LINE.count(f"'{BMV2_32.name}'") == 1
+    _, *words = shlex.split(LINE.replace(BMV2_32.name, target.name))
     (tmp_path / "tests").symlink_to(ROOT / "tests")
     with new_network_namespace(), switch():
         done = subprocess.run(

@@ -18,11 +18,11 @@ from weir.experiments.workloads.digits import TrainingJob
 from weir.experiments.workloads.workload import train_without_network
 from weir.hosts import reference_sum
 from weir.topologies import dump_topology
-from weir.topologies.targets import BMV2, BMV2_64, LIKE_TOFINO, TOFINO, Target
+from weir.topologies.targets import BMV2, BMV2_32, LIKE_TOFINO, TOFINO, Target
 
 KINDS = {
     "like Tofino": {"leaf": LIKE_TOFINO, "spine": LIKE_TOFINO},
-    "mixed": {"leaf": BMV2, "spine": BMV2_64},
+    "mixed": {"leaf": BMV2, "spine": BMV2_32},
 }
 
 
@@ -42,7 +42,7 @@ def test_weights_are_those_of_training_without_a_network(
         }
     )
     lanes = lanes_of(config.topology)
-    assert lanes == 64
+    assert lanes == 32
     job = TrainingJob(config.training.options, len(config.job.workers), config.seed)
     train_without_network(job, lambda gradients: reference_sum(gradients, lanes=lanes))
     for strategy in ("ps", "hierarchy", "widest"):

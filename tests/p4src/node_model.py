@@ -15,7 +15,7 @@ from weir.wire.fields import PARTS, REDUCED
 
 CPU_PORT = 510
 TYPE_WITH_LANES = (1, 2, 6)
-LANES = (64, 256)
+LANES = (32, 256)
 """That a message may have. All messages of a job have as many."""
 DROP_REASONS = (
     "truncated",

@@ -120,7 +120,7 @@ class Traffic:
         if rng.random() < 0.03:
             fields["slot"] = int(rng.choice([0, 3, 4, 0xFFFF]))
         job = self._maybe(0.03, 1, int(rng.choice([INNER, ROOT, LONE], p=[0.48, 0.48, 0.04])))
-        width = 64 if job == ROOT else LANES
+        width = 32 if job == ROOT else LANES
         payload = message(
             MessageType(self._maybe(0.03, int(rng.integers(5, 8)), 1 if number % 3 else 3)),
             round_number=number,
@@ -143,7 +143,7 @@ class Traffic:
         payload = message(
             kind,
             round_number=self._round(),
-            width=int(rng.choice([64, LANES])),
+            width=int(rng.choice([32, LANES])),
             lanes=int(rng.integers(-(2**31), 2**31)),
             job=self._maybe(0.1, ROOT, INNER),
             generation=self.generation,

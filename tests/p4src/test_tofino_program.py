@@ -38,7 +38,7 @@ from weir.tests.p4src.small_fabric import (
 from weir.tests.p4src.tna_node import TnaNode
 from weir.tests.p4src.tna_program import Program, controlled, flattened, mutated
 from weir.tests.p4src.tofino_traffic import FILLED_OF_THE_DOMAIN, MARKER, Traffic, busy_tables, rows_of_int, with_ecn
-from weir.topologies.targets import BMV2_64, TOFINO
+from weir.topologies.targets import BMV2_32, TOFINO
 from weir.wire import int_md
 
 ABSENT = {"out_of_window"}
@@ -79,7 +79,7 @@ def program_of_bmv2() -> bytes:
         tell_latency_in_nanoseconds(program)
         tell_no_utilisation(program)
 
-    return rewritten(as_on_a_chip, p4src.json_of(BMV2_64.program))
+    return rewritten(as_on_a_chip, p4src.json_of(BMV2_32.program))
 
 
 def compared(seed: int, text: str, packets: int) -> TnaNode:
@@ -162,8 +162,8 @@ BROKEN = {
         f"(2w1, 8w0, 32w4 &&& 32w4, 32w4 &&& 32w4) : {LANES}_0_add_0();",
     ),
     "the second half of a pair is the first": (
-        f"hdr.lanes.lane_63 = {LANES}_62_rest_of_pair",
-        f"hdr.lanes.lane_63 = {LANES}_62_replay_pair",
+        f"hdr.lanes.lane_31 = {LANES}_30_rest_of_pair",
+        f"hdr.lanes.lane_31 = {LANES}_30_replay_pair",
     ),
     "the second half is not added": (
         "held.check = held.check + hdr.aggregation.check;",
@@ -178,7 +178,24 @@ BROKEN = {
     "a host sends any message": ("meta.barred = ~messages;", "meta.barred = 8w0;"),
     "messages come from any port": ("meta.src_port != 16w22341", "false"),
     "a host sends as fast as it likes": ("meta.color = policing_buckets.execute(bucket_index);", ""),
-    "what is policed is summed": ("} else if (meta.color != 8w3) {", "} else if (true) {"),
+    "what is policed is summed": (" && meta.mine && meta.color != 8w3", " && meta.mine"),
+    "what is damaged is summed": (
+        "!meta.aggregation_damaged && hdr.aggregation.isValid()",
+        "hdr.aggregation.isValid()",
+    ),
+    "what is another node's is summed": (" && meta.mine && meta.color", " && meta.color"),
+    "who is no member contributes": ("} else if (meta.is_member) {", "} else if (true) {"),
+    "a job's slots have no end": ("if (meta.slots_left == 16w0)", "if (false)"),
+    "anybody hands results down": ("} else if (meta.is_parent) {", "} else if (true) {"),
+    "what is damaged takes from its bucket": (
+        "!meta.ipv4_damaged && !meta.aggregation_damaged && hdr.ipv4.isValid()",
+        "hdr.ipv4.isValid()",
+    ),
+    "a queue without a bound lowers windows": (
+        "if (meta.bounded && hdr.aggregation.isValid())",
+        "if (hdr.aggregation.isValid())",
+    ),
+    "a queue without a bound marks": ("if (meta.bounded) {\n", "if (true) {\n"),
     "the control class is marked": ("meta.bridged.priority == 8w0", "true"),
     "the depth is not asked": ("meta.depth_left = meta.depth_left |-| meta.depth;", ""),
     "a queue at its threshold is below it": (
@@ -244,7 +261,7 @@ def overtaken(text: str) -> list[tuple[int, bytes]]:
     passes."""
 
     def send(worker: int, number: int) -> list[tuple[int, bytes]]:
-        payload = message(round_number=number, lanes=number, width=64, job=ROOT, contributors=1 << worker)
+        payload = message(round_number=number, lanes=number, width=32, job=ROOT, contributors=1 << worker)
         return chip.forward(packet(payload, WORKERS[worker]), worker)
 
     chip = TnaNode(Program(text), tables())

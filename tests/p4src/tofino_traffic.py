@@ -56,8 +56,8 @@ def busy_tables(rng: np.random.Generator) -> Tables:
             result.marking[port] = Bound(*limits, *virtual, window, int(rng.integers(1, window + 1)))
         if port == PARENT_PORT:
             continue  # a switch's
-        for priority, is_message, bytes_per_us in ((0, 1, 10), (0, 0, 1), (7, 0, 1), (7, 1, 1)):
-            burst = int(rng.choice([0, 400, 3000], p=[0.1, 0.3, 0.6]))
+        for priority, is_message, bytes_per_us in ((0, 1, 3), (0, 0, 1), (7, 0, 1), (7, 1, 1)):
+            burst = int(rng.choice([0, 250, 3000], p=[0.1, 0.3, 0.6]))
             cost = TICKS_PER_US // bytes_per_us
             result.policers[port, priority, is_message] = Policer(len(result.policers), cost, burst * cost)
     return result
@@ -113,8 +113,10 @@ class Traffic:
         if rng.random() < 0.03:
             frame = frame[: int(rng.integers(14, self.int_ends or len(frame)))]
         elif rng.random() < 0.02:
-            area = (0, min(len(frame), 70)) if self.int_ends is None else (self.int_ends - 11, self.int_ends)
-            at = int(rng.integers(*area))
+            places = range(min(len(frame), 70))
+            if self.int_ends is not None:  # but for the domain's bitmap, of which a chip takes less
+                places = [self.int_ends - back for back in (11, 10, 9, 8, 7, 6, 5, 2, 1)]
+            at = int(rng.choice(places))
             frame = frame[:at] + rng.bytes(1) + frame[at + 1 :]
         if kind == "packet-out":
             return (int(rng.integers(0, PORTS)) << 7).to_bytes(2) + frame, CPU_PORT
@@ -133,8 +135,8 @@ class Traffic:
         return message(
             kind,
             round_number=self.round if rng.random() < 0.85 else int(self.round + rng.integers(-6, 2)),
-            lanes=rng.integers(-(2**31), 2**31, 64),
-            width=64,
+            lanes=rng.integers(-(2**31), 2**31, 32),
+            width=32,
             job=job if rng.random() < 0.98 else 1,
             generation=self.generation - int(rng.random() < 0.03),
             bad_checksum=rng.random() < 0.02,
@@ -163,7 +165,7 @@ class Traffic:
         ttl = int(rng.choice([0, 1, 2, 64]))
         source = STRANGER if rng.random() < 0.8 else PARENT
         if rng.random() < 0.15:  # a message that reads as INT
-            payload = message(generation=0x20, flags=int(rng.integers(0, 3)), width=64)
+            payload = message(generation=0x20, flags=int(rng.integers(0, 3)), width=32)
             return packet(payload, source, WORKERS[0], dscp=1), STRANGER_PORT
         dscp = int(rng.choice([0, 1, 10, 48]))
         frame = packet(rng.bytes(int(rng.integers(0, 80))), source, destination, destination_port=9, ttl=ttl, dscp=dscp)

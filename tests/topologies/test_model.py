@@ -155,7 +155,7 @@ def test_fat_tree_has_the_right_measures(k: int) -> None:
         ("device_id: 300", "device_id: 0", "switch s2: device_id 0 is not in 1…65534"),
         ("slots: 512", "slots: -1", "switch s1: slots: -1 is not right; write 0 or more"),
         ("slots: 512", "slots: 1025", "switch s1: slots 1025 is more than bmv2 has; its program has 1024"),
-        ("slots: 512", "target: tofino9", 'switch s1: target "tofino9" is no kind of switch; there are bmv2, bmv2-64'),
+        ("slots: 512", "target: tofino9", 'switch s1: target "tofino9" is no kind of switch; there are bmv2, bmv2-32'),
         ("  h2: {address", "  h1: {address", '"h1" is given twice; give every key and node its own name'),
         ("  s1:", "  h1:", 'two nodes are called "h1"; give every node its own name'),
         ("  h1:", "  host-number-1:", 'host "host-number-1": a name is a letter, then at most 9 letters, digits or _'),

@@ -748,8 +748,8 @@ def test_entries_of_a_port_and_of_a_host() -> None:
 
 
 def test_depths_are_written_in_the_unit_that_the_switch_counts() -> None:
-    """A round of 64 lanes is a frame of 326 bytes: five cells of 80 bytes."""
-    cells = Target("like-cells", "fabric_64", lanes=64, cell_bytes=80)
+    """A round of 32 lanes is a frame of 198 bytes: three cells of 80 bytes."""
+    cells = Target("like-cells", "fabric_32", lanes=32, cell_bytes=80)
     topology: Topology = replace(FABRIC, switches=tuple(replace(s, target=cells) for s in FABRIC.switches))
     routes = Routes(topology)
     budgets = link_budgets(topology, routes, [], (), OPTIONS)
@@ -757,4 +757,4 @@ def test_depths_are_written_in_the_unit_that_the_switch_counts() -> None:
     [line] = [
         line for line in marked_states(topology, states, budgets, (), OPTIONS)["s1"].lines() if "egress_port=1 " in line
     ]
-    assert "threshold=80" in line
+    assert "threshold=48" in line

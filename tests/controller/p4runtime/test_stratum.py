@@ -50,7 +50,7 @@ from weir.experiments.config import RunConfig
 from weir.p4src import p4info_of
 from weir.tests.controller.p4runtime.stratum_switch import StratumSwitch
 from weir.topologies.routing import Routes
-from weir.topologies.targets import BMV2_64, TOFINO
+from weir.topologies.targets import BMV2_32, TOFINO
 from weir.wire.int_shim import Presence
 
 DEMO = RunConfig.load(Path(weir.experiments.__file__).parent / "demo.yaml")
@@ -164,7 +164,7 @@ def rates(state: SwitchState, meter: str) -> dict[int, tuple[int, int]]:
 def test_bounds_are_those_of_bmv2_in_a_chips_units(options: CongestionOptions) -> None:
     """Cells for packets, nanoseconds for microseconds, and meters for costs of bytes."""
     plan = demo_plan("widest")
-    bmv2 = replace(FABRIC, switches=tuple(replace(switch, target=BMV2_64) for switch in FABRIC.switches))
+    bmv2 = replace(FABRIC, switches=tuple(replace(switch, target=BMV2_32) for switch in FABRIC.switches))
     windows = Windows(FABRIC, options)
     windows.follow(Routes(FABRIC), [plan], (), 0)
     bare = {switch.name: SwitchState() for switch in FABRIC.switches}

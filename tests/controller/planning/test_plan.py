@@ -19,7 +19,7 @@ from weir.controller.planning.plan import JobPlan, JobSpec, base_state, fabric_s
 from weir.topologies.generators import fat_tree, leaf_spine
 from weir.topologies.model import Endpoint, Host, Link, Switch, Topology
 from weir.topologies.routing import Routes
-from weir.topologies.targets import BMV2_64, LIKE_TOFINO
+from weir.topologies.targets import BMV2_32, LIKE_TOFINO
 from weir.wire.aggregation import MESSAGE_BYTES
 from weir.wire.control import Child, ServerPlan, WorkerPlan
 from weir.wire.frames import FRAME_HEADER_BYTES
@@ -111,9 +111,9 @@ def test_a_job_with_a_server_as_root_lets_every_child_in_at_every_port_it_may_co
 def test_a_server_that_is_no_root_has_what_the_workers_have_to_hold_their_rounds() -> None:
     spec = JobSpec(2, ("h1", "h2"), server="h4", slots=32, window=16, key="9f" * 32)
     placement = Placement(aggregators={"h1": "s1", "h2": "s1"}, parents={}, root="s1")
-    made = plan(spec, placement, leaf_spine(2, 2, 2, target=BMV2_64))
+    made = plan(spec, placement, leaf_spine(2, 2, 2, target=BMV2_32))
     worker, holder = made.workers["h1"], made.host_plans()["h4"]
-    assert worker.lanes == 64
+    assert worker.lanes == 32
     assert (holder.lanes, holder.members, holder.key) == (worker.lanes, worker.members, spec.key)
     assert spec.key not in repr(made)
 

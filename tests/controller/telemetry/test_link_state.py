@@ -119,7 +119,7 @@ def test_rates_queues_and_ages_follow_the_reports() -> None:
 
 
 def test_depths_in_cells_and_latencies_in_nanoseconds_are_told_in_packets_and_microseconds() -> None:
-    """A message of 64 lanes has 326 bytes: five cells of 80."""
+    """A message of 32 lanes has 198 bytes: three cells of 80."""
     fabric = Fabric(leaf_spine(2, 2, 2, target=TOFINO))
     busy = Endpoint("s1", 3)
     for _ in range(2):
@@ -128,12 +128,12 @@ def test_depths_in_cells_and_latencies_in_nanoseconds_are_told_in_packets_and_mi
         fabric.queue[busy] = 60
     at = fabric.links.links.index(busy)
     seen = fabric.links.snapshot(fabric.now).links[busy]
-    assert seen.queue_packets == pytest.approx(6)
+    assert seen.queue_packets == pytest.approx(10)
     assert seen.latency_us == pytest.approx(0.007)
     record = fabric.links.queues[at, 0]
-    assert (record["depth"], record["high"]) == (12, 12)
+    assert (record["depth"], record["high"]) == (20, 20)
     assert (record["average"], record["sojourn_us"]) == (seen.queue_packets, seen.latency_us)
-    assert fabric.links.take_peaks()[at].tolist() == [12] + [0] * 7
+    assert fabric.links.take_peaks()[at].tolist() == [20] + [0] * 7
 
 
 def test_averages_weigh_a_sample_by_the_time_it_stands_for() -> None:

@@ -1,0 +1,239 @@
+"""What the program for Tofino takes of its chip, as p4c's back end for it says; and whether it fits.
+
+The back end compiles what needs more stages than the chip has without a word, so that is asked here. What it writes is
+read as of p4c 1.2.5: `pipe/logs/resources.json` and `phv.json`, and the assembly.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+from . import BUILD, P4C_HOME, ROOT
+
+REPORT: Final = BUILD / "fabric_tofino.fit.txt"
+"""The report that is checked in."""
+
+BACK_END: Final = "p4c-barefoot"
+ASSEMBLER: Final = "bfas"
+
+_HARMLESS: Final = ("No size defined for table", "will be unrolled up to")
+"""Of the back end's warnings: tables of one entry, and a loop of its own making."""
+
+_GRESSES: Final = ("ingress", "egress")
+_TABLE: Final = re.compile(r"  (?:[a-z]+_match|hash_action|gateway|stateful|meter|selection|counter) ")
+
+
+class FitError(Exception):
+    """The compiler is missing, did not like the program, or needs more than the chip has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """So much of a resource, of so much that there is."""
+
+    name: str
+    used: int
+    there_is: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """What a program takes."""
+
+    version: str
+    """Of the back end."""
+    stages: dict[str, int]
+    """By ingress and egress."""
+    chip_stages: int
+    by_stage: tuple[tuple[Use, ...], ...]
+    """The same resources for each stage."""
+    whole: tuple[Use, ...]
+    """What is not in stages: containers of fields, states of parsers."""
+
+    @property
+    def totals(self) -> list[Use]:
+        """Over all stages of the chip, those that nothing is in included."""
+        return [
+            Use(uses[0].name, sum(use.used for use in uses), uses[0].there_is * self.chip_stages)
+            for uses in zip(*self.by_stage, strict=True)
+        ]
+
+    def refusals(self) -> list[str]:
+        """Why it does not fit; empty where it does."""
+        late = [
+            f"{gress} takes {count} stages of {self.chip_stages}"
+            for gress, count in self.stages.items()
+            if count > self.chip_stages
+        ]
+        uses = (*(use for stage in self.by_stage for use in stage), *self.whole)
+        return late + [f"{use.used} {use.name} of {use.there_is}" for use in uses if use.used > use.there_is]
+
+
+def sources_digest() -> str:
+    """SHA-256 over the sources that the program for Tofino is made of, by name."""
+    digest = hashlib.sha256()
+    for path in sorted(path for folder in ("common", "tofino") for path in ROOT.glob(f"{folder}/*.p4")):
+        digest.update(f"{path.relative_to(ROOT)}\0".encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def lanes() -> int:
+    """Lanes of a message that the program sums."""
+    found = re.search(r"#define LANES (\d+)\n", (ROOT / "tofino" / "target.p4").read_text())
+    assert found
+    return int(found[1])
+
+
+def compile_for_chip(folder: Path) -> Fit:
+    """Compile and assemble `tofino/fabric.p4` into a folder. Raises FitError with the compilers' own words."""
+    options = ["--target", "tofino", "--arch", "tna", "-D__TARGET_TOFINO__=1", "-g", "-o", str(folder)]
+    # what common/ has for others, and annotations that P4Info alone reads
+    said = _run(BACK_END, *options, "--Wdisable=unused", "--Wdisable=unknown", "tofino/fabric.p4")
+    warnings = [
+        line for line in said.splitlines() if "warning: " in line and not any(word in line for word in _HARMLESS)
+    ]
+    if warnings:
+        raise FitError(f"{BACK_END} warns:\n" + "\n".join(warnings))
+    _run(ASSEMBLER, "--target", "tofino", "-o", str(folder / "assembled"), str(folder / "pipe" / "fabric.bfa"))
+    return read_fit(folder)
+
+
+def read_fit(folder: Path) -> Fit:
+    """What the back end has written into a folder. Raises FitError where it is not of the kind that is known."""
+    try:
+        logs = folder / "pipe" / "logs"
+        written = json.loads((logs / "resources.json").read_text())
+        containers = json.loads((logs / "phv.json").read_text())["containers"]
+        resources = written["resources"]
+        mau = resources["mau"]
+        by_stage = tuple(tuple(_uses_of_stage(stage)) for stage in mau["mau_stages"])
+        whole = (*_containers(resources["phv_containers"], containers), *_parsers(resources["parser"]["parsers"]))
+        return Fit(
+            version=written["compiler_version"],
+            stages=_last_stages((folder / "pipe" / "fabric.bfa").read_text()),
+            chip_stages=mau["nStages"],
+            by_stage=by_stage,
+            whole=whole,
+        )
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise FitError(f"{folder}: {BACK_END} writes its reports in another way than p4c 1.2.5: {error!r}") from error
+
+
+def _uses_of_stage(stage: dict[str, Any]) -> Iterable[Use]:
+    def used(resource: str, units: str) -> int:
+        return len(stage[resource][units])
+
+    rams, tcams, maps, gateways = stage["rams"], stage["tcams"], stage["map_rams"], stage["gateways"]
+    yield Use("SRAM blocks", used("rams", "srams"), rams["nRows"] * rams["nColumns"])
+    yield Use("TCAM blocks", used("tcams", "tcams"), tcams["nRows"] * tcams["nColumns"])
+    yield Use("map RAMs", used("map_rams", "maprams"), maps["nRows"] * maps["nUnits"])
+    yield Use("register and meter units", used("meter_alus", "meters"), stage["meter_alus"]["nAlus"])
+    yield Use("counter units", used("statistic_alus", "stats"), stage["statistic_alus"]["nAlus"])
+    yield Use("conditions", used("gateways", "gateways"), gateways["nRows"] * gateways["nUnits"])
+    yield Use("logical tables", used("logical_tables", "ids"), stage["logical_tables"]["size"])
+    crossbar = stage["xbar_bytes"]
+    for kind in ("exact", "ternary"):
+        taken = sum(byte["byte_type"] == kind for byte in crossbar["bytes"])
+        yield Use(f"{kind} crossbar bytes", taken, crossbar[f"{kind}_size"])
+
+
+def _containers(there_are: dict[str, Any], used: list[dict[str, Any]]) -> Iterable[Use]:
+    for kind, sizes in there_are.items():
+        for size in sizes:
+            width = size["width"]
+            taken = {
+                container["phv_number"]
+                for container in used
+                if (container["container_type"], container["bit_width"]) == (kind, width)
+            }
+            yield Use(f"{kind} containers of {width} bits", len(taken), size["units"])
+
+
+def _parsers(parsers: list[dict[str, Any]]) -> Iterable[Use]:
+    for gress in _GRESSES:
+        states = {parser["nStates"]: len(parser["states"]) for parser in parsers if parser["gress"] == gress}
+        [(there_is, taken)] = states.items()
+        yield Use(f"states of the {gress} parser", taken, there_is)
+
+
+def _last_stages(assembly: str) -> dict[str, int]:
+    """How many stages each direction takes, up to its last table."""
+    stages, gress = dict.fromkeys(_GRESSES, 0), ""
+    number = 0
+    for line in assembly.splitlines():
+        if found := re.match(r"stage (\d+) (\w+):", line):
+            number, gress = int(found[1]) + 1, found[2]
+        elif not line.startswith(" "):
+            gress = ""
+        elif gress and _TABLE.match(line):
+            stages[gress] = number
+    return stages
+
+
+def report_of(fit: Fit, digest: str) -> str:
+    """The report as it is checked in."""
+    lines = [
+        "What p4src/tofino takes of a Tofino 1: compiled and assembled by p4c's back end for it, loaded by nobody yet.",
+        "",
+        f"back end   {fit.version}",
+        f"sources    sha256 {digest}",
+        f"lanes      {lanes()} of a message",
+        *(f"{gress:10s} {count} of {fit.chip_stages} stages" for gress, count in fit.stages.items()),
+        "",
+        *(f"{use.used:5d} of {use.there_is:4d} {use.name}" for use in (*fit.totals, *fit.whole)),
+        "",
+        "By stage:",
+        "",
+    ]
+    names = [use.name for use in fit.by_stage[0]]
+    lines.append("stage  " + "  ".join(names))
+    for number, uses in enumerate(fit.by_stage):
+        cells = "  ".join(f"{use.used:{len(name)}d}" for use, name in zip(uses, names, strict=True))
+        lines.append(f"{number:5d}  {cells}")
+    return "\n".join(lines) + "\n"
+
+
+def _run(compiler: str, *options: str) -> str:
+    """What it says beside what it writes."""
+    done = subprocess.run([compiler, *options], cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise FitError(f"{compiler} refuses the program:\n{done.stderr.strip()}")
+    return done.stderr
+
+
+def main() -> int:
+    """`python -m weir.p4src.fit`: compile, and write the report. 0 where the program fits or nobody can say, 2 else."""
+    if missing := [tool for tool in (BACK_END, ASSEMBLER) if shutil.which(tool) is None]:
+        sys.stdout.write(
+            f"p4src: {', '.join(missing)} not on PATH, so {REPORT.relative_to(ROOT)} stays as it is; p4c has both where "
+            f"it is built with its Tofino back end ({P4C_HOME})\n"
+        )
+        return 0
+    sys.stdout.write("p4src: compiling tofino/fabric.p4 for the chip, which takes some minutes\n")
+    sys.stdout.flush()
+    try:
+        with TemporaryDirectory() as folder:
+            fit = compile_for_chip(Path(folder))
+    except FitError as error:
+        sys.stderr.write(f"p4src: {error}\n")
+        return 2
+    if refusals := fit.refusals():
+        sys.stderr.write(f"p4src: tofino/fabric.p4 does not fit the chip: {'; '.join(refusals)}\n")
+        return 2
+    REPORT.write_text(report_of(fit, sources_digest()))
+    sys.stdout.write(REPORT.read_text())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,140 @@
+"""The program for Tofino fits its chip: what the back end said is on record, with the digest of the sources."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from weir.p4src import fit
+from weir.p4src.fit import Fit, FitError, Use
+from weir.topologies.targets import TOFINO
+
+RECORD = fit.REPORT.read_text()
+ONE_STAGE = (Use("SRAM blocks", 79, 80), Use("TCAM blocks", 24, 24))
+FITTING = Fit("9.13.4", {"ingress": 12, "egress": 1}, 12, (ONE_STAGE, ONE_STAGE), (Use("containers", 64, 64),))
+
+
+def test_the_report_is_of_the_sources_as_they_are() -> None:
+    assert f"sources    sha256 {fit.sources_digest()}\n" in RECORD, (
+        "the sources of the program for Tofino changed: run 'make tofino' where p4c has its Tofino back end"
+    )
+
+
+def test_what_is_on_record_fits() -> None:
+    stages = {gress: int(count) for gress, count in re.findall(r"^(ingress|egress) +(\d+) of 12 stages$", RECORD, re.M)}
+    assert stages.keys() == {"ingress", "egress"}
+    assert max(stages.values()) <= 12
+    uses = [(int(used), int(there_is)) for used, there_is in re.findall(r"^ *(\d+) of +(\d+) ", RECORD, re.M)]
+    assert len(uses) > 12
+    assert all(used <= there_is for used, there_is in uses)
+
+
+def test_hosts_take_the_lanes_that_the_report_has() -> None:
+    assert f"lanes      {TOFINO.lanes} of a message\n" in RECORD
+    assert fit.lanes() == TOFINO.lanes
+
+
+@pytest.mark.parametrize(
+    ("change", "refused"),
+    [
+        ({}, []),
+        ({"stages": {"ingress": 13, "egress": 12}}, ["ingress takes 13 stages of 12"]),
+        ({"by_stage": (ONE_STAGE, (Use("SRAM blocks", 81, 80), ONE_STAGE[1]))}, ["81 SRAM blocks of 80"]),
+        ({"whole": (Use("containers", 65, 64),)}, ["65 containers of 64"]),
+    ],
+)
+def test_what_is_beyond_the_chip_is_refused(change: dict[str, Any], refused: list[str]) -> None:
+    assert replace(FITTING, **change).refusals() == refused
+
+
+def written(folder: Path, last_stage: int = 1) -> Path:
+    """As the back end leaves a program of two stages, in brief."""
+    logs = folder / "pipe" / "logs"
+    logs.mkdir(parents=True)
+    stage = {
+        "rams": {"nRows": 8, "nColumns": 10, "srams": [{}, {}]},
+        "tcams": {"nRows": 12, "nColumns": 2, "tcams": [{}]},
+        "map_rams": {"nRows": 8, "nUnits": 6, "maprams": []},
+        "meter_alus": {"nAlus": 4, "meters": [{}, {}, {}]},
+        "statistic_alus": {"nAlus": 4, "stats": []},
+        "gateways": {"nRows": 8, "nUnits": 2, "gateways": [{}]},
+        "logical_tables": {"size": 16, "ids": [{}, {}]},
+        "xbar_bytes": {"exact_size": 128, "ternary_size": 66, "bytes": [{"byte_type": "exact"}] * 3},
+    }
+    parsers = [{"gress": gress, "nStates": 256, "states": [{}] * 5} for gress in ("ingress", "egress")]
+    resources = {
+        "mau": {"nStages": 12, "mau_stages": [stage, stage]},
+        "parser": {"parsers": parsers},
+        "phv_containers": {"normal": [{"width": 8, "units": 64}], "tagalong": [{"width": 8, "units": 32}]},
+    }
+    (logs / "resources.json").write_text(json.dumps({"compiler_version": "1", "resources": resources}))
+    used = [{"container_type": "normal", "bit_width": 8, "phv_number": number} for number in (64, 65, 65)]
+    (logs / "phv.json").write_text(json.dumps({"containers": used}))
+    (folder / "pipe" / "fabric.bfa").write_text(
+        "stage 0 ingress:\n  exact_match jobs 0:\n    row: 1\n"
+        f"stage {last_stage} ingress:\n  dependency: match\n  stateful tbl$salu.x:\n"
+        "stage 0 egress:\n  ternary_match tbl_leave 0:\n"
+        "stage 1 egress:\n  dependency: action\n"
+        "deparser ingress:\n  dictionary: {}\n"
+    )
+    return folder
+
+
+def test_what_the_back_end_writes_is_counted(tmp_path: Path) -> None:
+    found = fit.read_fit(written(tmp_path))
+    assert found.stages == {"ingress": 2, "egress": 1}
+    totals = {use.name: (use.used, use.there_is) for use in (*found.totals, *found.whole)}
+    assert totals["SRAM blocks"] == (4, 960)
+    assert totals["register and meter units"] == (6, 48)
+    assert totals["exact crossbar bytes"] == (6, 1536)
+    assert totals["normal containers of 8 bits"] == (2, 64)
+    assert totals["states of the egress parser"] == (5, 256)
+    assert not found.refusals()
+
+
+def test_a_table_behind_the_last_stage_is_refused_though_the_compiler_takes_it(tmp_path: Path) -> None:
+    assert fit.read_fit(written(tmp_path, last_stage=12)).refusals() == ["ingress takes 13 stages of 12"]
+
+
+@pytest.mark.parametrize("name", ["pipe/logs/resources.json", "pipe/logs/phv.json", "pipe/fabric.bfa"])
+def test_what_is_written_in_another_way_is_named(tmp_path: Path, name: str) -> None:
+    folder = written(tmp_path)
+    (folder / name).unlink()
+    with pytest.raises(FitError, match=r"p4c-barefoot writes its reports in another way than p4c 1\.2\.5"):
+        fit.read_fit(folder)
+    if name.endswith(".json"):
+        (folder / name).write_text("{}")
+        with pytest.raises(FitError, match="in another way"):
+            fit.read_fit(folder)
+
+
+def test_without_the_back_end_the_report_stays() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "weir.p4src.fit"],
+        env={**os.environ, "PATH": "/nonexistent"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0
+    assert "p4c-barefoot, bfas not on PATH, so build/fabric_tofino.fit.txt stays as it is" in done.stdout
+    assert fit.REPORT.read_text() == RECORD
+
+
+@pytest.mark.long
+@pytest.mark.p4c
+@pytest.mark.skipif(
+    None in (shutil.which(fit.BACK_END), shutil.which(fit.ASSEMBLER)),
+    reason=f"{fit.BACK_END} and {fit.ASSEMBLER}, p4c's back end for Tofino, are not on PATH",
+)
+def test_compiling_again_gives_the_same_report(tmp_path: Path) -> None:
+    assert fit.report_of(fit.compile_for_chip(tmp_path), fit.sources_digest()) == RECORD

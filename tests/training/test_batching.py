@@ -17,7 +17,7 @@ from weir.tests.training.ideal_run import IdealBatchSizes, train
 from weir.training import Course, Machine, Mode, TrainingError, TrainingPlan
 from weir.training.batching.analytic import equal_shares, proportional_shares
 from weir.training.batching.manager import BatchSizeManager, RuleName, Turns
-from weir.training.batching.narx import Narx
+from weir.training.batching.narx import History, Narx
 from weir.training.batching.numeric import NumericRule, Phase
 from weir.training.batching.predictors import AutoRegressive, Memoryless, MovingAverage, Predictor
 from weir.training.batching.reporter import PREDICTORS, REPORT_VALUES, SpeedReporter
@@ -370,6 +370,34 @@ def test_narx_foresees_what_the_machine_shows(seed: int) -> None:
     others |= {f"ema {newest}": MovingAverage(newest) for newest in (0.2, 0.5)}
     errors = {name: root_mean_square(predictor, machine, count) for name, predictor in others.items()}
     assert root_mean_square(Narx(), machine, count) <= 0.8 * min(errors.values()), errors
+
+
+@pytest.mark.parametrize("past_only", [False, True])
+def test_what_narx_is_told_of_an_iteration_is_what_was_before_it(past_only: bool) -> None:
+    order, memory, count = 3, 40, 250
+    rng, history = np.random.default_rng(4), History(order, memory, past_only=past_only)
+    speeds, shares, read = rng.uniform(100, 1000, count), rng.uniform(0.2, 1, (count, 2)), Readings(1.0, 1.0)
+    for k in range(count):
+        if k % 7:  # else nobody has asked, and the machine is as it was
+            read = Readings(*shares[k].tolist())
+            history.read(read)
+        shares[k] = read.cpu, read.memory
+        history.append(speeds[k])
+        kept = range(max(k + 1 - memory, 0), k + 1)
+        told = [each for each in kept if each >= order]
+        if not told:
+            continue
+        seen = np.column_stack([speeds, shares])
+        lags = np.array(told)[:, None] - np.arange(order)
+        lagged = [seen[lags - 1, 0], seen[lags - past_only, 1], seen[lags - past_only, 2]]
+        mean, spread = seen[kept].mean(axis=0), seen[kept].std(axis=0)
+        spread[spread < 1e-12] = 1.0
+        wanted = [(part - mean[at]) / spread[at] for at, part in enumerate(lagged)]
+        inputs, outputs = history.batches(np.array(told)[None] - kept[0])
+        assert inputs[0] == pytest.approx(np.concatenate(wanted, axis=1), abs=1e-9)
+        assert outputs[0] == pytest.approx((speeds[told] - mean[0]) / spread[0], abs=1e-9)
+        assert history.within(2000.0) == speeds[kept].max()
+        assert history.within(0.0) == speeds[kept].min()
 
 
 def root_mean_square(predictor: Predictor, machine: Machine, count: int, first: int = 300) -> float:

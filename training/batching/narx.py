@@ -7,7 +7,6 @@ which most of the gain comes from: a tenant that has come is seen before it slow
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -19,11 +18,14 @@ from .predictors import RunningMedian
 _LEARNING_RATE: Final = 0.01
 _DECAY: Final = (0.9, 0.999)
 _TINY: Final = 1e-8
+_TINY_SPREAD: Final = 1e-12
 _SMOOTHING: Final = 0.02
 _HIDDEN: Final = 10
 _BATCH: Final = 32
 _ERROR_MEMORY: Final = 0.02
 """Weight of the newest in the errors by which network and median are compared."""
+
+Floats = NDArray[np.float64]
 
 
 class Narx:
@@ -47,42 +49,24 @@ class Narx:
         `past_only`: readings of the iteration itself are left out.
         """
         self._rng = np.random.default_rng(seed)
-        inputs = 3 * order
-        self._weights: list[NDArray[np.float64]] = [
-            self._rng.normal(0, 1 / np.sqrt(inputs), (inputs, _HIDDEN)),
-            np.zeros(_HIDDEN),
-            self._rng.normal(0, 0.1, _HIDDEN),
-            np.zeros(inputs),
-            np.zeros(1),
-        ]
-        self._moments = [(np.zeros_like(weight), np.zeros_like(weight)) for weight in self._weights]
-        self._smooth = [weight.copy() for weight in self._weights]
-        """The weights' moving averages, which predictions are made with: those of single steps follow the noise."""
-        self._trained = 0
+        self._network = _Network(3 * order, self._rng)
+        self._history = History(order, memory, past_only=past_only)
         self._order = order
         self._warm_up = warm_up
         self._updates = updates
-        self._past_only = past_only
-        self._memory = memory
-        self._series = np.empty((0, 3))
-        """Speed and readings of each iteration, oldest first."""
-        self._readings = Readings(1.0, 1.0)
         self._median = RunningMedian()
         self._predicted: tuple[float | None, float | None] = None, None
         """What the network and the median have said of the iteration that is under way."""
         self._errors = [0.0, 0.0]
 
     def predict(self, readings: Readings) -> float | None:
-        self._readings = readings
+        history = self._history
+        history.read(readings)
         steady = self._median.predict(readings)
         network = None
-        if len(self._series) >= self._warm_up:
-            mean, spread = self._scales()
-            rows = np.vstack([self._series[-self._order :], [[0.0, readings.cpu, readings.memory]]])
-            inputs = self._inputs((rows - mean) / spread, np.array([self._order]))
-            said = float(self._forward(self._smooth, inputs)[0][0] * spread[0] + mean[0])
-            seen = self._series[:, 0]
-            network = min(max(said, float(seen.min())), float(seen.max()))
+        if len(history) >= self._warm_up:
+            said = self._network.foretold(history.scaled(history.next_inputs))
+            network = history.within(said * history.spread_of_speed + history.mean_speed)
         self._predicted = network, steady
         return network if network is not None and self._errors[0] <= self._errors[1] else steady
 
@@ -91,48 +75,148 @@ class Narx:
             if predicted is not None and self._predicted[0] is not None:
                 self._errors[index] += _ERROR_MEMORY * (abs(speed - predicted) - self._errors[index])
         self._median.observe(speed)
-        row = [[speed, self._readings.cpu, self._readings.memory]]
-        self._series = np.vstack([self._series, row])[-self._memory :]
-        if len(self._series) >= max(self._warm_up // 2, 2 * self._order + 1):
-            self._train()
+        history = self._history
+        history.append(speed)
+        if len(history) >= max(self._warm_up // 2, 2 * self._order + 1):
+            chosen = self._rng.integers(self._order, len(history), (self._updates, _BATCH))
+            for inputs, wanted in zip(*history.batches(chosen), strict=True):
+                self._network.train(inputs, wanted)
 
-    def _scales(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        spread = self._series.std(axis=0)
-        return self._series.mean(axis=0), np.where(spread > 1e-12, spread, 1.0)
 
-    def _inputs(self, rows: NDArray[np.float64], chosen: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Of the chosen iterations, each with at least `order` before it: (chosen, 3 · order)."""
-        lags = np.arange(self._order)
-        speeds = rows[chosen[:, None] - 1 - lags, 0]
-        seen = np.maximum(chosen[:, None] - self._past_only - lags, 0)
-        return np.concatenate([speeds, rows[seen, 1], rows[seen, 2]], axis=1)
+class History:
+    """The last iterations, and of each what a network is told of it: the p speeds before, and readings."""
 
-    def _forward(
-        self, weights: Sequence[NDArray[np.float64]], inputs: NDArray[np.float64]
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        first, bias, second, straight, offset = weights
-        hidden = np.tanh(inputs @ first + bias)
-        return hidden @ second + inputs @ straight + offset, hidden
+    def __init__(self, order: int, memory: int, *, past_only: bool) -> None:
+        self._order = order
+        self._memory = memory
+        self._newest = 1 if past_only else 0
+        self._seen = np.empty((3, 2 * memory))
+        """Speed and readings of each iteration; room for twice as many as are kept, so that they seldom move."""
+        self._inputs = np.zeros((2 * memory, 3 * order))
+        """What a network is told of each. The first `order` iterations have nothing before them, and zeros here."""
+        self._first = self._end = 0
+        self._readings = Readings(1.0, 1.0)
+        self._begun = False
+        """Whether the machine was read for the iteration at the end; else it is as it was in the one before."""
+        self._mean, self._spread = np.zeros(3), np.ones(3)
 
-    def _train(self) -> None:
-        mean, spread = self._scales()
-        rows = (self._series - mean) / spread
-        for _ in range(self._updates):
-            chosen = self._rng.integers(self._order, len(rows), _BATCH)
-            self._update(self._inputs(rows, chosen), rows[chosen, 0])
+    def __len__(self) -> int:
+        return self._end - self._first
 
-    def _update(self, inputs: NDArray[np.float64], wanted: NDArray[np.float64]) -> None:
+    def read(self, readings: Readings) -> None:
+        """An iteration begins, with the machine like this."""
+        self._readings, self._begun = readings, True
+        if self._end == len(self._inputs):
+            kept = slice(self._first, self._end)
+            self._first, self._end = 0, self._end - self._first
+            self._seen[:, : self._end] = self._seen[:, kept].copy()
+            self._inputs[: self._end] = self._inputs[kept].copy()
+        end, order = self._end, self._order
+        self._seen[:, end] = 0.0, readings.cpu, readings.memory
+        if end >= order:
+            told, newest = self._inputs[end].reshape(3, order), end - self._newest
+            told[0] = self._seen[0, end - order : end][::-1]
+            told[1:] = self._seen[1:, newest - order + 1 : newest + 1][:, ::-1]
+
+    def append(self, speed: float) -> None:
+        """The iteration has had this speed."""
+        if not self._begun:
+            self.read(self._readings)
+        self._begun = False
+        self._seen[0, self._end] = speed
+        self._end += 1
+        self._first = max(self._first, self._end - self._memory)
+        kept = self._seen[:, self._first : self._end]
+        self._mean = np.add.reduce(kept, 1) / len(self)
+        apart = kept - self._mean[:, None]
+        spread = np.sqrt(np.einsum("ij,ij->i", apart, apart) / len(self))
+        self._spread = np.where(spread > _TINY_SPREAD, spread, 1.0)
+
+    @property
+    def mean_speed(self) -> float:
+        return float(self._mean[0])
+
+    @property
+    def spread_of_speed(self) -> float:
+        return float(self._spread[0])
+
+    def within(self, speed: float) -> float:
+        """The nearest speed that is not beyond those that were seen."""
+        seen = self._seen[0, self._first : self._end]
+        return min(max(speed, float(seen.min())), float(seen.max()))
+
+    @property
+    def next_inputs(self) -> Floats:
+        """Of the iteration that has begun."""
+        inputs: Floats = self._inputs[self._end]
+        return inputs
+
+    def scaled(self, inputs: Floats) -> Floats:
+        """Inputs as a network has them: less their means, in units of their spreads."""
+        scaled: Floats = (inputs - self._mean.repeat(self._order)) / self._spread.repeat(self._order)
+        return scaled
+
+    def batches(self, chosen: NDArray[np.int64]) -> tuple[Floats, Floats]:
+        """Scaled inputs (batches, size, 3 · order) and speeds (batches, size) of the chosen iterations, which are
+        counted from the oldest that is kept.
+        """
+        places = chosen + self._first
+        return self.scaled(self._inputs[places]), (self._seen[0, places] - self._mean[0]) / self._spread[0]
+
+
+class _Network:
+    """Its numbers lie in one vector, so that a step of Adam is one expression."""
+
+    def __init__(self, inputs: int, rng: np.random.Generator) -> None:
+        self._inputs = inputs
+        self._numbers = np.concatenate(
+            [
+                rng.normal(0, 1 / np.sqrt(inputs), (inputs, _HIDDEN)).reshape(-1),
+                np.zeros(_HIDDEN),
+                rng.normal(0, 0.1, _HIDDEN),
+                np.zeros(inputs + 1),
+            ]
+        )
+        self._smooth = self._numbers.copy()
+        """The numbers' moving averages, which predictions are made with: those of single steps follow the noise."""
+        self._gradient = np.empty_like(self._numbers)
+        self._moments = np.zeros_like(self._numbers), np.zeros_like(self._numbers)
+        self._trained = 0
+        self._parts, self._smooth_parts, self._gradients = map(self._cut, (self._numbers, self._smooth, self._gradient))
+
+    def _cut(self, numbers: Floats) -> tuple[Floats, ...]:
+        """Views: the hidden layer's weights and biases, its weights in the output, the linear part, the offset."""
+        first, bias, second, straight, offset = np.split(
+            numbers, np.cumsum([self._inputs * _HIDDEN, _HIDDEN, _HIDDEN, self._inputs])
+        )
+        return first.reshape(self._inputs, _HIDDEN), bias, second, straight, offset
+
+    def foretold(self, inputs: Floats) -> float:
+        """Of one iteration's inputs."""
+        return float(_forward(self._smooth_parts, inputs[None])[0][0])
+
+    def train(self, inputs: Floats, wanted: Floats) -> None:
         """A step of Adam on the mean squared error of a batch."""
-        said, hidden = self._forward(self._weights, inputs)
+        said, hidden = _forward(self._parts, inputs)
         error = (said - wanted) / len(wanted)
-        back = np.outer(error, self._weights[2]) * (1 - hidden**2)
-        gradients = [inputs.T @ back, back.sum(axis=0), hidden.T @ error, inputs.T @ error, error.sum(keepdims=True)]
+        back = error[:, None] * self._parts[2] * (1 - hidden**2)
+        first, bias, second, straight, offset = self._gradients
+        np.matmul(inputs.T, back, out=first)
+        np.add.reduce(back, 0, out=bias)
+        np.matmul(hidden.T, error, out=second)
+        np.matmul(inputs.T, error, out=straight)
+        np.add.reduce(error, 0, out=offset, keepdims=True)
         self._trained += 1
-        for weight, smooth, gradient, (first, second) in zip(
-            self._weights, self._smooth, gradients, self._moments, strict=True
-        ):
-            first += (1 - _DECAY[0]) * (gradient - first)
-            second += (1 - _DECAY[1]) * (gradient**2 - second)
-            corrected = first / (1 - _DECAY[0] ** self._trained)
-            weight -= _LEARNING_RATE * corrected / (np.sqrt(second / (1 - _DECAY[1] ** self._trained)) + _TINY)
-            smooth += max(_SMOOTHING, 1 / self._trained) * (weight - smooth)
+        mean, square = self._moments
+        mean += (1 - _DECAY[0]) * (self._gradient - mean)
+        square += (1 - _DECAY[1]) * (self._gradient**2 - square)
+        corrected = mean / (1 - _DECAY[0] ** self._trained)
+        self._numbers -= _LEARNING_RATE * corrected / (np.sqrt(square / (1 - _DECAY[1] ** self._trained)) + _TINY)
+        self._smooth += max(_SMOOTHING, 1 / self._trained) * (self._numbers - self._smooth)
+
+
+def _forward(parts: tuple[Floats, ...], inputs: Floats) -> tuple[Floats, Floats]:
+    """Outputs, and what the hidden layer is."""
+    first, bias, second, straight, offset = parts
+    hidden = np.tanh(inputs @ first + bias)
+    return hidden @ second + inputs @ straight + offset, hidden

@@ -9,7 +9,7 @@ are never relied on: what cannot be sent now is lost, and the workers' timers re
 from __future__ import annotations
 
 import contextlib
-import selectors
+import select
 import socket
 import threading
 import time
@@ -44,8 +44,11 @@ class UdpHost:
         """
         self.address = address
         self.port = port
-        self.changed = threading.Condition()
+        lock = threading.RLock()
+        self.changed = threading.Condition(lock)
         """Guards the cores; notified whenever one of them may have moved on."""
+        self.settled = threading.Condition(lock)
+        """The same lock; notified only when a core has a sum, or will have none: who waits for one is woken seldom."""
         self._shared = None if nic else SharedPort(address, port)
         self.socket = FabricSocket.connect(nic) if self._shared is None else self._shared.socket
         self._endpoints: dict[int, UdpEndpoint] = {}
@@ -63,6 +66,11 @@ class UdpHost:
         """Have the thread poll the cores now."""
         with contextlib.suppress(BlockingIOError):  # it has been woken often enough
             self._wake_writer.send(b"!")
+
+    def notify_all(self) -> None:
+        """Have all look who wait for anything of the cores, with their lock held."""
+        self.changed.notify_all()
+        self.settled.notify_all()
 
     def attach(self, endpoint: UdpEndpoint) -> None:
         """Run a core as well. Raises HostError if its job has one at this host already."""
@@ -84,7 +92,7 @@ class UdpHost:
                 del self._endpoints[job]
                 if self._shared is not None and not self._closing:
                     self._shared.drop_job(job)
-            self.changed.notify_all()
+            self.notify_all()
 
     def check(self) -> None:
         """Raise `EndpointClosed` if the thread does not run any more."""
@@ -104,7 +112,7 @@ class UdpHost:
             if self._closing:
                 return
             self._closing = True
-            self.changed.notify_all()
+            self.notify_all()
         self.wake()
         self._thread.join()
         for end in (self._shared or self.socket, self._wake_reader, self._wake_writer):
@@ -122,39 +130,39 @@ class UdpHost:
 
     def _run(self) -> None:
         try:
-            with selectors.DefaultSelector() as selector, selectors.DefaultSelector() as delay:
-                selector.register(self.socket, selectors.EVENT_READ)
+            with select.epoll() as arrivals, select.epoll() as delay:
+                arrivals.register(self.socket, select.EPOLLIN)
                 if self._shared is not None:
-                    selector.register(self._shared, selectors.EVENT_READ)
-                for each in (selector, delay):
-                    each.register(self._wake_reader, selectors.EVENT_READ)
+                    arrivals.register(self._shared, select.EPOLLIN)
+                for each in (arrivals, delay):
+                    each.register(self._wake_reader, select.EPOLLIN)
                 while not self._closing:
-                    batching_delay_ns = self._step(selector)
+                    batching_delay_ns = self._step(arrivals)
                     if batching_delay_ns:
-                        delay.select(batching_delay_ns / 1e9)
+                        delay.poll(batching_delay_ns / 1e9)
         except BaseException as failure:  # noqa: BLE001 (handed to whoever waits)
             with self.changed:
                 self._failure = failure
-                self.changed.notify_all()
+                self.notify_all()
 
-    def _step(self, selector: selectors.BaseSelector) -> int:
+    def _step(self, arrivals: select.epoll) -> int:
         """Take what has arrived, send what there is to send; how long not to look again unless woken, in ns."""
         with self.changed:
             deadlines = [
                 deadline for each in self._endpoints.values() if (deadline := each.core.deadline_ns) is not None
             ]
         timeout = max(0, min(deadlines) - time.monotonic_ns()) / 1e9 if deadlines else None
-        ready = [key.fileobj for key, _ in selector.select(timeout)]
-        if self._wake_reader in ready:
+        ready = [descriptor for descriptor, _ in arrivals.poll(timeout)]
+        if self._wake_reader.fileno() in ready:
             self._wake_reader.recv(4096)
-        received = self.socket.receive() if self.socket in ready else []
+        received = self.socket.receive() if self.socket.fileno() in ready else []
         now = time.monotonic_ns()
         out = []
         with self.changed:
             if self._shared is not None:
                 here = [self._shared.pass_on(datagrams, self._endpoints) for datagrams in received]
                 received = [datagrams for datagrams in here if len(datagrams)]
-                if self._shared in ready:
+                if self._shared.fileno() in ready:
                     received += self._shared.receive()
             batching_delay_ns = _LONGEST_BATCHING_DELAY_NS if received else 0
             due = {
@@ -162,14 +170,19 @@ class UdpHost:
                 for job, each in self._endpoints.items()
                 if (deadline := each.core.deadline_ns) is not None and deadline <= now
             }
+            settled = False
             for datagrams in received:
                 for job, part in by_job(datagrams, list(self._endpoints)):
                     core = due[job] = self._endpoints[job].core
+                    before = core.settled
                     core.receive(now, part)
+                    settled |= core.settled > before
                     batching_delay_ns = min(batching_delay_ns, core.batching_delay_ns)
             for core in due.values():
                 out += core.poll(now)
             self.changed.notify_all()
+            if settled:
+                self.settled.notify_all()
         for datagrams in out:
             self.socket.send(datagrams)
         return batching_delay_ns
@@ -233,7 +246,7 @@ class UdpEndpoint:
         """Nothing more will come of this endpoint: whoever waits, now or later, gets `error`."""
         with self.changed:
             self._ended_by = error
-            self.changed.notify_all()
+            self.host.notify_all()
 
     def check(self) -> None:
         """Raise `EndpointClosed` if this endpoint does not run any more, or the error that it was failed with."""
@@ -313,7 +326,7 @@ class UdpWorker:
                 remaining = deadline - time.monotonic()
                 if remaining <= 0:
                     raise AllreduceTimeout(self._complaint(timeout_s))
-                self.endpoint.changed.wait(remaining)
+                self.endpoint.host.settled.wait(remaining)
         return reduced
 
     def _complaint(self, timeout_s: float) -> str:

@@ -65,9 +65,11 @@ class SumCheck:
     def __reduce__(self) -> tuple[type[SumCheck], tuple[str, int]]:
         return SumCheck, self._made_of
 
-    def of(self, rounds: IntArray, lanes: NDArray[np.int32] | None, weights: NDArray[Any], wraps: BoolArray) -> Checks:
+    def of(
+        self, rounds: IntArray, lanes: NDArray[np.int32] | None, weights: NDArray[Any], wraps: BoolArray | bool
+    ) -> Checks:
         """The checks (n,) of one worker's messages: lanes (n, lanes) or None, weights (n,), and whether a sum of these
-        lanes may wrap, (n,).
+        lanes may wrap, of all or (n,).
         """
         checks, modulus = self._without_pads(lanes, weights, wraps)
         return (checks + self._pads(rounds, modulus)) % modulus
@@ -78,7 +80,7 @@ class SumCheck:
         lanes: NDArray[np.int32] | None,
         weights: NDArray[Any],
         checks: NDArray[Any],
-        wraps: BoolArray,
+        wraps: BoolArray | bool,
         counts: IntArray,
     ) -> BoolArray:
         """Whether each message's check (n,) is that of its lanes and weight. `counts` are the numbers of workers whose
@@ -89,7 +91,8 @@ class SumCheck:
         if not self.prime:
             good: BoolArray = pads == 0
             return good
-        expected = self._pads(rounds, modulus)[:, None] * counts % modulus[:, None]
+        every = modulus if isinstance(modulus, int) else modulus[:, None]
+        expected = self._pads(rounds, modulus)[:, None] * counts % every
         good = (expected == pads[:, None]).any(axis=1)
         return good
 
@@ -110,25 +113,24 @@ class SumCheck:
         return good
 
     def _without_pads(
-        self, lanes: NDArray[np.int32] | None, weights: NDArray[Any], wraps: BoolArray
-    ) -> tuple[Checks, IntArray]:
-        """Σ rᵢ·vᵢ and what it is taken modulo, (n,) each."""
+        self, lanes: NDArray[np.int32] | None, weights: NDArray[Any], wraps: BoolArray | bool
+    ) -> tuple[Checks, IntArray | int]:
+        """Σ rᵢ·vᵢ, (n,), and what it is taken modulo, of all or (n,)."""
         values = np.asarray(weights)
-        modulus = np.full(len(wraps), _WORD, np.int64)
-        if lanes is None or not self.prime or wraps.all():
-            return self._modulo_word(lanes, values), modulus
+        if lanes is None or not self.prime or wraps is True:
+            return self._modulo_word(lanes, values), _WORD
         checks = self._modulo_prime(lanes, values)
+        if isinstance(wraps, bool):
+            return checks, self.prime
         if wraps.any():
             checks[wraps] = self._modulo_word(lanes[wraps], values[wraps])
-        modulus[~wraps] = self.prime
-        return checks, modulus
+        return checks, np.where(wraps, _WORD, self.prime)
 
-    def _pads(self, rounds: IntArray, modulus: IntArray) -> Checks:
-        slope, start = self._word_pad
-        pads: Checks = (rounds * slope + start) % _WORD  # which divides what int64 wraps by
-        if self.prime:
-            slope, start = self._prime_pad
-            pads = np.where(modulus == _WORD, pads, (rounds % self.prime * slope + start) % self.prime)
+    def _pads(self, rounds: IntArray, modulus: IntArray | int) -> Checks:
+        if not isinstance(modulus, int):
+            return np.where(modulus == _WORD, self._pads(rounds, _WORD), self._pads(rounds, self.prime))
+        slope, start = self._word_pad if modulus == _WORD else self._prime_pad
+        pads: Checks = (rounds % modulus * slope + start) % modulus  # 2³² divides what int64 wraps by
         return pads
 
     def _modulo_word(self, lanes: NDArray[np.int32] | None, weights: NDArray[Any]) -> Checks:

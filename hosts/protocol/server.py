@@ -43,6 +43,8 @@ class ParameterServerCore:
         self.plan = plan
         self.counters = Counters()
         self.paused = False
+        self.settled = 0
+        """As a worker's: nobody takes sums here."""
         self._first_round = plan.first_round
         self._newest = plan.first_round - 1  # the newest complete round
         self._check = SumCheck(plan.key, plan.workers)

@@ -122,10 +122,13 @@ class Stream:
             lanes[rows] = rounds[rows] >= tensor.start + tensor.scale_rounds
         return lanes
 
-    def may_wrap(self, rounds: IntArray) -> BoolArray:
-        """Of which of these rounds, which have lanes, a lane's sum may wrap."""
+    def may_wrap(self, rounds: IntArray) -> BoolArray | bool:
+        """Of which of these rounds, which have lanes, a lane's sum may wrap; or whether of all, if they are alike."""
+        parts = self.split(rounds)
+        if len(parts) == 1:
+            return parts[0][0].may_wrap
         wraps = np.empty(len(rounds), np.bool_)
-        for tensor, rows in self.split(rounds):
+        for tensor, rows in parts:
             wraps[rows] = tensor.may_wrap
         return wraps
 

@@ -35,6 +35,8 @@ class RetransmissionTimeout:
     doublings: int = 0
     shortest_ns: int = 0
     """The least round trip of a round with lanes since `begin`; 0 before the first."""
+    _least_sample_ns: int | None = None
+    """Of `_samples`; None while there are none."""
     _samples: deque[int] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
     _without_lanes: deque[int] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
 
@@ -52,6 +54,7 @@ class RetransmissionTimeout:
         """
         (self._samples if has_lanes else self._without_lanes).append(round_trip_ns)
         if has_lanes:
+            self._least_sample_ns = min(self._samples)
             self.shortest_ns = min(self.shortest_ns or round_trip_ns, round_trip_ns)
         if self._samples and not has_lanes:
             return
@@ -61,7 +64,8 @@ class RetransmissionTimeout:
     @property
     def round_trip_ns(self) -> int:
         """The least of the last round trips, of rounds with lanes if there were any; 0 before the first sample."""
-        return min(self._samples or self._without_lanes, default=0)
+        least_ns = self._least_sample_ns
+        return min(self._without_lanes, default=0) if least_ns is None else least_ns
 
     def expired(self) -> None:
         """Timers of rounds expired."""
@@ -75,5 +79,6 @@ class RetransmissionTimeout:
     @property
     def unscaled_ns(self) -> int:
         """Time-out without back-off, which a round doubles for each of its own resends."""
-        base = MULTIPLE * min(self._samples) if self._samples else self.initial_ns
+        least_ns = self._least_sample_ns
+        base = self.initial_ns if least_ns is None else MULTIPLE * least_ns
         return min(max(base, self.least_ns), self.most_ns)

@@ -40,6 +40,8 @@ BATCHING_DELAYS: Final = 4
 _RESULT: Final = int(MessageType.RESULT)  # plain integers: NumPy compares them faster
 _SCALE_RESULT: Final = int(MessageType.SCALE_RESULT)
 _FETCH: Final = int(MessageType.FETCH)
+_RETRANSMISSION: Final = int(MessageFlag.RETRANSMISSION)
+_CONGESTION: Final = int(MessageFlag.CONGESTION)
 _RESULT_KINDS: Final = np.array([_SCALE_RESULT, _RESULT])
 """The message type that a round's result has, indexed by whether the round has lanes."""
 _FETCHED_FOR: Final = {
@@ -72,6 +74,8 @@ class WorkerCore:
         self.paused = False
         self.failure: HostError | None = None
         """Why no sums will come from some tensor on, nor any be taken: the workers' calls differ."""
+        self.settled = 0
+        """How many tensors there is something to be said of by `take`, taken or not; and once more for the failure."""
         self._options = options
         self._lead = plan.window  # of every tensor: the workers must agree on it, so it outlives changes of the window
         self._check = SumCheck(plan.key, plan.workers)
@@ -166,6 +170,7 @@ class WorkerCore:
 
     def _finish(self, tensor: Tensor) -> None:
         self._results[tensor.handle] = tensor.reduced()
+        self.settled += 1
 
     # --- receiving ---
 
@@ -231,8 +236,10 @@ class WorkerCore:
             chosen = messages.only(expected)
             passing[expected] = self._passing(chosen, rounds[expected], np.ones(len(chosen), np.bool_))
             return passing
-        wraps = expected if messages.lanes is None else self._stream.may_wrap(rounds)
-        counts = np.where(messages.kinds[:, None] > _FETCH, self._sizes, self._sizes[0])
+        wraps = messages.lanes is None or self._stream.may_wrap(rounds)
+        counts = self._sizes
+        if len(counts) > 1:
+            counts = np.where(messages.kinds[:, None] > _FETCH, counts, counts[0])
         return self._check.passes(rounds, messages.lanes, messages.weight, messages.check, wraps, counts)
 
     def _complete(self, now_ns: int, messages: Messages, rounds: IntArray) -> None:
@@ -242,7 +249,7 @@ class WorkerCore:
         exponents, weights, lanes = messages.exponent, messages.weight, messages.lanes
         store.put(places, rounds, messages)
         in_flight = self._in_flight
-        clean = in_flight.once(places) & (messages.flags & MessageFlag.RETRANSMISSION == 0)
+        clean = in_flight.once(places) & (messages.flags & _RETRANSMISSION == 0)
         once = in_flight.first_sent_ns[places][clean]
         round_trip_ns = now_ns - min(once.tolist()) if len(once) else None
         if round_trip_ns is not None:
@@ -255,7 +262,7 @@ class WorkerCore:
             if messages.kinds[row] < _FETCH:  # what a fetched result says of the queues is old
                 self._window_round = newest
                 window = int(messages.window[row])
-        marked = int(np.count_nonzero(messages.flags & MessageFlag.CONGESTION))
+        marked = int(np.count_nonzero(messages.flags & _CONGESTION))
         self._begin(now_ns)
         trip_ns = round_trip_ns if lanes is not None else None  # one without lanes takes a fraction of it
         in_flight.land(places, now_ns)
@@ -279,6 +286,7 @@ class WorkerCore:
         if tensor.handle >= self._failed_handle:
             return
         self.failure = tensor.failure
+        self.settled += 1
         self._failed_handle = tensor.handle
         self._stream.cut_before(tensor)
         beyond = np.flatnonzero(self._in_flight.round >= tensor.start)
@@ -308,7 +316,7 @@ class WorkerCore:
             rounds, places = self._in_sending_order(in_flight.round[places])
             in_flight.relaunch(places, now_ns)
             self.counters.retransmitted += len(places)
-            out += self._messages(rounds, MessageFlag.RETRANSMISSION)
+            out += self._messages(rounds, _RETRANSMISSION)
         most = self._pacer.room(now_ns)
         if self._unsent and most != 0:
             room = in_flight.room if most is None else min(most, in_flight.room)
@@ -391,7 +399,7 @@ class WorkerCore:
 
     def _contributions(self, kind: MessageType, rounds: IntArray, flags: int) -> Datagrams:
         exponents, weights, lanes = self._stream.contents(rounds, kind is MessageType.CONTRIBUTION)
-        check = self._check.of(rounds, lanes, weights, self._stream.may_wrap(rounds))
+        check = self._check.of(rounds, lanes, weights, lanes is None or self._stream.may_wrap(rounds))
         reduced = reduced_columns(len(rounds), flags=flags, exponent=exponents, weight=weights, check=check)
         payload = self._writer.write(kind, rounds, contributors=self.plan.child_bit, reduced=reduced, lanes=lanes)
         return Datagrams(self._to_aggregator[: len(rounds)], payload)

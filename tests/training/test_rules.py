@@ -128,7 +128,9 @@ def test_the_slowest_never_waits_for_its_turn() -> None:
 
 
 @settings(max_examples=15, deadline=None)
-@given(clusters(), delays, st.sampled_from([Mode("bsp"), Mode("local", period=1), Mode("local", period=4)]))
+@given(
+    clusters(), delays, st.sampled_from([Mode("bsp"), Mode("lb-bsp"), Mode("local", period=1), Mode("local", period=4)])
+)
 def test_summed_modes_begin_every_iteration_together(machines: list[Machine], delay_ns: int, mode: Mode) -> None:
     course = played(mode, machines, delay_ns)
     count = len(machines)

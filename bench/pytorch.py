@@ -4,8 +4,10 @@
 
     eight host namespaces, a rank and its relay in each ══ one weir-switch, whose ports have a rate
 
-Both back ends are in the same processes and take turns. A training step has eight buckets that are ready one after the
-other; its compute waits and takes as long as its communication alone, since the processes share few cores.
+Both back ends are in the same processes and take turns. A training step has equal buckets that are ready one after the
+other; its compute waits, since the processes share few cores, and takes as long as its communication has just taken
+alone. The last bucket is ready when compute ends, so a step of n buckets takes 1 + 1/n times that at least: 1.125 with
+8 of them, which do not allow what is aimed at, and 1.0625 with 16.
 """
 
 from __future__ import annotations
@@ -28,8 +30,10 @@ from weir.topologies.mininet import fabric as mininet_fabric
 from weir.topologies.mininet.fabric import MininetFabric, SwitchKind, interface
 
 SIZES: Final = (1 << 10, 16 << 10, 256 << 10, 4 << 20, 64 << 20)
+BUCKETS: Final = (8, 16)
+"""Of a training step, of 4 MB together."""
 OVERLAP_AIM: Final = 1.1
-"""Of the larger of compute and communication: what a step may take."""
+"""Of the larger of compute and communication: what a step may take, where its buckets allow that."""
 _SLOTS: Final = 1024
 _STORE_PORT: Final = 29_501
 _LEASE_NS: Final = 60_000_000_000
@@ -61,7 +65,7 @@ async def _measured() -> dict[str, Any]:
                 "WEIR_HOST": host.name,
                 "WEIR_SLOTS": str(_SLOTS),
             }
-            command = [sys.executable, "-m", "weir.bench.torch_rank", json.dumps(SIZES)]
+            command = [sys.executable, "-m", "weir.bench.torch_rank", json.dumps(SIZES), json.dumps(BUCKETS)]
             root = Path(__file__).parent.parent
             processes.append(live.fabric.popen(host.name, command, cwd=root, env=environment, stdout=PIPE, text=True))
         said = await asyncio.gather(*(asyncio.to_thread(process.communicate) for process in processes))
@@ -87,11 +91,14 @@ def figures() -> Iterator[Figure]:
             less_is_better=True,
             aim=Aim(GLOO_AIM, of_ratio=True) if size == SIZES[-1] else None,
         )
-    longest = max(measured["compute"], *measured["communication"])
-    yield Figure(
-        "step of 8 buckets, as a share of the larger of compute and communication",
-        "",
-        tuple(step / longest for step in measured["steps"]),
-        less_is_better=True,
-        aim=Aim(OVERLAP_AIM),
-    )
+    for count in BUCKETS:
+        least = 1 + 1 / count
+        yield Figure(
+            f"step of {count} buckets, as a share of the larger of compute and communication",
+            "",
+            tuple(measured["shares"][str(count)]),
+            "the least there is",
+            (least,),
+            less_is_better=True,
+            aim=Aim(OVERLAP_AIM) if least < OVERLAP_AIM else None,
+        )

@@ -1,7 +1,8 @@
-"""One rank of the back end's benchmark, a process in its host: `python -m weir.bench.torch_rank SIZES STEP_MS`.
+"""One rank of the back end's benchmark, a process in its host: `python -m weir.bench.torch_rank SIZES BUCKETS`.
 
 torchrun's variables and the back end's stand in the environment. Both back ends are in the same process and take turns;
-rank 0 prints one JSON line: seconds by size and back end, and what a training step takes.
+rank 0 prints one JSON line: seconds by size and back end, and by the number of its buckets what a training step takes,
+as a share of its communication alone, which its compute is as long as.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ RUNS: Final = 3
 SMALL_RUNS: Final = 20
 _SMALL: Final = 1 << 20
 _OVERLAP_BYTES: Final = 4 << 20
-_BUCKETS: Final = 8
+_STEPS: Final = 5
 
 
 def _timed(call: Callable[[], object], group: Any) -> float:
@@ -50,7 +51,7 @@ def _step(buckets: list[torch.Tensor], seconds: float, group: Any) -> None:
 
 
 def main() -> None:
-    sizes = json.loads(sys.argv[1])
+    sizes, counts = map(json.loads, sys.argv[1:])
     torch.set_num_threads(1)
     dist.init_process_group("weir")
     gloo = dist.new_group(backend="gloo")
@@ -68,14 +69,15 @@ def main() -> None:
                 if not tensor.eq(expected).all():
                     raise RuntimeError(f"rank {dist.get_rank()}: the sum of {size} bytes by {name} is wrong")
                 taken[name][str(size)].append(seconds)
-    buckets = [torch.ones(_OVERLAP_BYTES // 4 // _BUCKETS) for _ in range(_BUCKETS)]
-    world = groups["weir"]
-    communication, steps = [], []
-    for _ in range(RUNS):
-        communication.append(_timed(partial(_step, buckets, 0.0, world), gloo))
-        steps.append(_timed(partial(_step, buckets, communication[0], world), gloo))
+    shares: dict[str, list[float]] = {str(count): [] for count in counts}
+    for _ in range(_STEPS):
+        for count in counts:
+            buckets = [torch.ones(_OVERLAP_BYTES // 4 // count) for _ in range(count)]
+            communication = _timed(partial(_step, buckets, 0.0, groups["weir"]), gloo)
+            step = _timed(partial(_step, buckets, communication, groups["weir"]), gloo)
+            shares[str(count)].append(step / communication)
     if dist.get_rank() == 0:
-        said = {"taken": taken, "communication": communication, "compute": communication[0], "steps": steps}
+        said = {"taken": taken, "shares": shares}
         sys.stdout.write(json.dumps(said) + "\n")
         sys.stdout.flush()
     dist.barrier(group=gloo)

@@ -215,7 +215,7 @@ def main() -> int:
     """`python -m weir.p4src.fit`: compile, and write the report. 0 where the program fits or nobody can say, 2 else."""
     if missing := [tool for tool in (BACK_END, ASSEMBLER) if shutil.which(tool) is None]:
         sys.stdout.write(
-            f"p4src: {', '.join(missing)} not on PATH, so {REPORT.relative_to(ROOT)} stays as it is; p4c has both where "
+            f"p4src: {', '.join(missing)} not on PATH, so {REPORT.relative_to(ROOT)} stays as it is; p4c has both if "
             f"it is built with its Tofino back end ({P4C_HOME})\n"
         )
         return 0

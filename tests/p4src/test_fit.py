@@ -16,6 +16,7 @@ import pytest
 
 from weir.p4src import fit
 from weir.p4src.fit import Fit, FitError, Use
+from weir.tests.paths import ROOT
 from weir.topologies.targets import TOFINO
 
 RECORD = fit.REPORT.read_text()
@@ -41,6 +42,18 @@ def test_what_is_on_record_fits() -> None:
 def test_hosts_take_the_lanes_that_the_report_has() -> None:
     assert f"lanes      {TOFINO.lanes} of a message\n" in RECORD
     assert fit.lanes() == TOFINO.lanes
+
+
+def test_the_guides_say_what_is_on_record() -> None:
+    stages = dict(re.findall(r"^(ingress|egress) +(\d+) of 12 stages$", RECORD, re.M))
+    units = re.search(r"^ *(\d+ of +48) register and meter units$", RECORD, re.M)
+    assert units
+    guide = (ROOT / "docs" / "tofino.md").read_text()
+    assert f"ingress {stages['ingress']} of 12 stages and egress {stages['egress']}, with {TOFINO.lanes} lanes" in guide
+    assert re.sub(" +", " ", units[1]) in guide
+    assert "   64 of   64 normal containers of 32 bits\n" in RECORD
+    assert "all 64 of 32 bits are taken" in guide
+    assert f"compiles it, to {stages['ingress']} of 12 stages" in (ROOT / "README.md").read_text()
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ Run where p4test is on PATH; the rest of what the compiler for the chip would sa
 
 from __future__ import annotations
 
+import re
 import shutil
 from functools import cache
 from pathlib import Path
@@ -279,3 +280,8 @@ def test_the_sources_are_there_under_the_names_of_the_program_for_bmv2() -> None
     names = {path.name for path in (p4src.ROOT / "tofino").glob("*.p4")}
     theirs = {path.name for path in Path(p4src.ROOT / "bmv2").glob("*.p4")}
     assert names - theirs == {"metadata.p4"}
+
+
+def test_the_guide_counts_the_broken_rules() -> None:
+    guide = (p4src.ROOT.parent / "docs" / "tofino.md").read_text()
+    assert sum(int(count) for count in re.findall(r"(\d+) broken rules", guide)) == len(BROKEN)

@@ -83,7 +83,9 @@ def written(folder: Path, last_stage: int = 1) -> Path:
         "logical_tables": {"size": 16, "ids": [{}, {}]},
         "xbar_bytes": {"exact_size": 128, "ternary_size": 66, "bytes": [{"byte_type": "exact"}] * 3},
     }
-    parsers = [{"gress": gress, "nStates": 256, "states": [{}] * 5} for gress in ("ingress", "egress")]
+    parsers: list[dict[str, Any]] = [
+        {"gress": gress, "nStates": 256, "states": [{}] * 5} for gress in ("ingress", "egress")
+    ]
     resources = {
         "mau": {"nStages": 12, "mau_stages": [stage, stage]},
         "parser": {"parsers": parsers},

@@ -183,7 +183,7 @@ def _last_stages(assembly: str) -> dict[str, int]:
 def report_of(fit: Fit, digest: str) -> str:
     """The report as it is checked in."""
     lines = [
-        "What p4src/tofino takes of a Tofino 1: compiled and assembled by p4c's back end for it, loaded by nobody yet.",
+        "What p4src/tofino takes of a Tofino 1, as p4c's back end for it says. No switch has loaded it yet.",
         "",
         f"back end   {fit.version}",
         f"sources    sha256 {digest}",

@@ -6,9 +6,11 @@
  *                     └─ anything else: dropped and counted
  *
  * Reads and writes ipv4, udp, aggregation, lanes; writes mcast_grp, meta.fate, meta.drop_reason. Lanes of a packet that has
- * none (scale rounds) are never touched. State per slot: whose round it holds, which children have contributed, and the sums
- * (sums.p4). Each register is touched in one action, once, however a packet goes: claim compares the slot's round with the
- * packet's and replaces it at once, gather does so with the children. All of it is in ingress, which is one thread.
+ * none (scale rounds) are never touched. INT that no sink has taken out stays where it is: what leaves of a round has the
+ * stack of the packet that completed it, or asked for it again. State per slot: whose round it holds, which children have
+ * contributed, and the sums (sums.p4). Each register is touched in one action, once, however a packet goes: claim compares
+ * the slot's round with the packet's and replaces it at once, gather does so with the children. All of it is in ingress,
+ * which is one thread.
  *
  * Control plane: the slot ranges of jobs do not overlap and end at or below AGGREGATION_SLOTS; `slots` is a power of two;
  * `contributors` in members has one bit, and `children` is their union; a job number is not used anew while a slot may still
@@ -59,7 +61,7 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
         meta.drop_reason = reason;
     }
 
-    /* ---- what kind of message ---- */
+    /* ---- what kind of message, by its length without INT; a probe is none ---- */
 
     @id(CONTRIBUTION_ACTION_ID)
     action contribution() {
@@ -76,23 +78,24 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
         key = {
             hdr.aggregation.version:      exact;
             hdr.aggregation.message_type: exact;
-            hdr.udp.length:               exact;
+            meta.udp_length:              exact @name("udp_length");
+            meta.discards:                exact @name("discards");
         }
         actions = { contribution; result; refuse; }
         const default_action = refuse(DROP_MALFORMED);
         const entries = {
-            (AGGREGATION_VERSION, CONTRIBUTION,  UDP_BYTES_NARROW):      contribution();
-            (AGGREGATION_VERSION, SCALE,         UDP_BYTES_HEADER_ONLY): contribution();
-            (AGGREGATION_VERSION, RESULT,        UDP_BYTES_NARROW):      result();
-            (AGGREGATION_VERSION, SCALE_RESULT,  UDP_BYTES_HEADER_ONLY): result();
+            (AGGREGATION_VERSION, CONTRIBUTION,  UDP_BYTES_NARROW,      0): contribution();
+            (AGGREGATION_VERSION, SCALE,         UDP_BYTES_HEADER_ONLY, 0): contribution();
+            (AGGREGATION_VERSION, RESULT,        UDP_BYTES_NARROW,      0): result();
+            (AGGREGATION_VERSION, SCALE_RESULT,  UDP_BYTES_HEADER_ONLY, 0): result();
             // well formed, but a matter of hosts
-            (AGGREGATION_VERSION, FETCH,         UDP_BYTES_HEADER_ONLY): refuse(DROP_NO_SERVICE);
-            (AGGREGATION_VERSION, FETCHED,       UDP_BYTES_NARROW):      refuse(DROP_NO_SERVICE);
-            (AGGREGATION_VERSION, SCALE_FETCHED, UDP_BYTES_HEADER_ONLY): refuse(DROP_NO_SERVICE);
+            (AGGREGATION_VERSION, FETCH,         UDP_BYTES_HEADER_ONLY, 0): refuse(DROP_NO_SERVICE);
+            (AGGREGATION_VERSION, FETCHED,       UDP_BYTES_NARROW,      0): refuse(DROP_NO_SERVICE);
+            (AGGREGATION_VERSION, SCALE_FETCHED, UDP_BYTES_HEADER_ONLY, 0): refuse(DROP_NO_SERVICE);
 #if LANES > NARROW_LANES
-            (AGGREGATION_VERSION, CONTRIBUTION,  UDP_BYTES_WITH_LANES):  contribution();
-            (AGGREGATION_VERSION, RESULT,        UDP_BYTES_WITH_LANES):  result();
-            (AGGREGATION_VERSION, FETCHED,       UDP_BYTES_WITH_LANES):  refuse(DROP_NO_SERVICE);
+            (AGGREGATION_VERSION, CONTRIBUTION,  UDP_BYTES_WITH_LANES,  0): contribution();
+            (AGGREGATION_VERSION, RESULT,        UDP_BYTES_WITH_LANES,  0): result();
+            (AGGREGATION_VERSION, FETCHED,       UDP_BYTES_WITH_LANES,  0): refuse(DROP_NO_SERVICE);
 #endif
         }
     }

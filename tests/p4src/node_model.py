@@ -234,9 +234,18 @@ class Packet:
         assert self.udp
         next_protocol = self.shim[0] >> 2 & 3
         if next_protocol == 1 and self.shim[2] == 22341:
-            self._parse_aggregation(self.udp[2] - 4 * (words + 1))
+            self._parse_aggregation(self.udp[2] - self.int_bytes)
         elif next_protocol == 2 and self.shim[2] & 0xFF == 6:
             self._look(4)
+
+    @property
+    def int_bytes(self) -> int:
+        """Of a datagram, those in front of its payload."""
+        return 4 * (self.shim[1] + 1) if self.shim and self.md else 0
+
+    @property
+    def is_probe(self) -> bool:
+        return bool(self.md and self.md[0] & 0x08)
 
     def _parse_aggregation(self, udp_length: int) -> None:
         self.aggregation = parse_header(self._take(HEADER_BYTES))
@@ -373,7 +382,8 @@ class NodeModel:
         if packet.udp[0] != 22341:
             raise Dropped("foreign_port")
         sizes = {HEADER_BYTES + 4 * lanes for lanes in (LANES if header["type"] in TYPE_WITH_LANES else (0,))}
-        if header["version"] != 1 or not 1 <= header["type"] <= 7 or packet.udp[2] - 8 not in sizes:
+        length = packet.udp[2] - packet.int_bytes
+        if header["version"] != 1 or not 1 <= header["type"] <= 7 or length - 8 not in sizes or packet.is_probe:
             raise Dropped("malformed")
         if header["type"] >= 5:
             raise Dropped("no_service")
@@ -477,7 +487,7 @@ class NodeModel:
             self._mark(packet, port, self.tables.marking[port], now_us)
         checksum = packet.udp[3] if packet.udp else 0
         stack = self._telemetry(packet, port, now_us)
-        if packet.md and packet.md[0] & 0x08 and port in self.tables.sinks:
+        if packet.is_probe and port in self.tables.sinks:
             assert packet.udp
             packet.udp[3] = checksum  # the clone is taken before checksums are made anew, and has no metadata to do so
             return [(CPU_PORT, packet_in + packet.frame(stack))]

@@ -25,7 +25,9 @@ from weir.tests.p4src.node_model import DROP_REASONS
 from weir.tests.p4src.small_fabric import (
     INNER,
     OTHER_SWITCH,
+    PARENT,
     PARENT_PORT,
+    ROOT,
     STRANGER,
     SWITCH,
     WORKERS,
@@ -35,7 +37,7 @@ from weir.tests.p4src.small_fabric import (
     tables,
 )
 from weir.wire import frames, int_md, int_report
-from weir.wire.aggregation import AGGREGATION_PORT
+from weir.wire.aggregation import AGGREGATION_PORT, MessageType
 from weir.wire.int_report import Report, ReportFlag
 
 COLLECTOR_PORT = 12
@@ -378,6 +380,55 @@ def test_mx_of_another_domain_is_reported_without_its_items(domain: int) -> None
 def test_other_drops_are_not_reported() -> None:
     node = watched_node((DROP_REASONS.index("no_route"), 0xFF))
     assert node.forward(packet(b"x", WORKERS[0], STRANGER, ttl=1, destination_port=9), 0) == []
+
+
+NODE_ID = b"\0\0\0\1"
+"""What the small fabric's switch says of itself."""
+
+
+def carrying_int(frame: bytes, told: bytes) -> bytes:
+    """A message behind INT-MD that asks for node ids, with a stack of those that were told."""
+    header = bytes([0x14, 3 + len(told) // 4]) + frame[36:38] + b"\x20\0\x01\x05\x80\0\x57\x45\0\0\0\0"
+    source, destination = (int.from_bytes(frame[at : at + 4], "big") for at in (26, 30))
+    return packet(header + told + frame[42:], source, destination, destination_port=5000)
+
+
+@pytest.mark.parametrize("job", [INNER, ROOT])
+def test_what_leaves_of_a_round_has_the_stack_of_the_message_that_completed_it(job: int) -> None:
+    """And of the one that asks again; where no sink takes INT out, the sums are what they are without."""
+    plain, node = EmulatedNode(tables()), EmulatedNode(tables())
+    sent: list[tuple[int, bytes]] = []
+    expected: list[tuple[int, bytes]] = []
+    for worker in (0, 2, 1, 2):
+        frame, port = contribution(worker, job=job, lanes=worker + 1, width=64)
+        told = bytes([0, 0, 0, 10 + worker])
+        expected += plain.forward(frame, port)
+        sent += node.forward(carrying_int(frame, told), port)
+    assert [port for port, _ in sent] == ([PARENT_PORT] * 2 if job == INNER else [0, 1, 2, 2])
+    for number, ((port, out), was) in enumerate(zip(sent, expected, strict=True)):
+        assert (port, out[66:]) == (was[0], was[1][42:])
+        assert out[36:46] == struct.pack("!HHHBBH", 5000, len(out) - 34, 0, 0x14, 5, AGGREGATION_PORT)
+        assert out[46:58] == b"\x20\0\x01\x04\x80\0\x57\x45\0\0\0\0"
+        assert out[58:66] == NODE_ID + bytes([0, 0, 0, 12 if number == len(sent) - 1 else 11])
+
+
+def test_results_gather_what_nodes_say_on_their_way_down() -> None:
+    plain, node = EmulatedNode(tables()), EmulatedNode(tables())
+    frame = packet(message(MessageType.RESULT, job=INNER), PARENT)
+    expected = plain.forward(frame, PARENT_PORT)
+    sent = node.forward(carrying_int(frame, b"\0\0\0\x63"), PARENT_PORT)
+    assert len(sent) == 3
+    assert [(port, out[66:]) for port, out in sent] == [(port, was[42:]) for port, was in expected]
+    assert {out[58:66] for _, out in sent} == {NODE_ID + b"\0\0\0\x63"}
+
+
+def test_a_probe_is_no_message() -> None:
+    node = EmulatedNode(tables())
+    frame, port = contribution(0, job=INNER)
+    probe = bytearray(carrying_int(frame, b""))
+    probe[46] |= 0x08
+    assert node.forward(bytes(probe), port) == []
+    assert node.drops["malformed"] == 1
 
 
 @pytest.mark.parametrize("mode", ["md", "mx"])

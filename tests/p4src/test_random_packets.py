@@ -135,7 +135,9 @@ class Traffic:
         destination = self._maybe(0.05, OTHER_SWITCH, SWITCH)
         source_port = self._maybe(0.03, 22342, 22341)
         dscp = self._maybe(0.2, self._dscp(), 0)
-        return packet(payload, WORKERS[worker], destination, source_port=source_port, dscp=dscp), worker
+        payload, port = self._maybe_with_int(payload)
+        options = {"source_port": source_port, "destination_port": port, "dscp": dscp}
+        return packet(payload, WORKERS[worker], destination, **options), worker
 
     def _result(self) -> tuple[bytes, int]:
         rng = self.rng
@@ -151,7 +153,19 @@ class Traffic:
             bad_checksum=False,
             **self._header_fields(),
         )
-        return packet(payload, PARENT, dscp=self._dscp(), ttl=int(rng.integers(0, 3))), PARENT_PORT
+        payload, port = self._maybe_with_int(payload)
+        options = {"destination_port": port, "dscp": self._dscp(), "ttl": int(rng.integers(0, 3))}
+        return packet(payload, PARENT, **options), PARENT_PORT
+
+    def _maybe_with_int(self, payload: bytes) -> tuple[bytes, int]:
+        """A message, sometimes behind INT of MD or MX, and its UDP port; sometimes a probe says it were one."""
+        rng = self.rng
+        if rng.random() < 0.8:
+            return payload, 22341
+        hops = int(rng.choice([0, 1, 13]))
+        shim, first = self._maybe(0.2, 0x34, 0x14), self._maybe(0.1, 0x28, 0x20)
+        header = struct.pack("!BBHBBBB", shim, 3 + 7 * hops, 22341, first, 0, 7, int(rng.choice([0, 1, 9])))
+        return header + struct.pack("!HHHH", 0xD400, int_md.DOMAIN, 0x8000, 0) + rng.bytes(28 * hops) + payload, 5000
 
     def _probe(self) -> tuple[bytes, int]:
         """A probe with a random bitmap, hop limit and stack, sometimes of a layout that cannot be had."""

@@ -181,6 +181,22 @@ class RunConfig(Section):
         self.synchronisation.check(len(self.job.workers), has_server=self.job.server is not None)
         return self
 
+    @model_validator(mode="after")
+    def _leave_int_to_hosts(self) -> Self:
+        if self.congestion.law != "hpcc" or self.telemetry is None:
+            return self
+        if self.telemetry.watch:
+            raise ValueError(
+                "telemetry.watch: with congestion.law hpcc messages carry INT from host to host: sinks would take it "
+                "out, and watchlists pass over what has INT; watch queues and drops, or take another law"
+            )
+        if self.telemetry.mtu is not None:
+            raise ValueError(
+                "telemetry.mtu: with congestion.law hpcc messages carry as much INT as links have room for; leave it "
+                "out, or take another law"
+            )
+        return self
+
     @model_validator(mode="before")
     @classmethod
     def _those_that_go(cls, data: Any) -> Any:

@@ -107,6 +107,8 @@ class Datagrams:
     source_ports: NDArray[np.uint16] = field(default_factory=_aggregation_port)
     """(n,), or () when all share it; the aggregation port when left out."""
     destination_ports: NDArray[np.uint16] = field(default_factory=_aggregation_port)
+    int_headers: NDArray[np.uint8] | None = None
+    """(n, size): shim, header and stack of INT-MD in front of each payload, apart from it; None: there is none."""
 
     def __len__(self) -> int:
         return len(self.addresses)
@@ -127,6 +129,8 @@ class Rejects:
     bad_length: int = 0
     """IPv4's or UDP's length does not say what the frame is."""
     other_port: int = 0
+    bad_int: int = 0
+    """INT that is no INT-MD of the port that was asked for, or that says it is longer than the datagram."""
 
     @property
     def total(self) -> int:
@@ -139,6 +143,7 @@ class Rejects:
             + self.not_udp
             + self.bad_length
             + self.other_port
+            + self.bad_int
         )
 
     def __add__(self, other: Rejects) -> Rejects:
@@ -151,6 +156,7 @@ class Rejects:
             self.not_udp + other.not_udp,
             self.bad_length + other.bad_length,
             self.other_port + other.other_port,
+            self.bad_int + other.bad_int,
         )
 
 
@@ -226,15 +232,18 @@ class FrameWriter:
         source_mac: int,
         destination_mac: int,
         port: int = AGGREGATION_PORT,
+        destination_port: int | None = None,
         dscp: int = DSCP_BULK,
     ) -> None:
-        """`source` is the host's IPv4 address; `destination_mac` the gateway's; `port` both ends' UDP port."""
+        """`source` is the host's IPv4 address; `destination_mac` the gateway's; `port` both ends' UDP port, but where
+        `destination_port` is another one.
+        """
         self._ends = {
             "source": source,
             "source_mac": source_mac,
             "destination_mac": destination_mac,
             "source_port": port,
-            "destination_port": port,
+            "destination_port": port if destination_port is None else destination_port,
             "dscp": dscp,
         }
         self._templates: dict[int, tuple[NDArray[np.uint16], int]] = {}

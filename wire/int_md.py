@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 from .errors import WireError
 from .frames import DEFAULT_TTL, DSCP_BULK, FRAME_HEADER_BYTES, MTU, encapsulate
-from .int_native import take_apart
 
 INT_PORT: Final = 5000
 """UDP destination port that says "INT follows": the specification's INT_TBD."""
@@ -199,6 +198,29 @@ def hop_words(instructions: int, domain_instructions: int = 0) -> int:
     return words + domain_instructions.bit_count() + bool(domain_instructions & DomainInstruction.BYTES_SENT)
 
 
+def md_header(port: int, instructions: int, domain_instructions: int, *, remaining_hops: int, flags: int = 0) -> bytes:
+    """Shim and header with an empty stack, in front of what goes to this UDP port; `flags` may be DISCARD.
+
+    Raises WireError when a hop would push more than 31 words or the hop limit is not one of 8 bits.
+    """
+    words = hop_words(instructions, domain_instructions)
+    if words > MAX_HOP_WORDS:
+        raise WireError(f"these instructions ask each hop for {words} words; hop ML holds at most {MAX_HOP_WORDS}")
+    if not 0 <= remaining_hops <= 0xFF:
+        raise WireError(f"remaining_hops {remaining_hops} does not fit 8 bits; it is 0…255")
+    header = np.zeros(1, _MD)
+    header["shim_type"] = TYPE_MD << 4 | NPT_UDP_PORT << 2
+    header["shim_length"] = MD_WORDS
+    header["original_port"] = port
+    header["version_flags"] = INT_VERSION << 4 | flags
+    header["hop_words"] = words
+    header["remaining_hops"] = remaining_hops
+    header["instructions"] = instructions
+    header["domain"] = DOMAIN if domain_instructions else 0
+    header["domain_instructions"] = domain_instructions
+    return header.tobytes()
+
+
 def probe_frame(
     *,
     source: int,
@@ -217,22 +239,8 @@ def probe_frame(
 
     Raises WireError when a hop would push more than 31 words or the hop limit is not one of 8 bits.
     """
-    words = hop_words(instructions, domain_instructions)
-    if words > MAX_HOP_WORDS:
-        raise WireError(f"these instructions ask each hop for {words} words; hop ML holds at most {MAX_HOP_WORDS}")
-    if not 0 <= remaining_hops <= 0xFF:
-        raise WireError(f"remaining_hops {remaining_hops} does not fit 8 bits; it is 0…255")
-    header = np.zeros(1, _MD)
-    header["shim_type"] = TYPE_MD << 4 | NPT_UDP_PORT << 2
-    header["shim_length"] = MD_WORDS
-    header["original_port"] = PROBE_PORT
-    header["version_flags"] = INT_VERSION << 4 | DISCARD
-    header["hop_words"] = words
-    header["remaining_hops"] = remaining_hops
-    header["instructions"] = instructions
-    header["domain"] = DOMAIN if domain_instructions else 0
-    header["domain_instructions"] = domain_instructions
-    body = np.frombuffer(header.tobytes() + payload, np.uint8)[None]
+    header = md_header(PROBE_PORT, instructions, domain_instructions, remaining_hops=remaining_hops, flags=DISCARD)
+    body = np.frombuffer(header + payload, np.uint8)[None]
     return encapsulate(
         body,
         source=source,
@@ -247,13 +255,15 @@ def probe_frame(
 
 
 def hops_that_fit(words: int, payload_bytes: int = 0) -> int:
-    """How many hops of so many words a probe can carry before M or the shim's length field stops it."""
+    """How many hops of so many words a packet to INT_PORT can carry before M or the shim's length field stops it."""
     fixed = FRAME_HEADER_BYTES - 14 + INT_HEADER_BYTES + payload_bytes
     return min((MTU - fixed) // (4 * words), (0xFF - MD_WORDS) // words)
 
 
 def parse_frames(frames: Iterable[bytes]) -> Probes:
     """Take finished probes apart. What is none is counted, and left out."""
+    from .int_native import take_apart  # its code is for Numba, which hosts do without
+
     together = list(frames)
     ends = np.cumsum(np.fromiter(map(len, together), np.int64, len(together)))
     data = np.frombuffer(b"".join(together), np.uint8)

@@ -19,7 +19,7 @@ from .emulated import EmulatedFabric
 
 def window_law(name: Law, window: int, hpcc: Callable[[], Hpcc]) -> Callable[[], WindowLaw]:
     """How every worker of a job of this window finds its own, by the law's name in a run's file; `hpcc` makes the one
-    that must be told of links.
+    that must know the fabric's links.
     """
     match name:
         case "dctcp":

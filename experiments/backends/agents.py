@@ -1,12 +1,16 @@
 """Host agents in virtual time: protocol cores on the hosts of the emulated fabric.
 
 fabric ──frames──▶ decapsulate ──Datagrams, by job──▶ core ──Datagrams──▶ FrameWriter ──frames──▶ fabric
+        └─with INT─▶ extract ──┘                          └─with INT─▶ embed ──┘
                                                        └── deadline ──▶ the host's timer
 """
 
 from __future__ import annotations
 
 from typing import Generic, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ...emulator.fabric import Wake
 from ...hosts.errors import AllreduceTimeout, HostError
@@ -17,6 +21,8 @@ from ...topologies import mac_number
 from ...wire.aggregation import AGGREGATION_PORT, generation_distance
 from ...wire.control import Held, Pause, Resume, ServerPlan, WorkerPlan
 from ...wire.frames import Datagrams, FrameWriter, Rejects, decapsulate
+from ...wire.int_md import INT_PORT
+from ...wire.int_messages import carry_int, embed, extract
 from .emulated import EmulatedFabric
 
 
@@ -47,11 +53,12 @@ class VirtualHost:
         """Frames that no core was given."""
         self._fabric = emulated.fabric
         self._address = int(host.address)
-        self._writer = FrameWriter(
-            source=self._address,
-            source_mac=mac_number(host.mac),
-            destination_mac=mac_number(topology.attached_switch(name).mac),
-        )
+        macs = {
+            "source_mac": mac_number(host.mac),
+            "destination_mac": mac_number(topology.attached_switch(name).mac),
+        }
+        self._writer = FrameWriter(source=self._address, **macs)
+        self._int_writer = FrameWriter(source=self._address, destination_port=INT_PORT, **macs)
         self._cores: dict[int, Core] = {}
         self._timer_ns: int | None = None
 
@@ -76,20 +83,31 @@ class VirtualHost:
         if wake.timer:
             self._timer_ns = None
         for frames in wake.frames:
-            datagrams, rejects = decapsulate(frames, self._address, AGGREGATION_PORT)
-            if rejects.total:
-                self.rejects += rejects
-            if len(datagrams):
+            for datagrams in self._open(frames):
                 for job, part in by_job(datagrams, list(self._cores)):
                     self._cores[job].receive(now_ns, part)
         self.flush()
+
+    def _open(self, frames: NDArray[np.uint8]) -> list[Datagrams]:
+        """What frames of one length bring, each element of one size and not empty."""
+        datagrams, rejects = decapsulate(frames, self._address, AGGREGATION_PORT)
+        found = [datagrams]
+        if rejects.other_port:
+            marked = carry_int(frames)
+            datagrams, rejects = decapsulate(frames[~marked], self._address, AGGREGATION_PORT)
+            with_int, others = extract(frames[marked], self._address, AGGREGATION_PORT)
+            found, rejects = [datagrams, *with_int], rejects + others
+        if rejects.total:
+            self.rejects += rejects
+        return [each for each in found if len(each)]
 
     def flush(self) -> None:
         """Send what the cores have to send, and set the timer to the first of their deadlines."""
         now_ns = self.now_ns
         for core in self._cores.values():
             for datagrams in core.poll(now_ns):
-                self._fabric.send(self.name, self._writer.encapsulate(datagrams))
+                writer = self._writer if datagrams.int_headers is None else self._int_writer
+                self._fabric.send(self.name, writer.encapsulate(embed(datagrams)))
         deadlines = [deadline for core in self._cores.values() if (deadline := core.deadline_ns) is not None]
         if deadlines and min(deadlines) != self._timer_ns:
             self._timer_ns = max(min(deadlines), now_ns)

@@ -26,13 +26,13 @@ from ...controller.placement.loads import LinkLoad
 from ...controller.placement.strategies import STRATEGIES
 from ...controller.planning.completion import Step, expected_step
 from ...controller.planning.plan import FailurePolicy, JobPlan, JobSpec, lanes_of, round_bytes
-from ...controller.telemetry.link_state import BULK
 from ...controller.watching.cost import TelemetryCost
 from ...controller.watching.settings import Watching
 from ...emulator.fabric import Wake
 from ...hosts.collectives.communicator import Communicator
 from ...hosts.collectives.sharding import ShardedDriver
-from ...hosts.congestion import FixedWindow, Hop, Hpcc, WindowLaw
+from ...hosts.congestion import FixedWindow, Hpcc, WindowLaw
+from ...hosts.congestion.hpcc import Link
 from ...hosts.numerics.tensors import Reduced, Tensor
 from ...topologies import Endpoint, Routes
 from ...training import Processes, TrainingPlan
@@ -40,6 +40,8 @@ from ...wire.aggregation import message_bytes
 from ...wire.control import WorkerPlan
 from ...wire.frames import FRAME_HEADER_BYTES
 from ...wire.heartbeat import Heartbeat
+from ...wire.int_messages import most_hops
+from ...wire.int_shim import Presence
 from ..background import BACKGROUND_PAYLOAD_BYTES
 from ..config import RunConfig
 from ..errors import ExperimentError
@@ -185,9 +187,12 @@ class Cluster:
         take_longest = self._emulated.take_longest_queues
         self._promises = QueuePromises(self._controller.windows, take_longest, self._say)
         self._controller.bounded.append(self._promises.note)
+        if self.config.congestion.law == "hpcc":
+            self._check_ways()
         if self._watching is not None and self._watching.puts_headers:
-            self._emulated.count_int(self._watching.presence)
-            self._controller.int_load = self._emulated.int_load
+            self._count_int(self._watching.presence)
+        elif self.config.congestion.law == "hpcc":
+            self._count_int(Presence.UDP_PORT)
         self._sessions = sessions
         await self._controller.start()
         if self._watch is not None:
@@ -199,7 +204,7 @@ class Cluster:
             self.shares = await self._controller.shares(whole, job.stripes, self._fabric.now_ns)
         for number, (part, server, rounds) in zip(self._jobs, self._parts(), strict=True):
             for message in await self._admit(number, part, server, rounds):
-                worker = self._agents.start(number, message, self._law(number, part.window))
+                worker = self._agents.start(number, message, self._law(part.window))
                 self._workers += [] if worker is None else [worker]
             self._moves.begin(self._controller.jobs[number].plan)
         for name in self.config.job.workers:
@@ -229,6 +234,26 @@ class Cluster:
             (Participants(workers=[worker, str(job.server)], window=job.window, slots=job.slots), None, of_two)
             for worker in job.workers
         ]
+
+    def _check_ways(self) -> None:
+        """INT of the shortest way of every worker to its server, and back to any other, fits into a message. Raises
+        ExperimentError.
+        """
+        size = message_bytes(lanes_of(self.topology))
+        for job in (self.config.job, *self.config.other_jobs):
+            for root in (root for root in job.roots if root is not None):
+                far = max(job.workers, key=lambda worker: self._routes.hops(worker, root))
+                switches = 2 * (self._routes.hops(far, root) - 1)
+                if switches > most_hops(size):
+                    raise ExperimentError(
+                        f"congestion.law hpcc: {switches} switches on the way from {far} to {root} and back are to put "
+                        f"INT into each message, and one of {size} bytes has room for that of {most_hops(size)}; name "
+                        "hosts that are closer, or take another law"
+                    )
+
+    def _count_int(self, presence: Presence) -> None:
+        self._emulated.count_int(presence)
+        self._controller.int_load = self._emulated.int_load
 
     def _record_queues(self) -> None:
         for link in self.topology.links:
@@ -281,22 +306,20 @@ class Cluster:
             gradient_bytes=rounds.bytes(lanes_of(self.topology)),
         )
 
-    def _law(self, number: int, window: int) -> Callable[[], WindowLaw]:
+    def _law(self, window: int) -> Callable[[], WindowLaw]:
         flows = max((budget.streams for budget in self._controller.windows.budgets.values()), default=1)
         frame = round_bytes(self.topology)
-        hpcc = partial(Hpcc, partial(self._hops, number), round_bytes=frame, flows=max(1, flows))
+        hops = most_hops(message_bytes(lanes_of(self.topology)))
+        hpcc = partial(Hpcc, self._rates_bps, round_bytes=frame, flows=max(1, flows), hops=hops)
         return window_law(self.config.congestion.law, window, hpcc)
 
-    def _hops(self, number: int) -> dict[str, Hop]:
-        """What INT would say of the links that a job's rounds cross, at the instant at which it is read."""
-        hops = {}
-        job = self._controller.jobs.get(number)
-        for end in {} if job is None else job.plan.most_streams:
-            if (switch := self._switches.get(end.node)) is not None:
-                queue = switch.port_queues(end.port)[BULK]
-                sent = switch.port_counters(end.port).tx_bytes
-                hops[str(end)] = Hop(self.topology.link_at(end).rate_bps, sent, queue.depth_bytes)
-        return hops
+    @property
+    def _rates_bps(self) -> dict[Link, float]:
+        """Of the links that switches send on, as INT names them."""
+        ends = [end for end in self.topology.directed_links if end.node in self._switches]
+        return {
+            (self.topology.switch(end.node).device_id, end.port): self.topology.link_at(end).rate_bps for end in ends
+        }
 
     # --- the job ---
 
@@ -450,7 +473,7 @@ class Cluster:
 
     def _start_part(self, other: OtherJob, message: Message) -> None:
         window = other.config.window
-        law = self._law(other.number, window)
+        law = self._law(window)
         if not other.config.obeys and isinstance(message.content, WorkerPlan):
             law = partial(FixedWindow, window)
             message = replace(message, content=replace(message.content, window=window))

@@ -6,7 +6,7 @@ from .dctcp import Dctcp
 from .delay import DelayTarget
 from .explicit import ExplicitWindow
 from .fixed import FixedWindow
-from .hpcc import Hop, Hpcc
+from .hpcc import Hpcc, Reading
 from .law import Feedback, WindowLaw
 from .loss import LossDriven
 from .pacer import Pacer
@@ -18,10 +18,10 @@ __all__ = [
     "ExplicitWindow",
     "Feedback",
     "FixedWindow",
-    "Hop",
     "Hpcc",
     "LossDriven",
     "Pacer",
+    "Reading",
     "WindowLaw",
     "YieldingSender",
 ]

@@ -26,6 +26,7 @@ class DelayTarget:
 
     yields = True
     gap_ns = 0
+    int_header = b""
 
     def __init__(self) -> None:
         self.begin(Pacing(), 0)

@@ -11,6 +11,7 @@ class ExplicitWindow:
 
     yields = True
     gap_ns = 0
+    int_header = b""
 
     def __init__(self) -> None:
         self._pacing = Pacing()

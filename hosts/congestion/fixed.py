@@ -11,6 +11,7 @@ class FixedWindow:
 
     yields = False
     gap_ns = 0
+    int_header = b""
 
     def __init__(self, rounds: int) -> None:
         self._rounds = rounds

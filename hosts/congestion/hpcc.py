@@ -5,32 +5,45 @@ its queue q now and q' as it was told last. U follows the largest u' on the way,
 the two. With U ≥ η, or after five steps of growth, W = W_c/(U/η) + W_AI, else W = W_c + W_AI; W_c is what W was a round
 trip ago, and W_AI = (1 − η)·C·T/N. Rounds leave at the pace of W/T: bursts would make queues of their own, and a window
 of whole rounds alone may be most of a round too small.
+
+Contributions carry INT-MD, and a result brings the stack of the one that completed its round, with what switches have
+pushed on its way back: so each tells of its round's slowest way. Times are of the switches' clocks, each compared with
+itself alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from math import ceil
-from typing import Final
+from typing import Final, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
+from ...wire.aggregation import AGGREGATION_PORT
 from ...wire.control import Pacing
+from ...wire.int_messages import depths, link_request, read_links
 from .law import Feedback
 
 TARGET: Final = 0.95
 """η: the share of a link that is to be used."""
 MOST_STEPS: Final = 5
 """maxStage: so often the window grows by W_AI alone."""
+CLOCK_NS: Final = 1_000
+"""What switches' clocks tell apart."""
+
+Link = tuple[int, int]
+"""A switch's node id, and the port that it sends by."""
 
 
-@dataclass(frozen=True, slots=True)
-class Hop:
-    """What INT says of one link on the way."""
+class Reading(NamedTuple):
+    """What INT says of one link."""
 
-    rate_bps: float
+    egress_ns: int
+    """When the packet that says so left for it, on the switch's clock."""
+    queue_packets: int
     bytes_sent: int
-    """Bytes that it has carried since it came up."""
-    queue_bytes: int
+    """Before that packet, since the switch came up."""
 
 
 class Hpcc:
@@ -38,11 +51,14 @@ class Hpcc:
 
     yields = True
 
-    def __init__(self, hops: Callable[[], Mapping[str, Hop]], *, round_bytes: int, flows: int) -> None:
-        """`hops` gives the INT that has come with the newest results, by link. `flows` is N: streams
-        that are expected to share a link; `round_bytes` a round's frame.
+    def __init__(self, rates_bps: Mapping[Link, float], *, round_bytes: int, flows: int, hops: int) -> None:
+        """`rates_bps` has the links whose INT is believed. `flows` is N: streams that are expected to share a link;
+        `round_bytes` a round's frame without INT; `hops` how many switches may put in what their link says.
         """
-        self._hops = hops
+        self.int_header = link_request(AGGREGATION_PORT, hops)
+        self.unread = 0
+        """Results with lanes without INT, or with such as cannot be read: damaged, of unknown links, or not whole."""
+        self._rates_bps = rates_bps
         self._round_bytes = round_bytes
         self._flows = flows
         self.begin(Pacing(), 0)
@@ -50,7 +66,7 @@ class Hpcc:
     def begin(self, pacing: Pacing, now_ns: int) -> None:
         self._window = self._reference = float(pacing.window)
         self._trip_ns: int | None = None
-        self._told: tuple[int, Mapping[str, Hop]] | None = None
+        self._told: dict[Link, Reading] = {}
         self._utilisation: float | None = None
         self._steps = 0
         self._come = 0  # results, ever
@@ -59,31 +75,50 @@ class Hpcc:
     def take(self, feedback: Feedback) -> None:
         self._come += feedback.rounds
         if feedback.round_trip_ns is None:  # a tensor begins, with rounds that fill no link, or rounds were repaired
-            self._told = None
+            self._told.clear()
             return
         self._trip_ns = max(1, min(feedback.round_trip_ns, self._trip_ns or feedback.round_trip_ns))
-        if self._told is not None and feedback.now_ns <= self._told[0]:
+        headers = feedback.int_headers
+        if headers is None:
+            self.unread += feedback.rounds
             return
-        hops, told = self._hops(), self._told
-        self._told = (feedback.now_ns, hops)
-        if told is None or not (both := hops.keys() & told[1].keys()):  # or the job has moved
-            return
-        pairs = [(told[1][link], hops[link]) for link in both]
-        self._measure(pairs, feedback.now_ns - told[0], self._trip_ns)
-        product = min(hop.rate_bps for hop in hops.values()) * self._trip_ns / 8e9 / self._round_bytes
-        self._adjust(product, feedback.in_flight)
+        readings, frame_bytes = self._read(headers), self._round_bytes + headers.shape[1]
+        if self._measure(readings, frame_bytes, self._trip_ns):
+            product = min(self._rates_bps[link] for link in readings) * self._trip_ns / 8e9 / frame_bytes
+            self._adjust(product, feedback.in_flight)
 
-    def _measure(self, pairs: Sequence[tuple[Hop, Hop]], passed_ns: int, trip_ns: int) -> None:
-        """U from two readings of each link."""
-        most = max(
-            8e9 * min(old.queue_bytes, new.queue_bytes) / (new.rate_bps * trip_ns)
-            + 8e9 * (new.bytes_sent - old.bytes_sent) / (new.rate_bps * passed_ns)
-            for old, new in pairs
-        )
+    def _read(self, headers: NDArray[np.uint8]) -> dict[Link, Reading]:
+        """The newest reading of each link that results tell of."""
+        hops, whole = read_links(headers, AGGREGATION_PORT)
+        found: dict[Link, Reading] = {}
+        columns = [hops["node_id"], hops["egress_port"], hops["egress_ns"], depths(hops), hops["bytes_sent"]]
+        for good, *stack in zip(whole.tolist(), *(column.tolist() for column in columns), strict=True):
+            said = {(node, port): Reading(*rest) for node, port, *rest in zip(*stack, strict=True)}
+            if not good or not said or not said.keys() <= self._rates_bps.keys():
+                self.unread += 1
+                continue
+            found |= {link: new for link, new in said.items() if link not in found or new > found[link]}
+        return found
+
+    def _measure(self, readings: Mapping[Link, Reading], frame_bytes: int, trip_ns: int) -> bool:
+        """U from two readings of each link; whether there were two of any."""
+        shares = []
+        for link, new in readings.items():
+            old, self._told[link] = self._told.get(link), new
+            if old is None or new.egress_ns <= old.egress_ns:  # or it has overtaken the one that was heard before
+                continue
+            passed_ns, sent = new.egress_ns - old.egress_ns, new.bytes_sent - old.bytes_sent
+            byte_ns = 8e9 / self._rates_bps[link]
+            if 0 <= sent * byte_ns <= passed_ns + CLOCK_NS + frame_bytes * byte_ns:  # else its switch came up anew
+                queue = min(old.queue_packets, new.queue_packets) * frame_bytes
+                shares.append((queue * byte_ns / trip_ns + sent * byte_ns / passed_ns, passed_ns))
+        if not shares:
+            return False
+        most, passed_ns = max(shares)
         if self._utilisation is None:
             self._utilisation = most
-        weight = min(passed_ns, trip_ns) / trip_ns
-        self._utilisation += weight * (most - self._utilisation)
+        self._utilisation += min(passed_ns, trip_ns) / trip_ns * (most - self._utilisation)
+        return True
 
     def _adjust(self, product: float, in_flight: int) -> None:
         """W, and a round trip after the last time W_c, from U and C·T in rounds."""

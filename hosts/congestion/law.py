@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ...wire.control import Pacing
 
 
@@ -25,6 +28,8 @@ class Feedback:
     """
     round_trip_ns: int | None
     """The least round trip of those with lanes that were sent once only; None where there is none."""
+    int_headers: NDArray[np.uint8] | None = None
+    """(rounds, size): the INT that came with each, as `Datagrams.int_headers`; None where there is none."""
 
 
 class WindowLaw(Protocol):
@@ -32,6 +37,10 @@ class WindowLaw(Protocol):
 
     yields: bool
     """Whether fewer rounds than the window may be in the network while others are repaired."""
+    int_header: bytes
+    """INT's shim and header, which contributions with lanes take along so that results bring what links say; empty:
+    they have none.
+    """
 
     @property
     def gap_ns(self) -> int:

@@ -15,6 +15,7 @@ class LossDriven:
 
     yields = True
     gap_ns = 0
+    int_header = b""
 
     def __init__(self) -> None:
         self.begin(Pacing(), 0)

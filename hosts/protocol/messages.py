@@ -102,6 +102,8 @@ class Messages:
     """(n, lanes); None for messages without lanes."""
     addresses: NDArray[np.uint32]
     kinds: IntArray
+    int_headers: NDArray[np.uint8] | None = None
+    """As `Datagrams.int_headers`."""
 
     tag = _TAG
     flags = _Column("flags")
@@ -134,7 +136,13 @@ class Messages:
             None if self.lanes is None else self.lanes[keep],
             self.addresses[keep],
             self.kinds[keep],
+            rows_of(self.int_headers, keep),
         )
+
+
+def rows_of(int_headers: NDArray[np.uint8] | None, keep: BoolArray | IntArray) -> NDArray[np.uint8] | None:
+    """Some messages' INT, where they have any."""
+    return None if int_headers is None else int_headers[keep]
 
 
 def reduced_columns(count: int, **columns: Column) -> IntArray:
@@ -178,7 +186,7 @@ def open_messages(
     sound = checksums == internet_checksum(np.add.reduce(words, 0) - (checksums << _CHECKSUM.shift))
     ours = _JOB.of(words) == job
     current = _TAG.of(words) >> CHUNK_BITS == generation
-    messages = Messages(words, lanes, addresses, first & _TYPE_MASK)
+    messages = Messages(words, lanes, addresses, first & _TYPE_MASK, datagrams.int_headers)
     good = formed & sound & ours & current
     if np.count_nonzero(good) == total:
         return messages
@@ -254,7 +262,11 @@ def by_job(datagrams: Datagrams, jobs: Sequence[int]) -> list[tuple[int, Datagra
     if len(found) == 1:
         return [(found[0], datagrams)]
     rows = [(job, numbers == job) for job in found]
-    return [(job, Datagrams(datagrams.addresses[row], datagrams.payload[row])) for job, row in rows]
+    headers = datagrams.int_headers
+    return [
+        (job, Datagrams(datagrams.addresses[row], datagrams.payload[row], int_headers=rows_of(headers, row)))
+        for job, row in rows
+    ]
 
 
 def job_numbers(datagrams: Datagrams) -> IntArray:

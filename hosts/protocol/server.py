@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...wire.aggregation import MessageType, round_near
 from ...wire.control import Held, Resume, ServerPlan
@@ -20,7 +21,7 @@ from ..array_types import IntArray
 from .authentication import SumCheck
 from .counters import Counters
 from .fetching import answer_fetches
-from .messages import Messages, MessageWriter, open_messages, reduce_into
+from .messages import Messages, MessageWriter, open_messages, reduce_into, rows_of
 from .plans import check_server_plan, next_plan
 from .rounds import NO_ROUND, RoundStore
 
@@ -130,7 +131,7 @@ class ParameterServerCore:
     def _add(self, kind: MessageType, messages: Messages, rounds: IntArray, places: IntArray) -> None:
         """Take at most one message for each place, as the switch does (docs/design.md §3.2)."""
         counters, store = self.counters, self._store
-        bits = messages.contributors
+        bits, int_headers = messages.contributors, messages.int_headers
         live = self._live[places]
         newer = rounds > live
         restarting = np.count_nonzero(newer)
@@ -156,11 +157,11 @@ class ParameterServerCore:
                 self._repeat(kind, places[repeated], messages.only(repeated))
             if restarting + joining < len(rounds):
                 taken = newer | adding
-                rounds, places = rounds[taken], places[taken]
+                rounds, places, int_headers = rounds[taken], places[taken], rows_of(int_headers, taken)
         counters.accepted += len(places)
         complete = self._bits[places] == self._all_bits
         if np.count_nonzero(complete):
-            self._emit(kind, rounds[complete], places[complete])
+            self._emit(kind, rounds[complete], places[complete], rows_of(int_headers, complete))
 
     def _restart(self, messages: Messages, rounds: IntArray, places: IntArray, bits: IntArray) -> None:
         self._live[places] = rounds
@@ -176,21 +177,26 @@ class ParameterServerCore:
         if messages.lanes is not None:
             store.lanes[places] += messages.lanes
 
-    def _emit(self, kind: MessageType, rounds: IntArray, places: IntArray) -> None:
-        """Rounds are complete, hence final: keep their results and send them to every child."""
+    def _emit(
+        self, kind: MessageType, rounds: IntArray, places: IntArray, int_headers: NDArray[np.uint8] | None
+    ) -> None:
+        """Rounds are complete, hence final: keep their results and send them to every child, each with the INT of the
+        contribution that completed it.
+        """
         self._store.round[places] = rounds
         self._newest = max(self._newest, int(rounds.max()))
         self._completed_any = True
         payload = self._store.write(self._writer, _RESULT_OF[kind], places, self._all_bits)
         children = len(self._child_addresses)
         addresses = np.repeat(self._child_addresses, len(places))
-        self._out.append(Datagrams(addresses, np.tile(payload, (children, 1))))
+        stacks = None if int_headers is None else np.tile(int_headers, (children, 1))
+        self._out.append(Datagrams(addresses, np.tile(payload, (children, 1)), int_headers=stacks))
         self.counters.sent += len(addresses)
 
     def _repeat(self, kind: MessageType, places: IntArray, messages: Messages) -> None:
         """Children contribute again: answer them where the round is complete, drop where it is not.
 
-        The answer has the asking packet's flags besides the sum's, as a switch's has.
+        The answer has the asking packet's flags besides the sum's, and its INT, as a switch's has.
         """
         complete = self._bits[places] == self._all_bits
         asked = int(np.count_nonzero(complete))
@@ -199,7 +205,8 @@ class ParameterServerCore:
             payload = self._store.write(
                 self._writer, _RESULT_OF[kind], places[complete], self._all_bits, messages.flags[complete]
             )
-            self._out.append(Datagrams(messages.addresses[complete], payload))
+            stacks = rows_of(messages.int_headers, complete)
+            self._out.append(Datagrams(messages.addresses[complete], payload, int_headers=stacks))
             self.counters.answered += asked
             self.counters.sent += asked
 

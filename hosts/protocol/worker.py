@@ -266,7 +266,10 @@ class WorkerCore:
         self._begin(now_ns)
         trip_ns = round_trip_ns if lanes is not None else None  # one without lanes takes a fraction of it
         in_flight.land(places, now_ns)
-        self._law.take(Feedback(now_ns, len(numbers), marked, in_flight.travelling, window, trip_ns))
+        told = Feedback(
+            now_ns, len(numbers), marked, in_flight.travelling, window, trip_ns, int_headers=messages.int_headers
+        )
+        self._law.take(told)
         failed: list[Tensor] = []
         for tensor, rows in self._stream.split(rounds):
             local = rounds[rows] - tensor.start
@@ -402,7 +405,9 @@ class WorkerCore:
         check = self._check.of(rounds, lanes, weights, lanes is None or self._stream.may_wrap(rounds))
         reduced = reduced_columns(len(rounds), flags=flags, exponent=exponents, weight=weights, check=check)
         payload = self._writer.write(kind, rounds, contributors=self.plan.child_bit, reduced=reduced, lanes=lanes)
-        return Datagrams(self._to_aggregator[: len(rounds)], payload)
+        asked = self._law.int_header if lanes is not None else b""
+        headers = np.broadcast_to(np.frombuffer(asked, np.uint8), (len(rounds), len(asked))) if asked else None
+        return Datagrams(self._to_aggregator[: len(rounds)], payload, int_headers=headers)
 
     # --- moving to another generation ---
 

@@ -80,7 +80,7 @@ def test_hpcc_takes_in_who_comes_and_goes_with_short_queues(config: RunConfig) -
     assert 0 < result.largest_queue_packets < config.congestion.bound
     found = joins(result.jobs)
     assert [join.jobs for join in found] == [2, 3]
-    assert all(join.held_ns == config.control.latency and join.index >= 0.9 for join in found), "nobody holds back"
+    assert all(join.held_ns == config.control.latency and join.index >= 0.85 for join in found), "nobody holds back"
 
 
 def test_jobs_of_unlike_round_trips_have_the_same_rate() -> None:

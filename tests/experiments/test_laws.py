@@ -105,11 +105,13 @@ def test_marks_of_every_kind_reach_the_workers_and_hold_the_queue(marks: str) ->
         pytest.param("explicit", 0.99, 1.0, marks=pytest.mark.long),
         pytest.param("dctcp", 0.99, 1.0, marks=pytest.mark.long),
         ("delay", 0.99, 1.0),
-        ("hpcc", 0.92, 0.97),
+        ("hpcc", 0.89, 0.94),
     ],
 )
 def test_each_law_uses_as_much_of_the_link_as_it_is_to(law: str, least: float, most: float) -> None:
-    """What 120 rounds more take, by how long the server's link takes for them: HPCC is to use η = 0.95 of it."""
+    """What 120 rounds more take, by how long the server's link takes for them: HPCC is to use η = 0.95 of it,
+    of which INT has 4 %: 16 bytes and 28 of the one switch, in 1,138.
+    """
     short, long = (incast(law, rounds, "10us").duration_ns for rounds in (60, 180))
     at_line_rate_ns = 120 * WORKERS * 8 * (MESSAGE_BYTES + FRAME_HEADER_BYTES)
     assert least <= at_line_rate_ns / (long - short) <= most + 1e-3

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
-from weir.hosts.congestion import Feedback, Hop, Hpcc
+from weir.hosts.congestion import Feedback, Hpcc
+from weir.tests.wire.int_stacks import Said, int_headers
 from weir.wire.control import Pacing
 
 US = 1_000
@@ -12,24 +16,42 @@ TRIP_NS = 100 * US
 RATE_BPS = 1e9
 PRODUCT_BYTES = 12_500
 """C·T: what fills the link for a round trip."""
-ROUND_BYTES = 125
+FRAME_BYTES = 125
 """100 rounds fill it."""
+ROUND_BYTES = FRAME_BYTES - 44
+"""Without the INT of one switch."""
+LINK = (1, 7)
+
+
+def hpcc(links: int = 1, flows: int = 10) -> Hpcc:
+    """With INT of so many switches in each result."""
+    rates = {(LINK[0], LINK[1] + number): RATE_BPS for number in range(links)}
+    return Hpcc(rates, round_bytes=FRAME_BYTES - 16 - 28 * links, flows=flows, hops=9)
+
+
+def feedback(now_ns: int, *said: Said, rounds: int = 1, in_flight: int = 0) -> Feedback:
+    """Results of one instant, each with this stack."""
+    headers = int_headers([said] * rounds) if rounds else int_headers([said])[:0]
+    return Feedback(now_ns, rounds, 0, in_flight, None, TRIP_NS, headers)
 
 
 class Link:
     """One that the test drives."""
 
     def __init__(self, **pacing: int) -> None:
-        self.hop = Hop(RATE_BPS, 0, 0)
-        self.now_ns = 0
-        self.law = Hpcc(lambda: {"s1-p1": self.hop}, round_bytes=ROUND_BYTES, flows=10)
+        self.now_ns = self.sent = 0
+        self.law = hpcc()
         self.law.begin(Pacing(window=40, **pacing), 0)
 
     def hear(self, after_ns: int, sent: int, queue: int, rounds: int = 1, in_flight: int = 0) -> float:
-        """Results that come so much later, when the link has sent so many bytes more; the law's window, exactly."""
+        """Results that come so much later, when the link has sent so many bytes more and its queue has so many; the
+        law's window, exactly. With no rounds one result tells, which is not counted.
+        """
         self.now_ns += after_ns
-        self.hop = Hop(RATE_BPS, self.hop.bytes_sent + sent, queue)
-        self.law.take(Feedback(self.now_ns, rounds, 0, in_flight, None, TRIP_NS))
+        self.sent += sent
+        said = Said(*LINK, queue // FRAME_BYTES, self.now_ns, self.sent)
+        told = feedback(self.now_ns, said, rounds=max(rounds, 1), in_flight=in_flight)
+        self.law.take(replace(told, rounds=rounds))
         return self.law._window
 
 
@@ -98,36 +120,95 @@ def test_growth_is_by_steps_and_then_by_measure() -> None:
 
 
 def test_the_fullest_link_counts_and_who_knows_no_round_trip_waits() -> None:
-    hops = [Hop(RATE_BPS, 0, 0), Hop(RATE_BPS, 0, 0)]
-    law = Hpcc(lambda: {f"s1-p{port}": hop for port, hop in enumerate(hops)}, round_bytes=ROUND_BYTES, flows=10)
+    law = hpcc(links=2)
     law.begin(Pacing(window=40), 0)
-    law.take(Feedback(1, 1, 0, 0, None, None))
-    law.take(Feedback(TRIP_NS, 1, 0, 0, None, TRIP_NS))
-    hops[:] = [Hop(RATE_BPS, PRODUCT_BYTES // 10, 0), Hop(RATE_BPS, 2 * PRODUCT_BYTES, 0)]
-    law.take(Feedback(2 * TRIP_NS, 1, 0, 0, None, TRIP_NS))
-    assert law._window == pytest.approx(40 * 0.95 / 2 + GROWTH)
-    law.take(Feedback(2 * TRIP_NS, 1, 0, 0, None, TRIP_NS))  # at the same instant: nothing new
-    assert law._window == pytest.approx(40 * 0.95 / 2 + GROWTH)
-    law.lose(3, 2 * TRIP_NS)
-    assert law.window(0) == int(40 * 0.95 / 2 + GROWTH) + 1
+
+    def both(now_ns: int, *sent: int) -> Feedback:
+        return feedback(now_ns, *(Said(LINK[0], LINK[1] + at, 0, now_ns, bytes_) for at, bytes_ in enumerate(sent)))
+
+    law.take(replace(both(1, 0, 0), round_trip_ns=None))
+    law.take(both(TRIP_NS, 0, 0))
+    law.take(both(3 * TRIP_NS, PRODUCT_BYTES // 5, 2 * PRODUCT_BYTES))
+    assert law._window == pytest.approx(40 * 0.95 + GROWTH)
+    law.take(both(3 * TRIP_NS, PRODUCT_BYTES // 5, 2 * PRODUCT_BYTES))  # the same packet's again: nothing new
+    assert law._window == pytest.approx(40 * 0.95 + GROWTH)
+    law.lose(3, 3 * TRIP_NS)
+    assert law.window(0) == int(40 * 0.95 + GROWTH) + 1
+    assert law.unread == 0
+
+
+def test_of_one_instants_results_each_link_is_read_once_by_the_newest() -> None:
+    """Rounds end by different ways: a link that only some of them crossed is compared with what it said last."""
+    law = hpcc(links=2)
+    law.begin(Pacing(window=40), 0)
+    near, far = LINK, (LINK[0], LINK[1] + 1)
+    law.take(feedback(TRIP_NS, Said(*near, 0, TRIP_NS, 0)))
+    law.take(feedback(TRIP_NS, Said(*far, 0, TRIP_NS, 0)))
+    stacks = [
+        [Said(*far, 0, 3 * TRIP_NS, 2 * PRODUCT_BYTES)],
+        [Said(*near, 0, 2 * TRIP_NS, PRODUCT_BYTES // 10)],
+        [Said(*near, 0, 2 * TRIP_NS + 7, PRODUCT_BYTES // 5)],
+    ]
+    law.take(replace(feedback(3 * TRIP_NS), rounds=3, int_headers=int_headers(stacks)))
+    assert law._utilisation == pytest.approx(1.0)
+    assert law._told[near].bytes_sent == PRODUCT_BYTES // 5
+    law.take(feedback(4 * TRIP_NS, Said(*near, 0, 3 * TRIP_NS + 7, PRODUCT_BYTES)))
+    assert law._utilisation == pytest.approx(0.8)
+
+
+def test_a_switch_that_came_up_anew_and_a_link_beyond_its_rate_are_no_measure() -> None:
+    link = Link()
+    link.hear(TRIP_NS, 5 * PRODUCT_BYTES, 0)
+    before = link.hear(TRIP_NS, PRODUCT_BYTES // 2, 0)
+    link.sent = 0
+    assert link.hear(TRIP_NS, 0, 0) == before, "fewer bytes than it had sent"
+    assert link.hear(TRIP_NS, 9 * PRODUCT_BYTES, 0) == before, "nine times what a link can carry"
+    assert link.hear(-TRIP_NS // 2, 0, 0) == before, "earlier than the last"
+    assert link.hear(TRIP_NS, PRODUCT_BYTES // 2, 0) > before
+
+
+def test_int_that_is_missing_garbled_or_of_unknown_links_is_counted_and_nothing_else() -> None:
+    link = Link()
+    link.hear(TRIP_NS, 0, 0)
+    before = link.hear(TRIP_NS, PRODUCT_BYTES, 0)
+    told = feedback(3 * TRIP_NS, Said(*LINK, 0, 3 * TRIP_NS, 2 * PRODUCT_BYTES), rounds=2)
+    assert told.int_headers is not None
+    garbled = told.int_headers.copy()
+    garbled[:, 4] |= 0x04
+    rng = np.random.default_rng(1)
+    for number, headers in enumerate(
+        [
+            None,
+            garbled,
+            int_headers([[Said(*LINK, 0, 3 * TRIP_NS, 0), Said(99, 1, 0, 3 * TRIP_NS, 0)]] * 2),
+            int_headers([[]] * 2),
+            *(rng.integers(0, 256, (2, size), np.uint8) for size in (0, 1, 15, 16, 44, 45, 300)),
+        ]
+    ):
+        link.law.take(replace(told, int_headers=headers))
+        assert link.law.unread == 2 * (number + 1)
+    assert link.law._window == before
+    link.law.take(told)
+    assert link.law.unread == 22
+    assert link.law._window == pytest.approx(before * 0.95 + GROWTH)
 
 
 def test_flows_in_step_settle_without_a_queue() -> None:
     """N flows on one link, whose queue is what exceeds C·T: ΣW comes to η·C·T + N·W_AI, which fills it and no more."""
-    flows, sent = 4, 0
-    hop = Hop(RATE_BPS, 0, 0)
-    laws = [Hpcc(lambda: {"s1-p1": hop}, round_bytes=ROUND_BYTES, flows=flows) for _ in range(flows)]
+    flows, sent = 4, 0.0
+    laws = [hpcc(flows=flows) for _ in range(flows)]
     for law in laws:
         law.begin(Pacing(window=80), 0)
     depths = []
     for trip in range(1, 200):
         total = sum(law._window for law in laws)
         queue = max(0.0, total - 100)
-        sent += int(min(total, 100) * ROUND_BYTES)
-        hop = Hop(RATE_BPS, sent, int(queue * ROUND_BYTES))
+        sent += min(total, 100) * FRAME_BYTES
         depths.append(queue)
+        said = Said(*LINK, round(queue), trip * TRIP_NS, int(sent))
         for law in laws:
-            law.take(Feedback(trip * TRIP_NS, int(law._window) + 1, 0, 0, None, TRIP_NS))
+            told = feedback(trip * TRIP_NS, said)
+            law.take(replace(told, rounds=int(law._window) + 1))
     assert depths[0] == 220
-    assert max(depths[50:]) < 0.01
-    assert sum(law._window for law in laws) == pytest.approx(0.95 * 100 + flows * 0.05 * 100 / flows, abs=0.01)
+    assert max(depths[50:]) < 1
+    assert sum(law._window for law in laws) == pytest.approx(0.95 * 100 + flows * 0.05 * 100 / flows, abs=0.5)

@@ -37,6 +37,7 @@ from weir.tests.bmv2.harness import CPU_PORT, Compiled, needs_bmv2
 from weir.tests.bmv2.mutation import mutate
 from weir.wire import int_md
 from weir.wire.aggregation import AGGREGATION_PORT, HEADER_BYTES, MessageType
+from weir.wire.int_messages import link_request
 
 pytestmark = [pytest.mark.bmv2, needs_bmv2]
 
@@ -139,8 +140,16 @@ def test_a_program_that_is_loaded_anew_has_empty_slots(pair: Pair) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_random_rounds_with_losses_and_repeats(pair: Pair, seed: int) -> None:
+    """Some messages carry INT, which goes on with what leaves of their rounds, but for times and depths."""
     rng = np.random.default_rng(seed)
     packets: list[tuple[int, bytes]] = []
+
+    def sent(body: bytes, source: int) -> bytes:
+        if rng.random() < 0.6:
+            return frame(body, source, SWITCH)
+        request = link_request(AGGREGATION_PORT, int(rng.choice((0, 1, 9))))
+        return frame(request + body, source, SWITCH, destination_port=int_md.INT_PORT)
+
     front = {INNER: 0, ROOT: (1 << 24) - 6}
     for _ in range(220):
         job = INNER if rng.random() < 0.5 else ROOT
@@ -150,12 +159,14 @@ def test_random_rounds_with_losses_and_repeats(pair: Pair, seed: int) -> None:
         chunk = (front[job] - int(rng.integers(2 * SLOTS if rng.random() < 0.1 else 2))) % (1 << 24)
         generation = GENERATIONS[0] if len(packets) < 120 or rng.random() < 0.1 else GENERATIONS[1]
         body = message(rng, kind, job=job, generation=generation, chunk=chunk, contributors=1 << child)
-        packets.append((child + 1, frame(body, WORKERS[child], SWITCH)))
+        packets.append((child + 1, sent(body, WORKERS[child])))
         if rng.random() < 0.15:
             answer = MessageType.RESULT if kind is MessageType.CONTRIBUTION else MessageType.SCALE_RESULT
             body = message(rng, answer, job=INNER, generation=generation, chunk=chunk, contributors=0)
-            packets.append((PARENT_PORT, frame(body, PARENT, SWITCH)))
-    pair.compare(packets)
+            packets.append((PARENT_PORT, sent(body, PARENT)))
+    left = [out for found in pair.compare(packets, without_times) for out in found]
+    ports = [int.from_bytes(out.frame[36:38], "big") for out in left]
+    assert {port: ports.count(port) > 20 for port in set(ports)} == {AGGREGATION_PORT: True, int_md.INT_PORT: True}
     found = drops(pair)
     assert found[DUPLICATE] > 0
     assert found[LATE] > 0

@@ -163,7 +163,7 @@ def test_garbled_int_changes_no_sum_and_is_counted(monkeypatch: pytest.MonkeyPat
 
 def test_watching_flows_and_hpcc_do_not_go_together() -> None:
     watch = {"watch": [{"mode": "md", "source": "h1"}]}
-    with pytest.raises(ValueError, match=r"telemetry\.watch: with congestion\.law hpcc .* sinks would take out"):
+    with pytest.raises(ValueError, match=r"telemetry\.watch: with congestion\.law hpcc .* sinks would take it out"):
         config_of(telemetry=watch)
     assert config_of(law="dctcp", telemetry=watch).telemetry
     with pytest.raises(ValueError, match=r"telemetry\.mtu: with congestion\.law hpcc"):

@@ -400,7 +400,7 @@ def test_what_leaves_of_a_round_has_the_stack_of_the_message_that_completed_it(j
     sent: list[tuple[int, bytes]] = []
     expected: list[tuple[int, bytes]] = []
     for worker in (0, 2, 1, 2):
-        frame, port = contribution(worker, job=job, lanes=worker + 1, width=64)
+        frame, port = contribution(worker, job=job, lanes=worker + 1, width=32)
         told = bytes([0, 0, 0, 10 + worker])
         expected += plain.forward(frame, port)
         sent += node.forward(carrying_int(frame, told), port)

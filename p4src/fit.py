@@ -104,8 +104,19 @@ def compile_for_chip(folder: Path) -> Fit:
     ]
     if warnings:
         raise FitError(f"{BACK_END} warns:\n" + "\n".join(warnings))
-    _run(ASSEMBLER, "--target", "tofino", "-o", str(folder / "assembled"), str(folder / "pipe" / "fabric.bfa"))
+    assembly = folder / "pipe" / "fabric.bfa"
+    check_parsers(assembly.read_text())
+    _run(ASSEMBLER, "--target", "tofino", "-o", str(folder / "assembled"), str(assembly))
     return read_fit(folder)
+
+
+def check_parsers(assembly: str) -> None:
+    """Raises FitError where the back end has left out what parsers choose by, as p4c 1.2.5.16 does."""
+    if not re.search(r"^ +match: \[", assembly, re.MULTILINE):
+        raise FitError(
+            f"{BACK_END} writes parsers that choose nothing, a fault of this p4c: take one that has "
+            f"{P4C_HOME}/pull/5753, of September 2026"
+        )
 
 
 def read_fit(folder: Path) -> Fit:

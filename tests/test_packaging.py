@@ -281,7 +281,7 @@ def test_the_wheel_holds_the_packages_and_their_data_and_no_tests(wheel: Path, c
     data |= {
         str(path.relative_to(clone))
         for path in (clone / "p4src").rglob("*")
-        if path.suffix in {".p4", ".json", ".txtpb", ".sha256"}
+        if path.suffix in {".p4", ".json", ".txtpb", ".txt", ".sha256"}
     }
     for runs in ("heartbeats", "queues"):
         data |= {str(path.relative_to(clone)) for path in (clone / "experiments" / runs).glob("*.yaml")}

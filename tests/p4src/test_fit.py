@@ -132,6 +132,13 @@ def test_what_is_written_in_another_way_is_named(tmp_path: Path, name: str) -> N
             fit.read_fit(folder)
 
 
+def test_a_back_end_whose_parsers_choose_nothing_is_refused() -> None:
+    states = "parser ingress:\n  states:\n    start:\n      {}*:\n        next: end\n"
+    with pytest.raises(FitError, match=r"parsers that choose nothing.*github\.com/p4lang/p4c/pull/5753"):
+        fit.check_parsers(states.format(""))
+    fit.check_parsers(states.format("match: [ half ]\n      0x0800:\n        next: ipv4\n      "))
+
+
 def test_without_the_back_end_the_report_stays() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "weir.p4src.fit"],

@@ -102,8 +102,9 @@ def test_laws_that_processes_do_not_know_are_refused_beforehand(
     told = (
         f"workers go by congestion.law {law} in virtual time alone; hosts that are processes know explicit windows only"
     )
+    config = RunConfig.load(run_file).replaced("a test", congestion={"law": law}, telemetry=None)
     with pytest.raises(ExperimentError, match=f"--fabric mininet: {told}: say law: explicit, or run the file without"):
-        execute(under(run_file, law=law), run_file.parent, Console(quiet=True), SwitchKind.WEIR)
+        execute(config, run_file.parent, Console(quiet=True), SwitchKind.WEIR)
 
 
 def test_windows_are_lent_to_processes_for_as_long_as_a_busy_machine_may_keep_them_waiting(run_file: Path) -> None:

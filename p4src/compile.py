@@ -35,9 +35,9 @@ class CompileError(Exception):
     """p4c is missing, or did not like the program."""
 
 
-def sources() -> list[Path]:
-    """All P4 files that the program is made of, in a fixed order."""
-    return sorted(path for folder in ("common", "bmv2", "tofino") for path in ROOT.glob(f"{folder}/*.p4"))
+def sources(*folders: str) -> list[Path]:
+    """The P4 files in these folders, or all that there are, in a fixed order."""
+    return sorted(path for folder in folders or ("common", "bmv2", "tofino") for path in ROOT.glob(f"{folder}/*.p4"))
 
 
 def products() -> list[Path]:
@@ -60,14 +60,14 @@ def compile_fabric(json: Path, p4info: Path, lanes: int) -> None:
     the program relies on none. Raises CompileError with p4c's own words.
     """
     options = [f"-DLANES={lanes}", "--arch", "v1model", "--Werror", "--Wdisable=unsupported"]
-    _run(P4C, *options, "-o", str(json), "--p4runtime-files", str(p4info), "bmv2/fabric.p4")
+    run_compiler(P4C, *options, "-o", str(json), "--p4runtime-files", str(p4info), "bmv2/fabric.p4")
 
 
 def describe_tofino(p4info: Path) -> None:
     """Write the control plane of `tofino/fabric.p4` as P4Info, which takes no back end for the chip. Raises
     CompileError with p4c's own words.
     """
-    text = _run(P4TEST, "-E", "-D__TARGET_TOFINO__=1", "tofino/fabric.p4")
+    text = run_compiler(P4TEST, "-E", "-D__TARGET_TOFINO__=1", "tofino/fabric.p4").stdout
     for tna, psa in _TNA_AS_PSA:
         text, count = re.subn(tna, psa, text, flags=re.DOTALL)
         if not count:
@@ -75,12 +75,12 @@ def describe_tofino(p4info: Path) -> None:
     with TemporaryDirectory() as folder:
         adapted = Path(folder, "fabric.p4")
         adapted.write_text(text)
-        _run(P4TEST, "--arch", "psa", "--Wdisable=unused", "--p4runtime-files", str(p4info), str(adapted))
+        run_compiler(P4TEST, "--arch", "psa", "--Wdisable=unused", "--p4runtime-files", str(p4info), str(adapted))
     p4info.write_text(p4info.read_text().replace('arch: "psa"', 'arch: "tna"'))
 
 
-def _run(compiler: str, *options: str) -> str:
-    """What the compiler prints. Raises CompileError."""
+def run_compiler(compiler: str, *options: str) -> subprocess.CompletedProcess[str]:
+    """What it says, run in this folder. Raises CompileError where it is missing or refuses."""
     if shutil.which(compiler) is None:
         raise CompileError(
             f"{compiler} is not on PATH; install p4c as {P4C_HOME} says, under 'Installing packaged versions'"
@@ -88,7 +88,7 @@ def _run(compiler: str, *options: str) -> str:
     done = subprocess.run([compiler, *options], cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
         raise CompileError(done.stderr.strip())
-    return done.stdout
+    return done
 
 
 def main() -> int:

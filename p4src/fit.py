@@ -10,7 +10,6 @@ import hashlib
 import json
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from . import BUILD, P4C_HOME, ROOT
+from .compile import CompileError, run_compiler, sources
 
 REPORT: Final = BUILD / "fabric_tofino.fit.txt"
 """The report that is checked in."""
@@ -34,7 +34,7 @@ _TABLE: Final = re.compile(r"  (?:[a-z]+_match|hash_action|gateway|stateful|mete
 
 
 class FitError(Exception):
-    """The compiler is missing, did not like the program, or needs more than the chip has."""
+    """The back end warns, or writes something else than is known of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class Fit:
 def sources_digest() -> str:
     """SHA-256 over the sources that the program for Tofino is made of, by name."""
     digest = hashlib.sha256()
-    for path in sorted(path for folder in ("common", "tofino") for path in ROOT.glob(f"{folder}/*.p4")):
+    for path in sources("common", "tofino"):
         digest.update(f"{path.relative_to(ROOT)}\0".encode() + path.read_bytes())
     return digest.hexdigest()
 
@@ -95,10 +95,10 @@ def lanes() -> int:
 
 
 def compile_for_chip(folder: Path) -> Fit:
-    """Compile and assemble `tofino/fabric.p4` into a folder. Raises FitError with the compilers' own words."""
+    """Compile and assemble `tofino/fabric.p4` into a folder. Raises CompileError or FitError with their own words."""
     options = ["--target", "tofino", "--arch", "tna", "-D__TARGET_TOFINO__=1", "-g", "-o", str(folder)]
     # what common/ has for others, and annotations that P4Info alone reads
-    said = _run(BACK_END, *options, "--Wdisable=unused", "--Wdisable=unknown", "tofino/fabric.p4")
+    said = run_compiler(BACK_END, *options, "--Wdisable=unused", "--Wdisable=unknown", "tofino/fabric.p4").stderr
     warnings = [
         line for line in said.splitlines() if "warning: " in line and not any(word in line for word in _HARMLESS)
     ]
@@ -106,7 +106,7 @@ def compile_for_chip(folder: Path) -> Fit:
         raise FitError(f"{BACK_END} warns:\n" + "\n".join(warnings))
     assembly = folder / "pipe" / "fabric.bfa"
     check_parsers(assembly.read_text())
-    _run(ASSEMBLER, "--target", "tofino", "-o", str(folder / "assembled"), str(assembly))
+    run_compiler(ASSEMBLER, "--target", "tofino", "-o", str(folder / "assembled"), str(assembly))
     return read_fit(folder)
 
 
@@ -214,14 +214,6 @@ def report_of(fit: Fit, digest: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _run(compiler: str, *options: str) -> str:
-    """What it says beside what it writes."""
-    done = subprocess.run([compiler, *options], cwd=ROOT, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise FitError(f"{compiler} refuses the program:\n{done.stderr.strip()}")
-    return done.stderr
-
-
 def main() -> int:
     """`python -m weir.p4src.fit`: compile, and write the report. 0 where the program fits or nobody can say, 2 else."""
     if missing := [tool for tool in (BACK_END, ASSEMBLER) if shutil.which(tool) is None]:
@@ -235,7 +227,7 @@ def main() -> int:
     try:
         with TemporaryDirectory() as folder:
             fit = compile_for_chip(Path(folder))
-    except FitError as error:
+    except (CompileError, FitError) as error:
         sys.stderr.write(f"p4src: {error}\n")
         return 2
     if refusals := fit.refusals():

@@ -213,6 +213,11 @@ control Aggregation(
         meta.src_port = AGGREGATION_PORT;
     }
 
+    action sign_sum() {
+        sign();
+        meta.again.setInvalid();
+    }
+
     @id(KEEP_ACTION_ID)
     action keep() {
         meta.fate = Fate.KEEP;
@@ -231,16 +236,14 @@ control Aggregation(
 
     @id(TO_PARENT_ACTION_ID)
     action to_parent() {
-        sign();
-        meta.again.setInvalid();
+        sign_sum();
         hdr.ipv4.dst_addr = meta.up_address;
         hdr.aggregation.contributors = meta.up_bit;
     }
 
     @id(TO_CHILDREN_ACTION_ID)
     action to_children() {
-        sign();
-        meta.again.setInvalid();
+        sign_sum();
         hdr.aggregation.message_type = meta.answer;
         hdr.aggregation.contributors = 0;
         ig_tm_md.mcast_grp_a = meta.down_group;
@@ -250,8 +253,7 @@ control Aggregation(
     @id(TO_ASKER_ACTION_ID)
     action to_asker() {
         ipv4_address_t asker = hdr.ipv4.src_addr;
-        sign();
-        meta.again.setInvalid();
+        sign_sum();
         hdr.ipv4.dst_addr = asker;
         hdr.aggregation.message_type = meta.answer;
         hdr.aggregation.contributors = 0;
@@ -319,11 +321,8 @@ control Aggregation(
     apply {
         if (meta.message == Message.CONTRIBUTION) {
             jobs.apply();
-        }
-        if (meta.message == Message.CONTRIBUTION) {
             members.apply();
-        }
-        if (meta.message == Message.RESULT) {
+        } else if (meta.message == Message.RESULT) {
             parents.apply();
         }
 

@@ -350,21 +350,14 @@ control Telemetry(
     apply {
         if (hdr.int_md.isValid() && hdr.int_shim.shim_type == INT_TYPE_MD) {
             baseline_high.apply();
-        }
-        if (hdr.int_md.isValid() && hdr.int_shim.shim_type == INT_TYPE_MD) {
             baseline_low.apply();
-        }
-        if (hdr.int_md.isValid() && hdr.int_shim.shim_type == INT_TYPE_MD) {
             domain_high.apply();
-        }
-        if (hdr.int_md.isValid() && hdr.int_shim.shim_type == INT_TYPE_MD) {
             lengths.apply();
-        }
-        if (hdr.int_md.isValid() && hdr.int_shim.shim_type == INT_TYPE_MD && hdr.tcp.isValid()) {
-            sum_tcp();
-        }
-        if (hdr.int_md.isValid() && hdr.int_shim.shim_type == INT_TYPE_MD && meta.udp_sum != 0) {
-            sum_udp();
+            if (hdr.tcp.isValid()) {
+                sum_tcp();
+            } else if (meta.udp_sum != 0) {
+                sum_udp();
+            }
         }
         add_pairs();
         add_up();

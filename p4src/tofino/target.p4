@@ -3,7 +3,7 @@
 #ifndef WEIR_TARGET_P4
 #define WEIR_TARGET_P4
 
-/* Lanes of a message. Two share a register, so that 64 take 32 of the 48 that the twelve stages have. */
+/* Lanes of a message. Two share a register; for more than these the chip has no containers (docs/tofino.md). */
 #define NARROW_LANES 32
 #define LANES 32
 

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weir.hosts import ParameterServerCore, WorkerCore
-from weir.hosts.congestion import ExplicitWindow, Feedback
 from weir.hosts.protocol.messages import by_job
 from weir.tests.hosts.protocol.test_host_cores import (
     OPTIONS,
@@ -17,6 +16,7 @@ from weir.tests.hosts.protocol.test_host_cores import (
     SERVER,
     SERVER_PLAN,
     WORKER,
+    Listener,
     contribution,
     ones,
     sources,
@@ -25,18 +25,10 @@ from weir.tests.wire.int_stacks import Said, int_headers
 from weir.wire.frames import Datagrams
 
 
-class Asking(ExplicitWindow):
-    """Has INT come with results, and keeps what it was told."""
+class Asking(Listener):
+    """Has INT come with results, too."""
 
     int_header = b"0123456789abcdef"
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.told: list[Feedback] = []
-
-    def take(self, feedback: Feedback) -> None:
-        self.told.append(feedback)
-        super().take(feedback)
 
 
 def stacks(*marks: int) -> NDArray[np.uint8]:

@@ -167,6 +167,15 @@ def test_a_switch_that_came_up_anew_and_a_link_beyond_its_rate_are_no_measure() 
     assert link.hear(TRIP_NS, PRODUCT_BYTES // 2, 0) > before
 
 
+@pytest.mark.parametrize("beyond", [0, 1])
+def test_a_full_link_may_be_a_frame_and_a_tick_of_the_clock_ahead(beyond: int) -> None:
+    """Of 1,000 ns, which are 125 bytes, as the frame is: two readings are not at the same place of theirs."""
+    link = Link()
+    before = link.hear(TRIP_NS, 0, 0)
+    measured = link.hear(TRIP_NS, PRODUCT_BYTES + 125 + FRAME_BYTES + beyond, 0) != before
+    assert measured == (not beyond)
+
+
 def test_int_that_is_missing_garbled_or_of_unknown_links_is_counted_and_nothing_else() -> None:
     link = Link()
     link.hear(TRIP_NS, 0, 0)

@@ -65,9 +65,9 @@ mininet: $(READY)  ## TOPO=FILE.yaml in Mininet, SWITCH=weir or bmv2 (root)
 p4: $(READY)  ## recompile the P4 programs (needs p4c)
 	@$(BIN)/python -m weir.p4src.build
 
-tofino: $(READY)  ## check the P4 program for Tofino, and that it fits the chip (needs p4c's p4test; for the fit, its Tofino back end)
+tofino: $(READY)  ## check the P4 program for Tofino, and that it fits the chips (needs p4c's p4test; for the fit, its Tofino back end)
 	@command -v p4test >/dev/null || { echo "weir: p4test (of p4c) is not on PATH; build p4c with its p4test back end" >&2; exit 2; }
-	@cd p4src && p4test -D__TARGET_TOFINO__=1 --Werror --Wdisable=unused tofino/fabric.p4
+	@cd p4src && for chip in 1 2; do p4test -D__TARGET_TOFINO__=$$chip --Werror --Wdisable=unused tofino/fabric.p4 || exit; done
 	@$(BIN)/python -m weir.p4src.fit
 
 proto: $(READY)  ## generate the control service's messages anew

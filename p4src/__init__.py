@@ -2,8 +2,8 @@
 
 `common/` holds ids, sizes and headers, `bmv2/` the program for v1model with `fabric.p4` on top and `target.p4` for what
 is v1model's alone, `build/` what p4c makes of it. The compiled form is checked in, so that only who edits P4 needs p4c:
-`make p4` recompiles. `tofino/` is the program for Tofino 1 under the same names; of its compiled form only the control
-plane is here, for what the chip loads takes the chip's own compiler.
+`make p4` recompiles. `tofino/` is the program for Tofino 1 and 2 under the same names; of its compiled forms only the
+control plane is here, for what the chips load takes their own compiler.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ LANES: Final = {"fabric": 256, "fabric_32": 32}
 """The compiled programs, and how many lanes each sums of a message at most. The first takes messages of the second as
 well."""
 
-TOFINO: Final = "fabric_tofino"
-"""The program for Tofino 1, by the name of its control plane and of what is loaded."""
+TOFINO: Final = {"fabric_tofino": 1, "fabric_tofino2": 2}
+"""The programs for chips, by the name of their control plane and of what is loaded, and which Tofino each is for."""
 
 FABRIC_JSON: Final = json_of("fabric")
 FABRIC_P4INFO: Final = p4info_of("fabric")

@@ -42,7 +42,8 @@ def sources(*folders: str) -> list[Path]:
 
 def products() -> list[Path]:
     """All that is made of them."""
-    return [*(path for program in LANES for path in (json_of(program), p4info_of(program))), p4info_of(TOFINO)]
+    compiled = [path for program in LANES for path in (json_of(program), p4info_of(program))]
+    return [*compiled, *(p4info_of(program) for program in TOFINO)]
 
 
 def digests() -> str:
@@ -63,11 +64,11 @@ def compile_fabric(json: Path, p4info: Path, lanes: int) -> None:
     run_compiler(P4C, *options, "-o", str(json), "--p4runtime-files", str(p4info), "bmv2/fabric.p4")
 
 
-def describe_tofino(p4info: Path) -> None:
-    """Write the control plane of `tofino/fabric.p4` as P4Info, which takes no back end for the chip. Raises
-    CompileError with p4c's own words.
+def describe_tofino(p4info: Path, generation: int) -> None:
+    """Write the control plane of `tofino/fabric.p4` for Tofino 1 or 2 as P4Info, which takes no back end for the chip.
+    Raises CompileError with p4c's own words.
     """
-    text = run_compiler(P4TEST, "-E", "-D__TARGET_TOFINO__=1", "tofino/fabric.p4").stdout
+    text = run_compiler(P4TEST, "-E", f"-D__TARGET_TOFINO__={generation}", "tofino/fabric.p4").stdout
     for tna, psa in _TNA_AS_PSA:
         text, count = re.subn(tna, psa, text, flags=re.DOTALL)
         if not count:
@@ -96,10 +97,11 @@ def main() -> int:
     try:
         for program, lanes in LANES.items():
             compile_fabric(json_of(program), p4info_of(program), lanes)
-        describe_tofino(p4info_of(TOFINO))
+        for program, generation in TOFINO.items():
+            describe_tofino(p4info_of(program), generation)
     except CompileError as error:
         sys.stderr.write(f"p4src: {error}\n")
         return 2
     FABRIC_DIGEST.write_text(digests())
-    sys.stdout.write(f"p4src: {', '.join((*LANES, TOFINO))} are made of {len(sources())} sources\n")
+    sys.stdout.write(f"p4src: {', '.join((*LANES, *TOFINO))} are made of {len(sources())} sources\n")
     return 0

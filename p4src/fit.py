@@ -1,4 +1,4 @@
-"""What the program for Tofino takes of its chip, as p4c's back end for it says; and whether it fits.
+"""What the program for Tofino takes of each chip, as p4c's back end for them says; and whether it fits.
 
 The back end compiles what needs more stages than the chip has without a word, so that is asked here. What it writes is
 read as of p4c 1.2.5: `pipe/logs/resources.json` and `phv.json`, and the assembly.
@@ -17,11 +17,30 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from . import BUILD, P4C_HOME, ROOT
+from . import BUILD, P4C_HOME, ROOT, TOFINO
 from .compile import CompileError, run_compiler, sources
 
-REPORT: Final = BUILD / "fabric_tofino.fit.txt"
-"""The report that is checked in."""
+
+@dataclass(frozen=True, slots=True)
+class Chip:
+    """What the program is compiled for."""
+
+    name: str
+    target: str
+    """As the back end calls it."""
+    architecture: str
+    program: str
+
+    @property
+    def report(self) -> Path:
+        """The report that is checked in."""
+        return BUILD / f"{self.program}.fit.txt"
+
+
+CHIPS: Final = (
+    Chip("Tofino 1", "tofino", "tna", "fabric_tofino"),
+    Chip("Tofino 2", "tofino2", "t2na", "fabric_tofino2"),
+)
 
 BACK_END: Final = "p4c-barefoot"
 ASSEMBLER: Final = "bfas"
@@ -94,9 +113,10 @@ def lanes() -> int:
     return int(found[1])
 
 
-def compile_for_chip(folder: Path) -> Fit:
+def compile_for_chip(chip: Chip, folder: Path) -> Fit:
     """Compile and assemble `tofino/fabric.p4` into a folder. Raises CompileError or FitError with their own words."""
-    options = ["--target", "tofino", "--arch", "tna", "-D__TARGET_TOFINO__=1", "-g", "-o", str(folder)]
+    options = ["--target", chip.target, "--arch", chip.architecture, f"-D__TARGET_TOFINO__={TOFINO[chip.program]}"]
+    options += ["-g", "-o", str(folder)]
     # what common/ has for others, and annotations that P4Info alone reads
     said = run_compiler(BACK_END, *options, "--Wdisable=unused", "--Wdisable=unknown", "tofino/fabric.p4").stderr
     warnings = [
@@ -106,7 +126,7 @@ def compile_for_chip(folder: Path) -> Fit:
         raise FitError(f"{BACK_END} warns:\n" + "\n".join(warnings))
     assembly = folder / "pipe" / "fabric.bfa"
     check_parsers(assembly.read_text())
-    run_compiler(ASSEMBLER, "--target", "tofino", "-o", str(folder / "assembled"), str(assembly))
+    run_compiler(ASSEMBLER, "--target", chip.target, "-o", str(folder / "assembled"), str(assembly))
     return read_fit(folder)
 
 
@@ -191,10 +211,10 @@ def _last_stages(assembly: str) -> dict[str, int]:
     return stages
 
 
-def report_of(fit: Fit, digest: str) -> str:
+def report_of(chip: Chip, fit: Fit, digest: str) -> str:
     """The report as it is checked in."""
     lines = [
-        "What p4src/tofino takes of a Tofino 1, as p4c's back end for it says. No switch has loaded it yet.",
+        f"What p4src/tofino takes of a {chip.name}, as p4c's back end for it says. No switch has loaded it yet.",
         "",
         f"back end   {fit.version}",
         f"sources    sha256 {digest}",
@@ -215,26 +235,30 @@ def report_of(fit: Fit, digest: str) -> str:
 
 
 def main() -> int:
-    """`python -m weir.p4src.fit`: compile, and write the report. 0 where the program fits or nobody can say, 2 else."""
+    """`python -m weir.p4src.fit`: compile, and write the reports. 0 where it fits or nobody can say, 2 else."""
     if missing := [tool for tool in (BACK_END, ASSEMBLER) if shutil.which(tool) is None]:
         sys.stdout.write(
-            f"p4src: {', '.join(missing)} not on PATH, so {REPORT.relative_to(ROOT)} stays as it is; p4c has both if "
-            f"it is built with its Tofino back end ({P4C_HOME})\n"
+            f"p4src: {', '.join(missing)} not on PATH, so what is on record of the chips stays as it is; "
+            f"p4c has both if it is built with its Tofino back end ({P4C_HOME})\n"
         )
         return 0
-    sys.stdout.write("p4src: compiling tofino/fabric.p4 for the chip, which takes some minutes\n")
-    sys.stdout.flush()
-    try:
-        with TemporaryDirectory() as folder:
-            fit = compile_for_chip(Path(folder))
-    except (CompileError, FitError) as error:
-        sys.stderr.write(f"p4src: {error}\n")
-        return 2
-    if refusals := fit.refusals():
-        sys.stderr.write(f"p4src: tofino/fabric.p4 does not fit the chip: {'; '.join(refusals)}\n")
-        return 2
-    REPORT.write_text(report_of(fit, sources_digest()))
-    sys.stdout.write(REPORT.read_text())
+    reports = {}
+    for chip in CHIPS:
+        sys.stdout.write(f"p4src: compiling tofino/fabric.p4 for {chip.name}, which takes some minutes\n")
+        sys.stdout.flush()
+        try:
+            with TemporaryDirectory() as folder:
+                fit = compile_for_chip(chip, Path(folder))
+        except (CompileError, FitError) as error:
+            sys.stderr.write(f"p4src: {chip.name}: {error}\n")
+            return 2
+        if refusals := fit.refusals():
+            sys.stderr.write(f"p4src: tofino/fabric.p4 does not fit {chip.name}: {'; '.join(refusals)}\n")
+            return 2
+        reports[chip] = report_of(chip, fit, sources_digest())
+    for chip, report in reports.items():
+        chip.report.write_text(report)
+        sys.stdout.write(report)
     return 0
 
 

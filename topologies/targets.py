@@ -11,11 +11,6 @@ from typing import Final
 
 from .errors import TopologyError
 
-CHANNEL_BPS: Final = 25_000_000_000
-"""What one of a chip's serial lanes carries. A faster port has two of them, or four, from its own number on."""
-
-_CHANNELS: Final = (1, 2, 4)
-
 
 @dataclass(frozen=True, slots=True)
 class Pipes:
@@ -23,13 +18,27 @@ class Pipes:
 
     count: int
     stride: int = 128
-    """Ports p·stride … p·stride + link_ports - 1 are pipe p's."""
+    first_port: int = 0
+    """Ports p·stride + first_port … p·stride + first_port + link_ports - 1 are pipe p's."""
     link_ports: int = 64
+    channel_bps: int = 25_000_000_000
+    """What one of its serial lanes carries."""
+    channels: tuple[int, ...] = (1, 2, 4)
+    """So many of them make a port, from its own number on."""
 
     @property
     def last_port(self) -> int:
         """The highest number that a link's port can have."""
-        return (self.count - 1) * self.stride + self.link_ports - 1
+        return (self.count - 1) * self.stride + self.first_port + self.link_ports - 1
+
+    def have(self, port: int) -> bool:
+        """Whether it is a link's."""
+        return 0 <= port % self.stride - self.first_port < self.link_ports
+
+    def words(self) -> str:
+        """Where its links' ports are, for messages."""
+        starts = (str(pipe * self.stride + self.first_port) for pipe in range(self.count))
+        return f"{self.link_ports} for each of its {self.count} pipes, from {', '.join(starts)} on"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +87,8 @@ class Target:
         """What is wrong with a port of a link, and what would be right; None: nothing."""
         if not 1 <= port <= self.last_port:
             return f"a switch's ports are 1…{self.last_port}"
-        if self.pipes is not None and port % self.pipes.stride >= self.pipes.link_ports:
-            return (
-                f"is no port of a link: {self.name} has {self.pipes.link_ports} for each of its {self.pipes.count} "
-                f"pipes, from 0, {', '.join(str(p * self.pipes.stride) for p in range(1, self.pipes.count))} on"
-            )
+        if self.pipes is not None and not self.pipes.have(port):
+            return f"is no port of a link: {self.name} has {self.pipes.words()}"
         return None
 
     def pipe_of(self, port: int) -> int:
@@ -95,11 +101,11 @@ class Target:
         """
         if self.pipes is None:
             return range(port, port + 1)
-        enough = [count for count in _CHANNELS if count * CHANNEL_BPS >= rate_bps]
+        enough = [count for count in self.pipes.channels if count * self.pipes.channel_bps >= rate_bps]
         if not enough:
             raise TopologyError(
                 f"{rate_bps / 1e9:g} Gbit/s is more than a port of {self.name} carries, "
-                f"{_CHANNELS[-1] * CHANNEL_BPS / 1e9:g}"
+                f"{self.pipes.channels[-1] * self.pipes.channel_bps / 1e9:g}"
             )
         if port % enough[0]:
             raise TopologyError(
@@ -148,7 +154,23 @@ TOFINO: Final = Target(
 """A Tofino 1 of four pipes behind Stratum: depths in cells, waits in nanoseconds. The program was compiled for the chip
 and fits it; none has run it (docs/tofino.md)."""
 
-TARGETS: Final[Mapping[str, Target]] = {target.name: target for target in (BMV2, BMV2_32, LIKE_TOFINO, TOFINO)}
+_PIPES_OF_TOFINO_2: Final = Pipes(count=4, first_port=8, channel_bps=50_000_000_000, channels=(1, 2, 4, 8))
+
+TOFINO_2: Final = replace(
+    TOFINO,
+    name="tofino2",
+    program="fabric_tofino2",
+    last_port=_PIPES_OF_TOFINO_2.last_port,
+    cpu_port=0,
+    pipes=_PIPES_OF_TOFINO_2,
+    cell_bytes=176,
+    last_clone_session=255,
+)
+"""A Tofino 2 of four pipes behind Stratum, as `TOFINO` is; ports, cells and sessions are those of its open driver."""
+
+TARGETS: Final[Mapping[str, Target]] = {
+    target.name: target for target in (BMV2, BMV2_32, LIKE_TOFINO, TOFINO, TOFINO_2)
+}
 
 
 def target_named(name: str) -> Target:

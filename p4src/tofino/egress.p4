@@ -9,6 +9,11 @@
  * Reads bridged and intrinsic metadata; writes addresses and the packet_in header.
  */
 
+#if __TARGET_TOFINO__ == 2
+/* Whether each of them is there, in one byte: a checksum of Tofino 2 looks at four bytes of such bits. */
+@pa_byte_pack("egress", "hdr.int_node_id.$valid", "hdr.int_ports.$valid", "hdr.int_latency.$valid", "hdr.int_queue.$valid",
+              "hdr.int_ingress_time.$valid", "hdr.int_egress_time.$valid", "hdr.int_interfaces.$valid", "hdr.int_bytes.$valid")
+#endif
 control FabricEgress(
     inout headers_t hdr,
     inout egress_metadata_t meta,
@@ -54,7 +59,10 @@ control FabricEgress(
     @id(REPORT_ACTION_ID)
     action report(bit<32> session) {
         eg_dprsr_md.mirror_type = MIRROR_TYPE;
-        meta.session = session[9:0];
+#if __TARGET_TOFINO__ == 2
+        eg_dprsr_md.mirror_io_select = 1;    // as it leaves, which Tofino 1 does without being told
+#endif
+        meta.session = (MirrorId_t)session;
         meta.becomes = Kind.MIRRORED;
         to_cpu();
         end();

@@ -1,5 +1,5 @@
 /*
- * The fabric switch for Tofino 1 (TNA).
+ * The fabric switch for Tofino 1 (TNA), and for Tofino 2 (T2NA) where __TARGET_TOFINO__ is 2.
  *
  *   parser ─▶ FabricIngress ─▶ deparser ─▶ queues, replication ─▶ parser ─▶ FabricEgress ─▶ deparser
  *      ▲                           └─▶ recirculation port ─┐
@@ -10,7 +10,11 @@
  */
 
 #include <core.p4>
+#if __TARGET_TOFINO__ == 2
+#include <t2na.p4>
+#else
 #include <tna.p4>
+#endif
 
 #include "target.p4"
 #include "../common/headers.p4"

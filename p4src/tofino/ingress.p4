@@ -66,7 +66,7 @@ control FabricIngress(
     /* A class is a queue of that number; 7 goes before all others. */
     @id(SET_CLASS_ACTION_ID)
     action set_class(bit<3> priority) {
-        ig_tm_md.qid = 2w0 ++ priority;
+        ig_tm_md.qid = (QueueId_t)priority;
         ig_tm_md.ingress_cos = priority;
         meta.bridged.priority = 5w0 ++ priority;
     }

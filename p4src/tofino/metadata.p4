@@ -100,7 +100,7 @@ struct egress_metadata_t {
     bridged_t bridged;
     mirrored_t mirrored;
     bool      leaves;              // through this port, onto the link
-    bit<10>   session;             // of the mirror
+    MirrorId_t session;            // of the mirror
     Kind      becomes;             // what a mirror makes of it
     bit<16>   shown_port;          // its ingress port where the packet_in header has it
     /* its queue */

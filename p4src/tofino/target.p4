@@ -1,15 +1,23 @@
-/* What kind of switch this is: Tofino 1 as TNA has it. topologies/targets.py says the same to the controller. */
+/* What kind of switch this is: a Tofino as TNA has it. topologies/targets.py says the same to the controller. */
 
 #ifndef WEIR_TARGET_P4
 #define WEIR_TARGET_P4
 
-/* Lanes of a message. Two share a register; for more than these the chip has no containers (docs/tofino.md). */
+/* Lanes of a message. Two share a register; for more than these a Tofino 1 has no containers (docs/tofino.md). */
 #define NARROW_LANES 32
 #define LANES 32
 
-/* The PCIe port of the switch's own processor: 320 where the chip has four pipes, 192 where it has two. */
+/* The PCIe port of the switch's own processor (on Tofino 1 320 where the chip has four pipes, 192 where it has two), and the port of
+ * each pipe that leads back into it */
+#if __TARGET_TOFINO__ == 2
+#define RECIRCULATION_PORT 6
+#define DEFAULT_CPU_PORT 0
+#else
+#define RECIRCULATION_PORT 68
+#define DEFAULT_CPU_PORT 320
+#endif
 #ifndef CPU_PORT_NUMBER
-#define CPU_PORT_NUMBER 320
+#define CPU_PORT_NUMBER DEFAULT_CPU_PORT
 #endif
 
 /* Of what egress mirrors */
@@ -23,8 +31,8 @@
 const bit<16> HANDED_BYTES        = 14;
 
 const bit<9> CPU_PORT             = CPU_PORT_NUMBER;
-const bit<7> RECIRCULATION        = 68;       // of each pipe: what leaves there comes in there again
-const bit<9> RECIRCULATION_PORTS  = 68;       // with any pipe in the two upper bits
+const bit<7> RECIRCULATION        = RECIRCULATION_PORT;
+const bit<9> RECIRCULATION_PORTS  = RECIRCULATION_PORT;   // with any pipe in the two upper bits
 const bit<9> RECIRCULATION_MASK   = 0x07F;
 
 #endif

@@ -1,4 +1,4 @@
-"""The program for Tofino fits its chip: what the back end said is on record, with the digest of the sources."""
+"""The program for Tofino fits its chips: what the back end said is on record, with the digest of the sources."""
 
 from __future__ import annotations
 
@@ -15,45 +15,60 @@ from typing import Any
 import pytest
 
 from weir.p4src import fit
-from weir.p4src.fit import Fit, FitError, Use
+from weir.p4src.fit import Chip, Fit, FitError, Use
 from weir.tests.paths import ROOT
 from weir.topologies.targets import TOFINO
 
-RECORD = fit.REPORT.read_text()
+RECORDS = {chip: chip.report.read_text() for chip in fit.CHIPS}
+TOFINO_1, TOFINO_2 = fit.CHIPS
 ONE_STAGE = (Use("SRAM blocks", 79, 80), Use("TCAM blocks", 24, 24))
 FITTING = Fit("9.13.4", {"ingress": 12, "egress": 1}, 12, (ONE_STAGE, ONE_STAGE), (Use("containers", 64, 64),))
 
 
-def test_the_report_is_of_the_sources_as_they_are() -> None:
-    assert f"sources    sha256 {fit.sources_digest()}\n" in RECORD, (
+each_chip = pytest.mark.parametrize("chip", fit.CHIPS, ids=lambda chip: chip.target)
+
+
+@each_chip
+def test_the_report_is_of_the_sources_as_they_are(chip: Chip) -> None:
+    assert f"sources    sha256 {fit.sources_digest()}\n" in RECORDS[chip], (
         "the sources of the program for Tofino changed: run 'make tofino' where p4c has its Tofino back end"
     )
 
 
-def test_what_is_on_record_fits() -> None:
-    stages = {gress: int(count) for gress, count in re.findall(r"^(ingress|egress) +(\d+) of 12 stages$", RECORD, re.M)}
+def stages_of(record: str) -> dict[str, tuple[int, int]]:
+    """By direction, how many of how many."""
+    found = re.findall(r"^(ingress|egress) +(\d+) of (\d+) stages$", record, re.MULTILINE)
+    return {gress: (int(used), int(there_are)) for gress, used, there_are in found}
+
+
+@each_chip
+def test_what_is_on_record_fits(chip: Chip) -> None:
+    stages = stages_of(RECORDS[chip])
     assert stages.keys() == {"ingress", "egress"}
-    assert max(stages.values()) <= 12
-    uses = [(int(used), int(there_is)) for used, there_is in re.findall(r"^ *(\d+) of +(\d+) ", RECORD, re.M)]
+    assert {there_are for _, there_are in stages.values()} == {{"tofino": 12, "tofino2": 20}[chip.target]}
+    uses = re.findall(r"^ *(\d+) of +(\d+) ", RECORDS[chip], re.MULTILINE)
     assert len(uses) > 12
-    assert all(used <= there_is for used, there_is in uses)
+    assert all(int(used) <= int(there_is) for used, there_is in [*stages.values(), *uses])
 
 
-def test_hosts_take_the_lanes_that_the_report_has() -> None:
-    assert f"lanes      {TOFINO.lanes} of a message\n" in RECORD
+@each_chip
+def test_hosts_take_the_lanes_that_the_report_has(chip: Chip) -> None:
+    assert f"lanes      {TOFINO.lanes} of a message\n" in RECORDS[chip]
     assert fit.lanes() == TOFINO.lanes
 
 
 def test_the_guides_say_what_is_on_record() -> None:
-    stages = dict(re.findall(r"^(ingress|egress) +(\d+) of 12 stages$", RECORD, re.M))
-    units = re.search(r"^ *(\d+ of +48) register and meter units$", RECORD, re.M)
-    assert units
     guide = (ROOT / "docs" / "tofino.md").read_text()
-    assert f"ingress {stages['ingress']} of 12 stages and egress {stages['egress']}, with {TOFINO.lanes} lanes" in guide
+    (ingress, _), (egress, _) = stages_of(RECORDS[TOFINO_1]).values()
+    assert f"ingress {ingress} of 12 stages and egress {egress}, with {TOFINO.lanes} lanes" in guide
+    assert f"compiles it, to {ingress} of 12 stages of a Tofino 1" in (ROOT / "README.md").read_text()
+    (ingress, _), (egress, _) = stages_of(RECORDS[TOFINO_2]).values()
+    assert f"{ingress} of 20 and {egress} on a Tofino 2" in guide
+    units = re.search(r"^ *(\d+ of +48) register and meter units$", RECORDS[TOFINO_1], re.MULTILINE)
+    assert units
     assert re.sub(" +", " ", units[1]) in guide
-    assert "   64 of   64 normal containers of 32 bits\n" in RECORD
+    assert "   64 of   64 normal containers of 32 bits\n" in RECORDS[TOFINO_1]
     assert "all 64 of 32 bits are taken" in guide
-    assert f"compiles it, to {stages['ingress']} of 12 stages" in (ROOT / "README.md").read_text()
 
 
 @pytest.mark.parametrize(
@@ -148,8 +163,8 @@ def test_without_the_back_end_the_report_stays() -> None:
         check=False,
     )
     assert done.returncode == 0
-    assert "p4c-barefoot, bfas not on PATH, so build/fabric_tofino.fit.txt stays as it is" in done.stdout
-    assert fit.REPORT.read_text() == RECORD
+    assert "p4c-barefoot, bfas not on PATH, so what is on record of the chips stays as it is" in done.stdout
+    assert {chip: chip.report.read_text() for chip in fit.CHIPS} == RECORDS
 
 
 @pytest.mark.long
@@ -158,5 +173,6 @@ def test_without_the_back_end_the_report_stays() -> None:
     None in (shutil.which(fit.BACK_END), shutil.which(fit.ASSEMBLER)),
     reason=f"{fit.BACK_END} and {fit.ASSEMBLER}, p4c's back end for Tofino, are not on PATH",
 )
-def test_compiling_again_gives_the_same_report(tmp_path: Path) -> None:
-    assert fit.report_of(fit.compile_for_chip(tmp_path), fit.sources_digest()) == RECORD
+@each_chip
+def test_compiling_again_gives_the_same_report(chip: Chip, tmp_path: Path) -> None:
+    assert fit.report_of(chip, fit.compile_for_chip(chip, tmp_path), fit.sources_digest()) == RECORDS[chip]

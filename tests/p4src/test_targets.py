@@ -10,7 +10,7 @@ from finsy.proto import p4i
 from google.protobuf import text_format
 
 from weir import emulator, p4src
-from weir.topologies.targets import BMV2, TARGETS, TOFINO, Target
+from weir.topologies.targets import BMV2, TARGETS, TOFINO, TOFINO_2, Target
 
 EMULATED = {name: target for name, target in TARGETS.items() if target.is_emulated}
 
@@ -45,16 +45,23 @@ def test_the_reserved_ports_of_v1model_are_those_of_the_program_and_of_the_emula
     assert BMV2.cpu_port == emulator.CPU_PORT
 
 
-def test_a_chip_is_what_its_program_was_compiled_for() -> None:
+@pytest.mark.parametrize("chip", [TOFINO, TOFINO_2], ids=lambda chip: chip.name)
+def test_a_chip_is_what_its_program_was_compiled_for(chip: Target) -> None:
     """Two lanes share a register."""
-    info = text_format.Parse(p4src.p4info_of(TOFINO.program).read_text(), p4i.P4Info())
+    info = text_format.Parse(p4src.p4info_of(chip.program).read_text(), p4i.P4Info())
     sizes = {register.preamble.name: register.size for register in info.registers}
     slots = {name: size for name, size in sizes.items() if ".aggregation." in name}
-    assert set(slots.values()) == {TOFINO.slots}
-    assert 2 * sum(".lane_sums." in name for name in slots) == TOFINO.lanes
-    assert TOFINO.refusal_of_port(TOFINO.cpu_port) is not None, "a link could take the processor's port"
-    assert max(TOFINO.last_port, TOFINO.cpu_port) < sizes["FabricEgress.telemetry.bytes_sent"]
+    assert set(slots.values()) == {chip.slots}
+    assert 2 * sum(".lane_sums." in name for name in slots) == chip.lanes
+    assert chip.pipes
+    assert chip.refusal_of_port(chip.cpu_port) is not None, "a link could take the processor's port"
+    assert max(chip.last_port, chip.cpu_port) < sizes["FabricEgress.telemetry.bytes_sent"]
     text = (p4src.ROOT / "tofino" / "target.p4").read_text()
-    assert f"#define CPU_PORT_NUMBER {TOFINO.cpu_port}\n" in text
-    assert f"#define LANES {TOFINO.lanes}\n" in text
-    assert [name for name, target in TARGETS.items() if not target.is_emulated] == [TOFINO.name]
+    of_tofino_2, _, of_tofino_1 = text.partition("#if __TARGET_TOFINO__ == 2\n")[2].partition("#else\n")
+    numbers = dict(re.findall(r"^#define (\w+) (\d+)$", of_tofino_2 if chip == TOFINO_2 else of_tofino_1, re.MULTILINE))
+    assert int(numbers["DEFAULT_CPU_PORT"]) == chip.cpu_port
+    for pipe in range(chip.pipes.count):
+        back = pipe * chip.pipes.stride + int(numbers["RECIRCULATION_PORT"])
+        assert chip.refusal_of_port(back) is not None, "a link could take the port that leads back"
+    assert f"#define LANES {chip.lanes}\n" in text
+    assert p4src.TOFINO.keys() == {target.program for target in TARGETS.values() if not target.is_emulated}

@@ -8,7 +8,7 @@ from finsy.proto import p4i
 from google.protobuf import text_format
 
 from weir import p4src
-from weir.topologies.targets import BMV2_32, TOFINO
+from weir.topologies.targets import BMV2_32, TOFINO, TOFINO_2
 
 MISSING = {
     "FabricEgress.int_source.watchlist": "the program for Tofino is no source of INT",
@@ -68,6 +68,10 @@ def described(info: Any) -> dict[str, str]:
 
 def numbers(things: Any) -> dict[str, int]:
     return {thing.preamble.name: thing.preamble.id for thing in things}
+
+
+def test_both_chips_have_the_same_control_plane() -> None:
+    assert p4info(TOFINO_2.program) == p4info(TOFINO.program)
 
 
 def test_tables_are_the_same_but_for_those_listed() -> None:

@@ -45,9 +45,12 @@ class TooShort(Exception):
     """A packet ends within a header."""
 
 
-def flattened(folder: Path) -> str:
-    """The program after p4c's front and mid end; every warning is an error but for what common/ has for others."""
-    options = ["-D__TARGET_TOFINO__=1", "--Werror", "--Wdisable=unused", "--top4", "MidEndLast", "--dump", str(folder)]
+def flattened(folder: Path, generation: int = 1) -> str:
+    """The program for Tofino 1 or 2 after p4c's front and mid end; every warning is an error but for what common/ has
+    for others.
+    """
+    chip = f"-D__TARGET_TOFINO__={generation}"
+    options = [chip, "--Werror", "--Wdisable=unused", "--top4", "MidEndLast", "--dump", str(folder)]
     done = subprocess.run(
         ["p4test", *options, "tofino/fabric.p4"], cwd=ROOT, capture_output=True, text=True, check=False
     )

@@ -243,7 +243,32 @@ links:
 def test_a_chip_has_ports_in_pipes_and_a_fast_one_takes_several_channels(
     tmp_path: Path, port: str, rate: str, message: str | None
 ) -> None:
-    text = CHIP.replace("s1-p8], rate: 50Gbit", f"{port}], rate: {rate}")
+    _judge(tmp_path, CHIP.replace("s1-p8], rate: 50Gbit", f"{port}], rate: {rate}"), message)
+
+
+@pytest.mark.parametrize(
+    ("port", "rate", "message"),
+    [
+        ("s1-p8", "50Gbit", None),
+        ("s1-p455", "50Gbit", None),
+        ("s1-p456", "10Gbit", "port s1-p456: a switch's ports are 1…455"),
+        ("s1-p6", "10Gbit", "port s1-p6: is no port of a link: tofino2 has 64 for each of its 4 pipes, from 8, 136"),
+        ("s1-p135", "10Gbit", "port s1-p135: is no port of a link"),
+        ("s1-p9", "100Gbit", "port s1-p9: 100 Gbit/s takes 2 channels, so its number is a multiple of 2"),
+        ("s1-p20", "400Gbit", "port s1-p20: 400 Gbit/s takes 8 channels, so its number is a multiple of 8"),
+        ("s1-p136", "400Gbit", None),
+        ("s1-p8", "800Gbit", "port s1-p8: 800 Gbit/s is more than a port of tofino2 carries, 400"),
+    ],
+)
+def test_tofino_2_has_its_links_behind_eight_ports_of_its_own(
+    tmp_path: Path, port: str, rate: str, message: str | None
+) -> None:
+    text = CHIP.replace("like-tofino", "tofino2").replace("s1-p4]", "s1-p64]")
+    _judge(tmp_path, text.replace("s1-p8], rate: 50Gbit", f"{port}], rate: {rate}"), message)
+
+
+def _judge(tmp_path: Path, text: str, message: str | None) -> None:
+    """None: the fabric is taken."""
     if message is None:
         assert len(load(tmp_path, text).links) == 2
         return

@@ -192,10 +192,14 @@ control Telemetry(
         meta.pushes = true;
         hdr.int_md.remaining_hops = hdr.int_md.remaining_hops - 1;
         hdr.int_shim.length = meta.stack_words;
-        hdr.udp.length = hdr.udp.length + meta.growth;   // where there is no UDP header, nothing is written
         hdr.ipv4.total_length = hdr.ipv4.total_length + meta.growth;
         meta.grown = meta.growth;
         meta.grown_twice = meta.twice_growth;
+    }
+
+    /* Apart from grow: where there is no UDP header, a chip may have TCP's in its place. */
+    action grow_datagram() {
+        hdr.udp.length = hdr.udp.length + meta.growth;
     }
 
     @id(ROOM_TABLE_ID)
@@ -379,6 +383,9 @@ control Telemetry(
         }
         carry();
 
+        if (meta.pushes && hdr.udp.isValid()) {
+            grow_datagram();
+        }
         if (meta.pushes) {
             node.apply();
             slots.apply();

@@ -307,6 +307,13 @@ def test_a_broken_rule_is_found(text: str, rule: str) -> None:
         _compare_seeds(mutated(text, *BROKEN[rule]))
 
 
+def test_a_write_to_a_header_that_is_not_there_is_found(text: str) -> None:
+    """A chip keeps fields of TCP's where UDP's are not."""
+    broken = mutated(text, "if (meta.pushes && hdr.udp.isValid())", "if (meta.pushes)")
+    with pytest.raises(AssertionError, match=r"^hdr\.udp\.length changes where there is no hdr\.udp"):
+        _compare_seeds(broken)
+
+
 def _compare_seeds(text: str) -> None:
     for seed in range(4):
         compared(seed, text, 400)

@@ -7,6 +7,7 @@ uses; anything else raises.
 
 from __future__ import annotations
 
+import random
 import re
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
@@ -77,6 +78,14 @@ class Frame:
     """How many bytes of it meters count."""
     mirrored: tuple[int, list[tuple[int, int]]] | None = None
     """The session of its mirror, and what is put in front of the mirrored frame."""
+    summed: bool = False
+    """Fields are read for a deparser's checksum, for which headers that are not there do not count."""
+
+    def in_place_of(self, path: str) -> int:
+        """What a chip has where a field of a header that is not there would be: any field of any other header, for
+        those that do not come together share their places.
+        """
+        return 0 if self.summed else random.Random(path.encode() + self.data).getrandbits(256)
 
     def take(self, width: int) -> int:
         if self.bit + width > 8 * len(self.data):
@@ -166,6 +175,9 @@ class Program:
         ]
         self._at = 0
         self.types: dict[str, list[tuple[str, str]]] = {}
+        self._header_types: set[str] = set()
+        self._headers: set[str] = set()
+        """By their path."""
         self.controls: dict[str, Control] = {}
         self.registers: dict[str, dict[int, dict[str, int]]] = {}
         self.counters: dict[str, dict[int, int]] = {}
@@ -267,6 +279,8 @@ class Program:
                 name = self._next()
                 self._expect("{")
                 self.types[name] = []
+                if word == "header":
+                    self._header_types.add(name)
                 while self._peek() != "}":
                     self._annotations()
                     kind = self._type()
@@ -280,6 +294,8 @@ class Program:
 
     def _declare(self, path: str, kind: str) -> None:
         if kind in self.types:
+            if kind in self._header_types:
+                self._headers.add(path)
             for inner, name in self.types[kind]:
                 self._declare(f"{path}.{name}", inner)
         else:
@@ -578,16 +594,26 @@ class Program:
             mask = (1 << width) - 1 if width else -1
 
             def assign(frame: Frame) -> None:
-                frame.values[path] = int(value(frame)) & mask
+                written = int(value(frame)) & mask
+                self._must_be_there(path, frame, written, mask)
+                frame.values[path] = written
 
             return assign
         assert low is not None
         part = (1 << high - low + 1) - 1 << low
 
         def assign_part(frame: Frame) -> None:
-            frame.values[path] = frame.values.get(path, 0) & ~part | (value(frame) << low) & part
+            written = (value(frame) << low) & part
+            self._must_be_there(path, frame, written, part)
+            frame.values[path] = frame.values.get(path, 0) & ~part | written
 
         return assign_part
+
+    def _must_be_there(self, path: str, frame: Frame, written: int, mask: int) -> None:
+        """Or the action changes nothing."""
+        header, _, _ = path.rpartition(".")
+        if header in self._headers and header not in frame.valid:
+            assert written == frame.in_place_of(path) & mask, f"{path} changes where there is no {header}"
 
     # --- expressions ---
 
@@ -646,8 +672,16 @@ class Program:
             self._expect("]")
             self._place = (path, high, low)
             size = high - low + 1
-            return lambda frame: frame.values.get(path, 0) >> low & (1 << size) - 1, size
-        return lambda frame: frame.values.get(path, 0), width
+            read = self._reading(path, high + 1)
+            return lambda frame: read(frame) >> low & (1 << size) - 1, size
+        return self._reading(path, width), width
+
+    def _reading(self, path: str, width: int) -> Run:
+        header, _, _ = path.rpartition(".")
+        if header not in self._headers:
+            return lambda frame: frame.values.get(path, 0)
+        bits = (1 << width) - 1
+        return lambda frame: frame.values.get(path, 0) if header in frame.valid else frame.in_place_of(path) & bits
 
     def _is_type_argument(self) -> bool:
         methods = (
@@ -792,7 +826,14 @@ class Program:
                 return lambda frame: frame.values.__setitem__(residual, internet_checksum(frame.sums[subject]))
             case "update":
                 zero = 0xFFFF if len(args) == 2 else 0
-                return lambda frame: internet_checksum(_packed(args[0][0](frame))) or zero
+
+                def update(frame: Frame) -> int:
+                    frame.summed = True
+                    sum_of_fields = internet_checksum(_packed(args[0][0](frame))) or zero
+                    frame.summed = False
+                    return sum_of_fields
+
+                return update
         raise AssertionError(f"{subject}.{method} is not known")
 
     def _extraction(self, kind: str, path: str) -> Run:
